@@ -1,0 +1,53 @@
+"""mcp_probe: where every request of an MCP server spent its time, and which other request took it.
+
+    import mcp_probe
+    probe = mcp_probe.attach(server)     # before server.run()
+    probe.snapshot()                     # -> Summary
+
+Public names are resolved on first use, so that importing the package loads nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcp_probe.errors import MissingExtraError as MissingExtraError
+    from mcp_probe.errors import OptionError as OptionError
+    from mcp_probe.errors import ProbeError as ProbeError
+    from mcp_probe.errors import RecordingError as RecordingError
+    from mcp_probe.errors import UnsupportedServerError as UnsupportedServerError
+    from mcp_probe.model import Finding as Finding
+    from mcp_probe.model import Summary as Summary
+    from mcp_probe.session import Probe as Probe
+    from mcp_probe.session import attach as attach
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "attach": "session",
+    "Probe": "session",
+    "Summary": "model",
+    "Finding": "model",
+    "ProbeError": "errors",
+    "OptionError": "errors",
+    "RecordingError": "errors",
+    "MissingExtraError": "errors",
+    "UnsupportedServerError": "errors",
+}
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,127 @@
+"""HTTP: the ASGI call is the arrival, the ``send`` of the answer is the write.
+
+The bytes may have waited in the socket since the previous poll returned, so arrival is bounded. An
+answer counts as taken at the first ``send`` after its result, and as flushed when the ``send`` of its
+body returns (handed to the server's transport buffer, not acknowledged by the peer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from mcp_probe.adapters.loops import Loops
+from mcp_probe.capture.current import EXCHANGE, Exchange
+from mcp_probe.capture.hub import Hub
+from mcp_probe.clock import now_ns
+
+HOOK = "http transport"
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class ProbedApp:
+    """An ASGI app whose HTTP exchanges are followed. Everything passes through unchanged.
+
+    Also fits Starlette's ``Middleware(ProbedApp, gate=…)``.
+    """
+
+    def __init__(self, app: App, gate: Gate) -> None:
+        self.app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = self._gate.open(scope)
+        if exchange is None:
+            await self.app(scope, receive, send)
+            return
+        token = EXCHANGE.set(exchange)
+        try:
+            await self.app(scope, receive, self._gate.sender(exchange, send))
+        finally:
+            EXCHANGE.reset(token)
+            self._gate.close(exchange)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.app, name)
+
+
+class Gate:
+    """Opens and closes exchanges; inert after :meth:`shut`."""
+
+    def __init__(self, hub: Hub, loops: Loops) -> None:
+        self._hub = hub
+        self._loops = loops
+        self.active = True
+
+    def shut(self) -> None:
+        """From now on every app passes through."""
+        self.active = False
+
+    def open(self, scope: Scope) -> Exchange | None:
+        """The exchange of this ASGI call; ``None`` where it is no HTTP request or an outer app has opened it."""
+        if not self.active or scope.get("type") != "http" or EXCHANGE.get() is not None:
+            return None
+        try:
+            track = self._loops.follow()
+            size = None
+            for name, value in scope.get("headers", ()):
+                if name == b"content-length":
+                    size = int(value)
+            earliest = track.prev_poll_end if track is not None and track.polls_seen else None
+            return Exchange(now_ns(), earliest, size)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self._fail(exc)
+            return None
+
+    def sender(self, exchange: Exchange, send: Send) -> Send:
+        """``send`` that notes when the answer is taken and flushed."""
+
+        async def probed_send(message: MutableMapping[str, Any]) -> None:
+            answering = self.active and exchange.raw is not None and exchange.raw.result_ns is not None
+            if answering:
+                self._taken(exchange)
+            await send(message)
+            if answering and message.get("type") == "http.response.body":
+                self._flushed(exchange, message)
+
+        return probed_send
+
+    def _taken(self, exchange: Exchange) -> None:
+        raw = exchange.raw
+        if raw is not None and raw.write_taken_ns is None:
+            raw.write_taken_ns = now_ns()
+
+    def _flushed(self, exchange: Exchange, message: MutableMapping[str, Any]) -> None:
+        raw = exchange.raw
+        if raw is None or raw.ended:
+            return
+        try:
+            body = message.get("body", b"")
+            if body:
+                raw.response_bytes = (raw.response_bytes or 0) + len(body)
+                raw.flushed_ns = now_ns()
+                self._hub.desk.end(raw, raw.flushed_ns)
+        except Exception as exc:  # noqa: BLE001
+            self._fail(exc)
+
+    def close(self, exchange: Exchange) -> None:
+        """The ASGI call is over; a request that was not answered on it was cancelled or lost its client."""
+        raw = exchange.raw
+        if raw is None or raw.ended or raw.kind != "request":
+            return
+        try:
+            if raw.result_ns is not None or raw.channel is None:
+                self._hub.desk.end(raw, now_ns(), "cancelled")
+            else:
+                # The session goes on with it; its answer can be seen no further than the session's stream.
+                raw.write_seen = False
+        except Exception as exc:  # noqa: BLE001
+            self._fail(exc)
+
+    def _fail(self, exc: Exception) -> None:
+        self.active = False
+        self._hub.fail(HOOK, exc)

@@ -1,0 +1,55 @@
+"""Which loop is this? Follows the one that runs on the calling thread, with the hooks it allows."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from mcp_probe.adapters.asyncio_loop import AsyncioHooks
+from mcp_probe.adapters.threads import ThreadHooks
+from mcp_probe.adapters.trio_loop import TrioHooks
+from mcp_probe.adapters.uvloop_loop import UvloopHooks
+from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.steps import Track
+
+
+class Loops:
+    """The loop hooks of the process."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self.asyncio = AsyncioHooks(hub)
+        self.uvloop = UvloopHooks(hub)
+        self.trio = TrioHooks(hub)
+        self.threads = ThreadHooks(hub)
+
+    def install(self) -> None:
+        """Patch what is process-wide."""
+        self.asyncio.install()
+        self.threads.install()
+
+    def restore(self) -> list[str]:
+        """Undo everything; sentences for what could not be put back."""
+        return [*self.threads.restore(), *self.trio.restore(), *self.uvloop.restore(), *self.asyncio.restore()]
+
+    def follow(self) -> Track | None:
+        """The track of the running loop, started now if need be; ``None`` where no loop is known."""
+        track = self._hub.track()
+        if track is not None and track.alive:
+            return track
+        track = self._follow()
+        if track is not None:
+            self.threads.follow(track.name)
+        return track
+
+    def _follow(self) -> Track | None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            trio = sys.modules.get("trio")
+            if trio is not None and trio.lowlevel.in_trio_run():
+                return self.trio.follow(trio.lowlevel.current_trio_token())
+            return None
+        if type(loop).__module__.split(".")[0] == "uvloop":
+            return self.uvloop.follow(loop)
+        return self.asyncio.follow(loop)

@@ -1,0 +1,259 @@
+"""mcp 2.x: the server's middleware, its stream loop, and its streamable HTTP transport.
+
+A message reaches us first where its transport hands it over (stdio.py, :class:`HttpHooks`,
+``Server.run``'s streams); the middleware then claims it for the attached server. Where no transport
+has seen it (2026-07-28 HTTP, in-process clients) the middleware opens it itself.
+
+Source: mcp/server/runner.py, lowlevel/server.py, streamable_http.py, streamable_http_manager.py, 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp_probe.adapters.asgi import EXCHANGE, HOOK as HTTP_HOOK, Gate, ProbedApp
+from mcp_probe.adapters.loops import Loops
+from mcp_probe.adapters.patching import Patches
+from mcp_probe.capture.current import CURRENT, Exchange, reset_for_transport_task
+from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.queueing import Channel, name_of, note_result
+from mcp_probe.capture.streams import FromServer, FromTransport
+from mcp_probe.clock import now_ns
+from mcp_probe.record.raw import RawRequest
+
+HOOK = "middleware"
+
+
+def lowlevel_of(server: Any) -> Any:
+    """The low-level server behind ``server`` (MCPServer, fastmcp 4, or itself), or ``None`` if it is not one of mcp 2.x."""
+    for candidate in (server, getattr(server, "_lowlevel_server", None), getattr(server, "_mcp_server", None)):
+        if candidate is not None and isinstance(getattr(candidate, "middleware", None), list) and hasattr(
+            candidate, "get_request_handler"
+        ):
+            return candidate
+    return None
+
+
+class ClaimingMiddleware:
+    """The server middleware: claims the request its transport opened, or opens it here."""
+
+    def __init__(self, hub: Hub, loops: Loops, session: Any) -> None:
+        self._hub = hub
+        self._loops = loops
+        self._session = session
+        self.active = True
+
+    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        """Not a coroutine function: a claimed request costs no frame between the handler and its caller."""
+        if not self.active:
+            return call_next(ctx)  # type: ignore[no-any-return]
+        try:
+            raw = CURRENT.get()
+            if raw is not None and not raw.ended and raw.channel is not None and raw.request_id == ctx.request_id:
+                if raw.session is None:
+                    raw.session = self._session
+                if raw.session is self._session and raw.protocol_version is None:
+                    raw.protocol_version = ctx.protocol_version
+                    self._session.note_protocol(ctx.protocol_version)
+                    return call_next(ctx)  # type: ignore[no-any-return]
+            return self._open_here(ctx, call_next)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self.active = False
+            self._hub.fail(HOOK, exc)
+            return call_next(ctx)  # type: ignore[no-any-return]
+
+    async def _open_here(self, ctx: Any, call_next: Any) -> Any:
+        raw, token = self._enter(ctx)
+        try:
+            result = await call_next(ctx)
+        except BaseException as exc:
+            self._leave(raw, token, None, exc)
+            raise
+        self._leave(raw, token, result, None)
+        return result
+
+    def _enter(self, ctx: Any) -> tuple[RawRequest | None, Any]:
+        try:
+            track = self._loops.follow()
+            exchange = EXCHANGE.get()
+            kind = "notification" if ctx.request_id is None else "request"
+            transport = "memory" if exchange is None else "http"
+            raw = self._hub.begin(kind, ctx.method, name_of(ctx.method, ctx.params), transport, self._session)
+            raw.request_id = ctx.request_id
+            raw.protocol_version = ctx.protocol_version
+            self._session.note_protocol(ctx.protocol_version)
+            if exchange is not None:
+                self._continue_exchange(raw, exchange)
+            if track is None:
+                return raw, None
+            token = track.enter(raw)
+            return raw, (track, token)
+        except Exception as exc:  # noqa: BLE001
+            self.active = False
+            self._hub.fail(HOOK, exc)
+            return None, None
+
+    def _continue_exchange(self, raw: RawRequest, exchange: Exchange) -> None:
+        previous = exchange.raw
+        if previous is not None and not previous.ended and previous.method == "tools/list":
+            # The SDK lists tools itself to check headers before it dispatches: part of this request's queue.
+            previous.session = None
+            self._hub.desk.end(previous, now_ns())
+        raw.arrival_ns = exchange.arrival_ns
+        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
+        raw.request_bytes = exchange.body_bytes
+        raw.taken_ns = now_ns()
+        raw.write_seen = True
+        exchange.raw = raw
+
+    def _leave(self, raw: RawRequest | None, token: Any, result: Any, exc: BaseException | None) -> None:
+        if raw is None:
+            return
+        try:
+            if token is not None:
+                token[0].leave(raw, token[1])
+            now = now_ns()
+            if exc is None:
+                note_result(raw, result)
+            else:
+                _note_exception(raw, exc)
+            self._hub.desk.finished(raw, now)
+            if not raw.write_seen or raw.outcome == "cancelled":
+                self._hub.desk.end(raw, now)
+        except Exception as fault:  # noqa: BLE001
+            self.active = False
+            self._hub.fail(HOOK, fault)
+
+
+def _note_exception(raw: RawRequest, exc: BaseException) -> None:
+    if not isinstance(exc, Exception):
+        raw.outcome = "cancelled"
+        return
+    raw.outcome = "error"
+    code = getattr(getattr(exc, "error", None), "code", None)
+    raw.error = type(exc).__qualname__ if code is None else str(code)
+
+
+class ServerHooks:
+    """What attaching to one low-level server replaces on that server."""
+
+    def __init__(self, hub: Hub, loops: Loops, gate: Gate, session: Any) -> None:
+        self._hub = hub
+        self._loops = loops
+        self._gate = gate
+        self._session = session
+        self._patches = Patches()
+        self._server: Any = None
+        self.middleware = ClaimingMiddleware(hub, loops, session)
+
+    def install(self, server: Any) -> None:
+        """Attach to the low-level ``server``."""
+        self._server = server
+        server.middleware.insert(0, self.middleware)
+        self._patches.replace(server, "run", self._make_run(server.run))
+        if callable(getattr(server, "streamable_http_app", None)):
+            self._patches.replace(server, "streamable_http_app", self._make_http_app(server.streamable_http_app))
+        self._hub.working(HOOK)
+
+    def restore(self) -> list[str]:
+        """Put everything back; sentences for what could not be."""
+        self.middleware.active = False
+        stuck = self._patches.restore()
+        if self._server is not None:
+            remaining = [item for item in self._server.middleware if item is not self.middleware]
+            self._server.middleware[:] = remaining
+        return stuck
+
+    def _make_run(self, original: Any) -> Any:
+        async def run(read_stream: Any, write_stream: Any, *args: Any, **kwargs: Any) -> None:
+            reading, writing = self.streams(read_stream, write_stream)
+            await original(reading, writing, *args, **kwargs)
+
+        return run
+
+    def streams(self, read_stream: Any, write_stream: Any, transport: str = "streams") -> tuple[Any, Any]:
+        """The stream pair with every message noted; a pair that its transport already follows stays as it is."""
+        if not self.middleware.active:
+            return read_stream, write_stream
+        try:
+            channel = getattr(read_stream, "mcp_probe_channel", None)
+            if channel is not None:
+                channel.session = channel.session or self._session
+                return read_stream, write_stream
+            self._loops.follow()
+            channel = Channel(self._hub.desk, transport, self._hub.ready)
+            channel.session = self._session
+            reading = FromTransport(read_stream, channel, self._hub.fail)
+            reading.mcp_probe_channel = channel
+            return reading, FromServer(write_stream, channel, self._hub.fail)
+        except Exception as exc:  # noqa: BLE001
+            self._hub.fail("streams", exc)
+            return read_stream, write_stream
+
+    def _make_http_app(self, original: Any) -> Any:
+        def streamable_http_app(*args: Any, **kwargs: Any) -> Any:
+            app = original(*args, **kwargs)
+            try:
+                from starlette.middleware import Middleware
+
+                app.user_middleware.insert(0, Middleware(ProbedApp, gate=self._gate))
+            except Exception as exc:  # noqa: BLE001
+                self._hub.fail(HTTP_HOOK, exc)
+            return app
+
+        return streamable_http_app
+
+
+class HttpHooks:
+    """Process-wide hooks on the streamable HTTP transport, whoever mounts it."""
+
+    def __init__(self, hub: Hub, gate: Gate) -> None:
+        self._hub = hub
+        self._gate = gate
+        self._patches = Patches()
+
+    def install(self, transport_module: Any, manager_module: Any) -> None:
+        """Patch ``mcp.server.streamable_http`` and ``…_manager``."""
+        transport = getattr(transport_module, "StreamableHTTPServerTransport", None)
+        manager = getattr(manager_module, "StreamableHTTPSessionManager", None)
+        if transport is None or manager is None or "connect" not in vars(transport):
+            self._hub.missing(HTTP_HOOK, "this mcp has another streamable HTTP transport; queue and write are unavailable")
+            return
+        self._patches.replace(transport, "connect", self._make_connect(vars(transport)["connect"]))
+        self._patches.replace(manager, "handle_request", self._make_handle(vars(manager)["handle_request"]))
+        self._hub.working(HTTP_HOOK)
+
+    def restore(self) -> list[str]:
+        """Undo it."""
+        return self._patches.restore()
+
+    def _make_connect(self, original: Any) -> Any:
+        hub, gate = self._hub, self._gate
+
+        @asynccontextmanager
+        async def connect(transport: Any) -> Any:
+            if gate.active:
+                reset_for_transport_task()
+            async with original(transport) as (read_stream, write_stream):
+                if not gate.active:
+                    yield read_stream, write_stream
+                    return
+                channel = Channel(hub.desk, "http", hub.ready)
+                reading = FromTransport(read_stream, channel, hub.fail)
+                reading.mcp_probe_channel = channel
+                yield reading, FromServer(write_stream, channel, hub.fail)
+
+        return connect
+
+    def _make_handle(self, original: Any) -> Any:
+        gate = self._gate
+
+        async def handle_request(manager: Any, scope: Any, receive: Any, send: Any) -> None:
+            async def app(scope: Any, receive: Any, send: Any) -> None:
+                await original(manager, scope, receive, send)
+
+            await ProbedApp(app, gate)(scope, receive, send)
+
+        return handle_request

@@ -1,0 +1,166 @@
+"""The SDK's stdio transport (mcp 2.x): raw reads, lines, the writer, its writes and flushes.
+
+Two private names of ``mcp.server.stdio`` are substituted while it builds a transport: the text
+wrapper (its raw reads and flushes happen in worker threads) and the stream pairs between transport
+and server. Passing own ``stdin``/``stdout`` instead would lose the SDK's claim of fd 0 and 1.
+
+Source: mcp/server/stdio.py and mcp/shared/_context_streams.py, 2.0-2.3.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import Context
+from typing import Any
+
+from mcp_probe.adapters.loops import Loops
+from mcp_probe.adapters.patching import Patches
+from mcp_probe.capture.current import reset_for_transport_task
+from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.queueing import Channel
+from mcp_probe.capture.read import LineStamps, StampedBuffer
+from mcp_probe.capture.streams import FromServer, IntoServer, IntoTransport
+
+HOOK = "stdio transport"
+
+
+async def send_in(inner: Any, item: Any, context: Context) -> None:
+    """Send on a ``ContextSendStream`` as if from ``context``."""
+    await inner._inner.send((context, item))
+
+
+class StdioHooks:
+    """Substitutes for ``mcp.server.stdio``'s private parts."""
+
+    def __init__(self, hub: Hub, loops: Loops) -> None:
+        self._hub = hub
+        self._loops = loops
+        self._patches = Patches()
+        self._building = threading.local()
+        self.active = False
+
+    def install(self, module: Any) -> None:
+        """Patch ``module`` (``mcp.server.stdio``), if it is shaped as we know it."""
+        wrapper = vars(module).get("_UnownedTextWrapper")
+        streams = vars(module).get("create_context_streams")
+        if wrapper is None or streams is None:
+            self._hub.missing(HOOK, "this mcp builds its stdio transport another way; queue and write are unavailable")
+            return
+        self.active = True
+        self._patches.replace(module, "_UnownedTextWrapper", self._wrapper_class(wrapper))
+        self._patches.replace(module, "create_context_streams", _StreamFactory(self, streams))
+        self._hub.working(HOOK)
+
+    def restore(self) -> list[str]:
+        """Undo it; transports that are open pass through from now on."""
+        self.active = False
+        return self._patches.restore()
+
+    def _channel(self) -> Channel:
+        channel: Channel | None = getattr(self._building, "channel", None)
+        if channel is None:
+            channel = Channel(self._hub.desk, "stdio", self._hub.ready)
+            self._building.channel = channel
+            self._building.pairs = 0
+        return channel
+
+    def _wrapper_class(self, base: Any) -> Any:
+        hooks = self
+
+        class ProbedTextWrapper(base):  # type: ignore[misc]
+            mcp_probe_channel: Channel | None = None
+
+            def __init__(self, buffer: Any, *args: Any, **kwargs: Any) -> None:
+                channel = None
+                if hooks.active:
+                    try:
+                        channel = hooks._channel()
+                        if buffer.readable():
+                            channel.stamps = channel.stamps or LineStamps()
+                            buffer = StampedBuffer(buffer, channel.stamps)
+                        else:
+                            channel.writer_seen = True
+                    except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                        hooks._hub.fail(HOOK, exc)
+                super().__init__(buffer, *args, **kwargs)
+                self.mcp_probe_channel = channel
+
+            def write(self, text: str) -> int:
+                written: int = super().write(text)
+                self._tell("wrote", written)
+                return written
+
+            def flush(self) -> None:
+                super().flush()
+                self._tell("flushed")
+
+            def _tell(self, event: str, *args: int) -> None:
+                channel = self.mcp_probe_channel
+                if channel is None:
+                    return
+                try:
+                    getattr(channel, event)(*args)
+                except Exception as exc:  # noqa: BLE001
+                    self.mcp_probe_channel = None
+                    hooks._hub.fail(HOOK, exc)
+
+        ProbedTextWrapper.__name__ = base.__name__
+        ProbedTextWrapper.__qualname__ = base.__qualname__
+        return ProbedTextWrapper
+
+    def pair(self, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Wrap the next stream pair of the transport being built: first the reader's, then the writer's."""
+        if not self.active:
+            return pair
+        try:
+            self._loops.follow()
+            reset_for_transport_task()
+            channel = self._channel()
+            self._building.pairs += 1
+            if self._building.pairs == 1:
+                return IntoServer(pair[0], channel, self._hub.fail, send_in), OfChannel(pair[1], channel)
+            self._building.channel = None
+            self._hub.channels.append(channel)
+            return FromServer(pair[0], channel, self._hub.fail), IntoTransport(pair[1], channel, self._hub.fail)
+        except Exception as exc:  # noqa: BLE001
+            self._building.channel = None
+            self._hub.fail(HOOK, exc)
+            return pair
+
+
+class OfChannel:
+    """The read stream handed to the server, saying which channel it belongs to; all else is the SDK's own."""
+
+    def __init__(self, inner: Any, channel: Channel) -> None:
+        self._inner = inner
+        self.mcp_probe_channel = channel
+
+    def __aiter__(self) -> Any:
+        return self._inner.__aiter__()
+
+    async def __anext__(self) -> Any:
+        return await self._inner.__anext__()
+
+    async def __aenter__(self) -> Any:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> Any:
+        return await self._inner.__aexit__(*exc)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _StreamFactory:
+    """Stands for ``create_context_streams``, its subscript included."""
+
+    def __init__(self, hooks: StdioHooks, original: Any) -> None:
+        self._hooks = hooks
+        self._original = original
+
+    def __getitem__(self, item: Any) -> _StreamFactory:
+        return self
+
+    def __call__(self, max_buffer_size: float = 0) -> tuple[Any, Any]:
+        return self._hooks.pair(self._original(max_buffer_size))

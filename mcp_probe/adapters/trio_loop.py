@@ -1,0 +1,171 @@
+"""trio: a public instrument sees every step, every wake-up and every poll.
+
+What the instrument cannot see is *why* a task was scheduled from outside a step: a deadline tells
+itself through the cancelled scope (a private name, tested once), a thread result through the job the
+task waits for, and everything else found in the poll lies between two polls.
+
+Source: trio/_core/_run.py and _instrumentation.py, 0.30-0.35.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.steps import Track
+from mcp_probe.clock import now_ns
+from mcp_probe.histogram import bucket_of
+from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD
+
+HOOK = "steps (trio)"
+Stamp = tuple[int, int, int]
+
+
+class TrioHooks:
+    """Follows trio runs through one instrument each."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._instruments: dict[Any, ProbeInstrument] = {}
+
+    def follow(self, token: Any) -> Track | None:
+        """Follow the run of ``token``, on the calling thread. Idempotent."""
+        known = self._instruments.get(token)
+        if known is not None:
+            return known.track
+        import trio
+
+        track = self._hub.add_track("trio")
+        track.polls_seen = True
+        instrument = ProbeInstrument(self._hub, track, trio)
+        trio.lowlevel.add_instrument(instrument)
+        self._instruments[token] = instrument
+        self._hub.working(HOOK)
+        self._hub.working("loop polls")
+        now = now_ns()
+        track.begin(CURRENT.get(), id(trio.lowlevel.current_task()), now, now, WAKE_LOOP, now)
+        return track
+
+    def restore(self) -> list[str]:
+        """Turn the instruments into pass-throughs; each leaves its run at that run's next step."""
+        for instrument in self._instruments.values():
+            instrument.leave = True
+            self._hub.drop_track(instrument.track)
+        self._instruments.clear()
+        return []
+
+
+class ProbeInstrument:
+    """A ``trio.abc.Instrument`` by duck typing, so that trio is not imported before the server does."""
+
+    def __init__(self, hub: Hub, track: Track, trio: Any) -> None:
+        self.track = track
+        self.leave = False
+        self._hub = hub
+        self._trio = trio
+        self._scheduled: dict[int, Stamp] = {}
+        self._in_poll = False
+        self._done: int | None = None
+
+    def _fail(self, exc: Exception) -> None:
+        self.leave = True
+        self.track.alive = False
+        self.track.since = 0
+        self._hub.fail(HOOK, exc)
+
+    def _gone(self) -> bool:
+        if self.leave:
+            try:
+                self._trio.lowlevel.remove_instrument(self)
+            except (KeyError, RuntimeError):
+                pass
+        return self.leave
+
+    def task_scheduled(self, task: Any) -> None:
+        """``task`` may run: since when?"""
+        if self.leave:
+            return
+        try:
+            self._scheduled[id(task)] = self._stamp(task)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self._fail(exc)
+
+    def _stamp(self, task: Any) -> Stamp:
+        now = now_ns()
+        track = self.track
+        job = track.jobs.get(id(task))
+        if job is not None and job.finish_ns is not None:
+            return job.finish_ns, job.finish_ns, WAKE_THREAD
+        if track.since:
+            return now, now, WAKE_LOOP
+        if self._in_poll:
+            return track.poll_end, now, WAKE_SOCKET
+        due = self._deadline(task, now)
+        return (now, now, WAKE_LOOP) if due is None else (due, due, WAKE_LOOP)
+
+    def _deadline(self, task: Any, now: int) -> int | None:
+        """The earliest expired deadline of the scopes around ``task``, on our clock."""
+        status = getattr(task, "_cancel_status", None)
+        clock = self._trio.current_time()
+        best = None
+        while status is not None:
+            deadline = getattr(getattr(status, "_scope", None), "deadline", None)
+            if deadline is not None and deadline <= clock and (best is None or deadline < best):
+                best = deadline
+            status = getattr(status, "_parent", None)
+        return None if best is None else now - max(0, round((clock - best) * 1e9))
+
+    def before_task_step(self, task: Any) -> None:
+        """A step begins."""
+        if self.leave and self._gone():
+            return
+        try:
+            now = now_ns()
+            earliest, ready, wake = self._scheduled.pop(id(task), (now, now, WAKE_LOOP))
+            self.track.begin(task.context.get(CURRENT), id(task), earliest, ready, wake, now)
+        except Exception as exc:  # noqa: BLE001
+            self._fail(exc)
+
+    def task_exited(self, task: Any) -> None:
+        """Its last step is about to end."""
+        self._done = id(task)
+
+    def after_task_step(self, task: Any) -> None:
+        """A step has ended."""
+        if self.leave:
+            return
+        try:
+            if self.track.since:
+                self.track.close(now_ns(), self._done == id(task))
+            self._done = None
+        except Exception as exc:  # noqa: BLE001
+            self._fail(exc)
+
+    def before_io_wait(self, timeout: float) -> None:
+        """The loop polls."""
+        if self.leave:
+            return
+        track = self.track
+        now = now_ns()
+        length = now - track.poll_end
+        if length > 0:
+            entry = track.iterations.setdefault(bucket_of(length), [0, 0])
+            entry[0] += 1
+            entry[1] += length
+            track.sum_sq += length * length
+            track.iterations_max_ns = max(track.iterations_max_ns, length)
+        track.now = now
+        track.since = 0
+        track.idle = self._in_poll = True
+
+    def after_io_wait(self, timeout: float) -> None:
+        """The poll returned."""
+        if self.leave:
+            return
+        track = self.track
+        track.idle = self._in_poll = False
+        now = now_ns()
+        track.poll_ns += now - track.now
+        track.prev_poll_end = track.poll_end
+        track.poll_end = track.now = now

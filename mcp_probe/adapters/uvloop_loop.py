@@ -1,0 +1,162 @@
+"""uvloop: its handles and its poll are in C, so callbacks are wrapped where they are scheduled.
+
+``call_soon``, ``call_soon_threadsafe`` and ``call_later`` are replaced on the loop instance; tasks
+schedule their steps through them, so every task step is seen. Not seen: libuv's own socket
+callbacks (what they wake is, from the wake on: bounded by nothing, so socket waits count as ready
+from the wake) and the poll, so utilization and arrival delay are estimates from busy stretches.
+
+Source: uvloop/loop.pyx, 0.22-0.23.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from mcp_probe.adapters.asyncio_loop import StepKinds
+from mcp_probe.adapters.patching import Patches
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.steps import Track
+from mcp_probe.clock import now_ns
+from mcp_probe.histogram import bucket_of
+from mcp_probe.record.raw import WAKE_LOOP, WAKE_THREAD
+
+HOOK = "steps (uvloop)"
+SAME_STRETCH_NS = 100_000
+"""Callbacks closer than this belong to one busy stretch; an idle poll costs more (epoll wake ~50-100 us)."""
+
+
+class UvloopHooks:
+    """As AsyncioHooks, for uvloop loops."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._tracks: dict[Any, Track] = {}
+        self._patches: dict[Any, Patches] = {}
+        self._kinds: StepKinds | None = None
+
+    def follow(self, loop: Any) -> Track | None:
+        """Follow ``loop``, which runs on the calling thread. Idempotent."""
+        track = self._tracks.get(loop)
+        if track is not None:
+            return track
+        try:
+            self._kinds = self._kinds or StepKinds()
+            for name in ("call_soon", "call_soon_threadsafe", "call_later"):
+                if not callable(getattr(loop, name, None)):
+                    raise RuntimeError(f"{name} does not exist")
+            track = self._hub.add_track("uvloop")
+            self._install(loop, track)
+        except Exception as exc:  # noqa: BLE001 - an unknown uvloop must not stop the server
+            if track is not None:
+                self._hub.drop_track(track)
+            self._hub.missing(HOOK, f"this uvloop is not known to us ({exc}); only handlers are followed")
+            return None
+        for stale in [known for known in self._tracks if known.is_closed()]:
+            self.release(stale)
+        self._tracks[loop] = track
+        self._hub.working(HOOK)
+        self._hub.missing("loop polls", "uvloop polls in C; loop health is an estimate from its callbacks")
+        task = asyncio.current_task()
+        now = now_ns()
+        track.begin(CURRENT.get(), id(task) if task is not None else 0, now, now, WAKE_LOOP, now)
+        return track
+
+    def release(self, loop: Any) -> list[str]:
+        """Stop following ``loop``."""
+        track = self._tracks.pop(loop, None)
+        if track is not None:
+            self._hub.drop_track(track)
+        patches = self._patches.pop(loop, None)
+        return patches.restore() if patches is not None else []
+
+    def restore(self) -> list[str]:
+        """Undo everything."""
+        return [sentence for loop in list(self._tracks) for sentence in self.release(loop)]
+
+    def _install(self, loop: Any, track: Track) -> None:
+        run = self._make_run(track)
+        call_soon, threadsafe, call_later = loop.call_soon, loop.call_soon_threadsafe, loop.call_later
+
+        def soon(callback: Any, *args: Any, context: Any = None) -> Any:
+            if not track.alive:
+                return call_soon(callback, *args, context=context)
+            if track.inheriting:
+                ready, wake = track.inherit_ready, track.inherit_wake
+            else:
+                ready, wake = now_ns(), WAKE_LOOP
+            return call_soon(run, callback, ready, wake, args, context=context)
+
+        def soon_threadsafe(callback: Any, *args: Any, context: Any = None) -> Any:
+            if not track.alive or threading.get_ident() == track.thread_id:
+                return threadsafe(callback, *args, context=context)
+            return threadsafe(run, callback, now_ns(), WAKE_THREAD, args, context=context)
+
+        def later(delay: Any, callback: Any, *args: Any, context: Any = None) -> Any:
+            if not track.alive or not isinstance(delay, (int, float)):
+                return call_later(delay, callback, *args, context=context)
+            due = now_ns() + max(0, round(delay * 1e9))
+            return call_later(delay, run, callback, due, WAKE_LOOP, args, context=context)
+
+        patches = Patches()
+        for name, ours in (("call_soon", soon), ("call_soon_threadsafe", soon_threadsafe), ("call_later", later)):
+            patches.replace(loop, name, ours)
+        self._patches[loop] = patches
+
+    def _make_run(self, track: Track) -> Any:
+        assert self._kinds is not None
+        task_of = self._kinds.task_of
+        hooks = self
+
+        def run(callback: Any, ready: int, wake: int, args: tuple[Any, ...]) -> Any:
+            if not track.alive or threading.get_ident() != track.thread_id:
+                return callback(*args)
+            task = None
+            try:
+                now = now_ns()
+                _note_gap(track, now)
+                ready = min(ready, now)
+                task = task_of(callback)
+                track.inheriting = task is None
+                track.inherit_earliest = track.inherit_ready = ready
+                track.inherit_wake = wake
+                track.begin(CURRENT.get(), id(task) if task is not None else 0, ready, ready, wake, now)
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                hooks._broken(track, exc)
+            try:
+                return callback(*args)
+            finally:
+                track.inheriting = False
+                if track.alive:
+                    try:
+                        track.close(now_ns(), task is not None and task.done())
+                    except Exception as exc:  # noqa: BLE001
+                        hooks._broken(track, exc)
+
+        return run
+
+    def _broken(self, track: Track, exc: Exception) -> None:
+        track.alive = False
+        track.since = 0
+        self._hub.fail(HOOK, exc)
+        for raw in list(self._hub.desk.live.values()):
+            raw.partial = True
+
+
+def _note_gap(track: Track, now: int) -> None:
+    """A gap before this callback: the loop polled; the busy stretch before it counts as one iteration."""
+    gap = now - track.now
+    if gap < SAME_STRETCH_NS:
+        return
+    length = track.now - track.poll_end
+    if length > 0:
+        entry = track.iterations.setdefault(bucket_of(length), [0, 0])
+        entry[0] += 1
+        entry[1] += length
+        track.sum_sq += length * length
+        track.iterations_max_ns = max(track.iterations_max_ns, length)
+    track.poll_ns += gap
+    track.prev_poll_end = track.poll_end
+    track.poll_end = track.now = now

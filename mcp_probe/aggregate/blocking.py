@@ -1,0 +1,414 @@
+"""Who waited for whom: the waits of one request against the slow steps of all others.
+
+For each victim and blocker two figures are kept: ``lo``, the time in which the victim certainly could
+run while the blocker was on its loop, and ``hi``, which adds the time in which it possibly could (a
+socket became readable at an unknown instant between two polls). What is left of a wait after all slow
+steps was spent behind many small ones; :data:`CROWDING_OPERATION` is their name.
+
+Invariants: lo <= truth <= hi per victim and blocker, unless the blame says it is ``clipped``; no instant
+of a victim counts twice; a request's own steps are never blamed; an instant in which a request could not
+run is never blamed on anybody.
+
+Source: measurement.md section 3, "Head-of-line blocking" (docs/how-it-measures.md).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from mcp_probe.model import (
+    CROWDING_OPERATION,
+    LOOP_OPERATION,
+    BlockedBy,
+    LoopSample,
+    RequestRecord,
+    StepRecord,
+    Tag,
+    Wait,
+)
+
+KEEP_STEPS = 8192
+"""Steps remembered one by one; at 0.5 ms each that is at least 4 s of a loop that does nothing else."""
+
+KEEP_LONG_STEPS = 8192
+LONG_STEP_NS = 10_000_000
+"""Steps this long are remembered after the shorter ones of their time were forgotten."""
+
+KEEP_SAMPLES = 256
+MAX_CELLS = 4096
+OTHER = "other"
+
+_FEW = 24
+"""Up to this many steps are walked one by one; beyond, the running sums per operation are faster."""
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """What blame needs to know of a request."""
+
+    request: int
+    operation: str
+    method: str
+    total_ns: int
+    waits: tuple[Wait, ...]
+    loop: int | None  # None: not known which loop it ran on
+    on_loop_ns: int | None  # its own time on the loop
+    clipped: bool  # its waits are not all there
+    finished: bool
+
+
+def victim_of(record: RequestRecord) -> Victim | None:
+    """``record`` as a victim; ``None`` where it has no wait worth a look."""
+    if not record.waits:
+        return None
+    busy, gc = record.budget.busy, record.budget.gc
+    return Victim(
+        request=record.id,
+        operation=record.name or record.method,
+        method=record.method,
+        total_ns=record.end_ns - record.arrival_ns,
+        waits=record.waits,
+        loop=record.loop,
+        on_loop_ns=None if busy is None else busy + (gc or 0),
+        clipped=record.partial,
+        finished=record.outcome != "unfinished",
+    )
+
+
+@dataclass(slots=True)
+class Blame:
+    """What one victim waited for: blocker -> (lo, hi) in ns. ``clipped``: steps or waits were forgotten."""
+
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    clipped: bool = False
+
+    @property
+    def others_ns(self) -> int:
+        """Time certainly lost to single steps of other requests."""
+        return sum(lo for blocker, (lo, _) in self.rows.items() if blocker not in (LOOP_OPERATION, CROWDING_OPERATION))
+
+    @property
+    def crowding_ns(self) -> tuple[int, int]:
+        """(lo, hi) of the time lost to many small steps."""
+        return self.rows.get(CROWDING_OPERATION, (0, 0))
+
+
+# --- the slow steps of a stretch of time, ready to be asked ------------------------------------------
+
+
+class _Lane:
+    """Steps that follow each other without overlap; answers how much of [a, b) they cover."""
+
+    __slots__ = ("ends", "starts", "sums")
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.starts = [start for start, _ in spans]
+        self.ends = [end for _, end in spans]
+        self.sums = [0, *accumulate(end - start for start, end in spans)]
+
+    def slice(self, a: int, b: int) -> tuple[int, int]:
+        """Range of the steps that share an instant with [a, b)."""
+        return bisect_right(self.ends, a), bisect_left(self.starts, b)
+
+    def covered(self, a: int, b: int) -> int:
+        """Nanoseconds of [a, b) inside a step."""
+        first, stop = self.slice(a, b)
+        if first >= stop:
+            return 0
+        whole = self.sums[stop] - self.sums[first]
+        return whole - max(0, a - self.starts[first]) - max(0, self.ends[stop - 1] - b)
+
+
+class _LoopSteps:
+    """The slow steps of one loop."""
+
+    def __init__(self, steps: Iterable[StepRecord]) -> None:
+        self._steps: list[tuple[int, int, StepRecord]] = []
+        by_operation: defaultdict[str, list[Span]] = defaultdict(list)
+        self._own: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        cursor = 0
+        for step in sorted(steps, key=lambda step: (step.start_ns, step.end_ns)):
+            start, end = max(step.start_ns, cursor), step.end_ns
+            if start >= end:
+                continue
+            cursor = end
+            operation = blocker_of(step)
+            self._steps.append((start, end, step))
+            by_operation[operation].append((start, end))
+            for request in (step.request, *step.within):
+                if request:
+                    self._own[request].append((start, end, operation))
+        self._all = _Lane([(start, end) for start, end, _ in self._steps])
+        self._by_operation = {operation: _Lane(spans) for operation, spans in by_operation.items()}
+
+    def covered(self, a: int, b: int) -> int:
+        """Nanoseconds of [a, b) inside any slow step."""
+        return self._all.covered(a, b)
+
+    def own_ns(self, request: int) -> int:
+        """Total of the slow steps of ``request``."""
+        return sum(end - start for start, end, _ in self._own.get(request, ()))
+
+    def blockers(self, spans: Iterable[Span], request: int) -> dict[str, int]:
+        """Nanoseconds of ``spans`` per operation, steps of ``request`` itself left out."""
+        found: defaultdict[str, int] = defaultdict(int)
+        own = self._own.get(request, [])
+        for a, b in spans:
+            first, stop = self._all.slice(a, b)
+            if stop - first <= _FEW:
+                for start, end, step in self._steps[first:stop]:
+                    if request != step.request and request not in step.within:
+                        found[blocker_of(step)] += min(end, b) - max(start, a)
+                continue
+            for operation, lane in self._by_operation.items():
+                found[operation] += lane.covered(a, b)
+            for start, end, operation in own:
+                found[operation] -= max(0, min(end, b) - max(start, a))
+        return {operation: ns for operation, ns in found.items() if ns > 0}
+
+
+class StepIndex:
+    """Slow steps by loop. Steps that ended before ``since_ns`` may be missing. Does not change."""
+
+    def __init__(self, steps: Iterable[StepRecord], since_ns: int | None = None) -> None:
+        by_loop: defaultdict[int, list[StepRecord]] = defaultdict(list)
+        for step in steps:
+            by_loop[step.loop].append(step)
+        self.loops = {loop: _LoopSteps(steps) for loop, steps in by_loop.items()}
+        self.since_ns = since_ns
+
+    def loops_of(self, victim: Victim) -> list[_LoopSteps]:
+        """The loops that may be the victim's: its own where that is known."""
+        if victim.loop is None:
+            return list(self.loops.values())
+        known = self.loops.get(victim.loop)
+        return [] if known is None else [known]
+
+
+class PollIndex:
+    """How much of a stretch each loop spent in its poll call, as far as its samples tell."""
+
+    def __init__(self, samples: Iterable[LoopSample] = ()) -> None:
+        self._samples: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for sample in samples:
+            if sample.quality == "exact":
+                self._samples[sample.loop].append((sample.at_ns - sample.span_ns, sample.at_ns, sample.poll_ns))
+
+    def idle(self, loop: int | None, a: int, b: int) -> tuple[int, int]:
+        """(at least, at most) nanoseconds of [a, b) in the poll; of what no sample covers, nothing and all."""
+        if loop is None and len(self._samples) == 1:
+            loop = next(iter(self._samples))
+        at_least, at_most = 0, b - a
+        for start, end, poll in self._samples.get(loop, ()) if loop is not None else ():
+            inside = min(end, b) - max(start, a)
+            if inside > 0:
+                at_least += max(0, inside - (end - start - poll))
+                at_most -= max(0, inside - poll)
+        return at_least, max(at_least, at_most)
+
+
+# --- one victim --------------------------------------------------------------------------------------
+
+
+def blocker_of(step: StepRecord) -> str:
+    """Name that ``step`` is blamed under."""
+    return step.operation if step.request else LOOP_OPERATION
+
+
+def union(spans: Iterable[Span]) -> list[Span]:
+    """``spans`` sorted, with those that touch or overlap made one, and empty ones left out."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if start >= end:
+            continue
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def blame(victim: Victim, steps: StepIndex, polls: PollIndex | None = None) -> Blame:
+    """What ``victim`` waited for.
+
+    Where its loop is not known and several have slow steps, any of them may have been the one: ``lo`` is then 0.
+    """
+    certain = union((wait.start_ns, wait.end_ns) for wait in victim.waits)
+    possible = union((wait.earliest_ns, wait.end_ns) for wait in victim.waits)
+    loops = steps.loops_of(victim)
+    rows: dict[str, tuple[int, int]] = {}
+    for loop in loops:
+        his = loop.blockers(possible, victim.request)
+        if len(loops) > 1:
+            los: dict[str, int] = {}
+        else:
+            los = his if certain == possible else loop.blockers(certain, victim.request)
+        for operation, hi in his.items():
+            before = rows.get(operation, (0, 0))
+            rows[operation] = (before[0] + los.get(operation, 0), before[1] + hi)
+    lo, hi = _crowding(victim, certain, possible, loops, steps.since_ns, polls or PollIndex())
+    if hi > 0:
+        rows[CROWDING_OPERATION] = (lo, hi)
+    forgotten = steps.since_ns is not None and bool(possible) and possible[0][0] < steps.since_ns
+    return Blame(rows, victim.clipped or forgotten)
+
+
+def _crowding(
+    victim: Victim,
+    certain: list[Span],
+    possible: list[Span],
+    loops: list[_LoopSteps],
+    since_ns: int | None,
+    polls: PollIndex,
+) -> Span:
+    """(lo, hi) of the waits that no slow step covers.
+
+    While a unit is ready its loop does not sleep, so such time is time behind small steps, its own included:
+    those are taken off ``lo``. A request still in a queue may wait for a thread or a pipe instead, so of its
+    time only that counts for certain which the loop cannot have spent in the poll.
+    """
+    queued = union((wait.earliest_ns, wait.end_ns) for wait in victim.waits if wait.stage == "queue")
+    hi = sum(_gap(span, loops) for span in possible) - sum(polls.idle(victim.loop, *span)[0] for span in queued)
+    if victim.on_loop_ns is None or len(loops) > 1:
+        return 0, max(0, hi)
+    lo = 0
+    for span in _after(certain, since_ns):
+        lo += _gap(span, loops)
+    for wait in victim.waits:
+        if wait.stage == "queue":
+            for span in _after([(wait.start_ns, wait.end_ns)], since_ns):
+                lo -= min(_gap(span, loops), polls.idle(victim.loop, *span)[1])
+    lo -= max(0, victim.on_loop_ns - sum(loop.own_ns(victim.request) for loop in loops))
+    return max(0, min(lo, hi)), max(0, hi)
+
+
+def _gap(span: Span, loops: list[_LoopSteps]) -> int:
+    """The most of ``span`` that can lie outside slow steps, whichever of ``loops`` is meant."""
+    return span[1] - span[0] - min((loop.covered(*span) for loop in loops), default=0)
+
+
+def _after(spans: Iterable[Span], since_ns: int | None) -> Iterator[Span]:
+    for start, end in spans:
+        if since_ns is not None and start < since_ns:
+            start = since_ns
+        if start < end:
+            yield start, end
+
+
+# --- the stream: what is remembered -------------------------------------------------------------------
+
+
+class RecentSteps:
+    """Bounded memory of the latest slow steps; the long ones are remembered for longer."""
+
+    def __init__(self, keep: int = KEEP_STEPS, keep_long: int = KEEP_LONG_STEPS) -> None:
+        self._keep = keep
+        self._keep_long = keep_long
+        self._steps: OrderedDict[Span, StepRecord] = OrderedDict()
+        self._long: OrderedDict[Span, StepRecord] = OrderedDict()
+        self.since_ns: int | None = None
+
+    @property
+    def full(self) -> bool:
+        """The next step makes it forget."""
+        return len(self._steps) >= self._keep
+
+    def add(self, step: StepRecord) -> bool:
+        """Remember ``step``. False where its end is known already: a step that was running then is replaced once."""
+        key = (step.loop, step.start_ns)
+        known = self._steps.get(key) or self._long.get(key)
+        if known is not None and (not known.running or (step.running and step.end_ns <= known.end_ns)):
+            return False
+        if key in self._long:
+            self._long[key] = step
+            return True
+        if known is None and self.full:
+            self._forget()
+        self._steps[key] = step
+        return True
+
+    def _forget(self) -> None:
+        for _ in range(max(1, self._keep // 4)):
+            key, step = self._steps.popitem(last=False)
+            if step.end_ns - step.start_ns >= LONG_STEP_NS:
+                self._long[key] = step
+            else:
+                self.since_ns = max(self.since_ns or 0, step.end_ns)
+        while len(self._long) > self._keep_long:
+            _, step = self._long.popitem(last=False)
+            self.since_ns = max(self.since_ns or 0, step.end_ns)
+
+    def index(self, earliest_ns: int) -> StepIndex:
+        """What is remembered of the time since ``earliest_ns``."""
+        steps = [*self._long.values(), *self._steps.values()]
+        return StepIndex((step for step in steps if step.end_ns > earliest_ns), self.since_ns)
+
+
+# --- the matrix ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Cell:
+    """One victim operation against one blocker, summed over the window."""
+
+    victims: int = 0
+    certain_victims: int = 0
+    lo_ns: int = 0
+    hi_ns: int = 0
+    clipped: bool = False
+
+    def merge(self, other: Cell) -> None:
+        """Add ``other``."""
+        self.victims += other.victims
+        self.certain_victims += other.certain_victims
+        self.lo_ns += other.lo_ns
+        self.hi_ns += other.hi_ns
+        self.clipped = self.clipped or other.clipped
+
+    @property
+    def tag(self) -> Tag:
+        """Exact where both bounds meet."""
+        if self.clipped:
+            return "lower"
+        return "exact" if self.lo_ns == self.hi_ns else "bounded"
+
+
+class Matrix:
+    """Victim operation x blocker operation. Bounded: pairs beyond :data:`MAX_CELLS` count under ``other``."""
+
+    def __init__(self) -> None:
+        self.cells: dict[tuple[str, str], Cell] = {}
+
+    def add(self, victim: str, found: Blame) -> None:
+        """One victim's blame."""
+        for blocker, (lo, hi) in found.rows.items():
+            self._merge((victim, blocker), Cell(1, int(lo > 0), lo, hi, found.clipped))
+
+    def merge(self, other: Matrix) -> None:
+        """Add ``other``, which stays as it is."""
+        for key, cell in other.cells.items():
+            self._merge(key, cell)
+
+    def _merge(self, key: tuple[str, str], cell: Cell) -> None:
+        if key not in self.cells and len(self.cells) >= MAX_CELLS:
+            key = (OTHER, OTHER)
+        self.cells.setdefault(key, Cell()).merge(cell)
+
+    def rows(self) -> tuple[BlockedBy, ...]:
+        """Largest certain loss first."""
+        ranked = sorted(self.cells.items(), key=lambda item: (-item[1].lo_ns, -item[1].hi_ns, item[0]))
+        return tuple(
+            BlockedBy(victim, blocker, cell.victims, cell.lo_ns / 1e6, cell.hi_ns / 1e6, cell.tag)
+            for (victim, blocker), cell in ranked
+        )
+
+    def caused_by(self, blocker: str) -> tuple[int, float]:
+        """(requests that certainly waited for ``blocker``, ms they did)."""
+        cells = [cell for (_, name), cell in self.cells.items() if name == blocker]
+        return sum(cell.certain_victims for cell in cells), sum(cell.lo_ns for cell in cells) / 1e6

@@ -1,0 +1,319 @@
+"""From live counters to frames: what has happened since the previous drain.
+
+Runs on the collector's thread. Counters on tracks only grow and are read as differences, so the loop's
+thread never waits for a reader and no increment is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.steps import RING_NS, RawRequest, Track
+from mcp_probe.capture.watchdog import Evidence
+from mcp_probe.clock import now_ns
+from mcp_probe.model import LOOP_OPERATION, LoopSample, OpenRequest, PoolSample, ProcessSample, StepRecord
+from mcp_probe.record.raw import StepMark
+
+
+class LoopDrain:
+    """Differences of one track's counters."""
+
+    def __init__(self, track: Track) -> None:
+        self.track = track
+        self._at = track.started_ns
+        self._poll = 0
+        self._sum_sq = 0
+        self._iterations: dict[int, tuple[int, int]] = {}
+        watch = track.watch
+        self._cpu: int | None = None if watch is None else watch.cpu_now()
+        self._queue: int | None = None if watch is None else watch.run_queue_now()
+        self._process_cpu = time.process_time_ns()
+
+    def sample(self, now: int, small: dict[str, list[int]]) -> LoopSample:
+        """Health of the loop since the previous sample; ``small`` is consumed."""
+        track = self.track
+        iterations = []
+        for bucket, (count, total) in list(track.iterations.copy().items()):
+            known_count, known_total = self._iterations.get(bucket, (0, 0))
+            if count > known_count:
+                iterations.append((bucket, count - known_count, total - known_total))
+                self._iterations[bucket] = (count, total)
+        poll, sum_sq, longest = track.poll_ns, track.sum_sq, track.iterations_max_ns
+        track.iterations_max_ns = 0
+        end = min(now, track.now) if track.idle else now
+        cpu, queue, others = self._thread_times()
+        sample = LoopSample(
+            at_ns=now,
+            span_ns=max(0, now - self._at),
+            loop=track.ordinal,
+            name=track.name,
+            poll_ns=max(0, poll - self._poll + (now - end if track.idle else 0)),
+            iterations=tuple(iterations),
+            sum_sq_ns2=sum_sq - self._sum_sq,
+            max_ns=longest,
+            small_steps=tuple((name, count, total) for name, (count, total) in small.items()),
+            cpu_ns=cpu,
+            run_queue_ns=queue,
+            other_threads_cpu_ns=others,
+            quality="exact" if track.polls_seen else "estimate",
+        )
+        # The poll that is under way counts up to now here, and is taken off again when it ends.
+        self._poll = poll + (now - end if track.idle else 0)
+        self._sum_sq = sum_sq
+        self._at = now
+        small.clear()
+        return sample
+
+    def _thread_times(self) -> tuple[int | None, int | None, int | None]:
+        watch = self.track.watch
+        if watch is None:
+            return None, None, None
+        cpu, queue = watch.cpu_now(), watch.run_queue_now()
+        process = time.process_time_ns()
+        own = None if cpu is None or self._cpu is None else cpu - self._cpu
+        waited = None if queue is None or self._queue is None else queue - self._queue
+        others = None if own is None else max(0, process - self._process_cpu - own)
+        self._cpu, self._queue, self._process_cpu = cpu, queue, process
+        return own, waited, others
+
+
+class Drain:
+    """Turns the hub's state into frames, in the order a reader needs them: steps before their victims."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._loops: dict[int, LoopDrain] = {}
+        self._small: dict[str, list[int]] = {}
+        self._at = now_ns()
+        self._cpu = time.process_time_ns()
+        self._gc_ns = 0
+        self._gc_count = 0
+        self._callbacks: dict[int, int] = {}
+        self._own_cpu = 0
+        self._throttled = _throttled_ns()
+        self._hook_cost_ns = 0.0
+        self._detached: dict[tuple[int, str], int] = {}
+
+    def calibrate(self) -> None:
+        """Measure what our share of one callback costs on this machine, on a track of its own."""
+        self._hook_cost_ns = _cost_of_a_callback(self._hub)
+
+    def steps(self) -> Iterator[StepRecord]:
+        """Steps of at least 0.5 ms that have ended, and slow ones that still run."""
+        hub = self._hub
+        for track in hub.tracks.values():
+            if track.ordinal not in self._loops:
+                self._loops[track.ordinal] = LoopDrain(track)
+        while hub.slow:
+            yield _step_record(*hub.slow.popleft())
+        for track, watch in hub.watchdog.watches():
+            running = watch.running(hub.slow_step_ns)
+            if running is None:
+                continue
+            since, now, place = running
+            owner = track.owner
+            file, line, function = place or (None, None, None)
+            yield StepRecord(
+                start_ns=since,
+                end_ns=now,
+                request=0 if owner is None else owner.id,
+                operation=LOOP_OPERATION if owner is None else owner.operation,
+                loop=track.ordinal,
+                running=True,
+                cause="unknown",
+                file=file,
+                line=line,
+                function=function,
+                where="unavailable" if place is None else "exact",
+            )
+
+    def note_small_steps(self, raw: RawRequest) -> None:
+        """Count ``raw``'s steps below 0.5 ms for the next loop sample (crowding needs their sum)."""
+        count = total = 0
+        for mark in raw.marks:
+            length = mark[5] - mark[4]
+            if length < RING_NS:
+                count += 1
+                total += length
+        if count:
+            entry = self._small.setdefault(raw.operation, [0, 0])
+            entry[0] += count
+            entry[1] += total
+
+    def loops(self, now: int) -> Iterator[LoopSample]:
+        """One sample per loop; the last one of loops that are over."""
+        hub = self._hub
+        small = self._small
+        for track in [*hub.tracks.values(), *hub.retired]:
+            drain = self._loops.setdefault(track.ordinal, LoopDrain(track))
+            yield drain.sample(now, small)
+        for track in hub.retired:
+            self._loops.pop(track.ordinal, None)
+        hub.retired.clear()
+
+    def pools(self, now: int) -> Iterable[PoolSample]:
+        """One sample per executor."""
+        return self._hub.pools.samples(now)
+
+    def process(self, now: int, collector_cpu_ns: int, dropped: dict[str, int]) -> ProcessSample:
+        """The process since the previous sample."""
+        hub = self._hub
+        cpu = time.process_time_ns()
+        throttled = _throttled_ns()
+        callbacks = 0
+        for track in hub.tracks.values():
+            callbacks += track.callbacks - self._callbacks.get(track.ordinal, 0)
+            self._callbacks[track.ordinal] = track.callbacks
+        hook_ns = round(callbacks * self._hook_cost_ns)
+        own = collector_cpu_ns + hub.watchdog.cpu_ns
+        pauses = []
+        while hub.pauses:
+            pauses.append(hub.pauses.popleft())
+        desk = hub.desk
+        lines, backlog = _unread(hub.channels)
+        outstanding = len(desk.live) + lines
+        sample = ProcessSample(
+            at_ns=now,
+            span_ns=now - self._at,
+            cpu_ns=cpu - self._cpu,
+            rss_bytes=_rss_bytes(),
+            gc_pauses=tuple(pauses),
+            gc_ns=hub.gc_ns - self._gc_ns,
+            gc_count=hub.gc_count - self._gc_count,
+            throttled_ns=None if throttled is None or self._throttled is None else throttled - self._throttled,
+            cpu_pressure=_cpu_pressure(),
+            probe_cpu_ns=max(0, own - self._own_cpu) + hook_ns,
+            hook_ns=hook_ns,
+            dropped=tuple(sorted(dropped.items())),
+            outstanding=outstanding,
+            outstanding_peak=max(desk.peak, outstanding),
+            finished_unwritten_peak=desk.unwritten_peak,
+            backlog_bytes_peak=backlog,
+            detached=self._newly_detached(),
+        )
+        desk.peak, desk.unwritten_peak = outstanding, max(0, desk.unwritten)
+        self._at, self._cpu, self._own_cpu = now, cpu, own
+        self._gc_ns, self._gc_count, self._throttled = hub.gc_ns, hub.gc_count, throttled
+        return sample
+
+
+    def _newly_detached(self) -> tuple[tuple[str, int], ...]:
+        new: dict[str, int] = {}
+        for track in self._hub.tracks.values():
+            for name, ns in track.detached.copy().items():
+                key = (track.ordinal, name)
+                new[name] = new.get(name, 0) + ns - self._detached.get(key, 0)
+                self._detached[key] = ns
+        return tuple((name, ns) for name, ns in new.items() if ns)
+
+
+def open_request(raw: RawRequest, now: int) -> OpenRequest:
+    """``raw`` as a request that is still alive."""
+    arrival = raw.arrival_ns if raw.arrival_ns is not None else raw.first_step_ns
+    return OpenRequest(
+        id=raw.id,
+        kind=raw.kind,
+        method=raw.method,
+        name=raw.name,
+        transport=raw.transport,
+        arrival_ns=now if arrival is None else arrival,
+        seen_ns=now,
+    )
+
+
+def running_mark(hub: Hub, raw: RawRequest, now: int) -> StepMark | None:
+    """The step ``raw`` is on a loop with at this moment."""
+    for track in hub.tracks.values():
+        since = track.since
+        if track.owner is raw and since:
+            return (track.unit, track.suspended, track.earliest, track.ready, since, now, track.wake)
+    return None
+
+
+def _step_record(
+    loop: int, start: int, end: int, owner: RawRequest | None, gc_ns: int, evidence: Evidence | None
+) -> StepRecord:
+    return StepRecord(
+        start_ns=start,
+        end_ns=end,
+        request=0 if owner is None else owner.id,
+        operation=LOOP_OPERATION if owner is None else owner.operation,
+        loop=loop,
+        gc_ns=gc_ns,
+        cpu_ns=None if evidence is None else evidence.cpu_ns,
+        run_queue_ns=None if evidence is None else evidence.run_queue_ns,
+        cause=None if evidence is None else evidence.cause,
+        file=None if evidence is None else evidence.file,
+        line=None if evidence is None else evidence.line,
+        function=None if evidence is None else evidence.function,
+        where="unavailable" if evidence is None else evidence.where,
+    )
+
+
+def _unread(channels: list[Any]) -> tuple[int, int | None]:
+    """(lines, bytes) read off stdin or waiting in it, not yet consumed."""
+    lines = 0
+    backlog: int | None = None
+    for channel in channels:
+        stamps = channel.stamps
+        if stamps is None:
+            continue
+        lines += len(stamps.waiting)
+        peak = max(stamps.waiting_bytes_peak, stamps.waiting_bytes)
+        stamps.waiting_bytes_peak = 0
+        backlog = (backlog or 0) + peak + stamps.in_pipe()
+    return lines, backlog
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+def _rss_bytes() -> int | None:
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _throttled_ns() -> int | None:
+    """Time this cgroup was refused the CPU by its quota, so far (cgroup v2)."""
+    try:
+        with open("/sys/fs/cgroup/cpu.stat", "rb") as stat:
+            for row in stat:
+                if row.startswith(b"throttled_usec"):
+                    return int(row.split()[1]) * 1000
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _cpu_pressure() -> float | None:
+    """Share of the last 10 s in which some task waited for a CPU, percent (PSI)."""
+    try:
+        with open("/proc/pressure/cpu", "rb") as pressure:
+            return float(pressure.readline().split(b"avg10=")[1].split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _cost_of_a_callback(hub: Hub, rounds: int = 2000) -> float:
+    """Nanoseconds that one followed callback adds: our begin, close and stamps, timed in this process."""
+    from collections import deque
+
+    from mcp_probe.capture.current import CURRENT
+
+    track = Track(0, "calibration", deque(maxlen=1), hub.slow_step_ns, hub.desk.settle)
+    raw = RawRequest(0, "request", "calibration", None, "none")
+    began = now_ns()
+    for _ in range(rounds):
+        now_ns()
+        CURRENT.get()
+        track.begin(raw, 1, 0, 0, 0, began)
+        track.close(began, False)
+        raw.marks.clear()
+    return (now_ns() - began) / rounds

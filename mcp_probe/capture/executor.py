@@ -1,0 +1,249 @@
+"""Executors: every job's submit, start, finish and return, and the occupancy these transitions make.
+
+Occupancy is integrated from transitions, never sampled: a loop timer stops when the loop blocks, and
+a gauge read at submit shows nobody waiting for jobs that then wait 200 ms (measurement.md section 3).
+Transitions are appended from any thread to one deque, and integrated by :meth:`Pool.sample` on the
+collector's thread, in time order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.clock import now_ns
+from mcp_probe.histogram import bucket_of
+from mcp_probe.model import PoolSample
+from mcp_probe.record.raw import Job
+
+SUBMIT, START, FINISH, RESUME, ABANDON, CANCEL = range(6)
+Transition = tuple[int, int, "Pool", Job]
+TRANSPORT_OPERATION = "(transport)"
+NO_REQUEST_OPERATION = "(no request)"
+MAX_TRANSITIONS = 200_000
+MAX_HOLDERS = 64
+
+
+class Pools:
+    """All executors of the process, and the transitions not yet integrated."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._by_key: dict[int, Pool] = {}
+        self.transitions: deque[Transition] = deque(maxlen=MAX_TRANSITIONS)
+        self.dropped = 0
+
+    def known(self, owner: Any) -> Pool | None:
+        """The row of ``owner``, if it has had a job."""
+        pool = self._by_key.get(id(owner))
+        return pool if pool is not None and pool.owner() is owner else None
+
+    def pool_of(self, owner: Any, name: str, made_at: str | None, limit: Callable[[Any], tuple[float | None, int]]) -> Pool:
+        """The row of ``owner``, made at its first job. ``limit(owner)`` reads (max, borrowed) at any time."""
+        pool = self.known(owner)
+        if pool is None:
+            pool = Pool(next(self._ids), owner, name, made_at, limit)
+            self._by_key[id(owner)] = pool
+        return pool
+
+    def submit(self, pool: Pool, operation: str | None = None, transport: bool = False) -> Job:
+        """A job is handed to ``pool`` by the current request."""
+        raw = CURRENT.get()
+        if operation is None:
+            operation = raw.operation if raw is not None else NO_REQUEST_OPERATION
+        job = Job(pool, raw, TRANSPORT_OPERATION if transport else operation, now_ns())
+        job.transport = transport
+        while raw is not None:
+            if not raw.ended:
+                raw.jobs.append(job)
+            raw = raw.parent
+        self._note(job.submit_ns, SUBMIT, job)
+        return job
+
+    def _note(self, at: int, kind: int, job: Job) -> None:
+        if len(self.transitions) >= MAX_TRANSITIONS:
+            self.dropped += 1
+        self.transitions.append((at, kind, job.pool, job))
+
+    def run(self, job: Job, function: Callable[..., Any], *args: Any) -> Any:
+        """Call ``function`` as ``job`` on the calling (worker) thread."""
+        cpu = time.thread_time_ns()
+        job.start_ns = now_ns()
+        self._note(job.start_ns, START, job)
+        try:
+            return function(*args)
+        finally:
+            finish = now_ns()
+            job.cpu_ns = time.thread_time_ns() - cpu
+            job.finish_ns = finish
+            self._note(finish, FINISH, job)
+
+    def run_for(self, job: Job, function: Callable[..., Any], *args: Any) -> Any:
+        """As :meth:`run`, on a thread whose context does not carry the request: lend it for the call."""
+        token = CURRENT.set(job.raw)
+        try:
+            return self.run(job, function, *args)
+        finally:
+            CURRENT.reset(token)
+
+    def resumed(self, job: Job) -> None:
+        """The job's waiter runs again."""
+        job.resumed_ns = now_ns()
+        if job.finish_ns is None:
+            job.abandoned = True
+            self._note(job.resumed_ns, ABANDON if job.start_ns is not None else CANCEL, job)
+        else:
+            self._note(job.resumed_ns, RESUME, job)
+
+    def samples(self, now: int) -> Iterable[PoolSample]:
+        """Integrate every transition up to ``now``; one sample per pool that has had a job."""
+        batch: list[Transition] = []
+        while self.transitions:
+            batch.append(self.transitions.popleft())
+        batch.sort(key=lambda transition: transition[0])
+        for at, kind, pool, job in batch:
+            pool.apply(at, kind, job)
+        for key, pool in list(self._by_key.items()):
+            yield pool.sample(now)
+            if pool.owner() is None and pool.idle:
+                del self._by_key[key]
+
+
+class Pool:
+    """One executor's row: integrals since the last sample, and the level they start from."""
+
+    def __init__(self, number: int, owner: Any, name: str, made_at: str | None, limit: Callable[[Any], tuple[float | None, int]]) -> None:
+        self.id = number
+        self.name = name
+        self.made_at = made_at
+        self._limit = limit
+        try:
+            self.owner: Callable[[], Any] = weakref.ref(owner)
+        except TypeError:
+            self.owner = lambda: owner
+        self._pending = 0
+        self._active = 0
+        self._max: float | None = limit(owner)[0]
+        self._last = now_ns()
+        self._since = self._last
+        self._transport_level = 0
+        self._reset()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return self._pending == 0 and self._active == 0
+
+    def _reset(self) -> None:
+        self._borrowed_peak = self._active + self._transport_level
+        self._active_peak = self._active
+        self._pending_peak = self._pending
+        self._active_ns = self._pending_ns = self._at_limit_ns = 0
+        self._submitted = self._finished = self._abandoned = self._returned = 0
+        self._run_ns = self._cpu_ns = self._return_ns = 0
+        self._wait: dict[int, list[int]] = {}
+        self._transport_jobs = self._transport_wait_max = self._transport_wait = 0
+        self._holders: dict[str, list[int]] = {}
+
+    def _advance(self, at: int) -> None:
+        span = at - self._last
+        if span <= 0:
+            return
+        self._last = at
+        self._active_ns += span * self._active
+        self._pending_ns += span * self._pending
+        taken = self._active + self._transport_level
+        if self._max is not None and taken >= self._max:
+            self._at_limit_ns += span
+
+    def apply(self, at: int, kind: int, job: Job) -> None:
+        """Account one transition. Late ones (another thread was slower to append) count from ``_last`` on."""
+        self._advance(at)
+        if job.transport:
+            self._apply_transport(kind, job)
+        elif kind == SUBMIT:
+            self._submitted += 1
+            self._pending += 1
+            self._pending_peak = max(self._pending_peak, self._pending)
+        elif kind == START:
+            self._pending -= 1
+            self._active += 1
+            self._active_peak = max(self._active_peak, self._active)
+            self._borrowed_peak = max(self._borrowed_peak, self._active + self._transport_level)
+            wait = max(0, (job.start_ns or at) - job.submit_ns)
+            entry = self._wait.setdefault(bucket_of(wait), [0, 0])
+            entry[0] += 1
+            entry[1] += wait
+        elif kind == FINISH:
+            self._finish(job)
+        elif kind == RESUME:
+            self._returned += 1
+            self._return_ns += max(0, (job.resumed_ns or at) - (job.finish_ns or at))
+        elif kind == ABANDON:
+            self._abandoned += 1
+        elif kind == CANCEL:
+            self._pending -= 1
+
+    def _finish(self, job: Job) -> None:
+        self._active -= 1
+        self._finished += 1
+        run = (job.finish_ns or 0) - (job.start_ns or 0)
+        self._run_ns += run
+        self._cpu_ns += job.cpu_ns or 0
+        if job.operation in self._holders or len(self._holders) < MAX_HOLDERS:
+            entry = self._holders.setdefault(job.operation, [0, 0])
+            entry[0] += 1
+            entry[1] += run
+
+    def _apply_transport(self, kind: int, job: Job) -> None:
+        """The transport's own jobs hold tokens (the stdio reader for ever) but are no work of the pool."""
+        if kind == START:
+            self._transport_level += 1
+            self._transport_jobs += 1
+            wait = max(0, (job.start_ns or 0) - job.submit_ns)
+            self._transport_wait += wait
+            self._transport_wait_max = max(self._transport_wait_max, wait)
+            self._borrowed_peak = max(self._borrowed_peak, self._active + self._transport_level)
+        elif kind == FINISH:
+            self._transport_level -= 1
+
+    def sample(self, now: int) -> PoolSample:
+        """What happened since the previous sample."""
+        self._advance(now)
+        owner = self.owner()
+        if owner is not None:
+            self._max = self._limit(owner)[0]
+        sample = PoolSample(
+            at_ns=now,
+            span_ns=now - self._since,
+            pool=self.id,
+            name=self.name,
+            made_at=self.made_at,
+            max=self._max,
+            borrowed_peak=self._borrowed_peak,
+            active_peak=self._active_peak,
+            pending_peak=self._pending_peak,
+            active_ns=self._active_ns,
+            pending_ns=self._pending_ns,
+            at_limit_ns=self._at_limit_ns,
+            submitted=self._submitted,
+            finished=self._finished,
+            abandoned=self._abandoned,
+            wait=tuple((bucket, count, total) for bucket, (count, total) in self._wait.items()),
+            run_ns=self._run_ns,
+            cpu_ns=self._cpu_ns,
+            return_ns=self._return_ns,
+            returned=self._returned,
+            transport_jobs=self._transport_jobs,
+            transport_wait_max_ns=self._transport_wait_max,
+            transport_wait_ns=self._transport_wait,
+            holders=tuple((name, jobs, ns) for name, (jobs, ns) in self._holders.items()),
+        )
+        self._since = now
+        self._reset()
+        return sample

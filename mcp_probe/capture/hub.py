@@ -1,0 +1,135 @@
+"""What the whole process shares: live requests, tracks, pools, the watchdog, and which hooks work.
+
+Hooks on process-wide objects serve every attached probe at once, so what they write to lives here,
+once. Sessions come and go; the hub is empty again when the last one has gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections import deque
+from typing import Any
+
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.executor import Pools
+from mcp_probe.capture.queueing import Desk
+from mcp_probe.capture.steps import RawRequest, Track
+from mcp_probe.capture.watchdog import Watchdog
+from mcp_probe.clock import now_ns
+from mcp_probe.model import RequestKind
+
+logger = logging.getLogger("mcp_probe")
+
+RING = 16_384
+GC_RING = 4_096
+LONG_PAUSE_NS = 1_000_000
+
+
+class Hub:
+    """See the module's text. One per process; tests may make their own."""
+
+    def __init__(self, slow_step_ns: int = 10_000_000) -> None:
+        self.slow_step_ns = slow_step_ns
+        self.desk = Desk()
+        self.pools = Pools()
+        self.slow: deque[Any] = deque(maxlen=RING)
+        self.tracks: dict[int, Track] = {}
+        self.retired: list[Track] = []
+        self.watchdog = Watchdog(slow_step_ns)
+        self.hooks: dict[str, str] = {}
+        self.channels: list[Any] = []
+        self.pauses: deque[tuple[int, int, int]] = deque(maxlen=GC_RING)
+        self.gc_ns = 0
+        self.gc_count = 0
+        self._gc_began = 0
+        self._ordinals = 0
+
+    # --- hooks: working or not ---
+
+    def working(self, hook: str) -> None:
+        """``hook`` is installed."""
+        self.hooks.setdefault(hook, "active")
+
+    def missing(self, hook: str, why: str) -> None:
+        """``hook`` cannot be installed here; said once on the ``mcp_probe`` logger."""
+        if self.hooks.get(hook) != why:
+            self.hooks[hook] = why
+            logger.warning("mcp_probe: %s is off: %s", hook, why)
+
+    def fail(self, hook: str, exc: Exception) -> None:
+        """``hook`` raised: whoever calls this has already turned it off."""
+        if self.hooks.get(hook, "active") == "active":
+            self.hooks[hook] = f"disabled after {type(exc).__name__}: {exc}"
+            logger.warning("mcp_probe: hook %s is disabled", hook, exc_info=exc)
+
+    # --- tracks ---
+
+    def track(self) -> Track | None:
+        """The track of the loop on the calling thread."""
+        return self.tracks.get(threading.get_ident())
+
+    def add_track(self, name: str) -> Track:
+        """Start following the loop of the calling thread."""
+        self._ordinals += 1
+        track = Track(self._ordinals, name, self.slow, self.slow_step_ns, self.desk.settle)
+        self.tracks = {**self.tracks, track.thread_id: track}
+        self.watchdog.add(track)
+        return track
+
+    def drop_track(self, track: Track) -> None:
+        """Its loop is over or the hooks are gone."""
+        track.alive = False
+        self.tracks = {key: value for key, value in self.tracks.items() if value is not track}
+        self.watchdog.remove(track)
+        self.retired.append(track)
+
+    def ready(self) -> tuple[int, int, int]:
+        """(earliest, ready, since) of the step running on this thread; now where none is tracked."""
+        track = self.track()
+        if track is None or not track.since:
+            now = now_ns()
+            return now, now, now
+        return track.earliest, track.ready, track.since
+
+    # --- requests begun in the middle of a step ---
+
+    def begin(self, kind: RequestKind, method: str, name: str | None, transport: str, session: Any) -> RawRequest:
+        """A request that starts here and now, on the calling task."""
+        raw = self.desk.open(kind, method, name, transport)
+        raw.session = session
+        parent = CURRENT.get()
+        if parent is not None and not parent.ended:
+            raw.parent = parent
+        self.desk.note_peak(0)
+        return raw
+
+    # --- garbage collector ---
+
+    def watch_gc(self) -> None:
+        """Time collector pauses from now on."""
+        if self._on_gc not in gc.callbacks:
+            gc.callbacks.append(self._on_gc)
+            self.working("gc")
+
+    def unwatch_gc(self) -> None:
+        """Stop timing collector pauses."""
+        if self._on_gc in gc.callbacks:
+            gc.callbacks.remove(self._on_gc)
+
+    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._gc_began = now_ns()
+            return
+        began, self._gc_began = self._gc_began, 0
+        if not began:
+            return
+        end = now_ns()
+        self.gc_ns += end - began
+        self.gc_count += 1
+        track = self.tracks.get(threading.get_ident())
+        if track is not None:
+            track.pause(began, end)
+        if end - began >= LONG_PAUSE_NS:
+            self.pauses.append((began, end, info.get("generation", -1)))

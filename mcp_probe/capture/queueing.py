@@ -1,0 +1,255 @@
+"""Arrivals: a request gets its record when its message is seen, and its name when a server claims it.
+
+The :class:`Desk` knows every live request of the process. A :class:`Channel` is one stream pair
+between a transport and a server; it turns messages into requests on the way in and recognises their
+answers on the way out. Message shapes are read by duck typing (``method``, ``id``, ``params``,
+``result``, ``error``), so that capture knows no SDK.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from typing import Any
+
+from mcp_probe.capture.current import CURRENT, EXCHANGE
+from mcp_probe.capture.read import LineStamps
+from mcp_probe.clock import now_ns
+from mcp_probe.model import Outcome, RequestKind
+from mcp_probe.record.raw import RawRequest
+
+MAX_NAME = 128
+MAX_LIVE = 100_000
+_NAMED = {"tools/call", "prompts/get"}
+_CANCELLED_CODE = -32800
+"""Answer of the 2025-era HTTP transport to a peer-cancelled request (mcp/server/streamable_http.py@2.3)."""
+
+
+def name_of(method: str, params: Any) -> str | None:
+    """Tool or prompt name in ``params``, length-capped; other methods have none."""
+    if method in _NAMED and isinstance(params, Mapping):
+        name = params.get("name")
+        if isinstance(name, str):
+            return name[:MAX_NAME]
+    return None
+
+
+class Desk:
+    """Every live request, and the gauges that follow from it."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self.live: dict[int, RawRequest] = {}
+        self.peak = 0
+        self.unwritten = 0
+        self.unwritten_peak = 0
+        self.unclaimed = 0
+        self.overflow = 0
+
+    def open(self, kind: RequestKind, method: str, name: str | None, transport: str) -> RawRequest:
+        """A message was seen; nobody has claimed it yet."""
+        raw = RawRequest(next(self._numbers), kind, method[:MAX_NAME], name, transport)
+        if len(self.live) < MAX_LIVE:
+            self.live[raw.id] = raw
+        else:
+            self.overflow += 1
+        return raw
+
+    def note_peak(self, unread: int) -> None:
+        """Outstanding now: live requests and ``unread`` lines behind them."""
+        outstanding = len(self.live) + unread
+        if outstanding > self.peak:
+            self.peak = outstanding
+
+    def finished(self, raw: RawRequest, now: int) -> None:
+        """The result of ``raw`` is ready; it is not written yet."""
+        if raw.result_ns is None:
+            raw.result_ns = now
+            if raw.write_seen:
+                self.unwritten += 1
+                if self.unwritten > self.unwritten_peak:
+                    self.unwritten_peak = self.unwritten
+
+    def end(self, raw: RawRequest, now: int, outcome: Outcome | None = None) -> None:
+        """``raw`` has ended; what it still runs is detached. Safe from any thread, and more than once."""
+        if raw.ended:
+            return
+        raw.ended = True
+        raw.end_ns = now
+        if outcome is not None:
+            raw.outcome = outcome
+        if raw.result_ns is not None and raw.write_seen:
+            self.unwritten -= 1
+        self.live.pop(raw.id, None)
+        if raw.channel is not None:
+            raw.channel.forget(raw)
+        if raw.session is not None:
+            raw.session.finish(raw)
+        else:
+            self.unclaimed += 1
+
+    def settle(self, raw: RawRequest, now: int) -> None:
+        """The handler task of ``raw`` is over and nothing was answered."""
+        self.end(raw, now, "ok" if raw.kind == "notification" else "cancelled")
+
+
+class Channel:
+    """One stream pair of a server. All methods run on the loop's thread unless they say otherwise."""
+
+    def __init__(self, desk: Desk, transport: str, ready: Callable[[], tuple[int, int, int]]) -> None:
+        self.desk = desk
+        self.transport = transport
+        self.session: Any = None
+        self.stamps: LineStamps | None = None
+        self.writer_seen = False
+        self.pending: dict[Any, RawRequest] = {}
+        self.sent: dict[int, RawRequest] = {}  # id(item) -> its request, until the writer takes it
+        self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
+        self.writing: RawRequest | None = None
+        self.written_bytes = 0
+        self._ready = ready
+
+    # --- in ---
+
+    def received(self, item: Any, context: Context | None) -> Context | None:
+        """A message came off the transport. Returns the context its handler must run in, or ``None``."""
+        stamp = self.stamps.consumed() if self.stamps is not None else None
+        message = getattr(item, "message", None)
+        method = getattr(message, "method", None)
+        if message is None or method is None:
+            if message is not None:
+                self._answered(message)
+            return None
+        now = now_ns()
+        is_request = hasattr(message, "id")
+        raw = self.desk.open(
+            "request" if is_request else "notification",
+            method,
+            name_of(method, getattr(message, "params", None)),
+            self.transport,
+        )
+        raw.session = self.session
+        raw.channel = self
+        raw.settles = True
+        raw.taken_ns = now
+        raw.write_seen = self.writer_seen and is_request
+        if stamp is not None:
+            raw.arrival_ns = stamp[0]
+            raw.arrival_earliest_ns = stamp[1]
+            raw.request_bytes = stamp[2]
+            began = self._ready()[2]
+            if began > stamp[0]:
+                raw.decode_ns = now - began
+        context = context.copy() if context is not None else None
+        if stamp is None:
+            self._arrived_by_exchange(raw, context, now)
+        if is_request:
+            raw.request_id = message.id
+            self.pending[message.id] = raw
+        self.desk.note_peak(len(self.stamps.waiting) if self.stamps is not None else 0)
+        if context is not None:
+            context.run(CURRENT.set, raw)
+        return context
+
+    def _arrived_by_exchange(self, raw: RawRequest, context: Context | None, now: int) -> None:
+        exchange = context.get(EXCHANGE) if context is not None else None
+        if exchange is None:
+            raw.arrival_ns = now
+            return
+        raw.arrival_ns = exchange.arrival_ns
+        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
+        raw.request_bytes = exchange.body_bytes
+        raw.write_seen = raw.kind == "request"
+        exchange.raw = raw
+
+    def _answered(self, message: Any) -> None:
+        asked = self.asked.pop(getattr(message, "id", None), None)
+        if asked is not None:
+            asked[0].client_waits.append((asked[1], now_ns()))
+
+    # --- out ---
+
+    def sending(self, item: Any) -> RawRequest | None:
+        """A message goes to the writer. Returns the request it answers, or ``None``."""
+        message = getattr(item, "message", None)
+        if message is None:
+            return None
+        if getattr(message, "method", None) is not None:
+            raw = CURRENT.get()
+            if raw is not None and not raw.ended and hasattr(message, "id"):
+                self.asked[message.id] = (raw, now_ns())
+            return None
+        raw = self.pending.pop(getattr(message, "id", None), None)
+        if raw is None or raw.ended:
+            return None
+        note_outcome(raw, message)
+        self.desk.finished(raw, now_ns())
+        if self.writer_seen:
+            self.sent[id(item)] = raw
+        return raw
+
+    def handed_over(self, raw: RawRequest) -> None:
+        """``send`` has returned: the item was taken when this task became ready, or at once."""
+        if raw.ended or raw.write_seen:
+            return
+        result = raw.result_ns or 0
+        raw.write_taken_ns = max(result, min(self._ready()[1], now_ns()))
+        self.desk.end(raw, raw.write_taken_ns)
+
+    def not_sent(self, item: Any, raw: RawRequest) -> None:
+        """``send`` raised: the stream is closed, or the task was cancelled while it waited."""
+        if self.sent.pop(id(item), None) is not None or not raw.write_seen:
+            self.desk.end(raw, now_ns(), "cancelled")
+
+    def taken(self, item: Any) -> None:
+        """The writer has taken ``item``."""
+        now = now_ns()
+        previous, self.writing = self.writing, self.sent.pop(id(item), None)
+        if previous is not None:
+            self.desk.end(previous, now)
+        if self.writing is not None:
+            self.writing.write_taken_ns = now
+
+    def encoded(self) -> None:
+        """The writer hands the encoded text to a thread."""
+        raw = self.writing
+        if raw is not None and raw.encode_ns is None and raw.write_taken_ns is not None:
+            raw.encode_ns = now_ns() - raw.write_taken_ns
+
+    def wrote(self, size: int) -> None:
+        """``size`` characters went into the text wrapper (worker thread)."""
+        if self.writing is not None:
+            self.writing.response_bytes = size
+
+    def flushed(self) -> None:
+        """The flush returned (worker thread)."""
+        raw, self.writing = self.writing, None
+        if raw is not None:
+            now = now_ns()
+            raw.flushed_ns = now
+            self.desk.end(raw, now)
+
+    def forget(self, raw: RawRequest) -> None:
+        """``raw`` has ended."""
+        if self.pending.get(raw.request_id) is raw:
+            self.pending.pop(raw.request_id, None)
+
+
+def note_outcome(raw: RawRequest, message: Any) -> None:
+    """Read off the answer whether ``raw`` failed. Never keeps anything of its content."""
+    error = getattr(message, "error", None)
+    if error is not None:
+        code = getattr(error, "code", None)
+        raw.outcome = "cancelled" if code == _CANCELLED_CODE else "error"
+        raw.error = str(code)
+        return
+    note_result(raw, getattr(message, "result", None))
+
+
+def note_result(raw: RawRequest, result: Any) -> None:
+    """As :func:`note_outcome`, for a bare result."""
+    failed = result.get("isError") if isinstance(result, Mapping) else getattr(result, "is_error", None)
+    if failed is True and raw.method == "tools/call":
+        raw.outcome = "tool_error"
+        raw.error = "tool_error"

@@ -1,0 +1,113 @@
+"""Reading on stdio: when did each line's bytes come off the pipe, and how many wait behind them?
+
+The SDK reads text lines on a worker thread, from a wrapper that pulls chunks off the pipe. Each raw
+read is stamped here, in that thread. A read that had to wait gives the arrival exactly; one that
+found bytes at once only bounds it: they came after the previous read that emptied the pipe.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import deque
+from typing import Any
+
+from mcp_probe.clock import now_ns
+
+WAITED_NS = 50_000
+"""A raw read that took less found its bytes already there (a pipe read of ready bytes takes ~2 us)."""
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+LineStamp = tuple[int, int, int]
+"""(arrival_ns, earliest_ns, bytes) of one complete line."""
+
+
+class LineStamps:
+    """Lines read raw and not yet consumed by the SDK. Appended on the reader's thread, popped on the loop."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[LineStamp] = deque()
+        self.descriptor: int | None = None
+        self.waiting_bytes_peak = 0
+        self._read_bytes = 0  # written by the reader's thread only
+        self._consumed_bytes = 0  # written by the loop's thread only
+        self._last_read_ns: int | None = None
+        self._emptied = False
+        self._partial = 0
+        self._after_cr = False
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes read off the pipe and not consumed as lines."""
+        return max(0, self._read_bytes - self._consumed_bytes)
+
+    def in_pipe(self) -> int:
+        """Bytes still in the pipe, unread; 0 where the platform cannot tell."""
+        if self.descriptor is None:
+            return 0
+        try:
+            import fcntl
+            import termios
+
+            size = fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4)
+        except (ImportError, OSError):
+            return 0
+        return int.from_bytes(size, sys.byteorder)
+
+    def read(self, chunk: bytes, asked: int, began_ns: int, ended_ns: int) -> None:
+        """One raw read returned ``chunk``."""
+        earliest = ended_ns
+        if ended_ns - began_ns < WAITED_NS:
+            earliest = self._last_read_ns if self._emptied and self._last_read_ns is not None else began_ns
+        self._last_read_ns = ended_ns
+        self._read_bytes += len(chunk)
+        self._emptied = len(chunk) < asked
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        self._after_cr = chunk.endswith(b"\r")
+        # Universal newlines, as the SDK's text wrapper splits.
+        pieces = _LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n")
+        for piece in pieces[:-1]:
+            self.waiting.append((ended_ns, earliest, len(piece) + 1 + self._partial))
+            self._partial = 0
+        self._partial += len(pieces[-1])
+        self.waiting_bytes_peak = max(self.waiting_bytes_peak, self.waiting_bytes)
+
+    def consumed(self) -> LineStamp | None:
+        """The stamp of the line the SDK has just taken; ``None`` where no read was seen."""
+        if self.waiting:
+            stamp = self.waiting.popleft()
+            self._consumed_bytes += stamp[2]
+            return stamp
+        if self._partial and self._last_read_ns is not None:
+            size, self._partial = self._partial, 0
+            self._consumed_bytes += size
+            return (self._last_read_ns, self._last_read_ns, size)
+        return None
+
+
+class StampedBuffer:
+    """The binary buffer under the SDK's text wrapper, with every raw read stamped."""
+
+    def __init__(self, buffer: Any, stamps: LineStamps) -> None:
+        self._buffer = buffer
+        self._stamps = stamps
+        try:
+            stamps.descriptor = buffer.fileno()
+        except (AttributeError, OSError, ValueError):
+            stamps.descriptor = None
+
+    def read1(self, size: int = -1) -> bytes:
+        """As ``io.BufferedReader.read1``."""
+        began = now_ns()
+        chunk: bytes = self._buffer.read1(size)
+        ended = now_ns()
+        try:
+            self._stamps.read(chunk, size, began, ended)
+        except Exception:  # noqa: BLE001 - the profiled server must get its bytes whatever fails here
+            self._stamps.waiting.clear()
+        return chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._buffer, name)

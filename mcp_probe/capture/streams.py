@@ -1,0 +1,149 @@
+"""Stand-ins for the SDK's memory streams: everything passes through, messages are noted on the way.
+
+A stand-in that fails once becomes a plain pass-through (measurement.md, "It must not hurt").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
+from typing import Any
+
+from mcp_probe.capture.queueing import Channel
+from mcp_probe.record.raw import RawRequest
+
+Fail = Callable[[str, Exception], None]
+SendIn = Callable[[Any, Any, Context], Awaitable[None]]
+"""Send an item on a context-carrying stream as if from the given context."""
+
+
+class _StandIn:
+    def __init__(self, inner: Any, channel: Channel, fail: Fail) -> None:
+        self._inner = inner
+        self._channel: Channel | None = channel
+        self._fail = fail
+
+    def _disable(self, hook: str, exc: Exception) -> None:
+        self._channel = None
+        self._fail(hook, exc)
+
+    async def __aenter__(self) -> Any:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> Any:
+        return await self._inner.__aexit__(*exc)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _Receiving(_StandIn):
+    async def receive(self) -> Any:
+        item = await self._inner.receive()
+        self._note(item)
+        return item
+
+    def _note(self, item: Any) -> None:
+        raise NotImplementedError
+
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._inner.__anext__()
+        self._note(item)
+        return item
+
+
+class FromTransport(_Receiving):
+    """The read stream handed to a server: opens a request for each message that leaves it.
+
+    ``last_context`` is the context the SDK runs the message's handler in; it carries the request.
+    """
+
+    last_context: Context | None = None
+
+    def _note(self, item: Any) -> None:
+        context = getattr(self._inner, "last_context", None)
+        self.last_context = context
+        if self._channel is None:
+            return
+        try:
+            carrying = self._channel.received(item, copy_context() if context is None else context)
+            if carrying is not None:
+                self.last_context = carrying
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self._disable("queueing", exc)
+
+
+class IntoServer(_StandIn):
+    """The send end a transport's reader uses: opens a request as its line leaves the transport."""
+
+    def __init__(self, inner: Any, channel: Channel, fail: Fail, send_in: SendIn) -> None:
+        super().__init__(inner, channel, fail)
+        self._send_in = send_in
+
+    async def send(self, item: Any) -> None:
+        context = self._note(item)
+        if context is None:
+            await self._inner.send(item)
+        else:
+            await self._send_in(self._inner, item, context)
+
+    def _note(self, item: Any) -> Context | None:
+        if self._channel is None:
+            return None
+        try:
+            return self._channel.received(item, copy_context())
+        except Exception as exc:  # noqa: BLE001
+            self._disable("queueing", exc)
+            return None
+
+
+class FromServer(_StandIn):
+    """The write stream handed to a server: recognises each answer on its way out."""
+
+    async def send(self, item: Any) -> None:
+        raw = self._before(item)
+        if raw is None:
+            await self._inner.send(item)
+            return
+        try:
+            await self._inner.send(item)
+        except BaseException:
+            self._after(item, raw, sent=False)
+            raise
+        self._after(item, raw, sent=True)
+
+    def _before(self, item: Any) -> RawRequest | None:
+        if self._channel is None:
+            return None
+        try:
+            return self._channel.sending(item)
+        except Exception as exc:  # noqa: BLE001
+            self._disable("write", exc)
+            return None
+
+    def _after(self, item: Any, raw: RawRequest, *, sent: bool) -> None:
+        if self._channel is None:
+            return
+        try:
+            if sent:
+                self._channel.handed_over(raw)
+            else:
+                self._channel.not_sent(item, raw)
+        except Exception as exc:  # noqa: BLE001
+            self._disable("write", exc)
+
+
+class IntoTransport(_Receiving):
+    """The receive end a transport's writer uses: knows when each answer is taken."""
+
+    def _note(self, item: Any) -> None:
+        if self._channel is None:
+            return
+        try:
+            self._channel.taken(item)
+        except Exception as exc:  # noqa: BLE001
+            self._disable("write", exc)

@@ -1,0 +1,195 @@
+"""The child's end of the channel: a sink that writes frames to the parent's socket and never holds up the server.
+
+Invariants: a batch costs the collector at most ``PATIENCE_S``; what waits for a slow parent is bounded, and what
+is dropped is counted in the next ``ProcessSample``; the socket has one writing process; when the parent is gone
+the sink goes quiet and stays so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import time
+from collections import deque
+from dataclasses import replace
+from threading import Lock
+
+from mcp_probe.model import Header, ProcessSample
+from mcp_probe.record.file import LineDecoder, encode, preamble
+
+PATIENCE_S = 0.25
+PENDING_LIMIT_BYTES = 8 << 20
+
+# A server may have restored SIGPIPE's default; macOS lacks the flag.
+_NO_SIGPIPE = getattr(socket, "MSG_NOSIGNAL", 0)
+
+# Few and small, and a recording without them misleads: only a buffer twice over its limit drops these.
+_VITAL = (b'["header"', b'["process"', b'["end"')
+
+
+class ChannelSink:
+    """A :class:`mcp_probe.record.file.FrameSink` on a UNIX stream socket. Connects on the first write.
+
+    Args:
+        path: the parent's socket.
+        pending_limit_bytes: how much may wait for a parent that does not read.
+    """
+
+    def __init__(self, path: str, *, pending_limit_bytes: int = PENDING_LIMIT_BYTES) -> None:
+        self._path = path
+        self._limit = pending_limit_bytes
+        self._header: bytes | None = None
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin_in_forked_child)
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._socket: socket.socket | None = None
+        self._identity: tuple[int, int] | None = None
+        self._stopped = False
+        self._pending: deque[bytes] = deque()
+        self._pending_bytes = 0
+        self._lost = 0
+
+    def _begin_in_forked_child(self) -> None:
+        # Only the copy of the descriptor is closed: the forking process goes on writing to its own.
+        inherited, identity = self._socket, self._identity
+        self._begin()
+        if inherited is None:
+            return
+        if _identity_of(inherited.fileno()) == identity:
+            inherited.close()
+        else:
+            inherited.detach()
+
+    def write(self, lines: list[bytes]) -> None:
+        """Sends what the parent takes now and keeps the rest for the next batch. Never raises."""
+        with self._lock:
+            if self._stopped or not lines:
+                return
+            if self._socket is None and not self._connect(lines[0]):
+                return
+            self._enqueue(lines)
+            self._send(time.monotonic() + PATIENCE_S)
+
+    def close(self) -> None:
+        """Sends what still waits, for at most ``PATIENCE_S``, and hangs up."""
+        with self._lock:
+            if self._socket is not None:
+                self._send(time.monotonic() + PATIENCE_S)
+            self._stop()
+
+    def _connect(self, first_line: bytes) -> bool:
+        try:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            if connection.fileno() < 3:
+                # The program closed a standard stream: whatever it opens next must still get that number.
+                moved = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+                connection.close()
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=moved)
+            connection.settimeout(PATIENCE_S)
+            connection.connect(self._path)
+            connection.setblocking(False)
+            self._identity = _identity_of(connection.fileno())
+            self._socket = connection
+        except OSError:
+            self._stopped = True
+            return False
+        self._push(preamble())
+        if self._header is not None and not first_line.startswith(_VITAL[0]):
+            self._push(_header_of_this_process(self._header))
+        return True
+
+    def _enqueue(self, lines: list[bytes]) -> None:
+        for line in lines:
+            vital = line.startswith(_VITAL)
+            if self._pending_bytes + len(line) > (2 * self._limit if vital else self._limit):
+                self._lost += 1
+                continue
+            if vital and line.startswith(b'["header"'):
+                self._header = line
+            if self._lost and line.startswith(b'["process"'):
+                line = _with_lost(line, self._lost)
+                self._lost = 0
+            self._push(line)
+
+    def _push(self, line: bytes) -> None:
+        self._pending.append(line)
+        self._pending_bytes += len(line)
+
+    def _send(self, deadline: float) -> None:
+        connection = self._socket
+        # A program that closes all descriptors (a daemon) may have given our number to a file of its own.
+        if connection is None or _identity_of(connection.fileno()) != self._identity:
+            self._stop()
+            return
+        while self._pending:
+            chunk = self._next_chunk()
+            try:
+                sent = connection.send(chunk, _NO_SIGPIPE)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._stop()
+                return
+            self._pending_bytes -= sent
+            if sent < len(chunk):
+                self._pending.appendleft(chunk[sent:])
+                if not _writable(connection, deadline):
+                    return
+
+    def _next_chunk(self) -> bytes:
+        """Up to 64 KiB of what waits: one system call for many lines."""
+        parts, size = [], 0
+        while self._pending and size < 65536:
+            parts.append(self._pending.popleft())
+            size += len(parts[-1])
+        return b"".join(parts)
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._pending.clear()
+        connection, self._socket = self._socket, None
+        if connection is None:
+            return
+        if _identity_of(connection.fileno()) == self._identity:
+            connection.close()
+        else:
+            connection.detach()
+
+
+def _identity_of(fd: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _writable(connection: socket.socket, deadline: float) -> bool:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        return False
+    waiter = select.poll()
+    waiter.register(connection, select.POLLOUT)
+    return bool(waiter.poll(left * 1e3))
+
+
+def _with_lost(line: bytes, lost: int) -> bytes:
+    """The same ProcessSample, with the frames the channel dropped among its ``dropped``."""
+    decoder = LineDecoder("channel")
+    decoder.feed(preamble())
+    sample = decoder.feed(line)
+    if not isinstance(sample, ProcessSample):
+        return line
+    return encode(replace(sample, dropped=(*sample.dropped, ("channel", lost))))
+
+
+def _header_of_this_process(line: bytes) -> bytes:
+    """A forked process's own header: the one its parent sent, under its own pid."""
+    decoder = LineDecoder("channel")
+    decoder.feed(preamble())
+    header = decoder.feed(line)
+    return encode(replace(header, pid=os.getpid())) if isinstance(header, Header) else line

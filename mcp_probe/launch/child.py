@@ -1,0 +1,120 @@
+"""What runs inside each Python below the command: waits for an import of ``mcp``, and attaches then.
+
+Most of these processes never serve MCP (pip, a wrapper, a node shim's helper), so until ``mcp`` is imported
+nothing is loaded but this module, nothing connects and no thread exists. Nothing here raises into the program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+Note = Callable[[str, str, str], None]
+"""Adds (run folder, kind, detail) to the parent's list of processes."""
+
+
+def start(run: str, note: Note) -> None:
+    """Arms the probe in this process. ``run`` is the parent's folder.
+
+    With MCP_PROBE_DOCTOR set it diagnoses instead, and the process ends here.
+    """
+    if os.environ.get("MCP_PROBE_DOCTOR"):
+        _diagnose(run, note)
+    _stay_first_on_pythonpath(os.path.join(run, "inject"))
+    if "mcp" in sys.modules:
+        attach(run, note)
+    else:
+        sys.meta_path.insert(0, ImportTrigger("mcp", lambda: attach(run, note)))
+
+
+def attach(run: str, note: Note) -> None:
+    """Attaches to every MCP server this process will create; their frames go to the parent."""
+    try:
+        note(run, "mcp", "")
+        from mcp_probe.launch.channel import ChannelSink
+        from mcp_probe.session import attach_everywhere
+
+        attach_everywhere(ChannelSink(os.path.join(run, "channel")), **_options())
+    except Exception as exc:
+        note(run, "failed", f"{type(exc).__name__}: {exc}")
+
+
+def _options() -> dict[str, float]:
+    slow_step_ms = os.environ.get("MCP_PROBE_SLOW_STEP_MS")
+    return {"slow_step_ms": float(slow_step_ms)} if slow_step_ms else {}
+
+
+class _Loader(Protocol):
+    def exec_module(self, module: ModuleType) -> None: ...
+
+
+class ImportTrigger:
+    """Meta path finder that finds nothing of its own; calls ``action`` once, when ``module`` has been imported.
+
+    It leaves no trace on the module: the loader it borrows gets its own ``exec_module`` back before the body runs.
+    """
+
+    def __init__(self, module: str, action: Callable[[], None]) -> None:
+        self._module = module
+        self._action = action
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        if name != self._module or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                self._act_after(spec.loader)
+                return spec
+        sys.meta_path.insert(0, self)  # not installed on this path; a later import may find it
+        return None
+
+    def _act_after(self, loader: Any) -> None:
+        run_body = getattr(loader, "exec_module", None)
+        if run_body is None:
+            return self._action()
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            run_body(module)
+            self._action()
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:
+            self._action()
+        return None
+
+
+def _stay_first_on_pythonpath(folder: str) -> None:
+    """Wrappers that put a sitecustomize of their own first and then exec (opentelemetry-instrument) would hide ours.
+
+    ``execl``, ``execlp`` and ``execvp`` all end in ``os.execv``; a caller that passes an environment gets exactly that.
+    """
+    real_execv = os.execv
+
+    def execv(path: Any, args: Any) -> None:
+        rest = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != folder]
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *rest])
+        real_execv(path, args)
+
+    os.execv = execv  # type: ignore[assignment]
+
+
+def _diagnose(run: str, note: Note) -> None:
+    """Writes which hooks would be active in this interpreter, and ends the process before the program starts."""
+    try:
+        import json
+
+        from mcp_probe.session import diagnose
+
+        note(run, "doctor", json.dumps(diagnose()))
+    except BaseException as exc:
+        note(run, "failed", f"{type(exc).__name__}: {exc}")
+    finally:
+        os._exit(0)

@@ -1,0 +1,164 @@
+"""The parent of `mcp-probe run`: starts the command, listens to what it serves, and tells how it went.
+
+The command gets our stdin, stdout, stderr, process group and other open files as they are: no byte passes
+through us. What we add to its exit is bounded by ``_DRAIN_S`` here and by whoever publishes the outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from mcp_probe.errors import LaunchError
+from mcp_probe.launch import inject
+from mcp_probe.launch.outcome import Outcome, outcome
+from mcp_probe.launch.signals import SignalSource, await_command, signal_source
+
+if TYPE_CHECKING:
+    from mcp_probe.launch.receive import Receiver, Served
+
+_DRAIN_S = 0.25
+
+# Python ignores these two; the command must not inherit that.
+_PYTHON_IGNORES = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
+
+
+def run_command(
+    command: Sequence[str],
+    *,
+    publish: Callable[[Outcome], None],
+    prepare: Callable[[], None],
+    record: Path | None = None,
+    slow_step_ms: float | None = None,
+) -> Outcome:
+    """Runs ``command`` under the probe and returns its last outcome. Main thread only; blocks until it ends.
+
+    Args:
+        publish: called with the outcome when the command has ended; and once before, with no exit code, if it
+            lingers after having been told to end, since a SIGKILL of the whole group may follow.
+        prepare: called on a thread while the command runs, to load what ``publish`` will need; may raise.
+        record: gets the frames of the first serving process as they arrive; FILE.2, FILE.3 … those of others.
+        slow_step_ms: ``None`` = MCP_PROBE_SLOW_STEP_MS, else 10.
+
+    Raises: LaunchError where the command cannot be started; nothing has run then.
+    """
+    _require_posix()
+    program = find_program(command)
+    with ExitStack() as stack:
+        recording = _open_recording(record)
+        if recording is not None:
+            stack.callback(recording[0].close)
+        run = inject.make_run_folder()
+        stack.callback(shutil.rmtree, run, ignore_errors=True)
+        listener = inject.listen(run)
+        environment = inject.environment(run, os.environ, slow_step_ms=slow_step_ms)
+        source = stack.enter_context(signal_source())
+        pid = _spawn(program, command, environment, source)
+        channel = _Channel(listener, recording, float(environment.get("MCP_PROBE_SLOW_STEP_MS") or 10.0), prepare)
+
+        def report(exit_code: int | None) -> Outcome:
+            said = outcome(command, exit_code, channel.served(), inject.processes_seen(run))
+            publish(said)
+            return said
+
+        exit_code = await_command(pid, source, on_overdue=lambda: report(None))
+        channel.finish()
+        return report(exit_code)
+
+
+def find_program(command: Sequence[str]) -> str:
+    """Path of the program that ``command`` names, looked up as a shell would. Raises: LaunchError."""
+    if not command:
+        raise LaunchError("No command was given. Expected one after `--`: mcp-probe run -- python server.py")
+    name = command[0]
+    program = shutil.which(name)
+    if program is not None:
+        return program
+    if os.path.isdir(name) and os.sep in name:
+        raise LaunchError(f"Cannot run {name}: it is a folder. Nothing was started.")
+    if os.path.exists(name) and os.sep in name:
+        raise LaunchError(f"Cannot run {name}: it is not executable. Make it so, or name its interpreter before it.")
+    if os.sep in name:
+        raise LaunchError(f"Cannot run {name}: there is no such file. Nothing was started.")
+    hint = f" A script of this folder is run as `python {name}`." if name.endswith(".py") else ""
+    raise LaunchError(f"Cannot run {name}: no program of that name is on PATH. Nothing was started.{hint}")
+
+
+def _require_posix() -> None:
+    if os.name != "posix":
+        raise LaunchError(
+            f"`mcp-probe run` needs a POSIX system (Linux, macOS); this is {sys.platform}. "
+            "Attach in the server instead: mcp_probe.attach(server, report='stderr')."
+        )
+
+
+def _open_recording(path: Path | None) -> tuple[BinaryIO, Path] | None:
+    if path is None:
+        return None
+    try:
+        return path.open("wb"), path
+    except OSError as exc:
+        raise LaunchError(f"Cannot write the recording {path}: {exc.strerror}. Nothing was started.") from exc
+
+
+def _spawn(program: str, command: Sequence[str], environment: dict[str, str], source: SignalSource) -> int:
+    mask = source.mask_before
+    try:
+        # Not fork: no Python runs between us and the command, and its signals are as ours were.
+        if mask is None:
+            return os.posix_spawn(program, command, environment, setsigdef=_PYTHON_IGNORES)
+        return os.posix_spawn(program, command, environment, setsigmask=mask, setsigdef=_PYTHON_IGNORES)
+    except OSError as exc:
+        raise LaunchError(
+            f"Cannot run {program}: {exc.strerror}. Expected a program, or a script whose first line names one (#!)."
+        ) from exc
+
+
+class _Channel:
+    """Loads the receiver and runs it while the command runs, so that neither delays its start or its end."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        recording: tuple[BinaryIO, Path] | None,
+        slow_step_ms: float,
+        prepare: Callable[[], None],
+    ) -> None:
+        self._listener = listener
+        self._recording = recording
+        self._slow_step_ms = slow_step_ms
+        self._prepare = prepare
+        self._receiver: Receiver | None = None
+        self._loaded = threading.Event()
+        threading.Thread(target=self._receive, name="mcp-probe-receiver", daemon=True).start()
+
+    def _receive(self) -> None:
+        try:
+            from mcp_probe.launch.receive import Receiver
+
+            self._receiver = Receiver(self._listener, record=self._recording, slow_step_ms=self._slow_step_ms)
+        finally:
+            self._loaded.set()
+        threading.Thread(target=self._prepare_quietly, name="mcp-probe-prepare", daemon=True).start()
+        self._receiver.receive()
+
+    def _prepare_quietly(self) -> None:
+        with suppress(Exception):  # what is missing shows when it is needed
+            self._prepare()
+
+    def served(self) -> tuple[Served, ...]:
+        self._loaded.wait()
+        return () if self._receiver is None else self._receiver.served()
+
+    def finish(self) -> None:
+        self._loaded.wait()
+        if self._receiver is not None:
+            self._receiver.finish(_DRAIN_S)

@@ -1,0 +1,213 @@
+"""The parent's end of the channel: records and folds frames as they arrive.
+
+Every process that serves MCP has a connection of its own. Work is done while the server runs, so that what is
+left at its end is small; :meth:`Receiver.finish` bounds it all the same.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.errors import RecordingError
+from mcp_probe.model import End, Header, RequestRecord, Summary
+from mcp_probe.record.file import LineDecoder
+
+_CHUNK_BYTES = 1 << 18
+
+_OpenRecord = Callable[[], BinaryIO | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one serving process has said so far. ``pid`` is ``None`` until its header came."""
+
+    pid: int | None
+    summary: Summary
+    requests: int
+    ended: bool  # its End frame came: nothing is missing
+    connected: bool  # it may still send
+    problem: str | None  # why its recording or its report holds less than it sent
+
+
+def numbered(path: Path, position: int) -> Path:
+    """Where the output of the ``position``-th serving process goes: FILE, FILE.2, FILE.3 …"""
+    return path if position == 1 else path.with_name(f"{path.name}.{position}")
+
+
+class Receiver:
+    """Reads what connects to ``listener``, which it closes in the end.
+
+    Args:
+        record: the stream that gets the first serving process's lines, open for writing, and its path.
+        slow_step_ms: as in :class:`Fold`.
+    """
+
+    def __init__(
+        self, listener: socket.socket, *, record: tuple[BinaryIO, Path] | None, slow_step_ms: float
+    ) -> None:
+        self._record = record
+        self._recordings = 0
+        self._slow_step_ms = slow_step_ms
+        self._lock = threading.Lock()
+        self._connections: list[_Connection] = []
+        self._deadline: float | None = None
+        self._done = threading.Event()
+        self._listener = listener
+        self._listener.setblocking(False)
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+
+    def finish(self, seconds: float) -> None:
+        """Lets :meth:`receive` take what has been sent by now and return; blocks for at most about ``seconds``."""
+        self._deadline = time.monotonic() + seconds
+        self._wake_write.send(b"\0")
+        self._done.wait(seconds + 0.1)
+
+    def served(self) -> tuple[Served, ...]:
+        """Every process that has sent a frame, in the order in which they connected. Safe from any thread."""
+        with self._lock:
+            return tuple(connection.served() for connection in self._connections if connection.frames)
+
+    def receive(self) -> None:
+        """Reads until :meth:`finish`; runs on a thread of its own."""
+        finishing = False
+        while True:
+            ready = self._selector.select(0 if finishing else None)
+            if finishing and (not ready or time.monotonic() > (self._deadline or 0)):
+                break
+            for key, _ in ready:
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj is self._wake_read:
+                    self._selector.unregister(self._wake_read)
+                    finishing = True
+                else:
+                    self._read(key.data)
+        self._close()
+        self._done.set()
+
+    def _accept(self) -> None:
+        try:
+            peer, _ = self._listener.accept()
+        except OSError:
+            return
+        peer.setblocking(False)
+        with self._lock:
+            connection = _Connection(peer, self._slow_step_ms)
+            self._connections.append(connection)
+        self._selector.register(peer, selectors.EVENT_READ, connection)
+
+    def _read(self, connection: _Connection) -> None:
+        try:
+            chunk = connection.peer.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        with self._lock:
+            if chunk:
+                connection.take(chunk, self._open_record)
+                return
+            connection.connected = False
+        self._selector.unregister(connection.peer)
+        connection.close()
+
+    def _open_record(self) -> BinaryIO | None:
+        if self._record is None:
+            return None
+        stream, path = self._record
+        self._recordings += 1
+        return stream if self._recordings == 1 else numbered(path, self._recordings).open("wb")
+
+    def _close(self) -> None:
+        self._selector.close()
+        for resource in (self._listener, self._wake_read, self._wake_write):
+            resource.close()
+        for connection in self._connections:
+            if connection.connected:
+                connection.close()
+
+
+class _Connection:
+    """One serving process: its bytes go to the recording as they are, its frames into a fold."""
+
+    def __init__(self, peer: socket.socket, slow_step_ms: float) -> None:
+        self.peer = peer
+        self.connected = True
+        self.recording: BinaryIO | None = None
+        self.frames = 0
+        self._started = False
+        self._requests = 0
+        self._pid: int | None = None
+        self._ended = False
+        self._problem: str | None = None
+        self._rest = b""
+        self._decoder: LineDecoder | None = LineDecoder("the server's channel")
+        self._fold = Fold(slow_step_ms=slow_step_ms)
+
+    def take(self, chunk: bytes, open_record: _OpenRecord) -> None:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if not lines:
+            return
+        if not self._started:
+            self._started = True
+            self._start_recording(open_record)
+        self._write(b"\n".join(lines) + b"\n")
+        for line in lines:
+            self._feed(line + b"\n")
+
+    def _start_recording(self, open_record: _OpenRecord) -> None:
+        try:
+            self.recording = open_record()
+        except OSError as exc:
+            self._problem = f"its recording could not be opened ({exc.strerror})"
+
+    def _write(self, lines: bytes) -> None:
+        if self.recording is None:
+            return
+        try:
+            self.recording.write(lines)
+            self.recording.flush()
+        except (OSError, ValueError) as exc:
+            self._problem = f"its recording stopped early ({getattr(exc, 'strerror', None) or exc})"
+            self.recording = None
+
+    def _feed(self, line: bytes) -> None:
+        if self._decoder is None:
+            return
+        try:
+            frame = self._decoder.feed(line)
+            if frame is None:
+                return
+            self.frames += 1
+            self._fold.add(frame)
+        except Exception as exc:
+            # Whatever it is, the recording still gets every byte, and the command still gets its exit code.
+            self._decoder = None
+            what = str(exc) if isinstance(exc, RecordingError) else f"{type(exc).__name__}: {exc}"
+            self._problem = f"its report ends early, at a frame that could not be read ({what})"
+            return
+        if isinstance(frame, Header):
+            self._pid = frame.pid
+        elif isinstance(frame, RequestRecord):
+            self._requests += 1
+        elif isinstance(frame, End):
+            self._ended = True
+
+    def served(self) -> Served:
+        return Served(self._pid, self._fold.summary(), self._requests, self._ended, self.connected, self._problem)
+
+    def close(self) -> None:
+        self.peer.close()
+        if self.recording is not None:
+            self.recording.close()

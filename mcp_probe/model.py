@@ -1,0 +1,524 @@
+"""The shapes that cross a folder border: what was seen, what is kept, what it means.
+
+Two families live here. *Frames* are what capture and record hand on (integer nanoseconds on
+:mod:`mcp_probe.clock`'s timeline). The *Summary* family is what people and scripts read (floats in
+milliseconds, ``None`` where a number could not be known; never 0 for unknown). Nothing here computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Tag = Literal["exact", "lower", "upper", "bounded", "estimate", "unavailable"]
+"""How exact a number is; from best to worst: exact, bounded, lower, upper, estimate, unavailable."""
+
+Severity = Literal["info", "warn", "critical"]
+Outcome = Literal["ok", "error", "tool_error", "cancelled", "unfinished"]
+RequestKind = Literal["request", "notification", "function"]
+Cause = Literal["blocking-call", "cpu", "gil", "run-queue", "gc", "unknown"]
+
+BUDGET_PARTS = (
+    "queue_transport",
+    "queue_dispatch",
+    "busy",
+    "ready_wait",
+    "executor_wait",
+    "executor_run",
+    "executor_return",
+    "awaiting",
+    "write_wait",
+    "write_flush",
+    "gc",
+    "unaccounted",
+)
+"""The parts that partition a request's wall-clock time, in the order reports show them."""
+
+LOOP_OPERATION = "(loop)"
+"""Operation name of work that belongs to no request: transports, timers, the server's own tasks."""
+
+CROWDING_OPERATION = "(many small steps)"
+"""Pseudo-blocker: time a runnable request waited behind steps shorter than 0.5 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How exact one number is. ``lo`` and ``hi`` bound it, in the unit of the number they describe."""
+
+    tag: Tag
+    lo: float | None = None
+    hi: float | None = None
+
+
+# --- frames: what record keeps ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Wall-clock partition of one request, nanoseconds per part; ``None`` = could not be seen."""
+
+    queue_transport: int | None
+    queue_dispatch: int | None
+    busy: int | None
+    ready_wait: int | None
+    executor_wait: int | None
+    executor_run: int | None
+    executor_return: int | None
+    awaiting: int | None
+    write_wait: int | None
+    write_flush: int | None
+    gc: int | None
+    unaccounted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A stretch in which one unit of a request could run and did not (> 1 ms), or was queued.
+
+    It certainly waited in [start_ns, end_ns); it may have waited since earliest_ns (<= start_ns).
+    """
+
+    earliest_ns: int
+    start_ns: int
+    end_ns: int
+    stage: Literal["queue", "ready", "return"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One finished (or, at the window's end, unfinished) request, notification or profiled call."""
+
+    id: int  # unique within one recording; 0 is never used
+    kind: RequestKind
+    method: str
+    name: str | None  # tool or prompt name
+    transport: str  # stdio, http, streams, memory, unknown
+    outcome: Outcome
+    error: str | None  # JSON-RPC code or exception type
+    arrival_ns: int
+    first_step_ns: int | None
+    result_ns: int | None
+    end_ns: int
+    budget: Budget
+    steps: int
+    step_max_ns: int
+    immediate_resumes: int  # resumptions that had no wait at all (busy-spin)
+    sequential_awaits: int  # awaits with no other unit alive
+    executor_run_sum_ns: int  # thread-seconds; may exceed the wall clock
+    detached_ns: int
+    decode_ns: int | None  # sub-figure of queue_transport
+    encode_ns: int | None  # sub-figure of write_flush
+    client_wait_ns: int | None  # sub-figure of awaiting: sampling, elicitation, roots
+    request_bytes: int | None
+    response_bytes: int | None
+    waits: tuple[Wait, ...]
+    quality: tuple[tuple[str, Tag, int | None, int | None], ...]  # (field, tag, lo_ns, hi_ns); absent = exact
+    partial: bool  # attached mid-flight, or marks were lost
+    loop: int | None = None  # ordinal of the loop its handler ran on
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """A request seen alive when frames were drained; lets a killed server still name what hung."""
+
+    id: int
+    kind: RequestKind
+    method: str
+    name: str | None
+    transport: str
+    arrival_ns: int
+    seen_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of at least 0.5 ms on a loop. ``request`` 0 = work that belongs to no request."""
+
+    start_ns: int
+    end_ns: int
+    request: int
+    operation: str  # tool/prompt/method name, or LOOP_OPERATION
+    loop: int  # ordinal of the loop it ran on
+    running: bool = False  # still running when it was drained: end_ns is "at least"
+    gc_ns: int = 0
+    cpu_ns: int | None = None
+    run_queue_ns: int | None = None
+    cause: Cause | None = None  # None below the slow-step limit: not looked into
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    where: Tag = "unavailable"  # how sure file:line is
+    within: tuple[int, ...] = ()  # requests that enclose ``request`` (profiled calls): never its victims
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSample:
+    """Health of one loop since the previous sample of that loop.
+
+    ``iterations`` maps a log-linear bucket of iteration length (ns, see histogram.py) to
+    (count, sum of lengths); from it arrival_delay follows by the formula of measurement.md.
+    """
+
+    at_ns: int
+    span_ns: int
+    loop: int
+    name: str  # asyncio, uvloop, trio
+    poll_ns: int  # time inside the poll call
+    iterations: tuple[tuple[int, int, int], ...]  # (bucket, count, sum_ns)
+    sum_sq_ns2: int
+    max_ns: int
+    small_steps: tuple[tuple[str, int, int], ...]  # (operation, count, sum_ns) of steps < 0.5 ms
+    cpu_ns: int | None  # CPU of the loop's thread
+    run_queue_ns: int | None
+    other_threads_cpu_ns: int | None
+    quality: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSample:
+    """One executor (thread pool or limiter) since its previous sample; histograms are ns buckets."""
+
+    at_ns: int
+    span_ns: int
+    pool: int
+    name: str
+    made_at: str | None  # file:line where it was made or first used
+    max: float | None  # None = unbounded
+    borrowed_peak: int
+    active_peak: int
+    pending_peak: int
+    active_ns: int  # integral of active jobs over span
+    pending_ns: int
+    at_limit_ns: int
+    submitted: int
+    finished: int
+    abandoned: int
+    wait: tuple[tuple[int, int, int], ...]  # (bucket, count, sum_ns) of jobs that got a thread in span
+    run_ns: int
+    cpu_ns: int
+    return_ns: int
+    returned: int
+    transport_jobs: int  # the transport's own jobs (reader, writer) in this pool
+    transport_wait_max_ns: int
+    transport_wait_ns: int
+    holders: tuple[tuple[str, int, int], ...]  # (operation, jobs, run_ns): who held the threads
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """The profiled process since the previous sample."""
+
+    at_ns: int
+    span_ns: int
+    cpu_ns: int
+    rss_bytes: int | None
+    gc_pauses: tuple[tuple[int, int, int], ...]  # (start_ns, end_ns, generation) of pauses >= 1 ms
+    gc_ns: int  # all pauses
+    gc_count: int
+    throttled_ns: int | None
+    cpu_pressure: float | None  # PSI some avg10, percent
+    probe_cpu_ns: int  # our threads (measured) + hooks (calibrated count x cost)
+    hook_ns: int  # the part of probe_cpu_ns on the profiled threads
+    dropped: tuple[tuple[str, int], ...]  # reason -> count
+    outstanding: int
+    outstanding_peak: int
+    finished_unwritten_peak: int
+    backlog_bytes_peak: int | None
+    stdout_foreign_bytes: int = 0
+    detached: tuple[tuple[str, int], ...] = ()  # operation -> step and thread ns after its requests had ended
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """First frame of a recording: who is profiled, and where its clock stands on the wall."""
+
+    probe_version: str
+    server: str
+    sdk: str  # mcp, fastmcp
+    sdk_version: str
+    transport: str
+    loop: str
+    python: str
+    pid: int
+    start_unix: float
+    start_ns: int
+    timer_resolution_ns: int
+    hooks: tuple[tuple[str, str], ...]  # hook -> "active" or why not
+    notes: tuple[str, ...] = ()  # things a reader must know (rich traceback handler importable, ...)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Last frame of a clean end: the recording lost nothing after the previous frame."""
+
+    at_ns: int
+    reason: str
+
+
+Frame = Header | RequestRecord | OpenRequest | StepRecord | LoopSample | PoolSample | ProcessSample | End
+
+
+# --- the summary: what people and scripts read ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    name: str
+    sdk: str
+    sdk_version: str
+    transport: str
+    loop: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    start_unix: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCounts:
+    count: int
+    errors: int
+    cancelled: int
+    unfinished: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetMeans:
+    """Mean per request of each part, ms; ``None`` where no request of the operation could see it."""
+
+    queue_transport: float | None
+    queue_dispatch: float | None
+    busy: float | None
+    ready_wait: float | None
+    executor_wait: float | None
+    executor_run: float | None
+    executor_return: float | None
+    awaiting: float | None
+    write_wait: float | None
+    write_flush: float | None
+    gc: float | None
+    unaccounted: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    mean: float  # steps per request
+    max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    p50: int | None
+    max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationMemory:
+    requested: MemoryStats
+    peak: MemoryStats
+    retained: MemoryStats
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSummary:
+    name: str
+    method: str
+    kind: RequestKind
+    count: int
+    errors: int
+    cancelled: int
+    unfinished: int
+    total_ms: Percentiles
+    budget_ms: BudgetMeans
+    steps: StepStats
+    memory: OperationMemory
+    quality: dict[str, Quality]  # e.g. {"queue_transport": Quality("bounded", 0.1, 3.0)}
+    slow_steps: int  # steps >= slow_step_ms
+    critical_steps: int  # steps >= 50 ms
+    slow_step_p50_ms: float | None
+    slow_step_cpu_share: float | None  # CPU share of the slow steps' wall time
+    waited_for_others_ms: float  # mean per request, from the blame matrix (lower bound)
+    waited_for_others_p95_share: float | None  # of the requests near p95: share of their time
+    crowding_ms: float  # mean per request spent behind steps < 0.5 ms
+    detached_ms: float  # total over the window
+    client_wait_ms: float | None  # mean
+    decode_ms: float | None
+    encode_ms: float | None
+    write_flush_p95_ms: float | None
+    request_bytes_max: int | None
+    response_bytes_max: int | None
+    executor_run_sum_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    peak: int
+    slope_per_s: float | None
+    finished_unwritten_peak: int
+    backlog_bytes_peak: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedBy:
+    """``victim`` requests waited between lo_ms and hi_ms (sums over the window) for ``blocker``."""
+
+    victim: str
+    blocker: str
+    victims: int  # how many requests of ``victim``
+    lo_ms: float
+    hi_ms: float
+    quality: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class SlowStep:
+    """Slow steps of one tool at one place. ``ms`` is the longest; ``total_ms`` and ``count`` sum over the window."""
+
+    tool: str
+    ms: float
+    cause: Cause
+    file: str | None
+    line: int | None
+    function: str | None
+    quality: Tag
+    count: int = 1
+    total_ms: float = 0.0
+    p50_ms: float = 0.0
+    cpu_share: float | None = None
+    running: bool = False
+    victims: int = 0  # requests that waited for this tool
+    victim_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitPercentiles:
+    p50: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSummary:
+    name: str
+    made_at: str | None
+    max: float | None
+    borrowed_peak: int
+    active_peak: int
+    pending_peak: int
+    wait_ms: WaitPercentiles
+    wait_max_ms: float | None
+    run_ms: float | None  # mean
+    return_ms: float | None  # mean
+    at_limit_share: float
+    tokens_needed: float | None  # Little: arrival rate x mean run
+    jobs: int
+    abandoned: int
+    transport_jobs: int
+    transport_wait_max_ms: float
+    transport_wait_ms: float
+    holders: tuple[str, ...]  # who held the threads, most thread time first
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalDelay:
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSummary:
+    utilization: float | None
+    arrival_delay_ms: ArrivalDelay
+    quality: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    code: str  # a finding's code, "healthy" or "not-enough-data"
+    subject: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    code: str
+    severity: Severity
+    confidence: Tag
+    subject: str
+    sentence: str
+    advice: str
+    evidence: dict[str, float | int | str | None]
+    cost_ms: float = 0.0  # time lost over the window that it explains; ranks the verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSelf:
+    overhead_share: float | None  # share of the process's CPU
+    dropped_marks: int
+    disabled_hooks: tuple[str, ...]  # "name: why"
+    timer_resolution_ns: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Evidence that findings rest on and that is not an operation's, pool's or loop's own row."""
+
+    max_in_flight: int
+    serial_gaps: int  # gaps response -> next request below 1 ms with nothing else in flight
+    serial_awaiting_share: float | None
+    gc_pause_ms: float
+    gc_worst_second_ms: float
+    gc_max_pause_ms: float
+    gc_max_generation: int | None
+    gc_worst_request_share: float | None
+    busy_ms: float  # loop busy over the window
+    loop_cpu_ms: float | None
+    run_queue_ms: float | None
+    off_cpu_ms: float | None  # busy - cpu - run queue
+    gil_wait_ms: float | None  # estimate
+    other_threads_cpu_ms: float | None
+    throttled_ms: float | None
+    cpu_pressure: float | None
+    rss_bytes_max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one attached probe, recording or run has to say."""
+
+    format: str
+    probe_version: str
+    server: ServerInfo
+    window: Window
+    requests: RequestCounts
+    operations: tuple[OperationSummary, ...]
+    outstanding: Outstanding
+    blocked_by: tuple[BlockedBy, ...]
+    slow_steps: tuple[SlowStep, ...]
+    executors: tuple[ExecutorSummary, ...]
+    loop: LoopSummary
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    probe: ProbeSelf
+    signals: Signals
+    complete: bool = True  # False: the stream of frames ended without its End (killed, crashed)
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as plain JSON values, skeleton fixed by ``format``; keys may be added, never renamed."""
+        return asdict(self)

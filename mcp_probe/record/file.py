@@ -1,0 +1,214 @@
+"""Recordings: frames as JSON lines, the same bytes in a file and on the channel of ``mcp-probe run``.
+
+The first line names the format and the order of each frame's fields; every other line is
+``[kind, value, ...]``. A reader fills fields that an older writer did not know with their defaults
+and ignores fields that a newer minor version added; it refuses other major versions by name.
+A line that was cut off (the writer was killed) ends the recording: what came before it is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, fields
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Protocol
+
+from mcp_probe.errors import RecordingError
+from mcp_probe.model import (
+    Budget,
+    End,
+    Frame,
+    Header,
+    LoopSample,
+    OpenRequest,
+    PoolSample,
+    ProcessSample,
+    RequestRecord,
+    StepRecord,
+    Wait,
+)
+
+# 1: first version (2026-11).
+FORMAT_NAME = "mcp_probe.recording"
+FORMAT_VERSION = 1
+
+_KINDS: dict[str, type] = {
+    "header": Header,
+    "request": RequestRecord,
+    "open": OpenRequest,
+    "step": StepRecord,
+    "loop": LoopSample,
+    "pool": PoolSample,
+    "process": ProcessSample,
+    "end": End,
+}
+_NAMES = {cls: name for name, cls in _KINDS.items()}
+_FIELDS = {name: tuple(f.name for f in fields(cls)) for name, cls in _KINDS.items()}
+_GETTERS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    cls: attrgetter(*_FIELDS[name]) for name, cls in _KINDS.items()
+}
+_BUDGET_VALUES = attrgetter(*(f.name for f in fields(Budget)))
+_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=True, default=lambda o: _plain(o))
+
+
+def _plain(value: object) -> object:
+    if type(value) is Budget:
+        return _BUDGET_VALUES(value)
+    if type(value) is Wait:
+        return (value.earliest_ns, value.start_ns, value.end_ns, value.stage)
+    raise TypeError(f"a frame holds a {type(value).__name__}, which the recording format does not know")
+
+
+class FrameSink(Protocol):
+    """Where a session's frames go, as encoded lines. Called on the collector's thread only."""
+
+    def write(self, lines: list[bytes]) -> None:
+        """Take these lines, each ending in a newline. Raises: OSError where it can't; the session then drops it."""
+
+    def close(self) -> None:
+        """No more lines will come."""
+
+
+def preamble() -> bytes:
+    """The first line of every recording and channel."""
+    return encode_json({"format": FORMAT_NAME, "version": FORMAT_VERSION, "fields": _FIELDS})
+
+
+def encode_json(value: object) -> bytes:
+    """One compact JSON line with its newline."""
+    return _encoder.encode(value).encode() + b"\n"
+
+
+def encode(frame: Frame) -> bytes:
+    """One frame as one line."""
+    cls = type(frame)
+    return encode_json((_NAMES[cls], *_GETTERS[cls](frame)))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+
+
+class LineDecoder:
+    """Turns lines back into frames. Feed the preamble first.
+
+    Raises: RecordingError on a first line that is not a preamble of a version we read, or on a damaged line.
+    """
+
+    def __init__(self, source: str = "recording") -> None:
+        self._source = source
+        self._fields: dict[str, list[str]] | None = None
+        self._lines = 0
+
+    def feed(self, line: bytes) -> Frame | None:
+        """The frame in ``line``, or ``None`` for the preamble and for kinds this version does not know."""
+        self._lines += 1
+        try:
+            value = json.loads(line)
+        except ValueError as exc:
+            if self._fields is None:
+                raise RecordingError(
+                    f"{self._source} is not an mcp_probe recording: its first line is not JSON ({exc}). "
+                    "Expected a file written by `mcp-probe run --record FILE`."
+                ) from None
+            raise RecordingError(
+                f"{self._source}, line {self._lines}: damaged, not JSON ({exc}). "
+                "Expected one frame a line; the file was edited or the disk was full."
+            ) from None
+        if self._fields is None:
+            self._read_preamble(value)
+            return None
+        try:
+            return self._frame(value)
+        except (TypeError, ValueError, IndexError, KeyError) as exc:
+            raise RecordingError(
+                f"{self._source}, line {self._lines}: not a frame of this recording ({exc}). "
+                "The file was edited, or written by a version with a defect."
+            ) from exc
+
+    def _read_preamble(self, value: Any) -> None:
+        if not isinstance(value, dict) or value.get("format") != FORMAT_NAME:
+            raise RecordingError(
+                f"{self._source} is not an mcp_probe recording: its first line does not name the format "
+                f"{FORMAT_NAME!r}. Expected a file written by `mcp-probe run --record FILE`."
+            )
+        if value.get("version") != FORMAT_VERSION:
+            raise RecordingError(
+                f"{self._source} has recording format version {value.get('version')!r}; this mcp_probe reads version "
+                f"{FORMAT_VERSION}. Read it with the mcp_probe that wrote it, or upgrade."
+            )
+        self._fields = value["fields"]
+
+    def _frame(self, value: list[Any]) -> Frame | None:
+        assert self._fields is not None
+        kind = value[0]
+        cls = _KINDS.get(kind)
+        if cls is None:
+            return None
+        values = dict(zip(self._fields[kind], value[1:], strict=True))
+        known = {}
+        for f in fields(cls):
+            if f.name in values:
+                known[f.name] = _tuples(values[f.name])
+            elif f.default is MISSING:
+                raise ValueError(f"{kind} frame lacks {f.name}")
+        if cls is RequestRecord:
+            known["budget"] = Budget(*known["budget"])
+            known["waits"] = tuple(Wait(*w) for w in known["waits"])
+        frame: Frame = cls(**known)
+        return frame
+
+
+def read_recording(path: str | os.PathLike[str]) -> Iterator[Frame]:
+    """Frames of the recording at ``path``, oldest first; a last line without its newline is left out.
+
+    Raises: RecordingError when the file is missing, not ours, of another version, or damaged.
+    """
+    try:
+        stream = Path(path).open("rb")
+    except OSError as exc:
+        raise RecordingError(
+            f"Cannot read the recording {os.fspath(path)}: {exc.strerror}. "
+            "Expected a file written by `mcp-probe run --record FILE`."
+        ) from exc
+    with stream:
+        yield from decode_lines(stream, os.fspath(path))
+
+
+def decode_lines(lines: Iterable[bytes], source: str) -> Iterator[Frame]:
+    """Frames of ``lines`` (each with its newline; a cut-off last line is left out)."""
+    decoder = LineDecoder(source)
+    empty = True
+    for line in lines:
+        empty = False
+        if not line.endswith(b"\n"):
+            break
+        frame = decoder.feed(line)
+        if frame is not None:
+            yield frame
+    if empty:
+        raise RecordingError(
+            f"{source} is empty. Expected a file written by `mcp-probe run --record FILE`; "
+            "a server that never started leaves no recording."
+        )
+
+
+class RecordingWriter:
+    """A :class:`FrameSink` that appends to a file and flushes every batch to the kernel.
+
+    Flushed bytes survive a SIGKILL of this process, not a power cut.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._stream = Path(path).open("wb")
+        self._stream.write(preamble())
+
+    def write(self, lines: list[bytes]) -> None:
+        self._stream.writelines(lines)
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.close()

@@ -1,0 +1,1 @@
+"""A summary as people read it: on a console, or as JSON."""

@@ -1,0 +1,96 @@
+"""The request budget as a reader sees it: ten parts with a letter and a role, and how large each one is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from mcp_probe.model import OperationSummary, Quality, Tag
+from mcp_probe.report.blocks import Role
+from mcp_probe.report.figures import EXACT
+
+_WORST_LAST: tuple[Tag, ...] = ("exact", "bounded", "lower", "upper", "estimate")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the bar. Its letter is a capital for work, small for waiting."""
+
+    name: str
+    fields: tuple[str, ...]  # of BudgetMeans
+    letter: str
+    role: Role
+
+
+PARTS = (
+    Part("queue", ("queue_transport", "queue_dispatch"), "q", "part-queue"),
+    Part("busy", ("busy",), "B", "part-busy"),
+    Part("ready", ("ready_wait",), "r", "part-ready"),
+    Part("exec wait", ("executor_wait",), "e", "part-wait"),
+    Part("exec run", ("executor_run",), "X", "part-run"),
+    Part("exec return", ("executor_return",), "t", "part-return"),
+    Part("await", ("awaiting",), ".", "part-await"),
+    Part("write", ("write_wait", "write_flush"), "w", "part-write"),
+    Part("gc", ("gc",), "G", "part-gc"),
+    Part("unaccounted", ("unaccounted",), "?", "part-rest"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One part of one operation: mean ms per request, ``None`` = unavailable. ``quality`` bounds the ms."""
+
+    part: Part
+    ms: float | None
+    quality: Quality
+
+
+def slices_of(operation: OperationSummary) -> tuple[Slice, ...]:
+    return tuple(_slice(operation, part) for part in PARTS)
+
+
+def whole_ms(slices: tuple[Slice, ...]) -> float:
+    """Mean time of one request as far as its parts are known."""
+    return sum(piece.ms for piece in slices if piece.ms is not None)
+
+
+def total_ms(operation: OperationSummary) -> float:
+    """Time of all its requests together; where no part is known, the median stands in for the mean."""
+    known = whole_ms(slices_of(operation))
+    if not known and operation.total_ms.p50 is not None and isfinite(operation.total_ms.p50):
+        known = operation.total_ms.p50
+    return known * operation.count
+
+
+def _slice(operation: OperationSummary, part: Part) -> Slice:
+    seen: list[tuple[float, Quality]] = []
+    for name in part.fields:
+        value: float | None = getattr(operation.budget_ms, name)
+        quality = operation.quality.get(name, EXACT)
+        if value is not None and isfinite(value) and quality.tag != "unavailable":
+            seen.append((max(value, 0.0), quality))
+    if not seen:
+        return Slice(part, None, Quality("unavailable"))
+    quality = _joined(seen)
+    if len(seen) < len(part.fields):
+        quality = Quality("lower")
+    return Slice(part, sum(value for value, _ in seen), quality)
+
+
+def _joined(seen: list[tuple[float, Quality]]) -> Quality:
+    """The quality of a sum: its worst tag; bounds add up where each addend has them or is exact."""
+    if len(seen) == 1:
+        return seen[0][1]
+    tag = max((quality.tag for _, quality in seen), key=_WORST_LAST.index)
+    if tag == "exact":
+        return EXACT
+    lows = [quality.lo if quality.lo is not None else value for value, quality in seen if _has(quality, quality.lo)]
+    highs = [quality.hi if quality.hi is not None else value for value, quality in seen if _has(quality, quality.hi)]
+    whole = len(seen)
+    return Quality(
+        tag, sum(lows) if len(lows) == whole else None, sum(highs) if len(highs) == whole else None
+    )
+
+
+def _has(quality: Quality, bound: float | None) -> bool:
+    return bound is not None or quality.tag == "exact"

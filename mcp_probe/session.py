@@ -1,0 +1,608 @@
+"""One attached probe: its options, its buffer, its collector; attach, snapshot, detach.
+
+A session receives finished requests from any thread into a bounded buffer, and its collector thread
+turns them into frames several times a second: steps first, so that a request finds its blockers
+already there. Frames go to a fold (for ``snapshot``) and to a sink (a recording, or the channel of
+``mcp-probe run``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, fields
+from functools import wraps
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from mcp_probe.adapters.process import Hooks, ProcessHooks
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.drain import Drain, open_request, running_mark
+from mcp_probe.capture.hub import Hub
+from mcp_probe.clock import now_ns, resolution_ns, wall_anchor
+from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
+from mcp_probe.model import End, Frame, Header, RequestRecord
+from mcp_probe.record.assemble import assemble
+from mcp_probe.record.file import FrameSink, RecordingWriter, encode
+from mcp_probe.record.raw import RawRequest
+
+if TYPE_CHECKING:
+    from mcp_probe.aggregate.fold import Fold
+    from mcp_probe.model import Summary
+
+__version__ = "0.1.0"
+
+logger = logging.getLogger("mcp_probe")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BUFFER = 65_536
+"""Finished requests waiting for the collector; more are dropped and counted."""
+SLICE = 16
+"""Records assembled before the collector lets others have the GIL (16 x ~25 us stays below 0.5 ms)."""
+DRAIN_S = 0.1
+SAMPLE_S = 0.5
+OPEN_AFTER_NS = 300_000_000
+EXIT_BUDGET_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of ``attach``; each has an environment variable ``MCP_PROBE_<NAME>``."""
+
+    slow_step_ms: float = 10.0
+    report: str | None = None
+    record: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.slow_step_ms <= 3_600_000:
+            raise OptionError(
+                f"slow_step_ms is {self.slow_step_ms!r}; expected a number of milliseconds from 0.5 to 3 600 000."
+            )
+
+    @classmethod
+    def from_environment(cls, given: dict[str, Any]) -> Options:
+        """``given``, completed from ``MCP_PROBE_*``. Raises: OptionError for unknown names and bad values."""
+        known = {field.name: field for field in fields(cls)}
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise OptionError(f"Unknown option {unknown[0]!r}; known options are {', '.join(sorted(known))}.")
+        values = dict(given)
+        for name in known:
+            text = os.environ.get(f"MCP_PROBE_{name.upper()}")
+            if text and values.get(name) is None:
+                values[name] = _parse(name, text)
+        return cls(**{name: value for name, value in values.items() if value is not None})
+
+
+def _parse(name: str, text: str) -> Any:
+    if name != "slow_step_ms":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"MCP_PROBE_{name.upper()} is {text!r}; expected a number of milliseconds.") from None
+
+
+class _Process:
+    """The hooks of this process and the sessions that use them. Guarded by ``lock``."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.hub: Hub | None = None
+        self.hooks: ProcessHooks | None = None
+        self.sessions: list[Probe] = []
+
+    def enter(self, session: Probe) -> ProcessHooks:
+        with self.lock:
+            if self.hooks is None:
+                self.hub = Hub(round(session.options.slow_step_ms * 1e6))
+                self.hooks = ProcessHooks(self.hub)
+                self.hooks.install()
+            self.sessions.append(session)
+            return self.hooks
+
+    def leave(self, session: Probe) -> list[str]:
+        with self.lock:
+            if session in self.sessions:
+                self.sessions.remove(session)
+            if self.sessions or self.hooks is None or self.hub is None:
+                return []
+            hooks, hub = self.hooks, self.hub
+            self.hooks = self.hub = None
+            stuck = hooks.restore()
+            hub.watchdog.stop()
+            for track in list(hub.tracks.values()):
+                hub.drop_track(track)
+            return stuck
+
+
+_process = _Process()
+
+
+class Probe:
+    """One attached probe. Made by :func:`attach`, or directly for the middleware form.
+
+    ``Probe(slow_step_ms=…)`` installs the process-wide hooks at once and claims what its
+    :attr:`middleware` sees.
+
+    Raises: OptionError for bad options.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.options = Options.from_environment(options)
+        self.transport = "unknown"
+        self.attached = True
+        self._servers: list[tuple[Any, Hooks]] = []
+        self._finished: deque[RawRequest] = deque()
+        self._dropped = 0
+        self._protocols: set[str] = set()
+        self._name: str | None = None
+        self._sdk: tuple[str, str] | None = None
+        self._stuck: list[str] = []
+        self._sinks: list[FrameSink] = []
+        self._fold: Fold | None = None
+        self._header: Header | None = None
+        self._hooks = _process.enter(self)
+        self._hub = self._hooks.hub
+        self._loose = self._middleware_hooks()
+        self._collector = Collector(self, self._hub)
+        if self.options.record is not None:
+            self.add_sink(RecordingWriter(self.options.record))
+        self.keep_summary()
+        self._collector.start()
+        if self.options.report is not None:
+            atexit.register(self._report_at_exit)
+
+    # --- what users call ---
+
+    @property
+    def middleware(self) -> Any:
+        """For ``MCPServer(middleware=[probe.middleware])``: the SDK's own extension point (mcp 2.x)."""
+        return self._loose.middleware
+
+    def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
+        """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)``."""
+        pair: tuple[Any, Any] = self._loose.streams(read_stream, write_stream)
+        return pair
+
+    def asgi(self, app: Any) -> Any:
+        """An ASGI app whose MCP exchanges are followed from the outermost call on."""
+        return self._hooks.wrap_asgi(app)
+
+    def profile(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+        """Decorator: report every call of an async function as an operation of its own.
+
+        Inside a request the call is part of that request and has its own row besides.
+        """
+        name = getattr(function, "__qualname__", repr(function))
+
+        @wraps(function)
+        async def profiled(*args: P.args, **kwargs: P.kwargs) -> T:
+            entered = self._enter_function(name)
+            if entered is None:
+                return await function(*args, **kwargs)
+            try:
+                result = await function(*args, **kwargs)
+            except BaseException as exc:
+                self._leave_function(entered, exc)
+                raise
+            self._leave_function(entered, None)
+            return result
+
+        return profiled
+
+    def snapshot(self) -> Summary:
+        """What is known so far, requests in flight included as unfinished. Blocks until the collector has caught up.
+
+        Raises: ProbeError after ``detach`` of a probe that kept no summary.
+        """
+        return self._collector.summary()
+
+    def detach(self) -> None:
+        """Restore every object touched; wrapped-over hooks become pass-throughs and are named in the notes. Idempotent."""
+        if not self.attached:
+            return
+        self.attached = False
+        self._collector.stop("detached")
+        for _, hooks in self._servers:
+            self._stuck += hooks.restore()
+        self._servers.clear()
+        self._loose.restore()
+        self._stuck += _process.leave(self)
+        for sentence in self._stuck:
+            logger.warning("mcp_probe: %s", sentence)
+
+    # --- what adapters call ---
+
+    def finish(self, raw: RawRequest) -> None:
+        """A request of ours has ended. Any thread; never blocks."""
+        if len(self._finished) >= BUFFER:
+            self._dropped += 1
+            return
+        self._finished.append(raw)
+
+    def note_protocol(self, version: str | None) -> None:
+        """A message spoke this protocol version."""
+        if version is not None:
+            self._protocols.add(version)
+
+    # --- plumbing ---
+
+    def attach(self, server: Any) -> None:
+        """Attach to one more server. Idempotent. Raises: UnsupportedServerError."""
+        found = self._hooks.hooks_for(server, self)
+        if found is None:
+            raise UnsupportedServerError(
+                f"attach() was given a {type(server).__module__}.{type(server).__qualname__}; expected an MCPServer or "
+                "low-level Server of mcp 2.x, a FastMCP or Server of mcp 1.x, or a FastMCP of fastmcp 2-4. "
+                "Pass the server object itself, before it runs."
+            )
+        lowlevel, hooks = found
+        if any(known is lowlevel for known, _ in self._servers):
+            return
+        hooks.install(lowlevel)
+        self._servers.append((lowlevel, hooks))
+        if self._name is None:
+            self._name = str(getattr(server, "name", None) or getattr(lowlevel, "name", None) or "server")
+        self._sdk = self._sdk or _sdk_of(server)
+
+    def attach_every_server(self) -> None:
+        """Attach to each MCP server this process creates from now on."""
+        self._hooks.every_server(self.attach)
+
+    def serves(self, server: Any) -> bool:
+        """Whether ``server`` (or the low-level server behind it) is attached to this probe."""
+        found = self._hooks.hooks_for(server, self)
+        return found is not None and any(known is found[0] for known, _ in self._servers)
+
+    def keep_summary(self) -> None:
+        """Fold frames as they come, so that ``snapshot`` can answer."""
+        if self._fold is None:
+            from mcp_probe.aggregate.fold import Fold
+
+            self._fold = Fold(slow_step_ms=self.options.slow_step_ms)
+
+    def add_sink(self, sink: FrameSink) -> None:
+        """Send frames to ``sink`` too, from the next drain on."""
+        self._sinks.append(sink)
+
+    def take_finished(self, most: int) -> list[RawRequest]:
+        """Up to ``most`` finished requests, oldest first."""
+        taken = []
+        while self._finished and len(taken) < most:
+            taken.append(self._finished.popleft())
+        return taken
+
+    def live(self) -> list[RawRequest]:
+        """Requests of ours that have not ended."""
+        return [raw for raw in list(self._hub.desk.live.copy().values()) if raw.session is self]
+
+    def emit(self, frames: Iterable[Frame]) -> None:
+        """Hand frames to the fold and to every sink. Collector's thread."""
+        batch = list(frames)
+        if not batch:
+            return
+        if self._header is None and not self._ready_for_header():
+            return
+        header = self._make_header()
+        if header != self._header:
+            self._header = header
+            batch.insert(0, header)
+        if self._fold is not None:
+            for frame in batch:
+                self._fold.add(frame)
+        if self._sinks:
+            lines = [encode(frame) for frame in batch]
+            for sink in list(self._sinks):
+                try:
+                    sink.write(lines)
+                except (OSError, ValueError) as exc:
+                    self._sinks.remove(sink)
+                    self._hub.fail("recording", exc)
+
+    @property
+    def fold(self) -> Fold | None:
+        """The running aggregate, if one is kept."""
+        return self._fold
+
+    def dropped(self) -> dict[str, int]:
+        """Losses so far, by reason."""
+        losses = {
+            "buffer full": self._dropped,
+            "too many live requests": self._hub.desk.overflow,
+            "executor transitions": self._hub.pools.dropped,
+        }
+        return {reason: count for reason, count in losses.items() if count}
+
+    def close_sinks(self) -> None:
+        """No more frames will come."""
+        for sink in self._sinks:
+            try:
+                sink.close()
+            except OSError:
+                continue
+        self._sinks.clear()
+
+    def _ready_for_header(self) -> bool:
+        return True
+
+    def _make_header(self) -> Header:
+        sdk, version = self._sdk or _sdk_of(None)
+        names = sorted({track.name for track in self._hub.tracks.values()}) or ["unknown"]
+        transports = sorted({channel.transport for channel in self._hub.channels}) or [self.transport]
+        return Header(
+            probe_version=__version__,
+            server=self._name or "server",
+            sdk=sdk,
+            sdk_version=version,
+            transport=", ".join(transports),
+            loop=", ".join(names),
+            python=".".join(str(part) for part in sys.version_info[:3]),
+            pid=os.getpid(),
+            start_unix=self._collector.started_unix,
+            start_ns=self._collector.started_ns,
+            timer_resolution_ns=resolution_ns(),
+            hooks=tuple(sorted(self._hub.hooks.items())),
+            notes=tuple(self._notes()),
+        )
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if sdk_logs_through_rich():
+            notes.append(
+                "rich is importable in the server: the SDK logs each failing tool through a rich traceback handler, "
+                "100-235 ms of event-loop time per failing call; uninstall rich there or set the log handler yourself"
+            )
+        return notes
+
+    def _middleware_hooks(self) -> Any:
+        from mcp_probe.adapters.mcp2 import ServerHooks
+
+        return ServerHooks(self._hub, self._hooks.loops, self._hooks.gate, self)
+
+    def _enter_function(self, name: str) -> tuple[RawRequest, Any, Any] | None:
+        if not self.attached:
+            return None
+        try:
+            track = self._hooks.loops.follow()
+            if track is None:
+                return None
+            raw = self._hub.begin("function", name, None, "function", self)
+            return raw, track, track.enter(raw)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the profiled function
+            self._hub.fail("profile", exc)
+            return None
+
+    def _leave_function(self, entered: tuple[RawRequest, Any, Any], exc: BaseException | None) -> None:
+        raw, track, token = entered
+        try:
+            track.leave(raw, token)
+            if exc is not None:
+                raw.outcome = "error" if isinstance(exc, Exception) else "cancelled"
+                raw.error = type(exc).__qualname__
+            now = now_ns()
+            self._hub.desk.finished(raw, now)
+            self._hub.desk.end(raw, now)
+        except Exception as fault:  # noqa: BLE001
+            self._hub.fail("profile", fault)
+
+    def _report_at_exit(self) -> None:
+        from mcp_probe.report.at_exit import report_at_exit
+
+        report_at_exit(self, self.options.report or "stderr", EXIT_BUDGET_S)
+
+
+class Collector:
+    """The session's own thread. Everything it does is bounded in time per slice, and fails in private."""
+
+    def __init__(self, session: Probe, hub: Hub) -> None:
+        self._session = session
+        self._hub = hub
+        self._drain = Drain(hub)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        self._sampled_ns = now_ns()
+        self._cpu_ns = 0
+        unix, at = wall_anchor()
+        self.started_ns = self._sampled_ns
+        self.started_unix = unix - (at - self._sampled_ns) / 1e9
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="mcp-probe-collector", daemon=True)
+        self._thread.start()
+
+    def stop(self, reason: str) -> None:
+        """Drain once more, write the end, and stop."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._wake.set()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(1.0)
+        with self._lock:
+            self._drain_all(final=True)
+            self._session.emit([End(now_ns(), reason)])
+            self._session.close_sinks()
+
+    def summary(self) -> Summary:
+        """A summary as of now; requests in flight count as unfinished."""
+        fold = self._session.fold
+        if fold is None:
+            raise ProbeError("This probe keeps no summary: its frames go to the process that started it.")
+        with self._lock:
+            if not self._stopped:
+                self._drain_all(final=False, samples=True)
+                return fold.summary()
+            return fold.summary()
+
+    def _run(self) -> None:
+        self._drain.calibrate()
+        while not self._stopped:
+            self._wake.wait(DRAIN_S)
+            if self._stopped:
+                return
+            try:
+                with self._lock:
+                    self._drain_all(final=False)
+            except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
+                self._hub.fail("collector", exc)
+                return
+            self._cpu_ns = time.thread_time_ns()
+
+    def _drain_all(self, *, final: bool, samples: bool = False) -> None:
+        session, drain = self._session, self._drain
+        session.emit(drain.steps())
+        while True:
+            batch = session.take_finished(SLICE)
+            if not batch:
+                break
+            session.emit([self._record(raw) for raw in batch])
+            if not final and threading.current_thread() is self._thread:
+                time.sleep(0)
+        now = now_ns()
+        live = session.live()
+        fresh = [raw for raw in live if not raw.seen_open and now - (raw.arrival_ns or now) > OPEN_AFTER_NS]
+        for raw in fresh:
+            raw.seen_open = True
+        session.emit([open_request(raw, now) for raw in fresh])
+        if final:
+            session.emit([self._unfinished(raw, now) for raw in live])
+        if final or samples or now - self._sampled_ns >= SAMPLE_S * 1e9:
+            self._sampled_ns = now
+            session.emit(
+                [
+                    *drain.loops(now),
+                    *drain.pools(now),
+                    drain.process(now, self._cpu_ns, session.dropped()),
+                ]
+            )
+
+    def _record(self, raw: RawRequest) -> RequestRecord:
+        self._drain.note_small_steps(raw)
+        return assemble(raw, raw.end_ns or now_ns())
+
+    def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
+        raw.outcome = "unfinished"
+        return assemble(raw, now, running_mark(self._hub, raw, now))
+
+
+def attach(server: Any, **options: Any) -> Probe:
+    """Attach a probe to an MCP server, before or while it runs.
+
+    Args:
+        server: MCPServer or low-level Server (mcp 2.x), FastMCP or Server (mcp 1.x), FastMCP (fastmcp 2-4).
+        **options: see :class:`Options`; also read from ``MCP_PROBE_*``.
+
+    Attaching the same server again returns the same probe. Requests already in flight are not seen.
+
+    Raises:
+        UnsupportedServerError: the object is no MCP server we know.
+        OptionError: an option is unknown or out of range.
+    """
+    with _process.lock:
+        for session in _process.sessions:
+            if session.serves(server):
+                return session
+        probe = Probe(**options)
+        try:
+            probe.attach(server)
+        except ProbeError:
+            probe.detach()
+            raise
+        return probe
+
+
+def attach_everywhere(sink: FrameSink, **options: Any) -> Probe:
+    """Attach to every MCP server this process creates, and send all frames to ``sink``.
+
+    Used inside the child of ``mcp-probe run``. Frames go out from the collector's thread at least
+    every 0.5 s; an ``End`` frame at a clean exit.
+    """
+    probe = ForwardingProbe(sink, **options)
+    atexit.register(probe.finish_at_exit)
+    return probe
+
+
+class ForwardingProbe(Probe):
+    """A probe that keeps no summary: its frames go to another process, from its first request on."""
+
+    def __init__(self, sink: FrameSink, **options: Any) -> None:
+        self._forward_to = sink
+        super().__init__(**options)
+
+    def keep_summary(self) -> None:
+        """Nothing is folded here; the parent does it."""
+        self.add_sink(self._forward_to)
+        self.attach_every_server()
+
+    def _ready_for_header(self) -> bool:
+        return bool(self._servers)
+
+    def finish_at_exit(self) -> None:
+        """Send what is left, and the end."""
+        self._collector.stop("exit")
+
+
+def attached() -> tuple[Probe, ...]:
+    """Every probe that is attached in this process."""
+    return tuple(_process.sessions)
+
+
+def diagnose() -> tuple[tuple[str, str], ...]:
+    """Which hooks work in this interpreter: (hook, "active" or why not). Attaches nothing for good."""
+    import asyncio
+
+    probe = Probe()
+    try:
+
+        async def follow() -> None:
+            probe._hooks.loops.follow()
+
+        for module in ("mcp.server.stdio", "mcp.server.streamable_http_manager"):
+            try:
+                __import__(module)
+            except Exception as exc:  # noqa: BLE001 - a broken SDK is a finding here, not a fault
+                probe._hub.hooks[module] = f"cannot be imported: {type(exc).__name__}: {exc}"
+        asyncio.run(follow())
+        return tuple(sorted(probe._hub.hooks.items()))
+    finally:
+        probe.detach()
+
+
+def current_operation() -> str | None:
+    """Name of the operation the caller works for, or ``None``."""
+    raw = CURRENT.get()
+    return None if raw is None or raw.ended else raw.operation
+
+
+def sdk_logs_through_rich() -> bool:
+    """Whether a failing tool would be logged through rich's traceback handler (mcp configures it if rich is importable)."""
+    import importlib.util
+
+    if "mcp" not in sys.modules:
+        return False
+    try:
+        return importlib.util.find_spec("rich") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _sdk_of(server: Any) -> tuple[str, str]:
+    package = type(server).__module__.split(".")[0] if server is not None else "mcp"
+    if package not in ("mcp", "fastmcp"):
+        package = "fastmcp" if "fastmcp" in sys.modules else "mcp"
+    try:
+        return package, metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return package, "unknown"

@@ -1,0 +1,132 @@
+"""``mcp-probe demo``: the bundled server under a bundled mixed load, profiled as a user would profile it.
+
+The server is started by the SDK's own client over real stdio, and its command is the one a user would put
+into a client's configuration: ``mcp-probe run -- python -m mcp_probe.workloads.demo_server``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import TextIO
+
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.errors import LaunchError, MissingExtraError, OptionError
+from mcp_probe.model import Summary
+from mcp_probe.record.file import read_recording
+
+LOAD_SECONDS = 5.0
+"""How long the load takes at scale 1 on two slow cores; starting and stopping adds some 3 s."""
+
+# Far above any healthy run; it only keeps a hanging server from hanging the demo.
+_LIMIT_FACTOR = 6
+_LIMIT_EXTRA_SECONDS = 30.0
+
+
+def run(*, seconds: float | None = None) -> Summary:
+    """Runs the demo and returns what the probe saw; blocks for some 8 s, or ``seconds`` of load and 3 more.
+
+    ``seconds`` scales the number of calls and is met only roughly; ``None`` = ``LOAD_SECONDS``. Writes one
+    changing line of progress to stderr if that is a terminal. Must not be called inside a running event loop.
+
+    Raises:
+        MissingExtraError: the mcp package is missing or older than 2.0.
+        OptionError: ``seconds`` is not above 0.
+        LaunchError: the server could not be started, ended too early, or did not answer in time.
+        RecordingError: the profiled server left no readable recording.
+    """
+    if seconds is not None and not 0 < seconds <= 3600:
+        raise OptionError(f"seconds is {seconds}; expected more than 0 and at most 3600.")
+    _require_sdk()
+    scale = (seconds or LOAD_SECONDS) / LOAD_SECONDS
+    with tempfile.TemporaryDirectory(prefix="mcp-probe-demo-") as folder:
+        recording = Path(folder, "recording.jsonl")
+        with Path(folder, "stderr.txt").open("w+", encoding="utf-8", errors="replace") as stderr:
+            _load(recording, stderr, scale)
+        fold = Fold()
+        for frame in read_recording(recording):
+            fold.add(frame)
+        return fold.summary()
+
+
+def server_command(recording: Path) -> list[str]:
+    """The command line that serves the demo's tools under the probe and records to ``recording``."""
+    python = [sys.executable, "-m"]
+    options = ["--record", str(recording), "--output", str(recording.with_suffix(".txt"))]
+    return [*python, "mcp_probe", "run", *options, "--", *python, "mcp_probe.workloads.demo_server"]
+
+
+def _require_sdk() -> None:
+    """Raises a sentence that says what to install unless mcp 2.0 or newer can be imported."""
+    try:
+        if importlib.util.find_spec("mcp.server.mcpserver") is not None:
+            return
+        found = f"mcp {metadata.version('mcp')}"
+    except (ImportError, metadata.PackageNotFoundError):
+        found = "no mcp package"
+    raise MissingExtraError(
+        f"The demo serves tools of its own with the mcp package, 2.0 or newer; {sys.executable} has {found}. "
+        'Install it there: pip install "mcp-probe-profiler[bench]", or just "mcp>=2". '
+        "(Profiling a server of your own with `mcp-probe run` needs nothing installed.)"
+    )
+
+
+def _load(recording: Path, stderr: TextIO, scale: float) -> None:
+    import anyio
+
+    async def bounded() -> None:
+        with anyio.fail_after(scale * LOAD_SECONDS * _LIMIT_FACTOR + _LIMIT_EXTRA_SECONDS):
+            await _connect_and_drive(server_command(recording), stderr, scale)
+
+    try:
+        anyio.run(bounded)
+    except Exception as exc:
+        stderr.seek(0)
+        said = " ".join(stderr.read().split())[-500:] or "nothing"
+        raise LaunchError(
+            f"The demo's server did not serve its load ({_first_cause(exc)}); on stderr it said: {said}. "
+            "`mcp-probe doctor` says what works in this Python."
+        ) from exc
+
+
+def _first_cause(exc: BaseException) -> str:
+    """One exception in words, the first inside where it is a group (on Python 3.10 a backport's group)."""
+    inner = getattr(exc, "exceptions", None)
+    if inner:
+        return _first_cause(inner[0])
+    return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+
+
+async def _connect_and_drive(command: list[str], stderr: TextIO, scale: float) -> None:
+    from mcp_probe.workloads.client import stdio_client_session
+    from mcp_probe.workloads.demo_load import drive
+
+    with Progress(sys.stderr) as show:
+        show("starting the server")
+        async with stdio_client_session(command, stderr=stderr) as session:
+            await drive(session, scale=scale, show=show)
+            show("stopping the server")
+
+
+class Progress:
+    """One line that says what is going on, rewritten in place and wiped at the end; silent off a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream if stream is not None and stream.isatty() else None
+
+    def __enter__(self) -> Callable[[str], None]:
+        return self._show
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._stream is not None:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _show(self, what: str) -> None:
+        if self._stream is not None:
+            self._stream.write(f"\r\x1b[Kmcp-probe demo: {what} …")
+            self._stream.flush()

@@ -1,0 +1,118 @@
+"""Every example runs for real, and its report, with the tool that was called, appears on stderr at its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp.client import Client
+
+from mcp_probe.workloads.client import stdio_client_session
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+async def report_of_stdio(python: str, example: str, stderr_path: Path) -> str:
+    """What ``example`` wrote to stderr, served by ``python`` to a client that called ``price`` twice."""
+    with stderr_path.open("w+") as stderr:
+        async with stdio_client_session(
+            [python, str(EXAMPLES / example)], mode="legacy", environment={"PYTHONPATH": str(ROOT)}, stderr=stderr
+        ) as session:
+            for item, cents in (("tea", "320"), ("cake", "450")):
+                answer = await session.call("price", item=item)
+                assert (answer.error, answer.text) == (None, cents)
+        stderr.seek(0)
+        return stderr.read()
+
+
+def assert_reports(said: str, *operations: str) -> None:
+    assert "Traceback" not in said
+    header = next((n for n, line in enumerate(said.splitlines()) if "mcp_probe" in line or "mcp-probe" in line), None)
+    assert header is not None, f"no report in: {said}"
+    report = "\n".join(said.splitlines()[header:])
+    for operation in operations:
+        assert operation in report
+
+
+@pytest.mark.parametrize("example", ["stdio_server.py", "lowlevel_loop.py"])
+async def test_stdio_example_reports_its_tool(example: str, tmp_path: Path) -> None:
+    assert_reports(await report_of_stdio(sys.executable, example, tmp_path / "stderr"), "price")
+
+
+@pytest.mark.parametrize("environment", ["fastmcp2", "fastmcp3", "fastmcp4"])
+async def test_fastmcp_example_reports_its_tool(
+    environment: str, env_python: Callable[[str], Path], tmp_path: Path
+) -> None:
+    python = str(env_python(environment))
+    assert_reports(await report_of_stdio(python, "fastmcp_server.py", tmp_path / "stderr"), "price")
+
+
+def test_decorator_example_reports_both_functions_and_the_blocking_line() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "decorator.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == ""
+    assert_reports(done.stderr, "price", "stock_taking")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def listening(port: int) -> None:
+    """Returns once something accepts connections on ``port``; the caller bounds the wait."""
+    while True:
+        try:
+            await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+            return
+        except OSError:
+            await anyio.sleep(0.05)
+
+
+async def test_http_example_reports_its_tool_when_it_is_interrupted(tmp_path: Path) -> None:
+    port = free_port()
+    with (tmp_path / "stderr").open("w+") as stderr:
+        server = subprocess.Popen(
+            [sys.executable, str(EXAMPLES / "http_server.py"), str(port)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stderr=stderr,
+        )
+        try:
+            with anyio.fail_after(30):
+                await listening(port)
+                async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+                    result = await client.call_tool("price", {"item": "tea"})
+            assert result.content[0].type == "text" and result.content[0].text == "320"
+            server.send_signal(signal.SIGINT)
+            server.wait(timeout=20)
+        finally:
+            server.kill()
+            server.wait()
+        stderr.seek(0)
+        assert_reports(stderr.read(), "price")
+
+
+def test_every_example_is_short_says_how_to_run_it_and_is_run_here() -> None:
+    here = Path(__file__).read_text()
+    examples = sorted(EXAMPLES.glob("*.py"))
+    assert len(examples) == 5
+    for example in examples:
+        text = example.read_text()
+        assert len(text.splitlines()) < 40
+        assert text.startswith("# ") and f"python examples/{example.name}" in text
+        assert f'"{example.name}"' in here

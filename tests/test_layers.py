@@ -1,0 +1,221 @@
+"""Who may import whom: the table of docs/architecture.md, held by reading every import in the package.
+
+Imports under ``TYPE_CHECKING``, inside functions, and ``import_module`` of a literal name count like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "mcp_probe"
+
+# Top to bottom. A room may import itself and every room on a lower row.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("__main__",),
+    ("cli",),
+    ("launch", "workloads", "testing"),
+    ("session",),
+    ("adapters", "export", "report"),
+    ("capture", "aggregate"),
+    ("record",),
+    ("metrics",),
+    ("model", "clock", "histogram", "errors"),
+)
+ROW_OF = {room: row for row, rooms in enumerate(LAYERS) for room in rooms}
+
+# `from mcp_probe import attach` runs through the map of the package to the session, so only what is above it may.
+MAP_ROW = ROW_OF["session"]
+MAP_NAMES_FOR_ALL = frozenset({"__version__"})
+
+SDKS = ("adapters", "workloads")
+# The loops are hooked where their units are seen; the core never needs them to be there.
+LOOPS = ("adapters", "capture", "workloads")
+THIRD_PARTIES: dict[str, tuple[str, ...]] = {
+    "mcp": SDKS,
+    "mcp_types": SDKS,
+    "fastmcp": SDKS,
+    "starlette": SDKS,
+    "uvicorn": ("workloads",),
+    "anyio": LOOPS,
+    "trio": LOOPS,
+    "uvloop": LOOPS,
+    "opentelemetry": ("export", "adapters"),
+    "rich": ("report", "cli"),
+    "pympler": ("aggregate.memory", "capture.memory"),
+    "pyperf": ("workloads",),
+    "matplotlib": ("workloads",),
+    "pytest": ("testing",),
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    line: int
+    target: str
+
+
+def imports_of(source: str, module: str) -> Iterator[Import]:
+    """Every module that ``source`` names in an import, by its absolute name."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute_base(node, module)
+            if base == "mcp_probe":
+                yield from (Import(node.lineno, f"mcp_probe.{alias.name}") for alias in node.names)
+            else:
+                yield Import(node.lineno, base)
+        elif isinstance(node, ast.Call) and is_import_call(node.func) and node.args:
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield Import(node.lineno, name.value)
+
+
+def absolute_base(node: ast.ImportFrom, module: str) -> str:
+    if not node.level:
+        return node.module or ""
+    parents = module.split(".")[: -node.level]
+    return ".".join([*parents, node.module] if node.module else parents)
+
+
+def is_import_call(func: ast.expr) -> bool:
+    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    return name in {"import_module", "__import__"}
+
+
+def room_of(module: str) -> str:
+    """First name below the package: ``mcp_probe.capture.read`` lives in ``capture``."""
+    return module.split(".")[1]
+
+
+def rooms_below(room: str) -> list[str]:
+    return [other for row in LAYERS[ROW_OF[room] + 1 :] for other in row]
+
+
+def complaint_about(module: str, target: str) -> str | None:
+    """Why ``module`` must not import ``target``, or None where it may."""
+    root = target.split(".")[0]
+    if root == "mcp_probe":
+        return complaint_inside(room_of(module), target)
+    if root in sys.stdlib_module_names:
+        return None
+    places = THIRD_PARTIES.get(root)
+    if places is None:
+        return f"{target} is neither the standard library nor a third party that any layer may import"
+    inner = module.removeprefix("mcp_probe.")
+    if any(inner == place or inner.startswith(f"{place}.") for place in places):
+        return None
+    return f"{target} may be imported only in {', '.join(places)}"
+
+
+def complaint_inside(room: str, target: str) -> str | None:
+    name = target.removeprefix("mcp_probe").lstrip(".").split(".")[0]
+    if name == room or name in MAP_NAMES_FOR_ALL:
+        return None
+    if name not in ROW_OF:
+        if ROW_OF[room] < MAP_ROW:
+            return None
+        return f"{target} goes through the map of the package, up to session; import the module that defines it"
+    if ROW_OF[name] > ROW_OF[room]:
+        return None
+    return f"{room} may import only {', '.join(rooms_below(room)) or 'the standard library'}"
+
+
+def violations(source: str, module: str, where: str) -> list[str]:
+    """One sentence per forbidden import: where it stands, what it names, what would be allowed."""
+    if room_of(module) not in ROW_OF:
+        return [f"{where}:1: {module} is in no layer; give it a place in docs/architecture.md and in LAYERS"]
+    return [
+        f"{where}:{found.line}: {module} imports {found.target}: {complaint}"
+        for found in imports_of(source, module)
+        if (complaint := complaint_about(module, found.target))
+    ]
+
+
+def test_every_module_imports_only_what_its_layer_may() -> None:
+    found: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        where = path.relative_to(PACKAGE.parent)
+        parts = where.with_suffix("").parts
+        if parts == ("mcp_probe", "__init__"):
+            continue  # the map names everything; that it loads nothing is test_import_is_light's business
+        found += violations(path.read_text("utf-8"), ".".join(parts), str(where))
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "complaint"),
+    [
+        (
+            "mcp_probe.record.buffer",
+            "import os\nimport mcp_probe.capture.read",
+            "record may import only metrics, model, clock",
+        ),
+        (
+            "mcp_probe.report.console",
+            "from mcp_probe.adapters import mcp2",
+            "report may import only capture, aggregate,",
+        ),
+        ("mcp_probe.capture.read", "from mcp_probe import session", "capture may import only record, metrics,"),
+        ("mcp_probe.clock", "from mcp_probe.model import Mark", "clock may import only the standard library"),
+        ("mcp_probe.clock", "if TYPE_CHECKING:\n    from mcp_probe.session import Probe", "clock may import only"),
+        ("mcp_probe.record.raw", "def f():\n    import mcp_probe.session", "record may import only"),
+        (
+            "mcp_probe.record.raw",
+            "from importlib import import_module\nimport_module('mcp_probe.cli')",
+            "record may import only",
+        ),
+        ("mcp_probe.record.raw", "from ..capture import read", "record may import only"),
+        ("mcp_probe.adapters.mcp2", "from mcp_probe import attach", "goes through the map"),
+        ("mcp_probe.session", "import mcp_probe", "goes through the map"),
+        ("mcp_probe.session", "import mcp.server", "mcp.server may be imported only in adapters, workloads"),
+        (
+            "mcp_probe.report.console",
+            "from mcp.types import Tool",
+            "mcp.types may be imported only in adapters, workloads",
+        ),
+        ("mcp_probe.session", "import rich", "rich may be imported only in report, cli"),
+        (
+            "mcp_probe.capture.steps",
+            "import pympler.asizeof",
+            "may be imported only in aggregate.memory, capture.memory",
+        ),
+        ("mcp_probe.aggregate.memory_report", "import pympler", "may be imported only in aggregate.memory"),
+        ("mcp_probe.report.html", "import opentelemetry.trace", "may be imported only in export, adapters"),
+        ("mcp_probe.launch.parent", "import psutil", "psutil is neither the standard library nor"),
+        ("mcp_probe.helpers", "", "mcp_probe.helpers is in no layer"),
+    ],
+)
+def test_a_forbidden_import_is_named_with_its_line(module: str, source: str, complaint: str) -> None:
+    found = violations(source, module, "made_up.py")
+    assert len(found) == 1
+    assert found[0].startswith(f"made_up.py:{max(1, len(source.splitlines()))}: {module} ")
+    assert complaint in found[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        (
+            "mcp_probe.cli",
+            "from mcp_probe import __version__, attach\nimport mcp_probe.launch.run\nimport rich.console",
+        ),
+        ("mcp_probe.session", "from mcp_probe import __version__\nfrom mcp_probe.adapters import mcp2"),
+        (
+            "mcp_probe.adapters.mcp2",
+            "import mcp.server\nfrom mcp_probe.capture import read\nimport opentelemetry.trace",
+        ),
+        ("mcp_probe.aggregate.fold", "from mcp_probe.aggregate.blocking import x\nfrom mcp_probe.record import file"),
+        ("mcp_probe.capture.memory", "import tracemalloc, pympler.asizeof"),
+        ("mcp_probe.workloads.demo_server", "import mcp_probe, mcp, anyio, mcp_probe.session"),
+    ],
+)
+def test_an_allowed_import_is_no_complaint(module: str, source: str) -> None:
+    assert violations(source, module, "made_up.py") == []

@@ -1,0 +1,108 @@
+"""``mcp-probe demo`` from end to end, and what it says where it cannot run."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mcp_probe.errors import LaunchError, OptionError
+from mcp_probe.model import Summary
+from mcp_probe.workloads import demo, demo_server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def summary() -> Iterator[Summary]:
+    yield demo.run()
+
+
+@pytest.mark.slow
+def test_the_demo_reports_every_tool_it_called(summary: Summary) -> None:
+    counts = {row.name: row.count for row in summary.operations}
+    assert counts["resize"] == 5
+    assert counts["fetch"] == 10
+    assert counts["score"] == 5
+    assert counts["render"] == 260
+    assert counts["lookup"] == 91
+    assert summary.complete
+
+
+@pytest.mark.slow
+def test_the_demo_names_the_blocking_call_with_its_line(summary: Summary) -> None:
+    source = Path(demo_server.__file__).read_text().splitlines()
+    blocking = 1 + next(n for n, text in enumerate(source) if "time.sleep(0.12" in text)
+    places = {(step.tool, Path(step.file or "").name, step.line, step.cause) for step in summary.slow_steps}
+    assert ("resize", "demo_server.py", blocking, "blocking-call") in places
+    assert "resize" in {f.subject for f in summary.findings if f.code == "blocking-call"}
+
+
+@pytest.mark.slow
+def test_the_demo_names_who_waited_for_the_blocking_call(summary: Summary) -> None:
+    waited = {row.victim: row.lo_ms for row in summary.blocked_by if row.blocker == "resize"}
+    assert waited["lookup"] > 5 * 100
+    assert waited["render"] > 5 * 50
+    assert waited["fetch"] > 5 * 50
+
+
+@pytest.mark.slow
+def test_the_demo_names_the_transport_starvation(summary: Summary) -> None:
+    findings = {f.code: f for f in summary.findings}
+    assert "render" in str(findings["transport-starvation"])
+    assert summary.verdict.code in {"transport-starvation", "blocking-call"}
+
+
+def test_a_time_that_is_not_above_zero_is_refused() -> None:
+    with pytest.raises(OptionError, match="more than 0"):
+        demo.run(seconds=0)
+
+
+def test_a_server_that_ends_at_once_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "server_command", lambda recording: [sys.executable, "-c", "exit('no such luck')"])
+    with pytest.raises(LaunchError, match="no such luck"):
+        demo.run()
+
+
+RUN = "from mcp_probe.errors import MissingExtraError\ntry:\n import mcp_probe.workloads.demo as d; d.run()\n"
+RUN += "except MissingExtraError as exc: print(exc)"
+
+
+def run_in(python: Path | str, code: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([str(python), "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_without_mcp_the_sentence_says_what_to_install() -> None:
+    said = run_in(sys.executable, f"import sys; sys.modules['mcp'] = None\n{RUN}")
+    assert "no mcp package" in said and 'pip install "mcp-probe-profiler[bench]"' in said
+
+
+def test_with_mcp_1_the_sentence_names_its_version(env_python: Callable[[str], Path]) -> None:
+    said = run_in(env_python("mcp1"), RUN)
+    assert "has mcp 1." in said and 'pip install "mcp-probe-profiler[bench]"' in said
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_one_line_that_is_wiped_at_the_end() -> None:
+    with demo.Progress(screen := Terminal()) as show:
+        show("first")
+        show("second")
+    assert "\n" not in screen.getvalue()
+    assert "second" in screen.getvalue()
+    assert screen.getvalue().endswith("\r\x1b[K")
+
+
+def test_progress_is_silent_off_a_terminal() -> None:
+    with demo.Progress(pipe := io.StringIO()) as show:
+        show("first")
+    assert pipe.getvalue() == ""
