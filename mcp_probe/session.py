@@ -142,23 +142,24 @@ class Probe:
         self._servers: list[tuple[Any, Hooks]] = []
         self._finished: deque[RawRequest] = deque()
         self._dropped = 0
-        self._protocols: set[str] = set()
         self._name: str | None = None
         self._sdk: tuple[str, str] | None = None
         self._stuck: list[str] = []
         self._sinks: list[FrameSink] = []
         self._fold: Fold | None = None
         self._header: Header | None = None
+        self.keep_summary()
+        if self.options.record is not None:
+            self.add_sink(open_recording(self.options.record))
         self._hooks = _process.enter(self)
         self._hub = self._hooks.hub
         self._loose = self._middleware_hooks()
         self._collector = Collector(self, self._hub)
-        if self.options.record is not None:
-            self.add_sink(RecordingWriter(self.options.record))
-        self.keep_summary()
         self._collector.start()
         if self.options.report is not None:
             atexit.register(self._report_at_exit)
+        elif self.options.record is not None:
+            atexit.register(self._collector.stop, "exit")
 
     # --- what users call ---
 
@@ -189,7 +190,7 @@ class Probe:
             if entered is None:
                 return await function(*args, **kwargs)
             try:
-                result = await function(*args, **kwargs)
+                result = await self._hooks.loops.followed(function(*args, **kwargs), entered[0])
             except BaseException as exc:
                 self._leave_function(entered, exc)
                 raise
@@ -219,6 +220,10 @@ class Probe:
         for sentence in self._stuck:
             logger.warning("mcp_probe: %s", sentence)
 
+    def __repr__(self) -> str:
+        state = "attached" if self.attached else "detached"
+        return f"<Probe of {self._name or 'no server'}, {state}>"
+
     # --- what adapters call ---
 
     def finish(self, raw: RawRequest) -> None:
@@ -227,11 +232,6 @@ class Probe:
             self._dropped += 1
             return
         self._finished.append(raw)
-
-    def note_protocol(self, version: str | None) -> None:
-        """A message spoke this protocol version."""
-        if version is not None:
-            self._protocols.add(version)
 
     # --- plumbing ---
 
@@ -396,7 +396,13 @@ class Probe:
     def _report_at_exit(self) -> None:
         from mcp_probe.report.at_exit import report_at_exit
 
-        report_at_exit(self, self.options.report or "stderr", EXIT_BUDGET_S)
+        try:
+            self._collector.stop("exit")
+            summary = self.snapshot()
+        except Exception as exc:  # noqa: BLE001 - the server's exit is not ours to disturb
+            self._hub.fail("report", exc)
+            return
+        report_at_exit(summary, self.options.report or "stderr", EXIT_BUDGET_S)
 
 
 class Collector:
@@ -523,6 +529,16 @@ def attach(server: Any, **options: Any) -> Probe:
         return probe
 
 
+def open_recording(path: str) -> RecordingWriter:
+    """A recording at ``path``. Raises: OptionError where it cannot be written."""
+    try:
+        return RecordingWriter(path)
+    except OSError as exc:
+        raise OptionError(
+            f"record={path!r}: the file cannot be written ({exc.strerror}). Give a path in a folder that exists and is yours."
+        ) from exc
+
+
 def attach_everywhere(sink: FrameSink, **options: Any) -> Probe:
     """Attach to every MCP server this process creates, and send all frames to ``sink``.
 
@@ -540,11 +556,11 @@ class ForwardingProbe(Probe):
     def __init__(self, sink: FrameSink, **options: Any) -> None:
         self._forward_to = sink
         super().__init__(**options)
+        self.attach_every_server()
 
     def keep_summary(self) -> None:
         """Nothing is folded here; the parent does it."""
         self.add_sink(self._forward_to)
-        self.attach_every_server()
 
     def _ready_for_header(self) -> bool:
         return bool(self._servers)

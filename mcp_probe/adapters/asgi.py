@@ -71,7 +71,7 @@ class Gate:
             for name, value in scope.get("headers", ()):
                 if name == b"content-length":
                     size = int(value)
-            earliest = track.prev_poll_end if track is not None and track.polls_seen else None
+            earliest = track.prev_poll_end if track is not None and track.quality == "exact" else None
             return Exchange(now_ns(), earliest, size)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self._fail(exc)

@@ -1,8 +1,9 @@
 """asyncio: every callback with its context, every wake-up with its instant, every poll.
 
-Three private names are used and tested once at start-up: ``Handle._run`` (all callbacks),
+Three names are used and tested once at start-up: ``Handle._run`` (all callbacks),
 ``BaseEventLoop._call_soon`` (wake-ups: the handle made there carries its stamp) and the selector's
-``select`` (busy and idle). Costs per callback are in docs/performance.md.
+``select`` (busy and idle). The hot paths are written out flat: one Python call costs as much as all
+the work in it. Costs per callback are in docs/performance.md.
 
 A wake-up inherits: a callback that is no task step (a timer, a socket reader, a report from a worker
 thread) passes on when *it* became ready to whatever it wakes.
@@ -13,15 +14,18 @@ Source: asyncio/base_events.py and events.py, CPython 3.10-3.14.
 from __future__ import annotations
 
 import asyncio
+import math
+import select
+import selectors
+import sys
 import threading
 from asyncio import base_events, events
-from contextvars import copy_context
 from typing import Any
 
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.steps import RING_NS, Inherited, Track
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD
 
@@ -29,14 +33,12 @@ HOOK = "steps (asyncio)"
 
 
 class StampedHandle(events.Handle):
-    """A callback scheduled through ``call_soon``, with the instant it became ready."""
+    """A callback scheduled through ``call_soon``, with the instant it became ready (or what it inherits)."""
 
-    __slots__ = ("earliest_ns", "ready_ns", "track", "wake")
+    __slots__ = ("stamp", "track")
 
     track: Track
-    earliest_ns: int
-    ready_ns: int
-    wake: int
+    stamp: int | Inherited
 
 
 class StepKinds:
@@ -75,16 +77,15 @@ class StepKinds:
             raise RuntimeError("task steps of this interpreter do not carry their task")
         self.step_type = type(step)
         self.wakeup_type = type(wakeup)
-        self.names = {getattr(step, "__name__", None), getattr(wakeup, "__name__", None)} - {None}
 
-    def task_of(self, callback: Any) -> Any:
-        """The task whose step ``callback`` is, or ``None``."""
+    def task_of(self, callback: Any, args: Any) -> Any:
+        """The task whose step ``callback(*args)`` is, or ``None``."""
         kind = type(callback)
         if kind is self.step_type and kind is not self.wakeup_type:
             return callback.__self__
-        if kind is self.wakeup_type and callback.__name__ in self.names:
+        if kind is self.wakeup_type and args:  # a wake-up is called with the future that is done
             task = callback.__self__
-            return task if isinstance(task, asyncio.Future) else None
+            return task if isinstance(task, asyncio.Task) else None
         return None
 
 
@@ -138,12 +139,15 @@ class AsyncioHooks:
         for stale in [known for known in self._tracks if known.is_closed()]:
             self.release(stale)
         track = self._hub.add_track("asyncio")
+        track.current_unit = lambda: id(asyncio.current_task(loop))
         patches = Patches()
         patches.replace(loop, "_call_soon", self._make_call_soon(loop, track))
+        patches.replace(loop, "call_soon_threadsafe", _make_threadsafe(loop.call_soon_threadsafe, track))
         selector = getattr(loop, "_selector", None)
         if selector is not None and callable(getattr(selector, "select", None)):
-            patches.replace(selector, "select", _make_select(selector.select, track))
-            track.polls_seen = True
+            make = _make_epoll_select if _knows_epoll(selector) else _make_select
+            patches.replace(selector, "select", make(selector, loop._ready, track))
+            track.quality = "exact"
             self._hub.working("loop polls")
         else:
             self._hub.missing("loop polls", f"{type(loop).__name__} has no selector; loop health is an estimate")
@@ -163,83 +167,102 @@ class AsyncioHooks:
 
     def _make_call_soon(self, loop: Any, track: Track) -> Any:
         """``BaseEventLoop._call_soon`` that makes stamped handles."""
-        ready_queue = loop._ready
-        get_ident = threading.get_ident
-        thread_id = track.thread_id
+        append = loop._ready.append
+        clock = now_ns
 
         def _call_soon(callback: Any, args: Any, context: Any) -> Any:
-            if context is None:
-                context = copy_context()
             handle = StampedHandle(callback, args, loop, context)
             if handle._source_traceback:  # type: ignore[attr-defined]
                 del handle._source_traceback[-1]  # type: ignore[attr-defined]
-            if get_ident() != thread_id:
-                handle.earliest_ns = handle.ready_ns = now_ns()
-                handle.wake = WAKE_THREAD
-            elif track.inheriting:
-                handle.earliest_ns = track.inherit_earliest
-                handle.ready_ns = track.inherit_ready
-                handle.wake = track.inherit_wake
-            else:
-                handle.earliest_ns = handle.ready_ns = now_ns()
-                handle.wake = WAKE_LOOP
+            inherit = track.inherit
+            handle.stamp = clock() if inherit is None else inherit
             handle.track = track
-            ready_queue.append(handle)
+            append(handle)
             return handle
 
         return _call_soon
 
     def _make_run(self, original: Any, kinds: StepKinds) -> Any:
-        """``Handle._run``: stamped handles tell when they became ready, timers and sockets are looked up."""
+        """``Handle._run``. Task steps are run right here; all other callbacks go through the original."""
         hooks = self
-        tracks = self._tracks
-        task_of = kinds.task_of
+        step_type, wakeup_type, task_type = kinds.step_type, kinds.wakeup_type, asyncio.Task
         clock = now_ns
         current = CURRENT
-        get_ident = threading.get_ident
+        ring_ns = RING_NS
 
         def _run(self: Any) -> None:
-            stamped = type(self) is StampedHandle
-            track = self.track if stamped else tracks.get(self._loop)
-            if track is None or not track.alive or (not stamped and track.thread_id != get_ident()):
-                return original(self)  # type: ignore[no-any-return]
-            task = None
+            if type(self) is not StampedHandle:
+                return hooks._run_unstamped(self, original)
+            track = self.track
+            callback = self._callback
+            kind = type(callback)
+            if not track.alive or (
+                kind is not step_type
+                and not (kind is wakeup_type and self._args and isinstance(callback.__self__, task_type))
+            ):
+                return hooks._run_plain(self, original)
             try:
-                if stamped:
-                    earliest, ready, wake = self.earliest_ns, self.ready_ns, self.wake
-                    task = task_of(self._callback)
-                else:
-                    earliest, ready, wake = hooks._readiness(self, track)
-                if task is None:
-                    unit = 0
-                    track.inheriting = True
-                    track.inherit_earliest = earliest
-                    track.inherit_ready = ready
-                    track.inherit_wake = wake
-                else:
-                    unit = id(task)
-                track.begin(self._context.get(current), unit, earliest, ready, wake, track.now)
+                owner = self._context.get(current)
+                track.since = since = track.now
+                if owner is not None:
+                    stamp = self.stamp
+                    if type(stamp) is int:
+                        track.begin(owner, id(callback.__self__), stamp, stamp, 0, since)
+                    else:
+                        track.begin(owner, id(callback.__self__), *stamp, since)
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                 hooks._broken(track, exc)
+                return original(self)  # type: ignore[no-any-return]
             try:
-                original(self)
-            finally:
-                track.inheriting = False
-                if track.alive:
-                    try:
-                        track.close(clock(), task is not None and task.done())
-                    except Exception as exc:  # noqa: BLE001
-                        hooks._broken(track, exc)
+                self._context.run(callback, *self._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as exc:  # noqa: BLE001 - as the original; a task step never raises anything else
+                self._loop.call_exception_handler({"message": f"Exception in {self!r}", "exception": exc, "handle": self})
+            try:
+                now = clock()
+                if track.owner is None and now - since < ring_ns:
+                    track.now = now
+                elif track.alive:
+                    track.close(now, callback.__self__.done())
+            except Exception as exc:  # noqa: BLE001
+                hooks._broken(track, exc)
 
         return _run
 
-    @staticmethod
-    def _readiness(handle: Any, track: Track) -> tuple[int, int, int]:
-        """(earliest, ready, wake) of a handle asyncio made: a timer knows its deadline, a socket two polls."""
+    def _run_plain(self, handle: Any, original: Any) -> None:
+        """A callback that is no task step: what it wakes inherits when it became ready."""
+        track = handle.track
+        if not track.alive:
+            return original(handle)  # type: ignore[no-any-return]
+        stamp = handle.stamp
+        return self._run_inheriting(handle, original, track, (stamp, stamp, WAKE_LOOP) if type(stamp) is int else stamp)
+
+    def _run_unstamped(self, handle: Any, original: Any) -> None:
+        """Timers and sockets, whose handles asyncio makes itself: when they became ready is looked up."""
+        track = self._tracks.get(handle._loop)
+        if track is None or not track.alive or track.thread_id != threading.get_ident():
+            return original(handle)  # type: ignore[no-any-return]
         if isinstance(handle, events.TimerHandle):
             due = min(round(handle._when * 1e9), track.now)  # type: ignore[attr-defined]
-            return due, due, WAKE_LOOP
-        return track.prev_poll_end, track.poll_end, WAKE_SOCKET
+            return self._run_inheriting(handle, original, track, (due, due, WAKE_LOOP))
+        return self._run_inheriting(handle, original, track, (track.prev_poll_end, track.poll_end, WAKE_SOCKET))
+
+    def _run_inheriting(self, handle: Any, original: Any, track: Track, inherit: Inherited) -> None:
+        try:
+            track.inherit = inherit
+            track.begin(handle._context.get(CURRENT), 0, *inherit, track.now)
+        except Exception as exc:  # noqa: BLE001
+            self._broken(track, exc)
+            return original(handle)  # type: ignore[no-any-return]
+        original(handle)
+        try:
+            track.inherit = None
+            if track.alive:
+                track.close(now_ns(), False)
+        except Exception as exc:  # noqa: BLE001
+            self._broken(track, exc)
+        return None
 
     def _broken(self, track: Track, exc: Exception) -> None:
         track.alive = False
@@ -249,40 +272,125 @@ class AsyncioHooks:
             raw.partial = True
 
 
-def _make_select(original: Any, track: Track) -> Any:
+def _make_select(selector: Any, ready: Any, track: Track) -> Any:
     """``selector.select`` that times the poll and the iteration before it."""
     clock = now_ns
-    iterations = track.iterations
+    original = selector.select
+    counts, sums = track.iteration_counts, track.iteration_sums
 
     def select(timeout: Any = None) -> Any:
         if not track.alive:
             return original(timeout)
         began = track.now
         length = began - track.poll_end
-        if length > 0:
-            if length < 16:
-                bucket = length
-            else:
-                shift = length.bit_length() - 5
-                bucket = (shift << 4) + (length >> shift)
-            entry = iterations.get(bucket)
-            if entry is None:
-                iterations[bucket] = [1, length]
-            else:
-                entry[0] += 1
-                entry[1] += length
+        if length >= 16:
+            shift = length.bit_length() - 5
+            bucket = (shift << 4) + (length >> shift)
+            counts[bucket] += 1
+            sums[bucket] += length
             track.sum_sq += length * length
-            if length > track.iterations_max_ns:
-                track.iterations_max_ns = length
-        track.idle = True
+        track.callbacks += len(ready)
         track.since = 0
-        try:
-            return original(timeout)
-        finally:
-            track.idle = False
-            now = clock()
-            track.prev_poll_end = track.poll_end
-            track.poll_end = track.now = now
-            track.poll_ns += now - began
+        track.owner = None
+        track.idle = True
+        found = original(timeout)
+        track.idle = False
+        track.prev_poll_end = track.poll_end
+        track.poll_end = track.now = now = clock()
+        track.poll_ns += now - began
+        return found
 
     return select
+
+
+def _make_epoll_select(selector: Any, ready: Any, track: Track) -> Any:
+    """As :func:`_make_select`, with ``EpollSelector.select`` written into it: one call less per poll.
+
+    Source: selectors.py, identical from CPython 3.10 to 3.13 but for a name.
+    """
+    clock = now_ns
+    plain = selector.select
+    epoll, key_of = selector._selector.poll, selector._fd_to_key
+    readable, writable = selectors.EVENT_READ, selectors.EVENT_WRITE
+    not_in, not_out = ~select.EPOLLIN, ~select.EPOLLOUT
+    counts, sums = track.iteration_counts, track.iteration_sums
+
+    def probed_select(timeout: Any = None) -> Any:
+        if not track.alive:
+            return plain(timeout)
+        began = track.now
+        length = began - track.poll_end
+        if length >= 16:
+            shift = length.bit_length() - 5
+            bucket = (shift << 4) + (length >> shift)
+            counts[bucket] += 1
+            sums[bucket] += length
+            track.sum_sq += length * length
+        track.callbacks += len(ready)
+        track.since = 0
+        track.owner = None
+        if timeout is None:
+            timeout = -1
+        elif timeout <= 0:
+            timeout = 0
+        else:
+            timeout = math.ceil(timeout * 1e3) * 1e-3
+        found: list[Any] = []
+        track.idle = True
+        try:
+            for fd, event in epoll(timeout, len(key_of) or 1):
+                key = key_of.get(fd)
+                if key:
+                    mask = (event & not_in and writable) | (event & not_out and readable)
+                    found.append((key, mask & key.events))
+        except InterruptedError:
+            pass
+        track.idle = False
+        track.prev_poll_end = track.poll_end
+        track.poll_end = track.now = now = clock()
+        track.poll_ns += now - began
+        return found
+
+    return probed_select
+
+
+def _knows_epoll(selector: Any) -> bool:
+    epoll_selector = getattr(selectors, "EpollSelector", None)
+    return (
+        epoll_selector is not None
+        and type(selector) is epoll_selector
+        and (3, 10) <= sys.version_info < (3, 14)
+        and isinstance(getattr(selector, "_fd_to_key", None), dict)
+        and hasattr(getattr(selector, "_selector", None), "poll")
+        and "select" not in vars(selector)
+    )
+
+
+def _make_threadsafe(original: Any, track: Track) -> Any:
+    """``call_soon_threadsafe`` that stamps in the calling thread."""
+
+    def call_soon_threadsafe(callback: Any, *args: Any, context: Any = None) -> Any:
+        if not track.alive or threading.get_ident() == track.thread_id:
+            return original(callback, *args, context=context)
+        return original(_FromThread(callback, track), *args, context=context)
+
+    return call_soon_threadsafe
+
+
+class _FromThread:
+    """A callback handed over by another thread: what it wakes has been ready since then."""
+
+    __slots__ = ("_callback", "_stamp", "_track")
+
+    def __init__(self, callback: Any, track: Track) -> None:
+        self._callback = callback
+        self._track = track
+        now = now_ns()
+        self._stamp = (now, now, WAKE_THREAD)
+
+    def __call__(self, *args: Any) -> Any:
+        self._track.inherit = self._stamp
+        return self._callback(*args)
+
+    def __repr__(self) -> str:
+        return repr(self._callback)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable
+from typing import Any
 
 from mcp_probe.adapters.asyncio_loop import AsyncioHooks
+from mcp_probe.adapters.coroutine import Followed
 from mcp_probe.adapters.threads import ThreadHooks
 from mcp_probe.adapters.trio_loop import TrioHooks
 from mcp_probe.adapters.uvloop_loop import UvloopHooks
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import Track
+from mcp_probe.record.raw import RawRequest
 
 
 class Loops:
@@ -37,9 +41,27 @@ class Loops:
         track = self._hub.track()
         if track is not None and track.alive:
             return track
-        track = self._follow()
+        track = self._follow() or self._follow_handlers()
         if track is not None:
             self.threads.follow(track.name)
+        return track
+
+    def followed(self, awaitable: Awaitable[Any], raw: RawRequest) -> Awaitable[Any]:
+        """``awaitable`` as it is where the loop is followed; else wrapped, so that its own steps are seen."""
+        track = self._hub.track()
+        if track is None or not track.alive or track.quality != "unavailable":
+            return awaitable
+        return Followed(awaitable, raw, track)
+
+    def _follow_handlers(self) -> Track | None:
+        """A track for a running loop that no hook fits: only handlers' own steps will be on it."""
+        try:
+            name = type(asyncio.get_running_loop()).__module__.split(".")[0]
+        except RuntimeError:
+            return None
+        track = self._hub.add_track(name)
+        track.quality = "unavailable"
+        self._hub.missing("steps", f"no hooks for a {name} loop here; only the handlers' own steps are followed")
         return track
 
     def _follow(self) -> Track | None:

@@ -55,7 +55,8 @@ class HandlerHooks:
         async def _handle_request(message: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
             raw, entered = hooks._enter(message, req)
             try:
-                return await original(message, req, *args, **kwargs)
+                call = original(message, req, *args, **kwargs)
+                return await (call if raw is None else hooks._loops.followed(call, raw))
             except BaseException as exc:
                 if raw is not None and raw.result_ns is None:
                     raw.outcome = "error" if isinstance(exc, Exception) else "cancelled"

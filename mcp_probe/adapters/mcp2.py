@@ -52,12 +52,11 @@ class ClaimingMiddleware:
         try:
             raw = CURRENT.get()
             if raw is not None and not raw.ended and raw.channel is not None and raw.request_id == ctx.request_id:
-                if raw.session is None:
+                session = raw.session
+                if raw.protocol_version is None and (session is None or session is self._session):
                     raw.session = self._session
-                if raw.session is self._session and raw.protocol_version is None:
                     raw.protocol_version = ctx.protocol_version
-                    self._session.note_protocol(ctx.protocol_version)
-                    return call_next(ctx)  # type: ignore[no-any-return]
+                    return self._loops.followed(call_next(ctx), raw)
             return self._open_here(ctx, call_next)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self.active = False
@@ -67,7 +66,7 @@ class ClaimingMiddleware:
     async def _open_here(self, ctx: Any, call_next: Any) -> Any:
         raw, token = self._enter(ctx)
         try:
-            result = await call_next(ctx)
+            result = await (call_next(ctx) if raw is None else self._loops.followed(call_next(ctx), raw))
         except BaseException as exc:
             self._leave(raw, token, None, exc)
             raise
@@ -83,7 +82,6 @@ class ClaimingMiddleware:
             raw = self._hub.begin(kind, ctx.method, name_of(ctx.method, ctx.params), transport, self._session)
             raw.request_id = ctx.request_id
             raw.protocol_version = ctx.protocol_version
-            self._session.note_protocol(ctx.protocol_version)
             if exchange is not None:
                 self._continue_exchange(raw, exchange)
             if track is None:

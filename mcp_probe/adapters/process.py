@@ -22,8 +22,6 @@ class Attachable(Protocol):
 
     def finish(self, raw: Any) -> None: ...
 
-    def note_protocol(self, version: str | None) -> None: ...
-
 
 class Hooks(Protocol):
     """Hooks on one server."""

@@ -15,7 +15,6 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import Track
 from mcp_probe.clock import now_ns
-from mcp_probe.histogram import bucket_of
 from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD
 
 HOOK = "steps (trio)"
@@ -37,7 +36,8 @@ class TrioHooks:
         import trio
 
         track = self._hub.add_track("trio")
-        track.polls_seen = True
+        track.current_unit = lambda: id(trio.lowlevel.current_task())
+        track.quality = "exact"
         instrument = ProbeInstrument(self._hub, track, trio)
         trio.lowlevel.add_instrument(instrument)
         self._instruments[token] = instrument
@@ -137,6 +137,7 @@ class ProbeInstrument:
             return
         try:
             if self.track.since:
+                self.track.callbacks += 1
                 self.track.close(now_ns(), self._done == id(task))
             self._done = None
         except Exception as exc:  # noqa: BLE001
@@ -148,13 +149,7 @@ class ProbeInstrument:
             return
         track = self.track
         now = now_ns()
-        length = now - track.poll_end
-        if length > 0:
-            entry = track.iterations.setdefault(bucket_of(length), [0, 0])
-            entry[0] += 1
-            entry[1] += length
-            track.sum_sq += length * length
-            track.iterations_max_ns = max(track.iterations_max_ns, length)
+        track.iteration(now - track.poll_end)
         track.now = now
         track.since = 0
         track.idle = self._in_poll = True

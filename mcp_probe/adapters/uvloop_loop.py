@@ -20,7 +20,6 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import Track
 from mcp_probe.clock import now_ns
-from mcp_probe.histogram import bucket_of
 from mcp_probe.record.raw import WAKE_LOOP, WAKE_THREAD
 
 HOOK = "steps (uvloop)"
@@ -48,6 +47,7 @@ class UvloopHooks:
                 if not callable(getattr(loop, name, None)):
                     raise RuntimeError(f"{name} does not exist")
             track = self._hub.add_track("uvloop")
+            track.current_unit = lambda: id(asyncio.current_task(loop))
             self._install(loop, track)
         except Exception as exc:  # noqa: BLE001 - an unknown uvloop must not stop the server
             if track is not None:
@@ -83,8 +83,8 @@ class UvloopHooks:
         def soon(callback: Any, *args: Any, context: Any = None) -> Any:
             if not track.alive:
                 return call_soon(callback, *args, context=context)
-            if track.inheriting:
-                ready, wake = track.inherit_ready, track.inherit_wake
+            if track.inherit is not None:
+                _, ready, wake = track.inherit
             else:
                 ready, wake = now_ns(), WAKE_LOOP
             return call_soon(run, callback, ready, wake, args, context=context)
@@ -118,19 +118,18 @@ class UvloopHooks:
                 now = now_ns()
                 _note_gap(track, now)
                 ready = min(ready, now)
-                task = task_of(callback)
-                track.inheriting = task is None
-                track.inherit_earliest = track.inherit_ready = ready
-                track.inherit_wake = wake
+                task = task_of(callback, args)
+                track.inherit = (ready, ready, wake) if task is None else None
                 track.begin(CURRENT.get(), id(task) if task is not None else 0, ready, ready, wake, now)
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                 hooks._broken(track, exc)
             try:
                 return callback(*args)
             finally:
-                track.inheriting = False
+                track.inherit = None
                 if track.alive:
                     try:
+                        track.callbacks += 1
                         track.close(now_ns(), task is not None and task.done())
                     except Exception as exc:  # noqa: BLE001
                         hooks._broken(track, exc)
@@ -150,13 +149,7 @@ def _note_gap(track: Track, now: int) -> None:
     gap = now - track.now
     if gap < SAME_STRETCH_NS:
         return
-    length = track.now - track.poll_end
-    if length > 0:
-        entry = track.iterations.setdefault(bucket_of(length), [0, 0])
-        entry[0] += 1
-        entry[1] += length
-        track.sum_sq += length * length
-        track.iterations_max_ns = max(track.iterations_max_ns, length)
+    track.iteration(track.now - track.poll_end)
     track.poll_ns += gap
     track.prev_poll_end = track.poll_end
     track.poll_end = track.now = now

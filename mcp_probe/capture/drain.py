@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import RING_NS, RawRequest, Track
+from mcp_probe.capture.steps import ITERATION_BUCKETS, RING_NS, RawRequest, Track
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
+from mcp_probe.histogram import bucket_bounds
 from mcp_probe.model import LOOP_OPERATION, LoopSample, OpenRequest, PoolSample, ProcessSample, StepRecord
 from mcp_probe.record.raw import StepMark
 
@@ -27,7 +28,8 @@ class LoopDrain:
         self._at = track.started_ns
         self._poll = 0
         self._sum_sq = 0
-        self._iterations: dict[int, tuple[int, int]] = {}
+        self._counts = [0] * ITERATION_BUCKETS
+        self._sums = [0] * ITERATION_BUCKETS
         watch = track.watch
         self._cpu: int | None = None if watch is None else watch.cpu_now()
         self._queue: int | None = None if watch is None else watch.run_queue_now()
@@ -37,13 +39,15 @@ class LoopDrain:
         """Health of the loop since the previous sample; ``small`` is consumed."""
         track = self.track
         iterations = []
-        for bucket, (count, total) in list(track.iterations.copy().items()):
-            known_count, known_total = self._iterations.get(bucket, (0, 0))
-            if count > known_count:
-                iterations.append((bucket, count - known_count, total - known_total))
-                self._iterations[bucket] = (count, total)
-        poll, sum_sq, longest = track.poll_ns, track.sum_sq, track.iterations_max_ns
-        track.iterations_max_ns = 0
+        counts, sums = track.iteration_counts.copy(), track.iteration_sums.copy()
+        longest = 0
+        for bucket, count in enumerate(counts):
+            new = count - self._counts[bucket]
+            if new:
+                iterations.append((bucket, new, sums[bucket] - self._sums[bucket]))
+                longest = bucket_bounds(bucket)[1] if new > 1 else sums[bucket] - self._sums[bucket]
+        self._counts, self._sums = counts, sums
+        poll, sum_sq = track.poll_ns, track.sum_sq
         end = min(now, track.now) if track.idle else now
         cpu, queue, others = self._thread_times()
         sample = LoopSample(
@@ -59,7 +63,7 @@ class LoopDrain:
             cpu_ns=cpu,
             run_queue_ns=queue,
             other_threads_cpu_ns=others,
-            quality="exact" if track.polls_seen else "estimate",
+            quality=track.quality,
         )
         # The poll that is under way counts up to now here, and is taken off again when it ends.
         self._poll = poll + (now - end if track.idle else 0)

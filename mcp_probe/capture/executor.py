@@ -60,7 +60,7 @@ class Pools:
         job.transport = transport
         while raw is not None:
             if not raw.ended:
-                raw.jobs.append(job)
+                raw.jobs = [*raw.jobs, job]
             raw = raw.parent
         self._note(job.submit_ns, SUBMIT, job)
         return job

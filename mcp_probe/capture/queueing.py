@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
-from mcp_probe.capture.current import CURRENT, EXCHANGE
+from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.read import LineStamps
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Outcome, RequestKind
@@ -24,6 +24,11 @@ MAX_LIVE = 100_000
 _NAMED = {"tools/call", "prompts/get"}
 _CANCELLED_CODE = -32800
 """Answer of the 2025-era HTTP transport to a peer-cancelled request (mcp/server/streamable_http.py@2.3)."""
+
+
+_REQUEST, _NOTIFICATION, _RESULT, _ERROR, _OTHER = "request", "notification", "result", "error", "other"
+_kinds: dict[type, str] = {}
+_set_current = CURRENT.set
 
 
 def name_of(method: str, params: Any) -> str | None:
@@ -79,11 +84,12 @@ class Desk:
         raw.end_ns = now
         if outcome is not None:
             raw.outcome = outcome
-        if raw.result_ns is not None and raw.write_seen:
+        if raw.result_ns is None:
+            if raw.channel is not None:
+                raw.channel.forget(raw)
+        elif raw.write_seen:
             self.unwritten -= 1
         self.live.pop(raw.id, None)
-        if raw.channel is not None:
-            raw.channel.forget(raw)
         if raw.session is not None:
             raw.session.finish(raw)
         else:
@@ -113,50 +119,46 @@ class Channel:
     # --- in ---
 
     def received(self, item: Any, context: Context | None) -> Context | None:
-        """A message came off the transport. Returns the context its handler must run in, or ``None``."""
-        stamp = self.stamps.consumed() if self.stamps is not None else None
+        """A message came off the transport. Returns the context its handler must run in, or ``None``.
+
+        ``context`` must be private to this message: the request is written into it.
+        """
+        stamps = self.stamps
+        stamp = stamps.consumed() if stamps is not None else None
         message = getattr(item, "message", None)
-        method = getattr(message, "method", None)
-        if message is None or method is None:
+        kind = _kinds.get(type(message)) or _kind_of(message)
+        if kind != _REQUEST and kind != _NOTIFICATION:
             if message is not None:
                 self._answered(message)
             return None
-        now = now_ns()
-        is_request = hasattr(message, "id")
-        raw = self.desk.open(
-            "request" if is_request else "notification",
-            method,
-            name_of(method, getattr(message, "params", None)),
-            self.transport,
-        )
+        desk = self.desk
+        method = message.method
+        name = name_of(method, message.params) if method in _NAMED else None
+        raw = desk.open(kind, method, name, self.transport)  # type: ignore[arg-type]
         raw.session = self.session
         raw.channel = self
         raw.settles = True
-        raw.taken_ns = now
-        raw.write_seen = self.writer_seen and is_request
+        raw.taken_ns = now = now_ns()
         if stamp is not None:
-            raw.arrival_ns = stamp[0]
-            raw.arrival_earliest_ns = stamp[1]
-            raw.request_bytes = stamp[2]
-            began = self._ready()[2]
-            if began > stamp[0]:
-                raw.decode_ns = now - began
-        context = context.copy() if context is not None else None
-        if stamp is None:
-            self._arrived_by_exchange(raw, context, now)
-        if is_request:
+            raw.arrival_ns, raw.arrival_earliest_ns, raw.request_bytes = stamp
+            raw.decode_ns = now - max(self._ready()[2], stamp[0])
+        elif context is not None and (exchange := context.get(EXCHANGE)) is not None:
+            self._arrived_by(exchange, raw)
+        else:
+            raw.arrival_ns = now
+        if context is not None:
+            context.run(_set_current, raw)
+        if kind == _REQUEST:
             raw.request_id = message.id
             self.pending[message.id] = raw
-        self.desk.note_peak(len(self.stamps.waiting) if self.stamps is not None else 0)
-        if context is not None:
-            context.run(CURRENT.set, raw)
+            if self.writer_seen:
+                raw.write_seen = True
+        outstanding = len(desk.live) if stamps is None else len(desk.live) + len(stamps.waiting)
+        if outstanding > desk.peak:
+            desk.peak = outstanding
         return context
 
-    def _arrived_by_exchange(self, raw: RawRequest, context: Context | None, now: int) -> None:
-        exchange = context.get(EXCHANGE) if context is not None else None
-        if exchange is None:
-            raw.arrival_ns = now
-            return
+    def _arrived_by(self, exchange: Exchange, raw: RawRequest) -> None:
         raw.arrival_ns = exchange.arrival_ns
         raw.arrival_earliest_ns = exchange.arrival_earliest_ns
         raw.request_bytes = exchange.body_bytes
@@ -166,24 +168,26 @@ class Channel:
     def _answered(self, message: Any) -> None:
         asked = self.asked.pop(getattr(message, "id", None), None)
         if asked is not None:
-            asked[0].client_waits.append((asked[1], now_ns()))
+            asked[0].client_waits = [*asked[0].client_waits, (asked[1], now_ns())]
 
     # --- out ---
 
     def sending(self, item: Any) -> RawRequest | None:
         """A message goes to the writer. Returns the request it answers, or ``None``."""
         message = getattr(item, "message", None)
-        if message is None:
-            return None
-        if getattr(message, "method", None) is not None:
+        kind = _kinds.get(type(message)) or _kind_of(message)
+        if kind != _RESULT and kind != _ERROR:
             raw = CURRENT.get()
-            if raw is not None and not raw.ended and hasattr(message, "id"):
+            if kind == _REQUEST and raw is not None and not raw.ended:
                 self.asked[message.id] = (raw, now_ns())
             return None
-        raw = self.pending.pop(getattr(message, "id", None), None)
+        raw = self.pending.pop(message.id, None)
         if raw is None or raw.ended:
             return None
-        note_outcome(raw, message)
+        if kind == _ERROR:
+            note_error(raw, message.error)
+        elif raw.method == "tools/call":
+            note_result(raw, message.result)
         self.desk.finished(raw, now_ns())
         if self.writer_seen:
             self.sent[id(item)] = raw
@@ -191,11 +195,11 @@ class Channel:
 
     def handed_over(self, raw: RawRequest) -> None:
         """``send`` has returned: the item was taken when this task became ready, or at once."""
-        if raw.ended or raw.write_seen:
-            return
-        result = raw.result_ns or 0
-        raw.write_taken_ns = max(result, min(self._ready()[1], now_ns()))
-        self.desk.end(raw, raw.write_taken_ns)
+        if not raw.write_seen:
+            result = raw.result_ns or 0
+            ready = self._ready()[1]
+            raw.write_taken_ns = taken = ready if ready > result else result
+            self.desk.end(raw, taken)
 
     def not_sent(self, item: Any, raw: RawRequest) -> None:
         """``send`` raised: the stream is closed, or the task was cancelled while it waited."""
@@ -236,20 +240,32 @@ class Channel:
             self.pending.pop(raw.request_id, None)
 
 
-def note_outcome(raw: RawRequest, message: Any) -> None:
-    """Read off the answer whether ``raw`` failed. Never keeps anything of its content."""
-    error = getattr(message, "error", None)
-    if error is not None:
-        code = getattr(error, "code", None)
-        raw.outcome = "cancelled" if code == _CANCELLED_CODE else "error"
-        raw.error = str(code)
-        return
-    note_result(raw, getattr(message, "result", None))
+def _kind_of(message: Any) -> str:
+    """What a message is, by its shape; remembered per class (a missing attribute of a pydantic model costs 2 us)."""
+    if hasattr(message, "method"):
+        kind = _REQUEST if hasattr(message, "id") else _NOTIFICATION
+    elif hasattr(message, "error"):
+        kind = _ERROR
+    elif hasattr(message, "result"):
+        kind = _RESULT
+    else:
+        kind = _OTHER
+    _kinds[type(message)] = kind
+    return kind
+
+
+def note_error(raw: RawRequest, error: Any) -> None:
+    """``raw`` was answered with a JSON-RPC error. Keeps its code, never its message."""
+    code = getattr(error, "code", None)
+    raw.outcome = "cancelled" if code == _CANCELLED_CODE else "error"
+    raw.error = str(code)
 
 
 def note_result(raw: RawRequest, result: Any) -> None:
-    """As :func:`note_outcome`, for a bare result."""
+    """Read off a tool's result whether it failed. Never keeps anything of its content."""
+    if raw.method != "tools/call":
+        return
     failed = result.get("isError") if isinstance(result, Mapping) else getattr(result, "is_error", None)
-    if failed is True and raw.method == "tools/call":
+    if failed is True:
         raw.outcome = "tool_error"
         raw.error = "tool_error"

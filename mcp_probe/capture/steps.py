@@ -4,8 +4,8 @@ A :class:`Track` follows one loop on its own thread. The loop hooks (adapters/lo
 :meth:`Track.begin` and :meth:`Track.close` around each callback or task step; :meth:`enter` and
 :meth:`leave` split a step where a request begins or ends in the middle of it.
 
-Invariant: between ``begin`` and ``close``, ``since`` is the start of the step; ``idle`` is true only
-inside the poll call. The watchdog reads both from its own thread, and checks ``since`` again after
+Invariant: while a step runs, ``since`` is its start (and stays until the next step or poll begins);
+``idle`` is true only inside the poll call. The watchdog reads both from its own thread, and checks ``since`` again after
 reading anything else: it doubles as the step's id.
 """
 
@@ -18,11 +18,18 @@ from typing import Any
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.clock import now_ns
+from mcp_probe.histogram import bucket_of
+from mcp_probe.model import Tag
 from mcp_probe.record.assemble import spill
 from mcp_probe.record.raw import MAX_MARKS, WAKE_LOOP, WAKE_SPLIT, Job, RawRequest
 
 RING_NS = 500_000
 """Steps at least this long are kept one by one for blame; shorter ones only as sums (section 3)."""
+
+ITERATION_BUCKETS = bucket_of(1 << 62) + 1
+
+Inherited = tuple[int, int, int]
+"""(earliest_ns, ready_ns, wake) that a plain callback passes on to what it wakes."""
 
 SlowEntry = tuple[int, int, RawRequest | None, int, "object | None"]
 """(start_ns, end_ns, request, gc_ns, evidence) of one step of at least RING_NS."""
@@ -32,30 +39,26 @@ class Track:
     """One event loop seen from its own thread. Not thread-safe; other threads only read."""
 
     __slots__ = (
+        "_gc_step",
         "alive",
         "callbacks",
+        "current_unit",
         "detached",
         "earliest",
         "gc_ns",
         "idle",
-        "inherit_earliest",
-        "inherit_ready",
-        "inherit_wake",
-        "inheriting",
-        "iterations",
-        "iterations_max_ns",
+        "inherit",
+        "iteration_counts",
+        "iteration_sums",
         "jobs",
-        "loop_small_count",
-        "loop_small_ns",
-        "marked",
         "name",
         "now",
         "ordinal",
         "owner",
         "poll_end",
         "poll_ns",
-        "polls_seen",
         "prev_poll_end",
+        "quality",
         "ready",
         "settle",
         "since",
@@ -89,6 +92,7 @@ class Track:
         self.slow_step_ns = slow_step_ns
         self.watch: Any = None
         self.settle = settle
+        self.current_unit: Callable[[], int] = lambda: 1  # id of the task that runs now; set by the loop's hooks
         self.jobs: dict[int, Job] = {}  # unit -> the thread job it waits for (trio)
         self.detached: dict[str, int] = {}  # operation -> step time after the request's end
         self.started_ns = now
@@ -96,24 +100,28 @@ class Track:
         self.poll_end = now
         self.prev_poll_end = now
         self.poll_ns = 0
-        self.polls_seen = False
-        self.iterations: dict[int, list[int]] = {}  # bucket -> [count, sum_ns], cumulative
-        self.iterations_max_ns = 0
+        self.quality: Tag = "estimate"  # of its loop health: exact where the poll is seen
+        self.iteration_counts = [0] * ITERATION_BUCKETS  # by log-linear bucket of length, cumulative
+        self.iteration_sums = [0] * ITERATION_BUCKETS
         self.sum_sq = 0
         self.callbacks = 0
-        self.marked = 0
-        self.loop_small_count = 0
-        self.loop_small_ns = 0
         self.owner: RawRequest | None = None
         self.unit = 0
         self.since = 0  # 0: no step is running
         self.suspended = self.earliest = self.ready = now
         self.wake = WAKE_LOOP
         self.gc_ns = 0
+        self._gc_step = 0
         self.idle = False
-        self.inheriting = False
-        self.inherit_earliest = self.inherit_ready = 0
-        self.inherit_wake = WAKE_LOOP
+        self.inherit: Inherited | None = None  # a plain callback runs: what it wakes inherits this
+
+    def iteration(self, length: int) -> None:
+        """One loop iteration took ``length`` ns between two polls."""
+        if length > 0:
+            bucket = bucket_of(length)
+            self.iteration_counts[bucket] += 1
+            self.iteration_sums[bucket] += length
+            self.sum_sq += length * length
 
     def begin(
         self, owner: RawRequest | None, unit: int, earliest: int, ready: int, wake: int, since: int
@@ -125,7 +133,6 @@ class Track:
         self.earliest = earliest
         self.ready = ready
         self.wake = wake
-        self.gc_ns = 0
         if owner is not None and not owner.ended:
             self.suspended = owner.units.get(unit, earliest)
             if owner.first_step_ns is None:
@@ -136,22 +143,25 @@ class Track:
         """The running step ends at ``now``; ``done``: its task will not run again."""
         since = self.since
         owner = self.owner
-        length = now - since
         self.now = now
-        self.callbacks += 1
-        if owner is None:
-            if length < RING_NS:
-                self.loop_small_ns += length
-                self.loop_small_count += 1
-        else:
-            self._charge(owner, since, now, done)
-        if length >= RING_NS:
-            evidence = None
-            if length >= self.slow_step_ns and self.watch is not None:
-                evidence = self.watch.evidence(self, since, now)
-            self.slow.append((self.ordinal, since, now, owner, self.gc_ns, evidence))
+        if owner is not None:
+            if done or owner.ended or owner.parent is not None or len(owner.marks) >= MAX_MARKS:
+                self._charge(owner, since, now, done)
+            else:
+                unit = self.unit
+                owner.marks.append((unit, self.suspended, self.earliest, self.ready, since, now, self.wake))
+                if unit:
+                    owner.units[unit] = now
+        if now - since >= RING_NS:
+            self._keep(owner, since, now)
         self.owner = None
         self.since = 0
+
+    def _keep(self, owner: RawRequest | None, since: int, now: int) -> None:
+        evidence = None
+        if now - since >= self.slow_step_ns and self.watch is not None:
+            evidence = self.watch.evidence(self, since, now)
+        self.slow.append((self.ordinal, since, now, owner, self.gc_ns_of(since), evidence))
 
     def _charge(self, owner: RawRequest | None, since: int, now: int, done: bool) -> None:
         unit = self.unit
@@ -161,7 +171,6 @@ class Track:
                 name = owner.operation
                 self.detached[name] = self.detached.get(name, 0) + now - since
             else:
-                self.marked += 1
                 marks = owner.marks
                 marks.append((unit, suspended, self.earliest, self.ready, since, now, self.wake))
                 if unit:
@@ -187,22 +196,26 @@ class Track:
     def enter(self, raw: RawRequest) -> object:
         """``raw`` begins here, in the middle of a step. Returns the token for :meth:`leave`."""
         now = now_ns()
-        if not self.unit:
-            self.unit = 1
+        self.unit = self.current_unit()
         self.split(raw, now)
         return CURRENT.set(raw)
 
     def leave(self, raw: RawRequest, token: Any) -> None:
         """``raw`` ends here, in the middle of a step."""
+        self.unit = self.current_unit()
         self.split(raw.parent, now_ns())
         CURRENT.reset(token)
+
+    def gc_ns_of(self, since: int) -> int:
+        """Collector pauses inside the step that began at ``since``."""
+        return self.gc_ns if self._gc_step == since else 0
 
     def pause(self, start: int, end: int) -> None:
         """A collector pause ran on this thread in [start, end)."""
         owner = self.owner
-        if self.since:
-            self.gc_ns += end - start
+        self.gc_ns = self.gc_ns_of(self.since) + end - start
+        self._gc_step = self.since
         while owner is not None:
             if not owner.ended:
-                owner.pauses.append((start, end))
+                owner.pauses = [*owner.pauses, (start, end)]
             owner = owner.parent

@@ -10,7 +10,6 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from mcp_probe.capture.queueing import Channel
-from mcp_probe.record.raw import RawRequest
 
 Fail = Callable[[str, Exception], None]
 SendIn = Callable[[Any, Any, Context], Awaitable[None]]
@@ -105,34 +104,27 @@ class FromServer(_StandIn):
     """The write stream handed to a server: recognises each answer on its way out."""
 
     async def send(self, item: Any) -> None:
-        raw = self._before(item)
-        if raw is None:
+        raw = None
+        channel = self._channel
+        if channel is not None:
+            try:
+                raw = channel.sending(item)
+            except Exception as exc:  # noqa: BLE001
+                self._disable("write", exc)
+        if raw is None or channel is None:
             await self._inner.send(item)
             return
         try:
             await self._inner.send(item)
         except BaseException:
-            self._after(item, raw, sent=False)
+            self._after(channel.not_sent, item, raw)
             raise
-        self._after(item, raw, sent=True)
+        if not raw.write_seen:
+            self._after(channel.handed_over, raw)
 
-    def _before(self, item: Any) -> RawRequest | None:
-        if self._channel is None:
-            return None
+    def _after(self, event: Callable[..., None], *args: Any) -> None:
         try:
-            return self._channel.sending(item)
-        except Exception as exc:  # noqa: BLE001
-            self._disable("write", exc)
-            return None
-
-    def _after(self, item: Any, raw: RawRequest, *, sent: bool) -> None:
-        if self._channel is None:
-            return
-        try:
-            if sent:
-                self._channel.handed_over(raw)
-            else:
-                self._channel.not_sent(item, raw)
+            event(*args)
         except Exception as exc:  # noqa: BLE001
             self._disable("write", exc)
 

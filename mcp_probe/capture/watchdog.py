@@ -132,7 +132,7 @@ class Watch:
         queued = None
         if start is not None and start.run_queue_ns is not None and end.run_queue_ns is not None:
             queued = min(wall - (cpu or 0), max(0, end.run_queue_ns - start.run_queue_ns))
-        cause = self._cause(wall, cpu, queued, track.gc_ns, case, end)
+        cause = self._cause(wall, cpu, queued, track.gc_ns_of(since), case, end)
         file = function = None
         line = None
         where: Tag = "unavailable"

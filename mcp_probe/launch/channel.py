@@ -1,8 +1,8 @@
 """The child's end of the channel: a sink that writes frames to the parent's socket and never holds up the server.
 
 Invariants: a batch costs the collector at most ``PATIENCE_S``; what waits for a slow parent is bounded, and what
-is dropped is counted in the next ``ProcessSample``; the socket has one writing process; when the parent is gone
-the sink goes quiet and stays so.
+is dropped is counted in the next ``ProcessSample``; a parent that did not read at all is not waited for again
+until it has read; the socket has one writing process; when the parent is gone the sink goes quiet and stays so.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class ChannelSink:
         self._socket: socket.socket | None = None
         self._identity: tuple[int, int] | None = None
         self._stopped = False
+        self._patience_s = PATIENCE_S
         self._pending: deque[bytes] = deque()
         self._pending_bytes = 0
         self._lost = 0
@@ -72,31 +73,22 @@ class ChannelSink:
             if self._socket is None and not self._connect(lines[0]):
                 return
             self._enqueue(lines)
-            self._send(time.monotonic() + PATIENCE_S)
+            self._send()
 
     def close(self) -> None:
         """Sends what still waits, for at most ``PATIENCE_S``, and hangs up."""
         with self._lock:
             if self._socket is not None:
-                self._send(time.monotonic() + PATIENCE_S)
+                self._send()
             self._stop()
 
     def _connect(self, first_line: bytes) -> bool:
         try:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            if connection.fileno() < 3:
-                # The program closed a standard stream: whatever it opens next must still get that number.
-                moved = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
-                connection.close()
-                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=moved)
-            connection.settimeout(PATIENCE_S)
-            connection.connect(self._path)
-            connection.setblocking(False)
-            self._identity = _identity_of(connection.fileno())
-            self._socket = connection
+            self._socket = _connected(self._path)
         except OSError:
             self._stopped = True
             return False
+        self._identity = _identity_of(self._socket.fileno())
         self._push(preamble())
         if self._header is not None and not first_line.startswith(_VITAL[0]):
             self._push(_header_of_this_process(self._header))
@@ -119,7 +111,8 @@ class ChannelSink:
         self._pending.append(line)
         self._pending_bytes += len(line)
 
-    def _send(self, deadline: float) -> None:
+    def _send(self) -> None:
+        deadline = time.monotonic() + self._patience_s
         connection = self._socket
         # A program that closes all descriptors (a daemon) may have given our number to a file of its own.
         if connection is None or _identity_of(connection.fileno()) != self._identity:
@@ -135,9 +128,12 @@ class ChannelSink:
                 self._stop()
                 return
             self._pending_bytes -= sent
+            if sent:
+                self._patience_s = PATIENCE_S
             if sent < len(chunk):
                 self._pending.appendleft(chunk[sent:])
                 if not _writable(connection, deadline):
+                    self._patience_s = 0.0
                     return
 
     def _next_chunk(self) -> bytes:
@@ -158,6 +154,23 @@ class ChannelSink:
             connection.close()
         else:
             connection.detach()
+
+
+def _connected(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if connection.fileno() < 3:
+            # The program closed a standard stream: whatever it opens next must still get that number.
+            moved = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+            connection.close()
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=moved)
+        connection.settimeout(PATIENCE_S)
+        connection.connect(path)
+        connection.setblocking(False)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _identity_of(fd: int) -> tuple[int, int] | None:

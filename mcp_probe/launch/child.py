@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any, Protocol
 
-Note = Callable[[str, str, str], None]
-"""Adds (run folder, kind, detail) to the parent's list of processes."""
+TYPE_CHECKING = False  # importing typing would double what this module costs every Python below the command
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+    from typing import Any
+
+    Note = Callable[[str, str, str], None]
 
 
 def start(run: str, note: Note) -> None:
     """Arms the probe in this process. ``run`` is the parent's folder.
 
-    With MCP_PROBE_DOCTOR set it diagnoses instead, and the process ends here.
+    ``note(run, kind, detail)`` adds this process to the parent's list. With MCP_PROBE_DOCTOR set it diagnoses
+    instead, and the process ends here.
     """
     if os.environ.get("MCP_PROBE_DOCTOR"):
         _diagnose(run, note)
@@ -37,18 +40,10 @@ def attach(run: str, note: Note) -> None:
         from mcp_probe.launch.channel import ChannelSink
         from mcp_probe.session import attach_everywhere
 
-        attach_everywhere(ChannelSink(os.path.join(run, "channel")), **_options())
-    except Exception as exc:
+        # Options come through the environment, as they do for ``attach``.
+        attach_everywhere(ChannelSink(os.path.join(run, "channel")))
+    except Exception as exc:  # noqa: BLE001 - the server must start all the same
         note(run, "failed", f"{type(exc).__name__}: {exc}")
-
-
-def _options() -> dict[str, float]:
-    slow_step_ms = os.environ.get("MCP_PROBE_SLOW_STEP_MS")
-    return {"slow_step_ms": float(slow_step_ms)} if slow_step_ms else {}
-
-
-class _Loader(Protocol):
-    def exec_module(self, module: ModuleType) -> None: ...
 
 
 class ImportTrigger:
@@ -114,7 +109,7 @@ def _diagnose(run: str, note: Note) -> None:
         from mcp_probe.session import diagnose
 
         note(run, "doctor", json.dumps(diagnose()))
-    except BaseException as exc:
+    except BaseException as exc:  # noqa: BLE001 - whatever it was, the program must not start
         note(run, "failed", f"{type(exc).__name__}: {exc}")
     finally:
         os._exit(0)

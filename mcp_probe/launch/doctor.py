@@ -37,7 +37,7 @@ def diagnose_command(command: Sequence[str], *, limit_s: float = LIMIT_S) -> Dia
     program = find_program(command)
     run = inject.make_run_folder()
     try:
-        environment = {**inject.environment(run, os.environ), "MCP_PROBE_DOCTOR": "1"}
+        environment = inject.environment(run, os.environ, doctor=1)
         ended = _run_to_end([program, *command[1:]], environment, limit_s)
         seen = inject.processes_seen(run)
     except OSError as exc:

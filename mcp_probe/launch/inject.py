@@ -82,13 +82,12 @@ def listen(run: Path) -> socket.socket:
     return listener
 
 
-def environment(run: Path, inherited: Mapping[str, str], *, slow_step_ms: float | None = None) -> dict[str, str]:
-    """``inherited`` plus what loads the probe in every Python below the command."""
+def environment(run: Path, inherited: Mapping[str, str], **options: object) -> dict[str, str]:
+    """``inherited`` plus what loads the probe in every Python below the command, ``options`` as MCP_PROBE_<NAME>."""
     added = {"MCP_PROBE_RUN": str(run), "PYTHONPATH": str(run / "inject")}
     if inherited.get("PYTHONPATH"):  # an empty entry would mean the current folder
         added["PYTHONPATH"] += os.pathsep + inherited["PYTHONPATH"]
-    if slow_step_ms is not None:
-        added["MCP_PROBE_SLOW_STEP_MS"] = repr(slow_step_ms)
+    added.update((f"MCP_PROBE_{name.upper()}", str(value)) for name, value in options.items())
     return {**inherited, **added}
 
 
@@ -98,5 +97,5 @@ def processes_seen(run: Path) -> list[Seen]:
         text = (run / "processes").read_text("utf-8", "replace")
     except OSError:
         return []
-    lines = (line.split("\t") for line in text.splitlines())
-    return [Seen(kind, int(pid), *rest) for kind, pid, *rest in lines if pid.isdigit() and len(rest) == 3]
+    rows = (line.split("\t") for line in text.splitlines())
+    return [Seen(row[0], int(row[1]), *row[2:]) for row in rows if len(row) == 5 and row[1].isdigit()]

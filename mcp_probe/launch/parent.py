@@ -10,12 +10,12 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from mcp_probe.errors import LaunchError
 from mcp_probe.launch import inject
@@ -36,8 +36,8 @@ def run_command(
     *,
     publish: Callable[[Outcome], None],
     prepare: Callable[[], None],
+    slow_step_ms: float = 10.0,
     record: Path | None = None,
-    slow_step_ms: float | None = None,
 ) -> Outcome:
     """Runs ``command`` under the probe and returns its last outcome. Main thread only; blocks until it ends.
 
@@ -45,12 +45,12 @@ def run_command(
         publish: called with the outcome when the command has ended; and once before, with no exit code, if it
             lingers after having been told to end, since a SIGKILL of the whole group may follow.
         prepare: called on a thread while the command runs, to load what ``publish`` will need; may raise.
+        slow_step_ms: as in ``mcp_probe.attach``.
         record: gets the frames of the first serving process as they arrive; FILE.2, FILE.3 … those of others.
-        slow_step_ms: ``None`` = MCP_PROBE_SLOW_STEP_MS, else 10.
 
     Raises: LaunchError where the command cannot be started; nothing has run then.
+    This module can be imported on POSIX systems only.
     """
-    _require_posix()
     program = find_program(command)
     with ExitStack() as stack:
         recording = _open_recording(record)
@@ -62,7 +62,7 @@ def run_command(
         environment = inject.environment(run, os.environ, slow_step_ms=slow_step_ms)
         source = stack.enter_context(signal_source())
         pid = _spawn(program, command, environment, source)
-        channel = _Channel(listener, recording, float(environment.get("MCP_PROBE_SLOW_STEP_MS") or 10.0), prepare)
+        channel = _Channel(listener, recording, slow_step_ms, prepare)
 
         def report(exit_code: int | None) -> Outcome:
             said = outcome(command, exit_code, channel.served(), inject.processes_seen(run))
@@ -92,19 +92,11 @@ def find_program(command: Sequence[str]) -> str:
     raise LaunchError(f"Cannot run {name}: no program of that name is on PATH. Nothing was started.{hint}")
 
 
-def _require_posix() -> None:
-    if os.name != "posix":
-        raise LaunchError(
-            f"`mcp-probe run` needs a POSIX system (Linux, macOS); this is {sys.platform}. "
-            "Attach in the server instead: mcp_probe.attach(server, report='stderr')."
-        )
-
-
-def _open_recording(path: Path | None) -> tuple[BinaryIO, Path] | None:
+def _open_recording(path: Path | None) -> tuple[FileIO, Path] | None:
     if path is None:
         return None
     try:
-        return path.open("wb"), path
+        return path.open("wb", buffering=0), path
     except OSError as exc:
         raise LaunchError(f"Cannot write the recording {path}: {exc.strerror}. Nothing was started.") from exc
 
@@ -114,8 +106,8 @@ def _spawn(program: str, command: Sequence[str], environment: dict[str, str], so
     try:
         # Not fork: no Python runs between us and the command, and its signals are as ours were.
         if mask is None:
-            return os.posix_spawn(program, command, environment, setsigdef=_PYTHON_IGNORES)
-        return os.posix_spawn(program, command, environment, setsigmask=mask, setsigdef=_PYTHON_IGNORES)
+            return os.posix_spawn(program, list(command), environment, setsigdef=_PYTHON_IGNORES)
+        return os.posix_spawn(program, list(command), environment, setsigmask=mask, setsigdef=_PYTHON_IGNORES)
     except OSError as exc:
         raise LaunchError(
             f"Cannot run {program}: {exc.strerror}. Expected a program, or a script whose first line names one (#!)."
@@ -128,7 +120,7 @@ class _Channel:
     def __init__(
         self,
         listener: socket.socket,
-        recording: tuple[BinaryIO, Path] | None,
+        recording: tuple[FileIO, Path] | None,
         slow_step_ms: float,
         prepare: Callable[[], None],
     ) -> None:

@@ -1,6 +1,7 @@
 """The parent's end of the channel: records and folds frames as they arrive.
 
-Every process that serves MCP has a connection of its own. Work is done while the server runs, so that what is
+Every process that serves MCP has a connection of its own. Reading and recording come before folding, so that a
+burst costs the server nothing and the recording has it all. Work is done while the server runs, so that what is
 left at its end is small; :meth:`Receiver.finish` bounds it all the same.
 """
 
@@ -10,10 +11,11 @@ import selectors
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import RecordingError
@@ -21,8 +23,12 @@ from mcp_probe.model import End, Header, RequestRecord, Summary
 from mcp_probe.record.file import LineDecoder
 
 _CHUNK_BYTES = 1 << 18
+# Between two looks at the sockets: some 10 ms of folding, in which their buffers cannot fill up.
+_SLICE_LINES = 100
+# Beyond this the server is left to drop, and to count what it drops.
+_BACKLOG_BYTES = 64 << 20
 
-_OpenRecord = Callable[[], BinaryIO | None]
+_OpenRecord = Callable[[], FileIO | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +52,11 @@ class Receiver:
     """Reads what connects to ``listener``, which it closes in the end.
 
     Args:
-        record: the stream that gets the first serving process's lines, open for writing, and its path.
+        record: the stream that gets the first serving process's lines, open for writing without a buffer, and its path.
         slow_step_ms: as in :class:`Fold`.
     """
 
-    def __init__(
-        self, listener: socket.socket, *, record: tuple[BinaryIO, Path] | None, slow_step_ms: float
-    ) -> None:
+    def __init__(self, listener: socket.socket, *, record: tuple[FileIO, Path] | None, slow_step_ms: float) -> None:
         self._record = record
         self._recordings = 0
         self._slow_step_ms = slow_step_ms
@@ -82,8 +86,9 @@ class Receiver:
         """Reads until :meth:`finish`; runs on a thread of its own."""
         finishing = False
         while True:
-            ready = self._selector.select(0 if finishing else None)
-            if finishing and (not ready or time.monotonic() > (self._deadline or 0)):
+            folding = any(connection.lines for connection in self._connections)
+            ready = self._selector.select(0 if finishing or folding else None)
+            if finishing and (not (ready or folding) or time.monotonic() > (self._deadline or 0)):
                 break
             for key, _ in ready:
                 if key.fileobj is self._listener:
@@ -93,6 +98,9 @@ class Receiver:
                     finishing = True
                 else:
                     self._read(key.data)
+            with self._lock:
+                for connection in self._connections:
+                    connection.fold(_SLICE_LINES)
         self._close()
         self._done.set()
 
@@ -108,6 +116,8 @@ class Receiver:
         self._selector.register(peer, selectors.EVENT_READ, connection)
 
     def _read(self, connection: _Connection) -> None:
+        if connection.backlog > _BACKLOG_BYTES:
+            return
         try:
             chunk = connection.peer.recv(_CHUNK_BYTES)
         except BlockingIOError:
@@ -119,22 +129,22 @@ class Receiver:
                 connection.take(chunk, self._open_record)
                 return
             connection.connected = False
-        self._selector.unregister(connection.peer)
-        connection.close()
+            self._selector.unregister(connection.peer)
+            connection.close()
 
-    def _open_record(self) -> BinaryIO | None:
+    def _open_record(self) -> FileIO | None:
         if self._record is None:
             return None
         stream, path = self._record
         self._recordings += 1
-        return stream if self._recordings == 1 else numbered(path, self._recordings).open("wb")
+        return stream if self._recordings == 1 else numbered(path, self._recordings).open("wb", buffering=0)
 
     def _close(self) -> None:
         self._selector.close()
         for resource in (self._listener, self._wake_read, self._wake_write):
             resource.close()
-        for connection in self._connections:
-            if connection.connected:
+        with self._lock:
+            for connection in self._connections:
                 connection.close()
 
 
@@ -144,8 +154,10 @@ class _Connection:
     def __init__(self, peer: socket.socket, slow_step_ms: float) -> None:
         self.peer = peer
         self.connected = True
-        self.recording: BinaryIO | None = None
+        self.recording: FileIO | None = None
         self.frames = 0
+        self.lines: deque[bytes] = deque()  # recorded and not yet folded
+        self.backlog = 0  # their bytes
         self._started = False
         self._requests = 0
         self._pid: int | None = None
@@ -163,7 +175,14 @@ class _Connection:
             self._started = True
             self._start_recording(open_record)
         self._write(b"\n".join(lines) + b"\n")
-        for line in lines:
+        self.lines.extend(lines)
+        self.backlog += sum(map(len, lines))
+
+    def fold(self, most: int) -> None:
+        """Takes up to ``most`` lines from the backlog into the summary."""
+        for _ in range(min(most, len(self.lines))):
+            line = self.lines.popleft()
+            self.backlog -= len(line)
             self._feed(line + b"\n")
 
     def _start_recording(self, open_record: _OpenRecord) -> None:
@@ -175,11 +194,13 @@ class _Connection:
     def _write(self, lines: bytes) -> None:
         if self.recording is None:
             return
+        rest = memoryview(lines)
         try:
-            self.recording.write(lines)
-            self.recording.flush()
-        except (OSError, ValueError) as exc:
-            self._problem = f"its recording stopped early ({getattr(exc, 'strerror', None) or exc})"
+            while rest:
+                rest = rest[self.recording.write(rest) :]
+        except OSError as exc:
+            self._problem = f"its recording stopped early ({exc.strerror})"
+            self.recording.close()
             self.recording = None
 
     def _feed(self, line: bytes) -> None:
@@ -191,8 +212,7 @@ class _Connection:
                 return
             self.frames += 1
             self._fold.add(frame)
-        except Exception as exc:
-            # Whatever it is, the recording still gets every byte, and the command still gets its exit code.
+        except Exception as exc:  # noqa: BLE001 - the recording still gets every byte, the command its exit code
             self._decoder = None
             what = str(exc) if isinstance(exc, RecordingError) else f"{type(exc).__name__}: {exc}"
             self._problem = f"its report ends early, at a frame that could not be read ({what})"
@@ -205,7 +225,10 @@ class _Connection:
             self._ended = True
 
     def served(self) -> Served:
-        return Served(self._pid, self._fold.summary(), self._requests, self._ended, self.connected, self._problem)
+        problem = self._problem
+        if self.lines and not self.connected:
+            problem = f"the last {len(self.lines)} frames came too late for the report (a recording has them)"
+        return Served(self._pid, self._fold.summary(), self._requests, self._ended, self.connected, problem)
 
     def close(self) -> None:
         self.peer.close()

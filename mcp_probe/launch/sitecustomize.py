@@ -15,7 +15,7 @@ OLDEST_PYTHON = (3, 10)
 def note(run, kind, detail=""):
     # type: (str, str, str) -> None
     """Appends one line to the parent's list of processes; silent where the parent and its folder are gone."""
-    python = "%d.%d.%d" % sys.version_info[:3]
+    python = "%d.%d.%d" % sys.version_info[:3]  # noqa: UP031
     words = [kind, str(os.getpid()), python, sys.executable or "?", detail]
     line = "\t".join(" ".join(word.split()) for word in words) + "\n"
     try:
@@ -48,7 +48,7 @@ def enter():
         from mcp_probe.launch import child
 
         child.start(run, note)
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001 - the program must start all the same
         note(run, "failed", "%s: %s" % (type(exc).__name__, exc))  # noqa: UP031
     finally:
         sys.path.remove(folder)

@@ -97,7 +97,7 @@ def spill(raw: RawRequest, until_ns: int) -> None:
     spilled.until_ns = until_ns
     raw.spilled = spilled
     raw.marks = []
-    raw.pauses = []
+    raw.pauses = ()
     raw.jobs = [job for job in raw.jobs if job.finish_ns is None]
 
 

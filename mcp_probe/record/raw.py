@@ -11,6 +11,7 @@ writer, and list appends are atomic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,86 +77,51 @@ class Spilled:
 
 
 class RawRequest:
-    """A request while it lives; see the module's text for who writes what."""
+    """A request while it lives; see the module's text for who writes what.
 
-    __slots__ = (
-        "arrival_earliest_ns",
-        "arrival_ns",
-        "channel",
-        "client_waits",
-        "decode_ns",
-        "detached_ns",
-        "encode_ns",
-        "end_ns",
-        "ended",
-        "error",
-        "first_step_ns",
-        "flushed_ns",
-        "handler",
-        "id",
-        "jobs",
-        "kind",
-        "marks",
-        "method",
-        "name",
-        "outcome",
-        "parent",
-        "partial",
-        "pauses",
-        "protocol_version",
-        "request_bytes",
-        "request_id",
-        "response_bytes",
-        "result_ns",
-        "seen_open",
-        "session",
-        "settles",
-        "spilled",
-        "taken_ns",
-        "transport",
-        "units",
-        "write_seen",
-        "write_taken_ns",
-    )
+    Fields that most requests never touch are class attributes: setting 40 slots would cost more than
+    all the marks of a short request.
+    """
+
+    request_id: Any = None
+    protocol_version: str | None = None
+    session: Any = None  # set once an attached server has claimed it
+    channel: Any = None
+    parent: RawRequest | None = None  # an enclosing request still running (profiled calls, nested servers)
+    handler = 0  # unit of the handler task
+    settles = False  # ends with its handler task unless it was answered before
+    ended = False
+    arrival_ns: int | None = None  # None: this transport has no arrival (in-process)
+    arrival_earliest_ns: int | None = None
+    taken_ns: int | None = None
+    first_step_ns: int | None = None
+    result_ns: int | None = None
+    write_seen = False  # the transport's writer can be seen, so write_wait and write_flush are known
+    write_taken_ns: int | None = None
+    flushed_ns: int | None = None
+    end_ns: int | None = None
+    outcome: Outcome = "ok"
+    error: str | None = None
+    jobs: Sequence[Job] = ()
+    pauses: Sequence[tuple[int, int]] = ()
+    client_waits: Sequence[tuple[int, int]] = ()
+    spilled: Spilled | None = None
+    decode_ns: int | None = None
+    encode_ns: int | None = None
+    request_bytes: int | None = None
+    response_bytes: int | None = None
+    detached_ns = 0
+    partial = False
+    seen_open = False
 
     def __init__(self, number: int, kind: RequestKind, method: str, name: str | None, transport: str) -> None:
         self.id = number
         self.kind: RequestKind = kind
-        self.handler = 0  # unit of the handler task
-        self.settles = False  # ends with its handler task unless it was answered before
         self.method = method
         self.name = name
         self.transport = transport
-        self.request_id: Any = None
-        self.protocol_version: str | None = None
-        self.session: Any = None  # set once an attached server has claimed it
-        self.channel: Any = None
-        self.parent: RawRequest | None = None  # an enclosing request still running (profiled calls, nested servers)
-        self.ended = False
-        self.arrival_ns: int | None = None  # None: this transport has no arrival (in-process)
-        self.arrival_earliest_ns: int | None = None
-        self.taken_ns: int | None = None
-        self.first_step_ns: int | None = None
-        self.result_ns: int | None = None
-        self.write_seen = False  # the transport's writer can be seen, so write_wait and write_flush are known
-        self.write_taken_ns: int | None = None
-        self.flushed_ns: int | None = None
-        self.end_ns: int | None = None
-        self.outcome: Outcome = "ok"
-        self.error: str | None = None
         self.marks: list[StepMark] = []
-        self.jobs: list[Job] = []
-        self.pauses: list[tuple[int, int]] = []
         self.units: dict[int, int] = {}  # live unit -> end of its last step
-        self.spilled: Spilled | None = None
-        self.client_waits: list[tuple[int, int]] = []
-        self.decode_ns: int | None = None
-        self.encode_ns: int | None = None
-        self.request_bytes: int | None = None
-        self.response_bytes: int | None = None
-        self.detached_ns = 0
-        self.partial = False
-        self.seen_open = False
 
     @property
     def operation(self) -> str:

@@ -56,10 +56,14 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A cell of several texts, most important first: as many as fit, and the first one in any case."""
+    """A cell of several texts, most important first: as many as fit, and the first one in any case.
+
+    ``mark`` stands before the first and is never shortened away.
+    """
 
     items: tuple[Spans, ...]
     shorten: Literal["start", "middle", "end"] = "end"
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

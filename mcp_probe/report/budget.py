@@ -62,18 +62,20 @@ def total_ms(operation: OperationSummary) -> float:
     return known * operation.count
 
 
+def known_ms(operation: OperationSummary, name: str) -> float | None:
+    """The field ``name`` of its budget; ``None`` where it was not seen, or only said to be unavailable."""
+    value: float | None = getattr(operation.budget_ms, name)
+    if value is None or not isfinite(value) or operation.quality.get(name, EXACT).tag == "unavailable":
+        return None
+    return max(value, 0.0)
+
+
 def _slice(operation: OperationSummary, part: Part) -> Slice:
-    seen: list[tuple[float, Quality]] = []
-    for name in part.fields:
-        value: float | None = getattr(operation.budget_ms, name)
-        quality = operation.quality.get(name, EXACT)
-        if value is not None and isfinite(value) and quality.tag != "unavailable":
-            seen.append((max(value, 0.0), quality))
+    values = {name: known_ms(operation, name) for name in part.fields}
+    seen = [(value, operation.quality.get(name, EXACT)) for name, value in values.items() if value is not None]
     if not seen:
         return Slice(part, None, Quality("unavailable"))
-    quality = _joined(seen)
-    if len(seen) < len(part.fields):
-        quality = Quality("lower")
+    quality = _joined(seen) if len(seen) == len(part.fields) else Quality("lower")
     return Slice(part, sum(value for value, _ in seen), quality)
 
 
@@ -87,9 +89,7 @@ def _joined(seen: list[tuple[float, Quality]]) -> Quality:
     lows = [quality.lo if quality.lo is not None else value for value, quality in seen if _has(quality, quality.lo)]
     highs = [quality.hi if quality.hi is not None else value for value, quality in seen if _has(quality, quality.hi)]
     whole = len(seen)
-    return Quality(
-        tag, sum(lows) if len(lows) == whole else None, sum(highs) if len(highs) == whole else None
-    )
+    return Quality(tag, sum(lows) if len(lows) == whole else None, sum(highs) if len(highs) == whole else None)
 
 
 def _has(quality: Quality, bound: float | None) -> bool:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from io import StringIO
-from typing import TextIO
+from typing import Literal, TextIO
 
 from mcp_probe.model import Summary
 from mcp_probe.report import plain
@@ -41,7 +41,7 @@ def render(
     bare = choose_ascii(target, os.environ) if ascii_only is None else ascii_only
     columns = choose_width(target) if width is None else width
     lines = lay_out(build(summary, cwd=_working_directory()), columns, glyphs(color=colored, ascii_only=bare))
-    return _paint_with_rich(lines) if colored else plain.paint(lines, color=False)
+    return _paint(lines) if colored else plain.paint(lines, color=False)
 
 
 def choose_color(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
@@ -56,7 +56,7 @@ def choose_color(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
 
 
 def choose_ascii(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
-    """Whether ``stream`` may get ASCII only: its encoding has no box characters, or it is a CI log or a dumb terminal."""
+    """Whether ``stream`` may get ASCII only: its encoding has no box characters, a CI log, a dumb terminal."""
     try:
         _DRAWN_WITH.encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -77,8 +77,11 @@ def choose_width(stream: TextIO | None) -> int:
     return min(max(columns, NARROWEST), WIDEST) if columns else DEFAULT_WIDTH
 
 
-def _paint_with_rich(lines: tuple[Spans, ...]) -> str:
-    """In the finest colours the terminal has; in sixteen where rich is not installed."""
+def _paint(lines: tuple[Spans, ...]) -> str:
+    """In the finest colours the terminal has; with sixteen, or without rich, ours are told apart better."""
+    system = _color_system(os.environ)
+    if system is None:
+        return plain.paint(lines, color=True)
     try:
         from rich.console import Console
         from rich.text import Text
@@ -86,24 +89,17 @@ def _paint_with_rich(lines: tuple[Spans, ...]) -> str:
         return plain.paint(lines, color=True)
     paper = StringIO()
     console = Console(
-        file=paper,
-        force_terminal=True,
-        color_system=_color_system(os.environ),
-        no_color=False,
-        legacy_windows=False,
-        width=10_000,
-        highlight=False,
+        file=paper, force_terminal=True, color_system=system, no_color=False, legacy_windows=False, highlight=False
     )
     for spans in lines:
-        text = Text.assemble(*((span.text, STYLES[span.role][0]) for span in spans), end="")
-        console.print(text, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+        console.print(Text.assemble(*((span.text, STYLES[span.role][0]) for span in spans)), soft_wrap=True)
     return paper.getvalue()
 
 
-def _color_system(environ: Mapping[str, str]) -> str:
+def _color_system(environ: Mapping[str, str]) -> Literal["truecolor", "256"] | None:
     if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
         return "truecolor"
-    return "256" if "256color" in environ.get("TERM", "") else "standard"
+    return "256" if "256color" in environ.get("TERM", "") else None
 
 
 def _is_set(environ: Mapping[str, str], name: str) -> bool:

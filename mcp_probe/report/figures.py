@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from math import isfinite
@@ -26,12 +26,13 @@ def duration(ms: float | None) -> str:
 
 
 def duration_range(lo_ms: float, hi_ms: float) -> str:
-    """``[2.8–3.1 s]``; one figure where both ends read the same."""
+    """``[2.8–3.1 s]``, both ends in the unit of the larger; one figure where they read the same."""
     lo, hi = duration(lo_ms), duration(hi_ms)
     if lo == hi:
         return lo
-    number, unit = _scaled(lo_ms)
-    return f"[{number if hi.endswith(' ' + unit) else lo}–{hi}]"
+    number, unit = _scaled(hi_ms)
+    scale = next(scale for scale, name, _ in UNITS if name == unit)
+    return f"[{_digits(lo_ms / scale, fine=unit == 's')}–{number} {unit}]"
 
 
 def share(ratio: float | None) -> str:
@@ -62,10 +63,10 @@ def quantity(number: float) -> str:
 
 
 def decimal(number: float | None) -> str:
-    """One decimal below 10, none above."""
+    """One decimal below 100, none above and none where there is nothing to show."""
     if number is None or not isfinite(number):
         return UNKNOWN
-    return f"{number:.1f}" if 0 < abs(number) < 9.95 else quantity(number)
+    return f"{number:.1f}" if abs(number) < 99.95 and number != int(number) else quantity(number)
 
 
 def size(count: float | None) -> str:
@@ -76,6 +77,11 @@ def size(count: float | None) -> str:
         if abs(count) < 999.5 * scale:
             return f"{count / scale:.3g} {unit}"
     return f"{count / 1e12:,.3g} TB"
+
+
+def brief(name: str) -> str:
+    """A name for the middle of a sentence: a long one loses its middle."""
+    return name if len(name) <= 28 else f"{name[:15]}…{name[-12:]}"
 
 
 def plural(number: float, noun: str, many: str | None = None) -> str:
@@ -119,14 +125,14 @@ class Notation:
     """Writes figures with their marks and remembers what it used, so that footnotes explain that and no more."""
 
     used: set[Tag] = field(default_factory=set)
-    _missing: dict[str, list[str]] = field(default_factory=dict)
+    _missing: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     def duration(self, ms: float | None, quality: Quality = EXACT) -> str:
         return self._marked(ms, quality, duration, duration_range)
 
     def share(self, ratio: float | None, quality: Quality = EXACT) -> str:
         """``quality`` bounds the ratio itself."""
-        return self._marked(ratio, quality, share, lambda lo, hi: _share_range(lo, hi))
+        return self._marked(ratio, quality, share, _share_range)
 
     def mark(self, tag: Tag) -> str:
         """The sign before a text that is no number, a place for example."""
@@ -134,28 +140,40 @@ class Notation:
             self.used.add(tag)
         return MARKS.get(tag, "")
 
-    def missing(self, what: str, why: str) -> None:
-        names = self._missing.setdefault(why, [])
-        if what not in names:
-            names.append(what)
+    def missing(self, what: str, why: str, of: str = "") -> None:
+        """Notes that ``what`` could not be known: for ``of``, or for all."""
+        owners = self._missing.setdefault(why, {}).setdefault(what, [])
+        if of and of not in owners:
+            owners.append(of)
 
-    def unavailable(self) -> Iterator[tuple[tuple[str, ...], str]]:
+    def unavailable(self) -> Iterator[tuple[str, str]]:
         """What could not be known, with the reason, in the order it was met."""
-        for why, names in self._missing.items():
-            yield tuple(names), why
+        for why, missing in self._missing.items():
+            together: dict[str, list[str]] = {}
+            for what, owners in missing.items():
+                together.setdefault(_listed(owners), []).append(what)
+            texts = [", ".join(names) + (f" of {owners}" if owners else "") for owners, names in together.items()]
+            yield "; ".join(texts), why
 
-    def _marked(self, value: float | None, quality: Quality, one, span) -> str:  # type: ignore[no-untyped-def]
+    def _marked(
+        self, value: float | None, quality: Quality, one: Callable[[float], str], span: Callable[[float, float], str]
+    ) -> str:
         if value is None or not isfinite(value) or quality.tag == "unavailable":
             return UNKNOWN
         tag, lo, hi = quality.tag, quality.lo, quality.hi
         if tag == "bounded":
             if lo is not None and hi is not None and isfinite(lo) and isfinite(hi):
-                text: str = span(lo, hi)
+                text = span(lo, hi)
                 if text.startswith("["):
                     self.used.add("bounded")
                 return text
             tag = "estimate"
         return self.mark(tag) + one(value)
+
+
+def _listed(names: list[str]) -> str:
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(map(brief, names[:3])) + rest
 
 
 def _share_range(lo: float, hi: float) -> str:

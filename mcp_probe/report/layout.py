@@ -77,7 +77,13 @@ class _Press:
             tail = (Span(rule * (left - width_of(aside) - 3) + " ", block.role), *aside, Span(f" {rule}", block.role))
         else:
             tail = (Span(rule * left, block.role),)
-        yield (Span(f"{corners[0]}{rule} ", block.role), *title, Span(" ", block.role), *tail, Span(corners[1], block.role))
+        yield (
+            Span(f"{corners[0]}{rule} ", block.role),
+            *title,
+            Span(" ", block.role),
+            *tail,
+            Span(corners[1], block.role),
+        )
         for part in block.body:
             for line in self.text(part, inner):
                 pad = Span(" " * (inner - width_of(line)))
@@ -88,10 +94,7 @@ class _Press:
         lead = self.shown(block.lead)
         indent = min(block.indent, width // 4)
         room = width - indent - width_of(lead)
-        if isinstance(block, Flow):
-            lines = self.flow(block, room)
-        else:
-            lines = wrap(self.shown(block.spans), room)
+        lines = list(self.flow(block, room)) if isinstance(block, Flow) else wrap(self.shown(block.spans), room)
         for number, line in enumerate(lines):
             before = lead if number == 0 else (Span(" " * width_of(lead)),)
             yield (Span(" " * indent), *before, *line)
@@ -101,7 +104,7 @@ class _Press:
         right = self.shown(block.right)
         line: Spans = ()
         limit = room
-        for item in block.items:
+        for item in filter(None, block.items):
             shown = self.shown(item)
             if line and width_of(line) + width_of(separator) + width_of(shown) > limit:
                 yield self.with_right(line, right, room)
@@ -124,15 +127,32 @@ class _Press:
         rows = [row for row in block.rows if isinstance(row, tuple)]
         widths = self.column_widths(block, rows)
         if any(column.title and width for column, width in zip(block.columns, widths, strict=True)):
-            yield self.row(block, [Words((Span(column.title, "dim"),), "end") for column in block.columns], widths)
+            yield self.titles(block, widths)
         for row in block.rows:
             if isinstance(row, tuple):
                 yield self.row(block, row, widths)
             else:
                 yield from self.text(row, self.width)
 
+    def titles(self, block: Grid, widths: Sequence[int]) -> Spans:
+        """The row above the rows; a title may run on over columns to its right that have none."""
+        line = " " * block.indent
+        start = len(line)
+        for column, width in zip(block.columns, widths, strict=True):
+            if not width:
+                continue
+            title = self.glyphs.text(column.title)
+            start += column.gap
+            if title:
+                line = line.ljust(start) + (title.rjust(width) if column.right else title)
+            start += width
+        return (Span(line, "dim"),)
+
     def column_widths(self, block: Grid, rows: Sequence[Sequence[Cell]]) -> list[int]:
-        """Natural widths, then squeezed step by step until the row fits; a dropped column has width 0."""
+        """Natural widths, then squeezed step by step until the row fits; a dropped column has width 0.
+
+        Dropping a column may free more than was needed: that goes back to those squeezed last.
+        """
         widths = []
         for index, column in enumerate(block.columns):
             bar = any(isinstance(row[index], (Stack, Gauge)) for row in rows)
@@ -143,12 +163,16 @@ class _Press:
             taken = sum(width + column.gap for width, column in zip(widths, block.columns, strict=True) if width)
             return block.indent + taken - self.width
 
+        whole = tuple(widths)
         for index, floor in block.squeeze:
             over = excess()
             if over <= 0:
                 break
             if widths[index] > floor:
                 widths[index] = 0 if floor == 0 else max(floor, widths[index] - over)
+        for index, _ in reversed(block.squeeze):
+            if widths[index] and excess() < 0:
+                widths[index] = min(whole[index], widths[index] - excess())
         return widths
 
     def natural(self, cell: Cell, most: int) -> int:
@@ -156,7 +180,7 @@ class _Press:
             return width_of(self.shown(cell.spans))
         if isinstance(cell, Items):
             sizes = [width_of(self.shown(item)) for item in cell.items]
-            return sum(sizes) + _ITEM_GAP * max(len(sizes) - 1, 0)
+            return cells(self.glyphs.text(cell.mark)) + sum(sizes) + _ITEM_GAP * max(len(sizes) - 1, 0)
         return most
 
     def row(self, block: Grid, row: Sequence[Cell], widths: Sequence[int]) -> Spans:
@@ -182,7 +206,9 @@ class _Press:
     def items(self, cell: Items, width: int) -> Spans:
         if not cell.items:
             return ()
-        line = cut(self.shown(cell.items[0]), width, cell.shorten, self.glyphs)
+        first = self.shown(cell.items[0])
+        mark = self.shown((Span(cell.mark, first[0].role),)) if cell.mark and first else ()
+        line = (*mark, *cut(first, max(width - width_of(mark), 1), cell.shorten, self.glyphs))
         for item in cell.items[1:]:
             shown = self.shown(item)
             if width_of(line) + _ITEM_GAP + width_of(shown) > width:
@@ -217,7 +243,10 @@ class _Press:
 
     def shown(self, spans: Spans) -> Spans:
         return tuple(
-            Span(self.glyphs.square if span.swatch and not self.glyphs.letters else self.glyphs.text(span.text), span.role)
+            Span(
+                self.glyphs.square if span.swatch and not self.glyphs.letters else self.glyphs.text(span.text),
+                span.role,
+            )
             for span in spans
         )
 
@@ -297,7 +326,8 @@ def _taken(letters: Sequence[tuple[str, Role]], width: int) -> list[tuple[str, R
 
 def _joined(letters: Sequence[tuple[str, Role]]) -> Spans:
     return tuple(
-        Span("".join(character for character, _ in run), role) for role, run in groupby(letters, key=lambda each: each[1])
+        Span("".join(character for character, _ in run), role)
+        for role, run in groupby(letters, key=lambda each: each[1])
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_LIBRARY = re.compile(r"(?:^|/)(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
+_LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
 _TAIL_PARTS = 3  # of a path that is under nothing we know
 
 

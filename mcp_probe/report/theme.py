@@ -24,12 +24,12 @@ STYLES: dict[Role, tuple[str, str]] = {
     "part-queue": ("#d7a021", "33"),
     "part-busy": ("#3d84e0", "34"),
     "part-ready": ("#e5484d", "31"),
-    "part-wait": ("#ee8434", "91"),
+    "part-wait": ("#ee8434", "35"),
     "part-run": ("#2ba597", "36"),
-    "part-return": ("#d6589f", "35"),
+    "part-return": ("#d6589f", "95"),
     "part-await": ("#8b949e", "37"),
-    "part-write": ("#9a6bea", "95"),
-    "part-gc": ("#7c9a35", "32"),
+    "part-write": ("#9a6bea", "32"),
+    "part-gc": ("#7c9a35", "93"),
     "part-rest": ("#57606a", "90"),
 }
 
@@ -41,7 +41,7 @@ ASCII_FOR = {
     "·": "|",
     "×": "x",
     "→": "->",
-    "●": "*",
+    "●": "**",
     "≥": ">=",
     "≤": "<=",
     "µ": "u",
@@ -84,7 +84,7 @@ def glyphs(*, color: bool, ascii_only: bool) -> Glyphs:
         return Glyphs(True, True, "++++", "-", "|", "...", "", "", "#", ".")
     if not color:
         return Glyphs(False, True, "╭╮╰╯", "─", "│", "…", "", "", "█", "░")
-    return Glyphs(False, False, "╭╮╰╯", "─", "│", "…", "█", "■", "━", "─")
+    return Glyphs(False, False, "╭╮╰╯", "─", "│", "…", "▆", "■", "━", "─")
 
 
 def cells(text: str) -> int:

@@ -1,0 +1,169 @@
+"""The processes under measurement: one MCP server with one trivial tool, bare or instrumented, on one transport.
+
+Run as ``python benchmarks/subjects.py TRANSPORT --variant NAME``. What a variant pays for is the difference to
+``bare``, so everything that is not the variant itself is the same line of code for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import anyio
+from mcp.client.session import ClientSession
+from mcp.server import MCPServer
+from mcp.server._otel import OpenTelemetryMiddleware
+from mcp.shared.memory import create_client_server_memory_streams
+
+VARIANTS = ("bare", "bare again", "probe", "sdk-otel")
+ARGUMENTS = {"a": 1, "b": 2}
+
+
+def make_server(variant: str) -> MCPServer:
+    """A server with ``add`` (the measured call) and ``describe`` (what the process says of itself), instrumented.
+
+    ``bare`` has not even the SDK's own middleware, which without an OpenTelemetry provider still costs a little.
+    """
+    server = MCPServer("bench")
+    if variant == "sdk-otel":
+        install_span_provider()
+    else:
+        chain = server._lowlevel_server.middleware
+        chain[:] = [item for item in chain if not isinstance(item, OpenTelemetryMiddleware)]
+    describe: Callable[[], dict[str, Any]] = dict
+    if variant == "probe":
+        import mcp_probe
+
+        describe = describer(mcp_probe.attach(server))
+
+    @server.tool()
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool(name="describe", structured_output=False)
+    async def describe_tool() -> str:
+        return json.dumps({"pid": os.getpid(), **describe()})
+
+    return server
+
+
+def describer(probe: Any) -> Callable[[], dict[str, Any]]:
+    """What the probe says of itself: its cost, and the hooks that are off (a cheap probe might just be a broken one)."""
+
+    def describe() -> dict[str, Any]:
+        summary = probe.snapshot()
+        return {
+            "overhead_share": summary.probe.overhead_share,
+            "disabled_hooks": list(summary.probe.disabled_hooks),
+            "requests": summary.requests.count,
+            "dropped": summary.requests.dropped + summary.probe.dropped_marks,
+        }
+
+    return describe
+
+
+def install_span_provider() -> None:
+    """A real tracer provider whose spans are batched and then thrown away.
+
+    The batch goes out every 100 ms rather than every 5 s, so that the exporter's thread works inside the block
+    that made the spans and not in somebody else's.
+    """
+    from collections.abc import Sequence
+
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+    class NullExporter(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(NullExporter(), schedule_delay_millis=100))
+    trace.set_tracer_provider(provider)
+
+
+def keep_client_out_of_telemetry() -> None:
+    """In memory the client lives in the server's process; its spans would be charged to the server's middleware."""
+    from contextlib import AbstractContextManager
+
+    import mcp.shared.jsonrpc_dispatcher as dispatcher
+    from opentelemetry.trace import NoOpTracer, Span
+
+    tracer = NoOpTracer()
+
+    def otel_span(name: str, **options: Any) -> AbstractContextManager[Span]:
+        return tracer.start_as_current_span(name, **options)
+
+    vars(dispatcher)["otel_span"] = otel_span
+
+
+async def serve_memory(variant: str) -> None:
+    """Client and server in this process; blocks are asked for on stdin, one JSON line each, and answered on stdout."""
+    keep_client_out_of_telemetry()
+    server = make_server(variant)
+    lowlevel = server._lowlevel_server
+    async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
+        group.start_soon(lambda: lowlevel.run(far[0], far[1], lowlevel.create_initialization_options()))
+        async with ClientSession(near[0], near[1]) as session:
+            await session.initialize()
+            print(json.dumps({"pid": os.getpid()}), flush=True)
+            # Read on the loop's own thread, blocking it: between blocks nothing else is to run here.
+            for line in iter(sys.stdin.buffer.readline, b""):
+                order = json.loads(line)
+                if "describe" in order:
+                    result: Any = await session.call_tool("describe", {})
+                    print(result.content[0].text, flush=True)
+                    continue
+                print(json.dumps(await memory_block(session, **order)), flush=True)
+        group.cancel_scope.cancel()
+
+
+async def memory_block(session: ClientSession, calls: int, lead_in: int) -> dict[str, Any]:
+    """Wall nanoseconds of each call, after ``lead_in`` calls that are not kept."""
+    for _ in range(lead_in):
+        await session.call_tool("add", ARGUMENTS)
+    clock = time.perf_counter_ns
+    taken = []
+    for _ in range(calls):
+        began = clock()
+        await session.call_tool("add", ARGUMENTS)
+        taken.append(clock() - began)
+    return {"taken_ns": taken}
+
+
+def serve_http(variant: str, descriptor: int) -> None:
+    """Serve on the listening socket that the parent passed down; JSON answers, no sessions, no access log."""
+    import uvicorn
+
+    app = make_server(variant).streamable_http_app(json_response=True, stateless_http=True)
+    # uvicorn would take uvloop and httptools where they happen to be installed.
+    config = uvicorn.Config(app, log_level="warning", access_log=False, loop="asyncio", http="h11")
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("transport", choices=["memory", "stdio", "http"])
+    parser.add_argument("--variant", choices=VARIANTS, default="bare")
+    parser.add_argument("--descriptor", type=int, help="http: a listening socket inherited from the parent")
+    arguments = parser.parse_args()
+    if arguments.transport == "memory":
+        anyio.run(serve_memory, arguments.variant)
+    elif arguments.transport == "stdio":
+        make_server(arguments.variant).run("stdio")
+    else:
+        serve_http(arguments.variant, arguments.descriptor)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Where a loop cannot be hooked: follow the handler's own coroutine, one ``send`` at a time.
+
+Its steps are exact. When it became ready again is not known, so the time between its steps is claimed
+by nothing and shows as ``unaccounted``; child tasks, callbacks and the loop itself are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from typing import Any
+
+from mcp_probe.capture.steps import Track
+from mcp_probe.clock import now_ns
+from mcp_probe.record.raw import WAKE_UNKNOWN, RawRequest
+
+UNIT = 1
+
+
+class Followed:
+    """An awaitable that runs ``awaitable`` and times each of its steps for ``raw``.
+
+    Values, exceptions and cancellation pass through untouched.
+    """
+
+    def __init__(self, awaitable: Awaitable[Any], raw: RawRequest, track: Track) -> None:
+        self._iterator: Any = awaitable.__await__()
+        self._raw = raw
+        self._track = track
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self  # type: ignore[return-value]
+
+    def __iter__(self) -> Followed:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        """One step."""
+        self._begin()
+        try:
+            result = self._iterator.send(value) if value is not None else next(self._iterator)
+        except BaseException:
+            self._end(done=True)
+            raise
+        self._end(done=False)
+        return result
+
+    def throw(self, *exc: Any) -> Any:
+        """One step that starts with an exception."""
+        self._begin()
+        try:
+            result = self._iterator.throw(*exc)
+        except BaseException:
+            self._end(done=True)
+            raise
+        self._end(done=False)
+        return result
+
+    def close(self) -> None:
+        """The coroutine is dropped."""
+        close = getattr(self._iterator, "close", None)
+        if close is not None:
+            close()
+
+    def _begin(self) -> None:
+        if self._track.alive:
+            now = now_ns()
+            self._track.begin(self._raw, UNIT, now, now, WAKE_UNKNOWN, now)
+
+    def _end(self, *, done: bool) -> None:
+        if self._track.alive and self._track.since:
+            self._track.close(now_ns(), done)

@@ -1,0 +1,100 @@
+"""How many requests were in flight at once, and whether the client sent them one by one.
+
+A request is *in flight* from its arrival to its result; its writing is left out, since a client may
+read an answer, and send the next request, before our write call has returned.
+
+Records arrive about in the order of their ends, so they are put in order of arrival in a heap of the
+last :data:`REORDER` before they are looked at. One that comes later than that was overtaken by all of
+them: it says "at least two at once" and nothing else. Long requests that are still open are known from
+their :class:`~mcp_probe.model.OpenRequest`, and count as in flight from their arrival on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mcp_probe.model import OpenRequest, RequestRecord
+
+REORDER = 1024
+MAX_ACTIVE = 65_536
+GAP_NS = 1_000_000
+"""A client that sends its next request this soon was only waiting for the answer (findings.md, serial-client)."""
+
+
+NEVER_NS = 1 << 63
+"""An arrival or end later than all others."""
+
+
+@dataclass(slots=True)
+class FlightTotals:
+    """What the sweep over arrivals sums up to. Merging is addition; the maximum stays a maximum."""
+
+    max_in_flight: int = 0
+    serial_gaps: int = 0
+    total_ns: int = 0
+    awaiting_ns: int = 0
+
+    def merge(self, other: FlightTotals) -> None:
+        """Add ``other``."""
+        self.max_in_flight = max(self.max_in_flight, other.max_in_flight)
+        self.serial_gaps += other.serial_gaps
+        self.total_ns += other.total_ns
+        self.awaiting_ns += other.awaiting_ns
+
+    @property
+    def awaiting_share(self) -> float | None:
+        """Share of all requests' time in which they awaited something outside or a thread's work."""
+        return min(1.0, self.awaiting_ns / self.total_ns) if self.total_ns else None
+
+
+class Flight:
+    """The sweep. Only requests count: notifications and profiled calls are not sent one by one."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, int]] = []  # heap of (arrival, result, end)
+        self._active: list[int] = []  # heap of results
+        self._last_arrival_ns: int | None = None
+        self._last_end_ns: int | None = None
+        self._totals = FlightTotals()
+
+    def add(self, record: RequestRecord, open_since_ns: int) -> None:
+        """One finished request; ``open_since_ns`` is the arrival of the oldest one known to be unanswered."""
+        if record.kind != "request":
+            return
+        self._totals.total_ns += max(0, record.end_ns - record.arrival_ns)
+        self._totals.awaiting_ns += (record.budget.awaiting or 0) + (record.budget.executor_run or 0)
+        result = record.end_ns if record.result_ns is None else record.result_ns
+        heapq.heappush(self._waiting, (record.arrival_ns, result, record.end_ns))
+        if len(self._waiting) > REORDER:
+            self._take(heapq.heappop(self._waiting), open_since_ns)
+
+    def totals(self, open_requests: Iterable[OpenRequest]) -> FlightTotals:
+        """As if no more would come; changes nothing."""
+        opened = [request for request in open_requests if request.kind == "request"]
+        rest = Flight()
+        rest._active = list(self._active)
+        rest._last_arrival_ns, rest._last_end_ns = self._last_arrival_ns, self._last_end_ns
+        rest._totals.merge(self._totals)
+        never = [(request.arrival_ns, NEVER_NS, NEVER_NS) for request in opened]
+        open_since_ns = min((request.arrival_ns for request in opened), default=NEVER_NS)
+        for request in sorted([*self._waiting, *never]):
+            rest._take(request, open_since_ns)
+        return rest._totals
+
+    def _take(self, request: tuple[int, int, int], open_since_ns: int) -> None:
+        arrival, result, end = request
+        if self._last_arrival_ns is not None and arrival < self._last_arrival_ns:
+            self._totals.max_in_flight = max(self._totals.max_in_flight, 2)
+        else:
+            self._last_arrival_ns = arrival
+        while self._active and self._active[0] <= arrival:
+            heapq.heappop(self._active)
+        alone = not self._active and arrival <= open_since_ns
+        if alone and self._last_end_ns is not None and arrival - self._last_end_ns < GAP_NS:
+            self._totals.serial_gaps += 1
+        if len(self._active) < MAX_ACTIVE:
+            heapq.heappush(self._active, result)
+        self._totals.max_in_flight = max(self._totals.max_in_flight, len(self._active))
+        self._last_end_ns = end if self._last_end_ns is None else max(self._last_end_ns, end)

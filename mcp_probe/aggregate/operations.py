@@ -1,0 +1,365 @@
+"""One row per operation: counts, total time, mean budget, and how exact each of these is.
+
+What enters which number:
+
+- ``count`` is every call, finished or not. ``unfinished`` ones have no total yet: they are left out of
+  p50, p95 and p99 (a tool in flight when a snapshot is taken would make it look fast), and raise ``max``
+  where they are already older than it; ``quality["total_ms"]`` then says ``lower``.
+- A budget part's mean is over the calls that could see the part, unfinished ones included: what a hung
+  call waits for must show. ``None`` where no call could.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
+from mcp_probe.aggregate.buckets import Buckets
+from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.slow_steps import SlowSteps
+from mcp_probe.model import (
+    BUDGET_PARTS,
+    BudgetMeans,
+    MemoryStats,
+    OpenRequest,
+    OperationMemory,
+    OperationSummary,
+    Percentiles,
+    Quality,
+    RequestKind,
+    RequestRecord,
+    StepStats,
+    Tag,
+)
+
+MAX_OPERATIONS = 200
+"""Operation names kept apart; calls of further ones are counted under ``other``."""
+
+OperationKey = tuple[str, str]
+"""(method, name)"""
+
+QualityRow = tuple[str, Tag, int | None, int | None]
+
+
+@dataclass(slots=True)
+class PartTally:
+    """One budget part over the calls that could see it."""
+
+    count: int = 0
+    sum_ns: int = 0
+    lo_ns: int = 0
+    hi_ns: int = 0
+    tag: Tag = "exact"
+    has_lo: bool = True
+    has_hi: bool = True
+    unseen: int = 0
+
+    def add(self, ns: int | None, row: QualityRow | None) -> None:
+        """One call's value; ``row`` says how exact it is, ``None`` = exact."""
+        if ns is None:
+            self.unseen += 1
+            return
+        self.count += 1
+        self.sum_ns += ns
+        if row is None:
+            self.lo_ns += ns
+            self.hi_ns += ns
+            return
+        _, tag, lo, hi = row
+        self.tag = worst((self.tag, tag))
+        if lo is None and tag == "lower":
+            lo = ns
+        if hi is None and tag == "upper":
+            hi = ns
+        self.has_lo = self.has_lo and lo is not None
+        self.has_hi = self.has_hi and hi is not None
+        self.lo_ns += lo or 0
+        self.hi_ns += hi or 0
+
+    def merge(self, other: PartTally) -> None:
+        """Add ``other``."""
+        self.count += other.count
+        self.sum_ns += other.sum_ns
+        self.lo_ns += other.lo_ns
+        self.hi_ns += other.hi_ns
+        self.tag = worst((self.tag, other.tag))
+        self.has_lo = self.has_lo and other.has_lo
+        self.has_hi = self.has_hi and other.has_hi
+        self.unseen += other.unseen
+
+    @property
+    def mean_ms(self) -> float | None:
+        """Mean over the calls that could see it."""
+        return self.sum_ns / self.count / 1e6 if self.count else None
+
+    @property
+    def quality(self) -> Quality | None:
+        """``None`` where it is exact; the bounds are means like the value."""
+        if not self.count:
+            return Quality("unavailable") if self.unseen else None
+        if self.tag == "exact":
+            return None
+        lo = self.lo_ns / self.count / 1e6 if self.has_lo else None
+        hi = self.hi_ns / self.count / 1e6 if self.has_hi else None
+        return Quality(self.tag, lo, hi)
+
+
+@dataclass(slots=True)
+class MeanTally:
+    """A figure that some calls report."""
+
+    count: int = 0
+    sum_ns: int = 0
+
+    def add(self, ns: int | None) -> None:
+        """One call's value; ``None`` = it has none."""
+        if ns is not None:
+            self.count += 1
+            self.sum_ns += ns
+
+    def merge(self, other: MeanTally) -> None:
+        """Add ``other``."""
+        self.count += other.count
+        self.sum_ns += other.sum_ns
+
+    @property
+    def mean_ms(self) -> float | None:
+        """Mean over the calls that reported it."""
+        return self.sum_ns / self.count / 1e6 if self.count else None
+
+
+def _parts() -> list[PartTally]:
+    return [PartTally() for _ in BUDGET_PARTS]
+
+
+@dataclass(slots=True)
+class OperationTally:
+    """Everything the records of one operation sum up to. Merging is addition."""
+
+    method: str
+    name: str
+    kind: RequestKind
+    count: int = 0
+    errors: int = 0
+    cancelled: int = 0
+    unfinished: int = 0
+    totals: Buckets = field(default_factory=Buckets)
+    waited_per_bucket: dict[int, int] = field(default_factory=dict)  # bucket of total -> ns waited for others
+    finished_max_ns: int = 0
+    unfinished_max_ns: int = 0
+    parts: list[PartTally] = field(default_factory=_parts)
+    records: int = 0
+    steps: int = 0
+    step_max_ns: int = 0
+    waited_ns: int = 0
+    crowding_lo_ns: int = 0
+    crowding_hi_ns: int = 0
+    blame_clipped: bool = False
+    detached_ns: int = 0
+    executor_run_sum_ns: int = 0
+    client_wait: MeanTally = field(default_factory=MeanTally)
+    decode: MeanTally = field(default_factory=MeanTally)
+    encode: MeanTally = field(default_factory=MeanTally)
+    write_flush: Buckets = field(default_factory=Buckets)
+    request_bytes_max: int | None = None
+    response_bytes_max: int | None = None
+    gc_share_max: float = 0.0
+    partial: int = 0
+
+    def add(self, record: RequestRecord) -> None:
+        """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
+        self._count(record)
+        self.records += 1
+        rows = {row[0]: row for row in record.quality}
+        budget = record.budget
+        for name, part in zip(BUDGET_PARTS, self.parts, strict=True):
+            part.add(getattr(budget, name), rows.get(name) if rows else None)
+        if budget.write_flush is not None and record.outcome != "unfinished":
+            self.write_flush.add(budget.write_flush)
+        self.steps += record.steps
+        self.step_max_ns = max(self.step_max_ns, record.step_max_ns)
+        self.detached_ns += record.detached_ns
+        self.executor_run_sum_ns += record.executor_run_sum_ns
+        self.client_wait.add(record.client_wait_ns)
+        self.decode.add(record.decode_ns)
+        self.encode.add(record.encode_ns)
+        self.request_bytes_max = larger(self.request_bytes_max, record.request_bytes)
+        self.response_bytes_max = larger(self.response_bytes_max, record.response_bytes)
+        self.partial += record.partial
+
+    def _count(self, record: RequestRecord) -> None:
+        total = max(0, record.end_ns - record.arrival_ns)
+        if record.outcome == "unfinished":
+            self.add_unfinished(total)
+            return
+        self.count += 1
+        self.errors += record.outcome in ("error", "tool_error")
+        self.cancelled += record.outcome == "cancelled"
+        self.totals.add(total)
+        self.finished_max_ns = max(self.finished_max_ns, total)
+
+    def add_unfinished(self, age_ns: int) -> None:
+        """A call that was never seen to end; it is at least ``age_ns`` long."""
+        self.count += 1
+        self.unfinished += 1
+        self.unfinished_max_ns = max(self.unfinished_max_ns, age_ns)
+
+    def add_blame(self, victim: Victim, found: Blame) -> None:
+        """What one call of this operation waited for."""
+        waited = found.others_ns
+        self.waited_ns += waited
+        lo, hi = found.crowding_ns
+        self.crowding_lo_ns += lo
+        self.crowding_hi_ns += hi
+        self.blame_clipped = self.blame_clipped or found.clipped
+        if waited and victim.finished:
+            bucket = Buckets().add(max(0, victim.total_ns))
+            self.waited_per_bucket[bucket] = self.waited_per_bucket.get(bucket, 0) + waited
+
+    def merge(self, other: OperationTally) -> None:
+        """Add ``other``, which stays as it is."""
+        self._merge_sums(other)
+        self.totals.merge(other.totals)
+        self.write_flush.merge(other.write_flush)
+        for bucket, ns in other.waited_per_bucket.items():
+            self.waited_per_bucket[bucket] = self.waited_per_bucket.get(bucket, 0) + ns
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            mine.merge(theirs)
+        self.client_wait.merge(other.client_wait)
+        self.decode.merge(other.decode)
+        self.encode.merge(other.encode)
+        self.finished_max_ns = max(self.finished_max_ns, other.finished_max_ns)
+        self.unfinished_max_ns = max(self.unfinished_max_ns, other.unfinished_max_ns)
+        self.step_max_ns = max(self.step_max_ns, other.step_max_ns)
+        self.request_bytes_max = larger(self.request_bytes_max, other.request_bytes_max)
+        self.response_bytes_max = larger(self.response_bytes_max, other.response_bytes_max)
+
+    def _merge_sums(self, other: OperationTally) -> None:
+        self.count += other.count
+        self.errors += other.errors
+        self.cancelled += other.cancelled
+        self.unfinished += other.unfinished
+        self.records += other.records
+        self.steps += other.steps
+        self.waited_ns += other.waited_ns
+        self.crowding_lo_ns += other.crowding_lo_ns
+        self.crowding_hi_ns += other.crowding_hi_ns
+        self.blame_clipped = self.blame_clipped or other.blame_clipped
+        self.detached_ns += other.detached_ns
+        self.executor_run_sum_ns += other.executor_run_sum_ns
+        self.partial += other.partial
+
+    def total_ms(self) -> Percentiles:
+        """See the module's text for what unfinished calls do to it."""
+        p50, p95, p99 = (self.totals.quantile(q) for q in (0.5, 0.95, 0.99))
+        longest = max(self.finished_max_ns, self.unfinished_max_ns)
+        return Percentiles(_ms(p50), _ms(p95), _ms(p99), longest / 1e6 if self.count else None)
+
+    def waited_p95_share(self) -> float | None:
+        """Of the calls between p90 and p99: the share of their time certainly lost to steps of others."""
+        low, high = self.totals.bucket_at(0.90), self.totals.bucket_at(0.99)
+        if low is None or high is None:
+            return None
+        near = [bucket for bucket in self.totals.rows if low <= bucket <= high]
+        total = sum(self.totals.rows[bucket][1] for bucket in near)
+        waited = sum(self.waited_per_bucket.get(bucket, 0) for bucket in near)
+        return min(1.0, waited / total) if total else None
+
+    def quality(self) -> dict[str, Quality]:
+        """Every number of the row that is not exact."""
+        found = {
+            name: quality
+            for name, part in zip(BUDGET_PARTS, self.parts, strict=True)
+            if (quality := part.quality) is not None
+        }
+        if self.unfinished_max_ns > self.finished_max_ns or (self.unfinished and not self.totals.rows):
+            found["total_ms"] = Quality("lower", max(self.finished_max_ns, self.unfinished_max_ns) / 1e6)
+        if self.crowding_hi_ns > self.crowding_lo_ns:
+            lo, hi = (ns / self.count / 1e6 for ns in (self.crowding_lo_ns, self.crowding_hi_ns))
+            found["crowding_ms"] = Quality("lower" if self.blame_clipped else "bounded", lo, hi)
+        if self.waited_ns:
+            found["waited_for_others_ms"] = Quality("lower", self.waited_ns / self.count / 1e6)
+        return found
+
+    def summary(self, slow: SlowSteps) -> OperationSummary:
+        """The row of the report."""
+        steps = slow.of_operation(self.name)
+        means = [part.mean_ms for part in self.parts]
+        unknown = MemoryStats(None, None)
+        return OperationSummary(
+            name=self.name,
+            method=self.method,
+            kind=self.kind,
+            count=self.count,
+            errors=self.errors,
+            cancelled=self.cancelled,
+            unfinished=self.unfinished,
+            total_ms=self.total_ms(),
+            budget_ms=BudgetMeans(*means),
+            steps=StepStats(self.steps / self.records if self.records else 0.0, self.step_max_ns / 1e6),
+            memory=OperationMemory(unknown, unknown, unknown),
+            quality=self.quality(),
+            slow_steps=steps.count,
+            critical_steps=steps.critical,
+            slow_step_p50_ms=_ms(steps.lengths.quantile(0.5)),
+            slow_step_cpu_share=steps.cpu_share,
+            waited_for_others_ms=self.waited_ns / self.count / 1e6 if self.count else 0.0,
+            waited_for_others_p95_share=self.waited_p95_share(),
+            crowding_ms=self.crowding_lo_ns / self.count / 1e6 if self.count else 0.0,
+            detached_ms=self.detached_ns / 1e6,
+            client_wait_ms=self.client_wait.mean_ms,
+            decode_ms=self.decode.mean_ms,
+            encode_ms=self.encode.mean_ms,
+            write_flush_p95_ms=_ms(self.write_flush.quantile(0.95)),
+            request_bytes_max=self.request_bytes_max,
+            response_bytes_max=self.response_bytes_max,
+            executor_run_sum_ms=self.executor_run_sum_ns / 1e6,
+        )
+
+
+class Operations:
+    """All operations of the stream, and the matrix of who waited for whom among them."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[OperationKey, OperationTally] = {}
+        self.matrix = Matrix()
+
+    def of(self, call: RequestRecord | OpenRequest) -> OperationTally:
+        """The row that ``call`` is counted in."""
+        return self._tally((call.method, call.name or call.method), call.kind)
+
+    def _tally(self, key: OperationKey, kind: RequestKind) -> OperationTally:
+        tally = self.by_key.get(key)
+        if tally is None:
+            if len(self.by_key) >= MAX_OPERATIONS:
+                key = (OTHER, OTHER)
+            tally = self.by_key.setdefault(key, OperationTally(*key, kind))
+        return tally
+
+    def add_blame(self, victim: Victim, found: Blame) -> None:
+        """What one call, counted before, waited for."""
+        tally = self._tally((victim.method, victim.operation), "request")
+        tally.add_blame(victim, found)
+        self.matrix.add(tally.name, found)
+
+    def merge(self, other: Operations) -> None:
+        """Add ``other``, which stays as it is; alike in any order up to :data:`MAX_OPERATIONS` names."""
+        for key, tally in other.by_key.items():
+            self._tally(key, tally.kind).merge(tally)
+        self.matrix.merge(other.matrix)
+
+    def summaries(self, slow: SlowSteps) -> tuple[OperationSummary, ...]:
+        """Rows, the operation that took most time in sum first."""
+        ranked = sorted(self.by_key.items(), key=lambda item: (-item[1].totals.total, -item[1].count, item[0]))
+        return tuple(tally.summary(slow) for _, tally in ranked)
+
+
+def larger(a: int | None, b: int | None) -> int | None:
+    """The larger of what is known."""
+    if a is None or b is None:
+        return b if a is None else a
+    return max(a, b)
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e6

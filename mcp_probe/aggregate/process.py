@@ -1,0 +1,168 @@
+"""The profiled process as a whole: outstanding requests, collector pauses, pressure, and the probe's own cost."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mcp_probe.aggregate.loop_health import plus
+from mcp_probe.aggregate.operations import larger
+from mcp_probe.model import Outstanding, ProcessSample
+
+SECOND_NS = 1_000_000_000
+MIN_SLOPE_SAMPLES = 5
+
+LOST_REQUESTS = ("request", "record")
+"""How the reasons begin under which whole requests were dropped; all other drops are marks or frames."""
+
+
+class Slope:
+    """Least-squares slope of a level over time, online. Merged, it is the common slope within each stream."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.xx = 0.0
+        self.xy = 0.0
+        self._own = 0
+        self._origin_ns = 0
+        self._x = self._y = 0.0
+
+    def add(self, at_ns: int, level: float) -> None:
+        """One reading. Source: B. P. Welford (1962), the update of a covariance."""
+        if self._own == 0:
+            self._origin_ns = at_ns
+        self._own += 1
+        self.count += 1
+        x = (at_ns - self._origin_ns) / SECOND_NS
+        dx = x - self._x
+        self._x += dx / self._own
+        self._y += (level - self._y) / self._own
+        self.xx += dx * (x - self._x)
+        self.xy += dx * (level - self._y)
+
+    def merge(self, other: Slope) -> None:
+        """Add another stream's readings; their clocks and their levels need not agree."""
+        self.count += other.count
+        self.xx += other.xx
+        self.xy += other.xy
+
+    @property
+    def per_second(self) -> float | None:
+        """``None`` under :data:`MIN_SLOPE_SAMPLES` readings, or where all are of one instant."""
+        return self.xy / self.xx if self.count >= MIN_SLOPE_SAMPLES and self.xx > 0 else None
+
+
+class GcTally:
+    """Collector pauses."""
+
+    def __init__(self) -> None:
+        self.total_ns = 0
+        self.worst_second_ns = 0
+        self.max_ns = 0
+        self.max_generation: int | None = None
+        self._second: deque[tuple[int, int]] = deque()
+
+    def add(self, sample: ProcessSample) -> None:
+        """Take one sample's pauses in; ``total_ns`` also counts those below 1 ms."""
+        self.total_ns += sample.gc_ns
+        for start, end, generation in sample.gc_pauses:
+            self._keep_longest(end - start, generation)
+            self._slide(start, end)
+
+    def _slide(self, start: int, end: int) -> None:
+        """The second that ends with this pause."""
+        self._second.append((start, end))
+        since = end - SECOND_NS
+        while self._second and self._second[0][1] <= since:
+            self._second.popleft()
+        paused = sum(max(0, b - max(a, since)) for a, b in self._second)
+        self.worst_second_ns = max(self.worst_second_ns, paused)
+
+    def _keep_longest(self, ns: int, generation: int | None) -> None:
+        if ns > self.max_ns or (ns == self.max_ns and (generation or 0) > (self.max_generation or 0)):
+            self.max_ns, self.max_generation = ns, generation
+
+    def merge(self, other: GcTally) -> None:
+        """Add another stream's pauses."""
+        self.total_ns += other.total_ns
+        self.worst_second_ns = max(self.worst_second_ns, other.worst_second_ns)
+        self._keep_longest(other.max_ns, other.max_generation)
+
+
+class ProcessTally:
+    """Everything the process's samples sum up to."""
+
+    def __init__(self) -> None:
+        self.cpu_ns = 0
+        self.probe_cpu_ns = 0
+        self.rss_bytes_max: int | None = None
+        self.throttled_ns: int | None = None
+        self.cpu_pressure: float | None = None
+        self.dropped: dict[str, int] = {}
+        self.outstanding_peak = 0
+        self.finished_unwritten_peak = 0
+        self.backlog_bytes_peak: int | None = None
+        self.stdout_foreign_bytes = 0
+        self.slope = Slope()
+        self.gc = GcTally()
+
+    def add(self, sample: ProcessSample) -> None:
+        """Take one sample in."""
+        self.cpu_ns += sample.cpu_ns
+        self.probe_cpu_ns += sample.probe_cpu_ns
+        self.rss_bytes_max = larger(self.rss_bytes_max, sample.rss_bytes)
+        self.throttled_ns = plus(self.throttled_ns, sample.throttled_ns)
+        self.cpu_pressure = _more(self.cpu_pressure, sample.cpu_pressure)
+        for reason, count in sample.dropped:
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        self.outstanding_peak = max(self.outstanding_peak, sample.outstanding_peak, sample.outstanding)
+        self.finished_unwritten_peak = max(self.finished_unwritten_peak, sample.finished_unwritten_peak)
+        self.backlog_bytes_peak = larger(self.backlog_bytes_peak, sample.backlog_bytes_peak)
+        self.stdout_foreign_bytes += sample.stdout_foreign_bytes
+        self.slope.add(sample.at_ns, sample.outstanding)
+        self.gc.add(sample)
+
+    def merge(self, other: ProcessTally) -> None:
+        """Add another stream's, which stays as it is."""
+        self.cpu_ns += other.cpu_ns
+        self.probe_cpu_ns += other.probe_cpu_ns
+        self.rss_bytes_max = larger(self.rss_bytes_max, other.rss_bytes_max)
+        self.throttled_ns = plus(self.throttled_ns, other.throttled_ns)
+        self.cpu_pressure = _more(self.cpu_pressure, other.cpu_pressure)
+        for reason, count in other.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        self.outstanding_peak = max(self.outstanding_peak, other.outstanding_peak)
+        self.finished_unwritten_peak = max(self.finished_unwritten_peak, other.finished_unwritten_peak)
+        self.backlog_bytes_peak = larger(self.backlog_bytes_peak, other.backlog_bytes_peak)
+        self.stdout_foreign_bytes += other.stdout_foreign_bytes
+        self.slope.merge(other.slope)
+        self.gc.merge(other.gc)
+
+    def outstanding(self) -> Outstanding:
+        """Requests read and not yet answered, over time."""
+        return Outstanding(
+            peak=self.outstanding_peak,
+            slope_per_s=self.slope.per_second,
+            finished_unwritten_peak=self.finished_unwritten_peak,
+            backlog_bytes_peak=self.backlog_bytes_peak,
+        )
+
+    @property
+    def overhead_share(self) -> float | None:
+        """Share of the process's CPU that the probe used; ``None`` before any was seen."""
+        return self.probe_cpu_ns / self.cpu_ns if self.cpu_ns > 0 else None
+
+    @property
+    def dropped_requests(self) -> int:
+        """Requests that happened and are not in the counts."""
+        return sum(count for reason, count in self.dropped.items() if reason.startswith(LOST_REQUESTS))
+
+    @property
+    def dropped_marks(self) -> int:
+        """Everything else that was dropped."""
+        return sum(self.dropped.values()) - self.dropped_requests
+
+
+def _more(a: float | None, b: float | None) -> float | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return max(a, b)

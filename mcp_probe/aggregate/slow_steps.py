@@ -1,0 +1,132 @@
+"""Slow steps, grouped by what ran, where, and why it was slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mcp_probe.aggregate.blocking import OTHER, Matrix, blocker_of
+from mcp_probe.aggregate.buckets import Buckets
+from mcp_probe.aggregate.quality import worst
+from mcp_probe.model import Cause, SlowStep, StepRecord, Tag
+
+MAX_GROUPS = 512
+SHOWN = 20
+
+GroupKey = tuple[str, str | None, int | None, Cause]
+"""(operation, file, line, cause)"""
+
+
+@dataclass(slots=True)
+class StepGroup:
+    """Slow steps of one operation at one place with one cause."""
+
+    count: int = 0
+    critical: int = 0
+    lengths: Buckets = field(default_factory=Buckets)
+    longest_ns: int = 0
+    function: str | None = None  # of the longest
+    where: Tag = "exact"
+    cpu_ns: int = 0
+    cpu_known_ns: int = 0  # wall time of the steps whose CPU time is known
+    running: bool = False
+
+    def add(self, step: StepRecord, critical_ns: int) -> None:
+        """Count one step; of one still running, what there is of it."""
+        length = step.end_ns - step.start_ns
+        self.count += 1
+        self.critical += length >= critical_ns
+        self.lengths.add(length)
+        self._keep_longest(length, step.function)
+        self.where = worst((self.where, step.where))
+        if step.cpu_ns is not None:
+            self.cpu_ns += min(step.cpu_ns, length)
+            self.cpu_known_ns += length
+        self.running = self.running or step.running
+
+    def merge(self, other: StepGroup) -> None:
+        """Add ``other``, which stays as it is."""
+        self.count += other.count
+        self.critical += other.critical
+        self.lengths.merge(other.lengths)
+        self._keep_longest(other.longest_ns, other.function)
+        self.where = worst((self.where, other.where))
+        self.cpu_ns += other.cpu_ns
+        self.cpu_known_ns += other.cpu_known_ns
+        self.running = self.running or other.running
+
+    def _keep_longest(self, length: int, function: str | None) -> None:
+        if (length, function or "") >= (self.longest_ns, self.function or ""):
+            self.longest_ns, self.function = length, function
+
+    @property
+    def cpu_share(self) -> float | None:
+        """Share of their wall time that the thread had a CPU; ``None`` where it could not be read."""
+        return self.cpu_ns / self.cpu_known_ns if self.cpu_known_ns else None
+
+
+class SlowSteps:
+    """All slow steps of the stream. Bounded: groups beyond :data:`MAX_GROUPS` lose their place, not their count."""
+
+    def __init__(self, slow_ns: int, critical_ns: int) -> None:
+        self._slow_ns = slow_ns
+        self._critical_ns = critical_ns
+        self.groups: dict[GroupKey, StepGroup] = {}
+
+    def add(self, step: StepRecord) -> None:
+        """Count ``step`` if it is slow."""
+        if step.end_ns - step.start_ns >= self._slow_ns:
+            key = (blocker_of(step), step.file, step.line, step.cause or "unknown")
+            self._group(key).add(step, self._critical_ns)
+
+    def merge(self, other: SlowSteps) -> None:
+        """Add ``other``, which stays as it is."""
+        for key, group in other.groups.items():
+            self._group(key).merge(group)
+
+    def _group(self, key: GroupKey) -> StepGroup:
+        if key not in self.groups and len(self.groups) >= MAX_GROUPS:
+            key = (key[0], None, None, "unknown")
+            if key not in self.groups and len(self.groups) >= 2 * MAX_GROUPS:
+                key = (OTHER, None, None, "unknown")
+        return self.groups.setdefault(key, StepGroup())
+
+    def of_operation(self, operation: str) -> StepGroup:
+        """All slow steps of ``operation``, wherever they were."""
+        found = StepGroup()
+        for key, group in self.groups.items():
+            if key[0] == operation:
+                found.merge(group)
+        return found
+
+    def rows(self, matrix: Matrix) -> tuple[SlowStep, ...]:
+        """The worst places, largest sum first.
+
+        ``victims`` are those of the whole tool, whichever of its places held them up.
+        """
+        ranked = sorted(
+            self.groups.items(),
+            key=lambda item: (-item[1].lengths.total, tuple(str(part) for part in item[0])),
+        )
+        return tuple(_row(key, group, matrix) for key, group in ranked[:SHOWN])
+
+
+def _row(key: GroupKey, group: StepGroup, matrix: Matrix) -> SlowStep:
+    operation, file, line, cause = key
+    victims, victim_ms = matrix.caused_by(operation)
+    p50 = group.lengths.quantile(0.5)
+    return SlowStep(
+        tool=operation,
+        ms=group.longest_ns / 1e6,
+        cause=cause,
+        file=file,
+        line=line,
+        function=group.function,
+        quality=group.where,
+        count=group.count,
+        total_ms=group.lengths.total / 1e6,
+        p50_ms=(p50 or 0.0) / 1e6,
+        cpu_share=group.cpu_share,
+        running=group.running,
+        victims=victims,
+        victim_ms=victim_ms,
+    )

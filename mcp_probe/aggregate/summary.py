@@ -1,0 +1,187 @@
+"""From totals to the summary that people and scripts read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mcp_probe.aggregate.flight import FlightTotals
+from mcp_probe.aggregate.loop_health import Loops
+from mcp_probe.aggregate.operations import Operations
+from mcp_probe.aggregate.process import ProcessTally
+from mcp_probe.aggregate.saturation import Pools
+from mcp_probe.aggregate.slow_steps import SlowSteps
+from mcp_probe.model import Header, ProbeSelf, RequestCounts, ServerInfo, Signals, Summary, Verdict, Window
+
+FORMAT = "mcp_probe.summary/1"
+"""Names the skeleton of :meth:`mcp_probe.model.Summary.to_json`; keys may be added under it, none renamed."""
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One process's stream of frames, as far as it was read."""
+
+    header: Header | None
+    first_ns: int
+    last_ns: int
+    complete: bool
+
+    @property
+    def start_unix(self) -> float:
+        """Wall-clock start, or 0 where the stream had no header."""
+        return 0.0 if self.header is None else self.header.start_unix
+
+    @property
+    def seconds(self) -> float:
+        """From the attachment to the last instant in any frame."""
+        return max(0, self.last_ns - self.first_ns) / SECOND_NS
+
+
+class Totals:
+    """What streams of frames add up to; merging is addition, in any order."""
+
+    def __init__(self, slow_ns: int, critical_ns: int) -> None:
+        self.slow_ns = slow_ns
+        self.critical_ns = critical_ns
+        self.operations = Operations()
+        self.slow_steps = SlowSteps(slow_ns, critical_ns)
+        self.pools = Pools()
+        self.loops = Loops()
+        self.process = ProcessTally()
+        self.flight = FlightTotals()
+        self.streams: list[Stream] = []
+        self.gc_worst_request_share: float | None = None
+        self.notes: set[str] = set()
+
+    def merge(self, other: Totals) -> None:
+        """Add ``other``, which stays as it is."""
+        self.operations.merge(other.operations)
+        self.slow_steps.merge(other.slow_steps)
+        self.pools.merge(other.pools)
+        self.loops.merge(other.loops)
+        self.process.merge(other.process)
+        self.flight.merge(other.flight)
+        self.streams.extend(other.streams)
+        self.note_gc_share(other.gc_worst_request_share)
+        self.notes |= other.notes
+
+    def note_gc_share(self, share: float | None) -> None:
+        """A request lost this share of its time to the collector."""
+        if share is not None:
+            self.gc_worst_request_share = max(share, self.gc_worst_request_share or 0.0)
+
+
+def summary_of(totals: Totals, live: bool) -> Summary:
+    """Everything but the findings and the verdict. ``live``: the streams are not over, so no end is missed."""
+    streams = sorted(totals.streams, key=lambda stream: (stream.start_unix, stream.first_ns, stream.last_ns))
+    headers = [stream.header for stream in streams if stream.header is not None]
+    server = _server(headers)
+    ended = all(stream.complete for stream in streams)
+    return Summary(
+        format=FORMAT,
+        probe_version=headers[0].probe_version if headers else "unknown",
+        server=server,
+        window=_window(streams),
+        requests=_counts(totals),
+        operations=totals.operations.summaries(totals.slow_steps),
+        outstanding=totals.process.outstanding(),
+        blocked_by=totals.operations.matrix.rows(),
+        slow_steps=totals.slow_steps.rows(totals.operations.matrix),
+        executors=totals.pools.summaries(),
+        loop=totals.loops.main().summary(),
+        verdict=Verdict("healthy", server.name, ""),
+        findings=(),
+        probe=_probe(totals, headers),
+        signals=_signals(totals),
+        complete=ended or live,
+        notes=tuple(_notes(totals, streams, ended or live)),
+    )
+
+
+def _server(headers: list[Header]) -> ServerInfo:
+    if not headers:
+        return ServerInfo(*["unknown"] * 6)
+    first = headers[0]
+    return ServerInfo(first.server, first.sdk, first.sdk_version, first.transport, first.loop, first.python)
+
+
+def _window(streams: list[Stream]) -> Window:
+    """From the first stream's start to the last one's end."""
+    if not streams:
+        return Window(0.0, 0.0)
+    start = min(stream.start_unix for stream in streams)
+    return Window(start, max(stream.start_unix - start + stream.seconds for stream in streams))
+
+
+def _counts(totals: Totals) -> RequestCounts:
+    """Requests; where there were none, profiled calls (a server of decorated functions only)."""
+    tallies = totals.operations.by_key.values()
+    counted = [tally for tally in tallies if tally.kind == "request" and tally.count]
+    counted = counted or [tally for tally in tallies if tally.kind == "function"]
+    return RequestCounts(
+        count=sum(tally.count for tally in counted),
+        errors=sum(tally.errors for tally in counted),
+        cancelled=sum(tally.cancelled for tally in counted),
+        unfinished=sum(tally.unfinished for tally in counted),
+        dropped=totals.process.dropped_requests,
+    )
+
+
+def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
+    off = {f"{hook}: {state}" for header in headers for hook, state in header.hooks if state != "active"}
+    drops = [f"{count} dropped: {reason}" for reason, count in sorted(totals.process.dropped.items()) if count]
+    notes = dict.fromkeys(note for header in headers for note in header.notes)
+    return ProbeSelf(
+        overhead_share=totals.process.overhead_share,
+        dropped_marks=totals.process.dropped_marks,
+        disabled_hooks=tuple(sorted(off)),
+        timer_resolution_ns=max((header.timer_resolution_ns for header in headers), default=0),
+        notes=(*notes, *drops),
+    )
+
+
+def _signals(totals: Totals) -> Signals:
+    process, flight, loop = totals.process, totals.flight, totals.loops.main()
+    in_flight = flight.max_in_flight
+    return Signals(
+        # The gauge also counts requests being written, so a client that sends one by one may show 2 there.
+        max_in_flight=max(in_flight, process.outstanding_peak) if in_flight > 1 else in_flight,
+        serial_gaps=flight.serial_gaps,
+        serial_awaiting_share=flight.awaiting_share,
+        gc_pause_ms=process.gc.total_ns / 1e6,
+        gc_worst_second_ms=process.gc.worst_second_ns / 1e6,
+        gc_max_pause_ms=process.gc.max_ns / 1e6,
+        gc_max_generation=process.gc.max_generation,
+        gc_worst_request_share=totals.gc_worst_request_share,
+        busy_ms=loop.busy_ns / 1e6,
+        loop_cpu_ms=_ms(loop.cpu_ns),
+        run_queue_ms=_ms(loop.run_queue_ns),
+        off_cpu_ms=_ms(loop.off_cpu_ns),
+        gil_wait_ms=_ms(loop.gil_wait_ns),
+        other_threads_cpu_ms=_ms(loop.other_threads_cpu_ns),
+        throttled_ms=_ms(process.throttled_ns),
+        cpu_pressure=process.cpu_pressure,
+        rss_bytes_max=process.rss_bytes_max,
+    )
+
+
+def _notes(totals: Totals, streams: list[Stream], ended: bool) -> list[str]:
+    notes = sorted(totals.notes)
+    if not streams or any(stream.header is None for stream in streams):
+        notes.append("The recording has no header: nothing is known of the server, and no time of day.")
+    if not ended:
+        notes.append(
+            "The recording stops without an end: the server was killed, crashed, or is still running. "
+            "What it did in its last second may be missing."
+        )
+    clipped = sum(tally.partial for tally in totals.operations.by_key.values())
+    if clipped:
+        notes.append(f"{clipped} requests are partial: the probe was attached while they ran, or lost marks of them.")
+    if totals.process.stdout_foreign_bytes:
+        notes.append(f"{totals.process.stdout_foreign_bytes} bytes on stdout were not the transport's.")
+    return notes
+
+
+def _ms(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e6

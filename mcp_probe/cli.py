@@ -1,0 +1,451 @@
+"""The command line: arguments in, public API out. The only module that prints or chooses an exit code.
+
+Exit codes: 0 fine; 1 findings named by --fail-on; 2 bad use; 3 unreadable recording. `mcp-probe run` ends as
+the command it ran: with its exit code, or by the signal that ended it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+from mcp_probe.errors import LaunchError, OptionError, ProbeError, RecordingError
+
+if TYPE_CHECKING:
+    from mcp_probe.launch.outcome import Outcome
+    from mcp_probe.model import Summary
+
+OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
+
+# Of the 0.5 s we may add to the command's exit; the rest is for the last frames and for the report itself.
+_STDERR_PATIENCE_S = 0.2
+
+_EXAMPLES = """\
+examples:
+  mcp-probe demo                                      see what a report looks like
+  mcp-probe run -- python server.py                   profile a stdio or HTTP server as it is
+  mcp-probe run --record calls.jsonl -- my-mcp-server
+  mcp-probe report calls.jsonl                        the report again, from the recording
+  mcp-probe doctor -- my-mcp-server                   can it be profiled, and how exactly?
+
+In a desktop client's configuration, put `mcp-probe run --` before the server's own command:
+  "command": "mcp-probe", "args": ["run", "--output", "/tmp/report.txt", "--", "my-mcp-server"]
+"""
+
+_RUN_EXAMPLES = """\
+The command's stdin and stdout stay untouched, so any MCP client can start it in place of the server. It may be
+a console script of another environment, `python server.py`, `uv run …` or a shell script; mcp_probe need not be
+installed where the server lives. The report comes on stderr when the command ends, however it ends.
+`mcp-probe run` then exits as the command did: with its exit code, or by the same signal.
+
+Where several processes serve MCP (workers), each has a report of its own, in the order in which they connected:
+FILE is the first's, FILE.2 the second's, and so on.
+
+examples:
+  mcp-probe run -- python server.py
+  mcp-probe run --output report.txt --json report.json -- uvx mcp-server-time
+  mcp-probe run --fail-on blocking-call,executor-saturated -- python -m my_server < session.jsonl > /dev/null
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line (default: this process's) and returns the exit code.
+
+    May end the process instead of returning: by the signal that ended the command of `mcp-probe run`.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments, command = _split_command(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "action"):
+        parser.print_help(sys.stderr)
+        return BAD_USE
+    if command is not None:
+        if not hasattr(options, "command"):
+            parser.error(f"mcp-probe {options.name} takes no command after `--`.")
+        options.command = [*options.command, "--", *command] if options.command else command
+    try:
+        action: Callable[[argparse.Namespace], int] = options.action
+        return action(options)
+    except ProbeError as exc:
+        _complain(str(exc))
+        return UNREADABLE if isinstance(exc, RecordingError) else BAD_USE
+    except BrokenPipeError:
+        # Whoever read us (head, less) has seen enough; without this the exit would complain once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _split_command(arguments: list[str]) -> tuple[list[str], list[str] | None]:
+    """What stands before and after the first `--`; what follows belongs to the command, whatever it looks like."""
+    if "--" not in arguments:
+        return arguments, None
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mcp-probe",
+        description="Where did each request's time go in an MCP server, and which other request took it?",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
+    _add_run(commands)
+    _add_report(commands)
+    _add_demo(commands)
+    _add_doctor(commands)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Asks the package for its version only when somebody wants to know."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> NoReturn:
+        from mcp_probe import __version__
+
+        print(f"mcp-probe {__version__}")
+        parser.exit()
+
+
+_Commands = argparse._SubParsersAction  # the type of what add_subparsers returns has no public name
+
+
+def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
+    run = commands.add_parser(
+        "run",
+        help="profile any Python MCP server, unmodified",
+        usage="mcp-probe run [options] -- COMMAND [ARGUMENT ...]",
+        description="Starts COMMAND with the probe inside and reports when it ends.",
+        epilog=_RUN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    run.add_argument("--output", metavar="FILE", type=_not_stdout, help="write the report to FILE instead of stderr")
+    run.add_argument("--json", metavar="FILE", type=_not_stdout, help="write the summary to FILE as JSON, too")
+    run.add_argument(
+        "--record", metavar="FILE", type=_not_stdout, help="keep every frame in FILE, for `mcp-probe report FILE`"
+    )
+    _add_fail_on(run, "exit with 1 if the command exits with 0 and one of these findings is raised")
+    _add_slow_step(run)
+    run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    run.set_defaults(action=_run)
+
+
+def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser(
+        "report",
+        help="print the report of a recording",
+        description="Prints the report of a recording made by `mcp-probe run --record FILE`.",
+        allow_abbrev=False,
+    )
+    report.add_argument("file", metavar="FILE", type=Path)
+    report.add_argument("--json", metavar="FILE", help="write the summary to FILE as JSON, too; `-` = print only that")
+    _add_fail_on(report, "exit with 1 if one of these findings is raised")
+    _add_slow_step(report)
+    _add_looks(report)
+    report.set_defaults(action=_report)
+
+
+def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
+    demo = commands.add_parser(
+        "demo",
+        help="profile a bundled server under a bundled load",
+        description="Profiles a bundled server with known faults under a mixed load, and prints the report.",
+        allow_abbrev=False,
+    )
+    demo.add_argument("--seconds", metavar="N", type=float, help="about how long the load lasts (default: 5)")
+    _add_looks(demo)
+    demo.set_defaults(action=_demo)
+
+
+def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="which hooks work here, and why not",
+        usage="mcp-probe doctor [-- COMMAND [ARGUMENT ...]]",
+        description="Says which of the probe's hooks would be active in this Python or, with a COMMAND, in the Python "
+        "that COMMAND starts. The server itself is not run.",
+        allow_abbrev=False,
+    )
+    doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    doctor.set_defaults(action=_doctor)
+
+
+def _add_fail_on(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--fail-on", metavar="CODE[,CODE…]", type=_codes, default=(), help=help)
+
+
+def _add_slow_step(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--slow-step-ms",
+        metavar="N",
+        type=_milliseconds,
+        help="a step this long on the event loop is slow (default: 10)",
+    )
+
+
+def _add_looks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--width", metavar="N", type=_width, help="columns (default: the terminal's, else 100)")
+    parser.add_argument("--no-color", action="store_true", help="no colours, whatever the terminal can show")
+
+
+def _not_stdout(text: str) -> Path:
+    if text == "-":
+        raise argparse.ArgumentTypeError(
+            "`-` would mix it into stdout, which belongs to the server: a stdio server speaks its protocol there. "
+            "Name a file."
+        )
+    return Path(text)
+
+
+def _codes(text: str) -> tuple[str, ...]:
+    return tuple(code for code in (part.strip() for part in text.split(",")) if code)
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.5 <= value <= 3_600_000:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of milliseconds from 0.5 to 3600000.")
+    return value
+
+
+def _width(text: str) -> int:
+    value = int(text) if text.isdecimal() else 0
+    if value < 60:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of columns, at least 60.")
+    return value
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> int:
+    _require_posix()
+    _check_codes(options.fail_on)
+    from mcp_probe.launch.parent import find_program, run_command
+
+    find_program(options.command)  # before any file is emptied
+    publisher = _Publisher(options.output, options.json)
+    outcome = run_command(
+        options.command,
+        publish=publisher.publish,
+        prepare=publisher.prepare,
+        record=options.record,
+        slow_step_ms=_slow_step_ms(options.slow_step_ms),
+    )
+    exit_code = outcome.exit_code or 0
+    if exit_code < 0:
+        _die_by(-exit_code)
+    if exit_code == 0 and options.fail_on:
+        return _gate([report.summary for report in outcome.reports], options.fail_on)
+    return exit_code
+
+
+def _report(options: argparse.Namespace) -> int:
+    _check_codes(options.fail_on)
+    from mcp_probe.aggregate.fold import Fold
+    from mcp_probe.record.file import read_recording
+
+    fold = Fold(slow_step_ms=_slow_step_ms(options.slow_step_ms))
+    for frame in read_recording(options.file):
+        fold.add(frame)
+    summary = fold.summary()
+    if options.json == "-":
+        _write_json(summary, sys.stdout)
+    else:
+        if options.json is not None:
+            with _opened(Path(options.json)) as stream:
+                _write_json(summary, stream)
+        _print_report(summary, options)
+    return _gate([summary], options.fail_on) if options.fail_on else OK
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from mcp_probe.workloads import demo
+
+    _print_report(demo.run(seconds=options.seconds), options)
+    return OK
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    if options.command:
+        _require_posix()
+        from mcp_probe.launch.doctor import diagnose_command
+
+        there = diagnose_command(options.command)
+        python, executable, hooks = there.python, there.executable, there.hooks
+    else:
+        from mcp_probe.session import diagnose
+
+        python, executable, hooks = platform.python_version(), sys.executable, diagnose()
+    print(f"Python {python}, {executable}")
+    width = max((len(hook) for hook, _ in hooks), default=0)
+    for hook, state in hooks:
+        print(f"  {hook:<{width}}  {state}")
+    return OK
+
+
+def _require_posix() -> None:
+    if os.name != "posix":
+        raise LaunchError(
+            f"Profiling a command needs a POSIX system (Linux, macOS); this is {sys.platform}. "
+            'Attach in the server instead: mcp_probe.attach(server, report="stderr").'
+        )
+
+
+def _check_codes(codes: Sequence[str]) -> None:
+    if codes:
+        from mcp_probe.aggregate.findings import check_codes
+
+        check_codes(codes)
+
+
+def _gate(summaries: Sequence[Summary], codes: Sequence[str]) -> int:
+    """Exit code for --fail-on. A run that measured nothing does not pass."""
+    if not summaries:
+        _complain("--fail-on cannot be answered, since nothing was measured; that counts as a failure.")
+        return FINDINGS
+    raised = sorted({finding.code for summary in summaries for finding in summary.findings} & set(codes))
+    if raised:
+        _complain(f"failing because of {', '.join(raised)} (--fail-on).")
+    return FINDINGS if raised else OK
+
+
+def _slow_step_ms(given: float | None) -> float:
+    text = os.environ.get("MCP_PROBE_SLOW_STEP_MS")
+    if given is not None or not text:
+        return given or 10.0
+    try:
+        return _milliseconds(text)
+    except argparse.ArgumentTypeError as exc:
+        raise OptionError(f"MCP_PROBE_SLOW_STEP_MS is {exc}") from None
+
+
+# --- output ---------------------------------------------------------------------------------------
+
+
+class _Publisher:
+    """Puts an outcome where it was asked for. Files are opened first of all, so that a bad path starts nothing."""
+
+    def __init__(self, output: Path | None, json: Path | None) -> None:
+        self._output = output
+        self._json = json
+        for path in (output, json):
+            if path is not None:
+                _opened(path).close()
+        self._shown = False
+
+    def prepare(self) -> None:
+        """Loads what :meth:`publish` needs, by painting an empty report."""
+        from mcp_probe.aggregate.fold import Fold
+        from mcp_probe.report import jsonfile  # noqa: F401
+        from mcp_probe.report.console import render
+
+        render(Fold().summary(), stream=sys.stderr)
+
+    def publish(self, outcome: Outcome) -> None:
+        """Files are written anew each time, stderr once. Never raises: the command's exit code must get through."""
+        sentences = list(outcome.sentences)
+        text = ""
+        try:
+            text = self._report(outcome)
+            if self._json is not None:
+                self._write_json(outcome, self._json)
+        except ProbeError as exc:
+            sentences.append(str(exc))
+        except Exception as exc:  # noqa: BLE001 - see above
+            sentences.append(f"The report could not be made ({type(exc).__name__}: {exc}); please report this.")
+        if not self._shown:
+            self._shown = True
+            _deliver(text + "".join(f"mcp-probe: {sentence}\n" for sentence in sentences))
+
+    def _report(self, outcome: Outcome) -> str:
+        """What stderr gets: the reports, one below the other, or nothing where they went to a file."""
+        from mcp_probe.launch.receive import numbered
+        from mcp_probe.report.console import render
+
+        if self._output is None:
+            return "\n".join(render(report.summary, width=None, stream=sys.stderr) for report in outcome.reports)
+        for position, report in enumerate(outcome.reports, 1):
+            with _opened(numbered(self._output, position)) as stream:
+                stream.write(render(report.summary, color=False, stream=stream))
+        return ""
+
+    def _write_json(self, outcome: Outcome, path: Path) -> None:
+        from mcp_probe.aggregate.fold import Fold
+        from mcp_probe.launch.receive import numbered
+
+        # A script that reads FILE finds the same keys where nothing was measured.
+        summaries = [report.summary for report in outcome.reports] or [Fold().summary()]
+        for position, summary in enumerate(summaries, 1):
+            with _opened(numbered(path, position)) as stream:
+                _write_json(replace(summary, notes=(*summary.notes, *outcome.sentences)), stream)
+
+
+def _print_report(summary: Summary, options: argparse.Namespace) -> None:
+    from mcp_probe.report.console import render
+
+    color = False if options.no_color else None
+    sys.stdout.write(render(summary, width=options.width, color=color, stream=sys.stdout))
+    sys.stdout.flush()
+
+
+def _write_json(summary: Summary, stream: TextIO) -> None:
+    from mcp_probe.report import jsonfile
+
+    jsonfile.write(summary, stream)
+    stream.flush()
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        return path.open("w", encoding="utf-8")
+    except OSError as exc:
+        raise OptionError(
+            f"Cannot write {path}: {exc.strerror}. Expected a file in a folder one can write to."
+        ) from exc
+
+
+def _complain(sentence: str) -> None:
+    _deliver(f"mcp-probe: {sentence}\n")
+
+
+def _deliver(text: str) -> None:
+    """Writes to stderr, which may be closed or a pipe nobody reads: what is not taken at once is given up."""
+    from mcp_probe.launch.deliver import deliver
+
+    with suppress(AttributeError, OSError, ValueError):
+        deliver(text, sys.stderr.fileno(), _STDERR_PATIENCE_S)
+
+
+def _die_by(number: int) -> NoReturn:
+    """Ends this process by the signal that ended the command, so that who waits for us sees the same."""
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core worth having is the command's
+    os.kill(os.getpid(), number)
+    sys.exit(128 + number)

@@ -1,0 +1,93 @@
+"""Thread pools and limiters: how full they were and who waited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcp_probe.model import ExecutorSummary, Summary
+from mcp_probe.report import figures
+from mcp_probe.report.blocks import Block, Cell, Column, Flow, Gauge, Grid, Heading, Paragraph, Role, Span, Spans, Words
+from mcp_probe.report.figures import Notation, plural, quantity
+from mcp_probe.report.phrases import first, number, one, rank
+from mcp_probe.report.places import place
+
+EXECUTOR_ROWS = 8
+
+
+def executors(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
+    ranked = sorted(summary.executors, key=lambda pool: (-rank(pool.at_limit_share), -rank(pool.wait_max_ms or 0.0)))
+    if not ranked:
+        return
+    shown, hidden = first(ranked, EXECUTOR_ROWS)
+    rows: list[tuple[Cell, ...] | Paragraph | Flow] = []
+    for pool in shown:
+        rows.append(_executor_row(pool, notation))
+        details = tuple(_executor_details(pool, cwd))
+        if details:
+            rows.append(Flow(details, indent=3))
+    if hidden:
+        jobs = plural(sum(pool.jobs for pool in hidden), "job")
+        rows.append(Paragraph(one(f"+{len(hidden)} more: {jobs}", "dim"), indent=1))
+    yield Heading("Executors", "threads: peaks over the window, waits per job")
+    yield Grid(
+        columns=(
+            Column("executor", gap=1, most=32),
+            Column("borrowed", most=10),
+            Column("of max", right=True, gap=1),
+            Column("active", right=True),
+            Column("pending", right=True),
+            Column("wait p50", right=True, most=14),
+            Column("p99", right=True, most=14),
+            Column("at limit", right=True),
+            Column("needed", right=True),
+        ),
+        rows=tuple(rows),
+        squeeze=((0, 20), (1, 6), (0, 14), (1, 0), (3, 0), (5, 0), (0, 8), (8, 0), (7, 0)),
+    )
+
+
+def _executor_row(pool: ExecutorSummary, notation: Notation) -> tuple[Cell, ...]:
+    if pool.wait_ms.p50 is None and pool.jobs:
+        notation.missing("waits", "none of its jobs was seen getting a thread", pool.name)
+    if pool.tokens_needed is None and pool.jobs:
+        notation.missing("threads needed", "none of its jobs was seen ending", pool.name)
+    full = pool.max is not None and pool.borrowed_peak >= pool.max
+    role: Role = "critical" if pool.at_limit_share > 0.05 else "warn" if full else "part-run"
+    short = pool.tokens_needed is not None and pool.max is not None and pool.tokens_needed > pool.max
+    return (
+        Words(one(pool.name or "unnamed", "name"), "middle"),
+        Gauge(pool.borrowed_peak / pool.max if pool.max else None, role),
+        number(f"{quantity(pool.borrowed_peak)}/{'no max' if pool.max is None else figures.decimal(pool.max)}"),
+        number(quantity(pool.active_peak)),
+        number(quantity(pool.pending_peak), "warn" if pool.pending_peak else "dim"),
+        # Without a job there is no wait to speak of: blank, which is neither 0 nor unknown.
+        number(notation.duration(pool.wait_ms.p50) if pool.jobs else ""),
+        number(notation.duration(pool.wait_ms.p99) if pool.jobs else ""),
+        number(figures.share(pool.at_limit_share), "critical" if pool.at_limit_share > 0.05 else "plain"),
+        number(figures.decimal(pool.tokens_needed) if pool.jobs else "", "critical" if short else "plain"),
+    )
+
+
+def _executor_details(pool: ExecutorSummary, cwd: str) -> Iterator[Spans]:
+    if pool.transport_wait_max_ms > 0:
+        longest = figures.duration(pool.transport_wait_max_ms)
+        yield one(
+            f"the transport itself waited up to {longest} for a thread",
+            "critical" if pool.transport_wait_max_ms > 50 else "plain",
+        )
+    if pool.holders:
+        rest = f" and {len(pool.holders) - 4} more" if len(pool.holders) > 4 else ""
+        yield (Span("held by ", "dim"), Span(", ".join(pool.holders[:4]) + rest))
+    if pool.jobs:
+        run = "" if pool.run_ms is None else f" of {figures.duration(pool.run_ms)}"
+        yield one(f"{plural(pool.jobs, 'job')}{run}", "dim")
+    if pool.return_ms is not None and pool.return_ms >= 1:
+        yield one(f"{figures.duration(pool.return_ms)} from done to resumed", "dim")
+    if pool.abandoned:
+        yield one(f"{plural(pool.abandoned, 'job')} abandoned", "warn")
+    if pool.transport_jobs:
+        yield one(f"{plural(pool.transport_jobs, 'job')} of the transport", "dim")
+    if pool.made_at:
+        file, colon, line = pool.made_at.rpartition(":")
+        where = place(file, int(line), cwd) if colon and line.isdigit() else place(pool.made_at, None, cwd)
+        yield one(f"made at {where}", "dim")

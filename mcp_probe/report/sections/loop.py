@@ -1,0 +1,90 @@
+"""The event loop: how busy it was, and what a request arriving at a random moment had to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcp_probe.model import Quality, Summary
+from mcp_probe.report import figures
+from mcp_probe.report.blocks import Block, Column, Gauge, Grid, Heading, Items, Paragraph, Role, Span, Spans, Words
+from mcp_probe.report.figures import UNKNOWN, Notation
+from mcp_probe.report.phrases import one
+
+CRITICAL_STEP_MS = 50.0  # measurement.md §2
+
+
+def event_loop(summary: Summary, notation: Notation) -> Iterator[Block]:
+    loop, delay = summary.loop, summary.loop.arrival_delay_ms
+    quality = Quality(loop.quality)
+    if loop.utilization is None and delay.mean is None:
+        if summary.requests.count:
+            notation.missing("event-loop health", f"not visible on {summary.server.loop}")
+            yield Heading("Event loop")
+            yield Paragraph(
+                (Span("utilization ", "dim"), Span(UNKNOWN), Span("  arrival delay ", "dim"), Span(UNKNOWN)), indent=1
+            )
+        return
+    yield Heading("Event loop", summary.server.loop)
+    busy = loop.utilization or 0.0
+    role: Role = "critical" if busy > 0.9 else "warn" if busy > 0.7 else "part-busy"
+    yield Grid(
+        columns=(Column(gap=1), Column(most=30), Column(), Column(most=60)),
+        rows=(
+            (
+                Words(one("utilization", "dim")),
+                Gauge(loop.utilization, role),
+                Words(one(notation.share(loop.utilization, quality), "strong")),
+                Items(tuple(_busy_split(summary))),
+            ),
+        ),
+        squeeze=((1, 20), (3, 24), (1, 10), (3, 0)),
+    )
+    yield Paragraph(_delay_sentence(summary, notation, quality), indent=1)
+
+
+def _busy_split(summary: Summary) -> Iterator[Spans]:
+    """What the loop's busy time was, as far as the operating system says."""
+    signals = summary.signals
+    if signals.busy_ms <= 0 or signals.loop_cpu_ms is None:
+        return
+    parts = (
+        ("on the CPU", signals.loop_cpu_ms),
+        ("off it, blocked", signals.off_cpu_ms),
+        ("waiting for a CPU", signals.run_queue_ms),
+        ("in garbage collection", signals.gc_pause_ms),
+    )
+    for label, ms in parts:
+        if ms is not None and ms >= 0.01 * signals.busy_ms:
+            yield (Span(figures.share(ms / signals.busy_ms)), Span(f" {label}", "dim"))
+
+
+def _delay_sentence(summary: Summary, notation: Notation, quality: Quality) -> Spans:
+    delay = summary.loop.arrival_delay_ms
+    if delay.mean is None:
+        notation.missing("arrival delay", f"not visible on {summary.server.loop}")
+        return (Span(f"A request arriving at a random moment waits {UNKNOWN}."),)
+    spans = [
+        Span("A request arriving at a random moment waits "),
+        Span(notation.duration(delay.mean, quality), "strong"),
+        Span(" on average"),
+    ]
+    tails: tuple[tuple[str, float | None, str], ...] = (
+        ("half", delay.p50, " or more"),
+        ("one in ten", delay.p90, " or more"),
+        ("one in a hundred", delay.p99, " or more"),
+        ("the unluckiest", delay.max, ""),
+    )
+    separator = ": "
+    for who, value, more in tails:
+        if value is None:
+            continue
+        spans.append(Span(f"{separator}{who} "))
+        separator = ", "
+        if value <= 0 and quality.tag != "lower":
+            spans.append(Span("not at all"))
+            continue
+        spans += [
+            Span(notation.duration(value, quality), "critical" if value >= CRITICAL_STEP_MS else "strong"),
+            Span(more),
+        ]
+    return (*spans, Span("."))

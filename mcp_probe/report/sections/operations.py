@@ -1,0 +1,210 @@
+"""Where the time goes: one row per operation, its budget as a bar and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mcp_probe.model import OperationSummary, Quality, Summary
+from mcp_probe.report import figures
+from mcp_probe.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Flow,
+    Grid,
+    Heading,
+    Items,
+    Paragraph,
+    Role,
+    Span,
+    Spans,
+    Stack,
+    Words,
+)
+from mcp_probe.report.budget import PARTS, Slice, known_ms, slices_of, total_ms, whole_ms
+from mcp_probe.report.figures import EXACT, UNKNOWN, Notation, plural, quantity
+from mcp_probe.report.phrases import first, number, one, rank
+
+OPERATION_ROWS = 15
+NAMES_IN_A_LINE = 8
+VISIBLE = 0.01  # share of a request's time from which a part is named
+WORTH_SAYING = 0.1  # share of an operation's time from which a sub-figure gets a line of its own
+NEVER_ENDED = "no request of it ever ended"
+KINDS = {"prompts/get": "prompt", "resources/read": "resource"}
+NO_TRANSPORT = {
+    "memory": "the client calls the server in its own process: nothing is queued and nothing is written",
+    "streams": "the probe sees messages, not the bytes below them",
+}
+
+
+def operations(summary: Summary, notation: Notation) -> Iterator[Block]:
+    if not summary.operations:
+        return
+    ranked = sorted(summary.operations, key=lambda operation: -rank(total_ms(operation)))
+    shown, hidden = first(ranked, OPERATION_ROWS)
+    budgets = {id(operation): slices_of(operation) for operation in shown}
+    _note_missing(summary, shown, notation)
+    nowhere = _nowhere(budgets.values())
+    yield Heading("Where the time goes", "per call, most total time first")
+    rows: list[tuple[Cell, ...] | Paragraph | Flow] = [
+        _operation_row(operation, budgets[id(operation)], notation, nowhere) for operation in shown
+    ]
+    if hidden:
+        rows.append(Paragraph(one(_hidden_operations(ranked, hidden), "dim"), indent=1))
+    rows.append(_legend(budgets.values()))
+    rows.extend(_operation_notes(ranked))
+    yield Grid(
+        columns=(
+            Column("operation", gap=1, most=36),
+            Column("calls", right=True),
+            Column("err", right=True, gap=1),
+            Column("p50", right=True, most=16),
+            Column("p95", right=True, most=16),
+            Column("p99", right=True, most=16),
+            Column("share of time", most=32),
+            Column(most=64),
+        ),
+        rows=tuple(rows),
+        # Keep two parts in words beside the bar, then shorten names, and give up p95 before anything else.
+        squeeze=(
+            *((7, 40), (6, 16), (0, 24), (7, 28), (6, 12), (0, 18)),
+            *((7, 14), (0, 16), (4, 0), (7, 11), (2, 0), (0, 12), (7, 0), (0, 8), (6, 6)),
+        ),
+    )
+
+
+def _operation_row(
+    operation: OperationSummary, slices: tuple[Slice, ...], notation: Notation, said: frozenset[str]
+) -> tuple[Cell, ...]:
+    """``said``: parts that the legend calls unavailable for every row."""
+    whole = whole_ms(slices)
+    quality = operation.quality.get("total_ms", EXACT)
+    if _endless(operation) and quality.tag == "exact":
+        quality = Quality("lower")
+    if quality.tag == "bounded":  # its bounds belong to the mean, not to any percentile
+        quality = Quality("estimate")
+    total = operation.total_ms
+    latencies = (total.p50, total.p95, total.p99)
+    for name, value in zip(("p50", "p95", "p99"), latencies, strict=True):
+        if value is None:
+            why = NEVER_ENDED if _endless(operation) else "too few requests were seen from arrival to end"
+            notation.missing(name, why, operation.name)
+    known = [piece for piece in slices if piece.ms is not None and whole > 0]
+    parts = tuple((piece.part.role, piece.part.letter, (piece.ms or 0.0) / whole) for piece in known)
+    largest = sorted(known, key=lambda piece: -(piece.ms or 0.0))
+    items = [_part_item(piece, whole, notation) for piece in largest if _visible(piece, slices)]
+    if parts:
+        unseen = [piece.part.name for piece in slices if piece.ms is None and piece.part.name not in said]
+        items += [one(f"{name} {UNKNOWN}", "dim") for name in unseen]
+    return (
+        Items(_operation_name(operation), "middle"),
+        number(quantity(operation.count)),
+        number(quantity(operation.errors), "critical" if operation.errors else "dim"),
+        *(number(notation.duration(value, quality)) for value in latencies),
+        Stack(parts) if parts else Words(one(UNKNOWN, "dim")),
+        Items(tuple(items)),
+    )
+
+
+def _operation_name(operation: OperationSummary) -> tuple[Spans, ...]:
+    kind = KINDS.get(operation.method, "" if operation.kind == "request" else operation.kind)
+    return (one(operation.name or operation.method or "unnamed", "name"), *((one(kind, "dim"),) if kind else ()))
+
+
+def _part_item(piece: Slice, whole: float, notation: Notation) -> Spans:
+    quality = piece.quality
+    ratio = Quality(
+        quality.tag,
+        None if quality.lo is None else quality.lo / whole,
+        None if quality.hi is None else quality.hi / whole,
+    )
+    return (Span(piece.part.name, piece.part.role), Span(" " + notation.share((piece.ms or 0.0) / whole, ratio)))
+
+
+def _hidden_operations(ranked: Sequence[OperationSummary], hidden: Sequence[OperationSummary]) -> str:
+    whole = sum(map(total_ms, ranked))
+    part = f", {figures.share(sum(map(total_ms, hidden)) / whole)} of the time" if whole > 0 else ""
+    return f"+{len(hidden)} more: {plural(sum(operation.count for operation in hidden), 'call')}{part}"
+
+
+def _operation_notes(operations: Sequence[OperationSummary]) -> Iterator[Flow]:
+    """What a row cannot hold: requests that never ended, work that outlived its request, sub-figures."""
+    counted: tuple[tuple[str, Role, list[tuple[str, int]]], ...] = (
+        ("never finished: ", "warn", [(op.name, op.unfinished) for op in operations if op.unfinished]),
+        ("cancelled: ", "dim", [(op.name, op.cancelled) for op in operations if op.cancelled]),
+    )
+    for label, role, counts in counted:
+        yield from _named(label, role, [f"{figures.brief(name)} ×{quantity(number)}" for name, number in counts])
+    timed: tuple[tuple[str, str, list[tuple[str, float]]], ...] = (
+        ("ran on after its request had ended: ", "in all", [(op.name, op.detached_ms) for op in operations]),
+        ("await, of it waiting for the client: ", "per call", _notable(operations, "client_wait_ms")),
+        ("queue, of it parsing on the loop: ", "per call", _notable(operations, "decode_ms")),
+        ("write, of it serialising on the loop: ", "per call", _notable(operations, "encode_ms")),
+    )
+    for label, unit, values in timed:
+        texts = [f"{figures.brief(name)} {figures.duration(ms)} {unit}" for name, ms in values if ms > 0]
+        yield from _named(label, "dim", texts)
+
+
+def _named(label: str, role: Role, texts: Sequence[str]) -> Iterator[Flow]:
+    shown, hidden = first(texts, NAMES_IN_A_LINE)
+    more = (one(f"+{len(hidden)} more", "dim"),) if hidden else ()
+    if shown:
+        yield Flow((*(one(text, "plain") for text in shown), *more), lead=one(label, role), indent=1)
+
+
+def _notable(operations: Iterable[OperationSummary], name: str) -> list[tuple[str, float]]:
+    values = [(op, getattr(op, name)) for op in operations]
+    return [(op.name, ms) for op, ms in values if ms is not None and ms >= WORTH_SAYING * whole_ms(slices_of(op))]
+
+
+def _legend(budgets: Iterable[tuple[Slice, ...]]) -> Flow:
+    """The parts that occur, each with its letter or colour; what no row could see with the sign of unknown."""
+    items: list[Spans] = []
+    budgets = list(budgets)
+    nowhere = _nowhere(budgets)
+    for index, part in enumerate(PARTS):
+        if part.name in nowhere:
+            items.append(one(f"{UNKNOWN} {part.name}", "dim"))
+        elif any(_visible(slices[index], slices) for slices in budgets):
+            items.append((Span(part.letter, part.role, swatch=True), Span(f" {part.name}", "dim")))
+    return Flow(tuple(items), separator="  ", indent=1)
+
+
+def _nowhere(budgets: Iterable[tuple[Slice, ...]]) -> frozenset[str]:
+    """Parts unavailable in every row, as far as a row has any part at all."""
+    seen = [slices for slices in budgets if any(piece.ms is not None for piece in slices)]
+    unseen = [part.name for index, part in enumerate(PARTS) if all(slices[index].ms is None for slices in seen)]
+    return frozenset(unseen if seen else ())
+
+
+def _visible(piece: Slice, slices: tuple[Slice, ...]) -> bool:
+    return piece.ms is not None and piece.ms > 0 and piece.ms >= VISIBLE * whole_ms(slices)
+
+
+def _note_missing(summary: Summary, shown: Sequence[OperationSummary], notation: Notation) -> None:
+    outside = NO_TRANSPORT.get(summary.server.transport, "not visible from where the probe is attached")
+    inside = (
+        "a hook is disabled, see below" if summary.probe.disabled_hooks else f"not visible on {summary.server.loop}"
+    )
+    partly = [operation for operation in shown if any(piece.ms is not None for piece in slices_of(operation))]
+    for operation in shown:
+        if operation not in partly:
+            notation.missing("share of time", NEVER_ENDED if _endless(operation) else inside, operation.name)
+    for part in PARTS if partly else ():
+        why = outside if part.name in ("queue", "write") else inside
+        without = {name: [op for op in partly if known_ms(op, name) is None] for name in part.fields}
+        if all(len(lacking) == len(partly) for lacking in without.values()):
+            notation.missing(part.name, why)
+            continue
+        for name, lacking in without.items():
+            if len(lacking) == len(partly):
+                notation.missing(name, why)
+                continue
+            for operation in lacking:
+                silent = part.name == "write" and operation.kind == "notification"
+                notation.missing(name, "a notification gets no answer" if silent else why, operation.name)
+
+
+def _endless(operation: OperationSummary) -> bool:
+    return 0 < operation.count <= operation.unfinished

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_probe.aggregate.blocking import Blame, Matrix
+from mcp_probe.aggregate.slow_steps import MAX_GROUPS, SHOWN, SlowSteps
+from mcp_probe.model import LOOP_OPERATION, StepRecord
+from tests.frames import MS, make_step
+
+
+def slow_steps_of(*steps: StepRecord) -> SlowSteps:
+    found = SlowSteps(10 * MS, 50 * MS)
+    for step in steps:
+        found.add(step)
+    return found
+
+
+def blocking_call(ms: int, line: int = 10, **overrides: Any) -> StepRecord:
+    known: dict[str, Any] = {
+        "cause": "blocking-call",
+        "file": "server.py",
+        "line": line,
+        "where": "exact",
+        "cpu_ns": 0,
+        "function": "fetch",
+    }
+    return make_step(0, ms * MS, **{**known, **overrides})
+
+
+def test_steps_of_one_place_and_cause_are_one_row() -> None:
+    (row,) = slow_steps_of(blocking_call(20), blocking_call(60), blocking_call(40)).rows(Matrix())
+
+    assert (row.tool, row.file, row.line, row.function, row.cause) == (
+        "block",
+        "server.py",
+        10,
+        "fetch",
+        "blocking-call",
+    )
+    assert (row.count, row.ms, row.total_ms, row.p50_ms, row.cpu_share) == (3, 60, 120, 40, 0)
+
+
+def test_steps_below_the_limit_are_not_slow() -> None:
+    assert slow_steps_of(make_step(0, 10 * MS - 1)).rows(Matrix()) == ()
+    assert len(slow_steps_of(make_step(0, 10 * MS)).rows(Matrix())) == 1
+
+
+def test_places_and_causes_stay_apart_largest_sum_first() -> None:
+    rows = slow_steps_of(blocking_call(20), blocking_call(90, line=20), blocking_call(30, cause="cpu")).rows(Matrix())
+
+    assert [(row.line, row.cause, row.total_ms) for row in rows] == [
+        (20, "blocking-call", 90),
+        (10, "cpu", 30),
+        (10, "blocking-call", 20),
+    ]
+
+
+def test_a_place_is_as_sure_as_its_least_sure_sample() -> None:
+    (row,) = slow_steps_of(blocking_call(20), blocking_call(20, where="estimate")).rows(Matrix())
+
+    assert row.quality == "estimate"
+
+
+def test_the_cpu_share_is_over_the_steps_whose_cpu_is_known() -> None:
+    (row,) = slow_steps_of(blocking_call(40, cpu_ns=10 * MS), blocking_call(60, cpu_ns=None)).rows(Matrix())
+
+    assert row.cpu_share == 0.25
+
+
+def test_a_step_still_running_is_named_as_such() -> None:
+    (row,) = slow_steps_of(blocking_call(40, running=True, cause=None)).rows(Matrix())
+
+    assert row.running
+    assert row.cause == "unknown"
+
+
+def test_victims_come_from_the_matrix_and_count_only_those_that_certainly_waited() -> None:
+    matrix = Matrix()
+    matrix.add("add", Blame({"block": (30 * MS, 40 * MS)}))
+    matrix.add("ping", Blame({"block": (0, 40 * MS), "else": (9 * MS, 9 * MS)}))
+    (row,) = slow_steps_of(blocking_call(40)).rows(matrix)
+
+    assert (row.victims, row.victim_ms) == (1, 30)
+
+
+def test_work_of_no_request_goes_by_the_loops_name() -> None:
+    (row,) = slow_steps_of(make_step(0, 20 * MS, request=0, operation="")).rows(Matrix())
+
+    assert row.tool == LOOP_OPERATION
+
+
+def test_an_operations_slow_steps_are_counted_over_all_its_places() -> None:
+    found = slow_steps_of(blocking_call(20), blocking_call(60, line=11), make_step(0, 90 * MS, operation="else"))
+
+    assert (found.of_operation("block").count, found.of_operation("block").critical) == (2, 1)
+    assert found.of_operation("nothing").count == 0
+
+
+def test_the_number_of_places_is_bounded_and_the_count_is_kept() -> None:
+    found = slow_steps_of(*(blocking_call(20, line=line) for line in range(3 * MAX_GROUPS)))
+
+    assert len(found.groups) == MAX_GROUPS + 1
+    assert found.of_operation("block").count == 3 * MAX_GROUPS
+    assert len(found.rows(Matrix())) == SHOWN

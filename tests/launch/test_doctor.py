@@ -1,0 +1,30 @@
+"""Diagnosing the interpreter behind a command, without running its server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_probe.errors import LaunchError
+from mcp_probe.launch.doctor import diagnose_command
+from tests.launch.running import program
+
+
+def test_hooks_of_the_commands_interpreter_are_told_and_its_program_never_starts(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    found = diagnose_command(program(tmp_path, f"open({str(started)!r}, 'w')"))
+    assert found.python == ".".join(map(str, sys.version_info[:3]))
+    assert "active" in dict(found.hooks).values()
+    assert not started.exists()
+
+
+def test_a_command_that_is_no_python_program_is_told_so() -> None:
+    with pytest.raises(LaunchError, match="never loaded the probe"):
+        diagnose_command(["/bin/sh", "-c", "exit 0"])
+
+
+def test_a_command_that_does_not_end_is_ended() -> None:
+    with pytest.raises(LaunchError, match="It was ended after"):
+        diagnose_command(["/bin/sh", "-c", "exec sleep 1000"], limit_s=0.05)
