@@ -33,7 +33,7 @@ def make_server(variant: str) -> MCPServer:
 
     ``bare`` has not even the SDK's own middleware, which without an OpenTelemetry provider still costs a little.
     """
-    server = MCPServer("bench")
+    server = MCPServer("bench", log_level="WARNING")
     if variant == "sdk-otel":
         install_span_provider()
     else:
@@ -117,15 +117,26 @@ async def serve_memory(variant: str) -> None:
         async with ClientSession(near[0], near[1]) as session:
             await session.initialize()
             print(json.dumps({"pid": os.getpid()}), flush=True)
-            # Read on the loop's own thread, blocking it: between blocks nothing else is to run here.
-            for line in iter(sys.stdin.buffer.readline, b""):
-                order = json.loads(line)
+            while order := await next_order():
                 if "describe" in order:
                     result: Any = await session.call_tool("describe", {})
                     print(result.content[0].text, flush=True)
-                    continue
-                print(json.dumps(await memory_block(session, **order)), flush=True)
+                else:
+                    print(json.dumps(await memory_block(session, **order)), flush=True)
         group.cancel_scope.cancel()
+
+
+async def next_order() -> dict[str, Any]:
+    """The next line of stdin, empty at its end. Waits in the loop's poll: a blocking read would be a slow step."""
+    line = b""
+    while not line.endswith(b"\n"):
+        await anyio.wait_readable(0)
+        more = os.read(0, 65_536)
+        if not more:
+            return {}
+        line += more
+    order: dict[str, Any] = json.loads(line)
+    return order
 
 
 async def memory_block(session: ClientSession, calls: int, lead_in: int) -> dict[str, Any]:
@@ -147,7 +158,10 @@ def serve_http(variant: str, descriptor: int) -> None:
 
     app = make_server(variant).streamable_http_app(json_response=True, stateless_http=True)
     # uvicorn would take uvloop and httptools where they happen to be installed.
-    config = uvicorn.Config(app, log_level="warning", access_log=False, loop="asyncio", http="h11")
+    # Its keep-alive limit of 5 s would end the connection while the other variants have their turn.
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, loop="asyncio", http="h11", timeout_keep_alive=3600
+    )
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
 
 

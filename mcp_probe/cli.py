@@ -246,6 +246,7 @@ def _run(options: argparse.Namespace) -> int:
     from mcp_probe.launch.parent import find_program, run_command
 
     find_program(options.command)  # before any file is emptied
+    _check_distinct(options)
     publisher = _Publisher(options.output, options.json)
     outcome = run_command(
         options.command,
@@ -304,6 +305,13 @@ def _doctor(options: argparse.Namespace) -> int:
     for hook, state in hooks:
         print(f"  {hook:<{width}}  {state}")
     return OK
+
+
+def _check_distinct(options: argparse.Namespace) -> None:
+    given = [path for path in (options.output, options.json, options.record) if path is not None]
+    names = [path.resolve() for path in given if path.resolve() != Path(os.devnull)]
+    if len(set(names)) < len(names):
+        raise OptionError("--output, --json and --record name the same file. Give each a file of its own.")
 
 
 def _require_posix() -> None:
@@ -387,20 +395,25 @@ class _Publisher:
 
         if self._output is None:
             return "\n".join(render(report.summary, width=None, stream=sys.stderr) for report in outcome.reports)
-        for position, report in enumerate(outcome.reports, 1):
+        for position, summary in enumerate(_with_sentences(outcome), 1):
             with _opened(numbered(self._output, position)) as stream:
-                stream.write(render(report.summary, color=False, stream=stream))
+                stream.write(render(summary, color=False, stream=stream))
         return ""
 
     def _write_json(self, outcome: Outcome, path: Path) -> None:
-        from mcp_probe.aggregate.fold import Fold
         from mcp_probe.launch.receive import numbered
 
-        # A script that reads FILE finds the same keys where nothing was measured.
-        summaries = [report.summary for report in outcome.reports] or [Fold().summary()]
-        for position, summary in enumerate(summaries, 1):
+        for position, summary in enumerate(_with_sentences(outcome), 1):
             with _opened(numbered(path, position)) as stream:
-                _write_json(replace(summary, notes=(*summary.notes, *outcome.sentences)), stream)
+                _write_json(summary, stream)
+
+
+def _with_sentences(outcome: Outcome) -> list[Summary]:
+    """What files get: each must be understood without stderr, and have its keys where nothing was measured."""
+    from mcp_probe.aggregate.fold import Fold
+
+    summaries = [report.summary for report in outcome.reports] or [Fold().summary()]
+    return [replace(summary, notes=(*summary.notes, *outcome.sentences)) for summary in summaries]
 
 
 def _print_report(summary: Summary, options: argparse.Namespace) -> None:

@@ -360,6 +360,7 @@ class OperationSummary:
     request_bytes_max: int | None
     response_bytes_max: int | None
     executor_run_sum_ms: float
+    crowding_p95_share: float | None = None  # as waited_for_others_p95_share, for steps < 0.5 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,6 +429,8 @@ class ExecutorSummary:
     transport_wait_max_ms: float
     transport_wait_ms: float
     holders: tuple[str, ...]  # who held the threads, most thread time first
+    cpu_ms: float | None = None  # CPU time of its jobs, sum over the window
+    wait_total_ms: float | None = None  # waits of its jobs, sum over the window
 
 
 @dataclass(frozen=True, slots=True)

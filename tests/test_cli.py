@@ -97,6 +97,7 @@ def test_the_module_is_the_command() -> None:
         (["run", "--json", "-", "--", "true"], "stdout, which belongs to the server"),
         (["run", "--output", "-", "--", "true"], "stdout, which belongs to the server"),
         (["run", "--output", "/no/such/folder/x", "--", "true"], "Cannot write /no/such/folder/x"),
+        (["run", "--output", "/tmp/x", "--json", "/tmp/../tmp/x", "--", "true"], "name the same file"),
         (["run", "--slow-step-ms", "0", "--", "true"], "from 0.5 to 3600000"),
         (["run", "--slow-step-ms", "soon", "--", "true"], "from 0.5 to 3600000"),
         (["run", "--fail-on", "no-such-code", "--", "true"], "no-such-code"),

@@ -65,7 +65,9 @@ def test_decorator_example_reports_both_functions_and_the_blocking_line() -> Non
         check=True,
     )
     assert done.stdout == ""
-    assert_reports(done.stderr, "price", "stock_taking")
+    lines = (EXAMPLES / "decorator.py").read_text().splitlines()
+    blocking = next(number for number, line in enumerate(lines, 1) if "time.sleep" in line)
+    assert_reports(done.stderr, "price", "stock_taking", f"decorator.py:{blocking}")
 
 
 def free_port() -> int:

@@ -1,25 +1,25 @@
-"""asyncio: every callback with its context, every wake-up with its instant, every poll.
+"""asyncio: every step of a request with its instants, every wake-up of it, every poll.
 
-Three names are used and tested once at start-up: ``Handle._run`` (all callbacks),
-``BaseEventLoop._call_soon`` (wake-ups: the handle made there carries its stamp) and the selector's
-``select`` (busy and idle). The hot paths are written out flat: one Python call costs as much as all
-the work in it. Costs per callback are in docs/performance.md.
+Handles that carry a request (by their context) are made as :class:`StampedHandle`; everything else
+stays asyncio's own and costs nothing when it runs: what lies between two of our stamps is the loop's
+own work. Replaced, and tested once at start-up: ``_call_soon`` (wake-ups), ``call_soon_threadsafe``
+(stamped in the calling thread), ``call_at`` (timers know their deadline), ``_add_callback`` (sockets lie
+between two polls), all on their classes, and the selector's ``select`` (busy and idle). They are not set
+on the loop itself: an instance with more than 30 attributes loses CPython's inline values, which slowed
+every access to the loop and cost 6 us a call.
 
 A wake-up inherits: a callback that is no task step (a timer, a socket reader, a report from a worker
 thread) passes on when *it* became ready to whatever it wakes.
 
-Source: asyncio/base_events.py and events.py, CPython 3.10-3.14.
+Source: asyncio/base_events.py, selector_events.py and events.py, CPython 3.10-3.14.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-import select
-import selectors
-import sys
 import threading
 from asyncio import base_events, events
+from contextvars import copy_context
 from typing import Any
 
 from mcp_probe.adapters.patching import Patches
@@ -33,12 +33,113 @@ HOOK = "steps (asyncio)"
 
 
 class StampedHandle(events.Handle):
-    """A callback scheduled through ``call_soon``, with the instant it became ready (or what it inherits)."""
+    """A callback of a request, with the instant it became ready (or what it inherits)."""
 
     __slots__ = ("stamp", "track")
 
     track: Track
     stamp: int | Inherited
+
+    def _run(self) -> None:
+        track = self.track
+        if not track.alive:
+            return _run_original(self)
+        task = None
+        try:
+            task = track.task_of(self._callback, self._args)  # type: ignore[attr-defined]
+            stamp = self.stamp
+            if type(stamp) is int:
+                earliest, ready, wake = stamp, stamp, WAKE_LOOP
+            else:
+                earliest, ready, wake = stamp  # type: ignore[misc]
+            unit = 0
+            if task is None:
+                track.inherit = (earliest, ready, wake)
+            else:
+                unit = id(task)
+            now = now_ns()
+            if now - track.now >= RING_NS:
+                track.stretch(now)
+            track.begin(self._context.get(CURRENT), unit, earliest, ready, wake, now)  # type: ignore[attr-defined]
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            track.broken(exc)
+        _run_original(self)
+        if track.alive:
+            try:
+                track.inherit = None
+                track.close(now_ns(), task is not None and task.done())
+            except Exception as exc:  # noqa: BLE001
+                track.broken(exc)
+        return None
+
+
+def _run_original(handle: events.Handle) -> None:
+    events.Handle._run(handle)  # type: ignore[attr-defined]  # looked up each time: others may have wrapped it
+
+
+class StampedTimer(events.TimerHandle):
+    """A timer of a request: it became ready at its deadline. Same layout, so a timer can become one."""
+
+    __slots__ = ()
+
+    def _run(self) -> None:
+        due = min(round(self._when * 1e9), now_ns())  # type: ignore[attr-defined]
+        _run_inheriting(self, _run_original, self._loop, self._context, (due, due, WAKE_LOOP))  # type: ignore[attr-defined]
+
+
+class SocketReady:
+    """Stands in the ready queue for a socket's handle, which became ready between two polls."""
+
+    __slots__ = ("_handle", "_track")
+
+    def __init__(self, handle: Any, track: Track) -> None:
+        self._handle = handle
+        self._track = track
+
+    @property
+    def _cancelled(self) -> bool:
+        cancelled: bool = self._handle._cancelled
+        return cancelled
+
+    def _run(self) -> None:
+        handle, track = self._handle, self._track
+        _run_inheriting(
+            handle, _run_own, handle._loop, handle._context, (track.prev_poll_end, track.poll_end, WAKE_SOCKET)
+        )
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+
+def _run_own(handle: Any) -> None:
+    handle._run()
+
+
+def _run_inheriting(handle: Any, run: Any, loop: Any, context: Any, inherit: Inherited) -> None:
+    """Run a handle that is no task step; what it wakes inherits."""
+    track = _tracks.get(loop)
+    if track is None or not track.alive:
+        return run(handle)  # type: ignore[no-any-return]
+    try:
+        track.inherit = inherit
+        now = now_ns()
+        if now - track.now >= RING_NS:
+            track.stretch(now)
+        track.begin(context.get(CURRENT), 0, *inherit, now)
+    except Exception as exc:  # noqa: BLE001
+        track.broken(exc)
+    run(handle)
+    if track.alive:
+        try:
+            track.inherit = None
+            track.close(now_ns(), False)
+        except Exception as exc:  # noqa: BLE001
+            track.broken(exc)
+    return None
+
+
+_tracks: dict[Any, Track] = {}
+_wake_up_pipes: dict[Any, Any] = {}
 
 
 class StepKinds:
@@ -90,179 +191,74 @@ class StepKinds:
 
 
 class AsyncioHooks:
-    """Hooks for all asyncio loops of the process; ``follow`` takes each running loop in."""
+    """Hooks for the asyncio loops of the process; ``follow`` takes each running loop in."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._patches = Patches()
-        self._tracks: dict[Any, Track] = {}
-        self._loop_patches: dict[Any, Patches] = {}
+        self._polls: dict[Any, Patches] = {}
+        self._kinds: StepKinds | None = None
         self.installed = False
 
     def install(self) -> None:
-        """Patch ``Handle._run``, unless this interpreter lacks what we build on."""
+        """Patch the loops' classes, unless this interpreter lacks what we build on."""
         try:
-            kinds = StepKinds()
-            for owner, name in ((events.Handle, "_run"), (base_events.BaseEventLoop, "_call_soon")):
+            self._kinds = StepKinds()
+            for owner, name in _SEAMS:
                 if not callable(vars(owner).get(name)):
                     raise RuntimeError(f"{owner.__name__}.{name} does not exist")
         except Exception as exc:  # noqa: BLE001 - an unknown interpreter must not stop the server
             self._hub.missing(HOOK, f"this asyncio is not known to us ({exc}); only handlers are followed")
             return
-        self._patches.replace(events.Handle, "_run", self._make_run(vars(events.Handle)["_run"], kinds))
+        for owner, name in _SEAMS:
+            self._patches.replace(owner, name, _MAKERS[name](vars(owner)[name]))
         self._hub.working(HOOK)
         self.installed = True
 
     def restore(self) -> list[str]:
         """Undo everything."""
-        stuck = self._patches.restore()
-        for loop in list(self._tracks):
-            stuck += self.release(loop)
+        stuck = [sentence for loop in list(self._polls) for sentence in self.release(loop)]
         self.installed = False
-        return stuck
+        return stuck + self._patches.restore()
 
     def release(self, loop: Any) -> list[str]:
         """Stop following ``loop``."""
-        track = self._tracks.pop(loop, None)
+        track = _tracks.pop(loop, None)
+        _wake_up_pipes.pop(loop, None)
         if track is not None:
             self._hub.drop_track(track)
-        patches = self._loop_patches.pop(loop, None)
+        patches = self._polls.pop(loop, None)
         return patches.restore() if patches is not None else []
 
     def follow(self, loop: Any) -> Track | None:
-        """Follow ``loop``, which runs on the calling thread. Idempotent."""
-        track = self._tracks.get(loop)
-        if track is not None or not self.installed:
-            return track
-        if not isinstance(loop, base_events.BaseEventLoop):
+        """Follow ``loop``, which runs on the calling thread. Idempotent; ``None`` where it can't be."""
+        track = _tracks.get(loop)
+        if track is not None:
+            return track if track.alive else None
+        if not self.installed or not isinstance(loop, base_events.BaseEventLoop) or self._kinds is None:
             return None
-        for stale in [known for known in self._tracks if known.is_closed()]:
+        for stale in [known for known in self._polls if known.is_closed()]:
             self.release(stale)
         track = self._hub.add_track("asyncio")
+        track.stretches = True
+        track.task_of = self._kinds.task_of
         track.current_unit = lambda: id(asyncio.current_task(loop))
+        track.broken = lambda exc: self._broken(track, exc)
+        self._polls[loop] = self._patch_poll(loop, track)
+        _wake_up_pipes[loop] = _wake_up_pipe_of(loop)
+        _tracks[loop] = track
+        return track
+
+    def _patch_poll(self, loop: Any, track: Track) -> Patches:
         patches = Patches()
-        patches.replace(loop, "_call_soon", self._make_call_soon(loop, track))
-        patches.replace(loop, "call_soon_threadsafe", _make_threadsafe(loop.call_soon_threadsafe, track))
         selector = getattr(loop, "_selector", None)
         if selector is not None and callable(getattr(selector, "select", None)):
-            make = _make_epoll_select if _knows_epoll(selector) else _make_select
-            patches.replace(selector, "select", make(selector, loop._ready, track))
+            patches.replace(selector, "select", _make_select(selector.select, track))
             track.quality = "exact"
             self._hub.working("loop polls")
         else:
             self._hub.missing("loop polls", f"{type(loop).__name__} has no selector; loop health is an estimate")
-        self._tracks[loop] = track
-        self._loop_patches[loop] = patches
-        self._take_over_running_step(track)
-        return track
-
-    def _take_over_running_step(self, track: Track) -> None:
-        """We are inside a callback that began before us: it has no known beginning."""
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
-        now = now_ns()
-        track.begin(CURRENT.get(), id(task) if task is not None else 0, now, now, WAKE_LOOP, now)
-
-    def _make_call_soon(self, loop: Any, track: Track) -> Any:
-        """``BaseEventLoop._call_soon`` that makes stamped handles."""
-        append = loop._ready.append
-        clock = now_ns
-
-        def _call_soon(callback: Any, args: Any, context: Any) -> Any:
-            handle = StampedHandle(callback, args, loop, context)
-            if handle._source_traceback:  # type: ignore[attr-defined]
-                del handle._source_traceback[-1]  # type: ignore[attr-defined]
-            inherit = track.inherit
-            handle.stamp = clock() if inherit is None else inherit
-            handle.track = track
-            append(handle)
-            return handle
-
-        return _call_soon
-
-    def _make_run(self, original: Any, kinds: StepKinds) -> Any:
-        """``Handle._run``. Task steps are run right here; all other callbacks go through the original."""
-        hooks = self
-        step_type, wakeup_type, task_type = kinds.step_type, kinds.wakeup_type, asyncio.Task
-        clock = now_ns
-        current = CURRENT
-        ring_ns = RING_NS
-
-        def _run(self: Any) -> None:
-            if type(self) is not StampedHandle:
-                return hooks._run_unstamped(self, original)
-            track = self.track
-            callback = self._callback
-            kind = type(callback)
-            if not track.alive or (
-                kind is not step_type
-                and not (kind is wakeup_type and self._args and isinstance(callback.__self__, task_type))
-            ):
-                return hooks._run_plain(self, original)
-            try:
-                owner = self._context.get(current)
-                track.since = since = track.now
-                if owner is not None:
-                    stamp = self.stamp
-                    if type(stamp) is int:
-                        track.begin(owner, id(callback.__self__), stamp, stamp, 0, since)
-                    else:
-                        track.begin(owner, id(callback.__self__), *stamp, since)
-            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                hooks._broken(track, exc)
-                return original(self)  # type: ignore[no-any-return]
-            try:
-                self._context.run(callback, *self._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as exc:  # noqa: BLE001 - as the original; a task step never raises anything else
-                self._loop.call_exception_handler({"message": f"Exception in {self!r}", "exception": exc, "handle": self})
-            try:
-                now = clock()
-                if track.owner is None and now - since < ring_ns:
-                    track.now = now
-                elif track.alive:
-                    track.close(now, callback.__self__.done())
-            except Exception as exc:  # noqa: BLE001
-                hooks._broken(track, exc)
-
-        return _run
-
-    def _run_plain(self, handle: Any, original: Any) -> None:
-        """A callback that is no task step: what it wakes inherits when it became ready."""
-        track = handle.track
-        if not track.alive:
-            return original(handle)  # type: ignore[no-any-return]
-        stamp = handle.stamp
-        return self._run_inheriting(handle, original, track, (stamp, stamp, WAKE_LOOP) if type(stamp) is int else stamp)
-
-    def _run_unstamped(self, handle: Any, original: Any) -> None:
-        """Timers and sockets, whose handles asyncio makes itself: when they became ready is looked up."""
-        track = self._tracks.get(handle._loop)
-        if track is None or not track.alive or track.thread_id != threading.get_ident():
-            return original(handle)  # type: ignore[no-any-return]
-        if isinstance(handle, events.TimerHandle):
-            due = min(round(handle._when * 1e9), track.now)  # type: ignore[attr-defined]
-            return self._run_inheriting(handle, original, track, (due, due, WAKE_LOOP))
-        return self._run_inheriting(handle, original, track, (track.prev_poll_end, track.poll_end, WAKE_SOCKET))
-
-    def _run_inheriting(self, handle: Any, original: Any, track: Track, inherit: Inherited) -> None:
-        try:
-            track.inherit = inherit
-            track.begin(handle._context.get(CURRENT), 0, *inherit, track.now)
-        except Exception as exc:  # noqa: BLE001
-            self._broken(track, exc)
-            return original(handle)  # type: ignore[no-any-return]
-        original(handle)
-        try:
-            track.inherit = None
-            if track.alive:
-                track.close(now_ns(), False)
-        except Exception as exc:  # noqa: BLE001
-            self._broken(track, exc)
-        return None
+        return patches
 
     def _broken(self, track: Track, exc: Exception) -> None:
         track.alive = False
@@ -272,16 +268,88 @@ class AsyncioHooks:
             raw.partial = True
 
 
-def _make_select(selector: Any, ready: Any, track: Track) -> Any:
+def _make_call_soon(original: Any) -> Any:
+    """``_call_soon``: a stamped handle for work of a request, asyncio's own for all else."""
+    current = CURRENT
+    clock = now_ns
+    track_of = _tracks.get
+
+    def _call_soon(self: Any, callback: Any, args: Any, context: Any) -> Any:
+        track = track_of(self)
+        if track is None:
+            return original(self, callback, args, context)
+        if context is None:
+            context = copy_context()
+        inherit = track.inherit
+        if inherit is None and context.get(current) is None:
+            return original(self, callback, args, context)
+        handle = StampedHandle(callback, args, self, context)
+        handle.stamp = clock() if inherit is None else inherit
+        handle.track = track
+        if handle._source_traceback:  # type: ignore[attr-defined]
+            del handle._source_traceback[-1]  # type: ignore[attr-defined]
+        self._ready.append(handle)
+        return handle
+
+    return _call_soon
+
+
+def _make_call_at(original: Any) -> Any:
+    """``call_at``: a request's timer remembers that its deadline is when it became ready."""
+
+    def call_at(self: Any, when: Any, callback: Any, *args: Any, context: Any = None) -> Any:
+        timer = original(self, when, callback, *args, context=context)
+        if self in _tracks and type(timer) is events.TimerHandle and timer._context.get(CURRENT) is not None:  # type: ignore[attr-defined]
+            timer.__class__ = StampedTimer
+        return timer
+
+    return call_at
+
+
+def _make_add_callback(original: Any) -> Any:
+    """``_add_callback``: a ready socket's handle, but not the loop's own wake-up pipe."""
+
+    def _add_callback(self: Any, handle: Any) -> Any:
+        track = _tracks.get(self)
+        if track is None or not track.alive or handle._cancelled or handle is _wake_up_pipes.get(self):
+            return original(self, handle)
+        self._ready.append(SocketReady(handle, track))
+        return None
+
+    return _add_callback
+
+
+def _wake_up_pipe_of(loop: Any) -> Any:
+    try:
+        return loop._selector.get_key(loop._ssock).data[0]
+    except (AttributeError, KeyError, TypeError, IndexError):
+        return None
+
+
+def _make_threadsafe(original: Any) -> Any:
+    """``call_soon_threadsafe`` that stamps in the calling thread."""
+
+    def call_soon_threadsafe(self: Any, callback: Any, *args: Any, context: Any = None) -> Any:
+        track = _tracks.get(self)
+        if track is None or not track.alive or threading.get_ident() == track.thread_id:
+            return original(self, callback, *args, context=context)
+        return original(self, _FromThread(callback, track), *args, context=context)
+
+    return call_soon_threadsafe
+
+
+def _make_select(original: Any, track: Track) -> Any:
     """``selector.select`` that times the poll and the iteration before it."""
     clock = now_ns
-    original = selector.select
     counts, sums = track.iteration_counts, track.iteration_sums
+    ring_ns = RING_NS
 
     def select(timeout: Any = None) -> Any:
         if not track.alive:
             return original(timeout)
-        began = track.now
+        began = clock()
+        if began - track.now >= ring_ns:
+            track.stretch(began)
         length = began - track.poll_end
         if length >= 16:
             shift = length.bit_length() - 5
@@ -289,92 +357,16 @@ def _make_select(selector: Any, ready: Any, track: Track) -> Any:
             counts[bucket] += 1
             sums[bucket] += length
             track.sum_sq += length * length
-        track.callbacks += len(ready)
         track.since = 0
-        track.owner = None
         track.idle = True
         found = original(timeout)
         track.idle = False
         track.prev_poll_end = track.poll_end
-        track.poll_end = track.now = now = clock()
+        track.poll_end = track.now = track.since = now = clock()
         track.poll_ns += now - began
         return found
 
     return select
-
-
-def _make_epoll_select(selector: Any, ready: Any, track: Track) -> Any:
-    """As :func:`_make_select`, with ``EpollSelector.select`` written into it: one call less per poll.
-
-    Source: selectors.py, identical from CPython 3.10 to 3.13 but for a name.
-    """
-    clock = now_ns
-    plain = selector.select
-    epoll, key_of = selector._selector.poll, selector._fd_to_key
-    readable, writable = selectors.EVENT_READ, selectors.EVENT_WRITE
-    not_in, not_out = ~select.EPOLLIN, ~select.EPOLLOUT
-    counts, sums = track.iteration_counts, track.iteration_sums
-
-    def probed_select(timeout: Any = None) -> Any:
-        if not track.alive:
-            return plain(timeout)
-        began = track.now
-        length = began - track.poll_end
-        if length >= 16:
-            shift = length.bit_length() - 5
-            bucket = (shift << 4) + (length >> shift)
-            counts[bucket] += 1
-            sums[bucket] += length
-            track.sum_sq += length * length
-        track.callbacks += len(ready)
-        track.since = 0
-        track.owner = None
-        if timeout is None:
-            timeout = -1
-        elif timeout <= 0:
-            timeout = 0
-        else:
-            timeout = math.ceil(timeout * 1e3) * 1e-3
-        found: list[Any] = []
-        track.idle = True
-        try:
-            for fd, event in epoll(timeout, len(key_of) or 1):
-                key = key_of.get(fd)
-                if key:
-                    mask = (event & not_in and writable) | (event & not_out and readable)
-                    found.append((key, mask & key.events))
-        except InterruptedError:
-            pass
-        track.idle = False
-        track.prev_poll_end = track.poll_end
-        track.poll_end = track.now = now = clock()
-        track.poll_ns += now - began
-        return found
-
-    return probed_select
-
-
-def _knows_epoll(selector: Any) -> bool:
-    epoll_selector = getattr(selectors, "EpollSelector", None)
-    return (
-        epoll_selector is not None
-        and type(selector) is epoll_selector
-        and (3, 10) <= sys.version_info < (3, 14)
-        and isinstance(getattr(selector, "_fd_to_key", None), dict)
-        and hasattr(getattr(selector, "_selector", None), "poll")
-        and "select" not in vars(selector)
-    )
-
-
-def _make_threadsafe(original: Any, track: Track) -> Any:
-    """``call_soon_threadsafe`` that stamps in the calling thread."""
-
-    def call_soon_threadsafe(callback: Any, *args: Any, context: Any = None) -> Any:
-        if not track.alive or threading.get_ident() == track.thread_id:
-            return original(callback, *args, context=context)
-        return original(_FromThread(callback, track), *args, context=context)
-
-    return call_soon_threadsafe
 
 
 class _FromThread:
@@ -389,8 +381,26 @@ class _FromThread:
         self._stamp = (now, now, WAKE_THREAD)
 
     def __call__(self, *args: Any) -> Any:
-        self._track.inherit = self._stamp
-        return self._callback(*args)
+        track = self._track
+        track.inherit = self._stamp
+        try:
+            return self._callback(*args)
+        finally:
+            track.inherit = None
 
     def __repr__(self) -> str:
         return repr(self._callback)
+
+
+_SEAMS: tuple[tuple[Any, str], ...] = (
+    (base_events.BaseEventLoop, "_call_soon"),
+    (base_events.BaseEventLoop, "call_soon_threadsafe"),
+    (base_events.BaseEventLoop, "call_at"),
+    (base_events.BaseEventLoop, "_add_callback"),
+)
+_MAKERS = {
+    "_call_soon": _make_call_soon,
+    "call_soon_threadsafe": _make_threadsafe,
+    "call_at": _make_call_at,
+    "_add_callback": _make_add_callback,
+}

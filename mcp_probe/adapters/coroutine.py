@@ -1,7 +1,9 @@
-"""Where a loop cannot be hooked: follow the handler's own coroutine, one ``send`` at a time.
+"""Follow a coroutine from inside: where its request began in the middle of a step, and where nothing else can.
 
-Its steps are exact. When it became ready again is not known, so the time between its steps is claimed
-by nothing and shows as ``unaccounted``; child tasks, callbacks and the loop itself are not seen.
+A request that begins in the middle of a step (HTTP, in-process, mcp 1.x, ``profile``) has no handle of
+its own for that first step; the wrapper sees it end. Where the loop cannot be hooked at all, it times
+every step: those are exact, but when the coroutine became ready again is not known, so the time between
+its steps is claimed by nothing and shows as ``unaccounted``; child tasks and the loop are not seen.
 """
 
 from __future__ import annotations
@@ -65,10 +67,12 @@ class Followed:
             close()
 
     def _begin(self) -> None:
-        if self._track.alive:
+        track = self._track
+        if track.alive and track.quality == "unavailable" and track.owner is not self._raw:
             now = now_ns()
-            self._track.begin(self._raw, UNIT, now, now, WAKE_UNKNOWN, now)
+            track.begin(self._raw, UNIT, now, now, WAKE_UNKNOWN, now)
 
     def _end(self, *, done: bool) -> None:
-        if self._track.alive and self._track.since:
-            self._track.close(now_ns(), done)
+        track = self._track
+        if not done and track.alive and track.owner is self._raw:
+            track.close(now_ns(), False)

@@ -26,6 +26,7 @@ class Loops:
         self.uvloop = UvloopHooks(hub)
         self.trio = TrioHooks(hub)
         self.threads = ThreadHooks(hub)
+        self.hooked = True  # False once a loop was met that only handlers can be followed on
 
     def install(self) -> None:
         """Patch what is process-wide."""
@@ -47,9 +48,9 @@ class Loops:
         return track
 
     def followed(self, awaitable: Awaitable[Any], raw: RawRequest) -> Awaitable[Any]:
-        """``awaitable`` as it is where the loop is followed; else wrapped, so that its own steps are seen."""
+        """``awaitable``, wrapped so that the step in which ``raw`` began is seen to end."""
         track = self._hub.track()
-        if track is None or not track.alive or track.quality != "unavailable":
+        if track is None or not track.alive:
             return awaitable
         return Followed(awaitable, raw, track)
 
@@ -61,6 +62,7 @@ class Loops:
             return None
         track = self._hub.add_track(name)
         track.quality = "unavailable"
+        self.hooked = False
         self._hub.missing("steps", f"no hooks for a {name} loop here; only the handlers' own steps are followed")
         return track
 

@@ -56,6 +56,8 @@ class ClaimingMiddleware:
                 if raw.protocol_version is None and (session is None or session is self._session):
                     raw.session = self._session
                     raw.protocol_version = ctx.protocol_version
+                    if self._loops.hooked:
+                        return call_next(ctx)  # type: ignore[no-any-return]
                     return self._loops.followed(call_next(ctx), raw)
             return self._open_here(ctx, call_next)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server

@@ -85,24 +85,43 @@ class StdioHooks:
                 super().__init__(buffer, *args, **kwargs)
                 self.mcp_probe_channel = channel
 
+            def readline(self, *args: Any) -> Any:
+                running = self._tell("job_began", "readline")
+                try:
+                    return super().readline(*args)
+                finally:
+                    if running:
+                        self._tell("job_ended")
+
             def write(self, text: str) -> int:
-                written: int = super().write(text)
+                running = self._tell("job_began", "write")
+                try:
+                    written: int = super().write(text)
+                finally:
+                    if running:
+                        self._tell("job_ended")
                 self._tell("wrote", written)
                 return written
 
             def flush(self) -> None:
-                super().flush()
+                running = self._tell("job_began", "flush")
+                try:
+                    super().flush()
+                finally:
+                    if running:
+                        self._tell("job_ended")
                 self._tell("flushed")
 
-            def _tell(self, event: str, *args: int) -> None:
+            def _tell(self, event: str, *args: Any) -> Any:
                 channel = self.mcp_probe_channel
                 if channel is None:
-                    return
+                    return None
                 try:
-                    getattr(channel, event)(*args)
+                    return getattr(channel, event)(*args)
                 except Exception as exc:  # noqa: BLE001
                     self.mcp_probe_channel = None
                     hooks._hub.fail(HOOK, exc)
+                    return None
 
         ProbedTextWrapper.__name__ = base.__name__
         ProbedTextWrapper.__qualname__ = base.__qualname__

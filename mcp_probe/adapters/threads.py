@@ -87,21 +87,42 @@ class ThreadHooks:
     # --- anyio ---
 
     def _make_run_sync(self, original: Any, backend_name: str) -> Any:
+        """Not a coroutine function, so that a job of the transport costs no frame of ours."""
         hooks = self
-        run = self._hub.pools.run
 
-        async def run_sync_in_worker_thread(
+        def run_sync_in_worker_thread(
             cls: Any, func: Any, args: Any, abandon_on_cancel: bool = False, limiter: Any = None
         ) -> Any:
+            channel = getattr(getattr(func, "__self__", None), "mcp_probe_channel", None)
+            if channel is not None and hooks._transport_job(cls, channel, func, limiter):
+                return original(cls, func, args, abandon_on_cancel, limiter)
             job = hooks._anyio_job(cls, func, limiter)
             if job is None:
-                return await original(cls, func, args, abandon_on_cancel, limiter)
-            try:
-                return await original(cls, run, (job, func, *args), abandon_on_cancel, limiter)
-            finally:
-                hooks._resumed(job, backend_name)
+                return original(cls, func, args, abandon_on_cancel, limiter)
+            return hooks._follow_job(original, backend_name, job, cls, func, args, abandon_on_cancel, limiter)
 
         return run_sync_in_worker_thread
+
+    async def _follow_job(
+        self, original: Any, backend_name: str, job: Job, cls: Any, func: Any, args: Any, abandon: bool, limiter: Any
+    ) -> Any:
+        try:
+            return await original(cls, self._hub.pools.run, (job, func, *args), abandon, limiter)
+        finally:
+            self._resumed(job, backend_name)
+
+    def _transport_job(self, backend: Any, channel: Any, func: Any, limiter: Any) -> bool:
+        """A read, write or flush of the stdio transport, whose text wrapper stamps its own start and end."""
+        if ANYIO_HOOK in self._off:
+            return False
+        try:
+            if channel.pool is None:
+                channel.pools, channel.pool = self._hub.pools, self._limiter_pool(backend, limiter)
+            channel.submitted(func.__name__)
+            return True
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self._fail(ANYIO_HOOK, exc)
+            return False
 
     def _anyio_job(self, backend: Any, func: Any, limiter: Any) -> Job | None:
         if ANYIO_HOOK in self._off:
@@ -112,9 +133,7 @@ class ThreadHooks:
             current = CURRENT.get()
             transport = isinstance(wrapper, io.TextIOWrapper) and (current is None or current.ended)
             job = self._hub.pools.submit(pool, transport=transport)
-            channel = getattr(wrapper, "mcp_probe_channel", None)
-            if channel is not None and func.__name__ == "write":
-                channel.encoded()
+            job.awaited = True
             track = self._hub.track()
             if track is not None and track.name == "trio":
                 track.jobs[track.unit] = job

@@ -32,7 +32,7 @@ class TrioHooks:
         """Follow the run of ``token``, on the calling thread. Idempotent."""
         known = self._instruments.get(token)
         if known is not None:
-            return known.track
+            return known.track if known.track.alive else None
         import trio
 
         track = self._hub.add_track("trio")
@@ -137,7 +137,6 @@ class ProbeInstrument:
             return
         try:
             if self.track.since:
-                self.track.callbacks += 1
                 self.track.close(now_ns(), self._done == id(task))
             self._done = None
         except Exception as exc:  # noqa: BLE001

@@ -25,6 +25,8 @@ from mcp_probe.record.raw import WAKE_LOOP, WAKE_THREAD
 HOOK = "steps (uvloop)"
 SAME_STRETCH_NS = 100_000
 """Callbacks closer than this belong to one busy stretch; an idle poll costs more (epoll wake ~50-100 us)."""
+LONGEST_TIMER_S = 86_400
+"""Timers beyond it are left alone: ``anyio.sleep_forever`` on asyncio is a timer of infinity, which no integer holds."""
 
 
 class UvloopHooks:
@@ -40,7 +42,7 @@ class UvloopHooks:
         """Follow ``loop``, which runs on the calling thread. Idempotent."""
         track = self._tracks.get(loop)
         if track is not None:
-            return track
+            return track if track.alive else None
         try:
             self._kinds = self._kinds or StepKinds()
             for name in ("call_soon", "call_soon_threadsafe", "call_later"):
@@ -81,24 +83,34 @@ class UvloopHooks:
         call_soon, threadsafe, call_later = loop.call_soon, loop.call_soon_threadsafe, loop.call_later
 
         def soon(callback: Any, *args: Any, context: Any = None) -> Any:
-            if not track.alive:
-                return call_soon(callback, *args, context=context)
-            if track.inherit is not None:
-                _, ready, wake = track.inherit
-            else:
-                ready, wake = now_ns(), WAKE_LOOP
-            return call_soon(run, callback, ready, wake, args, context=context)
+            if track.alive:
+                try:
+                    ready, wake = (now_ns(), WAKE_LOOP) if track.inherit is None else track.inherit[1:]
+                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                    self._broken(track, exc)
+                else:
+                    return call_soon(run, callback, ready, wake, args, context=context)
+            return call_soon(callback, *args, context=context)
 
         def soon_threadsafe(callback: Any, *args: Any, context: Any = None) -> Any:
-            if not track.alive or threading.get_ident() == track.thread_id:
-                return threadsafe(callback, *args, context=context)
-            return threadsafe(run, callback, now_ns(), WAKE_THREAD, args, context=context)
+            if track.alive and threading.get_ident() != track.thread_id:
+                try:
+                    ready = now_ns()
+                except Exception as exc:  # noqa: BLE001
+                    self._broken(track, exc)
+                else:
+                    return threadsafe(run, callback, ready, WAKE_THREAD, args, context=context)
+            return threadsafe(callback, *args, context=context)
 
         def later(delay: Any, callback: Any, *args: Any, context: Any = None) -> Any:
-            if not track.alive or not isinstance(delay, (int, float)):
-                return call_later(delay, callback, *args, context=context)
-            due = now_ns() + max(0, round(delay * 1e9))
-            return call_later(delay, run, callback, due, WAKE_LOOP, args, context=context)
+            if track.alive and isinstance(delay, (int, float)) and delay < LONGEST_TIMER_S:
+                try:
+                    due = now_ns() + max(0, round(delay * 1e9))
+                except Exception as exc:  # noqa: BLE001
+                    self._broken(track, exc)
+                else:
+                    return call_later(delay, run, callback, due, WAKE_LOOP, args, context=context)
+            return call_later(delay, callback, *args, context=context)
 
         patches = Patches()
         for name, ours in (("call_soon", soon), ("call_soon_threadsafe", soon_threadsafe), ("call_later", later)):
@@ -129,7 +141,6 @@ class UvloopHooks:
                 track.inherit = None
                 if track.alive:
                     try:
-                        track.callbacks += 1
                         track.close(now_ns(), task is not None and task.done())
                     except Exception as exc:  # noqa: BLE001
                         hooks._broken(track, exc)

@@ -26,7 +26,7 @@ from mcp_probe.aggregate.blocking import (
     blocker_of,
     victim_of,
 )
-from mcp_probe.aggregate.findings import findings_of, verdict_of
+from mcp_probe.aggregate.findings import FindingOptions, findings_of, verdict_of
 from mcp_probe.aggregate.flight import NEVER_NS, Flight
 from mcp_probe.aggregate.summary import Stream, Totals, summary_of
 from mcp_probe.model import (
@@ -59,8 +59,14 @@ class Fold:
     """
 
     def __init__(
-        self, slow_step_ms: float = 10.0, critical_step_ms: float = 50.0, *, keep_steps: int = KEEP_STEPS
+        self,
+        slow_step_ms: float = 10.0,
+        critical_step_ms: float = 50.0,
+        *,
+        findings: FindingOptions | None = None,
+        keep_steps: int = KEEP_STEPS,
     ) -> None:
+        self._findings = findings or FindingOptions(slow_step_ms=slow_step_ms, critical_step_ms=critical_step_ms)
         self._slow_ns = round(slow_step_ms * _MS)
         self._totals = Totals(self._slow_ns, round(critical_step_ms * _MS))
         self._header: Header | None = None
@@ -200,7 +206,7 @@ class Fold:
             live: The stream is still being written: a missing ``End`` is no sign of a killed server.
         """
         found = summary_of(self._settled(), live)
-        findings = findings_of(found)
+        findings = findings_of(found, self._findings)
         found = replace(found, findings=findings)
         return replace(found, verdict=verdict_of(found, findings))
 
@@ -222,7 +228,7 @@ class Fold:
         return totals
 
     def _blame_running(self, totals: Totals, step: StepRecord) -> None:
-        """Open requests that came after ``step`` began cannot have run yet: they wait for it, so far at least this long.
+        """Open requests that came after ``step`` began cannot have run yet: they wait for it, and longer than so far.
 
         One that came before may as well be waiting for something outside, so it is not counted. With several
         loops it is not known whose request it is: nobody is blamed.

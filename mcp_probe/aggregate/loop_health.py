@@ -74,7 +74,9 @@ class LoopTally:
     @property
     def seen(self) -> bool:
         """Its polls or iterations could be seen at all."""
-        return self.span_ns > 0 and self.quality != "unavailable" and (self.poll_ns > 0 or bool(self.iterations.rows))
+        if self.span_ns <= 0 or self.quality == "unavailable":
+            return False
+        return self.quality == "exact" or self.poll_ns > 0 or bool(self.iterations.rows)
 
     @property
     def busy_ns(self) -> int:
@@ -148,7 +150,7 @@ def arrival_delay_ns(iterations: Buckets, span_ns: int, q: float) -> float:
         low = bucket_bounds(bucket)[0]
         here, length = iterations.rows[bucket]
         if total + length - (count + here) * low >= wanted:
-            return max(float(low), _inside(wanted, count, total, here, length))
+            return _inside(wanted, count, total, here, length)
         count += here
         total += length
     return (total - wanted) / count if count and total > wanted else 0.0

@@ -11,12 +11,15 @@ What enters which number:
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import SlowSteps
+from mcp_probe.histogram import bucket_of
 from mcp_probe.model import (
     BUDGET_PARTS,
     BudgetMeans,
@@ -144,7 +147,8 @@ class OperationTally:
     cancelled: int = 0
     unfinished: int = 0
     totals: Buckets = field(default_factory=Buckets)
-    waited_per_bucket: dict[int, int] = field(default_factory=dict)  # bucket of total -> ns waited for others
+    waited_per_bucket: Counter[int] = field(default_factory=Counter)  # bucket of total -> ns behind other requests
+    crowded_per_bucket: Counter[int] = field(default_factory=Counter)  # the same, ns behind many small steps
     finished_max_ns: int = 0
     unfinished_max_ns: int = 0
     parts: list[PartTally] = field(default_factory=_parts)
@@ -212,17 +216,18 @@ class OperationTally:
         self.crowding_lo_ns += lo
         self.crowding_hi_ns += hi
         self.blame_clipped = self.blame_clipped or found.clipped
-        if waited and victim.finished:
-            bucket = Buckets().add(max(0, victim.total_ns))
-            self.waited_per_bucket[bucket] = self.waited_per_bucket.get(bucket, 0) + waited
+        if victim.finished:
+            bucket = bucket_of(victim.total_ns)
+            self.waited_per_bucket[bucket] += waited
+            self.crowded_per_bucket[bucket] += lo
 
     def merge(self, other: OperationTally) -> None:
         """Add ``other``, which stays as it is."""
         self._merge_sums(other)
         self.totals.merge(other.totals)
         self.write_flush.merge(other.write_flush)
-        for bucket, ns in other.waited_per_bucket.items():
-            self.waited_per_bucket[bucket] = self.waited_per_bucket.get(bucket, 0) + ns
+        self.waited_per_bucket.update(other.waited_per_bucket)
+        self.crowded_per_bucket.update(other.crowded_per_bucket)
         for mine, theirs in zip(self.parts, other.parts, strict=True):
             mine.merge(theirs)
         self.client_wait.merge(other.client_wait)
@@ -255,15 +260,15 @@ class OperationTally:
         longest = max(self.finished_max_ns, self.unfinished_max_ns)
         return Percentiles(_ms(p50), _ms(p95), _ms(p99), longest / 1e6 if self.count else None)
 
-    def waited_p95_share(self) -> float | None:
-        """Of the calls between p90 and p99: the share of their time certainly lost to steps of others."""
+    def share_near_p95(self, lost_per_bucket: Counter[int]) -> float | None:
+        """Of the calls between p90 and p99: the share of their time that was certainly lost so."""
         low, high = self.totals.bucket_at(0.90), self.totals.bucket_at(0.99)
         if low is None or high is None:
             return None
         near = [bucket for bucket in self.totals.rows if low <= bucket <= high]
         total = sum(self.totals.rows[bucket][1] for bucket in near)
-        waited = sum(self.waited_per_bucket.get(bucket, 0) for bucket in near)
-        return min(1.0, waited / total) if total else None
+        lost = sum(lost_per_bucket[bucket] for bucket in near)
+        return min(1.0, lost / total) if total else None
 
     def quality(self) -> dict[str, Quality]:
         """Every number of the row that is not exact."""
@@ -281,8 +286,8 @@ class OperationTally:
             found["waited_for_others_ms"] = Quality("lower", self.waited_ns / self.count / 1e6)
         return found
 
-    def summary(self, slow: SlowSteps) -> OperationSummary:
-        """The row of the report."""
+    def summary(self, slow: SlowSteps, detached_ns: int) -> OperationSummary:
+        """The row of the report; ``detached_ns`` is work of its requests that was seen after they had ended."""
         steps = slow.of_operation(self.name)
         means = [part.mean_ms for part in self.parts]
         unknown = MemoryStats(None, None)
@@ -304,9 +309,9 @@ class OperationTally:
             slow_step_p50_ms=_ms(steps.lengths.quantile(0.5)),
             slow_step_cpu_share=steps.cpu_share,
             waited_for_others_ms=self.waited_ns / self.count / 1e6 if self.count else 0.0,
-            waited_for_others_p95_share=self.waited_p95_share(),
+            waited_for_others_p95_share=self.share_near_p95(self.waited_per_bucket),
             crowding_ms=self.crowding_lo_ns / self.count / 1e6 if self.count else 0.0,
-            detached_ms=self.detached_ns / 1e6,
+            detached_ms=(self.detached_ns + detached_ns) / 1e6,
             client_wait_ms=self.client_wait.mean_ms,
             decode_ms=self.decode.mean_ms,
             encode_ms=self.encode.mean_ms,
@@ -314,6 +319,7 @@ class OperationTally:
             request_bytes_max=self.request_bytes_max,
             response_bytes_max=self.response_bytes_max,
             executor_run_sum_ms=self.executor_run_sum_ns / 1e6,
+            crowding_p95_share=self.share_near_p95(self.crowded_per_bucket),
         )
 
 
@@ -348,10 +354,10 @@ class Operations:
             self._tally(key, tally.kind).merge(tally)
         self.matrix.merge(other.matrix)
 
-    def summaries(self, slow: SlowSteps) -> tuple[OperationSummary, ...]:
-        """Rows, the operation that took most time in sum first."""
+    def summaries(self, slow: SlowSteps, detached_ns: Mapping[str, int]) -> tuple[OperationSummary, ...]:
+        """Rows, the operation that took most time in sum first. ``detached_ns`` is by operation name."""
         ranked = sorted(self.by_key.items(), key=lambda item: (-item[1].totals.total, -item[1].count, item[0]))
-        return tuple(tally.summary(slow) for _, tally in ranked)
+        return tuple(tally.summary(slow, detached_ns.get(tally.name, 0)) for _, tally in ranked)
 
 
 def larger(a: int | None, b: int | None) -> int | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
+from mcp_probe.aggregate.blocking import OTHER
 from mcp_probe.aggregate.loop_health import plus
-from mcp_probe.aggregate.operations import larger
+from mcp_probe.aggregate.operations import MAX_OPERATIONS, larger
 from mcp_probe.model import Outstanding, ProcessSample
 
 SECOND_NS = 1_000_000_000
 MIN_SLOPE_SAMPLES = 5
 
-LOST_REQUESTS = ("request", "record")
-"""How the reasons begin under which whole requests were dropped; all other drops are marks or frames."""
+LOST_REQUESTS = frozenset({"requests", "buffer full", "too many live requests"})
+"""Reasons under which whole requests were dropped; all other drops are marks or frames."""
 
 
 class Slope:
@@ -98,6 +100,7 @@ class ProcessTally:
         self.throttled_ns: int | None = None
         self.cpu_pressure: float | None = None
         self.dropped: dict[str, int] = {}
+        self.detached_ns: dict[str, int] = {}  # operation -> work after its requests had ended
         self.outstanding_peak = 0
         self.finished_unwritten_peak = 0
         self.backlog_bytes_peak: int | None = None
@@ -112,8 +115,8 @@ class ProcessTally:
         self.rss_bytes_max = larger(self.rss_bytes_max, sample.rss_bytes)
         self.throttled_ns = plus(self.throttled_ns, sample.throttled_ns)
         self.cpu_pressure = _more(self.cpu_pressure, sample.cpu_pressure)
-        for reason, count in sample.dropped:
-            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        _add_each(self.dropped, sample.dropped)
+        _add_each(self.detached_ns, sample.detached)
         self.outstanding_peak = max(self.outstanding_peak, sample.outstanding_peak, sample.outstanding)
         self.finished_unwritten_peak = max(self.finished_unwritten_peak, sample.finished_unwritten_peak)
         self.backlog_bytes_peak = larger(self.backlog_bytes_peak, sample.backlog_bytes_peak)
@@ -128,8 +131,8 @@ class ProcessTally:
         self.rss_bytes_max = larger(self.rss_bytes_max, other.rss_bytes_max)
         self.throttled_ns = plus(self.throttled_ns, other.throttled_ns)
         self.cpu_pressure = _more(self.cpu_pressure, other.cpu_pressure)
-        for reason, count in other.dropped.items():
-            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        _add_each(self.dropped, other.dropped.items())
+        _add_each(self.detached_ns, other.detached_ns.items())
         self.outstanding_peak = max(self.outstanding_peak, other.outstanding_peak)
         self.finished_unwritten_peak = max(self.finished_unwritten_peak, other.finished_unwritten_peak)
         self.backlog_bytes_peak = larger(self.backlog_bytes_peak, other.backlog_bytes_peak)
@@ -154,12 +157,19 @@ class ProcessTally:
     @property
     def dropped_requests(self) -> int:
         """Requests that happened and are not in the counts."""
-        return sum(count for reason, count in self.dropped.items() if reason.startswith(LOST_REQUESTS))
+        return sum(count for reason, count in self.dropped.items() if reason in LOST_REQUESTS)
 
     @property
     def dropped_marks(self) -> int:
         """Everything else that was dropped."""
         return sum(self.dropped.values()) - self.dropped_requests
+
+
+def _add_each(into: dict[str, int], rows: Iterable[tuple[str, int]]) -> None:
+    for name, amount in rows:
+        if name not in into and len(into) >= MAX_OPERATIONS:
+            name = OTHER
+        into[name] = into.get(name, 0) + amount
 
 
 def _more(a: float | None, b: float | None) -> float | None:

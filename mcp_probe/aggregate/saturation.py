@@ -34,7 +34,7 @@ class PoolTally:
         self.submitted = self.finished = self.abandoned = self.returned = 0
         self.submitted_per_ns = 0.0  # sum of submitted ** 2 / span
         self.wait = Buckets()
-        self.run_ns = self.return_ns = 0
+        self.run_ns = self.cpu_ns = self.return_ns = 0
         self.transport_jobs = self.transport_wait_ns = self.transport_wait_max_ns = 0
         self.holders: dict[str, int] = {}
 
@@ -52,6 +52,7 @@ class PoolTally:
             self.submitted_per_ns += sample.submitted**2 / sample.span_ns
         self.wait.add_rows(sample.wait)
         self.run_ns += sample.run_ns
+        self.cpu_ns += sample.cpu_ns
         self.return_ns += sample.return_ns
         self.transport_jobs += sample.transport_jobs
         self.transport_wait_ns += sample.transport_wait_ns
@@ -70,6 +71,7 @@ class PoolTally:
         self.submitted_per_ns += other.submitted_per_ns
         self.wait.merge(other.wait)
         self.run_ns += other.run_ns
+        self.cpu_ns += other.cpu_ns
         self.return_ns += other.return_ns
         self.transport_jobs += other.transport_jobs
         self.transport_wait_ns += other.transport_wait_ns
@@ -123,6 +125,8 @@ class PoolTally:
             transport_wait_max_ms=self.transport_wait_max_ns / 1e6,
             transport_wait_ms=self.transport_wait_ns / 1e6,
             holders=tuple(ranked[:SHOWN_HOLDERS]),
+            cpu_ms=self.cpu_ns / 1e6,
+            wait_total_ms=self.wait.total / 1e6,
         )
 
 

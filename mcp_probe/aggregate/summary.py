@@ -84,7 +84,7 @@ def summary_of(totals: Totals, live: bool) -> Summary:
         server=server,
         window=_window(streams),
         requests=_counts(totals),
-        operations=totals.operations.summaries(totals.slow_steps),
+        operations=totals.operations.summaries(totals.slow_steps, totals.process.detached_ns),
         outstanding=totals.process.outstanding(),
         blocked_by=totals.operations.matrix.rows(),
         slow_steps=totals.slow_steps.rows(totals.operations.matrix),

@@ -96,7 +96,7 @@ class Drain:
         self._cpu = time.process_time_ns()
         self._gc_ns = 0
         self._gc_count = 0
-        self._callbacks: dict[int, int] = {}
+        self._steps: dict[int, int] = {}
         self._own_cpu = 0
         self._throttled = _throttled_ns()
         self._hook_cost_ns = 0.0
@@ -168,11 +168,11 @@ class Drain:
         hub = self._hub
         cpu = time.process_time_ns()
         throttled = _throttled_ns()
-        callbacks = 0
+        steps = 0
         for track in hub.tracks.values():
-            callbacks += track.callbacks - self._callbacks.get(track.ordinal, 0)
-            self._callbacks[track.ordinal] = track.callbacks
-        hook_ns = round(callbacks * self._hook_cost_ns)
+            steps += track.steps - self._steps.get(track.ordinal, 0)
+            self._steps[track.ordinal] = track.steps
+        hook_ns = round(steps * self._hook_cost_ns)
         own = collector_cpu_ns + hub.watchdog.cpu_ns
         pauses = []
         while hub.pauses:

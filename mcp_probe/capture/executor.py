@@ -21,8 +21,10 @@ from mcp_probe.histogram import bucket_of
 from mcp_probe.model import PoolSample
 from mcp_probe.record.raw import Job
 
-SUBMIT, START, FINISH, RESUME, ABANDON, CANCEL = range(6)
-Transition = tuple[int, int, "Pool", Job]
+SUBMIT, START, FINISH, RESUME, ABANDON, CANCEL, TRANSPORT_START, TRANSPORT_FINISH = range(8)
+Transition = tuple[int, int, "Pool", "Job | int"]
+"""(at_ns, kind, pool, job); for the transport's own jobs their wait stands in the job's place."""
+
 TRANSPORT_OPERATION = "(transport)"
 NO_REQUEST_OPERATION = "(no request)"
 MAX_TRANSITIONS = 200_000
@@ -90,6 +92,14 @@ class Pools:
             return self.run(job, function, *args)
         finally:
             CURRENT.reset(token)
+
+    def transport_began(self, pool: Pool, at: int, wait_ns: int) -> None:
+        """A job of the transport got its thread after ``wait_ns``."""
+        self.transitions.append((at, TRANSPORT_START, pool, wait_ns))
+
+    def transport_ended(self, pool: Pool, at: int) -> None:
+        """It is done."""
+        self.transitions.append((at, TRANSPORT_FINISH, pool, 0))
 
     def resumed(self, job: Job) -> None:
         """The job's waiter runs again."""
@@ -161,11 +171,14 @@ class Pool:
         if self._max is not None and taken >= self._max:
             self._at_limit_ns += span
 
-    def apply(self, at: int, kind: int, job: Job) -> None:
+    def apply(self, at: int, kind: int, job: Job | int) -> None:
         """Account one transition. Late ones (another thread was slower to append) count from ``_last`` on."""
         self._advance(at)
-        if job.transport:
-            self._apply_transport(kind, job)
+        if isinstance(job, int):
+            self._apply_transport(kind == TRANSPORT_START, job)
+        elif job.transport:
+            if kind in (START, FINISH):
+                self._apply_transport(kind == START, max(0, (job.start_ns or 0) - job.submit_ns))
         elif kind == SUBMIT:
             self._submitted += 1
             self._pending += 1
@@ -200,17 +213,16 @@ class Pool:
             entry[0] += 1
             entry[1] += run
 
-    def _apply_transport(self, kind: int, job: Job) -> None:
+    def _apply_transport(self, begins: bool, wait_ns: int) -> None:
         """The transport's own jobs hold tokens (the stdio reader for ever) but are no work of the pool."""
-        if kind == START:
-            self._transport_level += 1
-            self._transport_jobs += 1
-            wait = max(0, (job.start_ns or 0) - job.submit_ns)
-            self._transport_wait += wait
-            self._transport_wait_max = max(self._transport_wait_max, wait)
-            self._borrowed_peak = max(self._borrowed_peak, self._active + self._transport_level)
-        elif kind == FINISH:
+        if not begins:
             self._transport_level -= 1
+            return
+        self._transport_level += 1
+        self._transport_jobs += 1
+        self._transport_wait += wait_ns
+        self._transport_wait_max = max(self._transport_wait_max, wait_ns)
+        self._borrowed_peak = max(self._borrowed_peak, self._active + self._transport_level)
 
     def sample(self, now: int) -> PoolSample:
         """What happened since the previous sample."""

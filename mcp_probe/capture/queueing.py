@@ -113,7 +113,9 @@ class Channel:
         self.sent: dict[int, RawRequest] = {}  # id(item) -> its request, until the writer takes it
         self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
         self.writing: RawRequest | None = None
-        self.written_bytes = 0
+        self.pools: Any = None
+        self.pool: Any = None
+        self._submitted: dict[str, int] = {}
         self._ready = ready
 
     # --- in ---
@@ -215,11 +217,27 @@ class Channel:
         if self.writing is not None:
             self.writing.write_taken_ns = now
 
-    def encoded(self) -> None:
-        """The writer hands the encoded text to a thread."""
+    # --- the transport's own jobs ---
+
+    def submitted(self, job: str) -> None:
+        """The transport hands a ``readline``, ``write`` or ``flush`` to the executor."""
+        self._submitted[job] = now = now_ns()
         raw = self.writing
-        if raw is not None and raw.encode_ns is None and raw.write_taken_ns is not None:
-            raw.encode_ns = now_ns() - raw.write_taken_ns
+        if job == "write" and raw is not None and raw.encode_ns is None and raw.write_taken_ns is not None:
+            raw.encode_ns = now - raw.write_taken_ns
+
+    def job_began(self, job: str) -> bool:
+        """It runs on a thread now (worker thread). Returns whether :meth:`job_ended` must follow."""
+        submitted = self._submitted.pop(job, None)
+        if submitted is None or self.pools is None:
+            return False
+        now = now_ns()
+        self.pools.transport_began(self.pool, now, now - submitted)
+        return True
+
+    def job_ended(self) -> None:
+        """It is done (worker thread)."""
+        self.pools.transport_ended(self.pool, now_ns())
 
     def wrote(self, size: int) -> None:
         """``size`` characters went into the text wrapper (worker thread)."""

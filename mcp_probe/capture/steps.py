@@ -4,8 +4,8 @@ A :class:`Track` follows one loop on its own thread. The loop hooks (adapters/lo
 :meth:`Track.begin` and :meth:`Track.close` around each callback or task step; :meth:`enter` and
 :meth:`leave` split a step where a request begins or ends in the middle of it.
 
-Invariant: while a step runs, ``since`` is its start (and stays until the next step or poll begins);
-``idle`` is true only inside the poll call. The watchdog reads both from its own thread, and checks ``since`` again after
+Invariant: while a step runs, ``since`` is its start; on a loop with ``stretches`` it is otherwise the
+last stamp, elsewhere 0; ``idle`` is true only inside the poll call. The watchdog reads both from its own thread, and checks ``since`` again after
 reading anything else: it doubles as the step's id.
 """
 
@@ -41,7 +41,7 @@ class Track:
     __slots__ = (
         "_gc_step",
         "alive",
-        "callbacks",
+        "broken",
         "current_unit",
         "detached",
         "earliest",
@@ -65,8 +65,11 @@ class Track:
         "slow",
         "slow_step_ns",
         "started_ns",
+        "steps",
+        "stretches",
         "sum_sq",
         "suspended",
+        "task_of",
         "thread_id",
         "thread_native_id",
         "unit",
@@ -100,11 +103,14 @@ class Track:
         self.poll_end = now
         self.prev_poll_end = now
         self.poll_ns = 0
+        self.stretches = False  # work of no request is timed from stamp to stamp, not callback by callback
+        self.task_of: Callable[[Any, Any], Any] = lambda callback, args: None
+        self.broken: Callable[[Exception], None] = lambda exc: None
+        self.steps = 0
         self.quality: Tag = "estimate"  # of its loop health: exact where the poll is seen
         self.iteration_counts = [0] * ITERATION_BUCKETS  # by log-linear bucket of length, cumulative
         self.iteration_sums = [0] * ITERATION_BUCKETS
         self.sum_sq = 0
-        self.callbacks = 0
         self.owner: RawRequest | None = None
         self.unit = 0
         self.since = 0  # 0: no step is running
@@ -154,8 +160,14 @@ class Track:
                     owner.units[unit] = now
         if now - since >= RING_NS:
             self._keep(owner, since, now)
+        self.steps += 1
         self.owner = None
-        self.since = 0
+        self.since = now if self.stretches else 0
+
+    def stretch(self, now: int) -> None:
+        """The loop's own work since the last stamp took at least RING_NS and ends at ``now``."""
+        self._keep(None, self.now, now)
+        self.now = self.since = now
 
     def _keep(self, owner: RawRequest | None, since: int, now: int) -> None:
         evidence = None
@@ -188,9 +200,11 @@ class Track:
 
     def split(self, owner: RawRequest | None, now: int) -> None:
         """From ``now`` on the running step belongs to ``owner``."""
-        since, unit = self.since, self.unit
-        if since:
+        unit = self.unit
+        if self.owner is not None or (self.since and not self.stretches):
             self.close(now, False)
+        elif self.stretches and now - self.now >= RING_NS:
+            self.stretch(now)
         self.begin(owner, unit, now, now, WAKE_SPLIT, now)
 
     def enter(self, raw: RawRequest) -> object:

@@ -24,6 +24,10 @@ def start(run: str, note: Note) -> None:
     ``note(run, kind, detail)`` adds this process to the parent's list. With MCP_PROBE_DOCTOR set it diagnoses
     instead, and the process ends here.
     """
+    # The run's folder may be gone when a module is first needed, and its name says nothing in a traceback.
+    for name in ("mcp_probe", "mcp_probe.launch"):
+        package = sys.modules[name]
+        package.__path__ = [os.path.realpath(path) for path in package.__path__]
     if os.environ.get("MCP_PROBE_DOCTOR"):
         _diagnose(run, note)
     _stay_first_on_pythonpath(os.path.join(run, "inject"))

@@ -43,7 +43,7 @@ def make_run_folder() -> Path:
     """
     try:
         run = Path(tempfile.mkdtemp(prefix="mcp-probe-")).resolve()
-        if len(os.fsencode(run / "channel")) > _LONGEST_SOCKET_NAME:
+        if len(os.fsencode(run / "channel")) > _LONGEST_SOCKET_NAME or os.pathsep in str(run):
             run.rmdir()
             run = Path(tempfile.mkdtemp(prefix="mcp-probe-", dir="/tmp")).resolve()
         (run / "processes").touch(mode=0o600)
@@ -60,7 +60,7 @@ def make_run_folder() -> Path:
 
 
 def _link_package(link: Path) -> None:
-    """A link rather than a copy: compiled files are kept between runs, and outlive this one for a late importer."""
+    """A link rather than a copy: the child finds compiled files there, and the package outlives the run."""
     try:
         link.symlink_to(_PACKAGE, target_is_directory=True)
     except OSError:

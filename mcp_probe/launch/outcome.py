@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mcp_probe.model import Summary
-
 if TYPE_CHECKING:
     from mcp_probe.launch.inject import Seen
     from mcp_probe.launch.receive import Served
+    from mcp_probe.model import Summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from mcp_probe.errors import LaunchError
 from mcp_probe.launch import inject
-from mcp_probe.launch.outcome import Outcome, outcome
 from mcp_probe.launch.signals import SignalSource, await_command, signal_source
 
 if TYPE_CHECKING:
+    from mcp_probe.launch.outcome import Outcome
     from mcp_probe.launch.receive import Receiver, Served
 
 _DRAIN_S = 0.25
@@ -65,6 +65,8 @@ def run_command(
         channel = _Channel(listener, recording, slow_step_ms, prepare)
 
         def report(exit_code: int | None) -> Outcome:
+            from mcp_probe.launch.outcome import outcome
+
             said = outcome(command, exit_code, channel.served(), inject.processes_seen(run))
             publish(said)
             return said

@@ -9,10 +9,11 @@ Invariants: parts are never negative and never overlap; together they are exactl
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from mcp_probe.model import Budget, RequestRecord, Tag, Wait
-from mcp_probe.record.raw import WAKE_SPLIT, WAKE_THREAD, WAKE_UNKNOWN, Job, RawRequest, Spilled, StepMark
+from mcp_probe.record.raw import WAKE_SPLIT, WAKE_THREAD, WAKE_UNKNOWN, Claim, Job, RawRequest, Spilled, StepMark
 
 PRIORITY = ("gc", "busy", "executor_run", "executor_return", "ready_wait", "executor_wait", "unknown", "awaiting")
 _GC, _BUSY, _RUN, _RETURN, _READY, _WAIT, _UNKNOWN, _AWAITING = range(len(PRIORITY))
@@ -23,7 +24,9 @@ LATE_NS = 1_000_000
 MAX_WAITS = 1024
 """Late stretches kept per request; more and the request's blame becomes a lower bound."""
 
-Claim = tuple[int, int, int]
+MAX_TAIL = 256
+"""Segments kept open at a spill; of a unit that was ready for longer than they reach back, the rest stays awaiting."""
+
 _QualityRow = tuple[str, Tag, int | None, int | None]
 
 
@@ -34,14 +37,11 @@ def assemble(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> R
     """
     first, result = _handling_window(raw, end_ns)
     marks = raw.marks if running is None else [*raw.marks, running]
-    total = Spilled(first, len(PRIORITY))
-    if raw.spilled is not None:
-        _merge(total, raw.spilled)
-        first_open = raw.spilled.until_ns
-    else:
-        first_open = first
-    _fold(total, raw, marks, first_open, result)
+    total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
+    _fold(total, raw, marks, result)
     parts = total.parts
+    for a, b, part in total.tail:
+        parts[part] += b - a
     handling = max(0, result - first)
     unaccounted = handling - sum(parts) + parts[_UNKNOWN]
     written = _write_parts(raw, end_ns)
@@ -89,16 +89,47 @@ def assemble(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> R
 
 
 def spill(raw: RawRequest, until_ns: int) -> None:
-    """Fold ``raw``'s marks up to ``until_ns`` into totals, so that its memory stays bounded."""
+    """Fold ``raw``'s marks up to ``until_ns`` into totals, so that its memory stays bounded.
+
+    Units that are suspended now may turn out to have been ready since some earlier instant: what has
+    happened since the first of them was suspended stays open, as far as :data:`MAX_TAIL` allows.
+    """
     if raw.first_step_ns is None:
         return
+    if raw.result_ns is not None:
+        until_ns = max(raw.first_step_ns, min(until_ns, raw.result_ns))
     spilled = raw.spilled or Spilled(raw.first_step_ns, len(PRIORITY))
-    _fold(spilled, raw, raw.marks, spilled.until_ns, until_ns)
-    spilled.until_ns = until_ns
+    _fold(spilled, raw, raw.marks, until_ns)
+    _close(spilled, min(raw.units.values(), default=until_ns))
+    spilled.last = dict(raw.units)
     raw.spilled = spilled
     raw.marks = []
     raw.pauses = ()
-    raw.jobs = [job for job in raw.jobs if job.finish_ns is None]
+    raw.jobs = [job for job in raw.jobs if _open(job, until_ns)]
+
+
+def _close(spilled: Spilled, settled_ns: int) -> None:
+    """Nothing that comes later changes the partition before ``settled_ns``: its segments become totals."""
+    open_from = max(spilled.horizon_ns, min(settled_ns, spilled.until_ns))
+    kept = [segment for segment in spilled.tail if segment[1] > open_from]
+    if len(kept) > MAX_TAIL:
+        kept = kept[-MAX_TAIL:]
+        open_from = kept[0][0]
+    for a, b, part in spilled.tail[: len(spilled.tail) - len(kept)]:
+        spilled.parts[part] += b - a
+    spilled.tail = kept
+    spilled.horizon_ns = min(open_from, kept[0][0]) if kept else open_from
+
+
+def _open(job: Job, until_ns: int) -> bool:
+    """Something of ``job`` lies, or may yet lie, after ``until_ns``."""
+    if job.start_ns is None:
+        last = job.resumed_ns  # set: cancelled before it began
+    elif job.finish_ns is None or (job.awaited and job.resumed_ns is None):
+        last = None
+    else:
+        last = max(job.finish_ns, job.resumed_ns or 0)
+    return last is None or last > until_ns
 
 
 def _handling_window(raw: RawRequest, end_ns: int) -> tuple[int, int]:
@@ -112,24 +143,25 @@ def _taken(raw: RawRequest, first: int) -> int:
     return first if raw.taken_ns is None else raw.taken_ns
 
 
-def _fold(total: Spilled, raw: RawRequest, marks: Sequence[StepMark], start: int, end: int) -> None:
-    """Add what ``marks`` and the live units claim in [start, end) to ``total``."""
-    units = raw.units
-    alone = not raw.jobs and not raw.pauses and len(units) <= 1
+def _fold(total: Spilled, raw: RawRequest, marks: Sequence[StepMark], end: int) -> None:
+    """Add what ``marks`` and the live units claim up to ``end`` to ``total``."""
+    start, units = total.until_ns, raw.units
+    _count(total, marks)
+    total.until_ns = end
+    alone = not raw.jobs and not raw.pauses and not total.tail and len(units) <= 1
     if alone and _fold_single(total, marks, units, start, end):
+        total.horizon_ns = end
         return
-    claims = _unit_claims(marks, units, start, end)
+    claims = _unit_claims(marks, units, total.last, start, end)
+    claims.extend(total.tail)
     claims.extend((a, b, _GC) for a, b in raw.pauses)
     for job in raw.jobs:
         claims.extend(_job_claims(job, end))
         if job.start_ns is not None:
-            total.run_sum_ns += max(0, (job.finish_ns or end) - max(job.start_ns, start))
-    for part, ns in enumerate(sweep(claims, start, end)):
-        total.parts[part] += ns
-    for mark in marks:
-        _count(total, mark)
-    if len(units) <= 1:
-        total.awaits += sum(1 for m in marks if m[0] and m[3] > m[1])
+            finish = end if job.finish_ns is None else min(job.finish_ns, end)
+            total.run_sum_ns += max(0, finish - max(job.start_ns, start))
+    total.tail = partition(claims, total.horizon_ns, end)
+    _count_lone_awaits(total, marks, units, end)
 
 
 def _fold_single(total: Spilled, marks: Sequence[StepMark], units: dict[int, int], start: int, end: int) -> bool:
@@ -138,19 +170,18 @@ def _fold_single(total: Spilled, marks: Sequence[StepMark], units: dict[int, int
     Returns False, having changed nothing, where that turns out not to hold.
     """
     unit = next(iter(units), 0) or (marks[0][0] if marks else 0)
+    if not unit and marks:
+        return False
     cursor = start
-    busy = ready_wait = returning = awaiting = unknown = awaits = 0
+    busy = ready_wait = returning = awaiting = awaits = 0
     for mark_unit, suspended, _, ready, began, ended, wake in marks:
         if mark_unit != unit or suspended < cursor:
             if mark_unit != unit or cursor != start:
                 return False
             suspended = cursor
-        if began >= end:
+        if began >= end or began < cursor:
             return False
-        unknown += suspended - cursor
-        if wake == WAKE_UNKNOWN:
-            unknown += max(0, began - suspended)
-        else:
+        if wake != WAKE_UNKNOWN:
             at = ready if ready > suspended else suspended
             if at > began:
                 at = began
@@ -158,54 +189,68 @@ def _fold_single(total: Spilled, marks: Sequence[StepMark], units: dict[int, int
                 awaiting += at - suspended
                 awaits += 1
             if wake == WAKE_THREAD:
-                returning += max(0, began - at)
+                returning += began - at
             else:
-                ready_wait += max(0, began - at)
-        began = began if began > cursor else cursor
-        stop = ended if ended < end else end
-        busy += max(0, stop - began)
-        cursor = stop if stop > cursor else cursor
+                ready_wait += began - at
+        cursor = ended if ended < end else end
+        busy += cursor - began
     if unit in units:
-        awaiting += max(0, end - cursor)
+        since = units[unit]
+        awaiting += max(0, end - (since if since > cursor else cursor))
     parts = total.parts
     parts[_BUSY] += busy
     parts[_READY] += ready_wait
     parts[_RETURN] += returning
     parts[_AWAITING] += awaiting
     total.awaits += awaits
-    for mark in marks:
-        _count(total, mark)
     return True
 
 
-def _count(total: Spilled, mark: StepMark) -> None:
-    unit, suspended, earliest, ready, began, ended, wake = mark
-    length = ended - began
-    if unit and wake != WAKE_SPLIT:
-        total.steps += 1
-        if ready <= suspended:
-            total.immediate += 1
-    if length > total.step_max_ns:
-        total.step_max_ns = length
-    if wake == WAKE_UNKNOWN:
-        return
-    if ready > earliest:
-        total.vague_ns += ready - max(earliest, suspended)
-    if began - earliest > LATE_NS and len(total.waits) < MAX_WAITS:
-        stage = "return" if wake == WAKE_THREAD else "ready"
-        floor = max(earliest, suspended)
-        if began - floor > LATE_NS:
-            total.waits.append(Wait(floor, max(ready, floor), began, stage))  # type: ignore[arg-type]
+def _count(total: Spilled, marks: Sequence[StepMark]) -> None:
+    """Everything that is counted mark by mark, whatever other units do meanwhile."""
+    seen = set(total.last)
+    unit_before, since, ended_before = total.step
+    for unit, suspended, earliest, ready, began, ended, wake in marks:
+        if wake == WAKE_SPLIT and unit == unit_before and began == ended_before:
+            began = since  # the same step goes on
+        elif unit:
+            first = unit not in seen
+            if first:
+                seen.add(unit)
+            if first or wake != WAKE_SPLIT:
+                total.steps += 1
+            if not (first or wake == WAKE_SPLIT) and ready <= suspended and earliest != suspended:
+                total.immediate += 1
+        unit_before, since, ended_before = unit, began, ended
+        if ended - began > total.step_max_ns:
+            total.step_max_ns = ended - began
+        if wake == WAKE_UNKNOWN or wake == WAKE_SPLIT:
+            continue
+        floor = earliest if earliest > suspended else suspended
+        if ready > floor:
+            total.vague_ns += ready - floor
+        if began - floor > LATE_NS and len(total.waits) < MAX_WAITS:
+            stage = "return" if wake == WAKE_THREAD else "ready"
+            total.waits.append(Wait(floor, ready if ready > floor else floor, began, stage))  # type: ignore[arg-type]
+    total.step = (unit_before, since, ended_before)
 
 
-def _unit_claims(marks: Sequence[StepMark], units: dict[int, int], start: int, end: int) -> list[Claim]:
+def _unit_claims(
+    marks: Sequence[StepMark], units: dict[int, int], before: dict[int, int], start: int, end: int
+) -> list[Claim]:
+    """What the units claim; ``before``: end of the last step that was folded already, per unit.
+
+    A hole in a unit's own marks is claimed as unknown, so that no other unit's waiting hides it. Only a
+    unit's first mark has ``suspended == earliest``; a unit is an object's id, which the next task may get.
+    """
     claims: list[Claim] = []
-    last: dict[int, int] = {}
-    for unit, suspended, _, ready, began, ended, wake in marks:
+    last = dict(before)
+    for unit, suspended, earliest, ready, began, ended, wake in marks:
         if unit:
-            previous = last.get(unit)
-            if previous is not None and suspended > previous:
-                claims.append((previous, suspended, _UNKNOWN))
+            born = suspended == earliest and wake != WAKE_SPLIT
+            known = suspended if born else last.get(unit, suspended if wake == WAKE_SPLIT else start)
+            if suspended > known:
+                claims.append((known, suspended, _UNKNOWN))
             last[unit] = ended
             if wake == WAKE_UNKNOWN:
                 claims.append((suspended, began, _UNKNOWN))
@@ -215,24 +260,48 @@ def _unit_claims(marks: Sequence[StepMark], units: dict[int, int], start: int, e
                 claims.append((at, began, _RETURN if wake == WAKE_THREAD else _READY))
         claims.append((began, ended, _BUSY))
     for unit, since in units.items():
-        known = last.get(unit)
-        if known is not None and since > known:
-            claims.append((known, since, _UNKNOWN))
-        claims.append((max(since, start), end, _AWAITING))
+        claims.append((last.get(unit, start), since, _UNKNOWN))
+        claims.append((since, end, _AWAITING))
     return claims
 
 
+def _count_lone_awaits(total: Spilled, marks: Sequence[StepMark], units: dict[int, int], end: int) -> None:
+    """Suspensions during which no other unit lived."""
+    lives = {unit: (total.crowded_ns, since) for unit, since in total.last.items()}
+    for unit, suspended, _, _, _, ended, _ in marks:
+        if unit:
+            lives[unit] = (lives[unit][0] if unit in lives else suspended, ended)
+    edges = []
+    for unit, (born, died) in lives.items():
+        edges += [(born, 1), (max(end, died) if unit in units else died, -1)]
+    edges.sort()
+    alone: list[tuple[int, int]] = []
+    living = 0
+    for (at, delta), (following, _) in zip(edges, edges[1:], strict=False):
+        living += delta
+        if living > 1 and following > at:
+            total.crowded_ns = max(total.crowded_ns, following)
+        elif living == 1:
+            joined = alone and alone[-1][1] == at
+            alone[-1:] = [(alone[-1][0], following)] if joined else [*alone[-1:], (at, following)]
+    for unit, suspended, _, ready, began, _, wake in marks:
+        at = min(ready, began)
+        if unit and wake != WAKE_UNKNOWN and at > suspended:
+            index = bisect_right(alone, (suspended, max(end, at) + 1)) - 1
+            total.awaits += index >= 0 and alone[index][1] >= at
+
+
 def _job_claims(job: Job, end: int) -> Iterable[Claim]:
-    started, finished = job.start_ns, job.finish_ns
-    yield (job.submit_ns, end if started is None else started, _WAIT)
+    started, finished, resumed = job.start_ns, job.finish_ns, job.resumed_ns
+    yield (job.submit_ns, (end if resumed is None else resumed) if started is None else started, _WAIT)
     if started is not None:
         yield (started, end if finished is None else finished, _RUN)
-    if finished is not None and job.resumed_ns is not None:
-        yield (finished, job.resumed_ns, _RETURN)
+    if finished is not None and (job.awaited or resumed is not None):
+        yield (finished, end if resumed is None else resumed, _RETURN)
 
 
-def sweep(claims: Iterable[Claim], start: int, end: int) -> list[int]:
-    """Nanoseconds of [start, end) per priority, each instant charged to the highest claim that covers it."""
+def partition(claims: Iterable[Claim], start: int, end: int) -> list[Claim]:
+    """[start, end) cut so that each instant belongs to the highest claim that covers it; uncovered instants are left out."""
     edges: list[tuple[int, int, int]] = []
     for a, b, part in claims:
         a = a if a > start else start
@@ -242,28 +311,28 @@ def sweep(claims: Iterable[Claim], start: int, end: int) -> list[int]:
             edges.append((b, -1, part))
     edges.sort()
     covering = [0] * len(PRIORITY)
-    totals = [0] * len(PRIORITY)
+    segments: list[Claim] = []
     last = start
     for at, delta, part in edges:
         if at > last:
-            for candidate, count in enumerate(covering):
+            for highest, count in enumerate(covering):
                 if count:
-                    totals[candidate] += at - last
+                    if segments and segments[-1][1] == last and segments[-1][2] == highest:
+                        segments[-1] = (segments[-1][0], at, highest)
+                    else:
+                        segments.append((last, at, highest))
                     break
             last = at
         covering[part] += delta
-    return totals
+    return segments
 
 
-def _merge(into: Spilled, other: Spilled) -> None:
-    into.parts = [a + b for a, b in zip(into.parts, other.parts, strict=True)]
-    into.steps += other.steps
-    into.step_max_ns = max(into.step_max_ns, other.step_max_ns)
-    into.immediate += other.immediate
-    into.awaits += other.awaits
-    into.run_sum_ns += other.run_sum_ns
-    into.vague_ns += other.vague_ns
-    into.waits.extend(other.waits)
+def _copy(spilled: Spilled) -> Spilled:
+    copy = Spilled(spilled.until_ns, 0)
+    for name in Spilled.__slots__:
+        value = getattr(spilled, name)
+        setattr(copy, name, value.copy() if isinstance(value, (list, dict)) else value)
+    return copy
 
 
 def _write_parts(raw: RawRequest, end_ns: int) -> tuple[int | None, int | None]:
@@ -282,7 +351,7 @@ def _write_parts(raw: RawRequest, end_ns: int) -> tuple[int | None, int | None]:
 def _client_wait(raw: RawRequest, first: int, result: int) -> int | None:
     if not raw.client_waits:
         return None
-    return sweep(((a, b or result, _AWAITING) for a, b in raw.client_waits), first, result)[_AWAITING]
+    return sum(b - a for a, b, _ in partition(((a, b, _AWAITING) for a, b in raw.client_waits), first, result))
 
 
 def _waits(raw: RawRequest, first: int, total: Spilled) -> tuple[Wait, ...]:
@@ -311,8 +380,9 @@ def _quality(raw: RawRequest, total: Spilled, first: int) -> tuple[_QualityRow, 
             rows.append(("write_wait", "unavailable", None, None))
         rows.append(("write_flush", "unavailable", None, None))
     if total.vague_ns > 0:
-        ready, awaiting = total.parts[_READY], total.parts[_AWAITING]
-        vague = min(total.vague_ns, awaiting)
-        rows.append(("ready_wait", "bounded", ready, ready + vague))
-        rows.append(("awaiting", "bounded", awaiting - vague, awaiting))
+        ready, waiting, awaiting = total.parts[_READY], total.parts[_WAIT], total.parts[_AWAITING]
+        rows.append(("ready_wait", "bounded", ready, ready + total.vague_ns))
+        rows.append(("awaiting", "bounded", max(0, awaiting - total.vague_ns), awaiting))
+        if waiting:
+            rows.append(("executor_wait", "bounded", max(0, waiting - total.vague_ns), waiting))
     return tuple(rows)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 StepMark = tuple[int, int, int, int, int, int, int]
 """(unit, suspended_ns, earliest_ready_ns, ready_ns, start_ns, end_ns, wake); unit 0 = a plain callback."""
 
+Claim = tuple[int, int, int]
+"""(from_ns, to_ns, part), the part as an index into ``assemble.PRIORITY``."""
+
 WAKE_LOOP = 0  # woken by something on the loop, or by a timer: ready_ns is exact
 WAKE_THREAD = 1  # woken by a worker thread: the wait is executor_return
 WAKE_SOCKET = 2  # became ready between two polls: earliest_ready_ns < ready_ns
@@ -35,6 +38,7 @@ class Job:
 
     __slots__ = (
         "abandoned",
+        "awaited",
         "cpu_ns",
         "finish_ns",
         "operation",
@@ -57,15 +61,36 @@ class Job:
         self.cpu_ns: int | None = None
         self.transport = False
         self.abandoned = False
+        self.awaited = False  # its waiter will be seen to resume: until then a job that is done waits for the loop
 
 
 class Spilled:
     """Totals of marks that were folded away while the request was still alive."""
 
-    __slots__ = ("awaits", "immediate", "parts", "run_sum_ns", "step_max_ns", "steps", "until_ns", "vague_ns", "waits")
+    __slots__ = (
+        "awaits",
+        "crowded_ns",
+        "horizon_ns",
+        "immediate",
+        "last",
+        "parts",
+        "run_sum_ns",
+        "step",
+        "step_max_ns",
+        "steps",
+        "tail",
+        "until_ns",
+        "vague_ns",
+        "waits",
+    )
 
     def __init__(self, until_ns: int, parts: int) -> None:
-        self.until_ns = until_ns
+        self.until_ns = until_ns  # marks are folded up to here
+        self.horizon_ns = until_ns  # ``parts`` are final up to here
+        self.tail: list[Claim] = []  # the partition between the two
+        self.last: dict[int, int] = {}  # unit that lived then -> end of its last step
+        self.step = (0, 0, 0)  # (unit, start, end) of the last one: the next mark may be its second half
+        self.crowded_ns = 0  # when last more than one unit lived
         self.parts = [0] * parts
         self.steps = 0
         self.step_max_ns = 0

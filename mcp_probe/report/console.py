@@ -17,7 +17,7 @@ from mcp_probe.report.theme import STYLES, glyphs
 
 DEFAULT_WIDTH = 100
 WIDEST = 120  # of a terminal: beyond this, rows get too long for the eye to follow
-_DRAWN_WITH = "╭─│█░━■●…–≥≤×→"
+_DRAWN_WITH = "╭─│█░▆━■●…–≥≤×→"
 
 
 def render(

@@ -88,17 +88,9 @@ def _load(recording: Path, stderr: TextIO, scale: float) -> None:
         stderr.seek(0)
         said = " ".join(stderr.read().split())[-500:] or "nothing"
         raise LaunchError(
-            f"The demo's server did not serve its load ({_first_cause(exc)}); on stderr it said: {said}. "
+            f"The demo's server did not serve its load ({type(exc).__name__}: {exc}); on stderr it said: {said}. "
             "`mcp-probe doctor` says what works in this Python."
         ) from exc
-
-
-def _first_cause(exc: BaseException) -> str:
-    """One exception in words, the first inside where it is a group (on Python 3.10 a backport's group)."""
-    inner = getattr(exc, "exceptions", None)
-    if inner:
-        return _first_cause(inner[0])
-    return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
 
 
 async def _connect_and_drive(command: list[str], stderr: TextIO, scale: float) -> None:

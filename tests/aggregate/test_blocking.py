@@ -373,6 +373,7 @@ def test_running_sums_and_walking_step_by_step_agree(plan: Schedule, few: int) -
 def test_a_union_covers_the_same_instants_once(spans: list[tuple[int, int]]) -> None:
     merged = union(spans)
 
+    assert all(a < b for a, b in merged)
     assert [t for a, b in merged for t in range(a, b)] == sorted({t for a, b in spans for t in range(a, b)})
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_probe.aggregate.fold import HOLD_NS, MAX_OPEN, SETTLE_NS, Fold
+from mcp_probe.aggregate.fold import HOLD_NS, MAX_HELD_WAITS, MAX_OPEN, SETTLE_NS, Fold
 from mcp_probe.model import BlockedBy, Frame, RequestRecord, Summary
 from tests.frames import (
     MS,
@@ -91,6 +91,27 @@ def test_a_victim_is_settled_once_the_stream_has_moved_on() -> None:
 
     assert len(fold._held) <= 2
     assert cells(fold.summary())[("quick", "block")] == (1, 450, 450)
+
+
+def test_victims_are_settled_before_the_steps_of_their_time_are_forgotten() -> None:
+    fold = Fold(keep_steps=8)
+    fold.add(make_step(0, 5 * MS, request=1, operation="block"))
+    fold.add(blocked(2, 0, 5 * MS))
+    for number in range(20):
+        fold.add(make_step((10 + number) * MS, (11 + number) * MS, request=3))
+
+    assert cells(fold.summary()) == {("quick", "block"): (1, 5, 5)}
+
+
+def test_many_victims_at_one_instant_are_settled_early() -> None:
+    fold = fold_of(BLOCK)
+    waits = tuple(make_wait(n * MS, (n + 1) * MS) for n in range(100))
+    for number in range(3 * MAX_HELD_WAITS // 100):
+        fold.add(make_request(number + 2, "quick", end_ns=100 * MS, waits=waits))
+
+    assert fold._held_waits == sum(len(victim.waits) for _, victim in fold._held) <= MAX_HELD_WAITS
+    assert fold._held
+    assert cells(fold.summary())[("quick", "block")][0] == 3 * MAX_HELD_WAITS // 100
 
 
 def test_asking_for_a_summary_changes_nothing() -> None:
@@ -316,6 +337,14 @@ def test_a_client_that_sends_one_by_one_shows_one_in_flight_although_the_gauge_s
     assert summary.signals.max_in_flight == 1
     assert summary.signals.serial_gaps == 39
     assert summary.outstanding.peak == 2
+
+
+def test_a_client_is_not_serial_beside_a_request_that_hangs() -> None:
+    fold = fold_of(make_open(9999, "hangs"))
+    for number in range(2000):
+        fold.add(make_request(number + 1, arrival_ns=number * 10 * MS, awaiting=10 * MS))
+
+    assert fold.summary().signals.serial_gaps == 0
 
 
 def test_the_summary_turns_into_json_values() -> None:

@@ -68,6 +68,10 @@ def test_a_loop_whose_polls_cannot_be_seen_is_unavailable_and_not_idle() -> None
     assert summary.quality == "unavailable"
 
 
+def test_a_loop_that_was_blocked_from_start_to_end_is_busy_and_not_unavailable() -> None:
+    assert tally_of(make_loop_sample([], poll_ns=0)).summary().utilization == 1
+
+
 def test_the_worst_tag_of_a_loops_samples_is_its_own() -> None:
     assert tally_of(make_loop_sample([MS]), make_loop_sample([MS], quality="estimate")).summary().quality == "estimate"
 

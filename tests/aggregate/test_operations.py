@@ -14,7 +14,7 @@ NO_SLOW_STEPS = SlowSteps(10 * MS, 50 * MS)
 
 
 def summaries(operations: Operations) -> tuple[OperationSummary, ...]:
-    return operations.summaries(NO_SLOW_STEPS)
+    return operations.summaries(NO_SLOW_STEPS, {})
 
 
 def operations_of(*records: RequestRecord) -> Operations:
@@ -129,6 +129,20 @@ def test_operations_stand_in_order_of_the_time_they_took_in_sum() -> None:
     assert [row.name for row in summaries(operations)] == ["often", "rare and slow"]
 
 
+def test_what_an_unfinished_call_has_flushed_so_far_is_no_flush_time() -> None:
+    unfinished = [make_request(n, outcome="unfinished", write_flush=9000 * MS) for n in range(5)]
+
+    assert only_row(make_request(9, write_flush=MS), *unfinished).write_flush_p95_ms == 1
+
+
+def test_work_seen_after_its_requests_had_ended_is_the_operations() -> None:
+    operations = operations_of(make_request(1, "a", detached_ns=2 * MS), make_request(2, "b"))
+
+    rows = {row.name: row.detached_ms for row in operations.summaries(NO_SLOW_STEPS, {"a": 3 * MS, "gone": MS})}
+
+    assert rows == {"a": 5, "b": 0}
+
+
 # --- what others cost it ---
 
 
@@ -156,6 +170,7 @@ def test_crowding_and_the_servers_own_work_are_not_other_requests() -> None:
 
     assert row.waited_for_others_ms == 0
     assert row.crowding_ms == 30
+    assert (row.waited_for_others_p95_share, row.crowding_p95_share) == (0, 0.3)
 
 
 def test_the_share_lost_near_p95_looks_at_the_slow_calls_only() -> None:
@@ -179,6 +194,16 @@ def test_a_single_extreme_call_is_beyond_p99_and_does_not_decide_the_share() -> 
     assert row.waited_for_others_p95_share == 0
 
 
+def test_what_an_unfinished_call_waited_is_no_share_of_the_finished_ones() -> None:
+    operations = Operations()
+    blamed(operations, make_request(1, busy=10 * MS))
+    blamed(operations, make_request(2, busy=10 * MS, outcome="unfinished"), block=9 * MS)
+    (row,) = summaries(operations)
+
+    assert row.waited_for_others_p95_share == 0
+    assert row.waited_for_others_ms == 4.5
+
+
 # --- merging ---
 
 
@@ -187,10 +212,11 @@ def test_merged_operations_tell_what_one_of_both_streams_would() -> None:
         make_request(1, "a", busy=3 * MS, decode_ns=MS, request_bytes=10, gc=MS),
         make_request(2, "a", outcome="error", queue_transport=None, steps=4, client_wait_ns=2 * MS),
         make_request(3, "b", ready_wait=MS, quality=(("ready_wait", "bounded", 0, 9 * MS),)),
+        make_request(5, "b", ready_wait=MS, quality=(("ready_wait", "estimate", None, None),)),
         make_request(4, "a", outcome="unfinished", awaiting=99 * MS, response_bytes=7, encode_ns=5),
     ]
     whole = operations_of(*records)
-    for cut in range(5):
+    for cut in range(6):
         left, right = operations_of(*records[:cut]), operations_of(*records[cut:])
         left.merge(right)
         assert sorted(summaries(left), key=str) == sorted(summaries(whole), key=str)

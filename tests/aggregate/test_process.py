@@ -68,6 +68,12 @@ def test_the_worst_second_counts_the_pauses_of_any_second_not_of_a_sample() -> N
     assert (across.gc.total_ns, across.gc.max_ns, across.gc.max_generation) == (130 * MS, 70 * MS, 2)
 
 
+def test_pauses_older_than_a_second_are_not_remembered() -> None:
+    tally = tally_of(*(make_process(gc_pauses=((n * SECOND, n * SECOND + MS, 0),)) for n in range(100)))
+
+    assert len(tally.gc._second) <= 2
+
+
 def test_a_pause_longer_than_a_second_fills_the_second_and_no_more() -> None:
     assert tally_of(make_process(gc_pauses=((0, 3 * SECOND, 2),))).gc.worst_second_ns == SECOND
 
@@ -78,9 +84,17 @@ def test_overhead_is_the_probes_share_of_the_cpu_and_unknown_before_any() -> Non
 
 
 def test_drops_of_whole_requests_and_of_marks_are_counted_apart() -> None:
-    tally = tally_of(make_process(dropped=(("requests", 3), ("steps", 10))), make_process(dropped=(("requests", 1),)))
+    tally = tally_of(
+        make_process(dropped=(("buffer full", 3), ("channel", 10))), make_process(dropped=(("buffer full", 1),))
+    )
 
     assert (tally.dropped_requests, tally.dropped_marks) == (4, 10)
+
+
+def test_work_after_its_requests_ended_adds_up_per_operation() -> None:
+    tally = tally_of(make_process(detached=(("a", MS),)), make_process(detached=(("a", MS), ("b", MS))))
+
+    assert tally.detached_ns == {"a": 2 * MS, "b": MS}
 
 
 def test_what_one_sample_could_not_read_does_not_hide_what_another_could() -> None:

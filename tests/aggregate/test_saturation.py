@@ -32,6 +32,7 @@ def test_six_jobs_of_100_ms_on_two_threads_wait_0_100_and_200_ms() -> None:
     assert row.wait_ms.p50 == 100
     assert row.wait_ms.p99 == 200
     assert row.wait_max_ms == 200
+    assert row.wait_total_ms == 600
     assert row.run_ms == 100
     assert row.return_ms == 99
     assert row.at_limit_share == pytest.approx(0.3)
@@ -104,7 +105,10 @@ def test_the_number_of_rows_and_holders_is_bounded() -> None:
 
 
 def test_merged_pools_tell_what_one_pool_of_both_streams_would() -> None:
-    samples = [make_pool([MS, 5 * MS], run_ns=9 * MS), make_pool([0], at_limit_ns=MS, holders=(("a", 1, MS),))]
+    samples = [
+        make_pool([MS, 5 * MS], run_ns=9 * MS, cpu_ns=2 * MS, return_ns=4 * MS),
+        make_pool([0], at_limit_ns=MS, holders=(("a", 1, MS),)),
+    ]
     one, left, right = Pools(), Pools(), Pools()
     for sample in samples:
         one.add(sample)

@@ -45,10 +45,11 @@ def test_removing_the_folder_leaves_the_package_alone(folder: Path) -> None:
     assert Path(inject.__file__).is_file()
 
 
-def test_a_temporary_folder_with_a_long_name_still_holds_a_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["long" * 25, f"with{os.pathsep}separator"])
+def test_a_temporary_folder_with_an_awkward_name_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    deep = tmp_path / ("long" * 25)
+    deep = tmp_path / name
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
     made = inject.make_run_folder()

@@ -51,6 +51,12 @@ def test_the_injected_folder_is_gone_from_the_path_and_the_package_still_importa
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+def test_modules_needed_after_the_run_has_ended_are_still_there(folder: Path) -> None:
+    gone = f"import shutil; shutil.rmtree({str(folder / 'inject')!r})"
+    done = python(folder, f"{gone}; import mcp_probe.histogram, mcp_probe.launch.outcome")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_next_sitecustomize_is_loaded_in_our_place(folder: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "sitecustomize.py"
     theirs.write_text("print('theirs')\n")

@@ -38,7 +38,9 @@ from mcp_probe.model import (
 
 # Names come from strangers: wide characters, combining ones, escape sequences, lone surrogates, nothing at all.
 NAMES = st.one_of(
-    st.sampled_from(["search", "resize", "get_current_time", "(loop)", "(many small steps)", "", "検索_ツール", "a" * 90]),
+    st.sampled_from(
+        ["search", "resize", "get_current_time", "(loop)", "(many small steps)", "", "検索_ツール", "a" * 90]
+    ),
     st.text(max_size=40),
     st.text(alphabet="\x1b[31m\r\n\t\u202e\u0301\u200d\ud800é…", max_size=12),
 )
@@ -123,7 +125,9 @@ def summaries() -> st.SearchStrategy[Summary]:
         Summary,
         format=st.just("1"),
         probe_version=NAMES,
-        server=st.builds(ServerInfo, NAMES, NAMES, NAMES, st.sampled_from(["stdio", "memory", "http", ""]), NAMES, NAMES),
+        server=st.builds(
+            ServerInfo, NAMES, NAMES, NAMES, st.sampled_from(["stdio", "memory", "http", ""]), NAMES, NAMES
+        ),
         window=st.builds(Window, NUMBERS, NUMBERS),
         requests=st.builds(RequestCounts, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS),
         operations=st.lists(OPERATIONS, max_size=4).map(tuple),

@@ -58,9 +58,7 @@ PIPE = Stream(terminal=False)
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(summary=summaries(), width=st.integers(60, 160), ascii_only=st.booleans())
-def test_no_line_is_wider_than_asked_whatever_the_summary_holds(
-    summary: Summary, width: int, ascii_only: bool
-) -> None:
+def test_no_line_is_wider_than_asked_whatever_the_summary_holds(summary: Summary, width: int, ascii_only: bool) -> None:
     text = render(summary, width=width, color=False, ascii_only=ascii_only)
     assert max(map(cells, text.split("\n"))) <= width
     assert text.isascii() or not ascii_only

@@ -6,7 +6,8 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def summary() -> Iterator[Summary]:
-    yield demo.run()
+def timed_run() -> tuple[Summary, float]:
+    begun = time.monotonic()
+    return demo.run(), time.monotonic() - begun
+
+
+@pytest.fixture
+def summary(timed_run: tuple[Summary, float]) -> Summary:
+    return timed_run[0]
+
+
+@pytest.mark.slow
+def test_the_demo_is_done_in_20_seconds(timed_run: tuple[Summary, float]) -> None:
+    assert timed_run[1] < 20
 
 
 @pytest.mark.slow

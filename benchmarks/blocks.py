@@ -1,0 +1,155 @@
+"""From measured blocks to what an instrumentation costs; pure functions, no clock and no process.
+
+A *block* is a few hundred calls in a row to one variant. Each *cycle* has one block of every variant, run back to
+back, and differences are taken inside a cycle, so that a machine that gets slower over minutes drops out. Each
+*generation* has processes of its own, because where an interpreter happens to place its objects makes one process
+1-3 % faster than its twin for life; no number of further blocks would average that out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Literal
+
+Figure = Literal["p50_us", "mean_us", "cpu_us"]
+State = Literal["met", "met, not certain", "missed, not certain", "missed"]
+
+FIGURES: tuple[Figure, ...] = ("p50_us", "mean_us", "cpu_us")
+BARE = ("bare", "bare again")
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``p50_us`` and ``mean_us``: wall time of a call at the client; ``cpu_us``: the server process, all threads."""
+
+    row: str
+    variant: str
+    generation: int
+    cycle: int
+    calls: int
+    p50_us: float
+    mean_us: float
+    cpu_us: float
+    foreign_cores: float  # what others burned meanwhile
+    reruns: int = 0  # blocks before this one that were thrown away as contended
+    contended: bool = False  # still contended when the bound on re-runs was reached
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A median difference in microseconds with its 95 % bootstrap interval."""
+
+    us: float
+    low: float
+    high: float
+
+    def relative_to(self, base_us: float) -> Estimate:
+        """The same in percent of ``base_us``."""
+        return Estimate(*(100 * value / base_us for value in (self.us, self.low, self.high)))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One target and what was found; ``estimate`` is in ``unit``, and ``limit`` is what it must not exceed."""
+
+    row: str
+    what: str
+    estimate: Estimate
+    limit: float
+    unit: str
+    state: State
+
+
+def per_call(row: str, variant: str, place: tuple[int, int], taken_ns: Sequence[int], cpu_ns: int, paid: int) -> Block:
+    """A block from the wall time of each call; ``cpu_ns`` was spent on ``paid`` calls, warm-up included."""
+    return Block(
+        row,
+        variant,
+        *place,
+        calls=len(taken_ns),
+        p50_us=median(taken_ns) / 1e3,
+        mean_us=mean(taken_ns) / 1e3,
+        cpu_us=cpu_ns / paid / 1e3,
+        foreign_cores=0.0,
+    )
+
+
+def level(blocks: Iterable[Block], variants: Sequence[str], figure: Figure) -> float:
+    """Median of the block figures of ``variants``."""
+    return median(getattr(block, figure) for block in blocks if block.variant in variants)
+
+
+def differences(blocks: Iterable[Block], variant: str, base: Sequence[str], figure: Figure) -> list[list[float]]:
+    """``variant`` minus the mean of ``base``, cycle by cycle, one list per generation; incomplete cycles are left out."""
+    cycles: dict[tuple[int, int], dict[str, float]] = {}
+    for block in blocks:
+        cycles.setdefault((block.generation, block.cycle), {})[block.variant] = getattr(block, figure)
+    groups: dict[int, list[float]] = {}
+    for (generation, _), found in sorted(cycles.items()):
+        if variant in found and all(name in found for name in base):
+            groups.setdefault(generation, []).append(found[variant] - mean(found[name] for name in base))
+    return list(groups.values())
+
+
+def estimate(groups: Sequence[Sequence[float]], *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
+    """Median of all differences; its interval resamples generations first and cycles within them second.
+
+    Source: A. C. Davison, D. V. Hinkley, Bootstrap Methods and their Application (1997), section 3.8.
+
+    Raises: ValueError without a single difference.
+    """
+    if not any(groups):
+        raise ValueError("There is no complete cycle to take a difference in.")
+    dice = random.Random(seed)
+    medians = sorted(
+        median(value for group in dice.choices(groups, k=len(groups)) for value in dice.choices(group, k=len(group)))
+        for _ in range(resamples)
+    )
+    edge = round(0.025 * (resamples - 1))
+    return Estimate(median(value for group in groups for value in group), medians[edge], medians[-1 - edge])
+
+
+def added(blocks: Sequence[Block], variant: str, figure: Figure) -> Estimate:
+    """What ``variant`` adds to a call: for ``bare again`` the floor (A/A), else over both bare processes together."""
+    base = BARE[:1] if variant == BARE[1] else BARE
+    return estimate(differences(blocks, variant, base, figure))
+
+
+def judge(row: str, what: str, found: Estimate, limit: float, unit: str) -> Verdict:
+    """Whether ``found`` keeps to ``limit``; not certain where the interval has the limit inside."""
+    state: State
+    if found.us <= limit:
+        state = "met" if found.high <= limit else "met, not certain"
+    else:
+        state = "missed" if found.low > limit else "missed, not certain"
+    return Verdict(row, what, found, limit, unit, state)
+
+
+MEMORY_TARGET_US = 15.0
+WALL_TARGET_PERCENT = 2.0
+CPU_TARGET_PERCENT = 4.0
+
+
+def verdicts(row: str, blocks: Sequence[Block]) -> list[Verdict]:
+    """The targets of one row. Source: docs/performance.md."""
+    wall, cpu = added(blocks, "probe", "p50_us"), added(blocks, "probe", "cpu_us")
+    if row != "memory":
+        return [
+            judge(row, "added wall time (p50)", wall.relative_to(level(blocks, BARE, "p50_us")), WALL_TARGET_PERCENT, "%"),
+            judge(row, "added server CPU", cpu.relative_to(level(blocks, BARE, "cpu_us")), CPU_TARGET_PERCENT, "%"),
+        ]
+    found = [judge(row, "added wall time (p50)", wall, MEMORY_TARGET_US, "µs")]
+    names: tuple[tuple[Figure, str], ...] = (("p50_us", "wall time (p50)"), ("cpu_us", "CPU, all threads"))
+    for figure, name in names:
+        apart = estimate(differences(blocks, "probe", ("sdk-otel",), figure))
+        found.append(judge(row, f"{name} over the SDK's own span", apart, 0.0, "µs"))
+    return found
+
+
+def own_share(blocks: Sequence[Block]) -> float:
+    """The part of the probed process's CPU that the bare one does not use: what the probe's own figure should be."""
+    return added(blocks, "probe", "cpu_us").us / level(blocks, ("probe",), "cpu_us")

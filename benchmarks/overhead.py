@@ -1,0 +1,174 @@
+"""What the probe costs: bare, probe and the SDK's own OpenTelemetry middleware, interleaved, on three transports.
+
+``--quick`` takes under a minute and only prints; without it the run takes about four, writes
+``benchmarks/results/overhead-<python>.json`` and puts the tables into ``docs/performance.md``. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import anyio
+
+from benchmarks.blocks import Block, per_call
+from benchmarks.driving import SUBJECT_MAKERS, Subject
+from benchmarks.machine import ForeignLoad, cpu_ns, describe_machine, python_tag
+from benchmarks.subjects import VARIANTS
+from benchmarks.tables import Run, console_text, from_json, to_json, write_docs
+
+RESULTS = Path(__file__).with_name("results")
+FOREIGN_LIMIT = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure. ``calls`` per row are chosen for blocks of about 0.25 s."""
+
+    generations: int = 4
+    cycles: int = 7
+    calls: tuple[tuple[str, int], ...] = (("memory", 600), ("stdio", 200), ("http", 250))
+    warm_up: int = 300
+    lead_in: float = 0.15  # share of a block's calls made before it, so that the probe's collector is already at work
+    settle_s: float = 0.15  # the collector drains every 0.1 s; what a block left behind is charged to it
+    patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running blocks again
+
+
+QUICK = Plan(generations=1, cycles=6, calls=(("memory", 400), ("stdio", 130), ("http", 160)), patience_s=5.0)
+
+
+class Patience:
+    """A bound on the time that a row may spend on other people's load."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def spend(self, seconds: float) -> None:
+        """Take off what was lost."""
+        self._left -= seconds
+
+    @property
+    def left(self) -> bool:
+        """Whether to wait, or to repeat, once more."""
+        return self._left > 0
+
+
+async def measure_row(row: str, calls: int, plan: Plan) -> tuple[list[Block], list[dict[str, Any]]]:
+    """All blocks of one row, and what each probed process said of itself at its end."""
+    blocks: list[Block] = []
+    said = []
+    patience = Patience(plan.patience_s)
+    for generation in range(plan.generations):
+        async with AsyncExitStack() as stack:
+            subjects = {name: await stack.enter_async_context(SUBJECT_MAKERS[row](name)) for name in VARIANTS}
+            for subject in subjects.values():
+                await subject.block(plan.warm_up, 0)
+            for cycle in range(plan.cycles):
+                for name in VARIANTS if cycle % 2 == 0 else reversed(VARIANTS):
+                    blocks.append(await _block(row, name, (generation, cycle), subjects, calls, plan, patience))
+            said.append(await subjects["probe"].describe())
+    return blocks, said
+
+
+async def _block(
+    row: str,
+    variant: str,
+    place: tuple[int, int],
+    subjects: dict[str, Subject],
+    calls: int,
+    plan: Plan,
+    patience: Patience,
+) -> Block:
+    """One block, run again where others used the machine meanwhile."""
+    subject = subjects[variant]
+    lead_in = round(calls * plan.lead_in)
+    pids = [one.pid for one in subjects.values()]
+    reruns = 0
+    while True:
+        await _calm(pids, plan.settle_s, patience)
+        load, before, began = ForeignLoad(pids), cpu_ns(subject.pid), time.monotonic()
+        taken = await subject.block(calls, lead_in)
+        foreign = load.cores()
+        await anyio.sleep(plan.settle_s)
+        found = per_call(row, variant, place, taken, cpu_ns(subject.pid) - before, calls + lead_in)
+        contended = foreign > FOREIGN_LIMIT
+        if not contended or not patience.left:
+            return replace(found, foreign_cores=round(foreign, 3), reruns=reruns, contended=contended)
+        patience.spend(time.monotonic() - began)
+        reruns += 1
+
+
+async def _calm(pids: Sequence[int], seconds: float, patience: Patience) -> None:
+    """Return after ``seconds`` in which nobody else used the machine, or out of patience."""
+    while True:
+        load = ForeignLoad(pids)
+        await anyio.sleep(seconds)
+        if load.cores() <= FOREIGN_LIMIT or not patience.left:
+            return
+        patience.spend(seconds)
+
+
+async def measure(plan: Plan, rows: Sequence[str]) -> Run:
+    """Everything, row after row."""
+    machine = describe_machine()
+    blocks: list[Block] = []
+    said: dict[str, list[dict[str, Any]]] = {}
+    for row, calls in plan.calls:
+        if row not in rows:
+            continue
+        began = time.monotonic()
+        found, said[row] = await measure_row(row, calls, plan)
+        blocks += found
+        print(f"{row}: {len(found)} blocks in {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return Run(machine, asdict(plan), tuple(blocks), said)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="under a minute, one set of processes; prints only")
+    parser.add_argument("--row", action="append", choices=list(SUBJECT_MAKERS), help="only this row (repeatable)")
+    parser.add_argument("--output", type=Path, help="write the results here instead")
+    parser.add_argument("--write-docs", action="store_true", help="only put the committed results into the docs")
+    parser.add_argument("--show", type=Path, help="only print the results in this file")
+    parser.add_argument("--profile-hot-path", action="store_true", help="ns per followed callback, poll and request")
+    arguments = parser.parse_args()
+    if arguments.write_docs:
+        write_docs()
+    elif arguments.show:
+        print(console_text(from_json(json.loads(arguments.show.read_text()))))
+    elif arguments.profile_hot_path:
+        from benchmarks.hot_path import profile
+
+        profile()
+    else:
+        run_and_keep(arguments)
+
+
+def run_and_keep(arguments: argparse.Namespace) -> None:
+    """Measure, print, and keep what is a whole run."""
+    os.environ.pop("MCP_PROBE_REPORT", None)
+    plan = QUICK if arguments.quick else Plan()
+    rows = arguments.row or list(SUBJECT_MAKERS)
+    run = anyio.run(measure, plan, rows)
+    print(console_text(run))
+    whole = not arguments.quick and not arguments.row
+    target = arguments.output or (RESULTS / f"overhead-{python_tag()}.json" if whole else None)
+    if target is not None:
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(json.dumps(to_json(run), indent=1) + "\n")
+    if whole and arguments.output is None:
+        write_docs()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Results as text: the console's table, the JSON file, and the generated part of ``docs/performance.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.blocks import BARE, FIGURES, Block, Estimate, Verdict, added, level, own_share, verdicts
+
+FORMAT = "mcp-probe-overhead/1"
+COLUMNS = ("variant", "p50 µs", "added µs (95 %)", "%", "mean µs", "added", "CPU µs", "added µs (95 %)", "%")
+ROW_NAMES = {
+    "memory": "in memory, over streams",
+    "stdio": "stdio, SDK client",
+    "http": "streamable HTTP, raw client",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the benchmark, raw."""
+
+    machine: dict[str, Any]
+    plan: dict[str, Any]
+    blocks: tuple[Block, ...]
+    said: dict[str, list[dict[str, Any]]]  # per row: what each probed process said of itself
+
+    def rows(self) -> dict[str, list[Block]]:
+        """Blocks by row, in the order measured."""
+        found: dict[str, list[Block]] = {}
+        for block in self.blocks:
+            found.setdefault(block.row, []).append(block)
+        return found
+
+    def verdicts(self) -> list[Verdict]:
+        """Every target this run can speak to."""
+        return [verdict for row, blocks in self.rows().items() for verdict in verdicts(row, blocks)]
+
+    def self_measured(self, row: str) -> float | None:
+        """Mean of the overhead that the probed processes reported, a share of their CPU."""
+        shares = [one["overhead_share"] for one in self.said.get(row, ()) if one.get("overhead_share") is not None]
+        return sum(shares) / len(shares) if shares else None
+
+
+def variants_of(blocks: Sequence[Block]) -> list[str]:
+    """In the order they were first run."""
+    return list(dict.fromkeys(block.variant for block in blocks))
+
+
+def table(blocks: Sequence[Block]) -> list[list[str]]:
+    """One line of cells per variant, as in ``COLUMNS``."""
+    lines = []
+    for variant in variants_of(blocks):
+        cells = [variant]
+        for figure in FIGURES:
+            cells.append(f"{level(blocks, [variant], figure):.1f}")
+            if variant == BARE[0]:
+                cells += [""] if figure == "mean_us" else ["", ""]
+                continue
+            extra = added(blocks, variant, figure)
+            if figure == "mean_us":
+                cells.append(f"{extra.us:+.1f}")
+            else:
+                cells += [interval(extra), f"{extra.relative_to(level(blocks, BARE, figure)).us:+.2f}"]
+        lines.append(cells)
+    return lines
+
+
+def interval(found: Estimate) -> str:
+    return f"{found.us:+.1f} ({found.low:+.1f} … {found.high:+.1f})"
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Target, finding and how sure it is, in one line."""
+    places = 2 if verdict.unit == "%" else 1
+    low, high = f"{verdict.estimate.low:+.{places}f}", f"{verdict.estimate.high:+.{places}f}"
+    return (
+        f"{verdict.what}: {verdict.estimate.us:+.{places}f} {verdict.unit} ({low} … {high}), "
+        f"target at most {verdict.limit:g} {verdict.unit}: {verdict.state}"
+    )
+
+
+def share_text(run: Run, row: str, blocks: Sequence[Block]) -> str:
+    """The probe's own figure beside the one measured from outside."""
+    said = run.self_measured(row)
+    own = "not known" if said is None else f"{100 * said:.1f} %"
+    return f"overhead as the probe itself reports it {own}, measured from outside {100 * own_share(blocks):.1f} % of CPU"
+
+
+def trouble(run: Run) -> list[str]:
+    """What a reader must know before believing the numbers."""
+    sentences = []
+    contended = sum(block.contended for block in run.blocks)
+    reruns = sum(block.reruns for block in run.blocks)
+    if contended:
+        sentences.append(f"{contended} of {len(run.blocks)} blocks ran beside other load and could not be repeated alone")
+    if reruns:
+        sentences.append(f"{reruns} blocks were thrown away and run again because of other load")
+    for row, answers in run.said.items():
+        off = sorted({hook for answer in answers for hook in answer.get("disabled_hooks", ())})
+        dropped = sum(answer.get("dropped") or 0 for answer in answers)
+        sentences += [f"{row}: hook off: {hook}" for hook in off]
+        sentences += [f"{row}: the probe dropped {dropped} of its records"] if dropped else []
+    return sentences
+
+
+def console_text(run: Run) -> str:
+    """The whole result for a terminal of about 110 columns."""
+    machine = run.machine
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
+    lines = [
+        f"Python {machine['python']}, {machine['cpu']} x {machine['cores']}, load {machine['load_average_1min']}; {packages}"
+    ]
+    for row, blocks in run.rows().items():
+        calls = sum(block.calls for block in blocks if block.variant == BARE[0])
+        count = sum(block.variant == BARE[0] for block in blocks)
+        lines += ["", f"{ROW_NAMES[row]}   ({count} blocks, {calls} calls per variant)"]
+        lines += aligned([list(COLUMNS), *table(blocks)])
+        lines += [f"  {verdict_text(verdict)}" for verdict in verdicts(row, blocks)]
+        lines.append(f"  {share_text(run, row, blocks)}")
+    lines += ["", *(f"! {sentence}" for sentence in trouble(run))]
+    return "\n".join(lines).rstrip()
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns padded to their widest cell, first one to the left."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(cell.ljust(width) if not column else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+
+
+def to_json(run: Run) -> dict[str, Any]:
+    """The file format; ``results`` and ``verdicts`` are for readers, ``from_json`` computes them anew."""
+    return {
+        "format": FORMAT,
+        "machine": run.machine,
+        "plan": run.plan,
+        "results": {row: _results(blocks) for row, blocks in run.rows().items()},
+        "verdicts": [asdict(verdict) for verdict in run.verdicts()],
+        "said_by_the_probe": run.said,
+        "blocks": [asdict(block) for block in run.blocks],
+    }
+
+
+def _results(blocks: Sequence[Block]) -> dict[str, Any]:
+    return {
+        variant: {
+            figure: {
+                "median": level(blocks, [variant], figure),
+                "added": None if variant == BARE[0] else asdict(added(blocks, variant, figure)),
+            }
+            for figure in FIGURES
+        }
+        for variant in variants_of(blocks)
+    }
+
+
+def from_json(found: dict[str, Any]) -> Run:
+    """Raises: ValueError for another format."""
+    if found.get("format") != FORMAT:
+        raise ValueError(f"The file's format is {found.get('format')!r}; expected {FORMAT!r}.")
+    return Run(found["machine"], found["plan"], tuple(Block(**block) for block in found["blocks"]), found["said_by_the_probe"])
+
+
+def write_docs() -> None:
+    raise NotImplementedError

@@ -1,0 +1,54 @@
+"""What to do, as far as it depends on what the SDK in use does with a plain ``def``.
+
+Source: mcp 1.30 ``Tool.run`` calls a sync function on the event loop; mcp 2.3 ``func_metadata.call_fn``
+and fastmcp 3.4 ``FunctionTool.run`` (its option ``run_in_thread``) call it in a thread of anyio's default limiter.
+"""
+
+from __future__ import annotations
+
+from mcp_probe.model import LOOP_OPERATION, OperationSummary, ServerInfo, Summary
+
+WRAP = "wrap the call in `await anyio.to_thread.run_sync(...)`"
+_IN_THREADS_SINCE = {"mcp": 2, "fastmcp": 3}
+_DECORATED = {"tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource"}
+
+
+def runs_sync_in_threads(server: ServerInfo) -> bool | None:
+    """Whether this SDK runs a plain ``def`` tool in a thread; ``None`` where its version cannot be read."""
+    since = _IN_THREADS_SINCE.get(server.sdk)
+    major = server.sdk_version.split(".", 1)[0]
+    return int(major) >= since if since is not None and major.isascii() and major.isdigit() else None
+
+
+def operation_of(summary: Summary, name: str) -> OperationSummary | None:
+    """The row called ``name``, the one with most calls where methods share it."""
+    rows = [operation for operation in summary.operations if operation.name == name]
+    return max(rows, key=lambda operation: operation.count, default=None)
+
+
+def off_the_loop(summary: Summary, name: str) -> str:
+    """How to get a blocking call of ``name`` off the event loop."""
+    if name == LOOP_OPERATION:
+        return f"It is a task of the server's own, such as its lifespan or a background job: {WRAP} there."
+    operation = operation_of(summary, name)
+    what = "tool" if operation is None else _DECORATED.get(operation.method)
+    if operation is not None and operation.kind == "function":
+        what = None
+    if what is None:
+        return f"Find the blocking call inside it and {WRAP}."
+    server = summary.server
+    runs, sdk = runs_sync_in_threads(server), f"{server.sdk} {server.sdk_version}"
+    if runs:
+        note = "" if server.sdk == "fastmcp" else "; handlers of a low-level `Server` need the latter"
+        return f"Make the {what} a plain `def` ({sdk} runs it in a worker thread), or {WRAP}{note}."
+    if runs is None:
+        return f"Make it an `async def` and {WRAP} (mcp 2 and fastmcp 3 also run a plain `def` in a thread)."
+    return f"{sdk} runs a plain `def` {what} on the event loop: make it an `async def` and {WRAP}."
+
+
+def compute_elsewhere() -> str:
+    """What helps against computing on the event loop."""
+    return (
+        "A thread does not help under the GIL: move the work into a process pool, or cut it into chunks with "
+        "`await anyio.lowlevel.checkpoint()` between them; where calls never overlap, serve them one at a time."
+    )

@@ -1,0 +1,1 @@
+"""One small pure function per finding: a summary and thresholds in, findings out."""

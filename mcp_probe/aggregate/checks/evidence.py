@@ -1,0 +1,152 @@
+"""What several checks read from a summary: is there enough of it, what slow steps cost, who waited for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import (
+    BUDGET_PARTS,
+    CROWDING_OPERATION,
+    LOOP_OPERATION,
+    BlockedBy,
+    Cause,
+    OperationSummary,
+    SlowStep,
+    Summary,
+    Tag,
+)
+
+
+def is_enough(summary: Summary, options: FindingOptions) -> bool:
+    """Whether shares and percentiles mean anything here."""
+    return summary.requests.count >= options.min_requests and summary.window.seconds >= options.min_seconds
+
+
+def window_ms(summary: Summary) -> float:
+    """Length of the window."""
+    return summary.window.seconds * 1000
+
+
+def total_ms(operation: OperationSummary) -> float:
+    """Time of all its calls together, as far as it could be seen."""
+    parts: list[float | None] = [getattr(operation.budget_ms, part) for part in BUDGET_PARTS]
+    return operation.count * sum(part for part in parts if part is not None)
+
+
+# --- slow steps -------------------------------------------------------------------------------------
+
+
+def slow_steps(summary: Summary, options: FindingOptions, causes: Iterable[Cause]) -> list[SlowStep]:
+    """Slow steps with one of ``causes``."""
+    wanted = frozenset(causes)
+    return [step for step in summary.slow_steps if step.cause in wanted and step.ms >= options.slow_step_ms]
+
+
+def step_total_ms(steps: Iterable[SlowStep]) -> float:
+    """Time of ``steps`` together."""
+    return sum(max(step.total_ms, step.ms) for step in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Requests that waited for one blocker, in the whole window."""
+
+    count: int
+    lo_ms: float
+    hi_ms: float
+    quality: Tag
+
+
+def victims_of(summary: Summary, blocker: str) -> Victims:
+    """Who waited for ``blocker``; nobody where the matrix has no row of it."""
+    rows = [row for row in summary.blocked_by if row.blocker == blocker]
+    certain = [row for row in rows if row.lo_ms > 0]
+    steps = [step for step in summary.slow_steps if step.tool == blocker]
+    count = max((step.victims for step in steps), default=0) or sum(row.victims for row in certain)
+    lo_ms = sum(row.lo_ms for row in rows) or max((step.victim_ms for step in steps), default=0.0)
+    return Victims(count, lo_ms, max(lo_ms, sum(row.hi_ms for row in rows)), worst(row.quality for row in certain))
+
+
+def steps_cost_ms(summary: Summary, steps: Sequence[SlowStep]) -> float:
+    """Time that ``steps`` took, and that others waited for them.
+
+    The matrix does not say which step of a tool somebody waited for, so each bears its share by length.
+    """
+    cost = 0.0
+    for tool in dict.fromkeys(step.tool for step in steps):
+        own = step_total_ms(step for step in steps if step.tool == tool)
+        of_tool = step_total_ms(step for step in summary.slow_steps if step.tool == tool)
+        cost += own
+        if of_tool > 0:
+            cost += victims_of(summary, tool).lo_ms * (own / of_tool)
+    return cost
+
+
+# --- who waited for whom ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What one operation's requests waited for on the loop, summed over the window."""
+
+    slow_ms: float  # behind operations whose steps are slow
+    small_ms: float  # behind all others, and behind steps too short to be kept
+    share: float | None  # of its p95: behind steps of other requests
+    crowding_share: float  # of its p95: behind steps too short to be kept
+    quality: Tag
+
+    @property
+    def is_crowded(self) -> bool:
+        """Small steps explain more of it than slow ones."""
+        return self.small_ms > self.slow_ms
+
+    @property
+    def whole_share(self) -> float:
+        """Of its p95: behind steps of any length."""
+        return min(1.0, (self.share or 0.0) + self.crowding_share)
+
+
+def waiting_of(summary: Summary, operation: OperationSummary, options: FindingOptions) -> Waiting:
+    """How ``operation`` waited."""
+    rows = named_rows(summary, operation.name)
+    slow = {row.blocker for row in rows if is_slow_blocker(summary, row.blocker, options)}
+    loop_rows = [row for row in summary.blocked_by if row.victim == operation.name and row.blocker == LOOP_OPERATION]
+    if loop_rows and is_slow_blocker(summary, LOOP_OPERATION, options):
+        slow.add(LOOP_OPERATION)
+    crowding_ms = operation.crowding_ms * operation.count
+    share, whole_ms = operation.crowding_p95_share, total_ms(operation)
+    tags: list[Tag] = [row.quality for row in rows]
+    if share is None:
+        share = min(1.0, crowding_ms / whole_ms) if whole_ms > 0 else 0.0
+        tags += ["estimate"] if share > 0 else []
+    return Waiting(
+        slow_ms=sum(row.lo_ms for row in (*rows, *loop_rows) if row.blocker in slow),
+        small_ms=crowding_ms + sum(row.lo_ms for row in (*rows, *loop_rows) if row.blocker not in slow),
+        share=operation.waited_for_others_p95_share,
+        crowding_share=share,
+        quality=worst(tags),
+    )
+
+
+def named_rows(summary: Summary, victim: str) -> list[BlockedBy]:
+    """Requests that ``victim`` waited for, the worst first."""
+    quiet = (CROWDING_OPERATION, LOOP_OPERATION)
+    rows = [row for row in summary.blocked_by if row.victim == victim and row.blocker not in quiet]
+    return sorted(rows, key=lambda row: (-row.lo_ms, row.blocker))
+
+
+def is_slow_blocker(summary: Summary, blocker: str, options: FindingOptions) -> bool:
+    """Whether ``blocker`` holds the loop with slow steps rather than with many small ones.
+
+    One slow step among thousands of short ones does not make it one: half of its time on the loop must be slow.
+    """
+    steps = [step for step in summary.slow_steps if step.tool == blocker and step.ms >= options.slow_step_ms]
+    busy = sum(
+        (operation.budget_ms.busy or 0.0) * operation.count
+        for operation in summary.operations
+        if operation.name == blocker
+    )
+    return bool(steps) and step_total_ms(steps) >= busy / 2

@@ -1,0 +1,105 @@
+"""Time lost at the other end: `serial-client` and `slow-reader`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.checks.evidence import is_enough, total_ms
+from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import Finding, OperationSummary, Quality, Summary
+
+
+def serial_client(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """Requests came one by one, each at once after the answer to the one before."""
+    signals, count = summary.signals, summary.requests.count
+    awaiting = signals.serial_awaiting_share
+    if awaiting is None or signals.max_in_flight != 1 or count < options.serial_requests:
+        return
+    gaps = signals.serial_gaps / max(1, count - 1)
+    if gaps < options.serial_gap_share or awaiting < options.serial_awaiting_share:
+        return
+    if not is_enough(summary, options):
+        return
+    together = max(2, options.serial_example)
+    awaiting = min(1.0, awaiting)
+    speed_up = 1.0 / (1.0 - awaiting + awaiting / together)
+    took = sum(total_ms(operation) for operation in summary.operations if operation.kind == "request")
+    yield Finding(
+        code="serial-client",
+        severity="info",
+        confidence="estimate",
+        subject=summary.server.name,
+        sentence=(
+            f"The client never had more than one request in flight: {signals.serial_gaps:,} of {count:,} came within "
+            f"1 ms of the answer before, and {phrasing.percent(awaiting)} of their time the server only awaited; "
+            f"with {together} in flight it would be about {speed_up:.1f} times as fast."
+        ),
+        advice="The protocol multiplexes: send requests without waiting for the answers before them, in a task group.",
+        evidence={
+            "requests": count,
+            "max_in_flight": signals.max_in_flight,
+            "gaps_below_1_ms": signals.serial_gaps,
+            "awaiting_share": awaiting,
+            "in_flight": together,
+            "speed_up": speed_up,
+        },
+        cost_ms=took * (1.0 - 1.0 / speed_up),
+    )
+
+
+def slow_reader(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """Answers waited in the pipe or socket for the client, and for nothing of the server's own.
+
+    On stdio a flush is a job on a thread, so it also lasts while no thread is free, or while the loop is blocked.
+    """
+    if not is_enough(summary, options):
+        return
+    own_ms = max(
+        max((pool.transport_wait_max_ms for pool in summary.executors), default=0.0),
+        max((step.ms for step in summary.slow_steps), default=0.0),
+    )
+    slow = [
+        (operation.write_flush_p95_ms, operation)
+        for operation in summary.operations
+        if operation.write_flush_p95_ms is not None and operation.write_flush_p95_ms - own_ms > options.flush_ms
+    ]
+    if slow:
+        yield _slow_reader(sorted(slow, key=lambda row: (-_flush_ms(row[1]), row[1].name)))
+
+
+def _flush_ms(operation: OperationSummary) -> float:
+    return (operation.budget_ms.write_flush or 0.0) * operation.count
+
+
+def _slow_reader(slow: list[tuple[float, OperationSummary]]) -> Finding:
+    p95, first = slow[0]
+    whole = total_ms(first)
+    share = min(1.0, _flush_ms(first) / whole) if whole > 0 else None
+    asides = []
+    if first.response_bytes_max is not None:
+        asides.append(f"largest {phrasing.size(first.response_bytes_max)}")
+    if share is not None:
+        asides.append(f"{phrasing.percent(share)} of its time")
+    sentence = f"The client reads slowly: answers of `{first.name}` needed {phrasing.duration(p95)} at p95 to be taken"
+    sentence += f" ({', '.join(asides)})" if asides else ""
+    others = [operation.name for _, operation in slow[1:]]
+    if others:
+        sentence += f"; so with {phrasing.listed(others)}"
+    return Finding(
+        code="slow-reader",
+        severity="warn",
+        confidence=worst(operation.quality.get("write_flush", Quality("exact")).tag for _, operation in slow),
+        subject=first.name,
+        sentence=f"{sentence}.",
+        advice="Let the client read in a task of its own, or return less: a page, or a link to a resource.",
+        evidence={
+            "write_flush_p95_ms": p95,
+            "write_flush_mean_ms": first.budget_ms.write_flush,
+            "share": share,
+            "response_bytes_max": first.response_bytes_max,
+            "operations": len(slow),
+        },
+        cost_ms=sum(_flush_ms(operation) for _, operation in slow),
+    )

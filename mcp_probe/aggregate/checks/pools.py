@@ -1,0 +1,169 @@
+"""Threads that are not there when they are needed: `executor-saturated` and `transport-starvation`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.checks.evidence import is_enough
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import ExecutorSummary, Finding, Summary
+
+_TRANSPORT_THREADS = 2  # reader and writer of stdio, mcp 2.3
+_DEFAULT_LIMITER = "`anyio.to_thread.current_default_thread_limiter().total_tokens = {}`"
+
+
+def is_starved(pool: ExecutorSummary, options: FindingOptions) -> bool:
+    """Whether the transport itself waited for a thread of ``pool``.
+
+    In a pool that was never full it waited for the event loop instead, which a job must pass to get its thread.
+    """
+    is_full = pool.max is not None and (pool.borrowed_peak >= pool.max or pool.at_limit_share > 0)
+    return is_full and pool.transport_wait_max_ms > options.transport_wait_ms
+
+
+# --- saturation -------------------------------------------------------------------------------------
+
+
+def executor_saturated(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding per pool that was full while jobs waited."""
+    enough = is_enough(summary, options)
+    for pool in summary.executors:
+        longest = pool.wait_ms.p99 if pool.wait_ms.p99 is not None else pool.wait_max_ms
+        if pool.max is None or longest is None:
+            continue
+        is_full = pool.at_limit_share > options.at_limit_share and longest > options.executor_wait_ms
+        if is_full and (enough or longest >= options.critical_step_ms):
+            yield _saturated(options, pool, pool.max, longest)
+
+
+def _saturated(options: FindingOptions, pool: ExecutorSummary, limit: float, longest_ms: float) -> Finding:
+    most = pool.active_peak + pool.pending_peak
+    waves = ceil(most / limit) if limit > 0 else None
+    median = "" if pool.wait_ms.p50 is None else f"{phrasing.duration(pool.wait_ms.p50)} at the median and "
+    sentence = (
+        f"`{pool.name}` was at its limit of {limit:g} {phrasing.percent(min(1.0, pool.at_limit_share))} of the time: "
+        f"jobs waited {median}{phrasing.duration(longest_ms)} at p99 for a thread, up to {pool.pending_peak:,} at once"
+    )
+    if waves is not None and waves > 1:
+        sentence += f" ({waves:,} waves)"
+    if pool.holders:
+        sentence += f"; {phrasing.listed(pool.holders)} held the threads"
+    if is_starved(pool, options):
+        sentence += ", and the transport's reader and writer queued among them"
+    return Finding(
+        code="executor-saturated",
+        severity="warn",
+        confidence="exact",
+        subject=pool.name,
+        sentence=f"{sentence}.",
+        advice=_saturated_advice(pool, limit),
+        evidence={
+            "limit": limit,
+            "made_at": pool.made_at,
+            "at_limit_share": pool.at_limit_share,
+            "pending_peak": pool.pending_peak,
+            "wait_p50_ms": pool.wait_ms.p50,
+            "wait_p99_ms": longest_ms,
+            "waves": waves,
+            "tokens_needed": pool.tokens_needed,
+            "jobs": pool.jobs,
+            "holders": ", ".join(pool.holders),
+        },
+        cost_ms=_waited_ms(pool),
+    )
+
+
+def _waited_ms(pool: ExecutorSummary) -> float:
+    """What its jobs waited for a thread, together."""
+    if pool.wait_total_ms is not None:
+        return pool.wait_total_ms
+    return pool.jobs * (pool.wait_ms.p50 or 0.0)
+
+
+def _saturated_advice(pool: ExecutorSummary, limit: float) -> str:
+    wanted = ceil(pool.tokens_needed) if pool.tokens_needed is not None else 0
+    if wanted > limit:
+        why = f"the load needs about {wanted:,} threads"
+    else:
+        wanted = max(pool.active_peak + pool.pending_peak, ceil(limit) + 1)
+        why = f"bursts of {wanted:,} jobs came at once"
+    advice = f"Raise the limit to {wanted:,} ({why}): {_how_to_raise(pool, wanted)}; or bound the callers."
+    run = (pool.run_ms or 0.0) * pool.jobs
+    if pool.cpu_ms is not None and run > 0 and pool.cpu_ms > run / 2:
+        advice += " Its jobs mostly compute, and more threads do not help that under the GIL: use a process pool."
+    return advice
+
+
+def _how_to_raise(pool: ExecutorSummary, wanted: int) -> str:
+    if pool.made_at is not None:
+        place, _, line = pool.made_at.rpartition(":")
+        short = phrasing.place_of(place, int(line)) if line.isascii() and line.isdigit() else pool.made_at
+        return f"its size is set where it is made (first used at {short})"
+    if pool.name.startswith("asyncio"):
+        return f"`loop.set_default_executor(ThreadPoolExecutor({wanted}))`"
+    if pool.name.startswith("anyio"):
+        return _DEFAULT_LIMITER.format(wanted)
+    return "its size is set where it is made"
+
+
+# --- starvation -------------------------------------------------------------------------------------
+
+
+def transport_starvation(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding per pool that the transport's own reader or writer waited for."""
+    for pool in summary.executors:
+        if is_starved(pool, options):
+            yield _starvation(summary, pool)
+
+
+def _starvation(summary: Summary, pool: ExecutorSummary) -> Finding:
+    held = f"{phrasing.listed(pool.holders)} held" if pool.holders else "other jobs held"
+    threads = "its threads" if pool.max is None else f"its {pool.max:g} threads"
+    sentence = (
+        f"The transport's own reader and writer waited up to {phrasing.duration(pool.transport_wait_max_ms)} for a "
+        f"thread of `{pool.name}` ({phrasing.duration(pool.transport_wait_ms)} in all), because {held} {threads}: "
+        "meanwhile no request was read and no answer was written."
+    )
+    tools = phrasing.listed([name for name in pool.holders if not name.startswith("(")]) or "the slow tools"
+    # What the starved reader did not read is not pending in the pool: outstanding requests may want a thread, too.
+    most = max(ceil(pool.max or 0), pool.active_peak + pool.pending_peak, summary.outstanding.peak)
+    wanted = most + _TRANSPORT_THREADS
+    return Finding(
+        code="transport-starvation",
+        severity="critical",
+        confidence="exact",
+        subject=pool.name,
+        sentence=sentence,
+        advice=(
+            f"Give {tools} a private limiter: an `async def` that calls "
+            "`await anyio.to_thread.run_sync(..., limiter=LIMITER)` with one `anyio.CapacityLimiter` of its own. "
+            f"Or raise the shared limit: {_DEFAULT_LIMITER.format(wanted)}."
+        ),
+        evidence={
+            "transport_wait_max_ms": pool.transport_wait_max_ms,
+            "transport_wait_ms": pool.transport_wait_ms,
+            "transport_jobs": pool.transport_jobs,
+            "limit": pool.max,
+            "made_at": pool.made_at,
+            "borrowed_peak": pool.borrowed_peak,
+            "pending_peak": pool.pending_peak,
+            "holders": ", ".join(pool.holders),
+        },
+        cost_ms=_starved_ms(summary, pool),
+    )
+
+
+def _starved_ms(summary: Summary, pool: ExecutorSummary) -> float:
+    """What requests lost to it: at least the transport's waits, and each answer that was ready meanwhile waited along.
+
+    Bounded from above by the time requests spent at the transport at all, whatever for.
+    """
+    parts = ("queue_transport", "write_wait", "write_flush")
+    at_transport = sum(
+        operation.count * sum(getattr(operation.budget_ms, part) or 0.0 for part in parts)
+        for operation in summary.operations
+    )
+    along = pool.transport_wait_ms * max(1, summary.outstanding.finished_unwritten_peak)
+    return max(pool.transport_wait_ms, min(at_transport, along))

@@ -1,0 +1,176 @@
+"""Time the loop lost to something beneath the tools: `gc-pause`, `gil-contention`, `host-pressure`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.checks.evidence import is_enough, slow_steps, step_total_ms, steps_cost_ms, window_ms
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import ExecutorSummary, Finding, SlowStep, Summary
+
+
+def gc_pause(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """Long pauses in one second, or in one request."""
+    signals = summary.signals
+    share = signals.gc_worst_request_share or 0.0
+    is_long = signals.gc_worst_second_ms > options.gc_second_ms
+    is_certain = is_enough(summary, options) or signals.gc_max_pause_ms >= options.critical_step_ms
+    if not is_long and not (share > options.gc_request_share and is_certain):
+        return
+    total, generation = signals.gc_pause_ms, signals.gc_max_generation
+    longest = f"longest pause {phrasing.duration(signals.gc_max_pause_ms)}"
+    if generation is not None:
+        longest += f", generation {generation}"
+    what = f"for {phrasing.duration(signals.gc_worst_second_ms)} within one second"
+    if not is_long:
+        what = f"for {phrasing.percent(share)} of one request's time"
+    is_rare = not is_long and total < options.window_share * window_ms(summary)
+    yield Finding(
+        code="gc-pause",
+        severity="info" if is_rare else "warn",
+        confidence="exact",
+        subject=summary.server.name,
+        sentence=f"The garbage collector stopped the server {what} ({longest}; {phrasing.duration(total)} in all).",
+        advice=(
+            "Call `gc.collect()` and `gc.freeze()` once after start-up, so that what lives for ever is not looked at "
+            "again; then make fewer objects that refer to each other in cycles."
+        ),
+        evidence={
+            "worst_second_ms": signals.gc_worst_second_ms,
+            "worst_request_share": signals.gc_worst_request_share,
+            "max_pause_ms": signals.gc_max_pause_ms,
+            "generation": generation,
+            "total_ms": total,
+        },
+        cost_ms=max(total, steps_cost_ms(summary, slow_steps(summary, options, ("gc",)))),
+    )
+
+
+# --- GIL --------------------------------------------------------------------------------------------
+
+
+def gil_contention(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """The loop's thread waited for the GIL while other threads ran."""
+    signals, steps = summary.signals, slow_steps(summary, options, ("gil",))
+    lost = signals.gil_wait_ms
+    if lost is None:
+        lost = _off_cpu_ms(steps)
+    if not _is_loss(summary, options, lost, options.gil_share, steps):
+        return
+    share = _share(lost, signals.busy_ms)
+    burned, pool = signals.other_threads_cpu_ms, _busiest_pool(summary)
+    sentence = "Other threads kept the event loop waiting for the GIL for about "
+    sentence += f"{phrasing.duration(lost)}{_of_busy(share)}"
+    if burned:
+        sentence += f"; they burned {phrasing.duration(burned)} of CPU"
+        if pool is not None:
+            sentence += f", mostly {phrasing.listed(pool.holders) or 'jobs'} in `{pool.name}`"
+    yield Finding(
+        code="gil-contention",
+        severity="warn",
+        confidence="estimate",
+        subject=summary.server.name,
+        sentence=f"{sentence}.",
+        advice="Move that computing into a process pool, or run the server on a free-threaded build of Python.",
+        evidence={
+            "gil_wait_ms": lost,
+            "busy_share": share,
+            "busy_ms": signals.busy_ms,
+            "other_threads_cpu_ms": burned,
+            "pool": None if pool is None else pool.name,
+            "pool_cpu_ms": None if pool is None else pool.cpu_ms,
+            "holders": None if pool is None else ", ".join(pool.holders),
+            **_worst_step(steps),
+        },
+        cost_ms=max(lost, steps_cost_ms(summary, steps)),
+    )
+
+
+def _busiest_pool(summary: Summary) -> ExecutorSummary | None:
+    """The pool whose jobs used most CPU, if that is known and not nothing."""
+    busy = [pool for pool in summary.executors if (pool.cpu_ms or 0.0) > 0]
+    return max(busy, key=lambda pool: pool.cpu_ms or 0.0, default=None)
+
+
+# --- host -------------------------------------------------------------------------------------------
+
+
+def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """The loop's thread could run and had no CPU, or the CPU limit stopped the process.
+
+    The first is an upper bound of what busy time lost: wake-ups from the poll queue for a CPU, too.
+    """
+    signals, steps = summary.signals, slow_steps(summary, options, ("run-queue",))
+    queued, throttled = signals.run_queue_ms, signals.throttled_ms or 0.0
+    if queued is None:
+        queued = _off_cpu_ms(steps)
+    is_queued = _is_loss(summary, options, queued, options.run_queue_share, steps)
+    is_throttled = throttled > options.throttled_ms
+    if not is_queued and not is_throttled:
+        return
+    share = _share(queued, signals.busy_ms)
+    sentences = []
+    if is_queued:
+        sentences.append(f"The event loop waited {phrasing.duration(queued)} for a CPU of the host{_of_busy(share)}.")
+    if is_throttled:
+        sentences.append(f"The CPU limit of its control group stopped the server for {phrasing.duration(throttled)}.")
+    if steps:
+        worst_step = max(steps, key=lambda step: step.ms)
+        slowed = f"a step of {phrasing.object_of(worst_step.tool)} to {phrasing.duration(worst_step.ms)}"
+        sentences.append(f"That stretched {slowed}; its code is not to blame.")
+    yield Finding(
+        code="host-pressure",
+        severity="warn",
+        confidence="upper" if is_queued else "exact",
+        subject=summary.server.name,
+        sentence=" ".join(sentences),
+        advice=(
+            "It is not your code: give the server more CPU (a higher limit, fewer neighbours on this machine), "
+            "and do not judge its times by this run."
+        ),
+        evidence={
+            "run_queue_ms": queued,
+            "busy_share": share,
+            "busy_ms": signals.busy_ms,
+            "throttled_ms": signals.throttled_ms,
+            "cpu_pressure_percent": signals.cpu_pressure,
+            **_worst_step(steps),
+        },
+        cost_ms=max((queued if is_queued else 0.0) + throttled, steps_cost_ms(summary, steps)),
+    )
+
+
+# --- shared -----------------------------------------------------------------------------------------
+
+
+def _is_loss(
+    summary: Summary, options: FindingOptions, lost_ms: float, threshold: float, steps: Sequence[SlowStep]
+) -> bool:
+    """More than ``threshold`` of the busy time, and enough to matter or in one step long enough to be certain."""
+    busy = max(summary.signals.busy_ms, step_total_ms(steps))
+    if lost_ms <= 0 or lost_ms <= threshold * busy:
+        return False
+    if any(step.ms >= options.critical_step_ms for step in steps):
+        return True
+    return is_enough(summary, options) and lost_ms >= options.window_share * window_ms(summary)
+
+
+def _off_cpu_ms(steps: Sequence[SlowStep]) -> float:
+    return sum(step_total_ms([step]) * (1.0 - min(1.0, step.cpu_share or 0.0)) for step in steps)
+
+
+def _share(part: float, whole: float) -> float | None:
+    return min(1.0, part / whole) if whole > 0 else None
+
+
+def _of_busy(share: float | None) -> str:
+    return "" if share is None else f", {phrasing.percent(share)} of its busy time"
+
+
+def _worst_step(steps: Sequence[SlowStep]) -> dict[str, float | int | str | None]:
+    """The longest of ``steps`` as evidence; nothing where there is none."""
+    if not steps:
+        return {}
+    step = max(steps, key=lambda step: step.ms)
+    return {"step_tool": step.tool, "step_ms": step.ms, "step_file": step.file, "step_line": step.line}

@@ -1,0 +1,136 @@
+"""Tools that hold the event loop for long at a stretch: `blocking-call` and `cpu-bound-step`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from mcp_probe.aggregate import advice, phrasing
+from mcp_probe.aggregate.checks.evidence import Victims, slow_steps, step_total_ms, steps_cost_ms, victims_of
+from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import LOOP_OPERATION, Finding, Severity, SlowStep, Summary, Tag
+
+
+def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding per tool whose slow steps were off the CPU, or whose cause could not be told."""
+    for tool, steps in _by_tool(slow_steps(summary, options, ("blocking-call", "unknown"))):
+        is_unknown = all(step.cause == "unknown" for step in steps)
+        did, doing = ("held", "doing so") if is_unknown else ("blocked", "blocking it")
+        asides = ["why could not be told"] if is_unknown else []
+        finding = _finding("blocking-call", summary, options, tool, steps, did, doing, asides)
+        text = advice.off_the_loop(summary, tool)
+        if is_unknown:
+            text = f"If it waits there for something: {text[0].lower()}{text[1:]} If it computes: use a process pool."
+        yield replace(finding, advice=text)
+
+
+def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding per tool whose slow steps were mostly computing."""
+    for tool, steps in _by_tool(slow_steps(summary, options, ("cpu",))):
+        share = _cpu_share(steps)
+        asides = [] if share is None else [f"{phrasing.percent(share)} CPU"]
+        finding = _finding("cpu-bound-step", summary, options, tool, steps, "computed on", "computing", asides)
+        yield replace(finding, advice=advice.compute_elsewhere())
+
+
+def _by_tool(steps: Sequence[SlowStep]) -> Iterator[tuple[str, list[SlowStep]]]:
+    """Steps of each tool, the longest first."""
+    for tool in dict.fromkeys(step.tool for step in steps):
+        of_tool = [step for step in steps if step.tool == tool]
+        yield tool, sorted(of_tool, key=lambda step: (-step.ms, -step.total_ms))
+
+
+def _finding(
+    code: str,
+    summary: Summary,
+    options: FindingOptions,
+    tool: str,
+    steps: list[SlowStep],
+    did: str,
+    doing: str,
+    asides: list[str],
+) -> Finding:
+    worst_step, victims = steps[0], victims_of(summary, tool)
+    count = sum(step.count for step in steps)
+    running = next((step for step in steps if step.running), None)
+    asides = [phrasing.times(count), *asides, *_places(steps)]
+    span = phrasing.duration(worst_step.ms)
+    sentence = f"{phrasing.subject_of(tool)} {did} the event loop for {'' if count == 1 else 'up to '}{span}"
+    sentence += f" ({', '.join(asides)})"
+    if running is not None:
+        sentence += f", was still {doing} after {phrasing.duration(running.ms)} when the window ended,"
+    return Finding(
+        code=code,
+        severity=_severity(tool, worst_step.ms, count, victims, options),
+        confidence=_confidence(steps, victims),
+        subject=tool,
+        sentence=f"{sentence} and {_victims(victims)}.",
+        advice="",
+        evidence={
+            "max_ms": worst_step.ms,
+            "p50_ms": worst_step.p50_ms or worst_step.ms,
+            "total_ms": step_total_ms(steps),
+            "count": count,
+            "cause": worst_step.cause,
+            "cpu_share": _cpu_share(steps),
+            "file": worst_step.file,
+            "line": worst_step.line,
+            "function": worst_step.function,
+            "places": len({(step.file, step.line) for step in steps}),
+            "still_running": int(running is not None),
+            "victims": victims.count,
+            "victim_ms": victims.lo_ms,
+            "victim_hi_ms": victims.hi_ms,
+        },
+        cost_ms=steps_cost_ms(summary, steps),
+    )
+
+
+def _severity(tool: str, longest_ms: float, count: int, victims: Victims, options: FindingOptions) -> Severity:
+    """By length. ``info`` for what held nobody up: start-up work of the server's own, and a single short step."""
+    if not victims.count and tool == LOOP_OPERATION:
+        return "info"
+    if longest_ms >= options.critical_step_ms:
+        return "critical"
+    return "info" if count == 1 and not victims.count else "warn"
+
+
+def _confidence(steps: Iterable[SlowStep], victims: Victims) -> Tag:
+    """A place that is not known is not told, so it does not count."""
+    tags: list[Tag] = [victims.quality]
+    for step in steps:
+        if step.file:
+            tags.append("estimate" if step.quality == "unavailable" else step.quality)
+        if step.cause == "unknown":
+            tags.append("estimate")
+        if step.running:
+            tags.append("lower")
+    return worst(tags)
+
+
+def _cpu_share(steps: Sequence[SlowStep]) -> float | None:
+    """Share of the steps' wall time, over those whose CPU time is known."""
+    known = [(step, step.cpu_share) for step in steps if step.cpu_share is not None]
+    wall = step_total_ms(step for step, _ in known)
+    return min(1.0, sum(step_total_ms([step]) * share for step, share in known) / wall) if wall > 0 else None
+
+
+def _places(steps: Sequence[SlowStep]) -> list[str]:
+    first = steps[0]
+    place = phrasing.place_of(first.file, first.line)
+    others = len({(step.file, step.line) for step in steps if step.file} - {(first.file, first.line)})
+    if place is None:
+        return []
+    text = f"{'at' if first.quality == 'exact' else 'probably at'} {place}"
+    if first.function and first.function.rsplit(".", 1)[-1] != first.tool:
+        text += f" in `{first.function.rsplit('.', 1)[-1]}`"
+    return [f"the longest {text} and others at {phrasing.plural(others, 'more place')}" if others else text]
+
+
+def _victims(victims: Victims) -> str:
+    if not victims.count:
+        return "held up no other request"
+    least = "at least " if victims.quality in ("bounded", "lower", "estimate") else ""
+    made = f"made {phrasing.plural(victims.count, 'other request')} wait {least}{phrasing.duration(victims.lo_ms)}"
+    return made if victims.count == 1 else f"{made} in all"

@@ -1,0 +1,140 @@
+"""Requests that could run and did not: `head-of-line` behind a few long steps, `crowding` behind many short ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.checks.evidence import Waiting, is_enough, is_slow_blocker, named_rows, waiting_of
+from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import Finding, OperationSummary, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Victim:
+    operation: OperationSummary
+    waiting: Waiting
+
+
+def _victims(summary: Summary, options: FindingOptions) -> list[_Victim]:
+    return [_Victim(operation, waiting_of(summary, operation, options)) for operation in summary.operations]
+
+
+def _is_crowded(summary: Summary, victim: _Victim, options: FindingOptions) -> bool:
+    utilization = summary.loop.utilization
+    return (
+        utilization is not None
+        and utilization > options.crowded_utilization
+        and victim.waiting.is_crowded
+        and victim.waiting.whole_share > options.waited_share
+    )
+
+
+def head_of_line(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding per blocker, on the operation that waited most for it."""
+    if not is_enough(summary, options):
+        return
+    by_blocker: dict[str | None, list[_Victim]] = {}
+    for victim in _victims(summary, options):
+        share, p95 = victim.waiting.share, victim.operation.total_ms.p95
+        if share is None or p95 is None or share <= options.waited_share or share * p95 < options.waited_ms:
+            continue
+        if not _is_crowded(summary, victim, options):
+            rows = named_rows(summary, victim.operation.name)
+            by_blocker.setdefault(rows[0].blocker if rows else None, []).append(victim)
+    for blocker, victims in by_blocker.items():
+        yield _head_of_line(summary, options, blocker, sorted(victims, key=lambda victim: -_lost_ms(summary, victim)))
+
+
+def _lost_ms(summary: Summary, victim: _Victim) -> float:
+    rows = named_rows(summary, victim.operation.name)
+    return sum(row.lo_ms for row in rows) or victim.operation.waited_for_others_ms * victim.operation.count
+
+
+def _head_of_line(summary: Summary, options: FindingOptions, blocker: str | None, victims: list[_Victim]) -> Finding:
+    first = victims[0]
+    operation, share = first.operation, first.waiting.share or 0.0
+    is_slow = blocker is not None and is_slow_blocker(summary, blocker, options)
+    matrix = {victim.operation.name: named_rows(summary, victim.operation.name) for victim in victims}
+    rows = [row for victim in victims for row in matrix[victim.operation.name] if row.blocker == blocker]
+    p95 = operation.total_ms.p95 or 0.0
+    sentence = f"`{operation.name}` spent {phrasing.percent(share)} of its p95 of {phrasing.duration(p95)} "
+    sentence += "waiting for other requests"
+    if rows:
+        name = "other calls of its own" if blocker == operation.name else f"`{blocker}`"
+        sentence += f", mostly for {name} ({phrasing.duration(rows[0].lo_ms)} in all)"
+    others = [victim.operation.name for victim in victims[1:]]
+    if others:
+        sentence += f"; so did {phrasing.listed(others)}"
+    return Finding(
+        code="head-of-line",
+        severity="warn" if is_slow else "info",
+        confidence=worst(row.quality for rows in matrix.values() for row in rows),
+        subject=operation.name,
+        sentence=sentence + ".",
+        advice=_head_of_line_advice(blocker, is_slow),
+        evidence={
+            "waited_p95_share": share,
+            "p95_ms": p95,
+            "blocker": blocker,
+            "blocker_is_slow": int(is_slow),
+            "blocker_ms": sum(row.lo_ms for row in rows),
+            "victim_operations": len(victims),
+            "matrix": "; ".join(
+                f"{row.victim} waited {row.lo_ms:.1f} ms for {row.blocker}"
+                for name in matrix
+                for row in matrix[name][:3]
+            ),
+        },
+        cost_ms=sum(_lost_ms(summary, victim) for victim in victims),
+    )
+
+
+def _head_of_line_advice(blocker: str | None, is_slow: bool) -> str:
+    if is_slow:
+        return f"See the finding of `{blocker}`: it holds the event loop while others could run."
+    return (
+        "No step they waited for is slow by itself: calls come in bursts. Spread them over more processes, "
+        "or let the client send fewer at once."
+    )
+
+
+def crowding(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding for the whole loop, with the operation that loses most."""
+    if not is_enough(summary, options):
+        return
+    crowded = [victim for victim in _victims(summary, options) if _is_crowded(summary, victim, options)]
+    if not crowded:
+        return
+    first = max(crowded, key=lambda victim: victim.waiting.small_ms)
+    share, utilization = first.waiting.whole_share, summary.loop.utilization or 0.0
+    delay, p95 = summary.loop.arrival_delay_ms.p99, first.operation.total_ms.p95
+    sentence = (
+        f"The event loop was busy {phrasing.percent(utilization)} of the time with steps that are all short: "
+        f"`{first.operation.name}` spent {phrasing.percent(share)} of its p95"
+        f"{'' if p95 is None else f' of {phrasing.duration(p95)}'} waiting for its turn"
+    )
+    yield Finding(
+        code="crowding",
+        severity="warn",
+        confidence=worst([summary.loop.quality, *(victim.waiting.quality for victim in crowded)]),
+        subject=summary.server.name,
+        sentence=f"{sentence}.",
+        advice=(
+            "One loop is not enough for this load: run more server processes. Or make fewer, larger steps: "
+            "batch small calls, and drop awaits that only pass control on."
+        ),
+        evidence={
+            "utilization": utilization,
+            "arrival_delay_p99_ms": delay,
+            "operation": first.operation.name,
+            "waited_p95_share": share,
+            "p95_ms": p95,
+            "small_steps_ms": first.waiting.small_ms,
+            "slow_steps_ms": first.waiting.slow_ms,
+            "operations": len(crowded),
+        },
+        cost_ms=sum(victim.waiting.small_ms for victim in crowded),
+    )

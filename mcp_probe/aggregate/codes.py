@@ -1,0 +1,67 @@
+"""The codes of findings. They are stable: people put them in CI with ``--fail-on``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from mcp_probe.errors import OptionError
+
+CODES: Mapping[str, str] = MappingProxyType(
+    {
+        "blocking-call": "a tool blocks the event loop: its thread sleeps or waits instead of working",
+        "cpu-bound-step": "a tool computes on the event loop for long at a stretch",
+        "head-of-line": "a tool's slow calls spend much of their time waiting for other requests",
+        "crowding": "the event loop is full of small steps, none of which is slow by itself",
+        "gc-pause": "the garbage collector stops the server for long",
+        "gil-contention": "other threads keep the event loop waiting for the GIL",
+        "host-pressure": "the machine or its CPU limit does not let the server run",
+        "executor-saturated": "a thread pool is at its limit and jobs wait for a thread",
+        "transport-starvation": "the transport's own reader or writer waits for a thread",
+        "serial-client": "the client sends one request at a time while the server could serve more",
+        "slow-reader": "the client does not read its answers as fast as they come",
+        "not-enough-data": "too few requests, or too short a time, for the statistical checks",
+    }
+)
+"""Code -> what it says, in the order of docs/findings.md."""
+
+NOT_YET: tuple[str, ...] = (
+    "busy-spin",
+    "serial-awaits",
+    "abandoned-work",
+    "serial-handler",
+    "dispatch-backlog",
+    "unbounded-fan-out",
+    "cold-start",
+    "cold-start-stampede",
+    "client-per-request",
+    "pool-exhausted",
+    "memory-growth",
+    "memory-peak",
+    "large-payload",
+    "chatty-notifications",
+    "stdout-pollution",
+)
+"""Codes that are reserved and that this version does not check."""
+
+
+def check_codes(names: Iterable[str]) -> frozenset[str]:
+    """``names`` as a set, if each is a code that this version checks.
+
+    Raises:
+        OptionError: Names every one that is not, with the known codes nearest to it.
+    """
+    wanted = frozenset(names)
+    complaints = [_complaint(name) for name in sorted(wanted - CODES.keys())]
+    if complaints:
+        raise OptionError(f"{' '.join(complaints)} Known codes: {', '.join(CODES)}.")
+    return wanted
+
+
+def _complaint(name: str) -> str:
+    if name in NOT_YET:
+        return f"The finding {name!r} is not checked by this version."
+    near = get_close_matches(name.lower(), CODES, n=2, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    return f"No finding has the code {name!r}{hint}"

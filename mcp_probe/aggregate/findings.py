@@ -1,0 +1,106 @@
+"""What the probe says in words: check -> evidence -> one sentence with the number -> what to do.
+
+Pure functions of a :class:`~mcp_probe.model.Summary`, so a live server, a recording and a test get the
+same answer. Every check is explained in docs/findings.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.checks.data import not_enough_data
+from mcp_probe.aggregate.checks.evidence import window_ms
+from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
+from mcp_probe.aggregate.checks.pools import executor_saturated, transport_starvation
+from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pressure
+from mcp_probe.aggregate.checks.steps import blocking_call, cpu_bound_step
+from mcp_probe.aggregate.checks.waiting import crowding, head_of_line
+from mcp_probe.aggregate.codes import CODES, NOT_YET, check_codes
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import Finding, Severity, Summary, Verdict
+
+__all__ = ["CHECKS", "CODES", "NOT_YET", "FindingOptions", "check_codes", "findings_of", "verdict_of"]
+
+Check = Callable[[Summary, FindingOptions], Iterable[Finding]]
+
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        "blocking-call": blocking_call,
+        "cpu-bound-step": cpu_bound_step,
+        "head-of-line": head_of_line,
+        "crowding": crowding,
+        "gc-pause": gc_pause,
+        "gil-contention": gil_contention,
+        "host-pressure": host_pressure,
+        "executor-saturated": executor_saturated,
+        "transport-starvation": transport_starvation,
+        "serial-client": serial_client,
+        "slow-reader": slow_reader,
+        "not-enough-data": not_enough_data,
+    }
+)
+"""Code -> its check, in the order of docs/findings.md."""
+
+DEFAULTS = FindingOptions()
+SEVERITIES: tuple[Severity, ...] = ("critical", "warn", "info")
+
+
+def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[Finding, ...]:
+    """All findings, the severe first, and of one severity the costly first.
+
+    ``summary.findings`` and ``summary.verdict`` are not looked at.
+    """
+    found = [
+        finding for code, check in CHECKS.items() if code not in options.disabled for finding in check(summary, options)
+    ]
+    return tuple(sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.cost_ms)))
+
+
+def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
+    """The finding that explains most of the time lost; without one, "healthy" or "not-enough-data".
+
+    A finding that only follows from another one is never the verdict, and neither is one of severity ``info``.
+    """
+    candidates = [
+        finding for finding in findings if finding.severity != "info" and not _is_explained(finding, findings)
+    ]
+    if candidates:
+        told = max(candidates, key=lambda finding: _explained_ms(finding, findings))
+        return Verdict(told.code, told.subject, told.sentence)
+    for finding in findings:
+        if finding.code == "not-enough-data":
+            return Verdict(finding.code, finding.subject, finding.sentence)
+    return Verdict("healthy", summary.server.name, _healthy(summary))
+
+
+def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
+    """Waiting is explained by its blocker's own finding, and a full pool by what it did to the transport."""
+    if finding.code == "head-of-line":
+        causes = ("blocking-call", "cpu-bound-step")
+        return any(other.code in causes and other.subject == finding.evidence.get("blocker") for other in findings)
+    if finding.code == "executor-saturated":
+        return any(_is_same_pool(finding, other) for other in findings if other.code == "transport-starvation")
+    return False
+
+
+def _explained_ms(finding: Finding, findings: Sequence[Finding]) -> float:
+    """Time lost to ``finding``, with that of the full pool behind a starved transport."""
+    if finding.code != "transport-starvation":
+        return finding.cost_ms
+    full = (other for other in findings if other.code == "executor-saturated" and _is_same_pool(other, finding))
+    return finding.cost_ms + sum(other.cost_ms for other in full)
+
+
+def _is_same_pool(one: Finding, other: Finding) -> bool:
+    return one.subject == other.subject and one.evidence.get("made_at") == other.evidence.get("made_at")
+
+
+def _healthy(summary: Summary) -> str:
+    count = phrasing.plural(summary.requests.count, "request")
+    sentence = f"Healthy: {count} in {phrasing.duration(window_ms(summary))}, and nothing held them up for long"
+    utilization = summary.loop.utilization
+    if utilization is not None:
+        sentence += f"; the event loop was busy {phrasing.percent(min(1.0, utilization))} of the time"
+    return f"{sentence}."

@@ -1,0 +1,75 @@
+"""How sentences of findings write numbers, names and places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mcp_probe.model import LOOP_OPERATION
+
+_LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
+
+
+def duration(ms: float) -> str:
+    """``4.2 ms``, ``412 ms``, ``3.1 s``, ``12 s``, ``11 min``: two or three digits."""
+    for scale, unit, below in ((1.0, "ms", 999.5), (1e3, "s", 599.5e3), (60e3, "min", 119.5 * 60e3)):
+        if ms < below:
+            return f"{_digits(ms / scale)} {unit}"
+    return f"{_digits(ms / 3.6e6)} h"
+
+
+def _digits(number: float) -> str:
+    if number < 0.095:
+        return "less than 0.1" if number > 0 else "0"
+    return f"{number:.1f}" if number < 9.95 else f"{number:,.0f}"
+
+
+def percent(ratio: float) -> str:
+    """A share that is worth a finding, without decimals."""
+    return f"{100 * ratio:.0f}%" if ratio == 0 or ratio >= 0.005 else "less than 1%"
+
+
+def size(count: float) -> str:
+    """Bytes, in powers of 1000."""
+    for scale, unit in ((1.0, "B"), (1e3, "kB"), (1e6, "MB")):
+        if count < 999.5 * scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count / 1e9:,.3g} GB"
+
+
+def times(count: int) -> str:
+    """``once``, ``12 times``."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 request``, ``57 requests``."""
+    return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
+def subject_of(operation: str) -> str:
+    """An operation at the start of a sentence."""
+    return "Work that belongs to no request" if operation == LOOP_OPERATION else f"`{operation}`"
+
+
+def object_of(operation: str) -> str:
+    """An operation inside a sentence."""
+    return "work that belongs to no request" if operation == LOOP_OPERATION else f"`{operation}`"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """```a`, `b` and 2 more``; empty for no names."""
+    shown = [f"`{name}`" if not name.startswith("(") else name for name in names[:most]]
+    if len(names) > most:
+        shown.append(f"{len(names) - most} more")
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) if shown else ""
+
+
+def place_of(file: str | None, line: int | None) -> str | None:
+    """``server.py:41``; of a library the path inside it. ``None`` where the file is not known."""
+    if not file:
+        return None
+    path = file.replace("\\", "/")
+    libraries = list(_LIBRARY.finditer(path))
+    short = path[libraries[-1].end() :] if libraries else path.rsplit("/", 1)[-1]
+    return short if line is None else f"{short}:{line}"

@@ -1,0 +1,51 @@
+"""From where on each finding is raised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mcp_probe.aggregate.codes import check_codes
+
+
+@dataclass(frozen=True, slots=True)
+class FindingOptions:
+    """Thresholds of all findings; each is explained in docs/findings.md. Shares are ratios from 0 to 1.
+
+    A ``slow_step_ms`` below that of the fold which made the summary finds no more: such steps were not kept.
+
+    Raises:
+        OptionError: ``disabled`` names a code that does not exist.
+    """
+
+    disabled: frozenset[str] = frozenset()
+
+    # Source of each figure unless it says otherwise: the table of findings, docs/findings.md.
+    min_requests: int = 30  # not-enough-data
+    min_seconds: float = 1.0  # not-enough-data
+    slow_step_ms: float = 10.0  # blocking-call, cpu-bound-step; one figure with the option of attach()
+    critical_step_ms: float = 50.0  # the same; one event this long is certain, whatever the number of requests
+    waited_share: float = 0.20  # head-of-line, crowding: of a tool's p95
+    # Workload: a quiet server under bursts of ten calls of 1 ms each. Every call but the first waits for others, as
+    # it must on one loop; below the length of a slow step that is no finding.
+    waited_ms: float = 10.0  # head-of-line
+    crowded_utilization: float = 0.90  # crowding
+    gc_second_ms: float = 100.0  # gc-pause: paused in any second
+    gc_request_share: float = 0.10  # gc-pause: of one request
+    gil_share: float = 0.20  # gil-contention: of the loop's busy time
+    run_queue_share: float = 0.10  # host-pressure: of the loop's busy time
+    throttled_ms: float = 10.0  # host-pressure; a tenth of the 100 ms period of a CPU limit (kernel, cgroup-v2 cpu.max)
+    # Workload: an idle stdio server on a quiet machine. Each wake-up costs some 20 µs of run queue, which may be a
+    # fifth of a busy time that is next to nothing; a loss of less than 1 % of the window is none.
+    window_share: float = 0.01  # gil-contention, host-pressure, gc-pause (below: info)
+    at_limit_share: float = 0.05  # executor-saturated: of the window
+    executor_wait_ms: float = 10.0  # executor-saturated: p99 of its jobs
+    transport_wait_ms: float = 50.0  # transport-starvation
+    serial_requests: int = 30  # serial-client
+    # The table says "gaps < 1 ms". A client that parses a large answer takes longer now and then: most gaps must be.
+    serial_gap_share: float = 0.5  # serial-client
+    serial_awaiting_share: float = 0.5  # serial-client: "awaiting-bound" means most of the time
+    serial_example: int = 10  # serial-client: in flight, in the sentence
+    flush_ms: float = 50.0  # slow-reader: p95
+
+    def __post_init__(self) -> None:
+        check_codes(self.disabled)

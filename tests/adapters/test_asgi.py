@@ -1,0 +1,541 @@
+"""Streamable HTTP, in process: what the app answers, and what the probe records of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import SamplingMessage, TextContent
+
+import mcp_probe
+from mcp_probe.adapters.asgi import App
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.model import RequestRecord
+from tests.adapters.asgi_client import ACCEPT, Answer, Handshake, Modern, message, send, started
+from tests.kept import Kept, keep, probed, unavailable
+from tests.loops import LOOPS
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to serve and to speak streamable HTTP."""
+
+    client: type[Modern]
+    json: bool
+    stateless: bool
+
+    def app(self, server: MCPServer) -> Any:
+        return server.streamable_http_app(json_response=self.json, stateless_http=self.stateless)
+
+
+MODES = {
+    "modern, json": Mode(Modern, True, False),
+    "modern, sse": Mode(Modern, False, False),
+    "session, json": Mode(Handshake, True, False),
+    "session, sse": Mode(Handshake, False, False),
+    "stateless, json": Mode(Handshake, True, True),
+    "stateless, sse": Mode(Handshake, False, True),
+}
+in_each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES.keys())
+
+
+class Rendezvous:
+    """Lets a test hold tool calls where they are."""
+
+    def __init__(self) -> None:
+        self.entered: dict[str, anyio.Event] = {}
+        self.leave: dict[str, anyio.Event] = {}
+
+    def expect(self, *keys: str) -> None:
+        for key in keys:
+            self.entered[key], self.leave[key] = anyio.Event(), anyio.Event()
+
+
+def make_server(meeting: Rendezvous | None = None) -> MCPServer:
+    server = MCPServer("over http", version="1", log_level="CRITICAL")
+
+    @server.tool()
+    async def add(a: int, b: int) -> int:
+        await anyio.lowlevel.checkpoint()
+        return a + b
+
+    @server.tool()
+    def in_thread(text: str) -> str:
+        return text[::-1]
+
+    @server.tool()
+    async def fail() -> str:
+        raise ValueError("refused")
+
+    @server.tool()
+    async def count(to: int, ctx: Context) -> str:
+        for number in range(to):
+            await ctx.report_progress(number, to)
+        return f"counted to {to}"
+
+    @server.tool()
+    async def large() -> str:
+        return "x" * 300_000
+
+    @server.tool()
+    async def meet(key: str) -> str:
+        assert meeting is not None
+        meeting.entered[key].set()
+        await meeting.leave[key].wait()
+        return key
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        question = SamplingMessage(role="user", content=TextContent(type="text", text="?"))
+        answer = await ctx.session.create_message([question], max_tokens=5)
+        return f"{getattr(answer.content, 'text', None)}"
+
+    @server.prompt()
+    def greet(name: str) -> str:
+        return f"Greet {name}."
+
+    @server.resource("note://today")
+    def today() -> str:
+        return "a note"
+
+    return server
+
+
+async def say_everything(mode: Mode, app: App) -> list[Answer]:
+    client = mode.client(app)
+    await client.open()
+    answers = list(getattr(client, "answers", []))
+    answers += [
+        await client.call(1, "add", a=1, b=2),
+        await client.call("two", "add", a=1, b=2),
+        await client.call(3, "add", a="no number", b=2),
+        await client.call(4, "fail"),
+        await client.call(5, "nobody_knows"),
+        await client.call(6, "in_thread", text="abc"),
+        await client.call(7, "large"),
+        await client.call(8, "count", token="p", to=5),
+        await client.send(9, "nobody/knows"),
+        await client.send(10, "tools/list"),
+        await client.send(11, "prompts/get", name="greet", arguments={"name": "you"}),
+        await client.send(12, "prompts/get", name="nobody_knows"),
+        await client.send(13, "resources/read", uri="note://today"),
+        await client.send(14, "ping"),
+        await client.send(None, "notifications/cancelled", requestId=99),
+        await client.post(b"{not json"),
+        await client.post(b"[]"),
+        await client.post(b""),
+        await client.post(message(15, "tools/call", name="add")),
+        await send(app, message(16, "ping"), ACCEPT[:2]),
+        await send(app, b"", ACCEPT, method="PUT"),
+        await send(app, message(17, "ping"), [*ACCEPT, (b"mcp-session-id", b"no such session")]),
+        await send(app, message(18, "ping"), [*ACCEPT, (b"content-length", b"so long")]),
+    ]
+    if isinstance(client, Handshake) and client.session is not None:
+        answers.append(await send(app, b"", client.headers(), method="DELETE"))
+        answers.append(await client.call(19, "add", a=1, b=2))
+    return answers
+
+
+def written(answers: list[Answer]) -> list[tuple[int, list[tuple[bytes, bytes]], list[bytes]]]:
+    """Everything the answers consist of, with session ids (random) made equal."""
+
+    def plain(text: bytes) -> bytes:
+        return re.sub(rb"[0-9a-f]{32}", b"<session>", text)
+
+    return [
+        (
+            answer.status,
+            [(name, plain(value)) for name, value in answer.headers],
+            [plain(part.get("body", b"")) for part in answer.messages[1:]],
+        )
+        for answer in answers
+    ]
+
+
+@in_each_mode
+@pytest.mark.parametrize("anyio_backend", LOOPS)
+async def test_probed_app_answers_byte_for_byte_like_the_bare_one(mode: Mode) -> None:
+    async with started(mode.app(make_server())) as app:
+        bare = written(await say_everything(mode, app))
+    server = make_server()
+    with probed(server) as kept:
+        async with started(mode.app(server)) as app:
+            answers = written(await say_everything(mode, app))
+    assert answers == bare
+    assert {status for status, _, _ in bare} >= {200, 202, 400, 406}
+    assert kept.requests("add")
+
+
+def assert_is_whole(record: RequestRecord) -> None:
+    """Everything an HTTP exchange lets us see was seen."""
+    assert record.transport == "http"
+    assert not record.partial
+    assert unavailable(record) == set()
+    assert None not in (
+        record.budget.queue_transport,
+        record.budget.queue_dispatch,
+        record.budget.write_wait,
+        record.budget.write_flush,
+    )
+    assert record.request_bytes is not None
+    assert record.response_bytes is not None and record.response_bytes > 0
+
+
+def sized(body: bytes) -> list[tuple[bytes, bytes]]:
+    return [*ACCEPT, (b"content-length", str(len(body)).encode())]
+
+
+@in_each_mode
+@pytest.mark.parametrize("anyio_backend", LOOPS)
+async def test_each_request_is_one_record_with_its_tool_and_all_its_parts(mode: Mode) -> None:
+    server = make_server()
+    with probed(server) as kept:
+        async with started(mode.app(server)) as app:
+            client = mode.client(_with_content_length(app))
+            await client.open()
+            await client.call(1, "add", a=1, b=2)
+            await client.call(2, "in_thread", text="abc")
+            await client.call(3, "fail")
+            await client.call(4, "count", token="p", to=3)
+            await client.send(5, "prompts/get", name="greet", arguments={"name": "you"})
+            await client.send(6, "tools/list")
+            await client.send(7, "nobody/knows")
+    opening = [] if mode.client is Modern else [("initialize", "ok")]
+    assert sorted((record.name or record.method, record.outcome) for record in kept.requests()) == sorted(
+        [
+            *opening,
+            ("add", "ok"),
+            ("in_thread", "ok"),
+            ("fail", "tool_error"),
+            ("count", "ok"),
+            ("greet", "ok"),
+            ("tools/list", "ok"),
+            ("nobody/knows", "error"),
+        ]
+    )
+    for record in kept.requests():
+        assert_is_whole(record)
+        assert record.steps > 0
+    assert kept.only("nobody/knows").error == "-32601"
+
+
+def _with_content_length(app: App) -> App:
+    async def sized(scope: Any, receive: Any, send: Any) -> None:
+        first = await receive()
+        body = first["body"]
+
+        async def again() -> Any:
+            nonlocal first
+            if first is None:
+                return await receive()
+            taken, first = first, None
+            return taken
+
+        await app({**scope, "headers": [*scope["headers"], (b"content-length", b"%d" % len(body))]}, again, send)
+
+    return sized
+
+
+@pytest.mark.parametrize("anyio_backend", LOOPS)
+async def test_arrival_over_http_is_bounded_where_polls_are_seen(anyio_backend: object) -> None:
+    server = make_server()
+    with probed(server) as kept:
+        async with started(MODES["modern, json"].app(server)) as app:
+            client = Modern(app)
+            await client.call(1, "add", a=1, b=2)
+            await anyio.sleep(0)
+            await client.call(2, "add", a=1, b=2)
+    tags = {tag for record in kept.requests("add")[1:] for field, tag, _, _ in record.quality if field == "queue_transport"}
+    assert tags == (set() if anyio_backend == ("asyncio", {"use_uvloop": True}) else {"bounded"})
+
+
+@pytest.mark.parametrize("mode", [MODES["session, json"], MODES["session, sse"]], ids=["json", "sse"])
+async def test_session_task_is_not_charged_to_the_request_that_opened_it(mode: Mode) -> None:
+    seen: list[object] = []
+    server = make_server()
+
+    @server.tool()
+    async def whose() -> str:
+        seen.append(CURRENT.get())
+        return "mine"
+
+    with probed(server) as kept:
+        async with started(mode.app(server)) as app:
+            client = mode.client(app)
+            await client.open()
+            for id in range(1, 6):
+                await client.call(id, "whose")
+    opening = kept.only("initialize")
+    assert opening.detached_ns == 0
+    assert opening.outcome == "ok"
+    assert len(set(map(id, seen))) == 5, "each call ran as a request of its own"
+    assert len(kept.requests("whose")) == 5
+
+
+@in_each_mode
+@pytest.mark.parametrize("anyio_backend", LOOPS)
+async def test_concurrent_requests_keep_their_own_records(mode: Mode) -> None:
+    meeting = Rendezvous()
+    meeting.expect("a", "b", "c")
+    server = make_server(meeting)
+    answers: dict[str, Answer] = {}
+    with probed(server) as kept:
+        async with started(mode.app(server)) as app:
+            client = mode.client(app)
+            await client.open()
+
+            async def call(id: int, key: str) -> None:
+                answers[key] = await client.call(id, "meet", key=key)
+
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as group:
+                    for id, key in enumerate("abc", 1):
+                        group.start_soon(call, id, key)
+                        await meeting.entered[key].wait()
+                    await client.call(10, "add", a=1, b=2)
+                    for key in "cba":
+                        meeting.leave[key].set()
+    assert [answers[key].status for key in "abc"] == [200] * 3
+    records = kept.requests("meet")
+    assert [record.outcome for record in records] == ["ok"] * 3
+    for record in [*records, kept.only("add")]:
+        assert_known_parts(record)
+    inner = kept.only("add")
+    assert all(record.arrival_ns < inner.arrival_ns and inner.end_ns < record.end_ns for record in records)
+
+
+def assert_known_parts(record: RequestRecord) -> None:
+    assert record.transport == "http"
+    assert unavailable(record) == set()
+
+
+Leave = Callable[[Mode, App, Rendezvous], Awaitable[Any]]
+
+
+async def disconnect(mode: Mode, app: App, meeting: Rendezvous) -> None:
+    client = mode.client(app)
+    await client.open()
+    gone = anyio.Event()
+    meta = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
+    del meta
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(_post_and_leave, client, gone)
+            await meeting.entered["a"].wait()
+            gone.set()
+            if mode.client is Handshake or mode.json:
+                # A session goes on with the call, and a JSON answer is not watched for a disconnect.
+                meeting.leave["a"].set()
+
+
+async def _post_and_leave(client: Modern, gone: anyio.Event) -> None:
+    from tests.adapters.asgi_client import META
+
+    params: dict[str, Any] = {"name": "meet", "arguments": {"key": "a"}}
+    if type(client) is Modern:
+        params["_meta"] = META
+    await client.post(message(1, "tools/call", **params), "tools/call", "meet", gone=gone)
+
+
+@in_each_mode
+@pytest.mark.parametrize("anyio_backend", LOOPS)
+async def test_client_that_disconnects_mid_call_leaves_one_record_and_a_working_server(mode: Mode) -> None:
+    meeting = Rendezvous()
+    meeting.expect("a")
+    server = make_server(meeting)
+    with probed(server) as kept:
+        async with started(mode.app(server)) as app:
+            await disconnect(mode, app, meeting)
+            client = mode.client(app)
+            await client.open()
+            after = await client.call(2, "add", a=1, b=2)
+    assert after.status == 200
+    left = kept.only("meet")
+    assert left.outcome in ("ok", "cancelled")
+    assert (left.outcome == "cancelled") == (mode is MODES["modern, sse"] or left.result_ns is None)
+    assert_is_answered(kept.only("add"))
+
+
+def assert_is_answered(record: RequestRecord) -> None:
+    assert record.outcome == "ok"
+    assert record.result_ns is not None
+
+
+async def test_send_that_raises_reaches_the_app_unchanged() -> None:
+    class ClientGone(OSError):
+        pass
+
+    fault = ClientGone("no longer there")
+
+    async def refuse(part: Any) -> None:
+        if part["type"] == "http.response.body":
+            raise fault
+
+    server = make_server()
+    with probed(server) as kept:
+        async with started(MODES["modern, json"].app(server)) as app:
+            client = Modern(app)
+            with pytest.raises(ClientGone) as caught:
+                await client.post(
+                    message(1, "tools/call", name="add", arguments={"a": 1, "b": 2}, _meta=_meta()),
+                    name="add",
+                    on_send=refuse,
+                )
+            after = await client.call(2, "add", a=1, b=2)
+    assert caught.value is fault
+    assert after.status == 200
+    assert [record.outcome for record in kept.requests("add")] == ["cancelled", "ok"]
+
+
+def _meta() -> dict[str, Any]:
+    from tests.adapters.asgi_client import META
+
+    return META
+
+
+@pytest.mark.parametrize("mode", [MODES["session, sse"]], ids=["sse"])
+async def test_question_to_the_client_is_part_of_the_request_that_asks(mode: Mode) -> None:
+    server = make_server()
+    asked = anyio.Event()
+    question: list[bytes] = []
+
+    async def watch(part: Any) -> None:
+        if b"sampling/createMessage" in part.get("body", b""):
+            question.append(part["body"])
+            asked.set()
+
+    with probed(server) as kept:
+        async with started(mode.app(server)) as app:
+            client = Handshake(app)
+            await client.open()
+            answers: list[Answer] = []
+
+            async def ask() -> None:
+                body = message(1, "tools/call", name="ask", arguments={})
+                answers.append(await client.post(body, on_send=watch))
+
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(ask)
+                    await asked.wait()
+                    id = re.search(rb'"id":(\d+)', question[0])
+                    assert id is not None
+                    content = b'{"role":"assistant","content":{"type":"text","text":"fine"},"model":"m"}'
+                    accepted = await client.post(b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (id[1], content))
+    assert accepted.status == 202
+    assert b"fine" in answers[0].body
+    record = kept.only("ask")
+    assert record.client_wait_ns is not None and record.client_wait_ns > 0
+    assert record.outcome == "ok"
+
+
+async def _ask_once(app: App) -> Answer:
+    return await Modern(app).call(1, "add", a=1, b=2)
+
+
+async def test_app_wrapped_by_hand_and_by_attach_records_each_request_once() -> None:
+    server = make_server()
+    probe = mcp_probe.attach(server)
+    kept = keep(probe)
+    app = server.streamable_http_app(json_response=True)
+    async with started(app):
+        answer = await _ask_once(probe.asgi(probe.asgi(app)))
+    probe.detach()
+    assert answer.status == 200
+    assert_known_parts(kept.only("add"))
+    assert len(kept.requests()) == 1
+
+
+async def test_manager_mounted_by_hand_is_followed() -> None:
+    server = make_server()
+    manager = StreamableHTTPSessionManager(server._lowlevel_server, json_response=True)
+    with probed(server) as kept:
+        async with manager.run():
+            answer = await _ask_once(manager.handle_request)
+    assert answer.status == 200
+    assert_known_parts(kept.only("add"))
+
+
+async def test_app_made_before_attaching_is_followed() -> None:
+    server = make_server()
+    app = server.streamable_http_app(json_response=True)
+    with probed(server) as kept:
+        async with started(app):
+            await _ask_once(app)
+    assert_known_parts(kept.only("add"))
+
+
+async def test_app_of_a_detached_probe_passes_through() -> None:
+    server = make_server()
+    probe = mcp_probe.attach(server)
+    kept = keep(probe)
+    app = probe.asgi(server.streamable_http_app(json_response=True))
+    probe.detach()
+    async with started(app):
+        answer = await _ask_once(app)
+    assert answer.status == 200
+    assert kept.requests() == []
+
+
+async def test_detaching_while_http_requests_are_in_flight_lets_them_finish() -> None:
+    meeting = Rendezvous()
+    meeting.expect("a")
+    server = make_server(meeting)
+    probe = mcp_probe.attach(server)
+    kept = keep(probe)
+    answers: list[Answer] = []
+    async with started(server.streamable_http_app()) as app:
+        client = Handshake(app)
+        await client.open()
+
+        async def call() -> None:
+            answers.append(await client.call(1, "meet", key="a"))
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(call)
+                await meeting.entered["a"].wait()
+                probe.detach()
+                meeting.leave["a"].set()
+        answers.append(await client.call(2, "add", a=1, b=2))
+    assert [answer.status for answer in answers] == [200, 200]
+    assert b'"a"' in answers[0].body
+    assert kept.only("meet").outcome == "unfinished"
+    assert kept.requests("add") == []
+
+
+async def test_what_is_no_http_request_passes_the_wrapped_app() -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope, receive, send))
+
+    with probed(make_server()):
+        [probe] = mcp_probe.session.attached()  # type: ignore[attr-defined]
+        wrapped = probe.asgi(app)
+        for kind in ("lifespan", "websocket"):
+            given: tuple[Any, Any, Any] = ({"type": kind}, object(), object())
+            await wrapped(*given)
+            assert all(mine is theirs for mine, theirs in zip(seen[-1], given, strict=True))
+
+
+async def test_wrapped_app_shows_the_attributes_of_the_app() -> None:
+    server = make_server()
+    app = server.streamable_http_app()
+    with probed(server):
+        [probe] = mcp_probe.session.attached()  # type: ignore[attr-defined]
+        wrapped = probe.asgi(app)
+        assert wrapped.routes is app.routes
+        assert wrapped.router is app.router
+        with pytest.raises(AttributeError):
+            wrapped.nobody_knows  # noqa: B018
+
+
+def test_kept_is_a_frame_sink() -> None:
+    assert Kept().frames == []

@@ -1,0 +1,173 @@
+"""For each finding a summary that must raise it, and summaries just short of that which must not.
+
+Every near miss differs from its fault in the one thing that its key names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, Summary, WaitPercentiles
+from tests.aggregate.summaries import make_blocked, make_operation, make_pool, make_slow, make_summary
+
+_VICTIM = make_operation(
+    "lookup", p95=200.0, waited_for_others_ms=31.0, waited_for_others_p95_share=0.21, awaiting=100.0
+)
+_BLOCKED = (make_blocked("lookup", "resize", 3_100.0),)
+_CROWDED = make_operation("add", count=1_000, p95=10.0, busy=5.0, crowding_ms=2.5, crowding_p95_share=0.21)
+_FULL = make_pool(
+    borrowed_peak=40,
+    active_peak=40,
+    pending_peak=22,
+    wait_ms=WaitPercentiles(4.0, 11.0),
+    at_limit_share=0.06,
+    tokens_needed=52.3,
+    holders=("render",),
+)
+_STARVED = replace(_FULL, transport_jobs=900, transport_wait_max_ms=51.0, transport_wait_ms=400.0)
+_AWAITING = make_operation("fetch", awaiting=95.0, busy=5.0)
+_SERIAL = make_summary(_AWAITING, max_in_flight=1, serial_gaps=90, serial_awaiting_share=0.95)
+_UNREAD = make_operation(
+    "export", p95=90.0, busy=10.0, write_flush=30.0, write_flush_p95_ms=51.0, response_bytes_max=2_100_000
+)
+
+
+def _signals(summary: Summary, **changed: object) -> Summary:
+    return replace(summary, signals=replace(summary.signals, **changed))  # type: ignore[arg-type]
+
+
+def _head_of_line(**changed: object) -> Summary:
+    victim = replace(_VICTIM, **changed)  # type: ignore[arg-type]
+    return make_summary(victim, blocked_by=_BLOCKED, slow_steps=(make_slow(),))
+
+
+def _crowded(*, utilization: float | None = 0.91, **changed: object) -> Summary:
+    victim = replace(_CROWDED, **changed)  # type: ignore[arg-type]
+    return make_summary(victim, utilization=utilization)
+
+
+FAULTS: dict[str, Summary] = {
+    "blocking-call": make_summary(slow_steps=(make_slow(ms=10.0, count=2),)),
+    "cpu-bound-step": make_summary(slow_steps=(make_slow("score", 10.0, "cpu", count=2, cpu_share=0.98),)),
+    "head-of-line": _head_of_line(),
+    "crowding": _crowded(),
+    "gc-pause": make_summary(gc_worst_second_ms=101.0, gc_pause_ms=140.0, gc_max_pause_ms=60.0, gc_max_generation=2),
+    "gil-contention": make_summary(
+        gil_wait_ms=201.0, other_threads_cpu_ms=4_000.0, executors=(make_pool(cpu_ms=3_900.0, holders=("render",)),)
+    ),
+    "host-pressure": make_summary(run_queue_ms=101.0),
+    "executor-saturated": make_summary(executors=(_FULL,)),
+    "transport-starvation": make_summary(executors=(_STARVED,)),
+    "serial-client": _SERIAL,
+    "slow-reader": make_summary(_UNREAD),
+    "not-enough-data": make_summary(count=29),
+}
+
+ALSO_FAULTS: dict[tuple[str, str], Summary] = {
+    ("blocking-call", "once, but somebody waited"): make_summary(
+        slow_steps=(make_slow(ms=10.0),), blocked_by=(make_blocked("add", "resize", 7.0, victims=1),)
+    ),
+    ("blocking-call", "certain, in five calls"): make_summary(slow_steps=(make_slow(ms=400.0),), count=5, seconds=0.5),
+    ("blocking-call", "cause unknown"): make_summary(slow_steps=(make_slow(cause="unknown"),)),
+    ("gc-pause", "one request only"): make_summary(gc_worst_request_share=0.11, gc_max_pause_ms=12.0, gc_pause_ms=12.0),
+    ("gil-contention", "one certain step in five calls"): make_summary(
+        slow_steps=(make_slow("score", 60.0, "gil", cpu_share=0.3),), count=5, gil_wait_ms=None, busy_ms=0.0
+    ),
+    ("host-pressure", "throttled"): make_summary(throttled_ms=10.1),
+    ("host-pressure", "one certain step in five calls"): make_summary(
+        slow_steps=(make_slow("add", 60.0, "run-queue", cpu_share=0.3),), count=5, run_queue_ms=None, busy_ms=0.0
+    ),
+    ("executor-saturated", "certain, in five calls"): make_summary(
+        executors=(replace(_FULL, wait_ms=WaitPercentiles(30.0, 50.0)),), count=5
+    ),
+    ("transport-starvation", "certain, in five calls"): make_summary(executors=(_STARVED,), count=5, seconds=0.3),
+    ("slow-reader", "slower than the server's own hold-ups"): make_summary(
+        replace(_UNREAD, write_flush_p95_ms=471.0),
+        executors=(make_pool(transport_wait_max_ms=420.0),),
+        slow_steps=(make_slow(ms=412.0),),
+    ),
+    ("not-enough-data", "under a second"): make_summary(seconds=0.99),
+}
+
+NEAR_MISSES: dict[tuple[str, str], Summary] = {
+    ("blocking-call", "step below the limit"): make_summary(slow_steps=(make_slow(ms=9.9, count=50),)),
+    ("blocking-call", "mostly CPU"): make_summary(slow_steps=(make_slow(cause="cpu"),)),
+    ("blocking-call", "mostly the run queue"): make_summary(slow_steps=(make_slow(cause="run-queue"),)),
+    ("blocking-call", "mostly the GIL"): make_summary(slow_steps=(make_slow(cause="gil"),)),
+    ("blocking-call", "mostly the collector"): make_summary(slow_steps=(make_slow(cause="gc"),)),
+    ("cpu-bound-step", "step below the limit"): make_summary(slow_steps=(make_slow("score", 9.9, "cpu", count=50),)),
+    ("cpu-bound-step", "mostly off the CPU"): make_summary(slow_steps=(make_slow(),)),
+    ("head-of-line", "a fifth of p95, not more"): _head_of_line(waited_for_others_p95_share=0.20),
+    ("head-of-line", "shorter than a slow step"): _head_of_line(total_ms=replace(_VICTIM.total_ms, p95=47.0)),
+    ("head-of-line", "share not known"): _head_of_line(waited_for_others_p95_share=None),
+    ("head-of-line", "too few requests"): replace(_head_of_line(), requests=make_summary(count=29).requests),
+    ("head-of-line", "many small steps on a full loop"): make_summary(
+        replace(_VICTIM, crowding_ms=40.0), blocked_by=_BLOCKED, slow_steps=(make_slow(),), utilization=0.95
+    ),
+    ("crowding", "loop not full"): _crowded(utilization=0.90),
+    ("crowding", "utilization not known"): _crowded(utilization=None),
+    ("crowding", "a fifth of p95, not more"): _crowded(crowding_p95_share=0.20),
+    ("crowding", "too few requests"): replace(_crowded(), requests=make_summary(count=29).requests),
+    ("crowding", "one blocker explains it"): replace(
+        _crowded(waited_for_others_p95_share=0.5),
+        blocked_by=(make_blocked("add", "resize", 2_500.0),),
+        slow_steps=(make_slow(ms=10.0, count=250),),
+    ),
+    ("crowding", "the loop's own slow steps explain it"): replace(
+        _crowded(),
+        blocked_by=(make_blocked("add", LOOP_OPERATION, 2_500.0),),
+        slow_steps=(make_slow(LOOP_OPERATION, 10.0, count=250),),
+    ),
+    ("gc-pause", "100 ms in a second, not more"): make_summary(gc_worst_second_ms=100.0, gc_pause_ms=900.0),
+    ("gc-pause", "a tenth of a request, not more"): make_summary(gc_worst_request_share=0.10, gc_max_pause_ms=12.0),
+    ("gc-pause", "too few requests"): make_summary(gc_worst_request_share=0.5, gc_max_pause_ms=49.0, count=29),
+    ("gil-contention", "a fifth of busy time, not more"): _signals(FAULTS["gil-contention"], gil_wait_ms=200.0),
+    ("gil-contention", "less than 1 % of the window"): _signals(
+        FAULTS["gil-contention"], gil_wait_ms=99.0, busy_ms=100.0
+    ),
+    ("gil-contention", "too few requests"): replace(FAULTS["gil-contention"], requests=make_summary(count=29).requests),
+    ("gil-contention", "not measured"): _signals(FAULTS["gil-contention"], gil_wait_ms=None),
+    ("gil-contention", "a short step in five calls"): make_summary(
+        slow_steps=(make_slow("score", 49.0, "gil", cpu_share=0.3),), count=5, gil_wait_ms=None, busy_ms=0.0
+    ),
+    ("host-pressure", "a tenth of busy time, not more"): make_summary(run_queue_ms=100.0),
+    ("host-pressure", "less than 1 % of the window"): make_summary(run_queue_ms=99.0, busy_ms=100.0),
+    ("host-pressure", "too few requests"): make_summary(run_queue_ms=500.0, count=29),
+    ("host-pressure", "not measured"): make_summary(run_queue_ms=None, throttled_ms=None),
+    ("host-pressure", "hardly throttled"): make_summary(throttled_ms=10.0),
+    ("executor-saturated", "rarely at its limit"): make_summary(executors=(replace(_FULL, at_limit_share=0.05),)),
+    ("executor-saturated", "nobody waits long"): make_summary(
+        executors=(replace(_FULL, wait_ms=WaitPercentiles(4.0, 10.0)),)
+    ),
+    ("executor-saturated", "too few requests"): make_summary(
+        executors=(replace(_FULL, wait_ms=WaitPercentiles(4.0, 49.0)),), count=29
+    ),
+    ("executor-saturated", "no limit"): make_summary(executors=(replace(_FULL, max=None),)),
+    ("executor-saturated", "waits not known"): make_summary(
+        executors=(replace(_FULL, wait_ms=WaitPercentiles(None, None), wait_max_ms=None),)
+    ),
+    ("transport-starvation", "50 ms, not more"): make_summary(
+        executors=(replace(_STARVED, transport_wait_max_ms=50.0),)
+    ),
+    ("transport-starvation", "never full: it waited for the loop"): make_summary(
+        executors=(replace(_STARVED, borrowed_peak=39, at_limit_share=0.0, transport_wait_max_ms=180.0),)
+    ),
+    ("transport-starvation", "no limit"): make_summary(executors=(replace(_STARVED, max=None),)),
+    ("serial-client", "two in flight, once"): _signals(_SERIAL, max_in_flight=2),
+    ("serial-client", "29 requests"): replace(_SERIAL, requests=make_summary(count=29).requests),
+    ("serial-client", "it thinks between calls"): _signals(_SERIAL, serial_gaps=49),
+    ("serial-client", "the server computes"): _signals(_SERIAL, serial_awaiting_share=0.49),
+    ("serial-client", "share not known"): _signals(_SERIAL, serial_awaiting_share=None),
+    ("slow-reader", "50 ms, not more"): make_summary(replace(_UNREAD, write_flush_p95_ms=50.0)),
+    ("slow-reader", "the loop was blocked as long"): make_summary(
+        replace(_UNREAD, write_flush_p95_ms=462.0), slow_steps=(make_slow(ms=412.0),)
+    ),
+    ("slow-reader", "the writer waited for a thread as long"): make_summary(
+        replace(_UNREAD, write_flush_p95_ms=150.0), executors=(make_pool(transport_wait_max_ms=100.0),)
+    ),
+    ("slow-reader", "writes not seen"): make_summary(replace(_UNREAD, write_flush_p95_ms=None)),
+    ("slow-reader", "too few requests"): make_summary(_UNREAD, count=29),
+    ("not-enough-data", "30 requests in one second"): make_summary(count=30, seconds=1.0),
+}
+
+CROWDING_ROW = make_blocked("add", CROWDING_OPERATION, 2_500.0)

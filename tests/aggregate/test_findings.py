@@ -1,0 +1,609 @@
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_probe.aggregate.checks.pools import executor_saturated
+from mcp_probe.aggregate.findings import (
+    CHECKS,
+    CODES,
+    NOT_YET,
+    FindingOptions,
+    check_codes,
+    findings_of,
+    verdict_of,
+)
+from mcp_probe.errors import OptionError
+from mcp_probe.model import (
+    BUDGET_PARTS,
+    CROWDING_OPERATION,
+    LOOP_OPERATION,
+    BudgetMeans,
+    Finding,
+    Outstanding,
+    Percentiles,
+    Quality,
+    ServerInfo,
+    Signals,
+    Summary,
+    WaitPercentiles,
+)
+from tests.aggregate.faults import ALSO_FAULTS, CROWDING_ROW, FAULTS, NEAR_MISSES
+from tests.aggregate.summaries import make_blocked, make_operation, make_pool, make_slow, make_summary
+
+ONLY_RUN_LONGER = FindingOptions(disabled=frozenset({"not-enough-data"}))
+
+
+def codes_of(summary: Summary, options: FindingOptions | None = None) -> set[str]:
+    return {finding.code for finding in findings_of(summary, options or FindingOptions())}
+
+
+def one(summary: Summary, code: str) -> Finding:
+    (found,) = [finding for finding in findings_of(summary) if finding.code == code]
+    return found
+
+
+def with_server(summary: Summary, sdk: str, version: str) -> Summary:
+    return replace(summary, server=replace(summary.server, sdk=sdk, sdk_version=version))
+
+
+# --- every code -------------------------------------------------------------------------------------
+
+
+def test_every_code_has_a_check_a_fault_and_a_near_miss() -> None:
+    assert list(CHECKS) == list(CODES) == list(FAULTS)
+    assert {code for code, _ in NEAR_MISSES} == set(CODES)
+    assert not set(CODES) & set(NOT_YET)
+
+
+def test_a_quiet_server_has_no_finding() -> None:
+    assert findings_of(make_summary()) == ()
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_a_fault_is_named_and_nothing_else_is_blamed(code: str) -> None:
+    follows = {"head-of-line": {"blocking-call"}, "transport-starvation": {"executor-saturated"}}
+    assert codes_of(FAULTS[code]) == {code} | follows.get(code, set())
+
+
+@pytest.mark.parametrize(("code", "why"), ALSO_FAULTS)
+def test_a_fault_of_another_form_is_named(code: str, why: str) -> None:
+    assert code in codes_of(ALSO_FAULTS[code, why])
+
+
+@pytest.mark.parametrize(("code", "why"), NEAR_MISSES)
+def test_a_near_miss_is_not_named(code: str, why: str) -> None:
+    assert code not in codes_of(NEAR_MISSES[code, why])
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_disabled_code_is_not_named_and_the_others_still_are(code: str) -> None:
+    everything = codes_of(FAULTS[code])
+    assert codes_of(FAULTS[code], FindingOptions(disabled=frozenset({code}))) == everything - {code}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_finding_says_a_number_and_what_to_do_and_serialises(code: str) -> None:
+    finding = one(FAULTS[code], code)
+    assert any(character.isdigit() for character in finding.sentence)
+    assert finding.sentence.endswith(".") and finding.advice.endswith(".")
+    assert finding.sentence.count("`") % 2 == 0 and finding.advice.count("`") % 2 == 0
+    assert finding.subject
+    assert all(type(value) in (int, float, str, type(None)) for value in finding.evidence.values())
+    assert json.loads(json.dumps(finding.evidence, allow_nan=False)) == finding.evidence
+
+
+@pytest.mark.parametrize("code", set(CODES) - {"not-enough-data"})
+def test_every_finding_that_loses_time_says_how_much(code: str) -> None:
+    assert one(FAULTS[code], code).cost_ms > 0
+
+
+# --- options ----------------------------------------------------------------------------------------
+
+
+def test_unknown_codes_are_refused_by_name_with_the_nearest_known() -> None:
+    with pytest.raises(OptionError, match=r"'blocking-cal'; did you mean blocking-call"):
+        check_codes(["head-of-line", "blocking-cal"])
+
+
+def test_a_code_that_is_reserved_is_refused_as_not_checked() -> None:
+    with pytest.raises(OptionError, match="'memory-growth' is not checked by this version"):
+        check_codes(["memory-growth"])
+
+
+def test_every_unknown_code_is_named_with_the_list_of_known_ones() -> None:
+    with pytest.raises(OptionError) as caught:
+        check_codes(["xyzzy", "Slow_Reader"])
+    assert "'xyzzy'." in str(caught.value)
+    assert "'Slow_Reader'; did you mean slow-reader" in str(caught.value)
+    assert str(caught.value).endswith(f"Known codes: {', '.join(CODES)}.")
+
+
+def test_known_codes_pass_as_a_set() -> None:
+    assert check_codes(["crowding", "gc-pause", "crowding"]) == {"crowding", "gc-pause"}
+    assert check_codes([]) == frozenset()
+
+
+def test_a_misspelt_disabled_code_is_refused() -> None:
+    with pytest.raises(OptionError, match="did you mean crowding"):
+        FindingOptions(disabled=frozenset({"crowdin"}))
+
+
+def test_thresholds_can_be_moved() -> None:
+    assert codes_of(NEAR_MISSES["blocking-call", "step below the limit"], FindingOptions(slow_step_ms=9.9)) == {
+        "blocking-call"
+    }
+    assert codes_of(FAULTS["blocking-call"], FindingOptions(slow_step_ms=11.0)) == set()
+
+
+# --- slow steps -------------------------------------------------------------------------------------
+
+
+def test_a_blocking_call_names_tool_length_place_and_who_waited() -> None:
+    steps = (make_slow(ms=412.0, count=12, total_ms=3_000.0, function="load", victims=57, victim_ms=3_100.0),)
+    rows = (make_blocked("lookup", "resize", 2_900.0, 50), make_blocked("fetch", "resize", 200.0, 7))
+    finding = one(make_summary(slow_steps=steps, blocked_by=rows), "blocking-call")
+    assert finding.sentence == (
+        "`resize` blocked the event loop for up to 412 ms (12 times, at server.py:41 in `load`) "
+        "and made 57 other requests wait 3.1 s in all."
+    )
+    assert finding.cost_ms == pytest.approx(6_100.0)
+    assert (finding.severity, finding.confidence, finding.subject) == ("critical", "exact", "resize")
+
+
+def test_bounded_blame_is_told_as_at_least_and_lowers_the_confidence() -> None:
+    rows = (make_blocked("lookup", "resize", 800.0, 5, hi_ms=4_000.0, quality="bounded"),)
+    finding = one(make_summary(slow_steps=(make_slow(),), blocked_by=rows), "blocking-call")
+    assert "made 5 other requests wait at least 800 ms in all" in finding.sentence
+    assert finding.confidence == "bounded"
+    assert finding.evidence["victim_hi_ms"] == 4_000.0
+
+
+def test_places_of_one_tool_are_one_finding_that_shows_the_longest() -> None:
+    steps = (
+        make_slow(ms=30.0, count=40, line=7),
+        make_slow(ms=90.0, file="/x/.venv/lib/python3.13/site-packages/pkg/io.py", line=9),
+    )
+    finding = one(make_summary(slow_steps=steps), "blocking-call")
+    assert "(41 times, the longest at pkg/io.py:9 and others at 1 more place)" in finding.sentence
+    assert (finding.evidence["max_ms"], finding.evidence["places"]) == (90.0, 2)
+
+
+def test_a_place_that_is_an_estimate_is_told_as_probable() -> None:
+    finding = one(make_summary(slow_steps=(make_slow(quality="estimate"),)), "blocking-call")
+    assert "probably at server.py:41" in finding.sentence
+    assert finding.confidence == "estimate"
+
+
+def test_a_place_that_is_not_known_is_left_out_and_does_not_lower_the_confidence() -> None:
+    step = make_slow(file=None, line=None, function=None, quality="unavailable")
+    finding = one(make_summary(slow_steps=(step,)), "blocking-call")
+    assert "(once)" in finding.sentence
+    assert finding.confidence == "exact"
+
+
+def test_an_unknown_cause_is_said_and_is_only_an_estimate() -> None:
+    finding = one(make_summary(slow_steps=(make_slow(cause="unknown"),)), "blocking-call")
+    assert finding.sentence.startswith("`resize` held the event loop for 412 ms (once, why could not be told,")
+    assert finding.confidence == "estimate"
+    assert "If it computes" in finding.advice
+
+
+def test_a_step_that_still_runs_is_told_as_such() -> None:
+    step = make_slow("export", 118_000.0, "unknown", running=True)
+    finding = one(make_summary(slow_steps=(step,), count=3), "blocking-call")
+    assert "was still doing so after 118 s when the window ended, and held up no other request" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("step", "severity"),
+    [
+        (make_slow(ms=50.0), "critical"),
+        (make_slow(ms=49.9, count=2), "warn"),
+        (make_slow(ms=49.9, victims=1, victim_ms=3.0), "warn"),
+        (make_slow(ms=49.9), "info"),
+        (make_slow(LOOP_OPERATION, 900.0, count=3), "info"),
+        (make_slow(LOOP_OPERATION, 900.0, victims=1, victim_ms=3.0), "critical"),
+    ],
+)
+def test_severity_follows_length_and_harm(step: Any, severity: str) -> None:
+    assert one(make_summary(slow_steps=(step,)), "blocking-call").severity == severity
+
+
+def test_a_tool_with_two_faults_splits_what_its_victims_waited() -> None:
+    steps = (
+        make_slow("mixed", 300.0, total_ms=300.0, victims=4, victim_ms=800.0),
+        make_slow("mixed", 100.0, "cpu", total_ms=100.0, victims=4, victim_ms=800.0),
+    )
+    summary = make_summary(slow_steps=steps)
+    assert one(summary, "blocking-call").cost_ms == pytest.approx(300.0 + 600.0)
+    assert one(summary, "cpu-bound-step").cost_ms == pytest.approx(100.0 + 200.0)
+
+
+@pytest.mark.parametrize(
+    ("sdk", "version", "threads"),
+    [
+        ("mcp", "2.3.0", True),
+        ("mcp", "1.30.0", False),
+        ("fastmcp", "4.1.0", True),
+        ("fastmcp", "3.4.10", True),
+        ("fastmcp", "2.14.7", False),
+        ("mcp", "unknown", None),
+    ],
+)
+def test_advice_is_true_of_the_sdk_in_use(sdk: str, version: str, threads: bool | None) -> None:
+    summary = with_server(make_summary(slow_steps=(make_slow(),)), sdk, version)
+    advice = one(summary, "blocking-call").advice
+    assert ("plain `def` (" in advice) is (threads is True)
+    assert (f"{sdk} {version} runs a plain `def` tool on the event loop" in advice) is (threads is False)
+    assert "anyio.to_thread.run_sync" in advice
+
+
+def test_only_what_a_user_can_decorate_is_told_to_become_a_plain_def() -> None:
+    operations = (
+        make_operation("tools/list", method="tools/list"),
+        make_operation("profiled", method="profiled", kind="function"),
+    )
+    for name in ("tools/list", "profiled", LOOP_OPERATION):
+        advice = one(make_summary(*operations, slow_steps=(make_slow(name),)), "blocking-call").advice
+        assert "plain `def`" not in advice and "run_sync" in advice
+
+
+# --- head of line and crowding ----------------------------------------------------------------------
+
+
+def test_victims_of_one_blocker_are_one_finding_on_the_one_that_lost_most() -> None:
+    share = {"waited_for_others_p95_share": 0.6, "p95": 200.0}
+    operations = tuple(make_operation(name, **share) for name in ("fetch", "lookup", "render"))
+    lost = {"fetch": 100.0, "lookup": 14_900.0, "render": 50.0}
+    rows = [make_blocked(name, "resize", ms) for name, ms in lost.items()]
+    summary = make_summary(*operations, blocked_by=tuple(rows), slow_steps=(make_slow(),))
+    finding = one(summary, "head-of-line")
+    assert finding.subject == "lookup"
+    assert finding.sentence == (
+        "`lookup` spent 60% of its p95 of 200 ms waiting for other requests, mostly for `resize` (15 s in all); "
+        "so did `fetch` and `render`."
+    )
+    assert "finding of `resize`" in finding.advice
+    assert finding.evidence["victim_operations"] == 3
+
+
+def test_waiting_behind_steps_that_are_not_slow_is_information() -> None:
+    victim = make_operation("lookup", p95=200.0, waited_for_others_p95_share=0.6)
+    finding = one(make_summary(victim, blocked_by=(make_blocked("lookup", "lookup", 900.0),)), "head-of-line")
+    assert finding.severity == "info"
+    assert "other calls of its own" in finding.sentence
+    assert "bursts" in finding.advice
+
+
+def test_one_slow_step_among_thousands_of_short_ones_does_not_hide_crowding() -> None:
+    crowded = replace(FAULTS["crowding"].operations[0], waited_for_others_p95_share=0.3)
+    rows = (make_blocked("add", "add", 3_000.0), CROWDING_ROW)
+    summary = make_summary(crowded, utilization=0.95, blocked_by=rows, slow_steps=(make_slow("add", 12.0, "cpu"),))
+    assert {"crowding"} <= codes_of(summary)
+    assert "head-of-line" not in codes_of(summary)
+
+
+def test_crowding_without_its_share_of_p95_is_estimated_from_the_means() -> None:
+    operation = replace(FAULTS["crowding"].operations[0], crowding_p95_share=None)
+    finding = one(make_summary(operation, utilization=0.95), "crowding")
+    assert finding.confidence == "estimate"
+    assert finding.evidence["waited_p95_share"] == pytest.approx(2.5 / 5.0)
+
+
+# --- runtime ----------------------------------------------------------------------------------------
+
+
+def test_a_step_that_waited_for_a_cpu_is_not_blamed_on_its_tool() -> None:
+    summary = make_summary(slow_steps=(make_slow("add", 80.0, "run-queue", cpu_share=0.1),), run_queue_ms=150.0)
+    (finding,) = findings_of(summary)
+    assert finding.code == "host-pressure"
+    assert "stretched a step of `add` to 80 ms; its code is not to blame" in finding.sentence
+    assert finding.evidence["step_tool"] == "add"
+
+
+def test_gil_contention_names_the_pool_that_burned_most_cpu() -> None:
+    pools = (make_pool("small", cpu_ms=10.0, holders=("add",)), make_pool("large", cpu_ms=900.0, holders=("render",)))
+    summary = make_summary(gil_wait_ms=400.0, other_threads_cpu_ms=1_000.0, executors=pools)
+    finding = one(summary, "gil-contention")
+    assert "they burned 1.0 s of CPU, mostly `render` in `large`" in finding.sentence
+    assert finding.confidence == "estimate"
+
+
+def test_a_rare_pause_of_the_collector_is_information() -> None:
+    rare = ALSO_FAULTS["gc-pause", "one request only"]
+    assert one(rare, "gc-pause").severity == "info"
+    often = replace(rare, signals=replace(rare.signals, gc_pause_ms=100.0))
+    assert one(often, "gc-pause").severity == "warn"
+
+
+# --- pools ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pool", "how"),
+    [
+        ({}, "total_tokens = 53"),
+        ({"tokens_needed": 12.0}, "Raise the limit to 62 (bursts of 62 jobs came at once)"),
+        ({"name": "asyncio default executor"}, "ThreadPoolExecutor(53)"),
+        ({"name": "CapacityLimiter(40)", "made_at": "/srv/app/pools.py:8"}, "first used at pools.py:8"),
+        ({"cpu_ms": 500.0}, "under the GIL"),
+    ],
+)
+def test_advice_for_a_full_pool_says_how_many_and_where(pool: dict[str, Any], how: str) -> None:
+    full = replace(FAULTS["executor-saturated"].executors[0], **pool)
+    assert how in one(make_summary(executors=(full,)), "executor-saturated").advice
+
+
+def test_a_full_pool_shows_its_waves() -> None:
+    full = make_pool(
+        "CapacityLimiter(2)",
+        max=2.0,
+        active_peak=2,
+        pending_peak=4,
+        wait_ms=WaitPercentiles(100.0, 200.0),
+        at_limit_share=0.5,
+    )
+    finding = one(make_summary(executors=(full,)), "executor-saturated")
+    assert "limit of 2 50% of the time" in finding.sentence
+    assert "100 ms at the median and 200 ms at p99 for a thread, up to 4 at once (3 waves)" in finding.sentence
+
+
+def test_starvation_of_the_transport_outranks_the_full_pool_that_caused_it() -> None:
+    pool = replace(FAULTS["transport-starvation"].executors[0], wait_total_ms=90_000.0)
+    findings = findings_of(make_summary(executors=(pool,)))
+    verdict = verdict_of(make_summary(), findings)
+    assert [finding.code for finding in findings] == ["transport-starvation", "executor-saturated"]
+    assert verdict.code == "transport-starvation"
+    assert "`render` held its 40 threads" in verdict.sentence
+    assert "the transport's reader and writer queued among them" in findings[1].sentence
+
+
+def test_another_pool_that_is_full_keeps_its_own_verdict() -> None:
+    other = make_pool("own", wait_ms=WaitPercentiles(90.0, 900.0), at_limit_share=0.9, wait_total_ms=90_000.0)
+    summary = make_summary(executors=(*FAULTS["transport-starvation"].executors, other))
+    verdict = verdict_of(summary, findings_of(summary))
+    assert (verdict.code, verdict.subject) == ("executor-saturated", "own")
+
+
+def test_starvation_costs_what_answers_waited_and_never_more_than_requests_spent_at_the_transport() -> None:
+    pool = replace(FAULTS["transport-starvation"].executors[0], transport_wait_ms=1_000.0)
+    for write_wait, expected in ((0.0, 1_000.0), (50.0, 5_000.0), (500.0, 20_000.0)):
+        operation = make_operation(count=100, write_wait=write_wait)
+        summary = make_summary(operation, executors=(pool,), outstanding=Outstanding(60, 0.0, 20))
+        assert one(summary, "transport-starvation").cost_ms == pytest.approx(expected)
+
+
+# --- the other end ----------------------------------------------------------------------------------
+
+
+def test_a_serial_client_is_told_what_several_in_flight_would_give() -> None:
+    finding = one(FAULTS["serial-client"], "serial-client")
+    assert "with 10 in flight it would be about 6.9 times as fast" in finding.sentence
+    assert finding.severity == "info"
+    assert finding.cost_ms == pytest.approx(10_000.0 * (1 - (0.05 + 0.095)))
+
+
+def test_a_slow_reader_shows_size_and_share() -> None:
+    finding = one(FAULTS["slow-reader"], "slow-reader")
+    assert "answers of `export` needed 51 ms at p95 to be taken (largest 2.1 MB, 75% of its time)" in finding.sentence
+
+
+# --- order and verdict ------------------------------------------------------------------------------
+
+
+def test_findings_come_by_severity_and_then_by_time_lost() -> None:
+    steps = (
+        make_slow("minor", 12.0, total_ms=5_000.0, count=400),
+        make_slow("worst", 300.0, count=30),
+        make_slow("bad", 300.0),
+        make_slow("tiny", 12.0),
+    )
+    found = findings_of(make_summary(slow_steps=steps))
+    assert [finding.subject for finding in found] == ["worst", "bad", "minor", "tiny"]
+
+
+def test_the_verdict_is_the_finding_that_explains_most_time_not_the_most_severe() -> None:
+    steps = (make_slow("rare", 300.0), make_slow("often", 12.0, count=400))
+    summary = make_summary(slow_steps=steps)
+    findings = findings_of(summary)
+    verdict = verdict_of(summary, findings)
+    assert findings[0].subject == "rare"
+    assert (verdict.code, verdict.subject) == ("blocking-call", "often")
+    assert verdict.sentence in {finding.sentence for finding in findings}
+
+
+def test_waiting_is_no_verdict_beside_the_finding_of_its_blocker() -> None:
+    victim = make_operation("lookup", p95=200.0, waited_for_others_p95_share=0.6)
+    rows = (make_blocked("lookup", "resize", 3_000.0), make_blocked("lookup", "score", 2_900.0))
+    summary = make_summary(victim, blocked_by=rows, slow_steps=(make_slow(ms=20.0, count=2),))
+    findings = findings_of(summary)
+    assert {finding.code for finding in findings} == {"blocking-call", "head-of-line"}
+    assert verdict_of(summary, findings).code == "blocking-call"
+    alone = findings_of(summary, FindingOptions(disabled=frozenset({"blocking-call"})))
+    assert verdict_of(summary, alone).code == "head-of-line"
+
+
+def test_information_is_never_the_verdict() -> None:
+    summary = FAULTS["serial-client"]
+    verdict = verdict_of(summary, findings_of(summary))
+    assert verdict.code == "healthy"
+    assert verdict.sentence == (
+        "Healthy: 100 requests in 10 s, and nothing held them up for long; the event loop was busy 10% of the time."
+    )
+
+
+def test_too_few_requests_are_the_verdict_unless_something_certain_was_found() -> None:
+    quiet = make_summary(count=5, seconds=0.5)
+    assert verdict_of(quiet, findings_of(quiet)).code == "not-enough-data"
+    blocked = ALSO_FAULTS["blocking-call", "certain, in five calls"]
+    assert codes_of(blocked) == {"blocking-call", "not-enough-data"}
+    assert verdict_of(blocked, findings_of(blocked)).code == "blocking-call"
+
+
+def test_findings_do_not_depend_on_those_already_in_the_summary() -> None:
+    summary = FAULTS["head-of-line"]
+    found = findings_of(summary)
+    again = replace(summary, findings=found, verdict=verdict_of(summary, found))
+    assert findings_of(again) == found
+
+
+def test_an_executor_check_without_default_options_takes_those_given() -> None:
+    options = FindingOptions(at_limit_share=0.07)
+    assert list(executor_saturated(FAULTS["executor-saturated"], options)) == []
+
+
+# --- any summary ------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["add", "resize", "", "a`b", LOOP_OPERATION, CROWDING_OPERATION, "other"])
+MS = st.one_of(st.just(0.0), st.floats(0, 1e12, allow_nan=False), st.sampled_from([9.9, 10.0, 50.0, 51.0, 1e9]))
+MAYBE_MS = st.none() | MS
+SHARE = st.floats(0, 1, allow_nan=False)
+MAYBE_SHARE = st.none() | SHARE
+COUNT = st.integers(0, 10**9)
+TAGS = st.sampled_from(["exact", "bounded", "lower", "upper", "estimate", "unavailable"])
+FILES = st.none() | st.sampled_from(["", "/a/b.py", "C:\\x\\y.py", "<string>"])
+
+OPERATIONS = st.builds(
+    lambda name, method, kind, quality, totals, parts, shares, count: replace(
+        make_operation(name),
+        method=method,
+        kind=kind,
+        count=count,
+        quality=quality,
+        total_ms=Percentiles(*totals),
+        budget_ms=BudgetMeans(*parts),
+        waited_for_others_p95_share=shares[0],
+        crowding_p95_share=shares[1],
+        waited_for_others_ms=totals[0] or 0.0,
+        crowding_ms=totals[1] or 0.0,
+        write_flush_p95_ms=totals[2],
+        response_bytes_max=count or None,
+    ),
+    NAMES,
+    st.sampled_from(["tools/call", "prompts/get", "ping"]),
+    st.sampled_from(["request", "notification", "function"]),
+    st.dictionaries(st.sampled_from(["write_flush", "crowding_ms"]), st.builds(Quality, TAGS)),
+    st.tuples(*[MAYBE_MS] * 4),
+    st.tuples(*[MAYBE_MS] * len(BUDGET_PARTS)),
+    st.tuples(MAYBE_SHARE, MAYBE_SHARE),
+    COUNT,
+)
+STEPS = st.builds(
+    lambda *values: replace(
+        make_slow(),
+        **dict(
+            zip(
+                ("tool", "ms", "cause", "file", "line", "function", "quality", "count", "total_ms", "cpu_share",
+                 "running", "victims", "victim_ms", "p50_ms"),
+                values,
+                strict=True,
+            )
+        ),
+    ),
+    NAMES, MS, st.sampled_from(["blocking-call", "cpu", "gil", "run-queue", "gc", "unknown"]), FILES,
+    st.none() | COUNT, FILES, TAGS, COUNT, MS, MAYBE_SHARE, st.booleans(), COUNT, MS, MS,
+)  # fmt: skip
+ROWS = st.builds(
+    lambda victim, blocker, n, lo, more, tag: make_blocked(victim, blocker, lo, n, hi_ms=lo + more, quality=tag),
+    NAMES, NAMES, COUNT, MS, MS, TAGS,
+)  # fmt: skip
+POOLS = st.builds(
+    lambda name, made_at, limit, counts, times, shares, holders: replace(
+        make_pool(name),
+        made_at=made_at,
+        max=limit,
+        borrowed_peak=counts[0],
+        active_peak=counts[1],
+        pending_peak=counts[2],
+        jobs=counts[3],
+        wait_ms=WaitPercentiles(times[0], times[1]),
+        wait_max_ms=times[2],
+        run_ms=times[3],
+        tokens_needed=times[4],
+        cpu_ms=times[5],
+        wait_total_ms=times[6],
+        transport_wait_max_ms=times[7] or 0.0,
+        transport_wait_ms=times[8] or 0.0,
+        at_limit_share=shares,
+        holders=tuple(holders),
+    ),
+    st.sampled_from(["anyio default limiter", "asyncio default executor", "own", ""]),
+    st.none() | st.sampled_from(["", "x", "/a/b.py:8", "/a/b.py:", ":8"]),
+    st.none() | st.sampled_from([0.0, 0.5, 1.0, 40.0]),
+    st.tuples(*[COUNT] * 4),
+    st.tuples(*[MAYBE_MS] * 9),
+    SHARE,
+    st.lists(NAMES, max_size=5),
+)
+INTEGERS = ("max_in_flight", "serial_gaps")
+CERTAIN = ("gc_pause_ms", "gc_worst_second_ms", "gc_max_pause_ms", "busy_ms")
+SHARES = ("serial_awaiting_share", "gc_worst_request_share")
+SIGNALS = st.fixed_dictionaries(
+    {
+        field.name: COUNT
+        if field.name in INTEGERS
+        else MS
+        if field.name in CERTAIN
+        else MAYBE_SHARE
+        if field.name in SHARES
+        else st.none() | COUNT
+        if field.name in ("gc_max_generation", "rss_bytes_max")
+        else MAYBE_MS
+        for field in fields(Signals)
+    }
+)
+SERVERS = st.builds(
+    ServerInfo,
+    st.just("shop"),
+    st.sampled_from(["mcp", "fastmcp", "unknown"]),
+    st.sampled_from(["2.3.0", "1.30.0", "", "unknown", "²", "v3"]),
+    *[st.just("unknown")] * 3,
+)
+SUMMARIES = st.builds(
+    lambda server, operations, steps, rows, pools, signals, count, seconds, utilization, peak: make_summary(
+        *operations,
+        server=server,
+        slow_steps=tuple(steps),
+        blocked_by=tuple(rows),
+        executors=tuple(pools),
+        count=count,
+        seconds=seconds,
+        utilization=utilization,
+        outstanding=Outstanding(peak, None, peak),
+        **signals,
+    ),
+    SERVERS,
+    st.lists(OPERATIONS, max_size=4),
+    st.lists(STEPS, max_size=5),
+    st.lists(ROWS, max_size=5),
+    st.lists(POOLS, max_size=3),
+    SIGNALS,
+    COUNT,
+    st.floats(0, 1e9, allow_nan=False),
+    MAYBE_SHARE,
+    COUNT,
+)
+
+
+@given(SUMMARIES)
+@settings(max_examples=150, deadline=None)
+def test_no_summary_is_too_odd_to_judge(summary: Summary) -> None:
+    findings = findings_of(summary)
+    verdict = verdict_of(summary, findings)
+    assert verdict.sentence.endswith(".")
+    assert verdict.code in {"healthy", *(finding.code for finding in findings)}
+    assert [finding.severity for finding in findings] == sorted(
+        (finding.severity for finding in findings), key=["critical", "warn", "info"].index
+    )
+    for finding in findings:
+        assert finding.code in CODES
+        assert finding.cost_ms >= 0
+        assert "None" not in (text := finding.sentence + finding.advice), text
+        assert json.loads(json.dumps(finding.evidence, allow_nan=False)) == finding.evidence
+    assert findings_of(summary, FindingOptions(disabled=frozenset(CODES))) == ()

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mcp_probe.model import ProbeSelf, RequestCounts, ServerInfo, Summary, Verdict, Window
+from mcp_probe.report.console import render
+from tests.report.summaries import (
+    blocking,
+    healthy,
+    in_memory,
+    killed,
+    make_budget,
+    make_finding,
+    make_operation,
+    make_summary,
+)
+
+
+def shown(summary: Summary, width: int = 100) -> str:
+    return render(summary, width=width, color=False, ascii_only=False)
+
+
+def flowing(summary: Summary) -> str:
+    """The report without line breaks and frames, to look for sentences."""
+    return " ".join(shown(summary).replace("│", " ").split())
+
+
+def section(text: str, heading: str) -> list[str]:
+    """The lines of one section, without its heading."""
+    lines = text.split("\n")
+    start = next(index for index, line in enumerate(lines) if line.startswith(heading))
+    return lines[start + 1 : lines.index("", start)]
+
+
+def test_sections_come_in_the_order_a_reader_in_a_hurry_needs() -> None:
+    text = shown(blocking())
+    headings = (
+        "╭─ Verdict",
+        "Where the time",
+        "Who waited",
+        "Slow steps",
+        "Executors",
+        "Event loop",
+        "Also found",
+        "Notes",
+    )
+    places = [text.index(f"\n{heading}") for heading in headings]
+    assert text.startswith("demo shop")
+    assert places == sorted(places)
+
+
+def test_verdict_and_its_advice_are_on_the_first_screen() -> None:
+    first_screen = shown(blocking()).split("\n")[:24]
+    assert any("`resize` blocks the event loop at demo_server.py:34" in line for line in first_screen)
+    assert any("Make `resize` a plain `def`" in line for line in first_screen)
+
+
+def test_verdict_takes_the_advice_of_the_finding_on_its_own_subject() -> None:
+    findings = (
+        make_finding("blocking-call", "critical", "other", "Other.", "Wrong advice."),
+        make_finding("blocking-call", "critical", "resize", "It.", "Right advice."),
+    )
+    lines = shown(replace(blocking(), findings=findings)).split("\n")
+    box = "\n".join(line for line in lines if line.startswith("│"))
+    assert "Right advice." in box
+    assert "Wrong advice." not in box
+
+
+def test_verdict_is_not_repeated_among_the_other_findings() -> None:
+    found = "\n".join(section(shown(blocking()), "Also found"))
+    assert "transport-starvation" in found
+    assert "blocking-call" not in found
+
+
+def test_other_findings_stand_in_order_of_severity_and_then_of_cost() -> None:
+    findings = tuple(
+        make_finding(code, severity, code, f"About {code}.", "", cost_ms=cost)
+        for code, severity, cost in [("a", "info", 9.0), ("b", "warn", 1.0), ("c", "critical", 0.5), ("d", "warn", 2.0)]
+    )
+    found = "\n".join(section(shown(replace(healthy(), findings=findings)), "Findings"))
+    assert [found.index(f"About {code}.") for code in "cdba"] == sorted(
+        found.index(f"About {code}.") for code in "abcd"
+    )
+
+
+def test_confidence_below_exact_is_said_beside_the_code() -> None:
+    assert "head-of-line (bounded):" in shown(blocking())
+    assert "executor-saturated:" in shown(blocking())
+
+
+def test_header_states_loop_sdk_python_overhead_timer_and_drops() -> None:
+    head = shown(killed()).split("╭")[0]
+    for fact in (
+        "excel · http · asyncio · fastmcp 4.1.0 · Python 3.12.1",
+        "96 requests in 184 s · 4 errors · 0 cancelled · 7 unfinished",
+        "overhead 0.2% of the process's CPU",
+        "3 requests dropped",
+        "1,204 marks dropped",
+        "timer 42 ns",
+        "1 hook disabled",
+    ):
+        assert fact in head
+
+
+def test_a_killed_server_is_said_to_miss_its_last_second() -> None:
+    assert "The server was killed or crashed: up to its last second may be missing." in flowing(killed())
+    assert "Incomplete" not in shown(blocking())
+
+
+def test_requests_that_never_finished_are_named_even_when_their_row_is_collapsed() -> None:
+    quick = make_budget(busy=5.0)
+    fast = tuple(make_operation(f"tool_{index:02}", 100, 5.0, 5.0, 5.0, quick) for index in range(30))
+    stuck = make_operation("stuck", 1, None, None, None, make_budget(), unfinished=1)
+    summary = make_summary(requests=RequestCounts(3_001, 0, 0, 1, 0), operations=(*fast, stuck))
+    assert "never finished: stuck ×1" in shown(summary)
+
+
+def test_no_request_at_all_says_what_that_means_and_what_to_check() -> None:
+    text = flowing(make_summary())
+    assert "No request reached this server in the 2.00 s it was watched" in text
+    assert "Did a client connect and call something?" in text
+    assert "`mcp-probe doctor`" in text
+    assert "Where the time goes" not in text
+
+
+def test_no_request_but_a_certain_fault_keeps_the_fault_as_verdict() -> None:
+    summary = make_summary(verdict=Verdict("stdout-pollution", "server", "Something printed to stdout."))
+    text = shown(summary)
+    assert "Something printed to stdout." in text
+    assert "No request reached" not in text
+
+
+def test_not_enough_data_shows_its_advice_and_no_severity() -> None:
+    text = shown(in_memory())
+    assert "not-enough-data ─╮" in text
+    assert "→ Run longer, or send more requests." in text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (None, "overhead –"),
+        (0.0, "overhead 0%"),
+        (0.0002, "overhead <0.1%"),
+        (0.013, "overhead 1.3%"),
+        (0.2, "overhead 20%"),
+    ],
+)
+def test_overhead_is_stated_finely_and_unknown_as_unknown(share: float | None, text: str) -> None:
+    assert text in shown(replace(healthy(), probe=ProbeSelf(share, 0, (), 42)))
+
+
+def test_marks_are_explained_only_where_they_are_used() -> None:
+    notes = "\n".join(section(shown(blocking()) + "\n", "Notes"))
+    assert "marks " in notes
+    assert "≥ at least" in notes
+    assert "[a–b] lies between" in notes
+    assert "≤ at most" not in notes
+    plain = make_operation("add", 40, 1.0, 1.0, 1.0, make_budget(busy=1.0))
+    assert "\n marks " not in shown(make_summary(requests=RequestCounts(40, 0, 0, 0, 0), operations=(plain,)))
+
+
+def test_disabled_hooks_and_notes_are_listed_once_each() -> None:
+    probe = ProbeSelf(0.01, 0, ("poll: no select method", "gc: callbacks were cleared"), 42, ("attached late",))
+    text = shown(replace(healthy(), probe=probe, notes=("attached late",)))
+    assert "disabled hook  poll: no select method" in text
+    assert "disabled hook  gc: callbacks were cleared" in text
+    assert text.count("attached late") == 1
+
+
+def test_report_says_how_to_get_json_and_a_recording() -> None:
+    text = shown(healthy())
+    assert "mcp-probe run --json FILE" in text
+    assert "mcp-probe run --record FILE" in text
+
+
+def test_a_server_without_name_transport_or_start_leaves_no_empty_separators() -> None:
+    summary = replace(healthy(), server=ServerInfo("", "mcp", "2.3.0", "", "", "3.13.0"), window=Window(0.0, 61.4))
+    assert shown(summary).startswith("unnamed server · mcp 2.3.0 · Python 3.13.0\n")

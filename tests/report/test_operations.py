@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_probe.model import OperationSummary, Quality, RequestCounts, ServerInfo
+from mcp_probe.report.console import render
+from tests.report.summaries import make_budget, make_operation, make_summary
+
+
+def table(*operations: OperationSummary, width: int = 100, **overrides: Any) -> list[str]:
+    """The section's lines, without its heading and column titles."""
+    counts = RequestCounts(sum(operation.count for operation in operations), 0, 0, 0, 0)
+    summary = make_summary(requests=counts, operations=operations, **overrides)
+    lines = render(summary, width=width, color=False, ascii_only=False).split("\n")
+    start = next(index for index, line in enumerate(lines) if line.startswith("Where the time goes"))
+    return lines[start + 2 : lines.index("", start)]
+
+
+def notes(*operations: OperationSummary, **overrides: Any) -> str:
+    counts = RequestCounts(sum(operation.count for operation in operations), 0, 0, 0, 0)
+    summary = make_summary(requests=counts, operations=operations, **overrides)
+    return " ".join(render(summary, color=False, ascii_only=False).rpartition("\nNotes")[2].split())
+
+
+def one(**budget: float | None) -> OperationSummary:
+    return make_operation("search", 40, 10.0, 20.0, 30.0, make_budget(**budget))
+
+
+def test_rows_are_sorted_by_their_total_time() -> None:
+    rare = make_operation("rare", 1, 500.0, 500.0, 500.0, make_budget(awaiting=500.0))
+    often = make_operation("often", 1_000, 1.0, 1.0, 1.0, make_budget(busy=1.0))
+    middle = make_operation("middle", 10, 60.0, 60.0, 60.0, make_budget(busy=60.0))
+    assert [row.split()[0] for row in table(rare, often, middle)[:3]] == ["often", "middle", "rare"]
+
+
+def test_bar_shows_parts_in_the_order_of_time_and_in_proportion() -> None:
+    row = table(one(queue_transport=25.0, busy=50.0, awaiting=25.0), width=160)[0]
+    bar = row[row.index("|") + 1 : row.rindex("|")]
+    assert len(bar) == 30
+    assert bar == "q" * bar.count("q") + "B" * bar.count("B") + "." * bar.count(".")
+    assert bar.count("B") == 15
+
+
+def test_largest_parts_are_named_with_their_percentages() -> None:
+    row = table(one(queue_dispatch=5.0, busy=20.0, awaiting=75.0), width=140)[0]
+    assert row.endswith("await 75%  busy 20%  queue 5%")
+
+
+def test_bounded_lower_and_estimated_parts_carry_their_marks() -> None:
+    budget = make_budget(ready_wait=50.0, busy=30.0, awaiting=20.0)
+    quality = {"ready_wait": Quality("bounded", 40.0, 55.0), "busy": Quality("estimate"), "awaiting": Quality("upper")}
+    row = table(make_operation("search", 40, 1.0, 1.0, 1.0, budget, quality=quality), width=140)[0]
+    assert row.endswith("ready [40–55%]  busy ~30%  await ≤20%")
+
+
+def test_a_part_known_by_half_is_a_lower_bound_and_the_other_half_unavailable() -> None:
+    operation = one(queue_transport=None, queue_dispatch=50.0, busy=50.0)
+    assert "queue ≥50%" in table(operation, width=140)[0]
+    assert "– unavailable queue_transport (not visible from where the probe is attached)" in notes(operation)
+
+
+def test_parts_nobody_could_see_are_dashes_in_the_legend_and_named_in_the_notes() -> None:
+    operation = one(queue_transport=None, queue_dispatch=None, write_wait=None, write_flush=None, busy=10.0)
+    server = ServerInfo("s", "mcp", "2.3.0", "memory", "asyncio", "3.13.0")
+    assert table(operation, server=server)[1].strip() == "– queue  B busy  – write"
+    assert "– unavailable queue, write (the client calls the server in its own" in notes(operation, server=server)
+
+
+def test_a_part_only_one_operation_could_not_see_is_a_dash_in_its_row() -> None:
+    blind = make_operation("blind", 40, 1.0, 1.0, 1.0, make_budget(busy=1.0, executor_run=None))
+    rows = table(one(busy=6.0, executor_run=4.0), blind, width=140)
+    assert rows[0].endswith("busy 60%  exec run 40%")
+    assert rows[1].endswith("busy 100%  exec run –")
+    assert "executor_run of blind (not visible on asyncio)" in notes(one(busy=6.0, executor_run=4.0), blind)
+
+
+def test_a_value_tagged_unavailable_is_as_unknown_as_none() -> None:
+    operation = make_operation(
+        "search", 40, 1.0, 1.0, 1.0, make_budget(busy=1.0, gc=0.0), quality={"gc": Quality("unavailable")}
+    )
+    assert "– gc" in table(operation)[1]
+
+
+def test_a_notification_is_not_blamed_for_having_no_answer() -> None:
+    silent = make_operation(
+        "notifications/x",
+        3,
+        1.0,
+        1.0,
+        1.0,
+        make_budget(busy=1.0, write_wait=None, write_flush=None),
+        method="notifications/x",
+        kind="notification",
+    )
+    assert "write_wait, write_flush of notifications/x (a notification gets no answer)" in notes(one(busy=1.0), silent)
+
+
+def test_percentiles_of_requests_that_never_ended_are_lower_bounds() -> None:
+    budget = make_budget(busy=9_000.0)
+    hung = make_operation("hung", 2, 9_000.0, 9_100.0, 9_100.0, budget, unfinished=2)
+    rows = table(hung)
+    assert rows[0].count("≥9.") == 3
+    assert any("never finished: hung ×2" in row for row in rows)
+
+
+def test_missing_percentiles_say_why() -> None:
+    few = make_operation("few", 3, 1.0, 1.0, None, make_budget(busy=1.0))
+    hung = make_operation("hung", 1, None, None, None, make_budget(busy=1.0), unfinished=1)
+    assert "p99 of few (too few requests were seen from arrival to end)" in notes(few, hung)
+    assert "p50, p95, p99 of hung (no request of it ever ended)" in notes(few, hung)
+
+
+def test_many_operations_collapse_into_one_line_with_their_share() -> None:
+    tools = [
+        make_operation(f"tool_{index:02}", 10, 5.0, 5.0, 5.0, make_budget(busy=float(100 - index)))
+        for index in range(25)
+    ]
+    rows = table(*tools)
+    assert sum(row.strip().startswith("tool_") for row in rows) == 15
+    assert " +10 more: 100 calls, 37% of the time" in rows
+
+
+def test_one_operation_too_many_is_shown_since_saying_so_takes_as_much_room() -> None:
+    tools = [make_operation(f"tool_{index:02}", 1, 5.0, 5.0, 5.0, make_budget(busy=5.0)) for index in range(16)]
+    rows = table(*tools)
+    assert sum(row.strip().startswith("tool_") for row in rows) == 16
+    assert not any("more" in row for row in rows)
+
+
+def test_long_names_lose_their_middle() -> None:
+    operation = make_operation("search_all_notes_of_every_workspace", 4, 1.0, 1.0, 1.0, make_budget(busy=2.0, gc=1.0))
+    name = table(operation, width=80)[0].split()[0]
+    head, _, tail = name.partition("…")
+    assert len(head) >= 6
+    assert len(tail) >= 6
+    assert "search_all_notes_of_every_workspace".startswith(head)
+    assert "search_all_notes_of_every_workspace".endswith(tail)
+
+
+def test_prompts_resources_and_functions_are_told_from_tools() -> None:
+    rows = table(
+        make_operation("greet", 3, 1.0, 1.0, 1.0, make_budget(busy=3.0), method="prompts/get"),
+        make_operation("refresh", 1, 1.0, 1.0, 1.0, make_budget(busy=1.0), method="", kind="function"),
+    )
+    assert "greet  prompt" in rows[0]
+    assert "refresh  function" in rows[1]
+
+
+def test_work_after_the_end_and_waiting_for_the_client_get_lines_of_their_own() -> None:
+    operation = make_operation(
+        "ask", 40, 10.0, 10.0, 10.0, make_budget(awaiting=10.0), detached_ms=1_200.0, client_wait_ms=8.0, decode_ms=0.1
+    )
+    rows = table(operation)
+    assert " ran on after its request had ended: ask 1.20 s in all" in rows
+    assert " await, of it waiting for the client: ask 8.0 ms per call" in rows
+    assert not any("parsing" in row for row in rows)  # 1 % of the time: not worth a line
+
+
+def test_narrow_reports_give_up_words_before_numbers() -> None:
+    row = table(one(busy=10.0), width=60)[0]
+    assert "10 ms" in row
+    assert "30 ms" in row
+    assert "BBBB" in row

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, BlockedBy, SlowStep
+from mcp_probe.report.console import render
+from tests.report.summaries import healthy
+
+RESIZE = SlowStep(
+    "resize", 212.0, "blocking-call", "/app/tools/resize.py", 41, "resize_image", "exact", 48, 6_000.0, 141.0
+)
+
+
+def section(heading: str, width: int = 140, **overrides: Any) -> list[str]:
+    text = render(replace(healthy(), **overrides), width=width, color=False, ascii_only=False)
+    lines = text.split("\n")
+    start = next((index for index, line in enumerate(lines) if line.startswith(heading)), None)
+    return [] if start is None else lines[start + 1 : lines.index("", start)]
+
+
+def waits(*pairs: BlockedBy, steps: tuple[SlowStep, ...] = ()) -> list[str]:
+    return [" ".join(line.split()) for line in section("Who waited", blocked_by=pairs, slow_steps=steps)]
+
+
+def steps(*found: SlowStep, width: int = 140) -> list[str]:
+    return [" ".join(line.split()) for line in section("Slow steps", width, slow_steps=found)]
+
+
+def test_a_wait_names_victim_calls_time_blocker_place_and_cause() -> None:
+    (line,) = waits(BlockedBy("search", "resize", 57, 3_100.0, 3_100.0, "exact"), steps=(RESIZE,))
+    assert line == "search ×57 waited 3.10 s ██████████ for resize resize.py:41 blocking call"
+
+
+def test_bounded_waits_show_both_ends_in_one_unit() -> None:
+    (line,) = waits(BlockedBy("search", "resize", 57, 820.0, 3_100.0, "bounded"))
+    assert "waited [0.82–3.10 s]" in line
+
+
+def test_waits_are_sorted_by_what_they_may_have_cost_and_drawn_in_proportion() -> None:
+    lines = waits(
+        BlockedBy("a", "x", 1, 10.0, 10.0, "exact"),
+        BlockedBy("b", "x", 1, 100.0, 200.0, "bounded"),
+        BlockedBy("c", "x", 1, 100.0, 100.0, "lower"),
+    )
+    assert [line[0] for line in lines] == ["b", "c", "a"]
+    assert [line.count("█") for line in lines] == [10, 5, 1]
+    assert "waited ≥100 ms" in lines[1]
+
+
+def test_work_of_no_request_and_crowding_have_names_people_understand() -> None:
+    lines = waits(
+        BlockedBy("a", LOOP_OPERATION, 1, 20.0, 20.0, "exact"), BlockedBy("a", CROWDING_OPERATION, 1, 9.0, 9.0, "exact")
+    )
+    assert lines[0].endswith("for the loop itself")
+    assert lines[1].endswith("for many small steps")
+
+
+def test_many_pairs_collapse() -> None:
+    lines = waits(*(BlockedBy(f"tool_{index}", "x", 1, 10.0, 10.0, "exact") for index in range(12)))
+    assert len(lines) == 9
+    assert lines[-1] == "+4 more pairs: 40 ms at most"
+
+
+def test_pairs_that_certainly_cost_nothing_leave_no_section() -> None:
+    assert waits(BlockedBy("a", "x", 1, 0.0, 0.0, "exact")) == []
+
+
+def test_a_slow_step_has_longest_median_count_cause_place_and_function() -> None:
+    assert steps(RESIZE)[1] == "resize 212 ms 141 ms 48 blocking call /app/tools/resize.py:41 resize_image()"
+
+
+def test_a_step_still_running_is_at_least_that_long() -> None:
+    running = replace(RESIZE, running=True)
+    assert steps(running)[1].startswith("resize ≥212 ms")
+    assert "still running" in steps(running)[1]
+
+
+def test_an_estimated_place_keeps_its_mark_when_the_path_is_shortened() -> None:
+    guessed = replace(RESIZE, quality="estimate", file="/app/" + "deep/" * 3 + "a_rather_long_module_name.py")
+    line = steps(guessed, width=80)[1]
+    assert "~…" in line
+    assert line.endswith("module_name.py:41")
+
+
+def test_a_step_without_a_place_says_so() -> None:
+    unseen = replace(RESIZE, file=None, line=None, function=None, quality="unavailable")
+    assert steps(unseen)[1].endswith("blocking call –")
+    text = " ".join(render(replace(healthy(), slow_steps=(unseen,)), color=False, ascii_only=False).split())
+    assert "place of slow steps of resize (the watchdog got no sample while they ran)" in text
+
+
+def test_a_median_nobody_computed_is_unknown_but_one_step_is_its_own_median() -> None:
+    assert steps(replace(RESIZE, p50_ms=0.0, count=1))[1].startswith("resize 212 ms 212 ms 1 ")
+    assert steps(replace(RESIZE, p50_ms=0.0, count=4))[1].startswith("resize 212 ms – 4 ")
