@@ -20,6 +20,7 @@ State = Literal["met", "met, not certain", "missed, not certain", "missed"]
 FIGURES: tuple[Figure, ...] = ("p50_us", "mean_us", "cpu_us")
 BARE = ("bare", "bare again")
 RESAMPLES = 2000
+ENOUGH_CYCLES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,14 @@ def per_call(row: str, variant: str, place: tuple[int, int], taken_ns: Sequence[
         cpu_us=cpu_ns / paid / 1e3,
         foreign_cores=0.0,
     )
+
+
+def undisturbed(blocks: Sequence[Block]) -> list[Block]:
+    """Without the cycles that have a contended block; all of them where fewer than ``ENOUGH_CYCLES`` would be left."""
+    bad = {(block.generation, block.cycle) for block in blocks if block.contended}
+    kept = [block for block in blocks if (block.generation, block.cycle) not in bad]
+    cycles = {(block.generation, block.cycle) for block in kept}
+    return kept if len(cycles) >= ENOUGH_CYCLES else list(blocks)
 
 
 def level(blocks: Iterable[Block], variants: Sequence[str], figure: Figure) -> float:

@@ -25,7 +25,8 @@ from benchmarks.blocks import Block, per_call
 from benchmarks.driving import SUBJECT_MAKERS, Subject
 from benchmarks.machine import ForeignLoad, cpu_ns, describe_machine, python_tag
 from benchmarks.subjects import VARIANTS
-from benchmarks.tables import Run, console_text, from_json, to_json, write_docs
+from benchmarks.page import write_page
+from benchmarks.tables import Run, console_text, from_json, to_json
 
 RESULTS = Path(__file__).with_name("results")
 FOREIGN_LIMIT = 0.25
@@ -143,15 +144,21 @@ def main() -> None:
     parser.add_argument("--profile-hot-path", action="store_true", help="ns per followed callback, poll and request")
     arguments = parser.parse_args()
     if arguments.write_docs:
-        write_docs()
+        write_page()
     elif arguments.show:
         print(console_text(from_json(json.loads(arguments.show.read_text()))))
     elif arguments.profile_hot_path:
-        from benchmarks.hot_path import profile
-
-        profile()
+        print_hot_path()
     else:
         run_and_keep(arguments)
+
+
+def print_hot_path() -> None:
+    """The micro costs, and under the profiler the functions they are in."""
+    from benchmarks import hot_path
+
+    print(hot_path.text(hot_path.measure()))
+    print(hot_path.busiest_text())
 
 
 def run_and_keep(arguments: argparse.Namespace) -> None:
@@ -162,12 +169,17 @@ def run_and_keep(arguments: argparse.Namespace) -> None:
     run = anyio.run(measure, plan, rows)
     print(console_text(run))
     whole = not arguments.quick and not arguments.row
+    if whole:
+        from benchmarks import hot_path
+
+        run = replace(run, hot_path=hot_path.measure())
+        print("\n" + hot_path.text(run.hot_path))
     target = arguments.output or (RESULTS / f"overhead-{python_tag()}.json" if whole else None)
     if target is not None:
         target.parent.mkdir(exist_ok=True)
         target.write_text(json.dumps(to_json(run), indent=1) + "\n")
     if whole and arguments.output is None:
-        write_docs()
+        write_page()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Results as text: the console's table, the JSON file, and the generated part of ``docs/performance.md``."""
+"""Results of the overhead benchmark: as the console's table, and to and from the JSON file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.blocks import BARE, FIGURES, Block, Estimate, Verdict, added, level, own_share, verdicts
+from benchmarks.blocks import BARE, FIGURES, Block, Estimate, Verdict, added, level, own_share, undisturbed, verdicts
 
 FORMAT = "mcp-probe-overhead/1"
 COLUMNS = ("variant", "p50 µs", "added µs (95 %)", "%", "mean µs", "added", "CPU µs", "added µs (95 %)", "%")
@@ -26,12 +26,14 @@ class Run:
     blocks: tuple[Block, ...]
     said: dict[str, list[dict[str, Any]]]  # per row: what each probed process said of itself
 
+    hot_path: dict[str, Any] | None = None
+
     def rows(self) -> dict[str, list[Block]]:
-        """Blocks by row, in the order measured."""
+        """Blocks by row, in the order measured, without the cycles that others disturbed where enough remain."""
         found: dict[str, list[Block]] = {}
         for block in self.blocks:
             found.setdefault(block.row, []).append(block)
-        return found
+        return {row: undisturbed(blocks) for row, blocks in found.items()}
 
     def verdicts(self) -> list[Verdict]:
         """Every target this run can speak to."""
@@ -91,11 +93,14 @@ def share_text(run: Run, row: str, blocks: Sequence[Block]) -> str:
 def trouble(run: Run) -> list[str]:
     """What a reader must know before believing the numbers."""
     sentences = []
-    contended = sum(block.contended for block in run.blocks)
-    reruns = sum(block.reruns for block in run.blocks)
-    if contended:
-        sentences.append(f"{contended} of {len(run.blocks)} blocks ran beside other load and could not be repeated alone")
-    if reruns:
+    for row, blocks in run.rows().items():
+        kept = sum(block.contended for block in blocks)
+        left_out = sum(block.row == row for block in run.blocks) - len(blocks)
+        if kept:
+            sentences.append(f"{row}: {kept} of {len(blocks)} blocks ran beside other load; too few others were left")
+        if left_out:
+            sentences.append(f"{row}: {left_out} blocks are left out, since their cycles ran beside other load")
+    if reruns := sum(block.reruns for block in run.blocks):
         sentences.append(f"{reruns} blocks were thrown away and run again because of other load")
     for row, answers in run.said.items():
         off = sorted({hook for answer in answers for hook in answer.get("disabled_hooks", ())})
@@ -127,7 +132,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns padded to their widest cell, first one to the left."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
-        "  " + "  ".join(cell.ljust(width) if not column else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(["  " + row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
         for row in rows
     ]
 
@@ -141,6 +146,7 @@ def to_json(run: Run) -> dict[str, Any]:
         "results": {row: _results(blocks) for row, blocks in run.rows().items()},
         "verdicts": [asdict(verdict) for verdict in run.verdicts()],
         "said_by_the_probe": run.said,
+        "hot_path": run.hot_path,
         "blocks": [asdict(block) for block in run.blocks],
     }
 
@@ -162,8 +168,6 @@ def from_json(found: dict[str, Any]) -> Run:
     """Raises: ValueError for another format."""
     if found.get("format") != FORMAT:
         raise ValueError(f"The file's format is {found.get('format')!r}; expected {FORMAT!r}.")
-    return Run(found["machine"], found["plan"], tuple(Block(**block) for block in found["blocks"]), found["said_by_the_probe"])
+    blocks = tuple(Block(**block) for block in found["blocks"])
+    return Run(found["machine"], found["plan"], blocks, found["said_by_the_probe"], found["hot_path"])
 
-
-def write_docs() -> None:
-    raise NotImplementedError

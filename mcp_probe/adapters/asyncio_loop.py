@@ -243,6 +243,7 @@ class AsyncioHooks:
         track.stretches = True
         track.task_of = self._kinds.task_of
         track.current_unit = lambda: id(asyncio.current_task(loop))
+        track.is_running = loop.is_running
         track.broken = lambda exc: self._broken(track, exc)
         self._polls[loop] = self._patch_poll(loop, track)
         _wake_up_pipes[loop] = _wake_up_pipe_of(loop)

@@ -49,6 +49,7 @@ class ClaimingMiddleware:
         """Not a coroutine function: a claimed request costs no frame between the handler and its caller."""
         if not self.active:
             return call_next(ctx)  # type: ignore[no-any-return]
+        claimed = False
         try:
             raw = CURRENT.get()
             if raw is not None and not raw.ended and raw.channel is not None and raw.request_id == ctx.request_id:
@@ -56,14 +57,17 @@ class ClaimingMiddleware:
                 if raw.protocol_version is None and (session is None or session is self._session):
                     raw.session = self._session
                     raw.protocol_version = ctx.protocol_version
-                    if self._loops.hooked:
-                        return call_next(ctx)  # type: ignore[no-any-return]
-                    return self._loops.followed(call_next(ctx), raw)
-            return self._open_here(ctx, call_next)
+                    claimed = True
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self.active = False
             self._hub.fail(HOOK, exc)
             return call_next(ctx)  # type: ignore[no-any-return]
+        if not claimed:
+            return self._open_here(ctx, call_next)
+        # Outside the guard: what the rest of the chain raises is the server's own.
+        if self._loops.hooked or raw is None:
+            return call_next(ctx)  # type: ignore[no-any-return]
+        return self._loops.followed(call_next(ctx), raw)
 
     async def _open_here(self, ctx: Any, call_next: Any) -> Any:
         raw, token = self._enter(ctx)
@@ -223,6 +227,9 @@ class HttpHooks:
             return
         self._patches.replace(transport, "connect", self._make_connect(vars(transport)["connect"]))
         self._patches.replace(manager, "handle_request", self._make_handle(vars(manager)["handle_request"]))
+        app = getattr(manager_module, "StreamableHTTPASGIApp", None)
+        if app is not None and "__call__" in vars(app):  # goes past handle_request since 2.3
+            self._patches.replace(app, "__call__", self._make_handle(vars(app)["__call__"]))
         self._hub.working(HTTP_HOOK)
 
     def restore(self) -> list[str]:

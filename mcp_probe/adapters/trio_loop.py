@@ -82,6 +82,11 @@ class ProbeInstrument:
                 pass
         return self.leave
 
+    def after_run(self) -> None:
+        """The run is over."""
+        self.track.is_running = lambda: False
+        self.track.since = 0
+
     def task_scheduled(self, task: Any) -> None:
         """``task`` may run: since when?"""
         if self.leave:

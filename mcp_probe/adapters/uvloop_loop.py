@@ -50,6 +50,7 @@ class UvloopHooks:
                     raise RuntimeError(f"{name} does not exist")
             track = self._hub.add_track("uvloop")
             track.current_unit = lambda: id(asyncio.current_task(loop))
+            track.is_running = loop.is_running
             self._install(loop, track)
         except Exception as exc:  # noqa: BLE001 - an unknown uvloop must not stop the server
             if track is not None:

@@ -48,6 +48,7 @@ class Track:
         "gc_ns",
         "idle",
         "inherit",
+        "is_running",
         "iteration_counts",
         "iteration_sums",
         "jobs",
@@ -95,6 +96,7 @@ class Track:
         self.slow_step_ns = slow_step_ns
         self.watch: Any = None
         self.settle = settle
+        self.is_running: Callable[[], bool] = lambda: True  # whether the loop still runs; any thread may ask
         self.current_unit: Callable[[], int] = lambda: 1  # id of the task that runs now; set by the loop's hooks
         self.jobs: dict[int, Job] = {}  # unit -> the thread job it waits for (trio)
         self.detached: dict[str, int] = {}  # operation -> step time after the request's end

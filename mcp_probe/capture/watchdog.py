@@ -31,6 +31,7 @@ IDLE_PARK_S = 0.1
 GIL_GAP_NS = 25_000_000
 """A tick this late while one step ran on means that nobody else got the GIL (workload: a 500 ms regex)."""
 
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep + "capture" + os.sep
 _STDLIB = os.path.dirname(os.__file__)
 _INFRASTRUCTURE = (
     "mcp", "mcp_types", "fastmcp", "anyio", "asyncio", "trio", "uvloop", "starlette", "uvicorn", "pydantic",
@@ -63,7 +64,6 @@ class _Reading:
     at_ns: int
     cpu_ns: int
     run_queue_ns: int | None
-    process_cpu_ns: int
 
 
 @dataclass(slots=True)
@@ -72,6 +72,7 @@ class _Case:
 
     since: int
     opened: _Reading
+    process_cpu_ns: int
     switches: int | None
     places: Counter[Place]
     gil_gap: bool
@@ -92,7 +93,7 @@ class Watch:
     def look(self, limit_ns: int) -> None:
         """One tick."""
         track = self._track
-        since = track.since
+        since = track.since if track.is_running() else 0
         now = now_ns()
         late = now - self._last_tick_ns > GIL_GAP_NS
         self._last_tick_ns = now
@@ -103,7 +104,7 @@ class Watch:
             return
         case = self._case
         if case is None or case.since != since:
-            case = _Case(since, self._read(now), _switches(track.thread_native_id), Counter(), late and since < now)
+            case = _Case(since, self._read(now), time.process_time_ns(), _switches(track.thread_native_id), Counter(), late and since < now)
             self._case = case
         elif late:
             case.gil_gap = True
@@ -113,7 +114,7 @@ class Watch:
 
     def running(self, limit_ns: int) -> tuple[int, int, Place | None] | None:
         """(start, now, place) of a step that is over the limit and still running."""
-        since = self._track.since
+        since = self._track.since if self._track.is_running() else 0
         now = now_ns()
         if since == 0 or now - since < limit_ns:
             return None
@@ -123,7 +124,7 @@ class Watch:
 
     def evidence(self, track: Track, since: int, now: int) -> Evidence:
         """Close the case of the step [since, now). Runs on the loop's thread at the step's end."""
-        end = _Reading(now, time.thread_time_ns(), self._run_queue(), time.process_time_ns())
+        end = _Reading(now, time.thread_time_ns(), self._run_queue())
         start = self._baseline(since)
         self._readings.append(end)  # the next step may be slow too, and begin before the next tick
         case = self._case if self._case is not None and self._case.since == since else None
@@ -156,7 +157,7 @@ class Watch:
             self._schedstat = None
 
     def _read(self, now: int) -> _Reading:
-        return _Reading(now, self._clock_ns() or 0, self._run_queue(), time.process_time_ns())
+        return _Reading(now, self._clock_ns() or 0, self._run_queue())
 
     def _clock_ns(self) -> int | None:
         if self._clock is None:
@@ -205,7 +206,7 @@ class Watch:
         slept = switches - case.switches
         span = end.at_ns - case.opened.at_ns
         own = end.cpu_ns - case.opened.cpu_ns
-        others = end.process_cpu_ns - case.opened.process_cpu_ns - own
+        others = time.process_time_ns() - case.process_cpu_ns - own
         off = span - own
         if slept < 3 or off <= 0:
             return False
@@ -307,6 +308,9 @@ def _place_of(frame: Any) -> Place | None:
         code = frame.f_code
         if code.co_filename.endswith(_LOOP_FILES):
             break  # below this frame stands whoever started the loop, not the step
+        if code.co_filename.startswith(_OWN):
+            frame = frame.f_back
+            continue
         rank = _rank(code.co_filename)
         if best is None or rank < best[0]:
             best = (rank, (code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name)))

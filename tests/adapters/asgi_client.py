@@ -108,8 +108,25 @@ def message(id: Any, method: str, **params: Any) -> bytes:
     return json.dumps(fields if id is None else {**fields, "id": id}).encode()
 
 
+def with_content_length(app: App) -> App:
+    """``app``, whose requests say how long their bodies are, as an HTTP server's do."""
+
+    async def sized(scope: Any, receive: Any, send: Any) -> None:
+        unread = [await receive()]
+        length = b"%d" % len(unread[0]["body"])
+
+        async def receive_again() -> Message:
+            return unread.pop() if unread else await receive()
+
+        await app({**scope, "headers": [*scope["headers"], (b"content-length", length)]}, receive_again, send)
+
+    return sized
+
+
 class Modern:
     """The 2026-07-28 era: each POST stands alone."""
+
+    envelope: dict[str, Any] = {"_meta": META}
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -117,22 +134,29 @@ class Modern:
     async def open(self) -> None:
         pass
 
+    def headers(self, method: str, name: Any) -> list[Header]:
+        headers = [*ACCEPT, (b"mcp-protocol-version", b"2026-07-28"), (b"mcp-method", method.encode())]
+        return [*headers, (b"mcp-name", name.encode())] if isinstance(name, str) else headers
+
+    async def post(
+        self, body: bytes, method: str = "tools/call", name: Any = None, headers: Iterable[Header] = (), **how: Any
+    ) -> Answer:
+        return await send(self._app, body, [*self.headers(method, name), *headers], **how)
+
     async def send(self, id: Any, method: str, **params: Any) -> Answer:
-        return await self.post(message(id, method, **{"_meta": META, **params}), method, params.get("name"))
+        return await self.post(message(id, method, **{**self.envelope, **params}), method, params.get("name"))
 
     async def call(self, id: Any, tool: str, *, token: str | None = None, **arguments: Any) -> Answer:
-        meta = META if token is None else {**META, "progressToken": token}
-        return await self.send(id, "tools/call", name=tool, arguments=arguments, _meta=meta)
-
-    async def post(self, body: bytes, method: str = "tools/call", name: Any = None, **options: Any) -> Answer:
-        headers = [*ACCEPT, (b"mcp-protocol-version", b"2026-07-28"), (b"mcp-method", method.encode())]
-        if isinstance(name, str):
-            headers.append((b"mcp-name", name.encode()))
-        return await send(self._app, body, headers, **options)
+        params = dict(self.envelope)
+        if token is not None:
+            params["_meta"] = {**params.get("_meta", {}), "progressToken": token}
+        return await self.send(id, "tools/call", name=tool, arguments=arguments, **params)
 
 
 class Handshake(Modern):
     """The 2025-11-25 era: ``initialize`` first, and its session's id (if it gives one) from then on."""
+
+    envelope: dict[str, Any] = {}
 
     def __init__(self, app: App) -> None:
         super().__init__(app)
@@ -147,17 +171,7 @@ class Handshake(Modern):
         self.session = opened.header(b"mcp-session-id")
         self.answers = [opened, await self.send(None, "notifications/initialized")]
 
-    async def send(self, id: Any, method: str, **params: Any) -> Answer:
-        return await self.post(message(id, method, **params))
-
-    async def call(self, id: Any, tool: str, *, token: str | None = None, **arguments: Any) -> Answer:
-        meta = {} if token is None else {"_meta": {"progressToken": token}}
-        return await self.send(id, "tools/call", name=tool, arguments=arguments, **meta)
-
-    async def post(self, body: bytes, method: str = "tools/call", name: Any = None, **options: Any) -> Answer:
-        return await send(self._app, body, self.headers(), **options)
-
-    def headers(self) -> list[Header]:
+    def headers(self, method: str = "", name: Any = None) -> list[Header]:
         if self.session is None:
             return list(ACCEPT)
         return [*ACCEPT, (b"mcp-session-id", self.session), (b"mcp-protocol-version", b"2025-11-25")]

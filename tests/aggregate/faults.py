@@ -69,6 +69,7 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ),
     ("blocking-call", "certain, in five calls"): make_summary(slow_steps=(make_slow(ms=400.0),), count=5, seconds=0.5),
     ("blocking-call", "cause unknown"): make_summary(slow_steps=(make_slow(cause="unknown"),)),
+    ("head-of-line", "just as long as a slow step"): _head_of_line(total_ms=replace(_VICTIM.total_ms, p95=48.0)),
     ("gc-pause", "one request only"): make_summary(gc_worst_request_share=0.11, gc_max_pause_ms=12.0, gc_pause_ms=12.0),
     ("gil-contention", "one certain step in five calls"): make_summary(
         slow_steps=(make_slow("score", 60.0, "gil", cpu_share=0.3),), count=5, gil_wait_ms=None, busy_ms=0.0
@@ -79,6 +80,10 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ),
     ("executor-saturated", "certain, in five calls"): make_summary(
         executors=(replace(_FULL, wait_ms=WaitPercentiles(30.0, 50.0)),), count=5
+    ),
+    ("executor-saturated", "just over its share"): make_summary(executors=(replace(_FULL, at_limit_share=0.051),)),
+    ("serial-client", "just so"): replace(
+        _signals(_SERIAL, serial_gaps=15, serial_awaiting_share=0.5), requests=make_summary(count=30).requests
     ),
     ("transport-starvation", "certain, in five calls"): make_summary(executors=(_STARVED,), count=5, seconds=0.3),
     ("slow-reader", "slower than the server's own hold-ups"): make_summary(

@@ -141,6 +141,21 @@ def test_thresholds_can_be_moved() -> None:
     assert codes_of(FAULTS["blocking-call"], FindingOptions(slow_step_ms=11.0)) == set()
 
 
+ALL: list[Summary] = [*FAULTS.values(), *ALSO_FAULTS.values(), *NEAR_MISSES.values()]
+PINNED = [field.name for field in fields(FindingOptions) if field.name not in ("disabled", "serial_example")]
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+@pytest.mark.parametrize("name", PINNED)
+def test_every_threshold_stands_between_a_fault_and_a_near_miss(name: str, factor: float) -> None:
+    # Serial clients are also subject to the general minimum, which happens to be the same number.
+    others: dict[str, Any] = {"min_requests": 1} if name == "serial_requests" else {}
+    default = FindingOptions(**others)
+    value = getattr(default, name) * factor
+    moved = replace(default, **{name: round(value) if name.endswith("requests") else value})
+    assert [codes_of(summary, moved) for summary in ALL] != [codes_of(summary, default) for summary in ALL]
+
+
 # --- slow steps -------------------------------------------------------------------------------------
 
 
@@ -258,8 +273,9 @@ def test_only_what_a_user_can_decorate_is_told_to_become_a_plain_def() -> None:
 
 
 def test_victims_of_one_blocker_are_one_finding_on_the_one_that_lost_most() -> None:
-    share = {"waited_for_others_p95_share": 0.6, "p95": 200.0}
-    operations = tuple(make_operation(name, **share) for name in ("fetch", "lookup", "render"))
+    operations = [
+        make_operation(name, p95=200.0, waited_for_others_p95_share=0.6) for name in ("fetch", "lookup", "render")
+    ]
     lost = {"fetch": 100.0, "lookup": 14_900.0, "render": 50.0}
     rows = [make_blocked(name, "resize", ms) for name, ms in lost.items()]
     summary = make_summary(*operations, blocked_by=tuple(rows), slow_steps=(make_slow(),))
@@ -329,7 +345,7 @@ def test_a_rare_pause_of_the_collector_is_information() -> None:
     ("pool", "how"),
     [
         ({}, "total_tokens = 53"),
-        ({"tokens_needed": 12.0}, "Raise the limit to 62 (bursts of 62 jobs came at once)"),
+        ({"tokens_needed": 12.0}, "Raise the limit to 62 (up to 62 jobs came at once)"),
         ({"name": "asyncio default executor"}, "ThreadPoolExecutor(53)"),
         ({"name": "CapacityLimiter(40)", "made_at": "/srv/app/pools.py:8"}, "first used at pools.py:8"),
         ({"cpu_ms": 500.0}, "under the GIL"),

@@ -85,10 +85,10 @@ def _waited_ms(pool: ExecutorSummary) -> float:
 def _saturated_advice(pool: ExecutorSummary, limit: float) -> str:
     wanted = ceil(pool.tokens_needed) if pool.tokens_needed is not None else 0
     if wanted > limit:
-        why = f"the load needs about {wanted:,} threads"
+        why = f"the load needs about {phrasing.plural(wanted, 'thread')}"
     else:
         wanted = max(pool.active_peak + pool.pending_peak, ceil(limit) + 1)
-        why = f"bursts of {wanted:,} jobs came at once"
+        why = f"up to {phrasing.plural(wanted, 'job')} came at once"
     advice = f"Raise the limit to {wanted:,} ({why}): {_how_to_raise(pool, wanted)}; or bound the callers."
     run = (pool.run_ms or 0.0) * pool.jobs
     if pool.cpu_ms is not None and run > 0 and pool.cpu_ms > run / 2:
@@ -97,10 +97,10 @@ def _saturated_advice(pool: ExecutorSummary, limit: float) -> str:
 
 
 def _how_to_raise(pool: ExecutorSummary, wanted: int) -> str:
-    if pool.made_at is not None:
+    if pool.made_at:
         place, _, line = pool.made_at.rpartition(":")
-        short = phrasing.place_of(place, int(line)) if line.isascii() and line.isdigit() else pool.made_at
-        return f"its size is set where it is made (first used at {short})"
+        short = phrasing.place_of(place, int(line)) if line.isascii() and line.isdigit() else None
+        return f"its size is set where it is made (first used at {short or pool.made_at})"
     if pool.name.startswith("asyncio"):
         return f"`loop.set_default_executor(ThreadPoolExecutor({wanted}))`"
     if pool.name.startswith("anyio"):

@@ -1,0 +1,55 @@
+"""What the probe says of the demo's blocking call, against the client's own clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.model import RequestRecord
+from mcp_probe.record.file import read_recording
+from mcp_probe.workloads import demo
+from mcp_probe.workloads.client import Answer, stdio_client_session
+from mcp_probe.workloads.demo_load import blocking_round
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 3
+DECODING_MS = 3.0
+"""What a call may take, on a busy machine, from the client's hands to the server's pipe and back."""
+
+
+async def test_the_wait_of_quick_calls_behind_the_blocking_one_lies_between_the_bounds_reported(
+    tmp_path: Path,
+) -> None:
+    recording = tmp_path / "recording"
+    async with stdio_client_session(demo.server_command(recording)) as session:
+        for number in range(ROUNDS):
+            await blocking_round(session, number)
+        answers = session.answers
+    fold = Fold()
+    records: list[RequestRecord] = []
+    for frame in read_recording(recording):
+        fold.add(frame)
+        if isinstance(frame, RequestRecord):
+            records.append(frame)
+    (row,) = (row for row in fold.summary().blocked_by if (row.victim, row.blocker) == ("lookup", "resize"))
+    assert row.victims == 6 * ROUNDS
+    truth = waited_behind(answers, "lookup", "resize", records)
+    assert row.lo_ms <= truth
+    assert row.hi_ms >= truth - row.victims * DECODING_MS
+
+
+def waited_behind(answers: list[Answer], victim: str, blocker: str, records: list[RequestRecord]) -> float:
+    """Sum over the calls of ``victim``, ms, from being sent to the end of the ``blocker`` call of their round.
+
+    ``records`` only give the instant at which the blocker let the loop go; both processes read one clock.
+    """
+    released = sorted(record.result_ns or record.end_ns for record in records if record.name == blocker)
+    total_ns = 0
+    for answer in answers:
+        if answer.operation == victim:
+            end = next(ns for ns in released if ns > answer.sent_ns)
+            total_ns += min(end, answer.answered_ns) - answer.sent_ns
+    return total_ns / 1e6
