@@ -61,10 +61,15 @@ class Options:
     record: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.slow_step_ms <= 3_600_000:
+        if not isinstance(self.slow_step_ms, (int, float)) or not 0.5 <= self.slow_step_ms <= 3_600_000:
             raise OptionError(
                 f"slow_step_ms is {self.slow_step_ms!r}; expected a number of milliseconds from 0.5 to 3 600 000."
             )
+        for name in ("report", "record"):
+            path = getattr(self, name)
+            if not isinstance(path, (str, os.PathLike, type(None))):
+                what = 'a path or "stderr"' if name == "report" else "a path"
+                raise OptionError(f"{name} is {path!r}; expected {what}.")
 
     @classmethod
     def from_environment(cls, given: dict[str, Any]) -> Options:
@@ -116,6 +121,7 @@ class _Process:
                 return []
             hooks, hub = self.hooks, self.hub
             self.hooks = self.hub = None
+            hub.desk.closed = True
             stuck = hooks.restore()
             hub.watchdog.stop()
             for track in list(hub.tracks.values()):
@@ -139,6 +145,7 @@ class Probe:
         self.options = Options.from_environment(options)
         self.transport = "unknown"
         self.attached = True
+        self._over = False  # detached, and drained for the last time
         self._servers: list[tuple[Any, Hooks]] = []
         self._finished: deque[RawRequest] = deque()
         self._dropped = 0
@@ -212,6 +219,7 @@ class Probe:
             return
         self.attached = False
         self._collector.stop("detached")
+        self._over = True
         for _, hooks in self._servers:
             self._stuck += hooks.restore()
         self._servers.clear()
@@ -228,6 +236,8 @@ class Probe:
 
     def finish(self, raw: RawRequest) -> None:
         """A request of ours has ended. Any thread; never blocks."""
+        if self._over:
+            return
         if len(self._finished) >= BUFFER:
             self._dropped += 1
             return
@@ -436,10 +446,16 @@ class Collector:
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(1.0)
-        with self._lock:
+        if not self._lock.acquire(timeout=EXIT_BUDGET_S):
+            return  # the thread hangs in a sink: nothing more can be written
+        try:
             self._drain_all(final=True)
             self._session.emit([End(now_ns(), reason)])
             self._session.close_sinks()
+        except Exception as exc:  # noqa: BLE001 - neither detaching nor the server's exit is ours to disturb
+            self._hub.fail("collector", exc)
+        finally:
+            self._lock.release()
 
     def summary(self) -> Summary:
         """A summary as of now; requests in flight count as unfinished."""
@@ -447,24 +463,23 @@ class Collector:
         if fold is None:
             raise ProbeError("This probe keeps no summary: its frames go to the process that started it.")
         with self._lock:
-            if not self._stopped:
-                self._drain_all(final=False, samples=True)
+            if self._stopped:
                 return fold.summary()
-            return fold.summary()
+            self._drain_all(final=False, samples=True)
+            return fold.summary(live=True)
 
     def _run(self) -> None:
-        self._drain.calibrate()
-        while not self._stopped:
-            self._wake.wait(DRAIN_S)
-            if self._stopped:
-                return
-            try:
+        try:
+            self._drain.calibrate()
+            while not self._stopped:
+                self._wake.wait(DRAIN_S)
+                if self._stopped:
+                    return
                 with self._lock:
                     self._drain_all(final=False)
-            except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
-                self._hub.fail("collector", exc)
-                return
-            self._cpu_ns = time.thread_time_ns()
+                self._cpu_ns = time.thread_time_ns()
+        except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
+            self._hub.fail("collector", exc)
 
     def _drain_all(self, *, final: bool, samples: bool = False) -> None:
         session, drain = self._session, self._drain
@@ -488,7 +503,7 @@ class Collector:
             self._sampled_ns = now
             session.emit(
                 [
-                    *drain.loops(now),
+                    *drain.loops(now, final=final),
                     *drain.pools(now),
                     drain.process(now, self._cpu_ns, session.dropped()),
                 ]

@@ -17,10 +17,20 @@ Source: asyncio/base_events.py, selector_events.py and events.py, CPython 3.10-3
 from __future__ import annotations
 
 import asyncio
+import selectors
+import sys
 import threading
 from asyncio import base_events, events
 from contextvars import copy_context
+from math import ceil
+from selectors import EVENT_READ, EVENT_WRITE
+from types import FunctionType
 from typing import Any
+
+try:
+    from select import EPOLLIN, EPOLLOUT
+except ImportError:  # no epoll on this platform, and so no EpollSelector either
+    EPOLLIN = EPOLLOUT = 0
 
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.capture.current import CURRENT
@@ -48,22 +58,22 @@ class StampedHandle(events.Handle):
         try:
             task = track.task_of(self._callback, self._args)  # type: ignore[attr-defined]
             stamp = self.stamp
-            if type(stamp) is int:
-                earliest, ready, wake = stamp, stamp, WAKE_LOOP
-            else:
-                earliest, ready, wake = stamp  # type: ignore[misc]
-            unit = 0
-            if task is None:
-                track.inherit = (earliest, ready, wake)
-            else:
-                unit = id(task)
             now = now_ns()
             if now - track.now >= RING_NS:
                 track.stretch(now)
-            track.begin(self._context.get(CURRENT), unit, earliest, ready, wake, now)  # type: ignore[attr-defined]
+            if type(stamp) is not int:
+                earliest, ready, wake = stamp  # type: ignore[misc]
+            else:
+                earliest = ready = stamp
+                wake = WAKE_LOOP
+            if task is None:
+                track.inherit = (earliest, ready, wake)
+            track.begin(
+                self._context.get(CURRENT), 0 if task is None else id(task), earliest, ready, wake, now  # type: ignore[attr-defined]
+            )
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             track.broken(exc)
-        _run_original(self)
+        events.Handle._run(self)  # type: ignore[attr-defined]  # looked up each time: others may have wrapped it
         if track.alive:
             try:
                 track.inherit = None
@@ -74,7 +84,7 @@ class StampedHandle(events.Handle):
 
 
 def _run_original(handle: events.Handle) -> None:
-    events.Handle._run(handle)  # type: ignore[attr-defined]  # looked up each time: others may have wrapped it
+    events.Handle._run(handle)  # type: ignore[attr-defined]
 
 
 class StampedTimer(events.TimerHandle):
@@ -254,7 +264,7 @@ class AsyncioHooks:
         patches = Patches()
         selector = getattr(loop, "_selector", None)
         if selector is not None and callable(getattr(selector, "select", None)):
-            patches.replace(selector, "select", _make_select(selector.select, track))
+            patches.replace(selector, "select", _make_select(selector, track))
             track.quality = "exact"
             self._hub.working("loop polls")
         else:
@@ -270,10 +280,15 @@ class AsyncioHooks:
 
 
 def _make_call_soon(original: Any) -> Any:
-    """``_call_soon``: a stamped handle for work of a request, asyncio's own for all else."""
+    """``_call_soon``: a stamped handle for work of a request, asyncio's own for all else.
+
+    What asyncio's own does is written out here (four lines), unless somebody has replaced it before us.
+    """
     current = CURRENT
     clock = now_ns
     track_of = _tracks.get
+    function = FunctionType
+    plain = events.Handle if getattr(original, "__module__", None) == base_events.__name__ else None
 
     def _call_soon(self: Any, callback: Any, args: Any, context: Any) -> Any:
         track = track_of(self)
@@ -282,11 +297,17 @@ def _make_call_soon(original: Any) -> Any:
         if context is None:
             context = copy_context()
         inherit = track.inherit
-        if inherit is None and context.get(current) is None:
-            return original(self, callback, args, context)
-        handle = StampedHandle(callback, args, self, context)
-        handle.stamp = clock() if inherit is None else inherit
-        handle.track = track
+        if inherit is None and (
+            (raw := context.get(current)) is None
+            or (raw.result_ns is not None and type(callback) is function)  # clean-up after an answer, no step
+        ):
+            if plain is None:
+                return original(self, callback, args, context)
+            handle = plain(callback, args, self, context)
+        else:
+            handle = stamped = StampedHandle(callback, args, self, context)
+            stamped.stamp = clock() if inherit is None else inherit
+            stamped.track = track
         if handle._source_traceback:  # type: ignore[attr-defined]
             del handle._source_traceback[-1]  # type: ignore[attr-defined]
         self._ready.append(handle)
@@ -339,35 +360,75 @@ def _make_threadsafe(original: Any) -> Any:
     return call_soon_threadsafe
 
 
-def _make_select(original: Any, track: Track) -> Any:
-    """``selector.select`` that times the poll and the iteration before it."""
-    clock = now_ns
-    counts, sums = track.iteration_counts, track.iteration_sums
-    ring_ns = RING_NS
+def _make_select(selector: Any, track: Track) -> Any:
+    """``selector.select`` that notes when each poll began and ended; what follows from that is the collector's work.
 
-    def select(timeout: Any = None) -> Any:
+    For the standard ``EpollSelector`` its own ``select`` is written out here: one call less per poll.
+    Source of that part: selectors.py, the same from CPython 3.10 to 3.13 but for a name.
+    """
+    clock = now_ns
+    note = track.polls.append
+    ring_ns = RING_NS
+    original = selector.select
+    if not _is_known_epoll(selector):
+
+        def select(timeout: Any = None) -> Any:
+            if not track.alive:
+                return original(timeout)
+            began = clock()
+            if began - track.now >= ring_ns:
+                track.stretch(began)
+            note(began)
+            track.since = 0
+            found = original(timeout)
+            track.prev_poll_end = track.poll_end
+            track.poll_end = track.now = track.since = now = clock()
+            note(now)
+            return found
+
+        return select
+
+    epoll, key_of = selector._selector.poll, selector._fd_to_key
+    readable, writable, not_in, not_out = EVENT_READ, EVENT_WRITE, ~EPOLLIN, ~EPOLLOUT
+
+    def epoll_select(timeout: Any = None) -> Any:
         if not track.alive:
             return original(timeout)
         began = clock()
         if began - track.now >= ring_ns:
             track.stretch(began)
-        length = began - track.poll_end
-        if length >= 16:
-            shift = length.bit_length() - 5
-            bucket = (shift << 4) + (length >> shift)
-            counts[bucket] += 1
-            sums[bucket] += length
-            track.sum_sq += length * length
+        note(began)
         track.since = 0
-        track.idle = True
-        found = original(timeout)
-        track.idle = False
+        if timeout is None:
+            timeout = -1
+        elif timeout <= 0:
+            timeout = 0
+        else:
+            timeout = ceil(timeout * 1e3) * 1e-3
+        found: list[Any] = []
+        try:
+            for fd, event in epoll(timeout, len(key_of) or 1):
+                key = key_of.get(fd)
+                if key:
+                    mask = (event & not_in and writable) | (event & not_out and readable)
+                    found.append((key, mask & key.events))
+        except InterruptedError:
+            pass
         track.prev_poll_end = track.poll_end
         track.poll_end = track.now = track.since = now = clock()
-        track.poll_ns += now - began
+        note(now)
         return found
 
-    return select
+    return epoll_select
+
+
+def _is_known_epoll(selector: Any) -> bool:
+    return (
+        type(selector) is getattr(selectors, "EpollSelector", None)
+        and sys.version_info < (3, 14)
+        and isinstance(getattr(selector, "_fd_to_key", None), dict)
+        and hasattr(getattr(selector, "_selector", None), "poll")
+    )
 
 
 class _FromThread:

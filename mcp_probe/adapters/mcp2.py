@@ -84,7 +84,7 @@ class ClaimingMiddleware:
             track = self._loops.follow()
             exchange = EXCHANGE.get()
             kind = "notification" if ctx.request_id is None else "request"
-            transport = "memory" if exchange is None else "http"
+            transport = _transport_of(ctx) if exchange is None else "http"
             raw = self._hub.begin(kind, ctx.method, name_of(ctx.method, ctx.params), transport, self._session)
             raw.request_id = ctx.request_id
             raw.protocol_version = ctx.protocol_version
@@ -129,6 +129,20 @@ class ClaimingMiddleware:
         except Exception as fault:  # noqa: BLE001
             self.active = False
             self._hub.fail(HOOK, fault)
+
+
+_transports: dict[type, str] = {}
+
+
+def _transport_of(ctx: Any) -> str:
+    """The transport of a message that no transport hook has seen: in process, or one that ran before we attached."""
+    outbound = getattr(ctx.session, "_request_outbound", None)
+    outbound = getattr(outbound, "_inner", outbound)
+    transport = _transports.get(type(outbound))
+    if transport is None:
+        kind = getattr(getattr(outbound, "transport", None), "kind", None)
+        transport = _transports[type(outbound)] = "memory" if kind == "direct" else "unknown"
+    return transport
 
 
 def _note_exception(raw: RawRequest, exc: BaseException) -> None:
@@ -199,6 +213,8 @@ class ServerHooks:
     def _make_http_app(self, original: Any) -> Any:
         def streamable_http_app(*args: Any, **kwargs: Any) -> Any:
             app = original(*args, **kwargs)
+            if not self.middleware.active:
+                return app
             try:
                 from starlette.middleware import Middleware
 

@@ -77,7 +77,7 @@ class StdioHooks:
                         channel = hooks._channel()
                         if buffer.readable():
                             channel.stamps = channel.stamps or LineStamps()
-                            buffer = StampedBuffer(buffer, channel.stamps)
+                            buffer = StampedBuffer(buffer, channel.stamps, lambda exc: hooks._hub.fail(HOOK, exc))
                         else:
                             channel.writer_seen = True
                     except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
@@ -137,6 +137,8 @@ class StdioHooks:
             channel = self._channel()
             self._building.pairs += 1
             if self._building.pairs == 1:
+                if not hasattr(pair[0], "_inner"):
+                    raise TypeError(f"{type(pair[0]).__name__} carries its context in another way than we know")
                 return IntoServer(pair[0], channel, self._hub.fail, send_in), OfChannel(pair[1], channel)
             self._building.channel = None
             self._hub.channels.append(channel)

@@ -105,7 +105,7 @@ class ProbeInstrument:
         if track.since:
             return now, now, WAKE_LOOP
         if self._in_poll:
-            return track.poll_end, now, WAKE_SOCKET
+            return track.poll_end, now, WAKE_SOCKET  # after the previous poll; this one has not ended yet
         due = self._deadline(task, now)
         return (now, now, WAKE_LOOP) if due is None else (due, due, WAKE_LOOP)
 
@@ -149,22 +149,12 @@ class ProbeInstrument:
 
     def before_io_wait(self, timeout: float) -> None:
         """The loop polls."""
-        if self.leave:
-            return
-        track = self.track
-        now = now_ns()
-        track.iteration(now - track.poll_end)
-        track.now = now
-        track.since = 0
-        track.idle = self._in_poll = True
+        if not self.leave:
+            self._in_poll = True
+            self.track.begin_poll(now_ns())
 
     def after_io_wait(self, timeout: float) -> None:
         """The poll returned."""
-        if self.leave:
-            return
-        track = self.track
-        track.idle = self._in_poll = False
-        now = now_ns()
-        track.poll_ns += now - track.now
-        track.prev_poll_end = track.poll_end
-        track.poll_end = track.now = now
+        if not self.leave and self._in_poll:
+            self._in_poll = False
+            self.track.end_poll(now_ns())

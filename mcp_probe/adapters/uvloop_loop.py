@@ -158,10 +158,6 @@ class UvloopHooks:
 
 def _note_gap(track: Track, now: int) -> None:
     """A gap before this callback: the loop polled; the busy stretch before it counts as one iteration."""
-    gap = now - track.now
-    if gap < SAME_STRETCH_NS:
-        return
-    track.iteration(track.now - track.poll_end)
-    track.poll_ns += gap
-    track.prev_poll_end = track.poll_end
-    track.poll_end = track.now = now
+    if now - track.now >= SAME_STRETCH_NS:
+        track.begin_poll(track.now)
+        track.end_poll(now)

@@ -8,67 +8,109 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
+from contextvars import copy_context
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
+from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import ITERATION_BUCKETS, RING_NS, RawRequest, Track
+from mcp_probe.capture.queueing import Channel, Desk
+from mcp_probe.capture.steps import RING_NS, RawRequest, Track
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
-from mcp_probe.histogram import bucket_bounds
+from mcp_probe.histogram import bucket_of
 from mcp_probe.model import LOOP_OPERATION, LoopSample, OpenRequest, PoolSample, ProcessSample, StepRecord
 from mcp_probe.record.raw import StepMark
 
 
 class LoopDrain:
-    """Differences of one track's counters."""
+    """What one track has done since the last sample."""
 
     def __init__(self, track: Track) -> None:
         self.track = track
         self._at = track.started_ns
-        self._poll = 0
+        self._ended = track.started_ns  # end of the last poll that was counted
+        self._began: int | None = None  # the poll under way, once its beginning was counted
+        self._poll_ns = 0
+        self._credit_ns = 0  # of a poll that has not been noted yet
+        self._iterations: dict[int, list[int]] = {}
         self._sum_sq = 0
-        self._counts = [0] * ITERATION_BUCKETS
-        self._sums = [0] * ITERATION_BUCKETS
+        self._max = 0
         watch = track.watch
         self._cpu: int | None = None if watch is None else watch.cpu_now()
         self._queue: int | None = None if watch is None else watch.run_queue_now()
         self._process_cpu = time.process_time_ns()
 
-    def sample(self, now: int, small: dict[str, list[int]]) -> LoopSample:
-        """Health of the loop since the previous sample; ``small`` is consumed."""
+    def take_polls(self) -> int:
+        """Account and remove the polls noted since the last call; returns how many ended."""
+        polls = self.track.polls
+        taken = 0
+        while polls:
+            at = polls.popleft()
+            if self._began is None:
+                self._count_iteration(at - self._ended)
+                self._began = at
+            else:
+                self._poll_ns += at - self._began - self._credit_ns
+                self._credit_ns = 0
+                self._ended = at
+                self._began = None
+                taken += 1
+        return taken
+
+    def _count_iteration(self, length: int) -> None:
+        if length <= 0:
+            return
+        bucket = bucket_of(length)
+        entry = self._iterations.get(bucket)
+        if entry is None:
+            self._iterations[bucket] = [1, length]
+        else:
+            entry[0] += 1
+            entry[1] += length
+        self._sum_sq += length * length
+        if length > self._max:
+            self._max = length
+
+    def sample(self, now: int, small: dict[str, list[int]], *, final: bool) -> LoopSample:
+        """Health of the loop since the previous sample; ``small`` is consumed.
+
+        A poll under way counts up to ``now``; an iteration under way only if this is the last sample.
+        """
         track = self.track
-        iterations = []
-        counts, sums = track.iteration_counts.copy(), track.iteration_sums.copy()
-        longest = 0
-        for bucket, count in enumerate(counts):
-            new = count - self._counts[bucket]
-            if new:
-                iterations.append((bucket, new, sums[bucket] - self._sums[bucket]))
-                longest = bucket_bounds(bucket)[1] if new > 1 else sums[bucket] - self._sums[bucket]
-        self._counts, self._sums = counts, sums
-        poll, sum_sq = track.poll_ns, track.sum_sq
-        end = min(now, track.now) if track.idle else now
+        self.take_polls()
+        if self._began is not None:
+            self._poll_ns += max(0, now - self._began)
+            self._began = max(now, self._began)
+        elif track.quality == "estimate" and track.idle:
+            # Its polls are noted once they are over; until then the time since the last stamp counts as one.
+            credit = max(0, now - track.now)
+            self._poll_ns += credit - self._credit_ns
+            self._credit_ns = credit
+        elif final and track.is_running():
+            self._count_iteration(now - self._ended)
         cpu, queue, others = self._thread_times()
         sample = LoopSample(
             at_ns=now,
             span_ns=max(0, now - self._at),
             loop=track.ordinal,
             name=track.name,
-            poll_ns=max(0, poll - self._poll + (now - end if track.idle else 0)),
-            iterations=tuple(iterations),
-            sum_sq_ns2=sum_sq - self._sum_sq,
-            max_ns=longest,
+            poll_ns=self._poll_ns,
+            iterations=tuple((bucket, count, total) for bucket, (count, total) in self._iterations.items()),
+            sum_sq_ns2=self._sum_sq,
+            max_ns=self._max,
             small_steps=tuple((name, count, total) for name, (count, total) in small.items()),
             cpu_ns=cpu,
             run_queue_ns=queue,
             other_threads_cpu_ns=others,
             quality=track.quality,
         )
-        # The poll that is under way counts up to now here, and is taken off again when it ends.
-        self._poll = poll + (now - end if track.idle else 0)
-        self._sum_sq = sum_sq
         self._at = now
+        self._iterations = {}
+        self._poll_ns = self._sum_sq = self._max = 0
         small.clear()
         return sample
 
@@ -97,14 +139,17 @@ class Drain:
         self._gc_ns = 0
         self._gc_count = 0
         self._steps: dict[int, int] = {}
+        self._polls = 0
+        self._requests = 0
+        self._dropped: dict[str, int] = {}
         self._own_cpu = 0
         self._throttled = _throttled_ns()
-        self._hook_cost_ns = 0.0
+        self._cost = HookCost(0.0, 0.0, 0.0)
         self._detached: dict[tuple[int, str], int] = {}
 
     def calibrate(self) -> None:
-        """Measure what our share of one callback costs on this machine, on a track of its own."""
-        self._hook_cost_ns = _cost_of_a_callback(self._hub)
+        """Measure what our hooks cost on this machine."""
+        self._cost = hook_cost(self._hub)
 
     def steps(self) -> Iterator[StepRecord]:
         """Steps of at least 0.5 ms that have ended, and slow ones that still run."""
@@ -112,6 +157,7 @@ class Drain:
         for track in hub.tracks.values():
             if track.ordinal not in self._loops:
                 self._loops[track.ordinal] = LoopDrain(track)
+            self._polls += self._loops[track.ordinal].take_polls()
         while hub.slow:
             yield _step_record(*hub.slow.popleft())
         for track, watch in hub.watchdog.watches():
@@ -127,6 +173,7 @@ class Drain:
                 request=0 if owner is None else owner.id,
                 operation=LOOP_OPERATION if owner is None else owner.operation,
                 loop=track.ordinal,
+                within=_ancestors(owner),
                 running=True,
                 cause="unknown",
                 file=file,
@@ -137,6 +184,7 @@ class Drain:
 
     def note_small_steps(self, raw: RawRequest) -> None:
         """Count ``raw``'s steps below 0.5 ms for the next loop sample (crowding needs their sum)."""
+        self._requests += 1
         count = total = 0
         for mark in raw.marks:
             length = mark[5] - mark[4]
@@ -148,13 +196,13 @@ class Drain:
             entry[0] += count
             entry[1] += total
 
-    def loops(self, now: int) -> Iterator[LoopSample]:
+    def loops(self, now: int, *, final: bool) -> Iterator[LoopSample]:
         """One sample per loop; the last one of loops that are over."""
         hub = self._hub
         small = self._small
         for track in [*hub.tracks.values(), *hub.retired]:
             drain = self._loops.setdefault(track.ordinal, LoopDrain(track))
-            yield drain.sample(now, small)
+            yield drain.sample(now, small, final=final)
         for track in hub.retired:
             self._loops.pop(track.ordinal, None)
         hub.retired.clear()
@@ -172,7 +220,10 @@ class Drain:
         for track in hub.tracks.values():
             steps += track.steps - self._steps.get(track.ordinal, 0)
             self._steps[track.ordinal] = track.steps
-        hook_ns = round(steps * self._hook_cost_ns)
+        hook_ns = round(
+            steps * self._cost.step_ns + self._polls * self._cost.poll_ns + self._requests * self._cost.request_ns
+        )
+        self._polls = self._requests = 0
         own = collector_cpu_ns + hub.watchdog.cpu_ns
         pauses = []
         while hub.pauses:
@@ -192,7 +243,7 @@ class Drain:
             cpu_pressure=_cpu_pressure(),
             probe_cpu_ns=max(0, own - self._own_cpu) + hook_ns,
             hook_ns=hook_ns,
-            dropped=tuple(sorted(dropped.items())),
+            dropped=self._newly_dropped(dropped),
             outstanding=outstanding,
             outstanding_peak=max(desk.peak, outstanding),
             finished_unwritten_peak=desk.unwritten_peak,
@@ -204,6 +255,11 @@ class Drain:
         self._gc_ns, self._gc_count, self._throttled = hub.gc_ns, hub.gc_count, throttled
         return sample
 
+
+    def _newly_dropped(self, dropped: dict[str, int]) -> tuple[tuple[str, int], ...]:
+        new = {reason: count - self._dropped.get(reason, 0) for reason, count in dropped.items()}
+        self._dropped = dict(dropped)
+        return tuple(sorted((reason, count) for reason, count in new.items() if count))
 
     def _newly_detached(self) -> tuple[tuple[str, int], ...]:
         new: dict[str, int] = {}
@@ -247,6 +303,7 @@ def _step_record(
         request=0 if owner is None else owner.id,
         operation=LOOP_OPERATION if owner is None else owner.operation,
         loop=loop,
+        within=_ancestors(owner),
         gc_ns=gc_ns,
         cpu_ns=None if evidence is None else evidence.cpu_ns,
         run_queue_ns=None if evidence is None else evidence.run_queue_ns,
@@ -256,6 +313,15 @@ def _step_record(
         function=None if evidence is None else evidence.function,
         where="unavailable" if evidence is None else evidence.where,
     )
+
+
+def _ancestors(raw: RawRequest | None) -> tuple[int, ...]:
+    """Ids of the requests that ``raw`` is part of."""
+    found = []
+    while raw is not None and raw.parent is not None:
+        raw = raw.parent
+        found.append(raw.id)
+    return tuple(found)
 
 
 def _unread(channels: list[Any]) -> tuple[int, int | None]:
@@ -305,12 +371,25 @@ def _cpu_pressure() -> float | None:
         return None
 
 
-def _cost_of_a_callback(hub: Hub, rounds: int = 2000) -> float:
-    """Nanoseconds that one followed callback adds: our begin, close and stamps, timed in this process."""
-    from collections import deque
+@dataclass(frozen=True, slots=True)
+class HookCost:
+    """What our hooks add on the profiled threads, nanoseconds each."""
 
-    from mcp_probe.capture.current import CURRENT
+    step_ns: float
+    poll_ns: float
+    request_ns: float
 
+
+class _Answer:
+    id = 1
+    result: dict[str, object] = {}
+
+
+def hook_cost(hub: Hub, rounds: int = 300) -> HookCost:
+    """Time our own parts of a step, a poll and a request in this process, warm, on objects of their own.
+
+    In the server they run colder, so this is a lower estimate; docs/performance.md has it measured from outside.
+    """
     track = Track(0, "calibration", deque(maxlen=1), hub.slow_step_ns, hub.desk.settle)
     raw = RawRequest(0, "request", "calibration", None, "none")
     began = now_ns()
@@ -319,5 +398,20 @@ def _cost_of_a_callback(hub: Hub, rounds: int = 2000) -> float:
         CURRENT.get()
         track.begin(raw, 1, 0, 0, 0, began)
         track.close(began, False)
+        now_ns()
         raw.marks.clear()
-    return (now_ns() - began) / rounds
+    stepped = now_ns()
+    for _ in range(rounds):
+        track.begin_poll(now_ns())
+        track.end_poll(now_ns())
+    polled = now_ns()
+    channel = Channel(Desk(), "none", lambda: (began, began, began))
+    asked = SimpleNamespace(message=SimpleNamespace(method="calibration", id=1, params=None))
+    answer = SimpleNamespace(message=_Answer())
+    for _ in range(rounds):
+        channel.received(asked, copy_context())
+        request = channel.sending(answer)
+        if request is not None:
+            channel.handed_over(request)
+    ended = now_ns()
+    return HookCost((stepped - began) / rounds, (polled - stepped) / rounds, (ended - polled) / rounds)

@@ -51,6 +51,7 @@ class Desk:
         self.unwritten_peak = 0
         self.unclaimed = 0
         self.overflow = 0
+        self.closed = False  # the last probe has gone: nothing is followed any more
 
     def open(self, kind: RequestKind, method: str, name: str | None, transport: str) -> RawRequest:
         """A message was seen; nobody has claimed it yet."""

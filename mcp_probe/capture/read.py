@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from mcp_probe.clock import now_ns
@@ -29,6 +30,7 @@ class LineStamps:
     def __init__(self) -> None:
         self.waiting: deque[LineStamp] = deque()
         self.descriptor: int | None = None
+        self.stopped = False
         self.waiting_bytes_peak = 0
         self._read_bytes = 0  # written by the reader's thread only
         self._consumed_bytes = 0  # written by the loop's thread only
@@ -36,6 +38,11 @@ class LineStamps:
         self._emptied = False
         self._partial = 0
         self._after_cr = False
+
+    def stop(self) -> None:
+        """Nobody takes stamps any more: keep none."""
+        self.stopped = True
+        self.waiting.clear()
 
     @property
     def waiting_bytes(self) -> int:
@@ -88,11 +95,15 @@ class LineStamps:
 
 
 class StampedBuffer:
-    """The binary buffer under the SDK's text wrapper, with every raw read stamped."""
+    """The binary buffer under the SDK's text wrapper, with every raw read stamped.
 
-    def __init__(self, buffer: Any, stamps: LineStamps) -> None:
+    ``fail`` is told of a fault of ours, once; from then on reads pass through unstamped.
+    """
+
+    def __init__(self, buffer: Any, stamps: LineStamps, fail: Callable[[Exception], None] = lambda exc: None) -> None:
         self._buffer = buffer
         self._stamps = stamps
+        self._fail = fail
         try:
             stamps.descriptor = buffer.fileno()
         except (AttributeError, OSError, ValueError):
@@ -100,14 +111,27 @@ class StampedBuffer:
 
     def read1(self, size: int = -1) -> bytes:
         """As ``io.BufferedReader.read1``."""
-        began = now_ns()
+        began = self._now()
         chunk: bytes = self._buffer.read1(size)
-        ended = now_ns()
-        try:
-            self._stamps.read(chunk, size, began, ended)
-        except Exception:  # noqa: BLE001 - the profiled server must get its bytes whatever fails here
-            self._stamps.waiting.clear()
+        stamps = self._stamps
+        if not stamps.stopped:
+            try:
+                stamps.read(chunk, size, began, now_ns())
+            except Exception as exc:  # noqa: BLE001 - the profiled server must get its bytes whatever fails here
+                self._give_up(exc)
         return chunk
+
+    def _now(self) -> int:
+        try:
+            return now_ns()
+        except Exception as exc:  # noqa: BLE001
+            self._give_up(exc)
+            return 0
+
+    def _give_up(self, exc: Exception) -> None:
+        if not self._stamps.stopped:
+            self._stamps.stop()
+            self._fail(exc)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._buffer, name)

@@ -5,7 +5,7 @@ A :class:`Track` follows one loop on its own thread. The loop hooks (adapters/lo
 :meth:`leave` split a step where a request begins or ends in the middle of it.
 
 Invariant: while a step runs, ``since`` is its start; on a loop with ``stretches`` it is otherwise the
-last stamp, elsewhere 0; ``idle`` is true only inside the poll call. The watchdog reads both from its own thread, and checks ``since`` again after
+last stamp; it is 0 inside the poll call, and elsewhere between steps. The watchdog reads both from its own thread, and checks ``since`` again after
 reading anything else: it doubles as the step's id.
 """
 
@@ -18,7 +18,6 @@ from typing import Any
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.clock import now_ns
-from mcp_probe.histogram import bucket_of
 from mcp_probe.model import Tag
 from mcp_probe.record.assemble import spill
 from mcp_probe.record.raw import MAX_MARKS, WAKE_LOOP, WAKE_SPLIT, Job, RawRequest
@@ -26,7 +25,8 @@ from mcp_probe.record.raw import MAX_MARKS, WAKE_LOOP, WAKE_SPLIT, Job, RawReque
 RING_NS = 500_000
 """Steps at least this long are kept one by one for blame; shorter ones only as sums (section 3)."""
 
-ITERATION_BUCKETS = bucket_of(1 << 62) + 1
+MAX_POLLS = 1 << 17
+"""Instants of polls kept for the collector, two a poll: more than a second of the busiest loop."""
 
 Inherited = tuple[int, int, int]
 """(earliest_ns, ready_ns, wake) that a plain callback passes on to what it wakes."""
@@ -46,18 +46,15 @@ class Track:
         "detached",
         "earliest",
         "gc_ns",
-        "idle",
         "inherit",
         "is_running",
-        "iteration_counts",
-        "iteration_sums",
         "jobs",
         "name",
         "now",
         "ordinal",
         "owner",
         "poll_end",
-        "poll_ns",
+        "polls",
         "prev_poll_end",
         "quality",
         "ready",
@@ -68,7 +65,6 @@ class Track:
         "started_ns",
         "steps",
         "stretches",
-        "sum_sq",
         "suspended",
         "task_of",
         "thread_id",
@@ -104,15 +100,12 @@ class Track:
         self.now = now  # end of the previous callback, or of the poll
         self.poll_end = now
         self.prev_poll_end = now
-        self.poll_ns = 0
+        self.polls: deque[int] = deque(maxlen=MAX_POLLS)  # began, ended, began, ended, …
         self.stretches = False  # work of no request is timed from stamp to stamp, not callback by callback
         self.task_of: Callable[[Any, Any], Any] = lambda callback, args: None
         self.broken: Callable[[Exception], None] = lambda exc: None
         self.steps = 0
         self.quality: Tag = "estimate"  # of its loop health: exact where the poll is seen
-        self.iteration_counts = [0] * ITERATION_BUCKETS  # by log-linear bucket of length, cumulative
-        self.iteration_sums = [0] * ITERATION_BUCKETS
-        self.sum_sq = 0
         self.owner: RawRequest | None = None
         self.unit = 0
         self.since = 0  # 0: no step is running
@@ -120,16 +113,24 @@ class Track:
         self.wake = WAKE_LOOP
         self.gc_ns = 0
         self._gc_step = 0
-        self.idle = False
         self.inherit: Inherited | None = None  # a plain callback runs: what it wakes inherits this
 
-    def iteration(self, length: int) -> None:
-        """One loop iteration took ``length`` ns between two polls."""
-        if length > 0:
-            bucket = bucket_of(length)
-            self.iteration_counts[bucket] += 1
-            self.iteration_sums[bucket] += length
-            self.sum_sq += length * length
+    @property
+    def idle(self) -> bool:
+        """The loop is in its poll, or nothing is known to run on it."""
+        return self.since == 0
+
+    def begin_poll(self, now: int) -> None:
+        """The loop polls from ``now`` on."""
+        self.polls.append(now)
+        self.now = now
+        self.since = 0
+
+    def end_poll(self, now: int) -> None:
+        """The poll returned."""
+        self.polls.append(now)
+        self.prev_poll_end = self.poll_end
+        self.poll_end = self.now = now
 
     def begin(
         self, owner: RawRequest | None, unit: int, earliest: int, ready: int, wake: int, since: int
@@ -146,6 +147,7 @@ class Track:
             if owner.first_step_ns is None:
                 owner.first_step_ns = since
                 owner.handler = unit
+                owner.loop = self.ordinal
 
     def close(self, now: int, done: bool) -> None:
         """The running step ends at ``now``; ``done``: its task will not run again."""

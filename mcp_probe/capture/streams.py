@@ -23,8 +23,23 @@ class _StandIn:
         self._fail = fail
 
     def _disable(self, hook: str, exc: Exception) -> None:
-        self._channel = None
+        self._let_go()
         self._fail(hook, exc)
+
+    def _let_go(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None and channel.stamps is not None:
+            channel.stamps.stop()
+
+    def _followed(self) -> Channel | None:
+        """The channel; ``None`` once a part of ours has failed or the probe was detached."""
+        channel = self._channel
+        if channel is not None:
+            session = channel.session
+            if channel.desk.closed or (session is not None and not session.attached):
+                self._let_go()
+                return None
+        return channel
 
     async def __aenter__(self) -> Any:
         await self._inner.__aenter__()
@@ -66,10 +81,11 @@ class FromTransport(_Receiving):
     def _note(self, item: Any) -> None:
         context = getattr(self._inner, "last_context", None)
         self.last_context = context
-        if self._channel is None:
+        channel = self._followed()
+        if channel is None:
             return
         try:
-            carrying = self._channel.received(item, copy_context() if context is None else context)
+            carrying = channel.received(item, copy_context() if context is None else context)
             if carrying is not None:
                 self.last_context = carrying
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
@@ -91,10 +107,11 @@ class IntoServer(_StandIn):
             await self._send_in(self._inner, item, context)
 
     def _note(self, item: Any) -> Context | None:
-        if self._channel is None:
+        channel = self._followed()
+        if channel is None:
             return None
         try:
-            return self._channel.received(item, copy_context())
+            return channel.received(item, copy_context())
         except Exception as exc:  # noqa: BLE001
             self._disable("queueing", exc)
             return None

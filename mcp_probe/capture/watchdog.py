@@ -25,7 +25,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-TICK_S = 0.004
+TICK_S = 0.005
 IDLE_TICK_S = 0.01
 IDLE_PARK_S = 0.1
 GIL_GAP_NS = 25_000_000
@@ -98,8 +98,8 @@ class Watch:
         late = now - self._last_tick_ns > GIL_GAP_NS
         self._last_tick_ns = now
         if since == 0 or now - since < limit_ns:
-            if not (track.idle and self._read_while_idle == track.poll_end):
-                self._read_while_idle = track.poll_end if track.idle else 0
+            if not (track.idle and self._read_while_idle == track.now):
+                self._read_while_idle = track.now if track.idle else 0
                 self._readings.append(self._read(now))
             return
         case = self._case

@@ -9,7 +9,7 @@ Invariants: parts are never negative and never overlap; together they are exactl
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from mcp_probe.model import Budget, RequestRecord, Tag, Wait
@@ -85,6 +85,7 @@ def assemble(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> R
         waits=_waits(raw, first, total),
         quality=_quality(raw, total, first),
         partial=raw.partial or len(total.waits) >= MAX_WAITS,
+        loop=raw.loop,
     )
 
 
@@ -92,7 +93,8 @@ def spill(raw: RawRequest, until_ns: int) -> None:
     """Fold ``raw``'s marks up to ``until_ns`` into totals, so that its memory stays bounded.
 
     Units that are suspended now may turn out to have been ready since some earlier instant: what has
-    happened since the first of them was suspended stays open, as far as :data:`MAX_TAIL` allows.
+    happened since the first of them was suspended stays open, as far as :data:`MAX_TAIL` allows. A child that
+    has not taken its first step is not known yet: what it waited for that before ``until_ns`` does not show.
     """
     if raw.first_step_ns is None:
         return
@@ -287,7 +289,7 @@ def _count_lone_awaits(total: Spilled, marks: Sequence[StepMark], units: dict[in
     for unit, suspended, _, ready, began, _, wake in marks:
         at = min(ready, began)
         if unit and wake != WAKE_UNKNOWN and at > suspended:
-            index = bisect_right(alone, (suspended, max(end, at) + 1)) - 1
+            index = bisect_left(alone, (suspended + 1, 0)) - 1
             total.awaits += index >= 0 and alone[index][1] >= at
 
 

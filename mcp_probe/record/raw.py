@@ -114,6 +114,7 @@ class RawRequest:
     channel: Any = None
     parent: RawRequest | None = None  # an enclosing request still running (profiled calls, nested servers)
     handler = 0  # unit of the handler task
+    loop: int | None = None  # ordinal of the loop its handler began on
     settles = False  # ends with its handler task unless it was answered before
     ended = False
     arrival_ns: int | None = None  # None: this transport has no arrival (in-process)

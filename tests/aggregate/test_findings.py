@@ -212,7 +212,8 @@ def test_an_unknown_cause_is_said_and_is_only_an_estimate() -> None:
 def test_a_step_that_still_runs_is_told_as_such() -> None:
     step = make_slow("export", 118_000.0, "unknown", running=True)
     finding = one(make_summary(slow_steps=(step,), count=3), "blocking-call")
-    assert "was still doing so after 118 s when the window ended, and held up no other request" in finding.sentence
+    assert finding.sentence.endswith(", still running when the window ended) and held up no other request.")
+    assert finding.confidence == "estimate"
 
 
 @pytest.mark.parametrize(
@@ -224,6 +225,7 @@ def test_a_step_that_still_runs_is_told_as_such() -> None:
         (make_slow(ms=49.9), "info"),
         (make_slow(LOOP_OPERATION, 900.0, count=3), "info"),
         (make_slow(LOOP_OPERATION, 900.0, victims=1, victim_ms=3.0), "critical"),
+        (make_slow(LOOP_OPERATION, 40.0, victims=1, victim_ms=3.0, count=20), "warn"),
     ],
 )
 def test_severity_follows_length_and_harm(step: Any, severity: str) -> None:
@@ -238,6 +240,24 @@ def test_a_tool_with_two_faults_splits_what_its_victims_waited() -> None:
     summary = make_summary(slow_steps=steps)
     assert one(summary, "blocking-call").cost_ms == pytest.approx(300.0 + 600.0)
     assert one(summary, "cpu-bound-step").cost_ms == pytest.approx(100.0 + 200.0)
+
+
+def test_waiting_for_the_many_short_steps_of_a_tool_is_not_blamed_on_a_single_slow_one() -> None:
+    operation = make_operation("resize", count=1_000, busy=2.0)
+    step = make_slow(ms=20.0, victims=71, victim_ms=500.0)
+    finding = one(make_summary(operation, slow_steps=(step,)), "blocking-call")
+    assert finding.severity == "info"
+    assert finding.sentence.endswith(
+        "; 71 other requests waited 500 ms in all for its steps, most of which are shorter."
+    )
+    assert finding.cost_ms == pytest.approx(20.0 + 500.0 * 20.0 / 2_000.0)
+
+
+def test_a_slow_start_of_the_server_is_not_blamed_for_what_its_transport_holds_up() -> None:
+    step = make_slow(LOOP_OPERATION, 130.0, victims=145, victim_ms=740.0)
+    busy = make_summary(make_operation(busy=1.0), slow_steps=(step,), busy_ms=1_000.0)
+    assert one(busy, "blocking-call").severity == "info"
+    assert one(replace(busy, signals=replace(busy.signals, busy_ms=300.0)), "blocking-call").severity == "critical"
 
 
 @pytest.mark.parametrize(
@@ -295,6 +315,12 @@ def test_waiting_behind_steps_that_are_not_slow_is_information() -> None:
     assert finding.severity == "info"
     assert "other calls of its own" in finding.sentence
     assert "bursts" in finding.advice
+
+
+def test_waiting_for_a_tool_that_the_host_made_slow_is_not_blamed_on_its_code() -> None:
+    summary = FAULTS["head-of-line"]
+    stretched = replace(summary, slow_steps=(make_slow(cause="run-queue"),))
+    assert "it was not its own code" in one(stretched, "head-of-line").advice
 
 
 def test_one_slow_step_among_thousands_of_short_ones_does_not_hide_crowding() -> None:
@@ -366,7 +392,7 @@ def test_a_full_pool_shows_its_waves() -> None:
         at_limit_share=0.5,
     )
     finding = one(make_summary(executors=(full,)), "executor-saturated")
-    assert "limit of 2 50% of the time" in finding.sentence
+    assert "limit of 2 for 50% of the time" in finding.sentence
     assert "100 ms at the median and 200 ms at p99 for a thread, up to 4 at once (3 waves)" in finding.sentence
 
 

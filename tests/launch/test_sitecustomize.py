@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,15 +12,13 @@ from pathlib import Path
 import pytest
 
 from mcp_probe.launch import inject
-from tests.launch.running import LIMIT_S, SEND_ALL, environment, player, run
+from tests.launch.running import LIMIT_S, environment
 
 SHOW = "import sys; print(sys.modules['sitecustomize'].__file__)"
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    import shutil
-
     made = inject.make_run_folder()
     yield made
     shutil.rmtree(made)
@@ -74,18 +73,15 @@ def test_an_error_in_the_next_one_is_reported_as_the_interpreter_would(folder: P
     assert "No module named 'no_such_module'" in done.stderr
 
 
-def test_a_wrapper_that_hides_us_and_execs_is_seen_through(tmp_path: Path) -> None:
+def test_a_wrapper_that_hides_us_and_execs_is_seen_through(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('theirs', flush=True)\n")
-    target = player(tmp_path, SEND_ALL)
-    wrapper = tmp_path / "wrapper.py"
-    wrapper.write_text(
+    wrapper = (
         "import os, sys\n"
         f"os.environ['PYTHONPATH'] = {str(tmp_path)!r} + os.pathsep + os.environ['PYTHONPATH']\n"
-        "os.execlp(sys.argv[1], *sys.argv[1:])\n"
+        "os.execlp(sys.executable, sys.executable, '-c', 'print(1)')\n"
     )
-    done = run([sys.executable, str(wrapper), *target])
-    assert done.stdout == b"theirs\n"
-    assert b"played" in done.stderr
+    assert python(folder, wrapper).stdout == "theirs\n1\n"
+    assert kinds(folder) == ["python", "python"]
 
 
 def test_a_run_inside_a_run_belongs_to_the_inner_one(folder: Path) -> None:

@@ -277,7 +277,7 @@ def _things_in(draw: st.DrawFn, life: Life, step: Step, threads: bool, gc: bool)
 
 def _end(draw: st.DrawFn, life: Life, now: int) -> None:
     """The request is answered somewhere, or is cut off where it stands."""
-    stop = draw(st.integers(life.first, now + 3))
+    stop = draw(st.integers(now, now + 3) if draw(st.integers(0, 3)) else st.integers(life.first, now))
     life.write_seen = draw(st.booleans())
     if draw(st.booleans()):
         life.result = stop

@@ -16,8 +16,8 @@ from mcp_probe.workloads.demo_load import blocking_round
 pytestmark = pytest.mark.slow
 
 ROUNDS = 3
-DECODING_MS = 3.0
-"""What a call may take, on a busy machine, from the client's hands to the server's pipe and back."""
+SEEN_BY_BOTH = 0.9
+"""The client's own encoding and writing is in its time and not in the server's: some ms of 160 on a busy machine."""
 
 
 async def test_the_wait_of_quick_calls_behind_the_blocking_one_lies_between_the_bounds_reported(
@@ -38,7 +38,7 @@ async def test_the_wait_of_quick_calls_behind_the_blocking_one_lies_between_the_
     assert row.victims == 6 * ROUNDS
     truth = waited_behind(answers, "lookup", "resize", records)
     assert row.lo_ms <= truth
-    assert row.hi_ms >= truth - row.victims * DECODING_MS
+    assert row.hi_ms >= SEEN_BY_BOTH * truth
 
 
 def waited_behind(answers: list[Answer], victim: str, blocker: str, records: list[RequestRecord]) -> float:

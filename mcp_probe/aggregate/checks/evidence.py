@@ -73,12 +73,13 @@ def victims_of(summary: Summary, blocker: str) -> Victims:
 def steps_cost_ms(summary: Summary, steps: Sequence[SlowStep]) -> float:
     """Time that ``steps`` took, and that others waited for them.
 
-    The matrix does not say which step of a tool somebody waited for, so each bears its share by length.
+    The matrix does not say which step of a tool somebody waited for, so each bears its share of the tool's time.
     """
     cost = 0.0
     for tool in dict.fromkeys(step.tool for step in steps):
         own = step_total_ms(step for step in steps if step.tool == tool)
-        of_tool = step_total_ms(step for step in summary.slow_steps if step.tool == tool)
+        slow = step_total_ms(step for step in summary.slow_steps if step.tool == tool)
+        of_tool = max(slow, busy_ms(summary, tool))
         cost += own
         if of_tool > 0:
             cost += victims_of(summary, tool).lo_ms * (own / of_tool)
@@ -144,9 +145,14 @@ def is_slow_blocker(summary: Summary, blocker: str, options: FindingOptions) -> 
     One slow step among thousands of short ones does not make it one: half of its time on the loop must be slow.
     """
     steps = [step for step in summary.slow_steps if step.tool == blocker and step.ms >= options.slow_step_ms]
-    busy = sum(
-        (operation.budget_ms.busy or 0.0) * operation.count
-        for operation in summary.operations
-        if operation.name == blocker
-    )
-    return bool(steps) and step_total_ms(steps) >= busy / 2
+    return bool(steps) and step_total_ms(steps) >= busy_ms(summary, blocker) / 2
+
+
+def busy_ms(summary: Summary, operation: str) -> float:
+    """Time of ``operation`` on the loop, as far as it is known; for the loop's own work, what no request used."""
+    busy = {row.name: 0.0 for row in summary.operations}
+    for row in summary.operations:
+        busy[row.name] += (row.budget_ms.busy or 0.0) * row.count
+    if operation == LOOP_OPERATION:
+        return max(0.0, summary.signals.busy_ms - sum(busy.values()))
+    return busy.get(operation, 0.0)

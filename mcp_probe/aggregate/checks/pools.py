@@ -42,9 +42,11 @@ def _saturated(options: FindingOptions, pool: ExecutorSummary, limit: float, lon
     most = pool.active_peak + pool.pending_peak
     waves = ceil(most / limit) if limit > 0 else None
     median = "" if pool.wait_ms.p50 is None else f"{phrasing.duration(pool.wait_ms.p50)} at the median and "
+    tail = "worst" if pool.wait_ms.p99 is None else "p99"
     sentence = (
-        f"`{pool.name}` was at its limit of {limit:g} {phrasing.percent(min(1.0, pool.at_limit_share))} of the time: "
-        f"jobs waited {median}{phrasing.duration(longest_ms)} at p99 for a thread, up to {pool.pending_peak:,} at once"
+        f"`{pool.name}` was at its limit of {limit:g} for {phrasing.percent(min(1.0, pool.at_limit_share))} "
+        f"of the time: jobs waited {median}{phrasing.duration(longest_ms)} at {tail} for a thread, "
+        f"up to {pool.pending_peak:,} at once"
     )
     if waves is not None and waves > 1:
         sentence += f" ({waves:,} waves)"
@@ -122,9 +124,9 @@ def _starvation(summary: Summary, pool: ExecutorSummary) -> Finding:
     held = f"{phrasing.listed(pool.holders)} held" if pool.holders else "other jobs held"
     threads = "its threads" if pool.max is None else f"its {pool.max:g} threads"
     sentence = (
-        f"The transport's own reader and writer waited up to {phrasing.duration(pool.transport_wait_max_ms)} for a "
+        f"The transport's own reader or writer waited up to {phrasing.duration(pool.transport_wait_max_ms)} for a "
         f"thread of `{pool.name}` ({phrasing.duration(pool.transport_wait_ms)} in all), because {held} {threads}: "
-        "meanwhile no request was read and no answer was written."
+        "meanwhile requests stayed unread, or answers unwritten."
     )
     tools = phrasing.listed([name for name in pool.holders if not name.startswith("(")]) or "the slow tools"
     # What the starved reader did not read is not pending in the pool: outstanding requests may want a thread, too.

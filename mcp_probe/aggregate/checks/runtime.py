@@ -109,10 +109,10 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
     is_throttled = throttled > options.throttled_ms
     if not is_queued and not is_throttled:
         return
-    share = _share(queued, signals.busy_ms)
     sentences = []
     if is_queued:
-        sentences.append(f"The event loop waited {phrasing.duration(queued)} for a CPU of the host{_of_busy(share)}.")
+        busy = f" while it was busy for {phrasing.duration(signals.busy_ms)}" if signals.busy_ms > 0 else ""
+        sentences.append(f"The event loop waited {phrasing.duration(queued)} for a CPU of the host{busy}.")
     if is_throttled:
         sentences.append(f"The CPU limit of its control group stopped the server for {phrasing.duration(throttled)}.")
     if steps:
@@ -131,7 +131,6 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
         ),
         evidence={
             "run_queue_ms": queued,
-            "busy_share": share,
             "busy_ms": signals.busy_ms,
             "throttled_ms": signals.throttled_ms,
             "cpu_pressure_percent": signals.cpu_pressure,

@@ -6,7 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from mcp_probe.aggregate import advice, phrasing
-from mcp_probe.aggregate.checks.evidence import Victims, slow_steps, step_total_ms, steps_cost_ms, victims_of
+from mcp_probe.aggregate.checks.evidence import (
+    Victims,
+    is_slow_blocker,
+    slow_steps,
+    step_total_ms,
+    steps_cost_ms,
+    victims_of,
+)
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import LOOP_OPERATION, Finding, Severity, SlowStep, Summary, Tag
@@ -16,9 +23,9 @@ def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding
     """One finding per tool whose slow steps were off the CPU, or whose cause could not be told."""
     for tool, steps in _by_tool(slow_steps(summary, options, ("blocking-call", "unknown"))):
         is_unknown = all(step.cause == "unknown" for step in steps)
-        did, doing = ("held", "doing so") if is_unknown else ("blocked", "blocking it")
+        did = "held" if is_unknown else "blocked"
         asides = ["why could not be told"] if is_unknown else []
-        finding = _finding("blocking-call", summary, options, tool, steps, did, doing, asides)
+        finding = _finding("blocking-call", summary, options, tool, steps, did, asides)
         text = advice.off_the_loop(summary, tool)
         if is_unknown:
             text = f"If it waits there for something: {text[0].lower()}{text[1:]} If it computes: use a process pool."
@@ -30,7 +37,7 @@ def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Findin
     for tool, steps in _by_tool(slow_steps(summary, options, ("cpu",))):
         share = _cpu_share(steps)
         asides = [] if share is None else [f"{phrasing.percent(share)} CPU"]
-        finding = _finding("cpu-bound-step", summary, options, tool, steps, "computed on", "computing", asides)
+        finding = _finding("cpu-bound-step", summary, options, tool, steps, "computed on", asides)
         yield replace(finding, advice=advice.compute_elsewhere())
 
 
@@ -48,24 +55,26 @@ def _finding(
     tool: str,
     steps: list[SlowStep],
     did: str,
-    doing: str,
     asides: list[str],
 ) -> Finding:
     worst_step, victims = steps[0], victims_of(summary, tool)
+    is_harmful = victims.count > 0 and is_slow_blocker(summary, tool, options)
     count = sum(step.count for step in steps)
-    running = next((step for step in steps if step.running), None)
+    is_running = any(step.running for step in steps)
     asides = [phrasing.times(count), *asides, *_places(steps)]
+    if is_running:
+        asides.append(
+            "still running when the window ended" if count == 1 else "one still running when the window ended"
+        )
     span = phrasing.duration(worst_step.ms)
     sentence = f"{phrasing.subject_of(tool)} {did} the event loop for {'' if count == 1 else 'up to '}{span}"
     sentence += f" ({', '.join(asides)})"
-    if running is not None:
-        sentence += f", was still {doing} after {phrasing.duration(running.ms)} when the window ended,"
     return Finding(
         code=code,
-        severity=_severity(tool, worst_step.ms, count, victims, options),
+        severity=_severity(tool, worst_step.ms, count, is_harmful, options),
         confidence=_confidence(steps, victims),
         subject=tool,
-        sentence=f"{sentence} and {_victims(victims)}.",
+        sentence=f"{sentence}{_victims(victims, is_harmful)}.",
         advice="",
         evidence={
             "max_ms": worst_step.ms,
@@ -78,7 +87,7 @@ def _finding(
             "line": worst_step.line,
             "function": worst_step.function,
             "places": len({(step.file, step.line) for step in steps}),
-            "still_running": int(running is not None),
+            "still_running": int(is_running),
             "victims": victims.count,
             "victim_ms": victims.lo_ms,
             "victim_hi_ms": victims.hi_ms,
@@ -87,13 +96,13 @@ def _finding(
     )
 
 
-def _severity(tool: str, longest_ms: float, count: int, victims: Victims, options: FindingOptions) -> Severity:
+def _severity(tool: str, longest_ms: float, count: int, is_harmful: bool, options: FindingOptions) -> Severity:
     """By length. ``info`` for what held nobody up: start-up work of the server's own, and a single short step."""
-    if not victims.count and tool == LOOP_OPERATION:
+    if not is_harmful and tool == LOOP_OPERATION:
         return "info"
     if longest_ms >= options.critical_step_ms:
         return "critical"
-    return "info" if count == 1 and not victims.count else "warn"
+    return "info" if count == 1 and not is_harmful else "warn"
 
 
 def _confidence(steps: Iterable[SlowStep], victims: Victims) -> Tag:
@@ -128,9 +137,13 @@ def _places(steps: Sequence[SlowStep]) -> list[str]:
     return [f"the longest {text} and others at {phrasing.plural(others, 'more place')}" if others else text]
 
 
-def _victims(victims: Victims) -> str:
+def _victims(victims: Victims, is_harmful: bool) -> str:
+    """Who waited. Where most steps of the tool are short, those may be what they waited for: that is said."""
     if not victims.count:
-        return "held up no other request"
+        return " and held up no other request"
     least = "at least " if victims.quality in ("bounded", "lower", "estimate") else ""
-    made = f"made {phrasing.plural(victims.count, 'other request')} wait {least}{phrasing.duration(victims.lo_ms)}"
-    return made if victims.count == 1 else f"{made} in all"
+    requests = phrasing.plural(victims.count, "other request")
+    waited = f"{least}{phrasing.duration(victims.lo_ms)}{' in all' if victims.count > 1 else ''}"
+    if is_harmful:
+        return f" and made {requests} wait {waited}"
+    return f"; {requests} waited {waited} for its steps, most of which are shorter"

@@ -74,7 +74,7 @@ def _head_of_line(summary: Summary, options: FindingOptions, blocker: str | None
         confidence=worst(row.quality for rows in matrix.values() for row in rows),
         subject=operation.name,
         sentence=sentence + ".",
-        advice=_head_of_line_advice(blocker, is_slow),
+        advice=_head_of_line_advice(summary, blocker, is_slow),
         evidence={
             "waited_p95_share": share,
             "p95_ms": p95,
@@ -92,9 +92,12 @@ def _head_of_line(summary: Summary, options: FindingOptions, blocker: str | None
     )
 
 
-def _head_of_line_advice(blocker: str | None, is_slow: bool) -> str:
+def _head_of_line_advice(summary: Summary, blocker: str | None, is_slow: bool) -> str:
     if is_slow:
-        return f"See the finding of `{blocker}`: it holds the event loop while others could run."
+        causes = {step.cause for step in summary.slow_steps if step.tool == blocker}
+        if causes & {"blocking-call", "cpu", "unknown"}:
+            return f"See the finding of `{blocker}`: it holds the event loop while others could run."
+        return f"See the finding of what made the steps of `{blocker}` slow: it was not its own code."
     return (
         "No step they waited for is slow by itself: calls come in bursts. Spread them over more processes, "
         "or let the client send fewer at once."
