@@ -35,7 +35,7 @@ _HOMES = {
     "MissingExtraError": "errors",
     "UnsupportedServerError": "errors",
 }
-__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

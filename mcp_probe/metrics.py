@@ -27,7 +27,9 @@ class Metric:
 
 REQUEST_METRICS = (
     Metric("total", "ms", "exact", "mcp.server.operation.duration", "arrival to the end of the flush"),
-    Metric("queue_transport", "ms", "exact", "mcp_probe.request.queue_wait", "bytes there to message off the transport"),
+    Metric(
+        "queue_transport", "ms", "exact", "mcp_probe.request.queue_wait", "bytes there to message off the transport"
+    ),
     Metric("queue_dispatch", "ms", "exact", "mcp_probe.request.queue_wait", "message off the transport to first step"),
     Metric("busy", "ms", "exact", "mcp_probe.request.busy", "at least one unit of the request is on the loop"),
     Metric("gc", "ms", "exact", "mcp_probe.gc.pause", "a collector pause inside one of its own steps"),
@@ -35,26 +37,38 @@ REQUEST_METRICS = (
     Metric("executor_return", "ms", "exact", "mcp_probe.executor.return", "a job is done, its waiter has not resumed"),
     Metric("ready_wait", "ms", "exact", "mcp_probe.request.ready_wait", "a unit could run but does not"),
     Metric("executor_wait", "ms", "exact", "mcp_probe.executor.wait", "a job waits for a thread"),
-    Metric("awaiting", "ms", "exact", "mcp_probe.request.awaiting", "every unit is seen suspended on something outside"),
+    Metric(
+        "awaiting", "ms", "exact", "mcp_probe.request.awaiting", "every unit is seen suspended on something outside"
+    ),
     Metric("unaccounted", "ms", "exact", None, "no unit in a known state, or a mark was lost"),
     Metric("write_wait", "ms", "exact", "mcp_probe.request.write_wait", "result ready to taken by the writer"),
     Metric("write_flush", "ms", "exact", "mcp_probe.request.write_flush", "taken to flushed to the pipe or socket"),
     Metric("decode", "ms", "exact", None, "parsing on the loop, inside queue_transport"),
     Metric("encode", "ms", "exact", None, "serialising on the loop, inside write_flush"),
-    Metric("client_wait", "ms", "exact", None, "waiting for the client (sampling, elicitation, roots), inside awaiting"),
+    Metric(
+        "client_wait", "ms", "exact", None, "waiting for the client (sampling, elicitation, roots), inside awaiting"
+    ),
     Metric("detached", "ms", "exact", None, "step time of a request's work after the request's end"),
     Metric("steps", "count", "exact", None, "uninterrupted runs of its tasks between two suspensions"),
     Metric("step_max", "ms", "exact", "mcp_probe.step.duration", "its longest step"),
-    Metric("blocked_by", "ms", "bounded", "mcp_probe.request.blocked", "time it could have run while another held the loop"),
+    Metric(
+        "blocked_by", "ms", "bounded", "mcp_probe.request.blocked", "time it could have run while another held the loop"
+    ),
 )
 
 SERVER_METRICS = (
     Metric("outstanding", "count", "exact", "mcp_probe.request.outstanding", "read and not yet answered"),
-    Metric("backlog", "bytes", "exact", "mcp_probe.transport.backlog", "read or in the pipe, not yet consumed as lines"),
+    Metric(
+        "backlog", "bytes", "exact", "mcp_probe.transport.backlog", "read or in the pipe, not yet consumed as lines"
+    ),
     Metric("loop_utilization", "ratio", "exact", "mcp_probe.loop.utilization", "1 - share of time in the poll call"),
-    Metric("arrival_delay", "ms", "exact", "mcp_probe.loop.arrival_delay", "delay an event at a random instant would see"),
+    Metric(
+        "arrival_delay", "ms", "exact", "mcp_probe.loop.arrival_delay", "delay an event at a random instant would see"
+    ),
     Metric("executor_max", "count", "exact", "mcp_probe.executor.max", "the limit"),
-    Metric("executor_borrowed", "count", "exact", "mcp_probe.executor.borrowed", "tokens taken: hand-off, run and return"),
+    Metric(
+        "executor_borrowed", "count", "exact", "mcp_probe.executor.borrowed", "tokens taken: hand-off, run and return"
+    ),
     Metric("executor_active", "count", "exact", "mcp_probe.executor.active", "jobs running on a thread"),
     Metric("executor_pending", "count", "exact", "mcp_probe.executor.pending", "jobs waiting for a thread"),
     Metric("tokens_needed", "count", "estimate", None, "arrival rate x mean run (Little's law)"),

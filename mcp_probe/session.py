@@ -197,7 +197,7 @@ class Probe:
             if entered is None:
                 return await function(*args, **kwargs)
             try:
-                result = await self._hooks.loops.followed(function(*args, **kwargs), entered[0])
+                result: T = await self._hooks.loops.followed(function(*args, **kwargs), entered[0])
             except BaseException as exc:
                 self._leave_function(entered, exc)
                 raise
@@ -214,7 +214,7 @@ class Probe:
         return self._collector.summary()
 
     def detach(self) -> None:
-        """Restore every object touched; wrapped-over hooks become pass-throughs and are named in the notes. Idempotent."""
+        """Restore every object touched; hooks that somebody wrapped over become pass-throughs. Idempotent."""
         if not self.attached:
             return
         self.attached = False
@@ -285,7 +285,7 @@ class Probe:
 
     def take_finished(self, most: int) -> list[RawRequest]:
         """Up to ``most`` finished requests, oldest first."""
-        taken = []
+        taken: list[RawRequest] = []
         while self._finished and len(taken) < most:
             taken.append(self._finished.popleft())
         return taken
@@ -493,7 +493,8 @@ class Collector:
                 time.sleep(0)
         now = now_ns()
         live = session.live()
-        fresh = [raw for raw in live if not raw.seen_open and now - (raw.arrival_ns or now) > OPEN_AFTER_NS]
+        old = now if samples else now - OPEN_AFTER_NS  # a snapshot names everything that is in flight
+        fresh = [raw for raw in live if not raw.seen_open and (raw.arrival_ns or raw.first_step_ns or now) <= old]
         for raw in fresh:
             raw.seen_open = True
         session.emit([open_request(raw, now) for raw in fresh])
@@ -550,7 +551,8 @@ def open_recording(path: str) -> RecordingWriter:
         return RecordingWriter(path)
     except OSError as exc:
         raise OptionError(
-            f"record={path!r}: the file cannot be written ({exc.strerror}). Give a path in a folder that exists and is yours."
+            f"record={path!r}: the file cannot be written ({exc.strerror}). "
+            "Give a path in a folder that exists and that you may write to."
         ) from exc
 
 
@@ -618,7 +620,7 @@ def current_operation() -> str | None:
 
 
 def sdk_logs_through_rich() -> bool:
-    """Whether a failing tool would be logged through rich's traceback handler (mcp configures it if rich is importable)."""
+    """Whether failing tools are logged through rich's traceback handler: mcp sets it up where rich is importable."""
     import importlib.util
 
     if "mcp" not in sys.modules:

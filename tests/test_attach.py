@@ -32,6 +32,7 @@ from mcp.shared.memory import create_client_server_memory_streams
 
 import mcp_probe
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
+from mcp_probe.model import PoolSample
 from mcp_probe.session import Probe, attached
 from tests.kept import Kept, Log, keep, probed, unavailable
 from tests.loops import LOOPS
@@ -386,7 +387,7 @@ async def test_attaching_while_the_server_runs_takes_hold_at_the_next_message() 
     assert [record.outcome for record in kept.requests()] == ["ok", "ok"]
     for record in kept.requests():
         assert unavailable(record) == {"queue_transport", "queue_dispatch", "write_wait", "write_flush"}
-        assert record.transport != "memory", "it runs over streams that were made before us"
+        assert record.transport == "unknown", "it runs over streams that were made before us"
 
 
 @on_each_loop
@@ -470,80 +471,83 @@ class Wrapped:
             setattr(self.owner, self.name, before)
 
 
-def targets(server: MCPServer) -> dict[str, tuple[Any, str]]:
-    loop = asyncio.get_running_loop()
-    return {
-        "Handle._run": (asyncio.events.Handle, "_run"),
-        "loop._call_soon": (loop, "_call_soon"),
-        "loop.call_soon_threadsafe": (loop, "call_soon_threadsafe"),
-        "selector.select": (loop._selector, "select"),  # type: ignore[attr-defined]
-        "ThreadPoolExecutor.submit": (ThreadPoolExecutor, "submit"),
-        "Thread.start": (threading.Thread, "start"),
-        "anyio worker threads": (anyio._backends._asyncio.AsyncIOBackend, "run_sync_in_worker_thread"),
-        "server.run": (lowlevel(server), "run"),
-        "streamable_http_app": (lowlevel(server), "streamable_http_app"),
-        "stdio streams": (mcp.server.stdio, "create_context_streams"),
-        "http connect": (mcp.server.streamable_http.StreamableHTTPServerTransport, "connect"),
-        "http manager": (mcp.server.streamable_http_manager.StreamableHTTPSessionManager, "handle_request"),
-    }
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        "Handle._run",
-        "loop._call_soon",
-        "loop.call_soon_threadsafe",
-        "selector.select",
-        "ThreadPoolExecutor.submit",
-        "Thread.start",
-        "anyio worker threads",
-        "server.run",
-        "streamable_http_app",
-        "stdio streams",
-        "http connect",
-        "http manager",
-    ],
-)
-async def test_what_somebody_wrapped_after_us_stays_and_our_part_passes_through(target: str, log: Log) -> None:
-    server = make_server()
-    owner, name = targets(server)[target]
-    before = vars(owner).get(name)
+def replaced_by_attaching(server: MCPServer) -> Iterator[tuple[Any, str]]:
+    """(owner, name) of each function that stands somewhere else while ``server`` is attached."""
+    loop: Any = asyncio.get_running_loop()
+    owners = [*TOUCHED.values(), lowlevel(server), server, loop, loop._selector]
+    before = [dict(vars(owner)) for owner in owners]
     probe = mcp_probe.attach(server)
-    kept = keep(probe)
+    probe._hooks.loops.follow()
+    found = [
+        (owner, name)
+        for owner, names in zip(owners, before, strict=True)
+        for name, value in vars(owner).items()
+        if value is not names.get(name) and (callable(value) or isinstance(value, classmethod))
+    ]
+    probe.detach()
+    yield from found
+
+
+async def use_everything(server: MCPServer) -> None:
     await use(server)
-    wrapped = Wrapped(owner, name)
-    try:
-        await use(server)
-        calls = wrapped.calls
-        probe.detach()
-        assert wrapped.in_place
-        assert [message for message in log.messages if f".{name} was wrapped by somebody else" in message]
-        await use(server)
-        assert wrapped.calls > calls or target.startswith(("http", "stdio", "streamable"))
-    finally:
-        wrapped.remove(before)
-    assert len(kept.requests("add")) == 4
-    assert not any(thread.name.startswith("mcp-probe") for thread in threading.enumerate())
+    with ThreadPoolExecutor(1) as pool:
+        assert await asyncio.get_running_loop().run_in_executor(pool, str, 5) == "5"
+    thread = threading.Thread(target=list)
+    thread.start()
+    thread.join()
+    server.streamable_http_app()
 
 
-async def test_probe_attached_after_a_wrapped_over_detach_counts_each_step_once(log: Log) -> None:
+async def test_what_somebody_wrapped_after_us_stays_and_our_part_passes_through(log: Log) -> None:
     server = make_server()
-    before = vars(asyncio.events.Handle)["_run"]
-    mine = []
+    await use_everything(server)
+    replaced = list(replaced_by_attaching(server))
+    names = {name for _, name in replaced}
+    assert names >= {"run", "submit", "start", "select", "call_soon_threadsafe", "run_sync_in_worker_thread"}
+    for owner, name in replaced:
+        before = vars(owner).get(name)
+        probe = mcp_probe.attach(server)
+        kept = keep(probe)
+        await use(server)
+        wrapped = Wrapped(owner, name)
+        log.messages.clear()
+        try:
+            await use_everything(server)
+            probe.detach()
+            assert wrapped.in_place, name
+            [said] = [message for message in log.messages if "was wrapped by somebody else" in message]
+            assert f".{name} was wrapped by somebody else after us: left as it is" in said
+            await use_everything(server)
+        finally:
+            wrapped.remove(before)
+        assert len(kept.requests("add")) == 4, name
+        assert probe.take_finished(10) == [], name
+
+
+async def test_what_was_wrapped_over_does_not_count_twice_for_the_next_probe(log: Log) -> None:
+    server = make_server()
+    await use_everything(server)
     with probed(server) as kept:
-        await use(server)
-    mine = [record.steps for record in kept.requests("add")]
-    probe = mcp_probe.attach(server)
-    await use(server)
-    wrapped = Wrapped(asyncio.events.Handle, "_run")
-    try:
-        probe.detach()
-        with probed(server) as kept:
-            await use(server)
-        assert [record.steps for record in kept.requests("add")] == mine
-    finally:
-        wrapped.remove(before)
+        await use_everything(server)
+    once = [record.steps for record in kept.requests("add")]
+    for owner, name in replaced_by_attaching(server):
+        before = vars(owner).get(name)
+        probe = mcp_probe.attach(server)
+        wrapped = Wrapped(owner, name)
+        try:
+            probe.detach()
+            with probed(server) as kept:
+                await use_everything(server)
+            assert [record.steps for record in kept.requests("add")] == once, name
+            assert all(job <= 1 for job in thread_jobs(kept).values()), name
+        finally:
+            wrapped.remove(before)
+
+
+def thread_jobs(kept: Kept) -> dict[str, int]:
+    """Jobs per private pool."""
+    pools = [frame for frame in kept.frames if isinstance(frame, PoolSample)]
+    return {pool.name: pool.finished for pool in pools if pool.name.startswith("ThreadPoolExecutor")}
 
 
 # --- refusals ---

@@ -17,6 +17,7 @@ Source: asyncio/base_events.py, selector_events.py and events.py, CPython 3.10-3
 from __future__ import annotations
 
 import asyncio
+import select
 import selectors
 import sys
 import threading
@@ -26,11 +27,6 @@ from math import ceil
 from selectors import EVENT_READ, EVENT_WRITE
 from types import FunctionType
 from typing import Any
-
-try:
-    from select import EPOLLIN, EPOLLOUT
-except ImportError:  # no epoll on this platform, and so no EpollSelector either
-    EPOLLIN = EPOLLOUT = 0
 
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.capture.current import CURRENT
@@ -68,12 +64,11 @@ class StampedHandle(events.Handle):
                 wake = WAKE_LOOP
             if task is None:
                 track.inherit = (earliest, ready, wake)
-            track.begin(
-                self._context.get(CURRENT), 0 if task is None else id(task), earliest, ready, wake, now  # type: ignore[attr-defined]
-            )
+            owner = self._context.get(CURRENT)  # type: ignore[attr-defined]
+            track.begin(owner, 0 if task is None else id(task), earliest, ready, wake, now)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             track.broken(exc)
-        events.Handle._run(self)  # type: ignore[attr-defined]  # looked up each time: others may have wrapped it
+        events.Handle._run(self)  # looked up each time: others may have wrapped it
         if track.alive:
             try:
                 track.inherit = None
@@ -84,7 +79,7 @@ class StampedHandle(events.Handle):
 
 
 def _run_original(handle: events.Handle) -> None:
-    events.Handle._run(handle)  # type: ignore[attr-defined]
+    events.Handle._run(handle)
 
 
 class StampedTimer(events.TimerHandle):
@@ -372,7 +367,7 @@ def _make_select(selector: Any, track: Track) -> Any:
     original = selector.select
     if not _is_known_epoll(selector):
 
-        def select(timeout: Any = None) -> Any:
+        def noted_select(timeout: Any = None) -> Any:
             if not track.alive:
                 return original(timeout)
             began = clock()
@@ -386,10 +381,10 @@ def _make_select(selector: Any, track: Track) -> Any:
             note(now)
             return found
 
-        return select
+        return noted_select
 
     epoll, key_of = selector._selector.poll, selector._fd_to_key
-    readable, writable, not_in, not_out = EVENT_READ, EVENT_WRITE, ~EPOLLIN, ~EPOLLOUT
+    readable, writable, not_in, not_out = EVENT_READ, EVENT_WRITE, ~select.EPOLLIN, ~select.EPOLLOUT
 
     def epoll_select(timeout: Any = None) -> Any:
         if not track.alive:

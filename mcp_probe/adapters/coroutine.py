@@ -30,7 +30,7 @@ class Followed:
         self._track = track
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self  # type: ignore[return-value]
+        return self
 
     def __iter__(self) -> Followed:
         return self

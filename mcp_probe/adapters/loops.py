@@ -40,10 +40,11 @@ class Loops:
     def follow(self) -> Track | None:
         """The track of the running loop, started now if need be; ``None`` where no loop is known."""
         track = self._hub.track()
-        if track is not None and track.alive:
+        if track is not None and track.alive and track.is_running():
             return track
         track = self._follow() or self._follow_handlers()
         if track is not None:
+            self._hub.resume_track(track)
             self.threads.follow(track.name)
         return track
 

@@ -73,9 +73,8 @@ class HandlerHooks:
             track = self._loops.follow()
             method = getattr(req, "method", type(req).__name__)
             name = getattr(getattr(req, "params", None), "name", None) if method in _NAMED else None
-            raw = self._hub.begin(
-                "request", method, name[:MAX_NAME] if isinstance(name, str) else None, self._session.transport, self._session
-            )
+            tool = name[:MAX_NAME] if isinstance(name, str) else None
+            raw = self._hub.begin("request", method, tool, self._session.transport, self._session)
             raw.request_id = getattr(message, "request_id", None)
             raw.protocol_version = None
             respond = message.respond

@@ -13,24 +13,28 @@ from collections.abc import Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mcp_probe.adapters.asgi import EXCHANGE, HOOK as HTTP_HOOK, Gate, ProbedApp
+from mcp_probe.adapters.asgi import HOOK as HTTP_HOOK
+from mcp_probe.adapters.asgi import Gate, ProbedApp
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.patching import Patches
-from mcp_probe.capture.current import CURRENT, Exchange, reset_for_transport_task
+from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange, reset_for_transport_task
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel, name_of, note_result
 from mcp_probe.capture.streams import FromServer, FromTransport
 from mcp_probe.clock import now_ns
+from mcp_probe.model import RequestKind
 from mcp_probe.record.raw import RawRequest
 
 HOOK = "middleware"
 
 
 def lowlevel_of(server: Any) -> Any:
-    """The low-level server behind ``server`` (MCPServer, fastmcp 4, or itself), or ``None`` if it is not one of mcp 2.x."""
+    """The low-level mcp 2.x server behind ``server`` (MCPServer, fastmcp 4, or itself), or ``None``."""
     for candidate in (server, getattr(server, "_lowlevel_server", None), getattr(server, "_mcp_server", None)):
-        if candidate is not None and isinstance(getattr(candidate, "middleware", None), list) and hasattr(
-            candidate, "get_request_handler"
+        if (
+            candidate is not None
+            and isinstance(getattr(candidate, "middleware", None), list)
+            and hasattr(candidate, "get_request_handler")
         ):
             return candidate
     return None
@@ -83,7 +87,7 @@ class ClaimingMiddleware:
         try:
             track = self._loops.follow()
             exchange = EXCHANGE.get()
-            kind = "notification" if ctx.request_id is None else "request"
+            kind: RequestKind = "notification" if ctx.request_id is None else "request"
             transport = _transport_of(ctx) if exchange is None else "http"
             raw = self._hub.begin(kind, ctx.method, name_of(ctx.method, ctx.params), transport, self._session)
             raw.request_id = ctx.request_id
@@ -239,7 +243,9 @@ class HttpHooks:
         transport = getattr(transport_module, "StreamableHTTPServerTransport", None)
         manager = getattr(manager_module, "StreamableHTTPSessionManager", None)
         if transport is None or manager is None or "connect" not in vars(transport):
-            self._hub.missing(HTTP_HOOK, "this mcp has another streamable HTTP transport; queue and write are unavailable")
+            self._hub.missing(
+                HTTP_HOOK, "this mcp's streamable HTTP is not known to us; queue and write are unavailable"
+            )
             return
         self._patches.replace(transport, "connect", self._make_connect(vars(transport)["connect"]))
         self._patches.replace(manager, "handle_request", self._make_handle(vars(manager)["handle_request"]))

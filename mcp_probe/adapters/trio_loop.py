@@ -9,6 +9,7 @@ Source: trio/_core/_run.py and _instrumentation.py, 0.30-0.35.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from mcp_probe.capture.current import CURRENT
@@ -35,11 +36,13 @@ class TrioHooks:
             return known.track if known.track.alive else None
         import trio
 
+        for ended in [token for token, other in self._instruments.items() if not other.track.is_running()]:
+            self._hub.drop_track(self._instruments.pop(ended).track)
         track = self._hub.add_track("trio")
         track.current_unit = lambda: id(trio.lowlevel.current_task())
         track.quality = "exact"
         instrument = ProbeInstrument(self._hub, track, trio)
-        trio.lowlevel.add_instrument(instrument)
+        trio.lowlevel.add_instrument(instrument)  # type: ignore[arg-type]
         self._instruments[token] = instrument
         self._hub.working(HOOK)
         self._hub.working("loop polls")
@@ -76,10 +79,8 @@ class ProbeInstrument:
 
     def _gone(self) -> bool:
         if self.leave:
-            try:
+            with suppress(KeyError, RuntimeError):
                 self._trio.lowlevel.remove_instrument(self)
-            except (KeyError, RuntimeError):
-                pass
         return self.leave
 
     def after_run(self) -> None:

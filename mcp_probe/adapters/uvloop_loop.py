@@ -26,7 +26,7 @@ HOOK = "steps (uvloop)"
 SAME_STRETCH_NS = 100_000
 """Callbacks closer than this belong to one busy stretch; an idle poll costs more (epoll wake ~50-100 us)."""
 LONGEST_TIMER_S = 86_400
-"""Timers beyond it are left alone: ``anyio.sleep_forever`` on asyncio is a timer of infinity, which no integer holds."""
+"""Timers beyond it are left alone: ``anyio.sleep_forever`` is a timer of infinity, which no integer holds."""
 
 
 class UvloopHooks:

@@ -18,12 +18,12 @@ from typing import Any
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel, Desk
-from mcp_probe.capture.steps import RING_NS, RawRequest, Track
+from mcp_probe.capture.steps import RING_NS, Track
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import LOOP_OPERATION, LoopSample, OpenRequest, PoolSample, ProcessSample, StepRecord
-from mcp_probe.record.raw import StepMark
+from mcp_probe.record.raw import RawRequest, StepMark
 
 
 class LoopDrain:
@@ -255,7 +255,6 @@ class Drain:
         self._gc_ns, self._gc_count, self._throttled = hub.gc_ns, hub.gc_count, throttled
         return sample
 
-
     def _newly_dropped(self, dropped: dict[str, int]) -> tuple[tuple[str, int], ...]:
         new = {reason: count - self._dropped.get(reason, 0) for reason, count in dropped.items()}
         self._dropped = dict(dropped)
@@ -382,7 +381,7 @@ class HookCost:
 
 class _Answer:
     id = 1
-    result: dict[str, object] = {}
+    result = None
 
 
 def hook_cost(hub: Hub, rounds: int = 300) -> HookCost:

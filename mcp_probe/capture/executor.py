@@ -25,6 +25,9 @@ SUBMIT, START, FINISH, RESUME, ABANDON, CANCEL, TRANSPORT_START, TRANSPORT_FINIS
 Transition = tuple[int, int, "Pool", "Job | int"]
 """(at_ns, kind, pool, job); for the transport's own jobs their wait stands in the job's place."""
 
+Limit = Callable[[Any], "tuple[float | None, int]"]
+"""Reads (max, borrowed) of an executor at any time."""
+
 TRANSPORT_OPERATION = "(transport)"
 NO_REQUEST_OPERATION = "(no request)"
 MAX_TRANSITIONS = 200_000
@@ -45,7 +48,7 @@ class Pools:
         pool = self._by_key.get(id(owner))
         return pool if pool is not None and pool.owner() is owner else None
 
-    def pool_of(self, owner: Any, name: str, made_at: str | None, limit: Callable[[Any], tuple[float | None, int]]) -> Pool:
+    def pool_of(self, owner: Any, name: str, made_at: str | None, limit: Limit) -> Pool:
         """The row of ``owner``, made at its first job. ``limit(owner)`` reads (max, borrowed) at any time."""
         pool = self.known(owner)
         if pool is None:
@@ -127,7 +130,7 @@ class Pools:
 class Pool:
     """One executor's row: integrals since the last sample, and the level they start from."""
 
-    def __init__(self, number: int, owner: Any, name: str, made_at: str | None, limit: Callable[[Any], tuple[float | None, int]]) -> None:
+    def __init__(self, number: int, owner: Any, name: str, made_at: str | None, limit: Limit) -> None:
         self.id = number
         self.name = name
         self.made_at = made_at

@@ -15,10 +15,11 @@ from typing import Any
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pools
 from mcp_probe.capture.queueing import Desk
-from mcp_probe.capture.steps import RawRequest, Track
+from mcp_probe.capture.steps import Track
 from mcp_probe.capture.watchdog import Watchdog
 from mcp_probe.clock import now_ns
 from mcp_probe.model import RequestKind
+from mcp_probe.record.raw import RawRequest
 
 logger = logging.getLogger("mcp_probe")
 
@@ -77,6 +78,11 @@ class Hub:
         self.tracks = {**self.tracks, track.thread_id: track}
         self.watchdog.add(track)
         return track
+
+    def resume_track(self, track: Track) -> None:
+        """``track`` is the one that runs on its thread now; several loops may take turns there."""
+        if self.tracks.get(track.thread_id) is not track:
+            self.tracks = {**self.tracks, track.thread_id: track}
 
     def drop_track(self, track: Track) -> None:
         """Its loop is over or the hooks are gone."""

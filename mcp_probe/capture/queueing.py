@@ -128,7 +128,7 @@ class Channel:
         """
         stamps = self.stamps
         stamp = stamps.consumed() if stamps is not None else None
-        message = getattr(item, "message", None)
+        message: Any = getattr(item, "message", None)
         kind = _kinds.get(type(message)) or _kind_of(message)
         if kind != _REQUEST and kind != _NOTIFICATION:
             if message is not None:
@@ -149,6 +149,7 @@ class Channel:
             self._arrived_by(exchange, raw)
         else:
             raw.arrival_ns = now
+            raw.transport_seen = False
         if context is not None:
             context.run(_set_current, raw)
         if kind == _REQUEST:
@@ -177,7 +178,7 @@ class Channel:
 
     def sending(self, item: Any) -> RawRequest | None:
         """A message goes to the writer. Returns the request it answers, or ``None``."""
-        message = getattr(item, "message", None)
+        message: Any = getattr(item, "message", None)
         kind = _kinds.get(type(message)) or _kind_of(message)
         if kind != _RESULT and kind != _ERROR:
             raw = CURRENT.get()

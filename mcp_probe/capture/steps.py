@@ -5,8 +5,8 @@ A :class:`Track` follows one loop on its own thread. The loop hooks (adapters/lo
 :meth:`leave` split a step where a request begins or ends in the middle of it.
 
 Invariant: while a step runs, ``since`` is its start; on a loop with ``stretches`` it is otherwise the
-last stamp; it is 0 inside the poll call, and elsewhere between steps. The watchdog reads both from its own thread, and checks ``since`` again after
-reading anything else: it doubles as the step's id.
+last stamp; it is 0 inside the poll call, and elsewhere between steps. The watchdog reads it from its own
+thread, and again after reading anything else: it doubles as the step's id.
 """
 
 from __future__ import annotations
@@ -132,9 +132,7 @@ class Track:
         self.prev_poll_end = self.poll_end
         self.poll_end = self.now = now
 
-    def begin(
-        self, owner: RawRequest | None, unit: int, earliest: int, ready: int, wake: int, since: int
-    ) -> None:
+    def begin(self, owner: RawRequest | None, unit: int, earliest: int, ready: int, wake: int, since: int) -> None:
         """A step starts at ``since``; it has been ready since ``ready``, at the earliest since ``earliest``."""
         self.owner = owner
         self.unit = unit

@@ -27,9 +27,7 @@ class _StandIn:
         self._fail(hook, exc)
 
     def _let_go(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None and channel.stamps is not None:
-            channel.stamps.stop()
+        self._channel = None
 
     def _followed(self) -> Channel | None:
         """The channel; ``None`` once a part of ours has failed or the probe was detached."""
@@ -77,6 +75,7 @@ class FromTransport(_Receiving):
     """
 
     last_context: Context | None = None
+    mcp_probe_channel: Channel | None = None
 
     def _note(self, item: Any) -> None:
         context = getattr(self._inner, "last_context", None)
@@ -98,6 +97,11 @@ class IntoServer(_StandIn):
     def __init__(self, inner: Any, channel: Channel, fail: Fail, send_in: SendIn) -> None:
         super().__init__(inner, channel, fail)
         self._send_in = send_in
+
+    def _let_go(self) -> None:
+        if self._channel is not None and self._channel.stamps is not None:
+            self._channel.stamps.stop()  # nobody else consumes them
+        super()._let_go()
 
     async def send(self, item: Any) -> None:
         context = self._note(item)

@@ -104,7 +104,8 @@ class Watch:
             return
         case = self._case
         if case is None or case.since != since:
-            case = _Case(since, self._read(now), time.process_time_ns(), _switches(track.thread_native_id), Counter(), late and since < now)
+            switches = _switches(track.thread_native_id)
+            case = _Case(since, self._read(now), time.process_time_ns(), switches, Counter(), late)
             self._case = case
         elif late:
             case.gil_gap = True
@@ -344,7 +345,7 @@ def _classify(filename: str) -> int:
         if marker in path:
             package = path.rsplit(marker, 1)[1].split("/", 1)[0].removesuffix(".py")
             return 3 if package in _INFRASTRUCTURE else 1
-    if path.startswith("<frozen") or "/mcp_probe/" in path and "/mcp_probe/workloads/" not in path:
+    if path.startswith("<frozen") or ("/mcp_probe/" in path and "/mcp_probe/workloads/" not in path):
         return 3
     if path.startswith(_STDLIB):
         return 3 if "/asyncio/" in path else 2

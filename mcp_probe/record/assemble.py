@@ -58,7 +58,7 @@ def assemble(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> R
         result_ns=raw.result_ns,
         end_ns=end_ns,
         budget=Budget(
-            None if raw.arrival_ns is None else max(0, _taken(raw, first) - raw.arrival_ns),
+            None if raw.arrival_ns is None or not raw.transport_seen else max(0, _taken(raw, first) - raw.arrival_ns),
             None if raw.taken_ns is None else max(0, first - raw.taken_ns),
             parts[_BUSY],
             parts[_READY],
@@ -368,7 +368,7 @@ def _waits(raw: RawRequest, first: int, total: Spilled) -> tuple[Wait, ...]:
 
 def _quality(raw: RawRequest, total: Spilled, first: int) -> tuple[_QualityRow, ...]:
     rows: list[_QualityRow] = []
-    if raw.arrival_ns is None:
+    if raw.arrival_ns is None or not raw.transport_seen:
         rows.append(("queue_transport", "unavailable", None, None))
     elif raw.arrival_earliest_ns is not None and raw.arrival_earliest_ns < raw.arrival_ns:
         known = max(0, _taken(raw, first) - raw.arrival_ns)

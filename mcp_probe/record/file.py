@@ -140,10 +140,17 @@ class LineDecoder:
                 f"{self._source} has recording format version {value.get('version')!r}; this mcp_probe reads version "
                 f"{FORMAT_VERSION}. Read it with the mcp_probe that wrote it, or upgrade."
             )
-        self._fields = value["fields"]
+        names = value.get("fields")
+        if not isinstance(names, dict) or not all(isinstance(row, list) for row in names.values()):
+            raise RecordingError(
+                f"{self._source} is a damaged mcp_probe recording: its first line does not list the fields of its frames."
+            )
+        self._fields = names
 
-    def _frame(self, value: list[Any]) -> Frame | None:
+    def _frame(self, value: Any) -> Frame | None:
         assert self._fields is not None
+        if not isinstance(value, list):
+            raise ValueError(f"expected a list, found a {type(value).__name__}")
         kind = value[0]
         cls = _KINDS.get(kind)
         if cls is None:
@@ -168,7 +175,7 @@ def read_recording(path: str | os.PathLike[str]) -> Iterator[Frame]:
     Raises: RecordingError when the file is missing, not ours, of another version, or damaged.
     """
     try:
-        stream = Path(path).open("rb")
+        stream = Path(path).open("rb")  # noqa: SIM115 - opened here for its error, closed below
     except OSError as exc:
         raise RecordingError(
             f"Cannot read the recording {os.fspath(path)}: {exc.strerror}. "
@@ -203,7 +210,7 @@ class RecordingWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._stream = Path(path).open("wb")
+        self._stream = Path(path).open("wb")  # noqa: SIM115 - closed by close()
         self._stream.write(preamble())
 
     def write(self, lines: list[bytes]) -> None:

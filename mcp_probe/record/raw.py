@@ -119,6 +119,7 @@ class RawRequest:
     ended = False
     arrival_ns: int | None = None  # None: this transport has no arrival (in-process)
     arrival_earliest_ns: int | None = None
+    transport_seen = True  # False: arrival_ns is when the message left a stream, not when its bytes came
     taken_ns: int | None = None
     first_step_ns: int | None = None
     result_ns: int | None = None
