@@ -89,11 +89,12 @@ def undisturbed(blocks: Sequence[Block]) -> list[Block]:
 
 def level(blocks: Iterable[Block], variants: Sequence[str], figure: Figure) -> float:
     """Median of the block figures of ``variants``."""
-    return median(getattr(block, figure) for block in blocks if block.variant in variants)
+    figures: list[float] = [getattr(block, figure) for block in blocks if block.variant in variants]
+    return median(figures)
 
 
 def differences(blocks: Iterable[Block], variant: str, base: Sequence[str], figure: Figure) -> list[list[float]]:
-    """``variant`` minus the mean of ``base``, cycle by cycle, one list per generation; incomplete cycles are left out."""
+    """``variant`` minus the mean of ``base``, cycle by cycle, a list per generation; leaves out incomplete cycles."""
     cycles: dict[tuple[int, int], dict[str, float]] = {}
     for block in blocks:
         cycles.setdefault((block.generation, block.cycle), {})[block.variant] = getattr(block, figure)
@@ -148,7 +149,9 @@ def verdicts(row: str, blocks: Sequence[Block]) -> list[Verdict]:
     wall, cpu = added(blocks, "probe", "p50_us"), added(blocks, "probe", "cpu_us")
     if row != "memory":
         return [
-            judge(row, "added wall time (p50)", wall.relative_to(level(blocks, BARE, "p50_us")), WALL_TARGET_PERCENT, "%"),
+            judge(
+                row, "added wall time (p50)", wall.relative_to(level(blocks, BARE, "p50_us")), WALL_TARGET_PERCENT, "%"
+            ),
             judge(row, "added server CPU", cpu.relative_to(level(blocks, BARE, "cpu_us")), CPU_TARGET_PERCENT, "%"),
         ]
     found = [judge(row, "added wall time (p50)", wall, MEMORY_TARGET_US, "µs")]

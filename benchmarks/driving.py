@@ -200,4 +200,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 SUBJECT_MAKERS = {"memory": memory_subject, "stdio": stdio_subject, "http": http_subject}
-

@@ -24,8 +24,8 @@ import anyio
 from benchmarks.blocks import Block, per_call
 from benchmarks.driving import SUBJECT_MAKERS, Subject
 from benchmarks.machine import ForeignLoad, cpu_ns, describe_machine, python_tag
-from benchmarks.subjects import VARIANTS
 from benchmarks.page import write_page
+from benchmarks.subjects import VARIANTS
 from benchmarks.tables import Run, console_text, from_json, to_json
 
 RESULTS = Path(__file__).with_name("results")
@@ -46,6 +46,8 @@ class Plan:
 
 
 QUICK = Plan(generations=1, cycles=6, calls=(("memory", 400), ("stdio", 130), ("http", 160)), patience_s=5.0)
+
+SMOKE = Plan(1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, patience_s=0.0)
 
 
 class Patience:
@@ -137,6 +139,9 @@ async def measure(plan: Plan, rows: Sequence[str]) -> Run:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute, one set of processes; prints only")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one cycle of 20 calls, for tests: its figures mean nothing"
+    )
     parser.add_argument("--row", action="append", choices=list(SUBJECT_MAKERS), help="only this row (repeatable)")
     parser.add_argument("--output", type=Path, help="write the results here instead")
     parser.add_argument("--write-docs", action="store_true", help="only put the committed results into the docs")
@@ -164,16 +169,17 @@ def print_hot_path() -> None:
 def run_and_keep(arguments: argparse.Namespace) -> None:
     """Measure, print, and keep what is a whole run."""
     os.environ.pop("MCP_PROBE_REPORT", None)
-    plan = QUICK if arguments.quick else Plan()
+    plan = SMOKE if arguments.smoke else QUICK if arguments.quick else Plan()
     rows = arguments.row or list(SUBJECT_MAKERS)
     run = anyio.run(measure, plan, rows)
     print(console_text(run))
-    whole = not arguments.quick and not arguments.row
+    whole = plan == Plan() and not arguments.row
     if whole:
         from benchmarks import hot_path
 
-        run = replace(run, hot_path=hot_path.measure())
-        print("\n" + hot_path.text(run.hot_path))
+        costs = hot_path.measure()
+        run = replace(run, hot_path=costs)
+        print("\n" + hot_path.text(costs))
     target = arguments.output or (RESULTS / f"overhead-{python_tag()}.json" if whole else None)
     if target is not None:
         target.parent.mkdir(exist_ok=True)

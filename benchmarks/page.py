@@ -1,4 +1,4 @@
-"""The generated parts of ``docs/performance.md``: between the marks, from the committed results, and nothing by hand."""
+"""The generated parts of ``docs/performance.md``: between the marks, made of the committed results."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def filled(page: str, parts: dict[str, str]) -> str:
     """
     for name, part in parts.items():
         marks = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.S)
-        if not marks.search(page):
+        found = marks.search(page)
+        if found is None:
             raise ValueError(f"The page has no marks for {name!r}.")
-        page = marks.sub(lambda found, part=part: f"{found[1]}\n{part}\n\n{found[2]}", page)
+        begin, end = found.groups()
+        page = f"{page[: found.start()]}{begin}\n{part}\n\n{end}{page[found.end() :]}"
     return page
 
 
@@ -41,7 +43,8 @@ def parts(results: Path = RESULTS) -> dict[str, str]:
     soak = results / "soak.json"
     return {
         "overhead": "\n\n".join(map(run_section, runs)) or "No results are committed yet.",
-        "hot-path": "\n\n".join(hot_path_section(run) for run in runs if run.hot_path) or "No results are committed yet.",
+        "hot-path": "\n\n".join(hot_path_section(run) for run in runs if run.hot_path)
+        or "No results are committed yet.",
         "soak": soak_section(json.loads(soak.read_text("utf-8"))) if soak.exists() else "No results are committed yet.",
     }
 
@@ -96,7 +99,8 @@ def machine_sentence(run: Run) -> str:
     machine = run.machine
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
     return (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, load {machine['load_average_1min']} at the start; "
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, "
+        f"load {machine['load_average_1min']} at the start; "
         f"{packages}; mcp_probe at {machine['commit']}, {machine['date']}."
     )
 
@@ -124,8 +128,8 @@ def soak_section(document: dict[str, Any]) -> str:
     verdict = "flat" if document["flat"] else "**not flat**"
     seen = document["seen"]
     return (
-        f"{table}\n\nFurthest from the first reading: {document['drift_mb']:+.2f} MB, allowed ±{document['allowed_mb']:g} MB: "
-        f"{verdict}. The probe counted {seen['requests']:,} requests, the handshake among them, "
+        f"{table}\n\nFurthest from the first reading: {document['drift_mb']:+.2f} MB, "
+        f"allowed ±{document['allowed_mb']:g} MB: {verdict}. The probe counted {seen['requests']:,} requests, the handshake among them, "
         f"and dropped {seen['dropped']:,}. CPython {document['machine']['python']}, {document['machine']['date']}."
     )
 

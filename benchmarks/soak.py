@@ -14,7 +14,6 @@ import logging
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -201,11 +200,13 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=50_000, help="requests between two readings of memory")
     parser.add_argument("--bare", action="store_true", help="without the probe: what the SDK itself retains")
     parser.add_argument("--distinct-names", action="store_true", help="one call in ten names a tool never seen before")
-    parser.add_argument("--output", type=Path, help="write the results here (default: the committed file, whole runs only)")
+    parser.add_argument(
+        "--output", type=Path, help="write the results here (default: the committed file, whole runs only)"
+    )
     arguments = parser.parse_args()
     document = run(arguments)
-    drift = document["drift_mb"]
-    print(f"drift {drift if drift is None else f'{drift:+.2f} MB'}, allowed ±{ALLOWED_MB:g} MB: {'flat' if document['flat'] else 'NOT FLAT'}")
+    drift = "unknown" if document["drift_mb"] is None else f"{document['drift_mb']:+.2f} MB"
+    print(f"drift {drift}, allowed ±{ALLOWED_MB:g} MB: {'flat' if document['flat'] else 'NOT FLAT'}")
     print(f"the probe: {document['seen']}; missing {missing(document)}")
     whole = arguments.requests >= 1_000_000 and not arguments.bare and not arguments.distinct_names
     target = arguments.output or (RESULT if whole else None)

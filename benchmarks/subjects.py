@@ -57,7 +57,7 @@ def make_server(variant: str) -> MCPServer:
 
 
 def describer(probe: Any) -> Callable[[], dict[str, Any]]:
-    """What the probe says of itself: its cost, and the hooks that are off (a cheap probe might just be a broken one)."""
+    """What the probe says of itself: its cost, and the hooks that are off, since a broken probe is cheap."""
 
     def describe() -> dict[str, Any]:
         summary = probe.snapshot()

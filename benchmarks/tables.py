@@ -87,7 +87,9 @@ def share_text(run: Run, row: str, blocks: Sequence[Block]) -> str:
     """The probe's own figure beside the one measured from outside."""
     said = run.self_measured(row)
     own = "not known" if said is None else f"{100 * said:.1f} %"
-    return f"overhead as the probe itself reports it {own}, measured from outside {100 * own_share(blocks):.1f} % of CPU"
+    return (
+        f"overhead as the probe itself reports it {own}, measured from outside {100 * own_share(blocks):.1f} % of CPU"
+    )
 
 
 def trouble(run: Run) -> list[str]:
@@ -114,9 +116,8 @@ def console_text(run: Run) -> str:
     """The whole result for a terminal of about 110 columns."""
     machine = run.machine
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
-    lines = [
-        f"Python {machine['python']}, {machine['cpu']} x {machine['cores']}, load {machine['load_average_1min']}; {packages}"
-    ]
+    place = f"{machine['cpu']} x {machine['cores']}, load {machine['load_average_1min']}"
+    lines = [f"Python {machine['python']}, {place}", packages]
     for row, blocks in run.rows().items():
         calls = sum(block.calls for block in blocks if block.variant == BARE[0])
         count = sum(block.variant == BARE[0] for block in blocks)
@@ -131,10 +132,7 @@ def console_text(run: Run) -> str:
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns padded to their widest cell, first one to the left."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(["  " + row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in rows
-    ]
+    return ["  ".join(["  " + row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
 
 
 def to_json(run: Run) -> dict[str, Any]:
@@ -170,4 +168,3 @@ def from_json(found: dict[str, Any]) -> Run:
         raise ValueError(f"The file's format is {found.get('format')!r}; expected {FORMAT!r}.")
     blocks = tuple(Block(**block) for block in found["blocks"])
     return Run(found["machine"], found["plan"], blocks, found["said_by_the_probe"], found["hot_path"])
-

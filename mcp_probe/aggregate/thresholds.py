@@ -34,8 +34,8 @@ class FindingOptions:
     gil_share: float = 0.20  # gil-contention: of the loop's busy time
     run_queue_share: float = 0.10  # host-pressure: of the loop's busy time
     throttled_ms: float = 10.0  # host-pressure; a tenth of the 100 ms period of a CPU limit (kernel, cgroup-v2 cpu.max)
-    # Workload: an idle stdio server on a quiet machine. Each wake-up costs some 20 µs of run queue, which may be a
-    # fifth of a busy time that is next to nothing; a loss of less than 1 % of the window is none.
+    # Workload: an idle stdio server on a quiet machine. A few late wake-ups may be a fifth of a busy time that is next
+    # to nothing; a loss of less than 1 % of the window is none.
     window_share: float = 0.01  # gil-contention, host-pressure, gc-pause (below: info)
     at_limit_share: float = 0.05  # executor-saturated: of the window
     executor_wait_ms: float = 10.0  # executor-saturated: p99 of its jobs

@@ -2,7 +2,7 @@
 
 The SDK reads text lines on a worker thread, from a wrapper that pulls chunks off the pipe. Each raw
 read is stamped here, in that thread. A read that had to wait gives the arrival exactly; one that
-found bytes at once only bounds it: they came after the previous read that emptied the pipe.
+found bytes at once only bounds it: they came after the last read that emptied the pipe.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LineStamps:
         self._read_bytes = 0  # written by the reader's thread only
         self._consumed_bytes = 0  # written by the loop's thread only
         self._last_read_ns: int | None = None
-        self._emptied = False
+        self._empty_ns = now_ns()  # the pipe was last known to be empty; what came before there was a transport came now
         self._partial = 0
         self._after_cr = False
 
@@ -64,21 +64,24 @@ class LineStamps:
 
     def read(self, chunk: bytes, asked: int, began_ns: int, ended_ns: int) -> None:
         """One raw read returned ``chunk``."""
-        earliest = ended_ns
-        if ended_ns - began_ns < WAITED_NS:
-            earliest = self._last_read_ns if self._emptied and self._last_read_ns is not None else began_ns
+        waited = ended_ns - began_ns >= WAITED_NS
+        arrival = (ended_ns, ended_ns if waited else min(self._empty_ns, ended_ns))
         self._last_read_ns = ended_ns
-        self._read_bytes += len(chunk)
-        self._emptied = len(chunk) < asked
+        if len(chunk) < asked:
+            self._empty_ns = ended_ns if waited else began_ns
         if self._after_cr and chunk.startswith(b"\n"):
-            chunk = chunk[1:]
+            chunk = chunk[1:]  # the other half of a line end that was counted as one
+            self._after_cr = False
+        if not chunk:
+            return
+        self._read_bytes += len(chunk)
         self._after_cr = chunk.endswith(b"\r")
+        done = -self._partial
         # Universal newlines, as the SDK's text wrapper splits.
-        pieces = _LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n")
-        for piece in pieces[:-1]:
-            self.waiting.append((ended_ns, earliest, len(piece) + 1 + self._partial))
-            self._partial = 0
-        self._partial += len(pieces[-1])
+        for end in _LINE_END.finditer(chunk):
+            self.waiting.append((*arrival, end.end() - done))
+            done = end.end()
+        self._partial = len(chunk) - done
         self.waiting_bytes_peak = max(self.waiting_bytes_peak, self.waiting_bytes)
 
     def consumed(self) -> LineStamp | None:

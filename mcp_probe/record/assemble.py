@@ -270,10 +270,12 @@ def _unit_claims(
 def _count_lone_awaits(total: Spilled, marks: Sequence[StepMark], units: dict[int, int], end: int) -> None:
     """Suspensions during which no other unit lived."""
     lives = {unit: (total.crowded_ns, since) for unit, since in total.last.items()}
-    for unit, suspended, _, _, _, ended, _ in marks:
-        if unit:
-            lives[unit] = (lives[unit][0] if unit in lives else suspended, ended)
     edges = []
+    for unit, suspended, earliest, _, _, ended, wake in marks:
+        if unit:
+            if unit in lives and suspended == earliest and wake != WAKE_SPLIT:  # its number came back
+                edges += [(lives[unit][0], 1), (lives.pop(unit)[1], -1)]
+            lives[unit] = (lives[unit][0] if unit in lives else suspended, ended)
     for unit, (born, died) in lives.items():
         edges += [(born, 1), (max(end, died) if unit in units else died, -1)]
     edges.sort()

@@ -100,6 +100,11 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("blocking-call", "mostly the run queue"): make_summary(slow_steps=(make_slow(cause="run-queue"),)),
     ("blocking-call", "mostly the GIL"): make_summary(slow_steps=(make_slow(cause="gil"),)),
     ("blocking-call", "mostly the collector"): make_summary(slow_steps=(make_slow(cause="gc"),)),
+    ("blocking-call", "a server that starts up"): make_summary(slow_steps=(make_slow(LOOP_OPERATION, 900.0, count=3),)),
+    ("blocking-call", "the transport's many short steps are waited for, not its one long one"): make_summary(
+        slow_steps=(make_slow(LOOP_OPERATION, 130.0, "unknown", victims=145, victim_ms=740.0),), busy_ms=1_000.0
+    ),
+    ("cpu-bound-step", "a server that starts up"): make_summary(slow_steps=(make_slow(LOOP_OPERATION, 900.0, "cpu"),)),
     ("cpu-bound-step", "step below the limit"): make_summary(slow_steps=(make_slow("score", 9.9, "cpu", count=50),)),
     ("cpu-bound-step", "mostly off the CPU"): make_summary(slow_steps=(make_slow(),)),
     ("head-of-line", "a fifth of p95, not more"): _head_of_line(waited_for_others_p95_share=0.20),
@@ -136,7 +141,12 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
         slow_steps=(make_slow("score", 49.0, "gil", cpu_share=0.3),), count=5, gil_wait_ms=None, busy_ms=0.0
     ),
     ("host-pressure", "a tenth of busy time, not more"): make_summary(run_queue_ms=100.0),
-    ("host-pressure", "less than 1 % of the window"): make_summary(run_queue_ms=99.0, busy_ms=100.0),
+    ("host-pressure", "less than 1 % of the window"): make_summary(run_queue_ms=99.0, busy_ms=200.0, loop_cpu_ms=20.0),
+    ("host-pressure", "it queues when it wakes up, not while it is busy"): make_summary(
+        run_queue_ms=500.0, loop_cpu_ms=900.0
+    ),
+    ("host-pressure", "busy time not known"): make_summary(run_queue_ms=500.0, busy_ms=0.0),
+    ("gil-contention", "busy time not known"): make_summary(gil_wait_ms=500.0, busy_ms=0.0),
     ("host-pressure", "too few requests"): make_summary(run_queue_ms=500.0, count=29),
     ("host-pressure", "not measured"): make_summary(run_queue_ms=None, throttled_ms=None),
     ("host-pressure", "hardly throttled"): make_summary(throttled_ms=10.0),

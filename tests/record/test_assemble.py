@@ -133,16 +133,18 @@ def test_every_wait_is_a_stretch_in_which_a_unit_could_run_and_did_not(life: Lif
 @schedules
 def test_sequential_awaits_are_those_during_which_no_other_unit_lived(life: Life) -> None:
     steps = [*life.steps, *([life.running] if life.running is not None else [])]
-    spans: dict[int, tuple[int, int]] = {}
+    spans: list[tuple[int, int, int]] = []
     for step in steps:
         if step.unit:
-            born = spans[step.unit][0] if step.unit in spans else step.suspended
-            spans[step.unit] = (born, step.end if step.done else max(life.until, step.end))
+            known = [] if step.born else [span for span in spans if span[0] == step.unit][-1:]
+            born = known[0][1] if known else step.suspended
+            spans = [span for span in spans if span not in known]
+            spans.append((step.unit, born, step.end if step.done else max(life.until, step.end)))
     expected = 0
     for step in steps:
         if step.unit and step.wake != WAKE_UNKNOWN and step.ready > step.suspended:
-            others = [span for unit, span in spans.items() if unit != step.unit]
-            expected += not any(born < step.ready and step.suspended < died for born, died in others)
+            beside = [unit for unit, born, died in spans if born < step.ready and step.suspended < died]
+            expected += beside == [step.unit]
     assert record_of(life).sequential_awaits == expected
 
 

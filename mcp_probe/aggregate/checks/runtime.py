@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import is_enough, slow_steps, step_total_ms, steps_cost_ms, window_ms
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import ExecutorSummary, Finding, SlowStep, Summary
+from mcp_probe.model import ExecutorSummary, Finding, Signals, SlowStep, Summary
 
 
 def gc_pause(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def gil_contention(summary: Summary, options: FindingOptions) -> Iterator[Findin
     """The loop's thread waited for the GIL while other threads ran."""
     signals, steps = summary.signals, slow_steps(summary, options, ("gil",))
     lost = signals.gil_wait_ms
-    if lost is None:
+    if lost is None or signals.busy_ms <= 0:
         lost = _off_cpu_ms(steps)
     if not _is_loss(summary, options, lost, options.gil_share, steps):
         return
@@ -97,22 +97,17 @@ def _busiest_pool(summary: Summary) -> ExecutorSummary | None:
 
 
 def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
-    """The loop's thread could run and had no CPU, or the CPU limit stopped the process.
-
-    The first is an upper bound of what busy time lost: wake-ups from the poll queue for a CPU, too.
-    """
+    """The loop's thread could run and had no CPU, or the CPU limit stopped the process."""
     signals, steps = summary.signals, slow_steps(summary, options, ("run-queue",))
-    queued, throttled = signals.run_queue_ms, signals.throttled_ms or 0.0
-    if queued is None:
-        queued = _off_cpu_ms(steps)
+    queued, throttled = _queued_ms(signals, steps), signals.throttled_ms or 0.0
     is_queued = _is_loss(summary, options, queued, options.run_queue_share, steps)
     is_throttled = throttled > options.throttled_ms
     if not is_queued and not is_throttled:
         return
     sentences = []
     if is_queued:
-        busy = f" while it was busy for {phrasing.duration(signals.busy_ms)}" if signals.busy_ms > 0 else ""
-        sentences.append(f"The event loop waited {phrasing.duration(queued)} for a CPU of the host{busy}.")
+        share = _share(queued, signals.busy_ms)
+        sentences.append(f"The event loop waited {phrasing.duration(queued)} for a CPU of the host{_of_busy(share)}.")
     if is_throttled:
         sentences.append(f"The CPU limit of its control group stopped the server for {phrasing.duration(throttled)}.")
     if steps:
@@ -131,6 +126,7 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
         ),
         evidence={
             "run_queue_ms": queued,
+            "busy_share": _share(queued, signals.busy_ms),
             "busy_ms": signals.busy_ms,
             "throttled_ms": signals.throttled_ms,
             "cpu_pressure_percent": signals.cpu_pressure,
@@ -138,6 +134,19 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
         },
         cost_ms=max((queued if is_queued else 0.0) + throttled, steps_cost_ms(summary, steps)),
     )
+
+
+def _queued_ms(signals: Signals, steps: Sequence[SlowStep]) -> float:
+    """At most this much of the busy time was spent in the run queue.
+
+    The thread also queues when it wakes up in the poll, here some 0.3 ms per stdio
+    request: what does not fit into the busy time off the CPU is that.
+    """
+    if signals.run_queue_ms is None or signals.busy_ms <= 0:
+        return _off_cpu_ms(steps)
+    if signals.loop_cpu_ms is None:
+        return min(signals.run_queue_ms, signals.busy_ms)
+    return max(0.0, min(signals.run_queue_ms, signals.busy_ms - signals.loop_cpu_ms))
 
 
 # --- shared -----------------------------------------------------------------------------------------

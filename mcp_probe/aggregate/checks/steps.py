@@ -16,12 +16,12 @@ from mcp_probe.aggregate.checks.evidence import (
 )
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import LOOP_OPERATION, Finding, Severity, SlowStep, Summary, Tag
+from mcp_probe.model import LOOP_OPERATION, Cause, Finding, Severity, SlowStep, Summary, Tag
 
 
 def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per tool whose slow steps were off the CPU, or whose cause could not be told."""
-    for tool, steps in _by_tool(slow_steps(summary, options, ("blocking-call", "unknown"))):
+    for tool, steps in _by_tool(summary, options, ("blocking-call", "unknown")):
         is_unknown = all(step.cause == "unknown" for step in steps)
         did = "held" if is_unknown else "blocked"
         asides = ["why could not be told"] if is_unknown else []
@@ -34,18 +34,31 @@ def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding
 
 def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per tool whose slow steps were mostly computing."""
-    for tool, steps in _by_tool(slow_steps(summary, options, ("cpu",))):
+    for tool, steps in _by_tool(summary, options, ("cpu",)):
         share = _cpu_share(steps)
         asides = [] if share is None else [f"{phrasing.percent(share)} CPU"]
         finding = _finding("cpu-bound-step", summary, options, tool, steps, "computed on", asides)
         yield replace(finding, advice=advice.compute_elsewhere())
 
 
-def _by_tool(steps: Sequence[SlowStep]) -> Iterator[tuple[str, list[SlowStep]]]:
-    """Steps of each tool, the longest first."""
+def _by_tool(
+    summary: Summary, options: FindingOptions, causes: Iterable[Cause]
+) -> Iterator[tuple[str, list[SlowStep]]]:
+    """Steps of each tool, the longest first.
+
+    Work of no request counts only where it did harm: every server has long steps before its first request.
+    """
+    steps = slow_steps(summary, options, causes)
     for tool in dict.fromkeys(step.tool for step in steps):
+        if tool == LOOP_OPERATION and not _is_harmful(summary, options, tool):
+            continue
         of_tool = [step for step in steps if step.tool == tool]
         yield tool, sorted(of_tool, key=lambda step: (-step.ms, -step.total_ms))
+
+
+def _is_harmful(summary: Summary, options: FindingOptions, tool: str) -> bool:
+    """Somebody waited for ``tool``, and for its slow steps rather than for many short ones."""
+    return victims_of(summary, tool).count > 0 and is_slow_blocker(summary, tool, options)
 
 
 def _finding(
@@ -58,7 +71,7 @@ def _finding(
     asides: list[str],
 ) -> Finding:
     worst_step, victims = steps[0], victims_of(summary, tool)
-    is_harmful = victims.count > 0 and is_slow_blocker(summary, tool, options)
+    is_harmful = _is_harmful(summary, options, tool)
     count = sum(step.count for step in steps)
     is_running = any(step.running for step in steps)
     asides = [phrasing.times(count), *asides, *_places(steps)]
@@ -71,7 +84,7 @@ def _finding(
     sentence += f" ({', '.join(asides)})"
     return Finding(
         code=code,
-        severity=_severity(tool, worst_step.ms, count, is_harmful, options),
+        severity=_severity(worst_step.ms, count, is_harmful, options),
         confidence=_confidence(steps, victims),
         subject=tool,
         sentence=f"{sentence}{_victims(victims, is_harmful)}.",
@@ -96,10 +109,8 @@ def _finding(
     )
 
 
-def _severity(tool: str, longest_ms: float, count: int, is_harmful: bool, options: FindingOptions) -> Severity:
-    """By length. ``info`` for what held nobody up: start-up work of the server's own, and a single short step."""
-    if not is_harmful and tool == LOOP_OPERATION:
-        return "info"
+def _severity(longest_ms: float, count: int, is_harmful: bool, options: FindingOptions) -> Severity:
+    """By length. ``info`` for a single step below the critical length that held nobody up."""
     if longest_ms >= options.critical_step_ms:
         return "critical"
     return "info" if count == 1 and not is_harmful else "warn"

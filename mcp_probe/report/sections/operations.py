@@ -113,11 +113,12 @@ def _operation_name(operation: OperationSummary) -> tuple[Spans, ...]:
 
 def _part_item(piece: Slice, whole: float, notation: Notation) -> Spans:
     quality = piece.quality
-    ratio = Quality(
-        quality.tag,
-        None if quality.lo is None else quality.lo / whole,
-        None if quality.hi is None else quality.hi / whole,
-    )
+    most = None
+    if quality.hi is not None:
+        # An earlier arrival makes the queue longer and with it the whole; other parts only change places within it.
+        longer = quality.hi - (piece.ms or 0.0) if piece.part.name == "queue" else 0.0
+        most = quality.hi / (whole + max(0.0, longer))
+    ratio = Quality(quality.tag, None if quality.lo is None else quality.lo / whole, most)
     return (Span(piece.part.name, piece.part.role), Span(" " + notation.share((piece.ms or 0.0) / whole, ratio)))
 
 

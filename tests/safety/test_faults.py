@@ -1,0 +1,197 @@
+"""A probe whose parts raise: the server answers as if there were none, and the fault is disabled, logged and told."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import itertools
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import mcp_probe
+from mcp_probe import clock
+from tests.kept import Log, keep
+from tests.safety.scenario import make_server, run_scenario
+
+ALL = ("asyncio", "uvloop", "trio")
+
+# What to break: (attribute, loops on which the scenario reaches it).
+PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("mcp_probe.adapters.asyncio_loop:StampedHandle.stamp", ()),
+    ("mcp_probe.capture.steps:Track.begin", ALL),
+    ("mcp_probe.capture.steps:Track.close", ALL),
+    ("mcp_probe.capture.steps:Track.split", ALL),
+    ("mcp_probe.capture.steps:Track.enter", ALL),
+    ("mcp_probe.capture.steps:Track.leave", ALL),
+    ("mcp_probe.capture.steps:Track.pause", ALL),
+    ("mcp_probe.capture.hub:Hub.begin", ALL),
+    ("mcp_probe.capture.hub:Hub.ready", ALL),
+    ("mcp_probe.capture.hub:Hub.track", ALL),
+    ("mcp_probe.capture.hub:Hub.add_track", ALL),
+    ("mcp_probe.capture.queueing:Desk.open", ALL),
+    ("mcp_probe.capture.queueing:Desk.finished", ALL),
+    ("mcp_probe.capture.queueing:Desk.end", ALL),
+    ("mcp_probe.capture.queueing:Channel.received", ALL),
+    ("mcp_probe.capture.queueing:Channel.sending", ALL),
+    ("mcp_probe.capture.queueing:Channel.handed_over", ALL),
+    ("mcp_probe.capture.queueing:Channel.taken", ALL),
+    ("mcp_probe.capture.queueing:Channel.submitted", ALL),
+    ("mcp_probe.capture.queueing:Channel.job_began", ALL),
+    ("mcp_probe.capture.queueing:Channel.job_ended", ALL),
+    ("mcp_probe.capture.queueing:Channel.wrote", ALL),
+    ("mcp_probe.capture.queueing:Channel.flushed", ALL),
+    ("mcp_probe.capture.read:LineStamps.read", ALL),
+    ("mcp_probe.capture.read:LineStamps.consumed", ALL),
+    ("mcp_probe.capture.executor:Pools.known", ALL),
+    ("mcp_probe.capture.executor:Pools.pool_of", ALL),
+    ("mcp_probe.capture.executor:Pools.submit", ALL),
+    ("mcp_probe.capture.executor:Pools._note", ALL),
+    ("mcp_probe.capture.executor:Pools.resumed", ALL),
+    ("mcp_probe.capture.executor:Pools.samples", ALL),
+    ("mcp_probe.capture.watchdog:Watch.look", ALL),
+    ("mcp_probe.capture.watchdog:Watch.evidence", ()),
+    ("mcp_probe.capture.drain:Drain.steps", ALL),
+    ("mcp_probe.capture.drain:Drain.calibrate", ALL),
+    ("mcp_probe.capture.drain:Drain.loops", ALL),
+    ("mcp_probe.capture.drain:Drain.process", ALL),
+    ("mcp_probe.capture.current:Exchange.__init__", ALL),
+    ("mcp_probe.adapters.asgi:Gate._taken", ALL),
+    ("mcp_probe.adapters.loops:Loops._follow", ALL),
+    ("mcp_probe.adapters.coroutine:Followed.__init__", ALL),
+    ("mcp_probe.adapters.trio_loop:ProbeInstrument._stamp", ("trio",)),
+    ("mcp_probe.capture.steps:Track.begin_poll", ("trio",)),
+    ("mcp_probe.capture.steps:Track.end_poll", ("trio",)),
+    ("mcp_probe.record.assemble:assemble", ()),
+)
+
+
+class Fault(Exception):
+    """Raised by the part that was broken."""
+
+
+class Breaker:
+    """Makes one function of ours raise from its ``after``-th call on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, part: str, after: int) -> None:
+        self.hits = 0
+        module_name, path = part.split(":")
+        owner: Any = importlib.import_module(module_name)
+        *outer, name = path.split(".")
+        for step in outer:
+            owner = getattr(owner, step)
+        original = vars(owner)[name]
+        calls = itertools.count()
+
+        def broken(*args: Any, **kwargs: Any) -> Any:
+            if next(calls) < after:
+                return original(*args, **kwargs)
+            self.hits += 1
+            raise Fault(part)
+
+        monkeypatch.setattr(owner, name, broken)
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    handler = Log()
+    logger = logging.getLogger("mcp_probe")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+_bare: dict[str, Any] = {}
+
+
+def bare(loop: str) -> Any:
+    if loop not in _bare:
+        _bare[loop] = run_scenario(make_server(), loop)
+    return _bare[loop]
+
+
+def assert_told(probe: Any, hooks: dict[str, str], log: Log) -> None:
+    """Each hook that was given up says why, and was logged exactly once."""
+    disabled = [name for name, state in hooks.items() if "Fault" in state]
+    assert disabled, hooks
+    for name in disabled:
+        assert hooks[name].startswith("disabled after Fault: ")
+    logged = [message for message in log.messages if message.endswith("is disabled")]
+    assert sorted(logged) == sorted(f"mcp_probe: hook {name} is disabled" for name in disabled)
+
+
+CASES = [pytest.param(part, loop, id=f"{part.rsplit(':')[-1]}-{loop}") for part, loops in PARTS for loop in loops]
+
+
+@pytest.mark.parametrize("after", [0, 5], ids=["at once", "later"])
+@pytest.mark.parametrize(("part", "loop"), CASES)
+def test_part_that_raises_leaves_the_answers_as_they_are(
+    part: str, loop: str, after: int, monkeypatch: pytest.MonkeyPatch, log: Log, capfd: pytest.CaptureFixture[str]
+) -> None:
+    expected = bare(loop)
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    breaker = Breaker(monkeypatch, part, after)
+    server = make_server()
+    probe = mcp_probe.attach(server)
+    keep(probe)
+    try:
+        answers = run_scenario(server, loop)
+        for _ in range(20):  # the collector's own parts are reached when it next wakes
+            if breaker.hits:
+                break
+            probe.snapshot()
+    finally:
+        hooks = probe._hub.hooks
+        probe.detach()
+    assert answers == expected
+    if after and not breaker.hits:
+        pytest.skip("called fewer times than that")
+    assert breaker.hits > 0, "the scenario does not reach this part"
+    assert_told(probe, dict(hooks), log)
+    assert unraisable == []
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("loop", ALL)
+def test_clock_that_fails_in_the_middle_leaves_the_answers_as_they_are(
+    loop: str, monkeypatch: pytest.MonkeyPatch, log: Log, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every hook reads the clock, so this breaks all of them, each at its next use."""
+    expected = bare(loop)
+    broken = False
+    calls = itertools.count()
+
+    def now_ns() -> int:
+        if broken:
+            raise Fault("clock")
+        return real()
+
+    real = clock.now_ns
+    for name, module in list(sys.modules.items()):
+        if name.startswith("mcp_probe") and getattr(module, "now_ns", None) is real:
+            monkeypatch.setattr(module, "now_ns", now_ns)
+
+    def after() -> None:
+        nonlocal broken
+        broken = next(calls) >= 4
+
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    server = make_server()
+    probe = mcp_probe.attach(server)
+    try:
+        answers = run_scenario(server, loop, after)
+        gc.collect()
+    finally:
+        hooks = dict(probe._hub.hooks)
+        probe.detach()
+    broken = False
+    assert answers == expected
+    assert len([state for state in hooks.values() if "Fault" in state]) >= 3
+    assert len(log.messages) == len(set(log.messages))
+    assert unraisable == []
+    assert capfd.readouterr().out == ""
