@@ -98,12 +98,14 @@ async def _block(
     pids = [one.pid for one in subjects.values()]
     reruns = 0
     while True:
-        await _calm(pids, plan.settle_s, patience)
         load, before, began = ForeignLoad(pids), cpu_ns(subject.pid), time.monotonic()
         taken = await subject.block(calls, lead_in)
         foreign = load.cores()
+        pause = ForeignLoad(pids)
         await anyio.sleep(plan.settle_s)
         found = per_call(row, variant, place, taken, cpu_ns(subject.pid) - before, calls + lead_in)
+        if pause.cores() > FOREIGN_LIMIT:
+            await _calm(pids, plan.settle_s, patience)
         contended = foreign > FOREIGN_LIMIT
         if not contended or not patience.left:
             return replace(found, foreign_cores=round(foreign, 3), reruns=reruns, contended=contended)
@@ -113,12 +115,12 @@ async def _block(
 
 async def _calm(pids: Sequence[int], seconds: float, patience: Patience) -> None:
     """Return after ``seconds`` in which nobody else used the machine, or out of patience."""
-    while True:
+    while patience.left:
         load = ForeignLoad(pids)
         await anyio.sleep(seconds)
-        if load.cores() <= FOREIGN_LIMIT or not patience.left:
-            return
         patience.spend(seconds)
+        if load.cores() <= FOREIGN_LIMIT:
+            return
 
 
 async def measure(plan: Plan, rows: Sequence[str]) -> Run:

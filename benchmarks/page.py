@@ -129,7 +129,8 @@ def soak_section(document: dict[str, Any]) -> str:
     seen = document["seen"]
     return (
         f"{table}\n\nFurthest from the first reading: {document['drift_mb']:+.2f} MB, "
-        f"allowed ±{document['allowed_mb']:g} MB: {verdict}. The probe counted {seen['requests']:,} requests, the handshake among them, "
+        f"allowed ±{document['allowed_mb']:g} MB: {verdict}. "
+        f"The probe counted {seen['requests']:,} requests, the handshake among them, "
         f"and dropped {seen['dropped']:,}. CPython {document['machine']['python']}, {document['machine']['date']}."
     )
 

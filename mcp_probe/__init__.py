@@ -9,8 +9,7 @@ Public names are resolved on first use, so that importing the package loads noth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own would cost 4 ms in every Python process below `mcp-probe run`
 if TYPE_CHECKING:
     from mcp_probe.errors import MissingExtraError as MissingExtraError
     from mcp_probe.errors import OptionError as OptionError
@@ -38,7 +37,7 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -243,7 +243,7 @@ class Header:
     start_unix: float
     start_ns: int
     timer_resolution_ns: int
-    hooks: tuple[tuple[str, str], ...]  # hook -> "active" or why not
+    hooks: tuple[tuple[str, str], ...]  # hook -> "active…" or why not
     notes: tuple[str, ...] = ()  # things a reader must know (rich traceback handler importable, ...)
 
 

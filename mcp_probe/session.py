@@ -50,6 +50,7 @@ DRAIN_S = 0.1
 SAMPLE_S = 0.5
 OPEN_AFTER_NS = 300_000_000
 EXIT_BUDGET_S = 0.5
+_NO_TRANSPORTS = ("function", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ class Probe:
         self._name: str | None = None
         self._sdk: tuple[str, str] | None = None
         self._stuck: list[str] = []
+        self._transports: frozenset[str] = frozenset()
         self._sinks: list[FrameSink] = []
         self._fold: Fold | None = None
         self._header: Header | None = None
@@ -162,6 +164,7 @@ class Probe:
         self._hub = self._hooks.hub
         self._loose = self._middleware_hooks()
         self._collector = Collector(self, self._hub)
+        self._hub.closing.append(self._collector.flush)
         self._collector.start()
         if self.options.report is not None:
             atexit.register(self._report_at_exit)
@@ -218,6 +221,7 @@ class Probe:
         if not self.attached:
             return
         self.attached = False
+        self._hub.closing.remove(self._collector.flush)
         self._collector.stop("detached")
         self._over = True
         for _, hooks in self._servers:
@@ -278,6 +282,11 @@ class Probe:
             from mcp_probe.aggregate.fold import Fold
 
             self._fold = Fold(slow_step_ms=self.options.slow_step_ms)
+
+    def note_transport(self, transport: str) -> None:
+        """A request came over ``transport``."""
+        if transport not in self._transports and transport not in _NO_TRANSPORTS:
+            self._transports = self._transports | {transport}
 
     def add_sink(self, sink: FrameSink) -> None:
         """Send frames to ``sink`` too, from the next drain on."""
@@ -346,13 +355,13 @@ class Probe:
     def _make_header(self) -> Header:
         sdk, version = self._sdk or _sdk_of(None)
         names = sorted({track.name for track in self._hub.tracks.values()}) or ["unknown"]
-        transports = sorted({channel.transport for channel in self._hub.channels}) or [self.transport]
+        transports = sorted(self._transports | {channel.transport for channel in self._hub.channels})
         return Header(
             probe_version=__version__,
             server=self._name or "server",
             sdk=sdk,
             sdk_version=version,
-            transport=", ".join(transports),
+            transport=", ".join(transports) or self.transport,
             loop=", ".join(names),
             python=".".join(str(part) for part in sys.version_info[:3]),
             pid=os.getpid(),
@@ -437,6 +446,17 @@ class Collector:
         self._thread = threading.Thread(target=self._run, name="mcp-probe-collector", daemon=True)
         self._thread.start()
 
+    def flush(self) -> None:
+        """Hand on all that has ended, and an end: frames that follow take it back. Any thread; never raises."""
+        if self._stopped:
+            return
+        try:
+            with self._lock:
+                self._drain_all(final=False, samples=True)
+                self._session.emit([End(now_ns(), "transport closed")])
+        except Exception as exc:  # noqa: BLE001 - the server is shutting down, and its exit is its own
+            self._hub.fail("collector", exc)
+
     def stop(self, reason: str) -> None:
         """Drain once more, write the end, and stop."""
         if self._stopped:
@@ -511,6 +531,7 @@ class Collector:
             )
 
     def _record(self, raw: RawRequest) -> RequestRecord:
+        self._session.note_transport(raw.transport)
         self._drain.note_small_steps(raw)
         return assemble(raw, raw.end_ns or now_ns())
 

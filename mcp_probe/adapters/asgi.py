@@ -13,6 +13,7 @@ from typing import Any
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.capture.current import EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.steps import Track
 from mcp_probe.clock import now_ns
 
 HOOK = "http transport"
@@ -51,6 +52,11 @@ class ProbedApp:
         return getattr(self.app, name)
 
 
+def _not_before(track: Track) -> int:
+    """The bytes came after the poll that did not find them: the last but one, or the last that could be seen."""
+    return track.prev_poll_end if track.quality == "exact" else track.poll_end
+
+
 class Gate:
     """Opens and closes exchanges; inert after :meth:`shut`."""
 
@@ -73,7 +79,7 @@ class Gate:
             for name, value in scope.get("headers", ()):
                 if name == b"content-length" and value.isdigit() and len(value) < 20:  # a client may write anything
                     size = int(value)
-            earliest = track.prev_poll_end if track is not None and track.quality == "exact" else None
+            earliest = None if track is None else _not_before(track)
             return Exchange(now_ns(), earliest, size)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self._fail(exc)

@@ -191,7 +191,10 @@ class ServerHooks:
     def _make_run(self, original: Any) -> Any:
         async def run(read_stream: Any, write_stream: Any, *args: Any, **kwargs: Any) -> None:
             reading, writing = self.streams(read_stream, write_stream)
-            await original(reading, writing, *args, **kwargs)
+            try:
+                await original(reading, writing, *args, **kwargs)
+            finally:
+                self._hub.transport_closed()
 
         return run
 
@@ -249,6 +252,7 @@ class HttpHooks:
             return
         self._patches.replace(transport, "connect", self._make_connect(vars(transport)["connect"]))
         self._patches.replace(manager, "handle_request", self._make_handle(vars(manager)["handle_request"]))
+        self._patches.replace(manager, "run", self._make_run(vars(manager)["run"]))
         app = getattr(manager_module, "StreamableHTTPASGIApp", None)
         if app is not None and "__call__" in vars(app):  # goes past handle_request since 2.3
             self._patches.replace(app, "__call__", self._make_handle(vars(app)["__call__"]))
@@ -275,6 +279,19 @@ class HttpHooks:
                 yield reading, FromServer(write_stream, channel, hub.fail)
 
         return connect
+
+    def _make_run(self, original: Any) -> Any:
+        hub = self._hub
+
+        @asynccontextmanager
+        async def run(manager: Any) -> Any:
+            try:
+                async with original(manager):
+                    yield
+            finally:
+                hub.transport_closed()
+
+        return run
 
     def _make_handle(self, original: Any) -> Any:
         gate = self._gate

@@ -61,7 +61,7 @@ class UvloopHooks:
             self.release(stale)
         self._tracks[loop] = track
         self._hub.working(HOOK)
-        self._hub.missing("loop polls", "uvloop polls in C; loop health is an estimate from its callbacks")
+        self._hub.hooks["loop polls"] = "active, as an estimate: uvloop polls in C"
         task = asyncio.current_task()
         now = now_ns()
         track.begin(CURRENT.get(), id(task) if task is not None else 0, now, now, WAKE_LOOP, now)

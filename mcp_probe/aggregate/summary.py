@@ -129,7 +129,7 @@ def _counts(totals: Totals) -> RequestCounts:
 
 
 def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
-    off = {f"{hook}: {state}" for header in headers for hook, state in header.hooks if state != "active"}
+    off = {f"{hook}: {state}" for header in headers for hook, state in header.hooks if not state.startswith("active")}
     drops = [f"{count} dropped: {reason}" for reason, count in sorted(totals.process.dropped.items()) if count]
     notes = dict.fromkeys(note for header in headers for note in header.notes)
     return ProbeSelf(

@@ -65,7 +65,11 @@ class Pools:
         job.transport = transport
         while raw is not None:
             if not raw.ended:
-                raw.jobs = [*raw.jobs, job]
+                jobs = raw.jobs
+                if isinstance(jobs, list):
+                    jobs.append(job)
+                else:
+                    raw.jobs = [job]
             raw = raw.parent
         self._note(job.submit_ns, SUBMIT, job)
         return job
@@ -108,8 +112,8 @@ class Pools:
         """The job's waiter runs again."""
         job.resumed_ns = now_ns()
         if job.finish_ns is None:
-            job.abandoned = True
-            self._note(job.resumed_ns, ABANDON if job.start_ns is not None else CANCEL, job)
+            job.cancelled = job.start_ns is None
+            self._note(job.resumed_ns, CANCEL if job.cancelled else ABANDON, job)
         else:
             self._note(job.resumed_ns, RESUME, job)
 
@@ -187,14 +191,7 @@ class Pool:
             self._pending += 1
             self._pending_peak = max(self._pending_peak, self._pending)
         elif kind == START:
-            self._pending -= 1
-            self._active += 1
-            self._active_peak = max(self._active_peak, self._active)
-            self._borrowed_peak = max(self._borrowed_peak, self._active + self._transport_level)
-            wait = max(0, (job.start_ns or at) - job.submit_ns)
-            entry = self._wait.setdefault(bucket_of(wait), [0, 0])
-            entry[0] += 1
-            entry[1] += wait
+            self._start(job, at)
         elif kind == FINISH:
             self._finish(job)
         elif kind == RESUME:
@@ -203,10 +200,24 @@ class Pool:
         elif kind == ABANDON:
             self._abandoned += 1
         elif kind == CANCEL:
-            self._pending -= 1
+            self._pending = max(0, self._pending - 1)
+
+    def _start(self, job: Job, at: int) -> None:
+        started = at if job.start_ns is None else job.start_ns
+        if job.cancelled:
+            self._abandoned += 1  # given up while it waited, and started all the same
+        else:
+            self._pending = max(0, self._pending - 1)
+        self._active += 1
+        self._active_peak = max(self._active_peak, self._active)
+        self._borrowed_peak = max(self._borrowed_peak, self._active + self._transport_level)
+        wait = max(0, started - job.submit_ns)
+        entry = self._wait.setdefault(bucket_of(wait), [0, 0])
+        entry[0] += 1
+        entry[1] += wait
 
     def _finish(self, job: Job) -> None:
-        self._active -= 1
+        self._active = max(0, self._active - 1)
         self._finished += 1
         run = (job.finish_ns or 0) - (job.start_ns or 0)
         self._run_ns += run

@@ -10,6 +10,7 @@ import gc
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from mcp_probe.capture.current import CURRENT
@@ -41,6 +42,7 @@ class Hub:
         self.watchdog = Watchdog(slow_step_ns)
         self.hooks: dict[str, str] = {}
         self.channels: list[Any] = []
+        self.closing: list[Callable[[], None]] = []
         self.pauses: deque[tuple[int, int, int]] = deque(maxlen=GC_RING)
         self.gc_ns = 0
         self.gc_count = 0
@@ -61,9 +63,14 @@ class Hub:
 
     def fail(self, hook: str, exc: Exception) -> None:
         """``hook`` raised: whoever calls this has already turned it off."""
-        if self.hooks.get(hook, "active") == "active":
+        if self.hooks.get(hook, "active").startswith("active"):
             self.hooks[hook] = f"disabled after {type(exc).__name__}: {exc}"
             logger.warning("mcp_probe: hook %s is disabled", hook, exc_info=exc)
+
+    def transport_closed(self) -> None:
+        """A transport has shut down: the process may be ended by a signal right after (uvicorn raises its own again)."""
+        for flush in list(self.closing):
+            flush()
 
     # --- tracks ---
 

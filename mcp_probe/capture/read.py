@@ -35,7 +35,9 @@ class LineStamps:
         self._read_bytes = 0  # written by the reader's thread only
         self._consumed_bytes = 0  # written by the loop's thread only
         self._last_read_ns: int | None = None
-        self._empty_ns = now_ns()  # the pipe was last known to be empty; what came before there was a transport came now
+        self._empty_ns = (
+            now_ns()
+        )  # the pipe was last known to be empty; what came before there was a transport came now
         self._partial = 0
         self._after_cr = False
 

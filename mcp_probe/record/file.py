@@ -101,6 +101,7 @@ class LineDecoder:
     def __init__(self, source: str = "recording") -> None:
         self._source = source
         self._fields: dict[str, list[str]] | None = None
+        self._as_ours: set[str] = set()  # kinds whose fields are those of this version
         self._lines = 0
 
     def feed(self, line: bytes) -> Frame | None:
@@ -143,9 +144,11 @@ class LineDecoder:
         names = value.get("fields")
         if not isinstance(names, dict) or not all(isinstance(row, list) for row in names.values()):
             raise RecordingError(
-                f"{self._source} is a damaged mcp_probe recording: its first line does not list the fields of its frames."
+                f"{self._source} is a damaged mcp_probe recording: "
+                "its first line does not list the fields of its frames."
             )
         self._fields = names
+        self._as_ours = {kind for kind, ours in _FIELDS.items() if names.get(kind) == list(ours)}
 
     def _frame(self, value: Any) -> Frame | None:
         assert self._fields is not None
@@ -155,6 +158,8 @@ class LineDecoder:
         cls = _KINDS.get(kind)
         if cls is None:
             return None
+        if kind in self._as_ours and len(value) == len(_FIELDS[kind]) + 1:
+            return _make(cls, [_tuples(item) if type(item) is list else item for item in value[1:]])
         values = dict(zip(self._fields[kind], value[1:], strict=True))
         known = {}
         for f in fields(cls):
@@ -167,6 +172,19 @@ class LineDecoder:
             known["waits"] = tuple(Wait(*w) for w in known["waits"])
         frame: Frame = cls(**known)
         return frame
+
+
+_BUDGET_AT = _FIELDS["request"].index("budget")
+_WAITS_AT = _FIELDS["request"].index("waits")
+
+
+def _make(cls: type, values: list[Any]) -> Frame:
+    """A frame from the values of all its fields, in order."""
+    if cls is RequestRecord:
+        values[_BUDGET_AT] = Budget(*values[_BUDGET_AT])
+        values[_WAITS_AT] = tuple(Wait(*wait) for wait in values[_WAITS_AT])
+    frame: Frame = cls(*values)
+    return frame
 
 
 def read_recording(path: str | os.PathLike[str]) -> Iterator[Frame]:

@@ -37,8 +37,8 @@ class Job:
     """One call on a worker thread. ``None`` = has not happened."""
 
     __slots__ = (
-        "abandoned",
         "awaited",
+        "cancelled",
         "cpu_ns",
         "finish_ns",
         "operation",
@@ -60,7 +60,7 @@ class Job:
         self.resumed_ns: int | None = None
         self.cpu_ns: int | None = None
         self.transport = False
-        self.abandoned = False
+        self.cancelled = False  # its waiter had gone before it began
         self.awaited = False  # its waiter will be seen to resume: until then a job that is done waits for the loop
 
 

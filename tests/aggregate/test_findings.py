@@ -405,6 +405,7 @@ def test_starvation_of_the_transport_outranks_the_full_pool_that_caused_it() -> 
     assert verdict.code == "transport-starvation"
     assert "`render` held its 40 threads" in verdict.sentence
     assert "the transport's reader and writer queued among them" in findings[1].sentence
+    assert findings[1].advice.startswith("See transport-starvation")
 
 
 def test_another_pool_that_is_full_keeps_its_own_verdict() -> None:

@@ -60,7 +60,7 @@ def _saturated(options: FindingOptions, pool: ExecutorSummary, limit: float, lon
         confidence="exact",
         subject=pool.name,
         sentence=f"{sentence}.",
-        advice=_saturated_advice(pool, limit),
+        advice=_saturated_advice(options, pool, limit),
         evidence={
             "limit": limit,
             "made_at": pool.made_at,
@@ -84,7 +84,9 @@ def _waited_ms(pool: ExecutorSummary) -> float:
     return pool.jobs * (pool.wait_ms.p50 or 0.0)
 
 
-def _saturated_advice(pool: ExecutorSummary, limit: float) -> str:
+def _saturated_advice(options: FindingOptions, pool: ExecutorSummary, limit: float) -> str:
+    if is_starved(pool, options):
+        return "See transport-starvation of this pool: what helps against that helps here."
     wanted = ceil(pool.tokens_needed) if pool.tokens_needed is not None else 0
     if wanted > limit:
         why = f"the load needs about {phrasing.plural(wanted, 'thread')}"

@@ -139,8 +139,8 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
 def _queued_ms(signals: Signals, steps: Sequence[SlowStep]) -> float:
     """At most this much of the busy time was spent in the run queue.
 
-    The thread also queues when it wakes up in the poll, here some 0.3 ms per stdio
-    request: what does not fit into the busy time off the CPU is that.
+    The thread also queues when it wakes up in the poll, in all some 0.3 ms per stdio request: what does not fit into
+    the busy time off the CPU is that.
     """
     if signals.run_queue_ms is None or signals.busy_ms <= 0:
         return _off_cpu_ms(steps)
