@@ -78,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProbeError as exc:
         _complain(str(exc))
         return UNREADABLE if isinstance(exc, RecordingError) else BAD_USE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read us (head, less) has seen enough; without this the exit would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -46,7 +46,7 @@ BUFFER = 65_536
 """Finished requests waiting for the collector; more are dropped and counted."""
 SLICE = 16
 """Records assembled before the collector lets others have the GIL (16 x ~25 us stays below 0.5 ms)."""
-DRAIN_S = 0.1
+DRAIN_S = 0.2
 SAMPLE_S = 0.5
 OPEN_AFTER_NS = 300_000_000
 EXIT_BUDGET_S = 0.5
@@ -485,7 +485,10 @@ class Collector:
         with self._lock:
             if self._stopped:
                 return fold.summary()
-            self._drain_all(final=False, samples=True)
+            try:
+                self._drain_all(final=False, samples=True)
+            except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
+                self._hub.fail("collector", exc)
             return fold.summary(live=True)
 
     def _run(self) -> None:

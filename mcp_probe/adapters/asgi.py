@@ -100,8 +100,11 @@ class Gate:
 
     def _taken(self, exchange: Exchange) -> None:
         raw = exchange.raw
-        if raw is not None and raw.write_taken_ns is None:
-            raw.write_taken_ns = now_ns()
+        try:
+            if raw is not None and raw.write_taken_ns is None:
+                raw.write_taken_ns = now_ns()
+        except Exception as exc:  # noqa: BLE001
+            self._fail(exc)
 
     def _flushed(self, exchange: Exchange, message: MutableMapping[str, Any]) -> None:
         raw = exchange.raw

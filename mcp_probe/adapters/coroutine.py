@@ -8,7 +8,7 @@ its steps is claimed by nothing and shows as ``unaccounted``; child tasks and th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from mcp_probe.capture.steps import Track
@@ -16,18 +16,20 @@ from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import WAKE_UNKNOWN, RawRequest
 
 UNIT = 1
+Fail = Callable[[str, Exception], None]
 
 
 class Followed:
     """An awaitable that runs ``awaitable`` and times each of its steps for ``raw``.
 
-    Values, exceptions and cancellation pass through untouched.
+    Values, exceptions and cancellation pass through untouched; ``fail`` is told of a fault of ours.
     """
 
-    def __init__(self, awaitable: Awaitable[Any], raw: RawRequest, track: Track) -> None:
+    def __init__(self, awaitable: Awaitable[Any], raw: RawRequest, track: Track, fail: Fail) -> None:
         self._iterator: Any = awaitable.__await__()
         self._raw = raw
         self._track = track
+        self._fail = fail
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self
@@ -69,10 +71,20 @@ class Followed:
     def _begin(self) -> None:
         track = self._track
         if track.alive and track.quality == "unavailable" and track.owner is not self._raw:
-            now = now_ns()
-            track.begin(self._raw, UNIT, now, now, WAKE_UNKNOWN, now)
+            try:
+                now = now_ns()
+                track.begin(self._raw, UNIT, now, now, WAKE_UNKNOWN, now)
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                self._broken(exc)
 
     def _end(self, *, done: bool) -> None:
         track = self._track
         if not done and track.alive and track.owner is self._raw:
-            track.close(now_ns(), False)
+            try:
+                track.close(now_ns(), False)
+            except Exception as exc:  # noqa: BLE001
+                self._broken(exc)
+
+    def _broken(self, exc: Exception) -> None:
+        self._track.alive = False
+        self._fail("steps", exc)

@@ -50,10 +50,14 @@ class Loops:
 
     def followed(self, awaitable: Awaitable[Any], raw: RawRequest) -> Awaitable[Any]:
         """``awaitable``, wrapped so that the step in which ``raw`` began is seen to end."""
-        track = self._hub.track()
-        if track is None or not track.alive:
+        try:
+            track = self._hub.track()
+            if track is None or not track.alive:
+                return awaitable
+            return Followed(awaitable, raw, track, self._hub.fail)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self._hub.fail("steps", exc)
             return awaitable
-        return Followed(awaitable, raw, track)
 
     def _follow_handlers(self) -> Track | None:
         """A track for a running loop that no hook fits: only handlers' own steps will be on it."""

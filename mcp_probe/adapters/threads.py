@@ -202,7 +202,7 @@ class ThreadHooks:
 
     def _settled(self, job: Job, future: Future[Any]) -> None:
         try:
-            if future.cancelled() and job.start_ns is None:
+            if job.start_ns is None:  # cancelled, or refused by a pool whose initializer failed: it will never run
                 self._hub.pools.resumed(job)
         except Exception as exc:  # noqa: BLE001
             self._fail(FUTURES_HOOK, exc)

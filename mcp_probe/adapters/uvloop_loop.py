@@ -2,8 +2,8 @@
 
 ``call_soon``, ``call_soon_threadsafe`` and ``call_later`` are replaced on the loop instance; tasks
 schedule their steps through them, so every task step is seen. Not seen: libuv's own socket
-callbacks (what they wake is, from the wake on: bounded by nothing, so socket waits count as ready
-from the wake) and the poll, so utilization and arrival delay are estimates from busy stretches.
+callbacks (what they wake became ready at the earliest when the loop was last seen to wait) and the
+poll, so utilization and arrival delay are estimates from busy stretches.
 
 Source: uvloop/loop.pyx, 0.22-0.23.
 """
@@ -18,15 +18,17 @@ from mcp_probe.adapters.asyncio_loop import StepKinds
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.steps import Inherited, Track
 from mcp_probe.clock import now_ns
-from mcp_probe.record.raw import WAKE_LOOP, WAKE_THREAD
+from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD
 
 HOOK = "steps (uvloop)"
 SAME_STRETCH_NS = 100_000
 """Callbacks closer than this belong to one busy stretch; an idle poll costs more (epoll wake ~50-100 us)."""
 LONGEST_TIMER_S = 86_400
 """Timers beyond it are left alone: ``anyio.sleep_forever`` is a timer of infinity, which no integer holds."""
+SLEPT_NS = 5_000_000
+"""A gap this long between two callbacks was a poll that waited, and no mere moment without the CPU."""
 
 
 class UvloopHooks:
@@ -80,17 +82,18 @@ class UvloopHooks:
         return [sentence for loop in list(self._tracks) for sentence in self.release(loop)]
 
     def _install(self, loop: Any, track: Track) -> None:
-        run = self._make_run(track)
+        sleep = _Sleep(track)
+        run = self._make_run(track, sleep)
         call_soon, threadsafe, call_later = loop.call_soon, loop.call_soon_threadsafe, loop.call_later
 
         def soon(callback: Any, *args: Any, context: Any = None) -> Any:
             if track.alive:
                 try:
-                    ready, wake = (now_ns(), WAKE_LOOP) if track.inherit is None else track.inherit[1:]
+                    stamp = track.inherit or sleep.stamp()
                 except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                     self._broken(track, exc)
                 else:
-                    return call_soon(run, callback, ready, wake, args, context=context)
+                    return call_soon(run, callback, stamp, args, context=context)
             return call_soon(callback, *args, context=context)
 
         def soon_threadsafe(callback: Any, *args: Any, context: Any = None) -> Any:
@@ -100,7 +103,7 @@ class UvloopHooks:
                 except Exception as exc:  # noqa: BLE001
                     self._broken(track, exc)
                 else:
-                    return threadsafe(run, callback, ready, WAKE_THREAD, args, context=context)
+                    return threadsafe(run, callback, (ready, ready, WAKE_THREAD), args, context=context)
             return threadsafe(callback, *args, context=context)
 
         def later(delay: Any, callback: Any, *args: Any, context: Any = None) -> Any:
@@ -110,7 +113,7 @@ class UvloopHooks:
                 except Exception as exc:  # noqa: BLE001
                     self._broken(track, exc)
                 else:
-                    return call_later(delay, run, callback, due, WAKE_LOOP, args, context=context)
+                    return call_later(delay, run, callback, (due, due, WAKE_LOOP), args, context=context)
             return call_later(delay, callback, *args, context=context)
 
         patches = Patches()
@@ -118,22 +121,24 @@ class UvloopHooks:
             patches.replace(loop, name, ours)
         self._patches[loop] = patches
 
-    def _make_run(self, track: Track) -> Any:
+    def _make_run(self, track: Track, sleep: _Sleep) -> Any:
         assert self._kinds is not None
         task_of = self._kinds.task_of
         hooks = self
 
-        def run(callback: Any, ready: int, wake: int, args: tuple[Any, ...]) -> Any:
+        def run(callback: Any, stamp: Inherited, args: tuple[Any, ...]) -> Any:
             if not track.alive or threading.get_ident() != track.thread_id:
                 return callback(*args)
             task = None
             try:
                 now = now_ns()
-                _note_gap(track, now)
-                ready = min(ready, now)
+                sleep.before_callback(now)
+                earliest, ready, wake = stamp
+                if ready > now:  # a timer that libuv rounded down
+                    earliest = ready = now
                 task = task_of(callback, args)
-                track.inherit = (ready, ready, wake) if task is None else None
-                track.begin(CURRENT.get(), id(task) if task is not None else 0, ready, ready, wake, now)
+                track.inherit = (earliest, ready, wake) if task is None else None
+                track.begin(CURRENT.get(), id(task) if task is not None else 0, earliest, ready, wake, now)
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                 hooks._broken(track, exc)
             try:
@@ -156,8 +161,33 @@ class UvloopHooks:
             raw.partial = True
 
 
-def _note_gap(track: Track, now: int) -> None:
-    """A gap before this callback: the loop polled; the busy stretch before it counts as one iteration."""
-    if now - track.now >= SAME_STRETCH_NS:
-        track.begin_poll(track.now)
-        track.end_poll(now)
+class _Sleep:
+    """When the loop was last seen to sleep in its poll."""
+
+    __slots__ = ("ended_ns", "track")
+
+    def __init__(self, track: Track) -> None:
+        self.track = track
+        self.ended_ns = track.now
+
+    def stamp(self) -> Inherited:
+        """When what is woken now became ready.
+
+        Between two of our callbacks it is libuv that wakes, for a socket: just now where the loop slept until then,
+        else at an unknown instant since it last slept.
+        """
+        track = self.track
+        now = now_ns()
+        if track.since or now - track.now >= SLEPT_NS:
+            return now, now, WAKE_LOOP
+        return self.ended_ns, now, WAKE_SOCKET
+
+    def before_callback(self, now: int) -> None:
+        """A gap before this callback: the loop polled; the busy stretch before it counts as one iteration."""
+        track = self.track
+        gap = now - track.now
+        if gap >= SAME_STRETCH_NS:
+            track.begin_poll(track.now)
+            track.end_poll(now)
+            if gap >= SLEPT_NS:
+                self.ended_ns = now

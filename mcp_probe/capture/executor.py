@@ -37,7 +37,9 @@ MAX_HOLDERS = 64
 class Pools:
     """All executors of the process, and the transitions not yet integrated."""
 
-    def __init__(self) -> None:
+    def __init__(self, fail: Callable[[Exception], None] = lambda exc: None) -> None:
+        self._fail = fail
+        self.off = False  # a stamp of ours has failed once: jobs run as they are
         self._ids = itertools.count(1)
         self._by_key: dict[int, Pool] = {}
         self.transitions: deque[Transition] = deque(maxlen=MAX_TRANSITIONS)
@@ -81,16 +83,36 @@ class Pools:
 
     def run(self, job: Job, function: Callable[..., Any], *args: Any) -> Any:
         """Call ``function`` as ``job`` on the calling (worker) thread."""
-        cpu = time.thread_time_ns()
-        job.start_ns = now_ns()
-        self._note(job.start_ns, START, job)
+        cpu = self._began(job)
         try:
             return function(*args)
         finally:
+            if cpu is not None:
+                self._ended(job, cpu)
+
+    def _began(self, job: Job) -> int | None:
+        """Stamp the start; the thread's CPU time then, or ``None`` where ours fails."""
+        if self.off:
+            return None
+        try:
+            cpu = time.thread_time_ns()
+            job.start_ns = now_ns()
+            self._note(job.start_ns, START, job)
+            return cpu
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the job
+            self.off = True
+            self._fail(exc)
+            return None
+
+    def _ended(self, job: Job, cpu: int) -> None:
+        try:
             finish = now_ns()
             job.cpu_ns = time.thread_time_ns() - cpu
             job.finish_ns = finish
             self._note(finish, FINISH, job)
+        except Exception as exc:  # noqa: BLE001
+            self.off = True
+            self._fail(exc)
 
     def run_for(self, job: Job, function: Callable[..., Any], *args: Any) -> Any:
         """As :meth:`run`, on a thread whose context does not carry the request: lend it for the call."""

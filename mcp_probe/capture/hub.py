@@ -10,6 +10,7 @@ import gc
 import logging
 import threading
 from collections import deque
+from functools import partial
 from collections.abc import Callable
 from typing import Any
 
@@ -35,11 +36,11 @@ class Hub:
     def __init__(self, slow_step_ns: int = 10_000_000) -> None:
         self.slow_step_ns = slow_step_ns
         self.desk = Desk()
-        self.pools = Pools()
+        self.pools = Pools(partial(self.fail, "executor jobs"))
         self.slow: deque[Any] = deque(maxlen=RING)
         self.tracks: dict[int, Track] = {}
         self.retired: list[Track] = []
-        self.watchdog = Watchdog(slow_step_ns)
+        self.watchdog = Watchdog(slow_step_ns, partial(self.fail, "watchdog"))
         self.hooks: dict[str, str] = {}
         self.channels: list[Any] = []
         self.closing: list[Callable[[], None]] = []
@@ -68,7 +69,7 @@ class Hub:
             logger.warning("mcp_probe: hook %s is disabled", hook, exc_info=exc)
 
     def transport_closed(self) -> None:
-        """A transport has shut down: the process may be ended by a signal right after (uvicorn raises its own again)."""
+        """A transport has shut down: a signal may end the process right after (uvicorn raises its own again)."""
         for flush in list(self.closing):
             flush()
 
@@ -132,6 +133,13 @@ class Hub:
             gc.callbacks.remove(self._on_gc)
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
+        try:
+            self._note_gc(phase, info)
+        except Exception as exc:  # noqa: BLE001 - the collector would print it at every collection
+            self.unwatch_gc()
+            self.fail("gc", exc)
+
+    def _note_gc(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
             self._gc_began = now_ns()
             return

@@ -15,6 +15,12 @@ from typing import Any
 
 from mcp_probe.clock import now_ns
 
+try:
+    import fcntl
+    import termios
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 WAITED_NS = 50_000
 """A raw read that took less found its bytes already there (a pipe read of ready bytes takes ~2 us)."""
 
@@ -53,20 +59,25 @@ class LineStamps:
 
     def in_pipe(self) -> int:
         """Bytes still in the pipe, unread; 0 where the platform cannot tell."""
-        if self.descriptor is None:
-            return 0
-        try:
-            import fcntl
-            import termios
+        return self.ready_to_read() or 0
 
+    def ready_to_read(self) -> int | None:
+        """As :meth:`in_pipe`, ``None`` where the platform cannot tell."""
+        if self.descriptor is None or fcntl is None:
+            return None
+        try:
             size = fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4)
-        except (ImportError, OSError):
-            return 0
+        except OSError:
+            return None
         return int.from_bytes(size, sys.byteorder)
 
-    def read(self, chunk: bytes, asked: int, began_ns: int, ended_ns: int) -> None:
-        """One raw read returned ``chunk``."""
-        waited = ended_ns - began_ns >= WAITED_NS
+    def read(self, chunk: bytes, asked: int, began_ns: int, ended_ns: int, ready_before: int | None = None) -> None:
+        """One raw read returned ``chunk``; ``ready_before`` bytes were in the pipe when it began.
+
+        Without that number a read that took long is believed to have waited; on a busy machine it may
+        only have waited for the GIL.
+        """
+        waited = ended_ns - began_ns >= WAITED_NS if ready_before is None else ready_before == 0
         arrival = (ended_ns, ended_ns if waited else min(self._empty_ns, ended_ns))
         self._last_read_ns = ended_ns
         if len(chunk) < asked:
@@ -116,12 +127,13 @@ class StampedBuffer:
 
     def read1(self, size: int = -1) -> bytes:
         """As ``io.BufferedReader.read1``."""
+        stamps = self._stamps
+        ready = None if stamps.stopped else stamps.ready_to_read()
         began = self._now()
         chunk: bytes = self._buffer.read1(size)
-        stamps = self._stamps
         if not stamps.stopped:
             try:
-                stamps.read(chunk, size, began, now_ns())
+                stamps.read(chunk, size, began, now_ns(), ready)
             except Exception as exc:  # noqa: BLE001 - the profiled server must get its bytes whatever fails here
                 self._give_up(exc)
         return chunk

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,10 +216,11 @@ class Watch:
 
 
 class Watchdog:
-    """One daemon thread for all tracks; slower while every loop is idle."""
+    """One daemon thread for all tracks; slower while every loop is idle. ``fail`` is told of a fault, which ends it."""
 
-    def __init__(self, limit_ns: int) -> None:
+    def __init__(self, limit_ns: int, fail: Callable[[Exception], None] = lambda exc: None) -> None:
         self._limit_ns = limit_ns
+        self._fail = fail
         self._watches: dict[int, tuple[Track, Watch]] = {}
         self._stop = False
         self._thread: threading.Thread | None = None
@@ -256,19 +258,23 @@ class Watchdog:
             self.remove(track)
 
     def _run(self) -> None:
-        idle_since = now_ns()
-        while not self._stop:
-            watches = self.watches()
-            now = now_ns()
-            if any(not track.idle for track, _ in watches):
-                idle_since = now
-            for _, watch in watches:
-                try:
-                    watch.look(self._limit_ns)
-                except Exception:  # noqa: BLE001 - one failed look is one lost sample
-                    continue
-            self.cpu_ns = time.thread_time_ns()
-            time.sleep(TICK_S if now - idle_since < IDLE_PARK_S * 1e9 else IDLE_TICK_S)
+        try:
+            idle_since = now_ns()
+            while not self._stop:
+                now = now_ns()
+                if self._look():
+                    idle_since = now
+                self.cpu_ns = time.thread_time_ns()
+                time.sleep(TICK_S if now - idle_since < IDLE_PARK_S * 1e9 else IDLE_TICK_S)
+        except Exception as exc:  # noqa: BLE001 - costs locations and causes of slow steps, never the server
+            self._fail(exc)
+
+    def _look(self) -> bool:
+        """Look at every loop; returns whether one is busy."""
+        watches = self.watches()
+        for _, watch in watches:
+            watch.look(self._limit_ns)
+        return any(not track.idle for track, _ in watches)
 
 
 def _thread_clock(thread_id: int) -> int | None:

@@ -115,7 +115,7 @@ def test_six_jobs_on_two_threads_wait_nothing_one_and_two_rounds() -> None:
         bucket_of(200): (2, 400),
     }
     assert (sample.submitted, sample.finished, sample.returned, sample.abandoned) == (6, 6, 6, 0)
-    assert (sample.active_peak, sample.borrowed_peak, sample.pending_peak) == (2, 2, 6)
+    assert (sample.active_peak, sample.borrowed_peak, sample.pending_peak) == (2, 2, 4)
     assert (sample.active_ns, sample.pending_ns, sample.run_ns) == (600, 600, 600)
     assert sample.at_limit_ns == 300
     assert (sample.span_ns, sample.max) == (400, 2)
@@ -132,12 +132,12 @@ def test_a_loop_that_is_blocked_delays_the_return_of_a_job_and_not_its_run() -> 
 def test_integrals_go_on_over_samples() -> None:
     owner = Limiter(1)
     pool = make_pool(owner)
-    for at, kind, job in [*Made(10, 20, 120, 121).transitions(), *Made(10, 120, 150, 151).transitions()]:
+    for at, kind, job in [*Made(10, 20, 120).transitions()[:2], *Made(20, 120, 150).transitions()]:
         if at <= 50:
             pool.apply(at, kind, job)
     first = pool.sample(50)
-    assert (first.pending_ns, first.active_ns, first.at_limit_ns, first.submitted) == (10 + 40, 30, 30, 2)
-    assert (first.pending_peak, first.active_peak) == (2, 1)
+    assert (first.pending_ns, first.active_ns, first.at_limit_ns, first.submitted) == (10 + 30, 30, 30, 2)
+    assert (first.pending_peak, first.active_peak) == (1, 1)
     second = pool.sample(100)
     assert (second.pending_ns, second.active_ns, second.at_limit_ns, second.submitted) == (50, 50, 50, 0)
     assert (second.pending_peak, second.active_peak, second.span_ns) == (1, 1, 50)

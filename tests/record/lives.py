@@ -221,7 +221,9 @@ def lives(draw: st.DrawFn, max_units: int = 4, max_steps: int = 14, threads: boo
             break
         if number and draw(st.integers(0, 9)) == 0:  # a plain callback of the request
             end = now + draw(st.integers(1, 3))
-            life.steps.append(Step(0, now, now, now, now, now, end, WAKE_LOOP))
+            ready = draw(st.integers(max(0, now - 4), now))
+            earliest = draw(st.integers(max(0, ready - 4), ready))
+            life.steps.append(Step(0, earliest, earliest, ready, ready, now, end, WAKE_SOCKET))
             now = end
             continue
         unit = units[draw(st.integers(0, len(units) - 1))] if number else units[0]

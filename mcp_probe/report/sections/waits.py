@@ -27,7 +27,9 @@ PSEUDO_BLOCKERS = {LOOP_OPERATION: "the loop itself", CROWDING_OPERATION: "many 
 
 
 def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
-    waits = sorted((wait for wait in summary.blocked_by if wait.hi_ms > 0), key=lambda wait: -rank(wait.hi_ms))
+    waits = sorted(
+        (wait for wait in summary.blocked_by if wait.hi_ms > 0), key=lambda wait: (-rank(wait.lo_ms), -rank(wait.hi_ms))
+    )
     if not waits:
         return
     shown, hidden = first(waits, BLOCKED_ROWS)

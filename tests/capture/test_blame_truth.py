@@ -1,0 +1,342 @@
+"""Who waited for whom, on real loops, against what the test itself knows of every instant.
+
+Two blockers hold the loop for 120 ms and then 80 ms. The victims become ready before, during, or never; when, each
+tells itself. What a victim truly waited for is computed from those instants and the blockers' own.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from mcp_probe.aggregate.blocking import StepIndex, blame, victim_of
+from mcp_probe.model import RequestRecord
+from mcp_probe.session import Probe
+from tests.kept import Kept, keep
+from tests.loops import ASYNCIO, LOOPS, UVLOOP
+from tests.running import Backend, kind_of, run_on
+
+MS = 1_000_000
+ROUNDS = 3
+LEAD_S = 0.03
+Span = tuple[int, int]
+Bounds = tuple[float, float]
+
+on_each_loop = pytest.mark.parametrize("backend", LOOPS)
+
+
+@dataclass
+class Scene:
+    """One run: the instants the test noted itself, and what the probe recorded."""
+
+    blocked: dict[str, Span] = field(default_factory=dict)
+    ready_ns: dict[str, int] = field(default_factory=dict)
+    resumed_ns: dict[str, int] = field(default_factory=dict)
+    kept: Kept = field(default_factory=Kept)
+
+    def truth(self, victim: str, blocker: str) -> float:
+        """Milliseconds of ``blocker`` in which ``victim`` was ready and did not run."""
+        if victim not in self.ready_ns:
+            return 0.0
+        began, ended = self.blocked[blocker]
+        return max(0, min(ended, self.resumed_ns[victim]) - max(began, self.ready_ns[victim])) / MS
+
+    def record(self, victim: str) -> RequestRecord:
+        (record,) = self.kept.requests(victim, kind="function")
+        return record
+
+    def found(self, victim: str, blocker: str) -> Bounds:
+        """(lo, hi) of what the probe says, in milliseconds."""
+        one = victim_of(self.record(victim))
+        if one is None:
+            return 0.0, 0.0
+        lo, hi = blame(one, StepIndex(self.kept.steps())).rows.get(blocker, (0, 0))
+        return lo / MS, hi / MS
+
+
+class Stage:
+    """What the victims wait for, and the driver that makes it happen."""
+
+    def __init__(self, probe: Probe, scene: Scene) -> None:
+        self.scene = scene
+        self.probe = probe
+        self.event = anyio.Event()
+        self.go = threading.Event()
+        self.waiting = 0
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.starts_at = anyio.current_time() + 10 * LEAD_S  # set anew once all wait
+
+    def named(self, name: str, function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        function.__qualname__ = name
+        return self.probe.profile(function)
+
+    def blocker(self, name: str, seconds: float) -> Callable[[], Awaitable[None]]:
+        async def block() -> None:
+            began = time.monotonic_ns()
+            if not self.event.is_set():
+                self.scene.ready_ns["event"] = began
+                self.go.set()
+                self.event.set()
+            time.sleep(seconds)
+            self.scene.blocked[name] = began, time.monotonic_ns()
+
+        return self.named(name, block)
+
+    def victim(self, name: str, wait: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[None]]:
+        async def suffer() -> None:
+            self.waiting += 1
+            await wait()
+            self.scene.resumed_ns[name] = time.monotonic_ns()
+
+        return self.named(name, suffer)
+
+    async def for_event(self) -> None:
+        await self.event.wait()
+
+    async def for_thread(self) -> None:
+        def work() -> None:
+            self.go.wait()
+            time.sleep(0.05)
+            self.scene.ready_ns["thread"] = time.monotonic_ns()
+
+        await anyio.to_thread.run_sync(work)
+
+    async def for_timer(self) -> None:
+        deadline = self.starts_at + 0.1
+        self.scene.ready_ns["timer"] = time.monotonic_ns() + round((deadline - anyio.current_time()) * 1e9)
+        await anyio.sleep_until(deadline)
+
+    async def for_socket(self) -> None:
+        await anyio.wait_readable(self.near)
+
+    async def for_ever(self) -> None:
+        await anyio.sleep(3600)
+
+    def send_later(self) -> None:
+        self.go.wait()
+        time.sleep(0.08)
+        self.scene.ready_ns["socket"] = time.monotonic_ns()
+        self.far.send(b"x")
+
+
+Blocking = Callable[[Stage, Callable[[], Awaitable[None]], Callable[[], Awaitable[None]]], Awaitable[None]]
+
+
+async def in_one_step(stage: Stage, first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
+    """Both blockers in one step of one task, which every loop runs alike."""
+    await first()
+    await second()
+
+
+async def in_one_iteration(
+    stage: Stage, first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]
+) -> None:
+    """Two tasks one after the other: the order that asyncio's queue keeps."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(first)
+        group.start_soon(second)
+
+
+async def in_two_iterations(
+    stage: Stage, first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]
+) -> None:
+    """The second blocker is scheduled by the first, so the loop polls between them and finds the socket."""
+    async with anyio.create_task_group() as group:
+
+        async def both() -> None:
+            await first()
+            group.start_soon(second)
+
+        group.start_soon(both)
+
+
+async def play(scene: Scene, blocking: Blocking) -> None:
+    probe = Probe()
+    scene.kept = keep(probe)
+    stage = Stage(probe, scene)
+    try:
+        victims = {
+            "event": stage.for_event,
+            "thread": stage.for_thread,
+            "timer": stage.for_timer,
+            "socket": stage.for_socket,
+            "sleeper": stage.for_ever,
+        }
+        sender = threading.Thread(target=stage.send_later)
+        sender.start()
+        async with anyio.create_task_group() as group:
+            stage.starts_at = anyio.current_time() + LEAD_S
+            for name, wait in victims.items():
+                group.start_soon(stage.victim(name, wait))
+            await anyio.sleep_until(stage.starts_at)
+            assert stage.waiting == len(victims)
+            await blocking(stage, stage.blocker("first", 0.12), stage.blocker("second", 0.08))
+            while len(scene.resumed_ns) < len(victims) - 1:
+                await anyio.sleep(0.005)
+            group.cancel_scope.cancel()
+        sender.join()
+    finally:
+        stage.near.close()
+        stage.far.close()
+        probe.detach()
+
+
+def played(backend: Backend, blocking: Blocking) -> list[Scene]:
+    scenes = []
+    for _ in range(ROUNDS):
+        scene = Scene()
+        run_on(backend, lambda scene=scene: play(scene, blocking))  # type: ignore[misc]
+        scenes.append(scene)
+    return scenes
+
+
+def close(found: float, truth: float) -> bool:
+    """Within 5 ms or 5 %."""
+    return abs(found - truth) <= max(5.0, truth * 0.05)
+
+
+def assert_exact(scenes: list[Scene], victim: str, blocker: str, about: float) -> None:
+    """The probe gives one figure, and it is the true one; ``about`` says that the scene was as planned."""
+    truth = median(scene.truth(victim, blocker) for scene in scenes)
+    assert abs(truth - about) <= 15, f"the scene went wrong: {victim} truly waited {truth:.1f} ms for {blocker}"
+    errors = [max(abs(bound - scene.truth(victim, blocker)) for bound in scene.found(victim, blocker)) for scene in scenes]
+    assert median(errors) <= max(5.0, truth * 0.05), (victim, blocker, [scene.found(victim, blocker) for scene in scenes])
+
+
+def assert_bounded(scenes: list[Scene], victim: str, blocker: str) -> None:
+    """The truth lies between the probe's bounds."""
+    found = [(*scene.found(victim, blocker), scene.truth(victim, blocker)) for scene in scenes]
+    assert median(max(lo - truth, truth - hi) for lo, hi, truth in found) <= 1, (victim, blocker, found)
+
+
+@pytest.fixture(scope="module")
+def scenes_of() -> Callable[[Any, Blocking], list[Scene]]:
+    """Plays each scene once for all tests that look at it."""
+    known: dict[tuple[str, Blocking], list[Scene]] = {}
+
+    def scenes(backend: Backend, blocking: Blocking) -> list[Scene]:
+        key = kind_of(backend), blocking
+        if key not in known:
+            known[key] = played(backend, blocking)
+        return known[key]
+
+    return scenes
+
+
+Scenes = Callable[[Any, Blocking], list[Scene]]
+
+
+# trio runs the tasks of one round in either order.
+in_each_scene = pytest.mark.parametrize(
+    ("backend", "blocking"),
+    [
+        pytest.param(*param.values, blocking, id=f"{param.id}-{blocking.__name__}")
+        for param in LOOPS
+        for blocking in ((in_one_step,) if param.id == "trio" else (in_one_step, in_one_iteration, in_two_iterations))
+    ],
+)
+
+
+@in_each_scene
+def test_a_task_woken_inside_the_loop_waited_from_the_wake_up_on(
+    backend: Backend, blocking: Blocking, scenes_of: Scenes
+) -> None:
+    scenes = scenes_of(backend, blocking)
+    assert_exact(scenes, "event", "first", about=120)
+    assert_exact(scenes, "event", "second", about=0 if blocking is in_two_iterations else 80)
+
+
+@in_each_scene
+def test_a_task_whose_thread_result_was_ready_waited_from_then_on(
+    backend: Backend, blocking: Blocking, scenes_of: Scenes
+) -> None:
+    scenes = scenes_of(backend, blocking)
+    assert_exact(scenes, "thread", "first", about=70)
+    assert_exact(scenes, "thread", "second", about=80)
+
+
+@in_each_scene
+def test_a_timer_waited_from_its_deadline_on(backend: Backend, blocking: Blocking, scenes_of: Scenes) -> None:
+    scenes = scenes_of(backend, blocking)
+    assert_exact(scenes, "timer", "first", about=20)
+    assert_exact(scenes, "timer", "second", about=80)
+
+
+@in_each_scene
+def test_a_socket_waited_for_something_between_two_polls(backend: Backend, blocking: Blocking, scenes_of: Scenes) -> None:
+    scenes = scenes_of(backend, blocking)
+    truth = median(scene.truth("socket", "first") for scene in scenes)
+    assert abs(truth - 40) <= 15, f"the scene went wrong: the socket truly waited {truth:.1f} ms for the first blocker"
+    assert_bounded(scenes, "socket", "first")
+    assert_bounded(scenes, "socket", "second")
+    assert median(scene.found("socket", "first")[0] for scene in scenes) <= 5
+    assert close(median(scene.found("socket", "first")[1] for scene in scenes), 120)
+    assert all("ready_wait" in {name for name, *_ in scene.record("socket").quality} for scene in scenes)
+
+
+@pytest.mark.parametrize("backend", [ASYNCIO, UVLOOP])
+def test_a_socket_found_by_the_poll_between_the_blockers_waited_for_the_second_exactly(
+    backend: Backend, scenes_of: Scenes
+) -> None:
+    assert_exact(scenes_of(backend, in_two_iterations), "socket", "second", about=80)
+
+
+@in_each_scene
+def test_a_request_that_was_never_ready_waited_for_nobody(
+    backend: Backend, blocking: Blocking, scenes_of: Scenes
+) -> None:
+    """Charging every live request with the whole block would say 200 ms here."""
+    for scene in scenes_of(backend, blocking):
+        assert scene.record("sleeper").outcome == "cancelled"
+        assert scene.found("sleeper", "first") == (0.0, 0.0)
+        assert scene.found("sleeper", "second") == (0.0, 0.0)
+
+
+@on_each_loop
+def test_a_wake_up_is_stamped_when_it_happens_and_not_when_the_loop_gets_round_to_it(
+    backend: Backend, scenes_of: Scenes
+) -> None:
+    """A stamp made by the loop's own turn would read 0.1 ms."""
+    records = [scene.record("event") for scene in scenes_of(backend, in_one_step)]
+    waited = median((record.budget.ready_wait or 0) / MS for record in records)
+    assert 190 <= waited <= 230
+    assert median((record.budget.awaiting or 0) / MS for record in records) <= 2 * LEAD_S * 1000
+
+
+@on_each_loop
+def test_the_wait_for_a_thread_result_is_the_jobs_return(backend: Backend, scenes_of: Scenes) -> None:
+    records = [scene.record("thread") for scene in scenes_of(backend, in_one_step)]
+    assert 140 <= median((record.budget.executor_return or 0) / MS for record in records) <= 180
+    assert median((record.budget.ready_wait or 0) / MS for record in records) <= 5
+
+
+@on_each_loop
+def test_a_sleep_is_awaited_until_its_deadline_and_ready_from_then_on(backend: Backend, scenes_of: Scenes) -> None:
+    scenes = scenes_of(backend, in_one_step)
+    for scene in scenes:
+        record = scene.record("timer")
+        slept = (scene.ready_ns["timer"] - record.arrival_ns) / MS
+        assert (record.budget.awaiting or 0) / MS == pytest.approx(slept, abs=6)
+    waits = [(scene.record("timer").budget.ready_wait or 0) / MS for scene in scenes]
+    assert 90 <= median(waits) <= 120
+
+
+@in_each_scene
+def test_nobody_is_blamed_for_more_than_it_held_the_loop(
+    backend: Backend, blocking: Blocking, scenes_of: Scenes
+) -> None:
+    victims = ("event", "thread", "timer", "socket", "sleeper")
+    for scene in scenes_of(backend, blocking):
+        for blocker, (began, ended) in scene.blocked.items():
+            held = (ended - began) / MS
+            assert sum(scene.found(victim, blocker)[1] for victim in victims) <= (held + 2) * len(victims)

@@ -1,0 +1,32 @@
+"""Running an async function on the loop a test was given, and telling figures that noise has touched from wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from statistics import median
+from typing import Any, TypeVar
+
+import anyio
+
+T = TypeVar("T")
+Backend = str | tuple[str, dict[str, Any]]
+"""As ``anyio_backend`` of ``tests.loops``."""
+
+
+def run_on(backend: Backend, function: Callable[[], Awaitable[T]]) -> T:
+    """Result of ``function()`` on a loop of its own."""
+    name, options = (backend, {}) if isinstance(backend, str) else backend
+    return anyio.run(function, backend=name, backend_options=options)
+
+
+def kind_of(backend: Backend) -> str:
+    """asyncio, uvloop or trio."""
+    if isinstance(backend, str):
+        return backend
+    return "uvloop" if backend[1].get("use_uvloop") else backend[0]
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """Per key the median over rounds: one round that the machine disturbed does not count."""
+    assert all(found.keys() == rounds[0].keys() for found in rounds)
+    return {key: median(found[key] for found in rounds) for key in rounds[0]}
