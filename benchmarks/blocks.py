@@ -1,7 +1,7 @@
 """From measured blocks to what an instrumentation costs; pure functions, no clock and no process.
 
-A *block* is a few hundred calls in a row to one variant. Each *cycle* has one block of every variant, run back to
-back, and differences are taken inside a cycle, so that a machine that gets slower over minutes drops out. Each
+A *cycle* lasts a second or two, in which all variants take turns in short bursts; a *block* is all of one variant's
+calls in one cycle. Differences are taken inside a cycle, so that a machine that gets slower meanwhile drops out. Each
 *generation* has processes of its own, because where an interpreter happens to place its objects makes one process
 1-3 % faster than its twin for life; no number of further blocks would average that out.
 """

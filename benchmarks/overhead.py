@@ -27,27 +27,29 @@ from benchmarks.machine import ForeignLoad, cpu_ns, describe_machine, python_tag
 from benchmarks.page import write_page
 from benchmarks.subjects import VARIANTS
 from benchmarks.tables import Run, console_text, from_json, to_json
+from mcp_probe.session import DRAIN_S
 
 RESULTS = Path(__file__).with_name("results")
 FOREIGN_LIMIT = 0.25
+CALM_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to measure. ``calls`` per row are chosen for blocks of about 0.25 s."""
+    """How much to measure. A burst is one variant's turn; ``calls`` per row make it last about 0.1 s."""
 
     generations: int = 4
-    cycles: int = 7
-    calls: tuple[tuple[str, int], ...] = (("memory", 600), ("stdio", 200), ("http", 250))
+    cycles: int = 6
+    rounds: int = 4
+    calls: tuple[tuple[str, int], ...] = (("memory", 300), ("stdio", 80), ("http", 120))
     warm_up: int = 300
-    lead_in: float = 0.15  # share of a block's calls made before it, so that the probe's collector is already at work
-    settle_s: float = 0.15  # the collector drains every 0.1 s; what a block left behind is charged to it
-    patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running blocks again
+    lead_in: float = 0.1  # share of a burst's calls made before it: another process has just used the caches
+    settle_s: float = DRAIN_S + 0.1  # what the collector has to do for a cycle is done, and charged, within it
+    patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running cycles again
 
 
-QUICK = Plan(generations=1, cycles=6, calls=(("memory", 400), ("stdio", 130), ("http", 160)), patience_s=5.0)
-
-SMOKE = Plan(1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, patience_s=0.0)
+QUICK = Plan(generations=1, cycles=6, calls=(("memory", 250), ("stdio", 60), ("http", 100)), patience_s=3.0)
+SMOKE = Plan(1, 1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, patience_s=0.0)
 
 
 class Patience:
@@ -76,51 +78,56 @@ async def measure_row(row: str, calls: int, plan: Plan) -> tuple[list[Block], li
             subjects = {name: await stack.enter_async_context(SUBJECT_MAKERS[row](name)) for name in VARIANTS}
             for subject in subjects.values():
                 await subject.block(plan.warm_up, 0)
+            await anyio.sleep(plan.settle_s)
             for cycle in range(plan.cycles):
-                for name in VARIANTS if cycle % 2 == 0 else reversed(VARIANTS):
-                    blocks.append(await _block(row, name, (generation, cycle), subjects, calls, plan, patience))
+                blocks += await _quiet_cycle(row, (generation, cycle), subjects, calls, plan, patience)
             said.append(await subjects["probe"].describe())
     return blocks, said
 
 
-async def _block(
-    row: str,
-    variant: str,
-    place: tuple[int, int],
-    subjects: dict[str, Subject],
-    calls: int,
-    plan: Plan,
-    patience: Patience,
-) -> Block:
-    """One block, run again where others used the machine meanwhile."""
-    subject = subjects[variant]
-    lead_in = round(calls * plan.lead_in)
+async def _quiet_cycle(
+    row: str, place: tuple[int, int], subjects: dict[str, Subject], calls: int, plan: Plan, patience: Patience
+) -> list[Block]:
+    """One cycle, run again where others used the machine meanwhile, as long as there is patience."""
     pids = [one.pid for one in subjects.values()]
     reruns = 0
     while True:
-        load, before, began = ForeignLoad(pids), cpu_ns(subject.pid), time.monotonic()
-        taken = await subject.block(calls, lead_in)
+        await _calm(pids, patience)
+        load, began = ForeignLoad(pids), time.monotonic()
+        blocks = await _cycle(row, place, subjects, calls, plan)
         foreign = load.cores()
-        pause = ForeignLoad(pids)
-        await anyio.sleep(plan.settle_s)
-        found = per_call(row, variant, place, taken, cpu_ns(subject.pid) - before, calls + lead_in)
-        if pause.cores() > FOREIGN_LIMIT:
-            await _calm(pids, plan.settle_s, patience)
         contended = foreign > FOREIGN_LIMIT
         if not contended or not patience.left:
-            return replace(found, foreign_cores=round(foreign, 3), reruns=reruns, contended=contended)
+            noted: dict[str, Any] = {"foreign_cores": round(foreign, 3), "reruns": reruns, "contended": contended}
+            return [replace(block, **noted) for block in blocks]
         patience.spend(time.monotonic() - began)
         reruns += 1
 
 
-async def _calm(pids: Sequence[int], seconds: float, patience: Patience) -> None:
-    """Return after ``seconds`` in which nobody else used the machine, or out of patience."""
+async def _cycle(row: str, place: tuple[int, int], subjects: dict[str, Subject], calls: int, plan: Plan) -> list[Block]:
+    """A block of each variant, in bursts that take turns: forth and back, so that a drift falls on all alike."""
+    taken: dict[str, list[int]] = {name: [] for name in subjects}
+    lead_in = round(calls * plan.lead_in)
+    before = {name: cpu_ns(subject.pid) for name, subject in subjects.items()}
+    for turn in range(plan.rounds):
+        for name in subjects if turn % 2 == 0 else reversed(subjects):
+            taken[name] += await subjects[name].block(calls, lead_in)
+    await anyio.sleep(plan.settle_s)
+    paid = plan.rounds * (calls + lead_in)
+    return [
+        per_call(row, name, place, taken[name], cpu_ns(subject.pid) - before[name], paid)
+        for name, subject in subjects.items()
+    ]
+
+
+async def _calm(pids: Sequence[int], patience: Patience) -> None:
+    """Return after a moment in which nobody else used the machine, or out of patience."""
     while patience.left:
         load = ForeignLoad(pids)
-        await anyio.sleep(seconds)
-        patience.spend(seconds)
+        await anyio.sleep(CALM_S)
         if load.cores() <= FOREIGN_LIMIT:
             return
+        patience.spend(CALM_S)
 
 
 async def measure(plan: Plan, rows: Sequence[str]) -> Run:

@@ -29,7 +29,7 @@ from types import FunctionType
 from typing import Any
 
 from mcp_probe.adapters.patching import Patches
-from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.current import CURRENT, WORKER
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import RING_NS, Inherited, Track
 from mcp_probe.clock import now_ns
@@ -347,6 +347,9 @@ def _make_threadsafe(original: Any) -> Any:
     """``call_soon_threadsafe`` that stamps in the calling thread."""
 
     def call_soon_threadsafe(self: Any, callback: Any, *args: Any, context: Any = None) -> Any:
+        if WORKER.transport:
+            WORKER.transport = False
+            return original(self, callback, *args, context=context)
         track = _tracks.get(self)
         if track is None or not track.alive or threading.get_ident() == track.thread_id:
             return original(self, callback, *args, context=context)

@@ -14,11 +14,12 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.executor import Pool
+from mcp_probe.capture.executor import Pool, Pools
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.watchdog import place_of_caller
 from mcp_probe.record.raw import Job
@@ -93,7 +94,8 @@ class ThreadHooks:
         def run_sync_in_worker_thread(
             cls: Any, func: Any, args: Any, abandon_on_cancel: bool = False, limiter: Any = None
         ) -> Any:
-            channel = getattr(getattr(func, "__self__", None), "mcp_probe_channel", None)
+            wrapper = _text_wrapper_of(func)
+            channel = None if wrapper is None else getattr(wrapper, "mcp_probe_channel", None)
             if channel is not None and hooks._transport_job(cls, channel, func, limiter):
                 return original(cls, func, args, abandon_on_cancel, limiter)
             job = hooks._anyio_job(cls, func, limiter)
@@ -125,13 +127,12 @@ class ThreadHooks:
             return False
 
     def _anyio_job(self, backend: Any, func: Any, limiter: Any) -> Job | None:
-        if ANYIO_HOOK in self._off:
+        if ANYIO_HOOK in self._off or self._hub.pools.off:
             return None
         try:
             pool = self._limiter_pool(backend, limiter)
-            wrapper = getattr(func, "__self__", None)
             current = CURRENT.get()
-            transport = isinstance(wrapper, io.TextIOWrapper) and (current is None or current.ended)
+            transport = _text_wrapper_of(func) is not None and (current is None or current.ended)
             job = self._hub.pools.submit(pool, transport=transport)
             job.awaited = True
             track = self._hub.track()
@@ -172,11 +173,10 @@ class ThreadHooks:
             job = hooks._futures_job(self)
             if job is None:
                 return original(self, fn, *args, **kwargs)  # type: ignore[no-any-return]
-            call = partial(fn, **kwargs) if kwargs else fn
             try:
-                future: Future[Any] = original(self, pools.run_for, job, call, *args)
+                future: Future[Any] = original(self, pools.run_for, job, fn, *args, **kwargs)
             except BaseException:
-                pools.resumed(job)
+                hooks._not_run(job, FUTURES_HOOK)
                 raise
             future.add_done_callback(partial(hooks._settled, job))
             return future
@@ -185,13 +185,13 @@ class ThreadHooks:
         return submit
 
     def _futures_job(self, executor: ThreadPoolExecutor) -> Job | None:
-        if FUTURES_HOOK in self._off:
+        if FUTURES_HOOK in self._off or self._hub.pools.off:
             return None
         try:
             pool = self._hub.pools.known(executor)
             if pool is None:
                 prefix = getattr(executor, "_thread_name_prefix", "") or "unnamed"
-                default = prefix == "asyncio" or prefix.startswith("asyncio_")
+                default = prefix in ("asyncio", "uvloop")  # as the loops name it
                 name = "asyncio default executor" if default else f"ThreadPoolExecutor {prefix}"
                 site = None if default else place_of_caller()
                 pool = self._hub.pools.pool_of(executor, name, site, _executor_level)
@@ -213,26 +213,70 @@ class ThreadHooks:
         hooks = self
 
         def start(self: threading.Thread) -> None:
-            hooks._lend_to_thread(self)
-            original(self)
+            lent = hooks._lend_to_thread(self)
+            try:
+                original(self)
+            except BaseException:
+                if lent is not None:
+                    lent.put_back()
+                    hooks._not_run(lent.job, THREAD_HOOK)
+                raise
 
         start.__wrapped__ = original  # type: ignore[attr-defined]
         return start
 
-    def _lend_to_thread(self, thread: threading.Thread) -> None:
+    def _lend_to_thread(self, thread: threading.Thread) -> _Lent | None:
         raw = CURRENT.get()
-        if raw is None or raw.ended or THREAD_HOOK in self._off:
-            return
+        if raw is None or raw.ended or THREAD_HOOK in self._off or self._hub.pools.off:
+            return None
         try:
             target = getattr(thread, "_target", None)
             modules = (type(thread).__module__ + ".", (getattr(target, "__module__", None) or "") + ".")
             if any(module.startswith(_WORKER_MODULES) for module in modules):
-                return
+                return None
             pool = self._hub.pools.pool_of(self._threads, "threads started by requests", None, _no_level)
             job = self._hub.pools.submit(pool)
-            thread.run = partial(self._hub.pools.run_for, job, thread.run)  # type: ignore[method-assign]
+            return _Lent(thread, job, self._hub.pools)
         except Exception as exc:  # noqa: BLE001
             self._fail(THREAD_HOOK, exc)
+            return None
+
+    def _not_run(self, job: Job, hook: str) -> None:
+        try:
+            self._hub.pools.resumed(job)
+        except Exception as exc:  # noqa: BLE001
+            self._fail(hook, exc)
+
+
+class _Lent:
+    """Stands for a thread's ``run`` until it is called; then the thread is its own again."""
+
+    def __init__(self, thread: threading.Thread, job: Job, pools: Pools) -> None:
+        self.job = job
+        self._pools = pools
+        self._thread = thread
+        self._own = vars(thread).get("run")
+        self._run = thread.run
+        thread.run = self  # type: ignore[assignment, method-assign]
+
+    def __call__(self) -> None:
+        self.put_back()
+        self._pools.run_for(self.job, self._run)
+
+    def put_back(self) -> None:
+        """Undo it; also ends the reference cycle, which ``Thread.run`` takes care not to leave either."""
+        if self._own is None:
+            vars(self._thread).pop("run", None)
+        else:
+            self._thread.run = self._own  # type: ignore[method-assign]
+
+
+def _text_wrapper_of(func: Any) -> io.TextIOWrapper | None:
+    """The text stream whose method ``func`` is. Looks at types only: proxies answer to any attribute name."""
+    if type(func) in (MethodType, BuiltinMethodType) and issubclass(type(func.__self__), io.TextIOWrapper):
+        stream: io.TextIOWrapper = func.__self__
+        return stream
+    return None
 
 
 def _limiter_level(limiter: Any) -> tuple[float | None, int]:

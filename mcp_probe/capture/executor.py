@@ -81,11 +81,11 @@ class Pools:
             self.dropped += 1
         self.transitions.append((at, kind, job.pool, job))
 
-    def run(self, job: Job, function: Callable[..., Any], *args: Any) -> Any:
+    def run(self, job: Job, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``function`` as ``job`` on the calling (worker) thread."""
         cpu = self._began(job)
         try:
-            return function(*args)
+            return function(*args, **kwargs)
         finally:
             if cpu is not None:
                 self._ended(job, cpu)
@@ -114,11 +114,11 @@ class Pools:
             self.off = True
             self._fail(exc)
 
-    def run_for(self, job: Job, function: Callable[..., Any], *args: Any) -> Any:
+    def run_for(self, job: Job, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """As :meth:`run`, on a thread whose context does not carry the request: lend it for the call."""
         token = CURRENT.set(job.raw)
         try:
-            return self.run(job, function, *args)
+            return self.run(job, function, *args, **kwargs)
         finally:
             CURRENT.reset(token)
 

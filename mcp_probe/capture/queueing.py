@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
-from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
+from mcp_probe.capture.current import CURRENT, EXCHANGE, WORKER, Exchange
 from mcp_probe.capture.read import LineStamps
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Outcome, RequestKind
@@ -239,6 +239,7 @@ class Channel:
 
     def job_ended(self) -> None:
         """It is done (worker thread)."""
+        WORKER.transport = True
         self.pools.transport_ended(self.pool, now_ns())
 
     def wrote(self, size: int) -> None:

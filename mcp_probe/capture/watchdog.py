@@ -44,6 +44,9 @@ _LOOP_FILES = (
     "mcp_probe/adapters/asyncio_loop.py", "mcp_probe/adapters/uvloop_loop.py", "uvloop/__init__.py",
 )  # fmt: skip
 
+_LOOP_FUNCTIONS = frozenset({"_run", "_run_inheriting", "_run_once", "run", "run_forever", "unrolled_run"})
+"""The functions in these files that run steps; steps call others of them (``run_in_executor``, ``checkpoint``)."""
+
 Place = tuple[str, int, str]
 
 
@@ -313,7 +316,7 @@ def _place_of(frame: Any) -> Place | None:
     depth = 0
     while frame is not None and depth < 200:
         code = frame.f_code
-        if code.co_filename.endswith(_LOOP_FILES):
+        if code.co_name in _LOOP_FUNCTIONS and code.co_filename.endswith(_LOOP_FILES):
             break  # below this frame stands whoever started the loop, not the step
         if code.co_filename.startswith(_OWN):
             frame = frame.f_back

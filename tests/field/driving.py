@@ -52,9 +52,7 @@ def run_probed(server: RealServer, setting: Setting, folder: Path, *, rounds: in
     probe = [sys.executable, "-m", "mcp_probe", "run", *options, "--"]
     run = _run([*probe, *server.command(ROOT, setting)], setting, folder / "probed", rounds=rounds)
     records = [frame for frame in read_recording(recording) if isinstance(frame, RequestRecord)]
-    return ProbedRun(
-        run.answers, run.exit_code, run.stderr, json.loads(summary.read_text("utf-8")), records, recording
-    )
+    return ProbedRun(run.answers, run.exit_code, run.stderr, json.loads(summary.read_text("utf-8")), records, recording)
 
 
 def _run(command: Sequence[str], setting: Setting, files: Path, *, rounds: int) -> Run:

@@ -85,11 +85,17 @@ def _make_repository(path: Path) -> None:
     path.mkdir()
     nobody = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     for role in ("AUTHOR", "COMMITTER"):
-        nobody |= {f"GIT_{role}_NAME": "A", f"GIT_{role}_EMAIL": "a@example.org", f"GIT_{role}_DATE": "@1700000000 +0000"}
+        nobody |= {
+            f"GIT_{role}_NAME": "A",
+            f"GIT_{role}_EMAIL": "a@example.org",
+            f"GIT_{role}_DATE": "@1700000000 +0000",
+        }
 
     def git(*arguments: str, stdin: str = "") -> None:
         environment = {**os.environ, **nobody}
-        subprocess.run(["git", *arguments], input=stdin, cwd=path, env=environment, text=True, capture_output=True, check=True)
+        subprocess.run(
+            ["git", *arguments], input=stdin, cwd=path, env=environment, text=True, capture_output=True, check=True
+        )
 
     git("init", "--initial-branch=main")
     stream = "".join(
@@ -138,7 +144,9 @@ def pages(folder: Path) -> Iterator[Setting]:
 
 @contextmanager
 def _file_server() -> Iterator[str]:
-    section = "<h2>Part {0}</h2><p>Some <b>text</b> with <a href='/{0}'>a link</a>.</p><ul><li>one</li><li>two</li></ul>"
+    section = (
+        "<h2>Part {0}</h2><p>Some <b>text</b> with <a href='/{0}'>a link</a>.</p><ul><li>one</li><li>two</li></ul>"
+    )
     body = "".join(f"<div>{section.format(number)}</div>" for number in range(_SECTIONS))
     files = {"/small.html": _SMALL, "/large.html": f"<html><head><title>large</title></head><body>{body}</body></html>"}
 

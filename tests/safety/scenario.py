@@ -97,7 +97,7 @@ def make_server() -> MCPServer:
 
     @server.tool()
     async def collect() -> str:
-        gc.collect()
+        gc.collect(0)
         return "collected"
 
     @server.tool()
@@ -149,7 +149,7 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 async def call_in_process(server: MCPServer, *, over_streams: bool, after: Callable[[], None]) -> list[Any]:
-    """Every call one by one, then all at once."""
+    """Every call: over streams all at once, else one by one."""
     answers: list[Any] = []
     async with Client(InMemoryTransport(server) if over_streams else server) as client:
 
@@ -161,11 +161,12 @@ async def call_in_process(server: MCPServer, *, over_streams: bool, after: Calla
             answers.append((index, answer))
             after()
 
-        for index, (tool, arguments) in enumerate(CALLS):
-            await one(index, tool, arguments)
         async with anyio.create_task_group() as group:
             for index, (tool, arguments) in enumerate(CALLS):
-                group.start_soon(one, 100 + index, tool, arguments)
+                if over_streams:
+                    group.start_soon(one, index, tool, arguments)
+                else:
+                    await one(index, tool, arguments)
     return sorted(answers, key=lambda answer: answer[0])
 
 

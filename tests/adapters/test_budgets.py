@@ -1,0 +1,79 @@
+"""The whole budget of one tool whose parts are known, on each loop, over streams in memory and over real stdio."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from statistics import median
+
+import anyio
+import pytest
+
+from mcp_probe.model import Budget, RequestRecord
+from mcp_probe.workloads.client import Call
+from tests.adapters.serving import frames_of, over_memory_streams, over_stdio
+from tests.adapters.truth_server import MIXED_MS, build
+from tests.kept import probed
+from tests.loops import LOOPS
+from tests.running import Backend, run_on
+
+MS = 1_000_000
+CALLS = 5
+
+
+def median_parts(records: list[RequestRecord]) -> dict[str, float]:
+    """Per part the median in milliseconds; a part nobody could see is left out."""
+    parts = {}
+    for part in fields(Budget):
+        known = [value for record in records if (value := getattr(record.budget, part.name)) is not None]
+        if known:
+            parts[part.name] = median(known) / MS
+    return parts
+
+
+def assert_as_built(records: list[RequestRecord]) -> None:
+    assert len(records) == CALLS
+    assert {record.outcome for record in records} == {"ok"}
+    found = median_parts(records)
+    for part, true in MIXED_MS.items():
+        assert found[part] == pytest.approx(true, abs=max(10, true * 0.1)), (part, found)
+    for part in set(found) - set(MIXED_MS):
+        assert found[part] <= 10, (part, found)
+    shares = [(record.budget.unaccounted or 0) / (record.end_ns - record.arrival_ns) for record in records]
+    assert median(shares) < 0.01
+    for record in records:
+        known = [value for part in fields(Budget) if (value := getattr(record.budget, part.name)) is not None]
+        assert sum(known) == record.end_ns - record.arrival_ns
+        assert not record.partial
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_every_part_of_a_call_over_memory_streams_is_what_the_tool_was_built_of(backend: Backend) -> None:
+    async def run() -> list[RequestRecord]:
+        server = build()
+        with probed(server) as kept:
+            async with over_memory_streams(server) as session:
+                for _ in range(CALLS):
+                    await session.call_tool("mixed", {})
+        return kept.requests("mixed")
+
+    records = run_on(backend, run)
+    assert_as_built(records)
+    assert {record.transport for record in records} == {"streams"}
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
+def test_every_part_of_a_call_over_stdio_is_what_the_tool_was_built_of(loop: str, tmp_path: Path) -> None:
+    async def run() -> float:
+        async with over_stdio(loop, tmp_path / "r.jsonl") as session:
+            answers = await session.one_by_one([Call("mixed", {})] * CALLS)
+        return median(answer.total_ms for answer in answers)
+
+    seen_ms = anyio.run(run)
+    frames = frames_of(tmp_path / "r.jsonl")
+    records = [frame for frame in frames if isinstance(frame, RequestRecord) and frame.name == "mixed"]
+    assert_as_built(records)
+    assert {record.transport for record in records} == {"stdio"}
+    told_ms = median((record.end_ns - record.arrival_ns) / MS for record in records)
+    assert told_ms <= seen_ms
+    assert told_ms == pytest.approx(seen_ms, abs=15)

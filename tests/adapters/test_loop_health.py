@@ -1,0 +1,106 @@
+"""Loop health on real loops, against the test's own record of how long it held them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from statistics import median
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from mcp_probe.model import LoopSummary
+from mcp_probe.session import Probe
+from tests.loops import LOOPS
+from tests.running import Backend, kind_of, run_on
+
+ROUNDS = 3
+BLOCKS = 4
+
+
+@dataclass
+class Seen:
+    """What the test knows, in milliseconds: the window, and how long each busy stretch held the loop."""
+
+    window: float = 0.0
+    held: list[float] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """Mean delay of an event that arrives at a random instant: measurement.md section 3."""
+        return sum(length**2 for length in self.held) / (2 * self.window)
+
+    def exceeded(self, x: float) -> float:
+        """Share of random arrivals that wait longer than ``x``."""
+        return sum(max(0.0, length - x) for length in self.held) / self.window
+
+    def quantile(self, q: float) -> float:
+        """The delay that a share ``q`` of random arrivals does not exceed, by bisection."""
+        low, high = 0.0, max(self.held)
+        while high - low > 0.001:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.exceeded(middle) > 1 - q else (low, middle)
+        return high
+
+
+async def blocked_now_and_then() -> tuple[Seen, LoopSummary]:
+    probe = Probe()
+    seen = Seen()
+    try:
+        await probe.profile(anyio.lowlevel.checkpoint)()  # the loop is followed from here on
+        since = time.perf_counter()
+        for _ in range(BLOCKS):
+            await anyio.sleep(0.3)
+            began = time.perf_counter()
+            time.sleep(0.1)
+            seen.held.append((time.perf_counter() - began) * 1000)
+        await anyio.sleep(0.01)
+        summary = probe.snapshot()
+        seen.window = (time.perf_counter() - since) * 1000
+    finally:
+        probe.detach()
+    return seen, summary.loop
+
+
+def known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_the_delay_of_a_random_arrival_follows_from_how_long_the_loop_was_held(backend: Backend) -> None:
+    """A sleep-and-measure heartbeat would sleep through most of it."""
+    rounds = [run_on(backend, blocked_now_and_then) for _ in range(ROUNDS)]
+    for q in ("mean", "p90", "p99", "max"):
+        ratios = []
+        for seen, loop in rounds:
+            true = seen.mean if q == "mean" else max(seen.held) if q == "max" else seen.quantile(int(q[1:]) / 100)
+            ratios.append(known(getattr(loop.arrival_delay_ms, q)) / true)
+        assert median(ratios) == pytest.approx(1, abs=0.1), q
+    assert median(seen.quantile(0.99) for seen, _ in rounds) > 80
+    assert median(known(loop.arrival_delay_ms.p50) for _, loop in rounds) < 5
+    shares = [known(loop.utilization) / (sum(seen.held) / seen.window) for seen, loop in rounds]
+    assert median(shares) == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_loop_health_says_how_exact_it_is(backend: Backend) -> None:
+    _, loop = run_on(backend, blocked_now_and_then)
+    assert loop.quality == ("estimate" if kind_of(backend) == "uvloop" else "exact")
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_an_idle_loop_is_idle(backend: Backend) -> None:
+    async def idle() -> LoopSummary:
+        probe = Probe()
+        try:
+            await probe.profile(anyio.lowlevel.checkpoint)()
+            await anyio.sleep(0.3)
+            return probe.snapshot().loop
+        finally:
+            probe.detach()
+
+    loops = [run_on(backend, idle) for _ in range(ROUNDS)]
+    assert median(known(loop.utilization) for loop in loops) < 0.1
+    assert median(known(loop.arrival_delay_ms.mean) for loop in loops) < 1

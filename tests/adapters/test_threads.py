@@ -1,0 +1,388 @@
+"""Executors on real loops: what every job waited, ran and waited for its return, and whose it was."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from mcp_probe.model import PoolSample, RequestRecord
+from mcp_probe.session import Probe
+from tests.kept import Kept, keep
+from tests.loops import ASYNCIO, LOOPS, UVLOOP
+from tests.running import Backend, run_on
+
+ROUNDS = 3
+MS = 1_000_000
+NEAR_MS = 15
+JOB_S = 0.1
+
+on_each_loop = pytest.mark.parametrize("backend", LOOPS)
+on_asyncio_loops = pytest.mark.parametrize("backend", [ASYNCIO, UVLOOP])
+
+Body = Callable[[Probe], Awaitable[None]]
+
+
+def recorded(backend: Backend, body: Body) -> Kept:
+    """Frames of one run of ``body`` under a probe of its own."""
+
+    async def run() -> Kept:
+        probe = Probe()
+        kept = keep(probe)
+        try:
+            await probe.profile(anyio.lowlevel.checkpoint)()  # the loop is followed from the first request on
+            await body(probe)
+        finally:
+            probe.detach()
+        return kept
+
+    return run_on(backend, run)
+
+
+def tool(probe: Probe, name: str, function: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    function.__qualname__ = name
+    return probe.profile(function)
+
+
+def records(kept: Kept, name: str) -> list[RequestRecord]:
+    return kept.requests(name, kind="function")
+
+
+def record(kept: Kept, name: str) -> RequestRecord:
+    (only,) = records(kept, name)
+    return only
+
+
+def pool(kept: Kept, name: str) -> list[PoolSample]:
+    """Samples of the executor with this name; there must be exactly one such executor."""
+    samples = [frame for frame in kept.frames if isinstance(frame, PoolSample) and frame.name == name]
+    assert len({sample.pool for sample in samples}) == 1, f"{name}: {[frame.name for frame in kept.frames if isinstance(frame, PoolSample)]}"
+    return samples
+
+
+def parts(record: RequestRecord, *names: str) -> tuple[float, ...]:
+    return tuple((getattr(record.budget, name) or 0) / MS for name in names)
+
+
+# --- six jobs, two threads ----------------------------------------------------------------------------------
+
+
+def anyio_jobs() -> Callable[[], Awaitable[None]]:
+    limiter = anyio.CapacityLimiter(2)
+
+    async def job() -> None:
+        await anyio.to_thread.run_sync(time.sleep, JOB_S, limiter=limiter)
+
+    return job
+
+
+def executor_jobs(executor: ThreadPoolExecutor) -> Callable[[], Awaitable[None]]:
+    async def job() -> None:
+        await asyncio.get_running_loop().run_in_executor(executor, time.sleep, JOB_S)
+
+    return job
+
+
+async def six_at_once(probe: Probe, job: Callable[[], Awaitable[None]]) -> None:
+    profiled = tool(probe, "job", job)
+    async with anyio.create_task_group() as group:
+        for _ in range(6):
+            group.start_soon(profiled)
+
+
+def assert_three_rounds(rounds: list[Kept], pool_name: str) -> None:
+    waits = [sorted(parts(one, "executor_wait")[0] for one in records(kept, "job")) for kept in rounds]
+    for found, true in zip(zip(*waits, strict=True), (0, 0, 100, 100, 200, 200), strict=True):
+        assert median(found) == pytest.approx(true, abs=NEAR_MS)
+    runs = [parts(one, "executor_run")[0] for kept in rounds for one in records(kept, "job")]
+    assert median(runs) == pytest.approx(100, abs=NEAR_MS)
+    for kept in rounds:
+        samples = pool(kept, pool_name)
+        assert {sample.max for sample in samples} == {2}
+        assert sum(sample.submitted for sample in samples) == sum(sample.finished for sample in samples) == 6
+        assert max(sample.active_peak for sample in samples) == 2
+        assert max(sample.pending_peak for sample in samples) in (4, 5, 6)
+    for name, true in (("pending_ns", 600), ("active_ns", 600), ("run_ns", 600), ("at_limit_ns", 300)):
+        sums = [sum(getattr(sample, name) for sample in pool(kept, pool_name)) / MS for kept in rounds]
+        assert median(sums) == pytest.approx(true, abs=6 * NEAR_MS), name
+    waited = [sum(total for sample in pool(kept, pool_name) for _, _, total in sample.wait) / MS for kept in rounds]
+    assert median(waited) == pytest.approx(600, abs=6 * NEAR_MS)
+
+
+@on_each_loop
+def test_six_jobs_through_a_limiter_of_two_wait_nothing_one_and_two_rounds(backend: Backend) -> None:
+    rounds = [recorded(backend, lambda probe: six_at_once(probe, anyio_jobs())) for _ in range(ROUNDS)]
+    assert_three_rounds(rounds, "CapacityLimiter(2)")
+    (made_at,) = {sample.made_at for sample in pool(rounds[0], "CapacityLimiter(2)")}
+    assert made_at is not None
+    assert made_at.rsplit(":", 1)[0] == __file__
+
+
+@on_asyncio_loops
+def test_six_jobs_through_an_executor_of_two_wait_nothing_one_and_two_rounds(backend: Backend) -> None:
+    rounds = []
+    for _ in range(ROUNDS):
+        with ThreadPoolExecutor(2, thread_name_prefix="pair") as executor:
+            rounds.append(recorded(backend, lambda probe, pair=executor: six_at_once(probe, executor_jobs(pair))))  # type: ignore[misc]
+    assert_three_rounds(rounds, "ThreadPoolExecutor pair")
+
+
+# --- the way back -------------------------------------------------------------------------------------------
+
+
+@on_each_loop
+def test_a_job_that_is_done_while_the_loop_is_blocked_waits_for_its_return(backend: Backend) -> None:
+    """The job is done 1 ms after the block began; the loop comes round 99 ms later."""
+    delays, told, summed = [], [], []
+    for _ in range(ROUNDS):
+        stamps: dict[str, int] = {}
+
+        async def body(probe: Probe, stamps: dict[str, int] = stamps) -> None:
+            blocked = threading.Event()
+
+            def work() -> None:
+                blocked.wait()
+                time.sleep(0.001)
+                stamps["done"] = time.monotonic_ns()
+
+            async def job() -> None:
+                await anyio.to_thread.run_sync(work)
+                stamps["resumed"] = time.monotonic_ns()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(tool(probe, "job", job))
+                await anyio.sleep(0.03)
+                blocked.set()
+                time.sleep(0.1)
+
+        kept = recorded(backend, body)
+        delays.append((stamps["resumed"] - stamps["done"]) / MS)
+        told.append(parts(record(kept, "job"), "executor_return")[0])
+        summed.append(sum(sample.return_ns for sample in pool(kept, "anyio default limiter")) / MS)
+    assert median(delays) == pytest.approx(99, abs=NEAR_MS)
+    assert median(abs(a - b) for a, b in zip(told, delays, strict=True)) <= 5
+    assert median(abs(a - b) for a, b in zip(summed, delays, strict=True)) <= 5
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+@on_asyncio_loops
+def test_the_loops_default_executor_and_an_own_one_have_rows_of_their_own(backend: Backend) -> None:
+    with ThreadPoolExecutor(3) as own:
+
+        async def body(probe: Probe) -> None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, time.sleep, 0.001)
+            await asyncio.to_thread(time.sleep, 0.001)
+            await loop.run_in_executor(own, time.sleep, 0.001)
+
+        kept = recorded(backend, body)
+    assert sum(sample.finished for sample in pool(kept, "asyncio default executor")) == 2
+    own_names = {
+        frame.name for frame in kept.frames if isinstance(frame, PoolSample) and frame.name.startswith("ThreadPoolExecutor")
+    }
+    assert len(own_names) == 1
+    samples = pool(kept, own_names.pop())
+    assert sum(sample.finished for sample in samples) == 1
+    assert {sample.max for sample in samples} == {3}
+    assert all(sample.made_at is not None and sample.made_at.startswith(__file__) for sample in samples)
+
+
+@on_each_loop
+def test_the_default_limiter_is_called_so(backend: Backend) -> None:
+    async def body(probe: Probe) -> None:
+        await anyio.to_thread.run_sync(time.sleep, 0.001)
+
+    samples = pool(recorded(backend, body), "anyio default limiter")
+    assert {sample.max for sample in samples} == {40}
+    assert sum(sample.submitted for sample in samples) == 1
+
+
+# --- given up -----------------------------------------------------------------------------------------------
+
+
+@on_each_loop
+def test_a_job_whose_waiter_was_cancelled_is_counted_as_abandoned_and_still_holds_its_thread(backend: Backend) -> None:
+    go_on = threading.Event()
+
+    async def body(probe: Probe) -> None:
+        limiter = anyio.CapacityLimiter(1)
+
+        async def job() -> None:
+            with anyio.move_on_after(0.03):
+                await anyio.to_thread.run_sync(go_on.wait, abandon_on_cancel=True, limiter=limiter)
+
+        await tool(probe, "job", job)()
+        await anyio.sleep(0.05)
+        go_on.set()
+        await anyio.to_thread.run_sync(time.sleep, 0, limiter=limiter)  # gets its turn when the other has ended
+
+    kept = recorded(backend, body)
+    samples = pool(kept, "CapacityLimiter(1)")
+    assert sum(sample.abandoned for sample in samples) == 1
+    assert sum(sample.finished for sample in samples) == 2
+    run_ms, return_ms = parts(record(kept, "job"), "executor_run", "executor_return")
+    assert 25 <= run_ms <= 60  # as long as the request lived
+    assert return_ms <= 5
+    assert 70 <= sum(sample.run_ns for sample in samples) / MS <= 150
+
+
+@on_each_loop
+def test_a_job_cancelled_while_it_waited_for_a_thread_never_ran(backend: Backend) -> None:
+    async def body(probe: Probe) -> None:
+        limiter = anyio.CapacityLimiter(1)
+
+        async def hog() -> None:
+            await anyio.to_thread.run_sync(time.sleep, 0.15, limiter=limiter)
+
+        async def job() -> None:
+            with anyio.move_on_after(0.05):
+                await anyio.to_thread.run_sync(time.sleep, 9, limiter=limiter)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(hog)
+            await anyio.sleep(0.02)
+            await tool(probe, "job", job)()
+
+    kept = recorded(backend, body)
+    samples = pool(kept, "CapacityLimiter(1)")
+    assert sum(sample.submitted for sample in samples) == 2
+    assert sum(sample.finished for sample in samples) == 1
+    assert sum(sample.abandoned for sample in samples) == 0
+    waited, ran = parts(record(kept, "job"), "executor_wait", "executor_run")
+    assert waited == pytest.approx(50, abs=NEAR_MS)
+    assert ran == 0
+    assert sum(sample.pending_ns for sample in samples) / MS == pytest.approx(50, abs=NEAR_MS)
+
+
+# --- whose job ----------------------------------------------------------------------------------------------
+
+
+async def in_anyio(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    await anyio.to_thread.run_sync(work)
+
+
+async def in_to_thread(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    await asyncio.to_thread(work)
+
+
+async def in_run_in_executor(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    await asyncio.get_running_loop().run_in_executor(executor, work)
+
+
+async def in_submit(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    await asyncio.wrap_future(executor.submit(work))
+
+
+async def in_a_thread(executor: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def run() -> None:
+        work()
+        loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=run).start()
+    await done.wait()
+
+
+WAYS = [in_anyio, in_to_thread, in_run_in_executor, in_submit, in_a_thread]
+
+
+@on_asyncio_loops
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_thread_job_belongs_to_the_request_that_started_it(
+    backend: Backend, way: Callable[[ThreadPoolExecutor, Callable[[], None]], Awaitable[None]]
+) -> None:
+    from mcp_probe.session import current_operation
+
+    seen: list[str | None] = []
+
+    def work() -> None:
+        seen.append(current_operation())
+        time.sleep(0.05)
+
+    with ThreadPoolExecutor(2, thread_name_prefix="mine") as executor:
+        rounds = []
+        for _ in range(ROUNDS):
+
+            async def body(probe: Probe) -> None:
+                async def other() -> None:
+                    await anyio.sleep(0.05)
+
+                async with anyio.create_task_group() as group:
+                    group.start_soon(tool(probe, "other", other))
+                    group.start_soon(tool(probe, "mine", lambda: way(executor, work)))
+                assert current_operation() is None
+
+            rounds.append(recorded(backend, body))
+    assert seen == ["mine"] * ROUNDS
+    mine = [parts(record(kept, "mine"), "executor_run", "awaiting") for kept in rounds]
+    assert median(run for run, _ in mine) == pytest.approx(50, abs=10)
+    assert median(awaiting for _, awaiting in mine) <= 10
+    assert all(parts(record(kept, "other"), "executor_run") == (0,) for kept in rounds)
+    for kept in rounds:
+        holders = {name for frame in kept.frames if isinstance(frame, PoolSample) for name, _, _ in frame.holders}
+        assert holders == {"mine"}
+
+
+def test_a_job_on_a_trio_thread_belongs_to_the_request_that_started_it() -> None:
+    async def body(probe: Probe) -> None:
+        async def mine() -> None:
+            await anyio.to_thread.run_sync(time.sleep, 0.05)
+
+        await tool(probe, "mine", mine)()
+
+    kept = recorded("trio", body)
+    assert 45 <= parts(record(kept, "mine"), "executor_run")[0] <= 80
+
+
+@on_asyncio_loops
+def test_a_job_that_outlives_its_request_leaves_the_pools_row_right(backend: Backend) -> None:
+    go_on = threading.Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="late") as executor:
+
+        async def body(probe: Probe) -> None:
+            async def fire_and_forget() -> None:
+                executor.submit(go_on.wait)
+
+            await tool(probe, "mine", fire_and_forget)()
+            await anyio.sleep(0.03)
+            go_on.set()
+            await asyncio.get_running_loop().run_in_executor(executor, time.sleep, 0)
+
+        kept = recorded(backend, body)
+    assert parts(record(kept, "mine"), "executor_run")[0] <= 10
+    samples = pool(kept, "ThreadPoolExecutor late")
+    assert sum(sample.finished for sample in samples) == 2
+    assert dict((name, jobs) for sample in samples for name, jobs, _ in sample.holders)["mine"] == 1
+
+
+def test_a_pool_that_refuses_its_jobs_has_none_waiting() -> None:
+    """An initializer that fails breaks the executor: nothing that was submitted will ever run."""
+
+    def initialize() -> None:
+        raise RuntimeError("no such library")
+
+    async def body(probe: Probe) -> None:
+        with ThreadPoolExecutor(1, thread_name_prefix="broken", initializer=initialize) as executor:
+            for _ in range(3):
+                try:
+                    await asyncio.wrap_future(executor.submit(time.sleep, 0))
+                except Exception:  # noqa: BLE001 - BrokenThreadPool, from submit or from the future
+                    continue
+            probe.snapshot()
+
+    samples = pool(recorded("asyncio", body), "ThreadPoolExecutor broken")
+    assert samples[0].submitted > 0
+    assert samples[-1].pending_peak == 0

@@ -1,0 +1,72 @@
+"""A server whose tools take known times; ``python -m tests.adapters.truth_server LOOP RECORDING`` serves it over stdio."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import anyio
+import anyio.to_thread
+from mcp.server.mcpserver import MCPServer
+
+import mcp_probe
+
+AWAIT_S, THREAD_S, SPIN_S, CHILD_S = 0.05, 0.05, 0.03, 0.04
+MIXED_MS = {"awaiting": 90, "executor_run": 50, "busy": 30}
+"""What one call of ``mixed`` is made of."""
+
+
+def spin(seconds: float) -> None:
+    """Stay on the loop, doing nothing useful."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def build() -> MCPServer:
+    """The server, without a probe."""
+    server = MCPServer("truth")
+
+    @server.tool()
+    async def mixed() -> str:
+        """Awaits, works in a thread, works on the loop, and awaits three children at once."""
+        await anyio.sleep(AWAIT_S)
+        await anyio.to_thread.run_sync(time.sleep, THREAD_S)
+        spin(SPIN_S)
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(anyio.sleep, CHILD_S)
+        return "done"
+
+    @server.tool()
+    def hold(ms: int) -> str:
+        """Holds a thread: a plain function, which the SDK runs in the default limiter."""
+        time.sleep(ms / 1000)
+        return "held"
+
+    @server.tool()
+    async def quick() -> str:
+        """Does nothing."""
+        return "quick"
+
+    @server.tool()
+    async def block(ms: int) -> str:
+        """Blocks the loop."""
+        time.sleep(ms / 1000)
+        return "blocked"
+
+    return server
+
+
+def main() -> None:
+    """Serve over stdio under a probe that records."""
+    loop, recording = sys.argv[1:]
+    server = build()
+    mcp_probe.attach(server, record=recording)
+    backend = "trio" if loop == "trio" else "asyncio"
+    options = {"use_uvloop": True} if loop == "uvloop" else {}
+    anyio.run(server.run_stdio_async, backend=backend, backend_options=options)
+
+
+if __name__ == "__main__":
+    main()
