@@ -65,6 +65,19 @@ class Verdict:
     state: State
 
 
+def turn_order(names: Sequence[str], turn: int) -> list[str]:
+    """Who goes when in a round of bursts. Over as many rounds as names, each name follows each other one equally often.
+
+    A burst right after one of the same process finds its caches warm, and the first of a round runs earlier than the
+    last: over a whole square, neither favours anybody. For an even number of names.
+
+    Source: E. J. Williams (1949), Australian Journal of Scientific Research 2, 149.
+    """
+    count = len(names)
+    first = [place // 2 + place % 2 if place % 2 else (count - place // 2) % count for place in range(count)]
+    return [names[(place + turn) % count] for place in first]
+
+
 def per_call(row: str, variant: str, place: tuple[int, int], taken_ns: Sequence[int], cpu_ns: int, paid: int) -> Block:
     """A block from the wall time of each call; ``cpu_ns`` was spent on ``paid`` calls, warm-up included."""
     return Block(
@@ -72,9 +85,9 @@ def per_call(row: str, variant: str, place: tuple[int, int], taken_ns: Sequence[
         variant,
         *place,
         calls=len(taken_ns),
-        p50_us=median(taken_ns) / 1e3,
-        mean_us=mean(taken_ns) / 1e3,
-        cpu_us=cpu_ns / paid / 1e3,
+        p50_us=round(median(taken_ns) / 1e3, 3),
+        mean_us=round(mean(taken_ns) / 1e3, 3),
+        cpu_us=round(cpu_ns / paid / 1e3, 3),
         foreign_cores=0.0,
     )
 

@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import anyio
 
-from benchmarks.blocks import Block, per_call
+from benchmarks.blocks import Block, per_call, turn_order
 from benchmarks.driving import SUBJECT_MAKERS, Subject
 from benchmarks.machine import ForeignLoad, cpu_ns, describe_machine, python_tag
 from benchmarks.page import write_page
 from benchmarks.subjects import VARIANTS
-from benchmarks.tables import Run, console_text, from_json, to_json
+from benchmarks.tables import Run, console_text, from_json, json_text
 from mcp_probe.session import DRAIN_S
 
 RESULTS = Path(__file__).with_name("results")
@@ -40,15 +40,17 @@ class Plan:
 
     generations: int = 4
     cycles: int = 6
-    rounds: int = 4
+    rounds: int = 4  # whole squares of turn_order, which has four variants
     calls: tuple[tuple[str, int], ...] = (("memory", 300), ("stdio", 80), ("http", 120))
     warm_up: int = 300
     lead_in: float = 0.1  # share of a burst's calls made before it: another process has just used the caches
-    settle_s: float = DRAIN_S + 0.1  # what the collector has to do for a cycle is done, and charged, within it
+    settle_s: float = round(
+        DRAIN_S + 0.1, 3
+    )  # what the collector has to do for a cycle is done, and charged, within it
     patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running cycles again
 
 
-QUICK = Plan(generations=1, cycles=6, calls=(("memory", 250), ("stdio", 60), ("http", 100)), patience_s=3.0)
+QUICK = Plan(generations=1, cycles=5, calls=(("memory", 250), ("stdio", 60), ("http", 100)), patience_s=3.0)
 SMOKE = Plan(1, 1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, patience_s=0.0)
 
 
@@ -105,12 +107,12 @@ async def _quiet_cycle(
 
 
 async def _cycle(row: str, place: tuple[int, int], subjects: dict[str, Subject], calls: int, plan: Plan) -> list[Block]:
-    """A block of each variant, in bursts that take turns: forth and back, so that a drift falls on all alike."""
+    """A block of each variant, in bursts that take turns."""
     taken: dict[str, list[int]] = {name: [] for name in subjects}
     lead_in = round(calls * plan.lead_in)
     before = {name: cpu_ns(subject.pid) for name, subject in subjects.items()}
     for turn in range(plan.rounds):
-        for name in subjects if turn % 2 == 0 else reversed(subjects):
+        for name in turn_order(list(subjects), turn):
             taken[name] += await subjects[name].block(calls, lead_in)
     await anyio.sleep(plan.settle_s)
     paid = plan.rounds * (calls + lead_in)
@@ -192,7 +194,7 @@ def run_and_keep(arguments: argparse.Namespace) -> None:
     target = arguments.output or (RESULTS / f"overhead-{python_tag()}.json" if whole else None)
     if target is not None:
         target.parent.mkdir(exist_ok=True)
-        target.write_text(json.dumps(to_json(run), indent=1) + "\n")
+        target.write_text(json_text(run), "utf-8")
     if whole and arguments.output is None:
         write_page()
 

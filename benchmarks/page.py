@@ -71,7 +71,8 @@ def run_section(run: Run) -> str:
             lines.append(cells)
         out.append(markdown_table(head, lines))
         out.append("\n".join(f"- {verdict_sentence(verdict)}" for verdict in verdicts(row, blocks)))
-        out.append(f"{share_text(run, row, blocks).capitalize()}.")
+        share = share_text(run, row, blocks)
+        out.append(f"{share[0].upper()}{share[1:]}.")
     said = trouble(run)
     if said:
         out.append("Of this run must be known:\n\n" + "\n".join(f"- {sentence}" for sentence in said))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -147,6 +148,14 @@ def to_json(run: Run) -> dict[str, Any]:
         "hot_path": run.hot_path,
         "blocks": [asdict(block) for block in run.blocks],
     }
+
+
+def json_text(run: Run) -> str:
+    """``to_json`` as the text of a file, a line per block."""
+    document = to_json(run)
+    blocks = ",\n  ".join(map(json.dumps, document["blocks"]))
+    text = json.dumps({**document, "blocks": []}, indent=1, ensure_ascii=False)
+    return text.replace('"blocks": []', f'"blocks": [\n  {blocks}\n ]') + "\n"
 
 
 def _results(blocks: Sequence[Block]) -> dict[str, Any]:

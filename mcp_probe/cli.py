@@ -448,7 +448,7 @@ def _complain(sentence: str) -> None:
 
 def _deliver(text: str) -> None:
     """Writes to stderr, which may be closed or a pipe nobody reads: what is not taken at once is given up."""
-    from mcp_probe.launch.deliver import deliver
+    from mcp_probe.report.deliver import deliver
 
     with suppress(AttributeError, OSError, ValueError):
         deliver(text, sys.stderr.fileno(), _STDERR_PATIENCE_S)

@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, fields
@@ -23,12 +22,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mcp_probe.adapters.process import Hooks, ProcessHooks
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.drain import Drain, open_request, running_mark
 from mcp_probe.capture.hub import Hub
 from mcp_probe.clock import now_ns, resolution_ns, wall_anchor
+from mcp_probe.collector import EXIT_BUDGET_S, Collector
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
-from mcp_probe.model import End, Frame, Header, RequestRecord
-from mcp_probe.record.assemble import assemble
+from mcp_probe.model import Frame, Header
 from mcp_probe.record.file import FrameSink, RecordingWriter, encode
 from mcp_probe.record.raw import RawRequest
 
@@ -44,12 +42,6 @@ T = TypeVar("T")
 
 BUFFER = 65_536
 """Finished requests waiting for the collector; more are dropped and counted."""
-SLICE = 16
-"""Records assembled before the collector lets others have the GIL (16 x ~25 us stays below 0.5 ms)."""
-DRAIN_S = 0.2
-SAMPLE_S = 0.5
-OPEN_AFTER_NS = 300_000_000
-EXIT_BUDGET_S = 0.5
 _NO_TRANSPORTS = ("function", "unknown")
 
 
@@ -103,6 +95,7 @@ class _Process:
         self.lock = threading.RLock()
         self.hub: Hub | None = None
         self.hooks: ProcessHooks | None = None
+        self.collector: Collector | None = None
         self.sessions: list[Probe] = []
 
     def enter(self, session: Probe) -> ProcessHooks:
@@ -114,6 +107,14 @@ class _Process:
             self.sessions.append(session)
             return self.hooks
 
+    def collector_of(self, hub: Hub) -> Collector:
+        """The collector of ``hub``, made for the first session."""
+        with self.lock:
+            if self.collector is None:
+                self.collector = Collector(hub)
+                hub.closing.append(self.collector.flush)
+            return self.collector
+
     def leave(self, session: Probe) -> list[str]:
         with self.lock:
             if session in self.sessions:
@@ -121,7 +122,7 @@ class _Process:
             if self.sessions or self.hooks is None or self.hub is None:
                 return []
             hooks, hub = self.hooks, self.hub
-            self.hooks = self.hub = None
+            self.hooks = self.hub = self.collector = None
             hub.desk.closed = True
             stuck = hooks.restore()
             hub.watchdog.stop()
@@ -153,6 +154,10 @@ class Probe:
         self._name: str | None = None
         self._sdk: tuple[str, str] | None = None
         self._stuck: list[str] = []
+        self._done = False  # the last frame has been emitted
+        self._told_dropped: dict[str, int] = {}
+        unix, at = wall_anchor()
+        self._started_ns, self._started_unix = at, unix
         self._transports: frozenset[str] = frozenset()
         self._sinks: list[FrameSink] = []
         self._fold: Fold | None = None
@@ -163,13 +168,12 @@ class Probe:
         self._hooks = _process.enter(self)
         self._hub = self._hooks.hub
         self._loose = self._middleware_hooks()
-        self._collector = Collector(self, self._hub)
-        self._hub.closing.append(self._collector.flush)
-        self._collector.start()
+        self._collector = _process.collector_of(self._hub)
+        self._collector.add(self)
         if self.options.report is not None:
             atexit.register(self._report_at_exit)
         elif self.options.record is not None:
-            atexit.register(self._collector.stop, "exit")
+            atexit.register(self._collector.remove, self, "exit")
 
     # --- what users call ---
 
@@ -214,15 +218,19 @@ class Probe:
 
         Raises: ProbeError after ``detach`` of a probe that kept no summary.
         """
-        return self._collector.summary()
+        if self._fold is None:
+            raise ProbeError("This probe keeps no summary: its frames go to the process that started it.")
+        if self._done:
+            return self._fold.summary()
+        self._collector.catch_up()
+        return self._fold.summary(live=True)
 
     def detach(self) -> None:
         """Restore every object touched; hooks that somebody wrapped over become pass-throughs. Idempotent."""
         if not self.attached:
             return
         self.attached = False
-        self._hub.closing.remove(self._collector.flush)
-        self._collector.stop("detached")
+        self._collector.remove(self, "detached")
         self._over = True
         for _, hooks in self._servers:
             self._stuck += hooks.restore()
@@ -340,8 +348,17 @@ class Probe:
         }
         return {reason: count for reason, count in losses.items() if count}
 
+    def newly_dropped(self) -> tuple[tuple[str, int], ...]:
+        """Losses since the last call, by reason."""
+        now, before = self.dropped(), self._told_dropped
+        self._told_dropped = now
+        return tuple(
+            sorted((why, count - before.get(why, 0)) for why, count in now.items() if count > before.get(why, 0))
+        )
+
     def close_sinks(self) -> None:
         """No more frames will come."""
+        self._done = True
         for sink in self._sinks:
             try:
                 sink.close()
@@ -365,8 +382,8 @@ class Probe:
             loop=", ".join(names),
             python=".".join(str(part) for part in sys.version_info[:3]),
             pid=os.getpid(),
-            start_unix=self._collector.started_unix,
-            start_ns=self._collector.started_ns,
+            start_unix=self._started_unix,
+            start_ns=self._started_ns,
             timer_resolution_ns=resolution_ns(),
             hooks=tuple(sorted(self._hub.hooks.items())),
             notes=tuple(self._notes()),
@@ -416,131 +433,12 @@ class Probe:
         from mcp_probe.report.at_exit import report_at_exit
 
         try:
-            self._collector.stop("exit")
+            self._collector.remove(self, "exit")
             summary = self.snapshot()
         except Exception as exc:  # noqa: BLE001 - the server's exit is not ours to disturb
             self._hub.fail("report", exc)
             return
         report_at_exit(summary, self.options.report or "stderr", EXIT_BUDGET_S)
-
-
-class Collector:
-    """The session's own thread. Everything it does is bounded in time per slice, and fails in private."""
-
-    def __init__(self, session: Probe, hub: Hub) -> None:
-        self._session = session
-        self._hub = hub
-        self._drain = Drain(hub)
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._stopped = False
-        self._thread: threading.Thread | None = None
-        self._sampled_ns = now_ns()
-        self._cpu_ns = 0
-        unix, at = wall_anchor()
-        self.started_ns = self._sampled_ns
-        self.started_unix = unix - (at - self._sampled_ns) / 1e9
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="mcp-probe-collector", daemon=True)
-        self._thread.start()
-
-    def flush(self) -> None:
-        """Hand on all that has ended, and an end: frames that follow take it back. Any thread; never raises."""
-        if self._stopped:
-            return
-        try:
-            with self._lock:
-                self._drain_all(final=False, samples=True)
-                self._session.emit([End(now_ns(), "transport closed")])
-        except Exception as exc:  # noqa: BLE001 - the server is shutting down, and its exit is its own
-            self._hub.fail("collector", exc)
-
-    def stop(self, reason: str) -> None:
-        """Drain once more, write the end, and stop."""
-        if self._stopped:
-            return
-        self._stopped = True
-        self._wake.set()
-        thread, self._thread = self._thread, None
-        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
-            thread.join(1.0)
-        if not self._lock.acquire(timeout=EXIT_BUDGET_S):
-            return  # the thread hangs in a sink: nothing more can be written
-        try:
-            self._drain_all(final=True)
-            self._session.emit([End(now_ns(), reason)])
-            self._session.close_sinks()
-        except Exception as exc:  # noqa: BLE001 - neither detaching nor the server's exit is ours to disturb
-            self._hub.fail("collector", exc)
-        finally:
-            self._lock.release()
-
-    def summary(self) -> Summary:
-        """A summary as of now; requests in flight count as unfinished."""
-        fold = self._session.fold
-        if fold is None:
-            raise ProbeError("This probe keeps no summary: its frames go to the process that started it.")
-        with self._lock:
-            if self._stopped:
-                return fold.summary()
-            try:
-                self._drain_all(final=False, samples=True)
-            except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
-                self._hub.fail("collector", exc)
-            return fold.summary(live=True)
-
-    def _run(self) -> None:
-        try:
-            self._drain.calibrate()
-            while not self._stopped:
-                self._wake.wait(DRAIN_S)
-                if self._stopped:
-                    return
-                with self._lock:
-                    self._drain_all(final=False)
-                self._cpu_ns = time.thread_time_ns()
-        except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
-            self._hub.fail("collector", exc)
-
-    def _drain_all(self, *, final: bool, samples: bool = False) -> None:
-        session, drain = self._session, self._drain
-        session.emit(drain.steps())
-        while True:
-            batch = session.take_finished(SLICE)
-            if not batch:
-                break
-            session.emit([self._record(raw) for raw in batch])
-            if not final and threading.current_thread() is self._thread:
-                time.sleep(0)
-        now = now_ns()
-        live = session.live()
-        old = now if samples else now - OPEN_AFTER_NS  # a snapshot names everything that is in flight
-        fresh = [raw for raw in live if not raw.seen_open and (raw.arrival_ns or raw.first_step_ns or now) <= old]
-        for raw in fresh:
-            raw.seen_open = True
-        session.emit([open_request(raw, now) for raw in fresh])
-        if final:
-            session.emit([self._unfinished(raw, now) for raw in live])
-        if final or samples or now - self._sampled_ns >= SAMPLE_S * 1e9:
-            self._sampled_ns = now
-            session.emit(
-                [
-                    *drain.loops(now, final=final),
-                    *drain.pools(now),
-                    drain.process(now, self._cpu_ns, session.dropped()),
-                ]
-            )
-
-    def _record(self, raw: RawRequest) -> RequestRecord:
-        self._session.note_transport(raw.transport)
-        self._drain.note_small_steps(raw)
-        return assemble(raw, raw.end_ns or now_ns())
-
-    def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
-        raw.outcome = "unfinished"
-        return assemble(raw, now, running_mark(self._hub, raw, now))
 
 
 def attach(server: Any, **options: Any) -> Probe:
@@ -608,7 +506,7 @@ class ForwardingProbe(Probe):
 
     def finish_at_exit(self) -> None:
         """Send what is left, and the end."""
-        self._collector.stop("exit")
+        self._collector.remove(self, "exit")
 
 
 def attached() -> tuple[Probe, ...]:

@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("launch", "workloads", "testing"),
     ("session",),
+    ("collector",),
     ("adapters", "export", "report"),
     ("capture", "aggregate"),
     ("record",),

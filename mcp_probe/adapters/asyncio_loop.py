@@ -88,7 +88,7 @@ class StampedTimer(events.TimerHandle):
     __slots__ = ()
 
     def _run(self) -> None:
-        due = min(round(self._when * 1e9), now_ns())  # type: ignore[attr-defined]
+        due = round(self._when * 1e9)  # type: ignore[attr-defined]
         _run_inheriting(self, _run_original, self._loop, self._context, (due, due, WAKE_LOOP))  # type: ignore[attr-defined]
 
 
@@ -112,6 +112,9 @@ class SocketReady:
             handle, _run_own, handle._loop, handle._context, (track.prev_poll_end, track.poll_end, WAKE_SOCKET)
         )
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)  # asyncio's debug mode looks at more of a handle than at ``_run``
+
     def __repr__(self) -> str:
         return repr(self._handle)
 
@@ -126,8 +129,10 @@ def _run_inheriting(handle: Any, run: Any, loop: Any, context: Any, inherit: Inh
     if track is None or not track.alive:
         return run(handle)  # type: ignore[no-any-return]
     try:
-        track.inherit = inherit
         now = now_ns()
+        if inherit[0] > now:  # a timer runs up to a clock tick before its deadline
+            inherit = (now, now, inherit[2])
+        track.inherit = inherit
         if now - track.now >= RING_NS:
             track.stretch(now)
         track.begin(context.get(CURRENT), 0, *inherit, now)
@@ -301,8 +306,11 @@ def _make_call_soon(original: Any) -> Any:
             handle = plain(callback, args, self, context)
         else:
             handle = stamped = StampedHandle(callback, args, self, context)
-            stamped.stamp = clock() if inherit is None else inherit
             stamped.track = track
+            try:
+                stamped.stamp = clock() if inherit is None else inherit
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                track.broken(exc)
         if handle._source_traceback:  # type: ignore[attr-defined]
             del handle._source_traceback[-1]  # type: ignore[attr-defined]
         self._ready.append(handle)
@@ -353,7 +361,12 @@ def _make_threadsafe(original: Any) -> Any:
         track = _tracks.get(self)
         if track is None or not track.alive or threading.get_ident() == track.thread_id:
             return original(self, callback, *args, context=context)
-        return original(self, _FromThread(callback, track), *args, context=context)
+        try:
+            stamped = _FromThread(callback, track)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            track.broken(exc)
+            return original(self, callback, *args, context=context)
+        return original(self, stamped, *args, context=context)
 
     return call_soon_threadsafe
 
@@ -373,15 +386,22 @@ def _make_select(selector: Any, track: Track) -> Any:
         def noted_select(timeout: Any = None) -> Any:
             if not track.alive:
                 return original(timeout)
-            began = clock()
-            if began - track.now >= ring_ns:
-                track.stretch(began)
-            note(began)
-            track.since = 0
+            try:
+                began = clock()
+                if began - track.now >= ring_ns:
+                    track.stretch(began)
+                note(began)
+                track.since = 0
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                track.broken(exc)
             found = original(timeout)
-            track.prev_poll_end = track.poll_end
-            track.poll_end = track.now = track.since = now = clock()
-            note(now)
+            if track.alive:
+                try:
+                    track.prev_poll_end = track.poll_end
+                    track.poll_end = track.now = track.since = now = clock()
+                    note(now)
+                except Exception as exc:  # noqa: BLE001
+                    track.broken(exc)
             return found
 
         return noted_select
@@ -392,11 +412,14 @@ def _make_select(selector: Any, track: Track) -> Any:
     def epoll_select(timeout: Any = None) -> Any:
         if not track.alive:
             return original(timeout)
-        began = clock()
-        if began - track.now >= ring_ns:
-            track.stretch(began)
-        note(began)
-        track.since = 0
+        try:
+            began = clock()
+            if began - track.now >= ring_ns:
+                track.stretch(began)
+            note(began)
+            track.since = 0
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            track.broken(exc)
         if timeout is None:
             timeout = -1
         elif timeout <= 0:
@@ -412,9 +435,13 @@ def _make_select(selector: Any, track: Track) -> Any:
                     found.append((key, mask & key.events))
         except InterruptedError:
             pass
-        track.prev_poll_end = track.poll_end
-        track.poll_end = track.now = track.since = now = clock()
-        note(now)
+        if track.alive:
+            try:
+                track.prev_poll_end = track.poll_end
+                track.poll_end = track.now = track.since = now = clock()
+                note(now)
+            except Exception as exc:  # noqa: BLE001
+                track.broken(exc)
         return found
 
     return epoll_select
@@ -423,6 +450,7 @@ def _make_select(selector: Any, track: Track) -> Any:
 def _is_known_epoll(selector: Any) -> bool:
     return (
         type(selector) is getattr(selectors, "EpollSelector", None)
+        and selector.select.__module__ == selectors.__name__  # nobody has replaced it before us
         and sys.version_info < (3, 14)
         and isinstance(getattr(selector, "_fd_to_key", None), dict)
         and hasattr(getattr(selector, "_selector", None), "poll")

@@ -150,12 +150,20 @@ class ProbeInstrument:
 
     def before_io_wait(self, timeout: float) -> None:
         """The loop polls."""
-        if not self.leave:
+        if self.leave:
+            return
+        try:
             self._in_poll = True
             self.track.begin_poll(now_ns())
+        except Exception as exc:  # noqa: BLE001
+            self._fail(exc)
 
     def after_io_wait(self, timeout: float) -> None:
         """The poll returned."""
-        if not self.leave and self._in_poll:
+        if self.leave or not self._in_poll:
+            return
+        try:
             self._in_poll = False
             self.track.end_poll(now_ns())
+        except Exception as exc:  # noqa: BLE001
+            self._fail(exc)

@@ -141,7 +141,6 @@ class Drain:
         self._steps: dict[int, int] = {}
         self._polls = 0
         self._requests = 0
-        self._dropped: dict[str, int] = {}
         self._own_cpu = 0
         self._throttled = _throttled_ns()
         self._cost = HookCost(0.0, 0.0, 0.0)
@@ -211,7 +210,7 @@ class Drain:
         """One sample per executor."""
         return self._hub.pools.samples(now)
 
-    def process(self, now: int, collector_cpu_ns: int, dropped: dict[str, int]) -> ProcessSample:
+    def process(self, now: int, collector_cpu_ns: int) -> ProcessSample:
         """The process since the previous sample."""
         hub = self._hub
         cpu = time.process_time_ns()
@@ -243,7 +242,7 @@ class Drain:
             cpu_pressure=_cpu_pressure(),
             probe_cpu_ns=max(0, own - self._own_cpu) + hook_ns,
             hook_ns=hook_ns,
-            dropped=self._newly_dropped(dropped),
+            dropped=(),
             outstanding=outstanding,
             outstanding_peak=max(desk.peak, outstanding),
             finished_unwritten_peak=desk.unwritten_peak,
@@ -254,11 +253,6 @@ class Drain:
         self._at, self._cpu, self._own_cpu = now, cpu, own
         self._gc_ns, self._gc_count, self._throttled = hub.gc_ns, hub.gc_count, throttled
         return sample
-
-    def _newly_dropped(self, dropped: dict[str, int]) -> tuple[tuple[str, int], ...]:
-        new = {reason: count - self._dropped.get(reason, 0) for reason, count in dropped.items()}
-        self._dropped = dict(dropped)
-        return tuple(sorted((reason, count) for reason, count in new.items() if count))
 
     def _newly_detached(self) -> tuple[tuple[str, int], ...]:
         new: dict[str, int] = {}

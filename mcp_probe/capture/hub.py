@@ -10,8 +10,8 @@ import gc
 import logging
 import threading
 from collections import deque
-from functools import partial
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mcp_probe.capture.current import CURRENT

@@ -53,7 +53,8 @@ def attach(run: str, note: Note) -> None:
 class ImportTrigger:
     """Meta path finder that finds nothing of its own; calls ``action`` once, when ``module`` has been imported.
 
-    It leaves no trace on the module: the loader it borrows gets its own ``exec_module`` back before the body runs.
+    It leaves no trace on the module: the loader it borrows gets its own ``exec_module`` back before the body runs. Being
+    asked is not yet an import: ``importlib.util.find_spec`` asks and throws the answer away (fastmcp 4 does).
     """
 
     def __init__(self, module: str, action: Callable[[], None]) -> None:
@@ -63,31 +64,35 @@ class ImportTrigger:
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         if name != self._module or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)
-        for finder in list(sys.meta_path):
+        others = [finder for finder in sys.meta_path if finder is not self]
+        for finder in others:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None else None
             if spec is not None:
                 self._act_after(spec.loader)
                 return spec
-        sys.meta_path.insert(0, self)  # not installed on this path; a later import may find it
         return None
 
     def _act_after(self, loader: Any) -> None:
         run_body = getattr(loader, "exec_module", None)
         if run_body is None:
-            return self._action()
+            return self._fire()
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
             run_body(module)
-            self._action()
+            self._fire()
 
         try:
             loader.exec_module = exec_module
         except AttributeError:
-            self._action()
+            self._fire()
         return None
+
+    def _fire(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._action()
 
 
 def _stay_first_on_pythonpath(folder: str) -> None:

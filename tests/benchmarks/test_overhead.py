@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,12 @@ from benchmarks.blocks import (
     level,
     own_share,
     per_call,
+    turn_order,
     undisturbed,
     verdicts,
 )
 from benchmarks.page import RESULTS, filled, parts
-from benchmarks.tables import Run, console_text, from_json, to_json, trouble
+from benchmarks.tables import Run, console_text, from_json, json_text, trouble
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MACHINE = {
@@ -62,6 +64,15 @@ def cycle_of(cycle: int, drift: float, *, probe: float = 12.0, otel: float = 28.
 def drifting(cycles: int = 6) -> list[Block]:
     """A machine that gets 50 µs slower from one cycle to the next."""
     return [one for cycle in range(cycles) for one in cycle_of(cycle, 50.0 * cycle)]
+
+
+def test_each_variant_follows_each_other_one_once_and_never_itself_and_takes_each_place_once() -> None:
+    rounds = [turn_order("ABCD", turn) for turn in range(4)]
+    assert all(sorted(place) == list("ABCD") for place in zip(*rounds, strict=True))
+    pairs = [(left, right) for order in rounds for left, right in pairwise(order)]
+    assert sorted(pairs) == sorted(permutations("ABCD", 2))
+    in_a_row = [name for order in [*rounds, rounds[0]] for name in order]
+    assert all(left != right for left, right in pairwise(in_a_row))
 
 
 def test_block_figures_are_the_median_and_mean_of_its_calls_and_cpu_counts_the_lead_in_too() -> None:
@@ -155,7 +166,7 @@ def run_of(blocks: list[Block], **said: object) -> Run:
 
 def test_the_file_gives_back_the_run_it_was_made_of() -> None:
     run = run_of(drifting())
-    document = json.loads(json.dumps(to_json(run)))
+    document = json.loads(json_text(run))
     assert from_json(document) == run
     assert document["results"]["memory"]["probe"]["p50_us"]["added"] == {"us": 12.0, "low": 12.0, "high": 12.0}
 
@@ -192,7 +203,7 @@ def test_a_generated_part_replaces_what_stood_between_its_marks_and_nothing_else
 
 def test_the_page_shows_a_miss_in_bold(tmp_path: Path) -> None:
     slow = [one for cycle in range(6) for one in cycle_of(cycle, 0.0, probe=40.0)]
-    (tmp_path / "overhead-3.13.json").write_text(json.dumps(to_json(run_of(slow))))
+    (tmp_path / "overhead-3.13.json").write_text(json_text(run_of(slow)), "utf-8")
     made = parts(tmp_path)
     assert "target ≤ 15 µs: **missed**" in made["overhead"]
     assert made["soak"] == made["hot-path"] == "No results are committed yet."

@@ -115,7 +115,7 @@ def _text(number: int) -> str:
 
 # --- mcp-server-fetch: turns HTML into Markdown on the event loop ---------------------------------
 
-_SECTIONS = 300
+_SECTIONS = 600
 _SMALL = "<html><head><title>small</title></head><body><p>A page of one paragraph.</p></body></html>"
 
 

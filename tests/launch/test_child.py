@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,3 +72,12 @@ def test_it_waits_on_where_the_module_is_not_installed_yet(folder: Path) -> None
     importlib.invalidate_caches()
     importlib.import_module("waited_for")
     assert fired == ["late"]
+
+
+def test_asking_where_the_module_is_does_not_disarm_it(folder: Path) -> None:
+    (folder / "waited_for.py").write_text("state = 'whole'\n")
+    fired = armed("waited_for")
+    assert importlib.util.find_spec("waited_for") is not None
+    assert fired == []
+    importlib.import_module("waited_for")
+    assert fired == ["whole"]

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mcp_probe.launch.deliver import deliver
+from mcp_probe.report.deliver import deliver
 
 
 def test_text_arrives_whole_where_somebody_reads() -> None:

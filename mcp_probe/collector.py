@@ -1,0 +1,177 @@
+"""The collector: one thread that turns what the hub has seen into frames, for every attached session.
+
+Steps, loops, executors and the process are seen once and told to all sessions; requests go to the
+session that owns them, after the steps, so that a request finds its blockers already there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from mcp_probe.capture.drain import Drain, open_request, running_mark
+from mcp_probe.capture.hub import Hub
+from mcp_probe.clock import now_ns
+from mcp_probe.model import End, Frame, RequestRecord
+from mcp_probe.record.assemble import assemble
+from mcp_probe.record.raw import RawRequest
+
+SLICE = 16
+"""Records assembled before the collector lets others have the GIL (16 x ~25 us stays below 0.5 ms)."""
+DRAIN_S = 0.2
+SAMPLE_S = 0.5
+OPEN_AFTER_NS = 300_000_000
+EXIT_BUDGET_S = 0.5
+
+
+class Listener(Protocol):
+    """A session as the collector sees it."""
+
+    def emit(self, frames: Iterable[Frame]) -> None:
+        """Take frames, on the collector's thread or on the one that flushes."""
+
+    def take_finished(self, most: int) -> list[RawRequest]:
+        """Up to ``most`` finished requests, oldest first."""
+
+    def live(self) -> list[RawRequest]:
+        """Requests that have not ended."""
+
+    def newly_dropped(self) -> tuple[tuple[str, int], ...]:
+        """Losses since the last call, by reason."""
+
+    def note_transport(self, transport: str) -> None:
+        """A request came over ``transport``."""
+
+    def close_sinks(self) -> None:
+        """No more frames will come."""
+
+
+class Collector:
+    """One per hub. Everything it does is bounded in time per slice, and fails in private."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._drain = Drain(hub)
+        self._listeners: tuple[Listener, ...] = ()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._sampled_ns = now_ns()
+        self._cpu_ns = 0
+
+    def add(self, listener: Listener) -> None:
+        """``listener`` hears everything from now on; the first one starts the thread."""
+        self._listeners = (*self._listeners, listener)
+        if self._thread is None:
+            self._wake.clear()
+            self._thread = threading.Thread(target=self._run, name="mcp-probe-collector", daemon=True)
+            self._thread.start()
+
+    def remove(self, listener: Listener, reason: str) -> None:
+        """Drain once more, tell ``listener`` the end, and forget it; the last one stops the thread."""
+        if listener not in self._listeners:
+            return
+        last = len(self._listeners) == 1
+        thread = self._thread
+        if last:
+            self._thread = None
+            self._wake.set()
+            if thread is not None and thread is not threading.current_thread():
+                thread.join(1.0)
+        if not self._lock.acquire(timeout=EXIT_BUDGET_S):
+            return  # the thread hangs in a sink: nothing more can be written
+        try:
+            self._drain_all(samples=True, leaving=listener)
+            listener.emit([End(now_ns(), reason)])
+            listener.close_sinks()
+        except Exception as exc:  # noqa: BLE001 - neither detaching nor the server's exit is ours to disturb
+            self._hub.fail("collector", exc)
+        finally:
+            self._listeners = tuple(known for known in self._listeners if known is not listener)
+            self._lock.release()
+
+    def catch_up(self) -> None:
+        """Drain now, samples included. Any thread; never raises."""
+        try:
+            with self._lock:
+                self._drain_all(samples=True)
+        except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
+            self._hub.fail("collector", exc)
+
+    def flush(self) -> None:
+        """A transport has closed: hand on all that has ended, and an end, in case the process is ended by a signal."""
+        self.catch_up()
+        try:
+            with self._lock:
+                for listener in self._listeners:
+                    listener.emit([End(now_ns(), "transport closed")])
+        except Exception as exc:  # noqa: BLE001 - the server is shutting down, and its exit is its own
+            self._hub.fail("collector", exc)
+
+    def _run(self) -> None:
+        own = threading.current_thread()
+        try:
+            self._drain.calibrate()
+            while self._thread is own:
+                self._wake.wait(DRAIN_S)
+                if self._thread is not own:
+                    return
+                with self._lock:
+                    self._drain_all()
+                self._cpu_ns = time.thread_time_ns()
+        except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
+            self._hub.fail("collector", exc)
+
+    def _drain_all(self, *, samples: bool = False, leaving: Listener | None = None) -> None:
+        self._tell_all(list(self._drain.steps()))
+        now = now_ns()
+        for listener in self._listeners:
+            self._tell_finished(listener)
+            self._tell_open(listener, now, everything=samples)
+            if listener is leaving:
+                listener.emit([self._unfinished(raw, now) for raw in listener.live()])
+        if samples or now - self._sampled_ns >= SAMPLE_S * 1e9:
+            self._sampled_ns = now
+            self._tell_samples(now, final=leaving is not None and len(self._listeners) == 1)
+
+    def _tell_all(self, frames: list[Frame]) -> None:
+        for listener in self._listeners:
+            listener.emit(frames)
+
+    def _tell_finished(self, listener: Listener) -> None:
+        while True:
+            batch = listener.take_finished(SLICE)
+            if not batch:
+                return
+            records = []
+            for raw in batch:
+                listener.note_transport(raw.transport)
+                self._drain.note_small_steps(raw)
+                records.append(assemble(raw, raw.end_ns or now_ns()))
+            listener.emit(records)
+            if threading.current_thread() is self._thread:
+                time.sleep(0)
+
+    def _tell_open(self, listener: Listener, now: int, *, everything: bool) -> None:
+        """Name requests that have been in flight for a while; in a snapshot, all that are."""
+        old = now if everything else now - OPEN_AFTER_NS
+        fresh = []
+        for raw in listener.live():
+            if not raw.seen_open and (raw.arrival_ns or raw.first_step_ns or now) <= old:
+                raw.seen_open = True
+                fresh.append(open_request(raw, now))
+        listener.emit(fresh)
+
+    def _tell_samples(self, now: int, *, final: bool) -> None:
+        drain = self._drain
+        shared: list[Frame] = [*drain.loops(now, final=final), *drain.pools(now)]
+        process = drain.process(now, self._cpu_ns)
+        for listener in self._listeners:
+            listener.emit([*shared, replace(process, dropped=listener.newly_dropped())])
+
+    def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
+        raw.outcome = "unfinished"
+        return assemble(raw, now, running_mark(self._hub, raw, now))

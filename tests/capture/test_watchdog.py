@@ -1,0 +1,317 @@
+"""Why a step was slow, and where, on a real loop: each fault is built, and must be named by cause, file and line."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_probe.capture import watchdog
+from mcp_probe.capture.watchdog import place_of_caller
+from mcp_probe.model import StepRecord
+from mcp_probe.session import Probe
+from tests.kept import Kept, keep
+from tests.loops import LOOPS
+from tests.running import Backend, run_on
+
+MS = 1_000_000
+ROUNDS = 3
+
+
+def marked_line(function: Callable[..., Any]) -> int:
+    """Number of the line of ``function`` that says ``# here``."""
+    lines, first = inspect.getsourcelines(function)
+    (offset,) = [offset for offset, line in enumerate(lines) if line.rstrip().endswith("# here")]
+    return first + offset
+
+
+def lines_of(function: Callable[..., Any]) -> range:
+    lines, first = inspect.getsourcelines(function)
+    return range(first, first + len(lines))
+
+
+def slow_steps(backend: Backend, function: Callable[[], Awaitable[None]], rounds: int = ROUNDS) -> list[StepRecord]:
+    """The longest step of each of ``rounds`` calls."""
+
+    async def run() -> Kept:
+        probe = Probe()
+        kept = keep(probe)
+        try:
+            profiled = probe.profile(function)
+            for _ in range(rounds):
+                await anyio.sleep(0.02)
+                await profiled()
+        finally:
+            probe.detach()
+        return kept
+
+    kept = run_on(backend, run)
+    name = function.__qualname__
+    longest: dict[int, StepRecord] = {}
+    for step in kept.steps():
+        if step.operation == name:
+            known = longest.get(step.request)
+            if known is None or step.end_ns - step.start_ns > known.end_ns - known.start_ns:
+                longest[step.request] = step
+    assert len(longest) == rounds
+    return list(longest.values())
+
+
+def most_common(values: list[Any]) -> Any:
+    """What most rounds agree on: one that the machine disturbed does not count."""
+    return Counter(values).most_common(1)[0][0]
+
+
+def causes(steps: list[StepRecord]) -> str:
+    """The cause most rounds agree on, of those in which the host let the step run for at least half its time."""
+    undisturbed = [step for step in steps if (step.run_queue_ns or 0) * 2 < step.end_ns - step.start_ns]
+    if not undisturbed:
+        pytest.skip("the host gave this process too little CPU to tell")
+    found: str = most_common([step.cause for step in undisturbed])
+    return found
+
+
+# --- faults ---------------------------------------------------------------------------------------------------
+
+
+async def sleeps() -> None:
+    time.sleep(0.04)  # here
+
+
+async def spins() -> None:
+    until = time.thread_time() + 0.04
+    while time.thread_time() < until:
+        pass
+
+
+async def holds_the_gil() -> None:
+    re.match(r"(a|a)*$", "a" * 20 + "b")  # here
+    sum(range(20_000))
+
+
+class Ring:
+    """Garbage that only the collector can free."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def calls_deeper() -> None:
+    sleeps_deeper()
+
+
+def sleeps_deeper() -> None:
+    time.sleep(0.04)  # here
+
+
+async def has_a_helper_that_sleeps() -> None:
+    calls_deeper()
+
+
+async def has_a_library_that_sleeps() -> None:
+    threading.Event().wait(0.04)  # here
+
+
+# --- cause and place --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_a_blocking_call_is_named_with_its_line(backend: Backend) -> None:
+    steps = slow_steps(backend, sleeps)
+    assert most_common([step.cause for step in steps]) == "blocking-call"
+    assert most_common([(step.file, step.line, step.where) for step in steps]) == (
+        __file__,
+        marked_line(sleeps),
+        "exact",
+    )
+    assert most_common([step.function for step in steps]) == "sleeps"
+    for step in steps:
+        assert step.cpu_ns is not None
+        assert step.cpu_ns < (step.end_ns - step.start_ns) / 2
+
+
+def test_the_line_of_a_blocking_call_is_that_of_the_innermost_own_function() -> None:
+    steps = slow_steps("asyncio", has_a_helper_that_sleeps)
+    assert most_common([(step.function, step.line) for step in steps]) == ("sleeps_deeper", marked_line(sleeps_deeper))
+
+
+def test_a_library_that_blocks_is_named_by_the_line_that_calls_it() -> None:
+    steps = slow_steps("asyncio", has_a_library_that_sleeps)
+    assert most_common([step.cause for step in steps]) == "blocking-call"
+    assert most_common([(step.file, step.line) for step in steps]) == (__file__, marked_line(has_a_library_that_sleeps))
+
+
+def test_python_code_that_computes_is_named_as_such() -> None:
+    steps = slow_steps("asyncio", spins)
+    assert causes(steps) == "cpu"
+    assert most_common([step.function for step in steps]) == "spins"
+    assert most_common([step.file for step in steps]) == __file__
+    assert all(step.line in lines_of(spins) for step in steps if step.function == "spins")
+
+
+def test_a_call_that_holds_the_gil_computes_and_its_place_is_no_more_than_an_estimate() -> None:
+    """No sample arrives while it runs: what is seen is where the next bytecode stood."""
+    steps = slow_steps("asyncio", holds_the_gil)
+    assert all(step.end_ns - step.start_ns > 20 * MS for step in steps)
+    assert causes(steps) == "cpu"
+    for step in steps:
+        if step.where == "unavailable":
+            continue
+        inside = step.file == __file__ and step.line in lines_of(holds_the_gil)
+        assert inside or step.where == "estimate", step
+    assert any(step.where != "unavailable" for step in steps)
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this interpreter has no GIL")
+def test_a_step_that_waits_for_the_gil_blames_the_gil() -> None:
+    stop = threading.Event()
+
+    def burn() -> None:
+        while not stop.is_set():
+            sum(range(500))
+
+    async def works_among_threads() -> None:
+        began = time.thread_time()
+        while time.thread_time() - began < 0.04:
+            pass
+
+    threads = [threading.Thread(target=burn) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        steps = slow_steps("asyncio", works_among_threads, rounds=5)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert causes(steps) == "gil", [(step.cause, step) for step in steps]
+
+
+def test_a_step_that_was_mostly_a_collection_blames_the_collector() -> None:
+    rings: list[Ring] = []
+
+    async def makes_garbage_and_collects() -> None:
+        rings.clear()
+        await asyncio.sleep(0)
+        gc.collect()
+
+    gc.collect()
+    gc.disable()
+    try:
+        steps = []
+        for _ in range(ROUNDS):
+            rings.extend(Ring() for _ in range(150_000))
+            steps += slow_steps("asyncio", makes_garbage_and_collects, rounds=1)
+    finally:
+        gc.enable()
+    assert causes(steps) == "gc"
+    assert all(step.gc_ns * 2 >= step.end_ns - step.start_ns for step in steps if step.cause == "gc")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
+def test_the_wait_for_a_cpu_is_known_on_linux() -> None:
+    for step in slow_steps("asyncio", spins):
+        assert step.run_queue_ns is not None
+        assert step.cpu_ns is not None
+        assert step.run_queue_ns + step.cpu_ns <= step.end_ns - step.start_ns
+
+
+def test_where_the_thread_clock_is_missing_the_cause_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "_thread_clock", lambda thread_id: None)
+    monkeypatch.setattr(watchdog, "_open_schedstat", lambda native_id: None)
+    steps = slow_steps("asyncio", sleeps)
+    assert {step.cause for step in steps} == {"unknown"}
+    assert {(step.cpu_ns, step.run_queue_ns) for step in steps} == {(None, None)}
+    assert most_common([step.line for step in steps]) == marked_line(sleeps)
+
+
+def test_a_step_that_still_runs_is_recorded_as_running_with_its_place() -> None:
+    """What a hung server leaves behind if it is killed now."""
+    release = threading.Event()
+    kept = Kept()
+
+    async def hangs() -> None:
+        release.wait(30)  # here
+
+    async def run() -> None:
+        probe = Probe()
+        probe.add_sink(kept)
+        try:
+            await probe.profile(hangs)()
+        finally:
+            probe.detach()
+
+    def let_go_once_seen() -> None:
+        until = time.monotonic() + 20
+        while time.monotonic() < until and not running():
+            time.sleep(0.02)
+        release.set()
+
+    def running() -> list[StepRecord]:
+        return [
+            frame
+            for frame in list(kept.frames)
+            if isinstance(frame, StepRecord) and frame.running and frame.operation == hangs.__qualname__
+        ]
+
+    watcher = threading.Thread(target=let_go_once_seen)
+    watcher.start()
+    run_on("asyncio", run)
+    watcher.join()
+    (first, *_) = running()
+    assert (first.file, first.line) == (__file__, marked_line(hangs))
+    (ended,) = [step for step in kept.steps() if step.operation == hangs.__qualname__]
+    assert ended.start_ns == first.start_ns
+    assert ended.end_ns >= first.end_ns
+
+
+def test_steps_below_the_limit_are_not_looked_into() -> None:
+    async def short() -> None:
+        time.sleep(0.004)
+
+    steps = slow_steps("asyncio", short)
+    quick = [step for step in steps if step.end_ns - step.start_ns < 10 * MS]
+    assert quick
+    assert {(step.cause, step.file, step.where) for step in quick} == {(None, None, "unavailable")}
+
+
+# --- places ------------------------------------------------------------------------------------------------------
+
+
+def test_the_place_of_a_caller_is_the_users_own_line() -> None:
+    place = place_of_caller()  # here
+    assert place == f"{__file__}:{marked_line(test_the_place_of_a_caller_is_the_users_own_line)}"
+
+
+def test_the_place_of_a_caller_is_found_through_the_loops_own_methods() -> None:
+    """``run_in_executor`` stands in the same file as the loop that runs the step."""
+
+    class Executor:
+        place: str | None = None
+
+        def submit(self, function: Any, *args: Any) -> Any:
+            import concurrent.futures
+
+            self.place = place_of_caller()
+            future: concurrent.futures.Future[None] = concurrent.futures.Future()
+            future.set_result(None)
+            return future
+
+    executor = Executor()
+
+    async def run() -> None:
+        await asyncio.get_running_loop().run_in_executor(executor, print)  # type: ignore[arg-type]
+
+    asyncio.run(run())
+    assert executor.place is not None
+    assert executor.place.startswith(__file__)
