@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import mcp_probe.collector as collector
 import mcp_probe.session as session
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.capture.current import CURRENT
@@ -246,7 +247,7 @@ def counted() -> tuple[float, float]:
 
 def call_costs() -> tuple[list[tuple[str, float, float]], list[tuple[str, float]], str]:
     """Of a whole in-memory call: what the loop's thread pays, and what the collector pays for its record."""
-    kept, session.DRAIN_S = session.DRAIN_S, 3600.0
+    kept, collector.DRAIN_S = collector.DRAIN_S, 3600.0
     try:
         bare, loop_only, followed, again = [], [], [], []
         finished: list[RawRequest] = []
@@ -257,7 +258,7 @@ def call_costs() -> tuple[list[tuple[str, float, float]], list[tuple[str, float]
             followed.append(spent)
             again.append(asyncio.run(calls_over_streams("bare"))[0])
     finally:
-        session.DRAIN_S = kept
+        collector.DRAIN_S = kept
     calls = [raw for raw in finished if raw.name == "add"]
     callbacks, polls = counted()
     marks = sum(len(raw.marks) for raw in calls) / len(calls)

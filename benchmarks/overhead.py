@@ -27,7 +27,6 @@ from benchmarks.machine import ForeignLoad, cpu_ns, describe_machine, python_tag
 from benchmarks.page import write_page
 from benchmarks.subjects import VARIANTS
 from benchmarks.tables import Run, console_text, from_json, json_text
-from mcp_probe.session import DRAIN_S
 
 RESULTS = Path(__file__).with_name("results")
 FOREIGN_LIMIT = 0.25
@@ -44,9 +43,7 @@ class Plan:
     calls: tuple[tuple[str, int], ...] = (("memory", 300), ("stdio", 80), ("http", 120))
     warm_up: int = 300
     lead_in: float = 0.1  # share of a burst's calls made before it: another process has just used the caches
-    settle_s: float = round(
-        DRAIN_S + 0.1, 3
-    )  # what the collector has to do for a cycle is done, and charged, within it
+    settle_s: float = 0.35  # longer than the collector sleeps: what it has to do for a cycle is charged to the cycle
     patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running cycles again
 
 

@@ -40,7 +40,7 @@ logger = logging.getLogger("mcp_probe")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-BUFFER = 65_536
+BUFFER = 16_384
 """Finished requests waiting for the collector; more are dropped and counted."""
 _NO_TRANSPORTS = ("function", "unknown")
 
@@ -307,6 +307,10 @@ class Probe:
             taken.append(self._finished.popleft())
         return taken
 
+    def backlog(self) -> int:
+        """Finished requests not yet taken."""
+        return len(self._finished)
+
     def live(self) -> list[RawRequest]:
         """Requests of ours that have not ended."""
         return [raw for raw in list(self._hub.desk.live.copy().values()) if raw.session is self]
@@ -330,7 +334,7 @@ class Probe:
             for sink in list(self._sinks):
                 try:
                     sink.write(lines)
-                except (OSError, ValueError) as exc:
+                except Exception as exc:  # noqa: BLE001 - one sink's fault costs no other sink its frames
                     self._sinks.remove(sink)
                     self._hub.fail("recording", exc)
 
@@ -362,8 +366,8 @@ class Probe:
         for sink in self._sinks:
             try:
                 sink.close()
-            except OSError:
-                continue
+            except Exception as exc:  # noqa: BLE001
+                self._hub.fail("recording", exc)
         self._sinks.clear()
 
     def _ready_for_header(self) -> bool:

@@ -30,8 +30,11 @@ class Loops:
 
     def install(self) -> None:
         """Patch what is process-wide."""
-        self.asyncio.install()
-        self.threads.install()
+        for hook, install in (("steps (asyncio)", self.asyncio.install), ("executors", self.threads.install)):
+            try:
+                install()
+            except Exception as exc:  # noqa: BLE001 - an unknown interpreter must not stop the server
+                self._hub.fail(hook, exc)
 
     def restore(self) -> list[str]:
         """Undo everything; sentences for what could not be put back."""

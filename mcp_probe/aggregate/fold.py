@@ -93,7 +93,7 @@ class Fold:
             self._add_open(frame)
         elif isinstance(frame, LoopSample):
             self._saw(frame.at_ns - frame.span_ns, frame.at_ns)
-            self._polls.append(frame)
+            self._polls.append(replace(frame, iterations=(), small_steps=()))
             self._totals.loops.tally(frame.loop).add(frame)
         elif isinstance(frame, PoolSample):
             self._saw(frame.at_ns - frame.span_ns, frame.at_ns)

@@ -153,10 +153,7 @@ class Drain:
     def steps(self) -> Iterator[StepRecord]:
         """Steps of at least 0.5 ms that have ended, and slow ones that still run."""
         hub = self._hub
-        for track in hub.tracks.values():
-            if track.ordinal not in self._loops:
-                self._loops[track.ordinal] = LoopDrain(track)
-            self._polls += self._loops[track.ordinal].take_polls()
+        self.take_polls()
         while hub.slow:
             yield _step_record(*hub.slow.popleft())
         for track, watch in hub.watchdog.watches():
@@ -180,6 +177,13 @@ class Drain:
                 function=function,
                 where="unavailable" if place is None else "exact",
             )
+
+    def take_polls(self) -> None:
+        """Account the polls noted so far; their buffer is bounded."""
+        for track in self._hub.tracks.values():
+            if track.ordinal not in self._loops:
+                self._loops[track.ordinal] = LoopDrain(track)
+            self._polls += self._loops[track.ordinal].take_polls()
 
     def note_small_steps(self, raw: RawRequest) -> None:
         """Count ``raw``'s steps below 0.5 ms for the next loop sample (crowding needs their sum)."""

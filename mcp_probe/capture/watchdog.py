@@ -21,11 +21,6 @@ from mcp_probe.capture.steps import Track
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Cause, Tag
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
 TICK_S = 0.005
 IDLE_TICK_S = 0.01
 IDLE_PARK_S = 0.1
@@ -33,6 +28,12 @@ GIL_GAP_NS = 25_000_000
 """A tick this late while one step ran on means that nobody else got the GIL (workload: a 500 ms regex)."""
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep + "capture" + os.sep
+GIL_SLEEPS = 3
+"""A call that blocks once sleeps twice: for what it waits for, and for the GIL afterwards."""
+GIL_SLEEP_INTERVALS = 0.7
+"""Who waits for the GIL wakes at least once per switch interval, and again when it gets it: its sleeps are about half
+an interval long on average. Five blocking calls of 20 ms beside a thread that computes make one interval (4.4-5.6 ms)."""
+
 _STDLIB = os.path.dirname(os.__file__)
 _INFRASTRUCTURE = (
     "mcp", "mcp_types", "fastmcp", "anyio", "asyncio", "trio", "uvloop", "starlette", "uvicorn", "pydantic",
@@ -68,6 +69,7 @@ class _Reading:
     at_ns: int
     cpu_ns: int
     run_queue_ns: int | None
+    slices: int | None  # how often the thread was put on a CPU
 
 
 @dataclass(slots=True)
@@ -75,9 +77,6 @@ class _Case:
     """An investigation of the step that began at ``since``."""
 
     since: int
-    opened: _Reading
-    process_cpu_ns: int
-    switches: int | None
     places: Counter[Place]
     gil_gap: bool
 
@@ -90,6 +89,7 @@ class Watch:
         self._clock = _thread_clock(track.thread_id)
         self._schedstat = _open_schedstat(track.thread_native_id)
         self._readings: deque[_Reading] = deque(maxlen=64)
+        self._process: deque[tuple[int, int]] = deque(maxlen=64)  # (at, CPU time of the whole process)
         self._case: _Case | None = None
         self._read_while_idle = 0  # an idle loop burns nothing: one reading per poll is enough
         self._last_tick_ns = now_ns()
@@ -101,6 +101,7 @@ class Watch:
         now = now_ns()
         late = now - self._last_tick_ns > GIL_GAP_NS
         self._last_tick_ns = now
+        self._process.append((now, time.process_time_ns()))
         if since == 0 or now - since < limit_ns:
             if not (track.idle and self._read_while_idle == track.now):
                 self._read_while_idle = track.now if track.idle else 0
@@ -108,9 +109,7 @@ class Watch:
             return
         case = self._case
         if case is None or case.since != since:
-            switches = _switches(track.thread_native_id)
-            case = _Case(since, self._read(now), time.process_time_ns(), switches, Counter(), late)
-            self._case = case
+            case = self._case = _Case(since, Counter(), late)
         elif late:
             case.gil_gap = True
         place = _place_of(sys._current_frames().get(track.thread_id))
@@ -129,7 +128,7 @@ class Watch:
 
     def evidence(self, track: Track, since: int, now: int) -> Evidence:
         """Close the case of the step [since, now). Runs on the loop's thread at the step's end."""
-        end = _Reading(now, time.thread_time_ns(), self._run_queue())
+        end = _Reading(now, time.thread_time_ns(), *self._schedule())
         start = self._baseline(since)
         self._readings.append(end)  # the next step may be slow too, and begin before the next tick
         case = self._case if self._case is not None and self._case.since == since else None
@@ -138,7 +137,7 @@ class Watch:
         queued = None
         if start is not None and start.run_queue_ns is not None and end.run_queue_ns is not None:
             queued = min(wall - (cpu or 0), max(0, end.run_queue_ns - start.run_queue_ns))
-        cause = self._cause(wall, cpu, queued, track.gc_ns_of(since), case, end)
+        cause = self._cause(wall, cpu, queued, track.gc_ns_of(since), start, end)
         file = function = None
         line = None
         where: Tag = "unavailable"
@@ -153,7 +152,7 @@ class Watch:
 
     def run_queue_now(self) -> int | None:
         """Run-queue wait of the loop's thread so far."""
-        return self._run_queue()
+        return self._schedule()[0]
 
     def close(self) -> None:
         """Release what was opened."""
@@ -162,7 +161,7 @@ class Watch:
             self._schedstat = None
 
     def _read(self, now: int) -> _Reading:
-        return _Reading(now, self._clock_ns() or 0, self._run_queue())
+        return _Reading(now, self._clock_ns() or 0, *self._schedule())
 
     def _clock_ns(self) -> int | None:
         if self._clock is None:
@@ -172,13 +171,15 @@ class Watch:
         except OSError:
             return None
 
-    def _run_queue(self) -> int | None:
+    def _schedule(self) -> tuple[int | None, int | None]:
+        """(run-queue wait so far, how often it was put on a CPU)."""
         if self._schedstat is None:
-            return None
+            return None, None
         try:
-            return int(os.pread(self._schedstat, 64, 0).split()[1])
-        except (OSError, IndexError, ValueError):
-            return None
+            _, queued, slices = os.pread(self._schedstat, 64, 0).split()
+            return int(queued), int(slices)
+        except (OSError, ValueError):
+            return None, None
 
     def _baseline(self, since: int) -> _Reading | None:
         """The last reading before the step: its error is bounded by one tick."""
@@ -190,32 +191,30 @@ class Watch:
         return None
 
     def _cause(
-        self, wall: int, cpu: int | None, queued: int | None, gc_ns: int, case: _Case | None, end: _Reading
+        self, wall: int, cpu: int | None, queued: int | None, gc_ns: int, start: _Reading | None, end: _Reading
     ) -> Cause:
         if gc_ns * 2 >= wall:
             return "gc"
-        if cpu is None:
+        if cpu is None or start is None:
             return "unknown"
         if queued is not None and queued * 2 >= wall:
             return "run-queue"
         off = wall - cpu - (queued or 0)
         if cpu >= off:
             return "cpu"
-        return "gil" if case is not None and self._gil(case, end) else "blocking-call"
+        return "gil" if self._waited_for_the_gil(off, wall, cpu, start, end) else "blocking-call"
 
-    def _gil(self, case: _Case, end: _Reading) -> bool:
+    def _waited_for_the_gil(self, off: int, wall: int, cpu: int, start: _Reading, end: _Reading) -> bool:
         """Many short sleeps while other threads burned the CPU that this one wanted."""
-        switches = _own_switches()
-        if case.switches is None or switches is None:
+        if start.slices is None or end.slices is None:
             return False
-        slept = switches - case.switches
-        span = end.at_ns - case.opened.at_ns
-        own = end.cpu_ns - case.opened.cpu_ns
-        others = time.process_time_ns() - case.process_cpu_ns - own
-        off = span - own
-        if slept < 3 or off <= 0:
+        before = next((burned for at, burned in reversed(tuple(self._process)) if at <= end.at_ns - wall), None)
+        if before is None:
             return False
-        return others * 2 >= off and off / slept < 4 * sys.getswitchinterval() * 1e9
+        others = time.process_time_ns() - before - cpu
+        sleeps = end.slices - start.slices
+        longest_ns = GIL_SLEEP_INTERVALS * sys.getswitchinterval() * 1e9  # on average
+        return sleeps >= GIL_SLEEPS and others * 2 >= off and off < sleeps * longest_ns
 
 
 class Watchdog:
@@ -292,22 +291,6 @@ def _open_schedstat(native_id: int) -> int | None:
         return os.open(f"/proc/self/task/{native_id}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-
-
-def _switches(native_id: int) -> int | None:
-    try:
-        with open(f"/proc/self/task/{native_id}/status", "rb") as status:
-            for row in status:
-                if row.startswith(b"voluntary_ctxt_switches"):
-                    return int(row.split()[1])
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def _own_switches() -> int | None:
-    who = getattr(resource, "RUSAGE_THREAD", None)
-    return None if who is None or resource is None else resource.getrusage(who).ru_nvcsw
 
 
 def _place_of(frame: Any) -> Place | None:

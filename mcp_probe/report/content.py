@@ -64,7 +64,7 @@ def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
     cost = figures.fine_share(probe.overhead_share)
     items = [
         one(f"mcp-probe {summary.probe_version}", "dim"),
-        one(f"overhead {cost} of the process's CPU" if probe.overhead_share is not None else f"overhead {cost}", "dim"),
+        one(f"overhead at least {cost} of the process's CPU" if probe.overhead_share is not None else f"overhead {cost}", "dim"),
         one(f"{plural(probe.dropped_marks, 'mark')} dropped", "warn" if probe.dropped_marks else "dim"),
         one(f"timer {quantity(probe.timer_resolution_ns)} ns", "dim"),
     ]

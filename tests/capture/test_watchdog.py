@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import anyio
@@ -129,11 +129,9 @@ async def has_a_library_that_sleeps() -> None:
 def test_a_blocking_call_is_named_with_its_line(backend: Backend) -> None:
     steps = slow_steps(backend, sleeps)
     assert most_common([step.cause for step in steps]) == "blocking-call"
-    assert most_common([(step.file, step.line, step.where) for step in steps]) == (
-        __file__,
-        marked_line(sleeps),
-        "exact",
-    )
+    assert most_common([(step.file, step.line) for step in steps]) == (__file__, marked_line(sleeps))
+    # A watchdog that was itself kept from the CPU takes that for the GIL, and says no more than "estimate".
+    assert any(step.where == "exact" for step in steps)
     assert most_common([step.function for step in steps]) == "sleeps"
     for step in steps:
         assert step.cpu_ns is not None
@@ -172,29 +170,39 @@ def test_a_call_that_holds_the_gil_computes_and_its_place_is_no_more_than_an_est
     assert any(step.where != "unavailable" for step in steps)
 
 
-@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this interpreter has no GIL")
-def test_a_step_that_waits_for_the_gil_blames_the_gil() -> None:
+@pytest.fixture
+def busy_threads() -> Iterator[None]:
+    """Three threads that compute and want the GIL all the time."""
     stop = threading.Event()
 
     def burn() -> None:
         while not stop.is_set():
             sum(range(500))
 
-    async def works_among_threads() -> None:
-        began = time.thread_time()
-        while time.thread_time() - began < 0.04:
-            pass
-
     threads = [threading.Thread(target=burn) for _ in range(3)]
     for thread in threads:
         thread.start()
-    try:
-        steps = slow_steps("asyncio", works_among_threads, rounds=5)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert causes(steps) == "gil", [(step.cause, step) for step in steps]
+    yield
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this interpreter has no GIL")
+@pytest.mark.usefixtures("busy_threads")
+def test_a_step_that_waits_for_the_gil_blames_the_gil() -> None:
+    steps = slow_steps("asyncio", spins, rounds=5)
+    assert causes(steps) == "gil", steps
+
+
+@pytest.mark.usefixtures("busy_threads")
+def test_a_blocking_call_beside_busy_threads_is_still_a_blocking_call() -> None:
+    async def sleeps_long() -> None:
+        time.sleep(0.1)  # here
+
+    steps = slow_steps("asyncio", sleeps_long, rounds=5)
+    assert causes(steps) == "blocking-call", steps
+    assert most_common([step.line for step in steps]) == marked_line(sleeps_long)
 
 
 def test_a_step_that_was_mostly_a_collection_blames_the_collector() -> None:

@@ -212,7 +212,9 @@ def call_over_stdio(server: MCPServer, loop: str) -> list[bytes]:
     return sorted(lines, key=lambda line: int(json.loads(key_of(line))))
 
 
-def run_scenario(server: MCPServer, loop: str, after: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def run_scenario(
+    server: MCPServer, loop: str, after: Callable[[], None] = lambda: None, *, stdio: bool = True
+) -> dict[str, Any]:
     """Everything above on one kind of loop; ``after`` is called after each call made in process."""
 
     async def in_process() -> dict[str, Any]:
@@ -225,5 +227,6 @@ def run_scenario(server: MCPServer, loop: str, after: Callable[[], None] = lambd
             }
 
     answers = anyio.run(in_process, **BACKENDS[loop])
-    answers["stdio"] = call_over_stdio(server, loop)
+    if stdio:
+        answers["stdio"] = call_over_stdio(server, loop)
     return answers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio.base_events
 import gc
 import importlib
 import itertools
@@ -10,10 +11,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import pytest
 
 import mcp_probe
 from mcp_probe import clock
+from mcp_probe.session import Probe
 from tests.kept import Log, keep
 from tests.safety.scenario import make_server, run_scenario
 
@@ -60,7 +63,12 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.adapters.coroutine:Followed.__init__", ALL),
     ("mcp_probe.adapters.asyncio_loop:_FromThread.__init__", ("asyncio",)),
     ("mcp_probe.adapters.trio_loop:ProbeInstrument._stamp", ("trio",)),
+    ("mcp_probe.adapters.stdio:StdioHooks.install", ("asyncio",)),
+    ("mcp_probe.adapters.mcp2:HttpHooks.install", ("asyncio",)),
+    ("mcp_probe.adapters.asyncio_loop:AsyncioHooks.install", ("asyncio",)),
+    ("mcp_probe.adapters.threads:ThreadHooks.install", ("asyncio",)),
 )
+CALLED_ONCE = frozenset({"pause", "add_track", "read", "calibrate", "install"})
 
 
 class Fault(Exception):
@@ -117,11 +125,15 @@ def assert_told(probe: Any, hooks: dict[str, str], log: Log) -> None:
     assert sorted(logged) == sorted(f"mcp_probe: hook {name} is disabled" for name in disabled)
 
 
-CASES = [pytest.param(part, loop, id=f"{part.rsplit(':')[-1]}-{loop}") for part, loops in PARTS for loop in loops]
+CASES = [
+    pytest.param(part, loop, after, id=f"{part.rsplit(':')[-1]}-{loop}-{'later' if after else 'at once'}")
+    for part, loops in PARTS
+    for loop in loops
+    for after in ((0,) if part.rsplit(".")[-1] in CALLED_ONCE else (0, 7))
+]
 
 
-@pytest.mark.parametrize("after", [0, 7], ids=["at once", "later"])
-@pytest.mark.parametrize(("part", "loop"), CASES)
+@pytest.mark.parametrize(("part", "loop", "after"), CASES)
 def test_part_that_raises_leaves_the_answers_as_they_are(
     part: str, loop: str, after: int, monkeypatch: pytest.MonkeyPatch, log: Log, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,8 +154,6 @@ def test_part_that_raises_leaves_the_answers_as_they_are(
         hooks = probe._hub.hooks
         probe.detach()
     assert answers == expected
-    if after and not breaker.hits:
-        pytest.skip("called fewer times than that")
     assert breaker.hits > 0, "the scenario does not reach this part"
     assert_told(probe, dict(hooks), log)
     assert unraisable == []
@@ -189,3 +199,106 @@ def test_clock_that_fails_in_the_middle_leaves_the_answers_as_they_are(
     assert len(log.messages) == len(set(log.messages))
     assert unraisable == []
     assert capfd.readouterr().out == ""
+
+
+class BrokenSink:
+    def __init__(self, fault: Exception) -> None:
+        self.fault = fault
+        self.writes = 0
+
+    def write(self, lines: list[bytes]) -> None:
+        self.writes += 1
+        raise self.fault
+
+    def close(self) -> None:
+        raise self.fault
+
+
+@pytest.mark.parametrize("fault", [OSError("disk full"), ValueError("closed file"), Fault("sink")], ids=repr)
+def test_sink_that_raises_is_dropped_and_costs_no_other_sink_anything(fault: Exception, log: Log) -> None:
+    server = make_server()
+    probe = mcp_probe.attach(server)
+    broken = BrokenSink(fault)
+    probe.add_sink(broken)
+    kept = keep(probe)
+    answers = run_scenario(server, "asyncio")
+    probe.snapshot()
+    hooks = dict(probe._hub.hooks)
+    probe.detach()
+    assert answers == bare("asyncio")
+    assert broken.writes == 1
+    assert len(kept.requests("add")) >= 4
+    assert hooks["recording"] == f"disabled after {type(fault).__name__}: {fault}"
+    assert log.messages.count("mcp_probe: hook recording is disabled") == 1
+
+
+def test_fault_is_in_the_summary_and_in_the_recording(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
+    Breaker(monkeypatch, "mcp_probe.capture.queueing:Channel.received", 3)
+    server = make_server()
+    probe = mcp_probe.attach(server)
+    kept = keep(probe)
+    run_scenario(server, "asyncio")
+    summary = probe.snapshot()
+    probe.detach()
+    sentence = "queueing: disabled after Fault: mcp_probe.capture.queueing:Channel.received"
+    assert sentence in summary.probe.disabled_hooks
+    assert ("queueing", sentence.removeprefix("queueing: ")) in kept.header().hooks
+
+
+@pytest.mark.parametrize("part", ["capture.hub:Hub.begin", "capture.steps:Track.enter", "capture.queueing:Desk.end"])
+def test_profiled_function_runs_where_the_probe_of_it_raises(
+    part: str, monkeypatch: pytest.MonkeyPatch, log: Log
+) -> None:
+    Breaker(monkeypatch, f"mcp_probe.{part}", 0)
+    probe = Probe()
+    fault = LookupError("its own")
+
+    @probe.profile
+    async def double(number: int) -> int:
+        await anyio.lowlevel.checkpoint()
+        if number < 0:
+            raise fault
+        return 2 * number
+
+    async def twice() -> list[int]:
+        with pytest.raises(LookupError) as caught:
+            await double(-1)
+        assert caught.value is fault
+        return [await double(1), await double(2)]
+
+    answer = anyio.run(twice)
+    hooks = dict(probe._hub.hooks)
+    probe.detach()
+    assert answer == [2, 4]
+    assert_told(probe, hooks, log)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hook"),
+    [
+        ("mcp_probe.adapters.asyncio_loop", "_SEAMS", "steps (asyncio)"),
+        ("mcp.server.stdio", "_UnownedTextWrapper", "stdio transport"),
+    ],
+)
+def test_private_name_that_is_missing_downgrades_and_is_said_once(
+    module: str, name: str, hook: str, monkeypatch: pytest.MonkeyPatch, log: Log
+) -> None:
+    if name == "_SEAMS":
+        monkeypatch.setattr(f"{module}.{name}", ((asyncio.base_events.BaseEventLoop, "_no_such_name"),))
+        expected = bare("asyncio")
+    else:
+        renamed = getattr(importlib.import_module(module), name)
+        monkeypatch.setattr(f"{module}._TextWrapper", renamed, raising=False)
+        monkeypatch.setattr(f"{module}.{name}", None)
+        expected = {**bare("asyncio")}
+        expected.pop("stdio")
+    server = make_server()
+    probe = mcp_probe.attach(server)
+    kept = keep(probe)
+    answers = run_scenario(server, "asyncio", stdio=name == "_SEAMS")
+    probe.detach()
+    assert answers == expected
+    state = dict(kept.header().hooks)[hook]
+    assert state not in ("active", "") and "disabled" not in state
+    assert [message for message in log.messages if hook in message] == [f"mcp_probe: {hook} is off: {state}"]
+    assert len(kept.requests("add")) >= 4

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
+from mcp_probe.model import End, Header, RequestRecord
+from mcp_probe.record.file import read_recording
 from tests.safety.conversation import (
     INITIALIZED,
     Conversation,
@@ -131,8 +135,8 @@ ERAS = {"handshake": handshake_era, "modern": modern_era}
 _bare: dict[str, list[bytes]] = {}
 
 
-def hold(command: Sequence[str], script: Script) -> Conversation:
-    with Conversation(command) as talk:
+def hold(command: Sequence[str], script: Script, **environment: str) -> Conversation:
+    with Conversation(command, environment) as talk:
         script(talk)
     assert talk.exit_code == 0, talk.stderr.decode()
     assert b"served\n" in talk.stderr
@@ -159,9 +163,53 @@ def assert_same_bytes(lines: Sequence[bytes], expected: Sequence[bytes]) -> None
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
 @pytest.mark.parametrize("era", ERAS)
-def test_attached_server_writes_the_same_bytes(era: str, loop: str) -> None:
-    talk = hold(python("everything_server.py", loop, "attach"), ERAS[era])
+def test_attached_server_writes_the_same_bytes_and_records_every_request(era: str, loop: str, tmp_path: Path) -> None:
+    recording = tmp_path / "recording"
+    talk = hold(python("everything_server.py", loop, "attach"), ERAS[era], MCP_PROBE_RECORD=str(recording))
     assert_same_bytes(talk.lines, bare(era))
+    frames = list(read_recording(recording))
+    assert isinstance(frames[-1], End)
+    requests = [frame for frame in frames if isinstance(frame, RequestRecord) and frame.kind == "request"]
+    assert_every_request_is_there(talk, requests)
+    assert_hooks_are_active([frame for frame in frames if isinstance(frame, Header)][-1], loop)
+
+
+def assert_every_request_is_there(talk: Conversation, requests: Sequence[RequestRecord]) -> None:
+    answers = [message for line in talk.lines if "method" not in (message := json.loads(line))]
+    assert len(requests) == len(answers) + 1, "one was cancelled by its client, and is not answered"
+    failed = [answer for answer in answers if "error" in answer]
+    codes = Counter(str(answer["error"]["code"]) for answer in failed)
+    assert Counter(record.error for record in requests if record.outcome == "error") == codes
+    of = {name: Counter(r.outcome for r in requests if (r.name or r.method) == name) for name in OUTCOMES}
+    assert {name: dict(counts) for name, counts in of.items()} == OUTCOMES
+    for record in requests:
+        assert record.transport == "stdio"
+        assert not record.partial
+        assert record.budget.queue_transport is not None and record.budget.queue_dispatch is not None
+        if record.outcome != "cancelled":
+            assert record.budget.write_wait is not None and record.budget.write_flush is not None
+            assert record.response_bytes is not None
+    assert max(record.response_bytes or 0 for record in requests) > 1 << 20
+
+
+OUTCOMES = {
+    "fail": {"tool_error": 1},
+    "nobody_knows": {"tool_error": 1, "error": 1},
+    "large": {"ok": 2},
+    "count": {"ok": 1},
+    "hang": {"cancelled": 1, "error": 1},
+    "child_fails": {"tool_error": 1},
+    "gives_up_on_itself": {"ok": 1},
+    "print_to_stdout": {"ok": 1},
+    "greet": {"ok": 1},
+    "in_thread": {"ok": BURST // 2 + 1},
+}
+
+
+def assert_hooks_are_active(header: Header, loop: str) -> None:
+    off = {name: state for name, state in header.hooks if state != "active"}
+    assert set(off) == ({"loop polls"} if loop == "uvloop" else set()), off
+    assert (header.server, header.sdk, header.transport, header.loop) == ("everything", "mcp", "stdio", loop)
 
 
 def test_detached_server_writes_the_same_bytes() -> None:
