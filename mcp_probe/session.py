@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, fields
 from functools import wraps
 from importlib import metadata
@@ -191,7 +191,7 @@ class Probe:
         """An ASGI app whose MCP exchanges are followed from the outermost call on."""
         return self._hooks.wrap_asgi(app)
 
-    def profile(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    def profile(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         """Decorator: report every call of an async function as an operation of its own.
 
         Inside a request the call is part of that request and has its own row besides.

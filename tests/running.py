@@ -1,9 +1,8 @@
-"""Running an async function on the loop a test was given, and telling figures that noise has touched from wrong ones."""
+"""Running an async function on the loop that a test was given."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from statistics import median
 from typing import Any, TypeVar
 
 import anyio
@@ -24,9 +23,3 @@ def kind_of(backend: Backend) -> str:
     if isinstance(backend, str):
         return backend
     return "uvloop" if backend[1].get("use_uvloop") else backend[0]
-
-
-def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """Per key the median over rounds: one round that the machine disturbed does not count."""
-    assert all(found.keys() == rounds[0].keys() for found in rounds)
-    return {key: median(found[key] for found in rounds) for key in rounds[0]}

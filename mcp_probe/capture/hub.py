@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -63,9 +64,12 @@ class Hub:
             logger.warning("mcp_probe: %s is off: %s", hook, why)
 
     def fail(self, hook: str, exc: Exception) -> None:
-        """``hook`` raised: whoever calls this has already turned it off."""
+        """``hook`` raised: whoever calls this has already turned it off.
+
+        What the exception says stays out of the recording: it may quote the message it stumbled over.
+        """
         if self.hooks.get(hook, "active").startswith("active"):
-            self.hooks[hook] = f"disabled after {type(exc).__name__}: {exc}"
+            self.hooks[hook] = f"disabled after {type(exc).__name__}{_place_of(exc)}"
             logger.warning("mcp_probe: hook %s is disabled", hook, exc_info=exc)
 
     def transport_closed(self) -> None:
@@ -154,3 +158,13 @@ class Hub:
             track.pause(began, end)
         if end - began >= LONG_PAUSE_NS:
             self.pauses.append((began, end, info.get("generation", -1)))
+
+
+def _place_of(exc: Exception) -> str:
+    """Where ``exc`` was raised, as `` in file:line``; empty where that is not known."""
+    traceback = exc.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return ""
+    return f" in {os.path.basename(traceback.tb_frame.f_code.co_filename)}:{traceback.tb_lineno}"

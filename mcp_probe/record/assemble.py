@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from mcp_probe.model import Budget, RequestRecord, Tag, Wait
 from mcp_probe.record.raw import WAKE_SPLIT, WAKE_THREAD, WAKE_UNKNOWN, Claim, Job, RawRequest, Spilled, StepMark
@@ -281,7 +282,7 @@ def _count_lone_awaits(total: Spilled, marks: Sequence[StepMark], units: dict[in
     edges.sort()
     alone: list[tuple[int, int]] = []
     living = 0
-    for (at, delta), (following, _) in zip(edges, edges[1:], strict=False):
+    for (at, delta), (following, _) in pairwise(edges):
         living += delta
         if living > 1 and following > at:
             total.crowded_ns = max(total.crowded_ns, following)
@@ -305,7 +306,7 @@ def _job_claims(job: Job, end: int) -> Iterable[Claim]:
 
 
 def partition(claims: Iterable[Claim], start: int, end: int) -> list[Claim]:
-    """[start, end) cut so that each instant belongs to the highest claim that covers it; uncovered instants are left out."""
+    """[start, end) cut so that each instant belongs to the highest claim covering it; uncovered ones are left out."""
     edges: list[tuple[int, int, int]] = []
     for a, b, part in claims:
         a = a if a > start else start

@@ -62,9 +62,13 @@ def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
     if probe.overhead_share is None:
         notation.missing("overhead", "the probe could not measure its own cost")
     cost = figures.fine_share(probe.overhead_share)
+    more = "" if cost.startswith("<") else " or more"  # the hooks' part is timed warm: a lower bound
     items = [
         one(f"mcp-probe {summary.probe_version}", "dim"),
-        one(f"overhead at least {cost} of the process's CPU" if probe.overhead_share is not None else f"overhead {cost}", "dim"),
+        one(
+            f"overhead {cost}{more} of the process's CPU" if probe.overhead_share is not None else f"overhead {cost}",
+            "dim",
+        ),
         one(f"{plural(probe.dropped_marks, 'mark')} dropped", "warn" if probe.dropped_marks else "dim"),
         one(f"timer {quantity(probe.timer_resolution_ns)} ns", "dim"),
     ]

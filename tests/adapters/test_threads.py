@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
@@ -30,6 +30,7 @@ on_each_loop = pytest.mark.parametrize("backend", LOOPS)
 on_asyncio_loops = pytest.mark.parametrize("backend", [ASYNCIO, UVLOOP])
 
 Body = Callable[[Probe], Awaitable[None]]
+Async = Callable[[], Coroutine[Any, Any, Any]]
 
 
 def recorded(backend: Backend, body: Body) -> Kept:
@@ -48,7 +49,7 @@ def recorded(backend: Backend, body: Body) -> Kept:
     return run_on(backend, run)
 
 
-def tool(probe: Probe, name: str, function: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+def tool(probe: Probe, name: str, function: Callable[[], Awaitable[Any]]) -> Async:
     function.__qualname__ = name
     return probe.profile(function)
 
@@ -62,10 +63,14 @@ def record(kept: Kept, name: str) -> RequestRecord:
     return only
 
 
+def pool_names(kept: Kept) -> set[str]:
+    return {frame.name for frame in kept.frames if isinstance(frame, PoolSample)}
+
+
 def pool(kept: Kept, name: str) -> list[PoolSample]:
     """Samples of the executor with this name; there must be exactly one such executor."""
     samples = [frame for frame in kept.frames if isinstance(frame, PoolSample) and frame.name == name]
-    assert len({sample.pool for sample in samples}) == 1, f"{name}: {[frame.name for frame in kept.frames if isinstance(frame, PoolSample)]}"
+    assert len({sample.pool for sample in samples}) == 1, f"{name} among {pool_names(kept)}"
     return samples
 
 
@@ -188,11 +193,9 @@ def test_the_loops_default_executor_and_an_own_one_have_rows_of_their_own(backen
 
         kept = recorded(backend, body)
     assert sum(sample.finished for sample in pool(kept, "asyncio default executor")) == 2
-    own_names = {
-        frame.name for frame in kept.frames if isinstance(frame, PoolSample) and frame.name.startswith("ThreadPoolExecutor")
-    }
-    assert len(own_names) == 1
-    samples = pool(kept, own_names.pop())
+    (own_name,) = pool_names(kept) - {"asyncio default executor"}
+    assert own_name.startswith("ThreadPoolExecutor")
+    samples = pool(kept, own_name)
     assert sum(sample.finished for sample in samples) == 1
     assert {sample.max for sample in samples} == {3}
     assert all(sample.made_at is not None and sample.made_at.startswith(__file__) for sample in samples)

@@ -1,4 +1,4 @@
-"""A server whose tools take known times; ``python -m tests.adapters.truth_server LOOP RECORDING`` serves it over stdio."""
+"""A server whose tools take known times. Over stdio: ``python -m tests.adapters.truth_server LOOP RECORDING``."""
 
 from __future__ import annotations
 

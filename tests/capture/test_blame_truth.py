@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -29,6 +29,7 @@ MS = 1_000_000
 ROUNDS = 3
 LEAD_S = 0.03
 Span = tuple[int, int]
+Async = Callable[[], Coroutine[Any, Any, None]]
 Bounds = tuple[float, float]
 
 on_each_loop = pytest.mark.parametrize("backend", LOOPS)
@@ -76,11 +77,11 @@ class Stage:
         self.near.setblocking(False)
         self.starts_at = anyio.current_time() + 10 * LEAD_S  # set anew once all wait
 
-    def named(self, name: str, function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    def named(self, name: str, function: Async) -> Async:
         function.__qualname__ = name
         return self.probe.profile(function)
 
-    def blocker(self, name: str, seconds: float) -> Callable[[], Awaitable[None]]:
+    def blocker(self, name: str, seconds: float) -> Async:
         async def block() -> None:
             began = time.monotonic_ns()
             if not self.event.is_set():
@@ -92,7 +93,7 @@ class Stage:
 
         return self.named(name, block)
 
-    def victim(self, name: str, wait: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[None]]:
+    def victim(self, name: str, wait: Callable[[], Awaitable[Any]]) -> Async:
         async def suffer() -> None:
             self.waiting += 1
             await wait()
@@ -129,27 +130,23 @@ class Stage:
         self.far.send(b"x")
 
 
-Blocking = Callable[[Stage, Callable[[], Awaitable[None]], Callable[[], Awaitable[None]]], Awaitable[None]]
+Blocking = Callable[[Stage, Async, Async], Awaitable[None]]
 
 
-async def in_one_step(stage: Stage, first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
+async def in_one_step(stage: Stage, first: Async, second: Async) -> None:
     """Both blockers in one step of one task, which every loop runs alike."""
     await first()
     await second()
 
 
-async def in_one_iteration(
-    stage: Stage, first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]
-) -> None:
+async def in_one_iteration(stage: Stage, first: Async, second: Async) -> None:
     """Two tasks one after the other: the order that asyncio's queue keeps."""
     async with anyio.create_task_group() as group:
         group.start_soon(first)
         group.start_soon(second)
 
 
-async def in_two_iterations(
-    stage: Stage, first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]
-) -> None:
+async def in_two_iterations(stage: Stage, first: Async, second: Async) -> None:
     """The second blocker is scheduled by the first, so the loop polls between them and finds the socket."""
     async with anyio.create_task_group() as group:
 
@@ -209,8 +206,9 @@ def assert_exact(scenes: list[Scene], victim: str, blocker: str, about: float) -
     """The probe gives one figure, and it is the true one; ``about`` says that the scene was as planned."""
     truth = median(scene.truth(victim, blocker) for scene in scenes)
     assert abs(truth - about) <= 15, f"the scene went wrong: {victim} truly waited {truth:.1f} ms for {blocker}"
-    errors = [max(abs(bound - scene.truth(victim, blocker)) for bound in scene.found(victim, blocker)) for scene in scenes]
-    assert median(errors) <= max(5.0, truth * 0.05), (victim, blocker, [scene.found(victim, blocker) for scene in scenes])
+    found = [(*scene.found(victim, blocker), scene.truth(victim, blocker)) for scene in scenes]
+    error = median(max(abs(lo - true), abs(hi - true)) for lo, hi, true in found)
+    assert error <= max(5.0, truth * 0.05), (victim, blocker, found)
 
 
 def assert_bounded(scenes: list[Scene], victim: str, blocker: str) -> None:
@@ -273,7 +271,9 @@ def test_a_timer_waited_from_its_deadline_on(backend: Backend, blocking: Blockin
 
 
 @in_each_scene
-def test_a_socket_waited_for_something_between_two_polls(backend: Backend, blocking: Blocking, scenes_of: Scenes) -> None:
+def test_a_socket_waited_for_something_between_two_polls(
+    backend: Backend, blocking: Blocking, scenes_of: Scenes
+) -> None:
     scenes = scenes_of(backend, blocking)
     truth = median(scene.truth("socket", "first") for scene in scenes)
     assert abs(truth - 40) <= 15, f"the scene went wrong: the socket truly waited {truth:.1f} ms for the first blocker"

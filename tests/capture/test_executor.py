@@ -245,7 +245,9 @@ def made(draw: st.DrawFn) -> Made:
 
 @given(st.lists(made(), max_size=12), st.sets(st.integers(0, 150)), st.integers(1, 4))
 @settings(deadline=None)
-def test_integrals_equal_the_levels_summed_instant_by_instant(jobs: list[Made], cuts: set[int], max_tokens: int) -> None:
+def test_integrals_equal_the_levels_summed_instant_by_instant(
+    jobs: list[Made], cuts: set[int], max_tokens: int
+) -> None:
     end = 160
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "now_ns", lambda: 0)

@@ -61,7 +61,10 @@ def line_ends(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 pieces = st.lists(
-    st.lists(st.sampled_from([b"\n", b"\r", b"\r\n", b"{}", b"x", "é☃".encode(), b"\xff", b"\xe2"]), max_size=5).map(b"".join),
+    st.lists(
+        st.sampled_from([b"\n", b"\r", b"\r\n", b"{}", b"x", "é☃".encode(), b"\xff", b"\xe2"]),
+        max_size=5,
+    ).map(b"".join),
     max_size=8,
 )
 
@@ -78,7 +81,7 @@ def test_every_line_the_text_wrapper_yields_has_its_own_stamp(chunks: list[bytes
         patch.setattr(read, "now_ns", clock)
         stamps = LineStamps()
         wrapper = io.TextIOWrapper(
-            StampedBuffer(io.BufferedReader(Pipe(chunks)), stamps),  # type: ignore[type-var]
+            StampedBuffer(io.BufferedReader(Pipe(chunks)), stamps),
             encoding="utf-8",
             errors="replace",
         )

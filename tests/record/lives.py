@@ -47,11 +47,12 @@ class Step:
     born: bool = False
 
     def mark(self) -> StepMark:
-        """What capture writes. Only a first mark has ``suspended == earliest``: on a real clock they never meet again."""
+        """What capture writes. Only a first mark has ``suspended == earliest``: a real clock never has them meet again."""
         suspended, earliest = self.suspended * TICK_NS, self.earliest * TICK_NS
         if earliest == suspended and not self.born and self.wake != WAKE_SPLIT:
             earliest -= 1
-        return (self.unit, suspended, earliest, self.ready * TICK_NS, self.start * TICK_NS, self.end * TICK_NS, self.wake)
+        ready, start, end = (tick * TICK_NS for tick in (self.ready, self.start, self.end))
+        return (self.unit, suspended, earliest, ready, start, end, self.wake)
 
 
 @dataclass
@@ -86,8 +87,12 @@ class Life:
         """End of the handling window."""
         return self.end if self.result is None else self.result
 
-    def raw(self, lost: Collection[int] = (), spill: Callable[[RawRequest, int], None] | None = None,
-            spill_after: Collection[int] = ()) -> RawRequest:
+    def raw(
+        self,
+        lost: Collection[int] = (),
+        spill: Callable[[RawRequest, int], None] | None = None,
+        spill_after: Collection[int] = (),
+    ) -> RawRequest:
         """The request as capture leaves it; the marks of steps number ``lost`` never arrived.
 
         ``spill`` is called after the steps number ``spill_after``, with everything as it stood then.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from dataclasses import fields, replace
 
 from hypothesis import assume, event, example, given, settings
@@ -16,6 +17,7 @@ from mcp_probe.record.raw import (
     WAKE_UNKNOWN,
     Job,
     RawRequest,
+    Spilled,
     StepMark,
 )
 from tests.record.lives import HANDLING, TICK_NS, Life, Step, lives, states_of, truth
@@ -248,9 +250,9 @@ def test_assembling_does_not_change_the_request() -> None:
     ]
     raw = life.raw(spill=spill, spill_after={2})
     assert raw.spilled is not None
-    before = (list(raw.marks), dict(raw.units), list(raw.spilled.parts), list(raw.spilled.tail), list(raw.spilled.waits))
+    before = copy.deepcopy((raw.marks, raw.units, {name: getattr(raw.spilled, name) for name in Spilled.__slots__}))
     assert record_of(life, raw) == record_of(life, raw)
-    assert before == (raw.marks, raw.units, raw.spilled.parts, raw.spilled.tail, raw.spilled.waits)
+    assert before == (raw.marks, raw.units, {name: getattr(raw.spilled, name) for name in Spilled.__slots__})
 
 
 def test_a_request_that_takes_ten_thousand_steps_is_kept_in_bounded_memory() -> None:

@@ -165,7 +165,7 @@ def test_an_empty_file_says_that_nothing_was_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [2, 0, "1", None])
 def test_another_version_is_refused_by_name(version: object) -> None:
     head = encode_json({"format": FORMAT_NAME, "version": version, "fields": {}})
-    with pytest.raises(RecordingError, match=f"format version {version!r}; this mcp_probe reads version {FORMAT_VERSION}"):
+    with pytest.raises(RecordingError, match=f"format version {version!r}; .* reads version {FORMAT_VERSION}"):
         decode([head])
 
 
@@ -222,7 +222,7 @@ def test_a_frame_that_lacks_a_field_without_default_is_refused_with_its_name() -
         b'"end"\n',
         b"null\n",
         b'[["end"],1]\n',
-        b'[{},1]\n',
+        b"[{},1]\n",
         encode_json(["request", *([None] * 29)]),
     ],
 )

@@ -7,6 +7,7 @@ import gc
 import importlib
 import itertools
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -120,7 +121,7 @@ def assert_told(probe: Any, hooks: dict[str, str], log: Log) -> None:
     disabled = [name for name, state in hooks.items() if "Fault" in state]
     assert disabled, hooks
     for name in disabled:
-        assert hooks[name].startswith("disabled after Fault: ")
+        assert re.fullmatch(r"disabled after Fault in test_faults\.py:\d+", hooks[name])
     logged = [message for message in log.messages if message.endswith("is disabled")]
     assert sorted(logged) == sorted(f"mcp_probe: hook {name} is disabled" for name in disabled)
 
@@ -228,7 +229,7 @@ def test_sink_that_raises_is_dropped_and_costs_no_other_sink_anything(fault: Exc
     assert answers == bare("asyncio")
     assert broken.writes == 1
     assert len(kept.requests("add")) >= 4
-    assert hooks["recording"] == f"disabled after {type(fault).__name__}: {fault}"
+    assert hooks["recording"].startswith(f"disabled after {type(fault).__name__} in test_faults.py:")
     assert log.messages.count("mcp_probe: hook recording is disabled") == 1
 
 
@@ -240,9 +241,9 @@ def test_fault_is_in_the_summary_and_in_the_recording(monkeypatch: pytest.Monkey
     run_scenario(server, "asyncio")
     summary = probe.snapshot()
     probe.detach()
-    sentence = "queueing: disabled after Fault: mcp_probe.capture.queueing:Channel.received"
-    assert sentence in summary.probe.disabled_hooks
-    assert ("queueing", sentence.removeprefix("queueing: ")) in kept.header().hooks
+    state = dict(kept.header().hooks)["queueing"]
+    assert state.startswith("disabled after Fault in ")
+    assert f"queueing: {state}" in summary.probe.disabled_hooks
 
 
 @pytest.mark.parametrize("part", ["capture.hub:Hub.begin", "capture.steps:Track.enter", "capture.queueing:Desk.end"])
