@@ -15,7 +15,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -134,6 +134,32 @@ class _Process:
 _process = _Process()
 
 
+def _leave_child_alone() -> None:
+    """After a fork, in the child: our threads do not exist there, and a lock of ours may be held for ever.
+
+    What the child inherited is undone without a word, since sinks and reports are its parent's; it may attach anew.
+    """
+    sessions, hooks, hub = _process.sessions, _process.hooks, _process.hub
+    _process.__init__()  # type: ignore[misc]
+    try:
+        for session in sessions:
+            session.abandon()
+        if hooks is not None and hub is not None:
+            hub.desk.closed = True
+            hooks.restore()
+            hub.watchdog.stop()
+            for track in list(hub.tracks.values()):
+                hub.drop_track(track)
+        for session in sessions:
+            session.succeed()
+    except Exception as exc:
+        logger.warning("mcp_probe: left a forked child half attached", exc_info=exc)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_child_alone)
+
+
 class Probe:
     """One attached probe. Made by :func:`attach`, or directly for the middleware form.
 
@@ -239,6 +265,21 @@ class Probe:
         self._stuck += _process.leave(self)
         for sentence in self._stuck:
             logger.warning("mcp_probe: %s", sentence)
+
+    def abandon(self) -> None:
+        """This is a forked child: be detached, and write nothing of what the parent will write."""
+        self.attached = False
+        self._over = self._done = True
+        self._sinks.clear()
+        for _, hooks in self._servers:
+            hooks.restore()
+        self._servers.clear()
+        self._loose.restore()
+        if self.options.report is not None:
+            atexit.unregister(self._report_at_exit)
+
+    def succeed(self) -> None:
+        """Make a successor for servers that the forked child may create; an attached server needs none."""
 
     def __repr__(self) -> str:
         state = "attached" if self.attached else "detached"
@@ -507,6 +548,10 @@ class ForwardingProbe(Probe):
 
     def _ready_for_header(self) -> bool:
         return bool(self._servers)
+
+    def succeed(self) -> None:
+        """Each process that creates a server reports: the sink connects anew once this child has one."""
+        attach_everywhere(self._forward_to, **asdict(self.options))
 
     def finish_at_exit(self) -> None:
         """Send what is left, and the end."""

@@ -136,7 +136,7 @@ class Snapshot:
             runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner
             owners["trio instruments"] = dict(runner.instruments)
         self.vars = {label: dict(owner if isinstance(owner, dict) else vars(owner)) for label, owner in owners.items()}
-        self.lists = {
+        self.lists: dict[str, tuple[Any, list[Any]]] = {
             "middleware": (inner.middleware, list(inner.middleware)),
             "gc.callbacks": (gc.callbacks, list(gc.callbacks)),
             "sys.meta_path": (sys.meta_path, list(sys.meta_path)),
@@ -155,11 +155,12 @@ class Snapshot:
                 found.append(f"{label}.{name} {'added' if name in names else 'removed'}")
             for name in names.keys() & before.keys():
                 changed = names[name] is not before[name] and names[name] != before[name]
-                if (changed or names[name] is not before[name] and callable(names[name])) and name not in self.VOLATILE:
+                replaced = changed or (names[name] is not before[name] and callable(names[name]))
+                if replaced and name not in self.VOLATILE:
                     found.append(f"{label}.{name} replaced")
         for label, (items, content) in self.lists.items():
             items_before, content_before = then.lists[label]
-            if items is not items_before or list(map(id, content)) != list(map(id, content_before)):
+            if items is not items_before or [id(one) for one in content] != [id(one) for one in content_before]:
                 found.append(f"{label}: {content_before} -> {content}")
         if self.threads != then.threads:
             found.append(f"threads: {sorted(self.threads ^ then.threads)}")
@@ -334,7 +335,7 @@ async def bare_loop(server: Server[Any], probe: Probe) -> AsyncIterator[Client]:
         streams = probe.streams(*ours)
         assert probe.streams(*streams) == streams, "a pair that is followed already stays as it is"
         group.start_soon(server.run, *streams, server.create_initialization_options())
-        async with Client(Given()) as client:  # type: ignore[arg-type]
+        async with Client(Given()) as client:
             yield client
         group.cancel_scope.cancel()
 
@@ -595,7 +596,9 @@ def test_option_of_the_environment_is_used_where_none_is_given(monkeypatch: pyte
     assert steps == [25.5, 50]
 
 
-@pytest.mark.parametrize(("value", "words"), [("soon", "MCP_PROBE_SLOW_STEP_MS is 'soon'"), ("0.1", "slow_step_ms is 0.1")])
+@pytest.mark.parametrize(
+    ("value", "words"), [("soon", "MCP_PROBE_SLOW_STEP_MS is 'soon'"), ("0.1", "slow_step_ms is 0.1")]
+)
 def test_bad_option_of_the_environment_is_refused_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch, value: str, words: str
 ) -> None:

@@ -71,7 +71,8 @@ class Gate:
 
     def open(self, scope: Scope) -> Exchange | None:
         """The exchange of this ASGI call; ``None`` where it is no HTTP request or an outer app has opened it."""
-        if not self.active or scope.get("type") != "http" or EXCHANGE.get() is not None:
+        outer = EXCHANGE.get()
+        if not self.active or scope.get("type") != "http" or (outer is not None and outer.raw is None):
             return None
         try:
             track = self._loops.follow()

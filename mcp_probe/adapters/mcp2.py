@@ -58,7 +58,9 @@ class ClaimingMiddleware:
             raw = CURRENT.get()
             if raw is not None and not raw.ended and raw.channel is not None and raw.request_id == ctx.request_id:
                 session = raw.session
-                if raw.protocol_version is None and (session is None or session is self._session):
+                # An in-process call made by a tool has its caller's request in its context, perhaps with the same id.
+                mine = session is self._session or (session is None and _transport_of(ctx) != "memory")
+                if mine and raw.protocol_version is None:
                     raw.session = self._session
                     raw.protocol_version = ctx.protocol_version
                     claimed = True
@@ -88,7 +90,11 @@ class ClaimingMiddleware:
             track = self._loops.follow()
             exchange = EXCHANGE.get()
             kind: RequestKind = "notification" if ctx.request_id is None else "request"
-            transport = _transport_of(ctx) if exchange is None else "http"
+            transport = _transport_of(ctx)
+            if transport == "memory":
+                exchange = None  # of whoever calls from within that exchange
+            elif exchange is not None:
+                transport = "http"
             raw = self._hub.begin(kind, ctx.method, name_of(ctx.method, ctx.params), transport, self._session)
             raw.request_id = ctx.request_id
             raw.protocol_version = ctx.protocol_version

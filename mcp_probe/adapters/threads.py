@@ -257,7 +257,7 @@ class _Lent:
         self._thread = thread
         self._own = vars(thread).get("run")
         self._run = thread.run
-        thread.run = self  # type: ignore[assignment, method-assign]
+        thread.run = self  # type: ignore[method-assign]
 
     def __call__(self) -> None:
         self.put_back()

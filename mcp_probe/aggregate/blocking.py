@@ -31,7 +31,7 @@ from mcp_probe.model import (
     Wait,
 )
 
-KEEP_STEPS = 8192
+KEEP_STEPS = 4096
 """Steps remembered one by one; at 0.5 ms each that is at least 4 s of a loop that does nothing else."""
 
 KEEP_LONG_STEPS = 8192

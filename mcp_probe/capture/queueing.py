@@ -145,7 +145,7 @@ class Channel:
         if stamp is not None:
             raw.arrival_ns, raw.arrival_earliest_ns, raw.request_bytes = stamp
             raw.decode_ns = now - max(self._ready()[2], stamp[0])
-        elif context is not None and (exchange := context.get(EXCHANGE)) is not None:
+        elif context is not None and (exchange := context.get(EXCHANGE)) is not None and exchange.raw is None:
             self._arrived_by(exchange, raw)
         else:
             raw.arrival_ns = now

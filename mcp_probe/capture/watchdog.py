@@ -32,7 +32,7 @@ GIL_SLEEPS = 3
 """A call that blocks once sleeps twice: for what it waits for, and for the GIL afterwards."""
 GIL_SLEEP_INTERVALS = 0.7
 """Who waits for the GIL wakes at least once per switch interval, and again when it gets it: its sleeps are about half
-an interval long on average. Five blocking calls of 20 ms beside a thread that computes make one interval (4.4-5.6 ms)."""
+an interval long on average. Five blocking calls of 20 ms beside a thread that computes make it one (4.4-5.6 ms)."""
 
 _STDLIB = os.path.dirname(os.__file__)
 _INFRASTRUCTURE = (

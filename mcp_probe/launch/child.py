@@ -53,8 +53,8 @@ def attach(run: str, note: Note) -> None:
 class ImportTrigger:
     """Meta path finder that finds nothing of its own; calls ``action`` once, when ``module`` has been imported.
 
-    It leaves no trace on the module: the loader it borrows gets its own ``exec_module`` back before the body runs. Being
-    asked is not yet an import: ``importlib.util.find_spec`` asks and throws the answer away (fastmcp 4 does).
+    It leaves no trace on the module: the loader it borrows gets its own ``exec_module`` back before the body runs.
+    Being asked is not yet an import: ``importlib.util.find_spec`` asks and throws the answer away (fastmcp 4 does).
     """
 
     def __init__(self, module: str, action: Callable[[], None]) -> None:

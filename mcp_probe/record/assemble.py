@@ -227,7 +227,7 @@ def _count(total: Spilled, marks: Sequence[StepMark]) -> None:
         unit_before, since, ended_before = unit, began, ended
         if ended - began > total.step_max_ns:
             total.step_max_ns = ended - began
-        if not unit or wake == WAKE_UNKNOWN or wake == WAKE_SPLIT:
+        if not unit or wake in (WAKE_UNKNOWN, WAKE_SPLIT):
             continue  # what a plain callback wakes has inherited its wait
         floor = earliest if earliest > suspended else suspended
         if ready > floor:

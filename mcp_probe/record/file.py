@@ -224,16 +224,18 @@ def decode_lines(lines: Iterable[bytes], source: str) -> Iterator[Frame]:
 class RecordingWriter:
     """A :class:`FrameSink` that appends to a file and flushes every batch to the kernel.
 
-    Flushed bytes survive a SIGKILL of this process, not a power cut.
+    Flushed bytes survive a SIGKILL of this process, not a power cut. Unbuffered: a forked child must find nothing
+    half-written that it would write again, nor a buffer's lock held by a thread it does not have.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._stream = Path(path).open("wb")  # noqa: SIM115 - closed by close()
-        self._stream.write(preamble())
+        self._stream = Path(path).open("wb", buffering=0)  # noqa: SIM115 - closed by close()
+        self.write([preamble()])
 
     def write(self, lines: list[bytes]) -> None:
-        self._stream.writelines(lines)
-        self._stream.flush()
+        rest = memoryview(b"".join(lines))
+        while rest:
+            rest = rest[self._stream.write(rest) or 0 :]
 
     def close(self) -> None:
         self._stream.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 
@@ -116,7 +116,8 @@ def with_content_length(app: App) -> App:
         length = b"%d" % len(unread[0]["body"])
 
         async def receive_again() -> Message:
-            return unread.pop() if unread else await receive()
+            following: Message = unread.pop() if unread else await receive()
+            return following
 
         await app({**scope, "headers": [*scope["headers"], (b"content-length", length)]}, receive_again, send)
 
@@ -126,7 +127,7 @@ def with_content_length(app: App) -> App:
 class Modern:
     """The 2026-07-28 era: each POST stands alone."""
 
-    envelope: dict[str, Any] = {"_meta": META}
+    envelope: ClassVar[dict[str, Any]] = {"_meta": META}
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -156,7 +157,7 @@ class Modern:
 class Handshake(Modern):
     """The 2025-11-25 era: ``initialize`` first, and its session's id (if it gives one) from then on."""
 
-    envelope: dict[str, Any] = {}
+    envelope: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, app: App) -> None:
         super().__init__(app)

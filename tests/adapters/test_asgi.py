@@ -23,7 +23,17 @@ import mcp_probe
 from mcp_probe.adapters.asgi import App
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.model import RequestRecord
-from tests.adapters.asgi_client import ACCEPT, META, Answer, Handshake, Modern, message, send, started, with_content_length
+from tests.adapters.asgi_client import (
+    ACCEPT,
+    META,
+    Answer,
+    Handshake,
+    Modern,
+    message,
+    send,
+    started,
+    with_content_length,
+)
 from tests.kept import keep, probed, unavailable
 from tests.loops import LOOPS
 
@@ -239,7 +249,7 @@ async def test_arrival_over_http_is_bounded() -> None:
     for record in kept.requests("add"):
         [(tag, low, high)] = [row[1:] for row in record.quality if row[0] == "queue_transport"]
         assert tag == "bounded"
-        assert low is not None and high is not None and low == record.budget.queue_transport <= high
+        assert low is not None and high is not None and low == (record.budget.queue_transport or 0) <= high
 
 
 @pytest.mark.parametrize("mode", [MODES["session, json"], MODES["session, sse"]], ids=["json", "sse"])
@@ -488,7 +498,7 @@ async def test_what_is_no_http_request_passes_the_wrapped_app() -> None:
         seen.append((scope, receive, send))
 
     with probed(make_server()):
-        [probe] = mcp_probe.session.attached()  # type: ignore[attr-defined]
+        [probe] = mcp_probe.session.attached()
         wrapped = probe.asgi(app)
         for kind in ("lifespan", "websocket"):
             given: tuple[Any, Any, Any] = ({"type": kind}, object(), object())
@@ -500,7 +510,7 @@ async def test_wrapped_app_shows_the_attributes_of_the_app() -> None:
     server = make_server()
     app = server.streamable_http_app()
     with probed(server):
-        [probe] = mcp_probe.session.attached()  # type: ignore[attr-defined]
+        [probe] = mcp_probe.session.attached()
         wrapped = probe.asgi(app)
         assert wrapped.routes is app.routes
         assert wrapped.router is app.router
@@ -516,9 +526,7 @@ async def test_header_that_is_no_number_costs_only_the_size_of_that_body() -> No
             client = Modern(app)
             params = {"name": "add", "arguments": {"a": 1, "b": 2}, **client.envelope}
             for length in (b"so long", b"-5", b"\xff", b"9" * 5000):
-                await client.post(
-                    message(1, "tools/call", **params), name="add", headers=[(b"content-length", length)]
-                )
+                await client.post(message(1, "tools/call", **params), name="add", headers=[(b"content-length", length)])
             await Modern(with_content_length(app)).call(2, "add", a=1, b=2)
     *odd, plain = kept.requests("add")
     assert [record.request_bytes for record in odd] == [None] * 4
@@ -569,9 +577,8 @@ def test_probed_app_behind_a_real_http_server_answers_byte_for_byte_like_the_bar
     with listening(make_server().streamable_http_app(), loop) as port:
         bare = ask_over_a_socket(port)
     server = make_server()
-    with probed(server) as kept:
-        with listening(server.streamable_http_app(), loop) as port:
-            assert ask_over_a_socket(port) == bare
+    with probed(server) as kept, listening(server.streamable_http_app(), loop) as port:
+        assert ask_over_a_socket(port) == bare
     assert [answer[0] for answer in bare] == [200] * 5
     assert [record.name for record in kept.requests()] == ["add", "count", "large", "fail", "nobody_knows"]
     for record in kept.requests():

@@ -47,7 +47,7 @@ class Step:
     born: bool = False
 
     def mark(self) -> StepMark:
-        """What capture writes. Only a first mark has ``suspended == earliest``: a real clock never has them meet again."""
+        """What capture writes. On a real clock only a first mark has ``suspended == earliest``."""
         suspended, earliest = self.suspended * TICK_NS, self.earliest * TICK_NS
         if earliest == suspended and not self.born and self.wake != WAKE_SPLIT:
             earliest -= 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,8 @@ class Conversation:
     def close(self) -> None:
         """Closes the server's stdin and waits for its end; kills it where it does not come."""
         assert self._process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             self.exit_code = self._process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:

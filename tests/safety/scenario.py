@@ -155,7 +155,7 @@ async def call_in_process(server: MCPServer, *, over_streams: bool, after: Calla
 
         async def one(index: int, tool: str, arguments: dict[str, Any]) -> None:
             try:
-                answer = (await client.call_tool(tool, arguments)).model_dump(mode="json")
+                answer: Any = (await client.call_tool(tool, arguments)).model_dump(mode="json")
             except MCPError as exc:
                 answer = [exc.error.code, exc.error.message]
             answers.append((index, answer))
@@ -200,7 +200,7 @@ def call_over_stdio(server: MCPServer, loop: str) -> list[bytes]:
     client = threading.Thread(target=talk, daemon=True)
     client.start()
     before = sys.stdin, sys.stdout
-    stdin, stdout = io.TextIOWrapper(open(read_end, "rb")), io.TextIOWrapper(open(write_end, "wb"))
+    stdin, stdout = io.TextIOWrapper(os.fdopen(read_end, "rb")), io.TextIOWrapper(os.fdopen(write_end, "wb"))
     sys.stdin, sys.stdout = stdin, stdout
     try:
         anyio.run(server.run_stdio_async, **BACKENDS[loop])

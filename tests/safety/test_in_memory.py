@@ -12,7 +12,7 @@ from mcp.server.mcpserver import MCPServer
 
 import mcp_probe
 from mcp_probe.model import OperationSummary, RequestRecord
-from tests.adapters.asgi_client import Handshake, started
+from tests.adapters.asgi_client import Handshake, Modern, started
 from tests.kept import keep, unavailable
 from tests.loops import LOOPS
 
@@ -139,3 +139,39 @@ async def test_attached_server_called_from_a_tool_of_one_that_is_not_keeps_its_o
     assert len(kept.requests("add")) == 16
     assert {record.transport for record in kept.requests("add")} == {"memory"}
     assert kept.requests("relay") == kept.requests("initialize") == []
+
+
+@on_each_loop
+@pytest.mark.parametrize("kind", [Modern, Handshake], ids=["modern", "session"])
+async def test_in_process_call_from_a_tool_served_over_http_leaves_the_exchange_to_its_caller(
+    kind: type[Modern],
+) -> None:
+    inner, outer = make_server(), MCPServer("outer", log_level="CRITICAL")
+
+    @outer.tool()
+    async def relay() -> str:
+        for target in (inner, InMemoryTransport(inner)):
+            async with Client(target) as client:
+                await client.call_tool("add", {"a": 1, "b": 1})
+        async with started(inner.streamable_http_app()) as nested:
+            await Modern(nested).call(1, "add", a=1, b=1)
+        return "done"
+
+    of_inner, of_outer = mcp_probe.attach(inner), mcp_probe.attach(outer)
+    kept_inner, kept_outer = keep(of_inner), keep(of_outer)
+    async with started(outer.streamable_http_app()) as app:
+        http = kind(app)
+        await http.open()
+        for id in range(1, 4):
+            assert (await http.call(id, "relay")).status == 200
+    of_inner.detach()
+    of_outer.detach()
+    assert [record.outcome for record in kept_outer.requests("relay")] == ["ok"] * 3
+    for record in kept_outer.requests("relay"):
+        assert record.transport == "http"
+        assert unavailable(record) == set()
+    assert [record.transport for record in kept_inner.requests("add")] == ["memory", "streams", "http"] * 3
+    for record, caller in zip(
+        kept_inner.requests("add"), [r for r in kept_outer.requests("relay") for _ in "123"], strict=True
+    ):
+        assert caller.arrival_ns < record.arrival_ns < record.end_ns < caller.end_ns

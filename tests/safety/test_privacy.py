@@ -58,7 +58,7 @@ async def tell_secrets(server: MCPServer) -> None:
         async with Client(target) as client:
             for tool in ("echo", "in_thread", "fail", "refuse"):
                 try:
-                    await client.call_tool(tool, {"text": SECRET, "more": SECRET}, meta={"progressToken": SECRET})
+                    await client.call_tool(tool, {"text": SECRET, "more": SECRET}, meta={"progressToken": SECRET})  # type: ignore[arg-type]
                 except MCPError:
                     continue
             await client.get_prompt("greet", {"name": SECRET})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def odd_lines(talk: Conversation, modern: bool) -> None:
 
 
 def requests_of_every_kind(talk: Conversation, modern: bool) -> None:
-    def one(id: object, method: str, **params: object) -> object:
+    def one(id: Any, method: str, **params: Any) -> Mapping[str, Any]:
         return request(id, method, modern=modern, **params)
 
     talk.send(
@@ -68,7 +69,9 @@ def requests_of_every_kind(talk: Conversation, modern: bool) -> None:
         call(31, "child_fails", modern=modern, text="it"),
         call(32, "gives_up_on_itself", modern=modern),
         one(33, "server/discover"),
-        one(34, "completion/complete", ref={"type": "ref/prompt", "name": "greet"}, argument={"name": "n", "value": ""}),
+        one(
+            34, "completion/complete", ref={"type": "ref/prompt", "name": "greet"}, argument={"name": "n", "value": ""}
+        ),
     )
     talk.wait_for(10, "eleven", *range(12, 35))
 
