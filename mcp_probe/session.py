@@ -270,6 +270,9 @@ class Probe:
         """This is a forked child: be detached, and write nothing of what the parent will write."""
         self.attached = False
         self._over = self._done = True
+        for sink in self._sinks:
+            if isinstance(sink, RecordingWriter):
+                sink.close()
         self._sinks.clear()
         for _, hooks in self._servers:
             hooks.restore()

@@ -29,6 +29,12 @@ def lowlevel_of(server: Any) -> Any:
     return None
 
 
+def _transport_of(message: Any) -> str:
+    """http where the transport handed its HTTP request on; stdio and in-process streams look alike here."""
+    metadata = getattr(message, "message_metadata", None)
+    return "unknown" if getattr(metadata, "request_context", None) is None else "http"
+
+
 class HandlerHooks:
     """What attaching to one mcp 1.x server replaces on that server."""
 
@@ -74,7 +80,7 @@ class HandlerHooks:
             method = getattr(req, "method", type(req).__name__)
             name = getattr(getattr(req, "params", None), "name", None) if method in _NAMED else None
             tool = name[:MAX_NAME] if isinstance(name, str) else None
-            raw = self._hub.begin("request", method, tool, self._session.transport, self._session)
+            raw = self._hub.begin("request", method, tool, _transport_of(message), self._session)
             raw.request_id = getattr(message, "request_id", None)
             raw.protocol_version = None
             respond = message.respond

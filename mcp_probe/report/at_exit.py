@@ -71,4 +71,8 @@ def main(where: str) -> None:
     """The renderer's own process: a summary on stdin, the report to ``where``."""
     summary = pickle.loads(sys.stdin.buffer.read())
     os.dup2(2, 1)
-    _render_here(summary, where, 60.0, plain=False)
+    try:
+        _render_here(summary, where, 60.0, plain=False)
+    except OSError as exc:
+        sys.stderr.write(f"mcp_probe: the report cannot be written to {where}: {exc.strerror or exc}.\n")
+        sys.exit(1)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -81,53 +82,87 @@ def parts(record: RequestRecord, *names: str) -> tuple[float, ...]:
 # --- six jobs, two threads ----------------------------------------------------------------------------------
 
 
-def anyio_jobs() -> Callable[[], Awaitable[None]]:
+@dataclass
+class Jobs:
+    """Six jobs as they say themselves, and as the probe says."""
+
+    waited_ms: list[float] = field(default_factory=list)
+    kept: Kept = field(default_factory=Kept)
+
+    def told_ms(self, part: str) -> list[float]:
+        return sorted(parts(one, part)[0] for one in records(self.kept, "job"))
+
+
+Run = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a function on a thread."""
+
+
+def six_jobs(backend: Backend, runner: Callable[[], Run]) -> Jobs:
+    """Six jobs of 100 ms at once through what ``runner`` makes."""
+    jobs = Jobs()
+
+    async def body(probe: Probe) -> None:
+        run = runner()
+
+        async def job() -> None:
+            submitted = time.monotonic_ns()
+
+            def work() -> None:
+                jobs.waited_ms.append((time.monotonic_ns() - submitted) / MS)
+                time.sleep(JOB_S)
+
+            await run(work)
+
+        profiled = tool(probe, "job", job)
+        async with anyio.create_task_group() as group:
+            for _ in range(6):
+                group.start_soon(profiled)
+
+    jobs.kept = recorded(backend, body)
+    jobs.waited_ms.sort()
+    return jobs
+
+
+def through_a_limiter() -> Run:
     limiter = anyio.CapacityLimiter(2)
 
-    async def job() -> None:
-        await anyio.to_thread.run_sync(time.sleep, JOB_S, limiter=limiter)
+    async def run(work: Callable[[], None]) -> None:
+        await anyio.to_thread.run_sync(work, limiter=limiter)
 
-    return job
-
-
-def executor_jobs(executor: ThreadPoolExecutor) -> Callable[[], Awaitable[None]]:
-    async def job() -> None:
-        await asyncio.get_running_loop().run_in_executor(executor, time.sleep, JOB_S)
-
-    return job
+    return run
 
 
-async def six_at_once(probe: Probe, job: Callable[[], Awaitable[None]]) -> None:
-    profiled = tool(probe, "job", job)
-    async with anyio.create_task_group() as group:
-        for _ in range(6):
-            group.start_soon(profiled)
-
-
-def assert_three_rounds(rounds: list[Kept], pool_name: str) -> None:
-    waits = [sorted(parts(one, "executor_wait")[0] for one in records(kept, "job")) for kept in rounds]
-    for found, true in zip(zip(*waits, strict=True), (0, 0, 100, 100, 200, 200), strict=True):
-        assert median(found) == pytest.approx(true, abs=NEAR_MS)
-    runs = [parts(one, "executor_run")[0] for kept in rounds for one in records(kept, "job")]
-    assert median(runs) == pytest.approx(100, abs=NEAR_MS)
-    for kept in rounds:
-        samples = pool(kept, pool_name)
+def assert_three_rounds(rounds: list[Jobs], pool_name: str) -> None:
+    true = [median(found) for found in zip(*(jobs.waited_ms for jobs in rounds), strict=True)]
+    told = [median(found) for found in zip(*(jobs.told_ms("executor_wait") for jobs in rounds), strict=True)]
+    # As planned, but for a machine on which 100 ms take longer; as it truly was, within little.
+    assert true == pytest.approx([0, 0, 100, 100, 200, 200], abs=4 * NEAR_MS)
+    assert told == pytest.approx(true, abs=NEAR_MS)
+    assert median(run for jobs in rounds for run in jobs.told_ms("executor_run")) == pytest.approx(100, abs=2 * NEAR_MS)
+    for jobs in rounds:
+        samples = pool(jobs.kept, pool_name)
         assert {sample.max for sample in samples} == {2}
         assert sum(sample.submitted for sample in samples) == sum(sample.finished for sample in samples) == 6
         assert max(sample.active_peak for sample in samples) == 2
         assert max(sample.pending_peak for sample in samples) in (4, 5, 6)
-    for name, true in (("pending_ns", 600), ("active_ns", 600), ("run_ns", 600), ("at_limit_ns", 300)):
-        sums = [sum(getattr(sample, name) for sample in pool(kept, pool_name)) / MS for kept in rounds]
-        assert median(sums) == pytest.approx(true, abs=6 * NEAR_MS), name
-    waited = [sum(total for sample in pool(kept, pool_name) for _, _, total in sample.wait) / MS for kept in rounds]
-    assert median(waited) == pytest.approx(600, abs=6 * NEAR_MS)
+    waits = [sum(jobs.waited_ms) for jobs in rounds]
+    runs = [sum(jobs.told_ms("executor_run")) for jobs in rounds]
+    for name, sums in (("pending_ns", waits), ("active_ns", runs), ("run_ns", runs)):
+        found = [sum(getattr(sample, name) for sample in pool(jobs.kept, pool_name)) / MS for jobs in rounds]
+        assert median(abs(a - b) for a, b in zip(found, sums, strict=True)) <= 2 * NEAR_MS, name
+    full = [sum(sample.at_limit_ns for sample in pool(jobs.kept, pool_name)) / MS for jobs in rounds]
+    assert median(full) == pytest.approx(300, abs=6 * NEAR_MS)
+    waited = [
+        sum(total for sample in pool(jobs.kept, pool_name) for _, _, total in sample.wait) / MS for jobs in rounds
+    ]
+    assert median(abs(a - b) for a, b in zip(waited, waits, strict=True)) <= 2 * NEAR_MS
 
 
 @on_each_loop
 def test_six_jobs_through_a_limiter_of_two_wait_nothing_one_and_two_rounds(backend: Backend) -> None:
-    rounds = [recorded(backend, lambda probe: six_at_once(probe, anyio_jobs())) for _ in range(ROUNDS)]
+    rounds = [six_jobs(backend, through_a_limiter) for _ in range(ROUNDS)]
     assert_three_rounds(rounds, "CapacityLimiter(2)")
-    (made_at,) = {sample.made_at for sample in pool(rounds[0], "CapacityLimiter(2)")}
+    (made_at,) = {sample.made_at for sample in pool(rounds[0].kept, "CapacityLimiter(2)")}
     assert made_at is not None
     assert made_at.rsplit(":", 1)[0] == __file__
 
@@ -137,7 +172,11 @@ def test_six_jobs_through_an_executor_of_two_wait_nothing_one_and_two_rounds(bac
     rounds = []
     for _ in range(ROUNDS):
         with ThreadPoolExecutor(2, thread_name_prefix="pair") as executor:
-            rounds.append(recorded(backend, lambda probe, pair=executor: six_at_once(probe, executor_jobs(pair))))  # type: ignore[misc]
+
+            async def run(work: Callable[[], None], executor: ThreadPoolExecutor = executor) -> None:
+                await asyncio.get_running_loop().run_in_executor(executor, work)
+
+            rounds.append(six_jobs(backend, lambda run=run: run))  # type: ignore[misc]
     assert_three_rounds(rounds, "ThreadPoolExecutor pair")
 
 
@@ -295,8 +334,10 @@ async def in_a_thread(executor: ThreadPoolExecutor, work: Callable[[], None]) ->
         work()
         loop.call_soon_threadsafe(done.set)
 
-    threading.Thread(target=run).start()
+    thread = threading.Thread(target=run)
+    thread.start()
     await done.wait()
+    thread.join()
 
 
 WAYS = [in_anyio, in_to_thread, in_run_in_executor, in_submit, in_a_thread]
