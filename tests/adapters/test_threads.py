@@ -17,7 +17,7 @@ import anyio.to_thread
 import pytest
 
 from mcp_probe.model import PoolSample, RequestRecord
-from mcp_probe.session import Probe
+from mcp_probe.session import Probe, current_operation
 from tests.kept import Kept, keep
 from tests.loops import ASYNCIO, LOOPS, UVLOOP
 from tests.running import Backend, run_on
@@ -137,7 +137,9 @@ def assert_three_rounds(rounds: list[Jobs], pool_name: str) -> None:
     told = [median(found) for found in zip(*(jobs.told_ms("executor_wait") for jobs in rounds), strict=True)]
     # As planned, but for a machine on which 100 ms take longer; as it truly was, within little.
     assert true == pytest.approx([0, 0, 100, 100, 200, 200], abs=4 * NEAR_MS)
-    assert told == pytest.approx(true, abs=NEAR_MS)
+    assert told[2:] == pytest.approx(true[2:], abs=NEAR_MS)
+    # Starting a thread takes its time on a busy machine; the loop is held up by it, so that time counts as busy.
+    assert all(found <= most + NEAR_MS for found, most in zip(told[:2], true[:2], strict=True))
     assert median(run for jobs in rounds for run in jobs.told_ms("executor_run")) == pytest.approx(100, abs=2 * NEAR_MS)
     for jobs in rounds:
         samples = pool(jobs.kept, pool_name)
@@ -256,55 +258,81 @@ def test_the_default_limiter_is_called_so(backend: Backend) -> None:
 @on_each_loop
 def test_a_job_whose_waiter_was_cancelled_is_counted_as_abandoned_and_still_holds_its_thread(backend: Backend) -> None:
     go_on = threading.Event()
+    stamps: dict[str, int] = {}
+
+    def work() -> None:
+        stamps["began"] = time.monotonic_ns()
+        go_on.wait()
+        stamps["ended"] = time.monotonic_ns()
 
     async def body(probe: Probe) -> None:
-        limiter = anyio.CapacityLimiter(1)
+        kept = keep(probe)
 
         async def job() -> None:
             with anyio.move_on_after(0.03):
-                await anyio.to_thread.run_sync(go_on.wait, abandon_on_cancel=True, limiter=limiter)
+                await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+            stamps["left"] = time.monotonic_ns()
 
         await tool(probe, "job", job)()
         await anyio.sleep(0.05)
         go_on.set()
-        await anyio.to_thread.run_sync(time.sleep, 0, limiter=limiter)  # gets its turn when the other has ended
+        with anyio.fail_after(20):
+            while not sum(sample.finished for sample in kept.frames if isinstance(sample, PoolSample)):
+                await anyio.sleep(0.01)
+                probe.snapshot()
 
     kept = recorded(backend, body)
     samples = pool(kept, "CapacityLimiter(1)")
     assert sum(sample.abandoned for sample in samples) == 1
-    assert sum(sample.finished for sample in samples) == 2
+    assert sum(sample.finished for sample in samples) == 1
+    assert sum(sample.run_ns for sample in samples) / MS == pytest.approx(
+        (stamps["ended"] - stamps["began"]) / MS, abs=5
+    )
+    # Of the request it is only as long as the request lived; the rest was nobody's wait.
     run_ms, return_ms = parts(record(kept, "job"), "executor_run", "executor_return")
-    assert 25 <= run_ms <= 60  # as long as the request lived
-    assert return_ms <= 5
-    assert 70 <= sum(sample.run_ns for sample in samples) / MS <= 150
+    assert run_ms <= (stamps["left"] - stamps["began"]) / MS + 5
+    assert run_ms > 0
+    assert return_ms == 0
 
 
 @on_each_loop
 def test_a_job_cancelled_while_it_waited_for_a_thread_never_ran(backend: Backend) -> None:
-    async def body(probe: Probe) -> None:
-        limiter = anyio.CapacityLimiter(1)
+    found, true, pending = [], [], []
+    for _ in range(ROUNDS):
+        let_go = threading.Event()
+        stamps: dict[str, int] = {}
 
-        async def hog() -> None:
-            await anyio.to_thread.run_sync(time.sleep, 0.15, limiter=limiter)
+        async def body(probe: Probe, let_go: threading.Event = let_go, stamps: dict[str, int] = stamps) -> None:
+            limiter = anyio.CapacityLimiter(1)
 
-        async def job() -> None:
-            with anyio.move_on_after(0.05):
-                await anyio.to_thread.run_sync(time.sleep, 9, limiter=limiter)
+            async def hog() -> None:
+                await anyio.to_thread.run_sync(let_go.wait, limiter=limiter)
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(hog)
-            await anyio.sleep(0.02)
-            await tool(probe, "job", job)()
+            async def job() -> None:
+                stamps["asked"] = time.monotonic_ns()
+                with anyio.move_on_after(0.05):
+                    await anyio.to_thread.run_sync(time.sleep, 9, limiter=limiter)
+                stamps["left"] = time.monotonic_ns()
 
-    kept = recorded(backend, body)
-    samples = pool(kept, "CapacityLimiter(1)")
-    assert sum(sample.submitted for sample in samples) == 2
-    assert sum(sample.finished for sample in samples) == 1
-    assert sum(sample.abandoned for sample in samples) == 0
-    waited, ran = parts(record(kept, "job"), "executor_wait", "executor_run")
-    assert waited == pytest.approx(50, abs=NEAR_MS)
-    assert ran == 0
-    assert sum(sample.pending_ns for sample in samples) / MS == pytest.approx(50, abs=NEAR_MS)
+            async with anyio.create_task_group() as group:
+                group.start_soon(hog)
+                while not limiter.borrowed_tokens:
+                    await anyio.sleep(0.001)
+                await tool(probe, "job", job)()
+                let_go.set()
+
+        kept = recorded(backend, body)
+        samples = pool(kept, "CapacityLimiter(1)")
+        assert sum(sample.submitted for sample in samples) == 2
+        assert sum(sample.finished for sample in samples) == 1
+        assert sum(sample.abandoned for sample in samples) == 0
+        waited, ran = parts(record(kept, "job"), "executor_wait", "executor_run")
+        assert ran == 0
+        found.append(waited)
+        true.append((stamps["left"] - stamps["asked"]) / MS)
+        pending.append(sum(sample.pending_ns for sample in samples) / MS)
+    assert median(abs(a - b) for a, b in zip(found, true, strict=True)) <= NEAR_MS
+    assert median(abs(a - b) for a, b in zip(pending, true, strict=True)) <= NEAR_MS
 
 
 # --- whose job ----------------------------------------------------------------------------------------------
@@ -348,13 +376,14 @@ WAYS = [in_anyio, in_to_thread, in_run_in_executor, in_submit, in_a_thread]
 def test_a_thread_job_belongs_to_the_request_that_started_it(
     backend: Backend, way: Callable[[ThreadPoolExecutor, Callable[[], None]], Awaitable[None]]
 ) -> None:
-    from mcp_probe.session import current_operation
-
     seen: list[str | None] = []
+    lasted: list[float] = []
 
     def work() -> None:
         seen.append(current_operation())
+        began = time.monotonic_ns()
         time.sleep(0.05)
+        lasted.append((time.monotonic_ns() - began) / MS)
 
     with ThreadPoolExecutor(2, thread_name_prefix="mine") as executor:
         rounds = []
@@ -372,7 +401,7 @@ def test_a_thread_job_belongs_to_the_request_that_started_it(
             rounds.append(recorded(backend, body))
     assert seen == ["mine"] * ROUNDS
     mine = [parts(record(kept, "mine"), "executor_run", "awaiting") for kept in rounds]
-    assert median(run for run, _ in mine) == pytest.approx(50, abs=10)
+    assert median(abs(run - true) for (run, _), true in zip(mine, lasted, strict=True)) <= 10
     assert median(awaiting for _, awaiting in mine) <= 10
     assert all(parts(record(kept, "other"), "executor_run") == (0,) for kept in rounds)
     for kept in rounds:
@@ -388,7 +417,7 @@ def test_a_job_on_a_trio_thread_belongs_to_the_request_that_started_it() -> None
         await tool(probe, "mine", mine)()
 
     kept = recorded("trio", body)
-    assert 45 <= parts(record(kept, "mine"), "executor_run")[0] <= 80
+    assert 45 <= parts(record(kept, "mine"), "executor_run")[0] <= 50 + 4 * NEAR_MS
 
 
 @on_asyncio_loops
