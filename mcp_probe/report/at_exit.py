@@ -35,7 +35,10 @@ def report_at_exit(summary: Summary, where: str, budget_s: float) -> None:
         finally:
             done.set()
 
-    threading.Thread(target=work, name="mcp-probe-report", daemon=True).start()
+    try:
+        threading.Thread(target=work, name="mcp-probe-report", daemon=True).start()
+    except RuntimeError:  # CPython 3.12 starts no thread while the interpreter ends
+        work()
     done.wait(budget_s)
 
 
