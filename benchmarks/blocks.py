@@ -155,24 +155,39 @@ def judge(row: str, what: str, found: Estimate, limit: float, unit: str) -> Verd
 MEMORY_TARGET_US = 15.0
 WALL_TARGET_PERCENT = 2.0
 CPU_TARGET_PERCENT = 4.0
+BOTH_FIGURES: tuple[tuple[Figure, str], ...] = (("p50_us", "wall time (p50)"), ("cpu_us", "CPU, all threads"))
 
 
 def verdicts(row: str, blocks: Sequence[Block]) -> list[Verdict]:
-    """The targets of one row. Source: docs/performance.md."""
+    """The targets of one row that the blocks can speak to. Source: docs/performance.md."""
     wall, cpu = added(blocks, "probe", "p50_us"), added(blocks, "probe", "cpu_us")
-    if row != "memory":
-        return [
-            judge(
-                row, "added wall time (p50)", wall.relative_to(level(blocks, BARE, "p50_us")), WALL_TARGET_PERCENT, "%"
-            ),
-            judge(row, "added server CPU", cpu.relative_to(level(blocks, BARE, "cpu_us")), CPU_TARGET_PERCENT, "%"),
-        ]
-    found = [judge(row, "added wall time (p50)", wall, MEMORY_TARGET_US, "µs")]
-    names: tuple[tuple[Figure, str], ...] = (("p50_us", "wall time (p50)"), ("cpu_us", "CPU, all threads"))
-    for figure, name in names:
-        apart = estimate(differences(blocks, "probe", ("sdk-otel",), figure))
-        found.append(judge(row, f"{name} over the SDK's own span", apart, 0.0, "µs"))
-    return found
+    if row == "memory":
+        found = [judge(row, "added wall time (p50)", wall, MEMORY_TARGET_US, "µs")]
+        for figure, name in BOTH_FIGURES:
+            apart = estimate(differences(blocks, "probe", ("sdk-otel",), figure))
+            found.append(judge(row, f"{name} over the SDK's own span", apart, 0.0, "µs"))
+    else:
+        share = wall.relative_to(level(blocks, BARE, "p50_us"))
+        found = [judge(row, "added wall time (p50)", share, WALL_TARGET_PERCENT, "%")]
+        share = cpu.relative_to(level(blocks, BARE, "cpu_us"))
+        found.append(judge(row, "added server CPU", share, CPU_TARGET_PERCENT, "%"))
+    return found + [
+        verdict for figure, name in BOTH_FIGURES for verdict in _telemetry_verdicts(row, blocks, figure, name)
+    ]
+
+
+def _telemetry_verdicts(row: str, blocks: Sequence[Block], figure: Figure, name: str) -> list[Verdict]:
+    """What telemetry adds to a server that traces already, over what tracing adds to a bare one."""
+    ours = differences(blocks, "sdk-otel and probe", ("sdk-otel",), figure)
+    theirs = differences(blocks, "sdk-otel", BARE, figure)
+    if not any(ours) or [len(group) for group in ours] != [len(group) for group in theirs]:
+        return []
+    apart = [
+        [mine - other for mine, other in zip(group, others, strict=True)]
+        for group, others in zip(ours, theirs, strict=True)
+    ]
+    what = f"{name} of telemetry on top of the SDK's spans, over what these spans add to bare"
+    return [judge(row, what, estimate(apart), 0.0, "µs")]
 
 
 def own_share(blocks: Sequence[Block]) -> float:

@@ -138,7 +138,7 @@ def once(scenario: Scenario, followed: bool) -> float:
             if probe is not None and scenario.owned:
                 raw = probe._hub.begin("request", "tools/call", "profiled", "none", probe)
                 CURRENT.set(raw)
-                tidy = raw.marks.clear
+                tidy = raw.clear_marks
             began = time.thread_time_ns()
             # A task of its own: the step that took the loop in has an unknown beginning.
             await asyncio.ensure_future(scenario.run(tidy))
@@ -261,7 +261,7 @@ def call_costs() -> tuple[list[tuple[str, float, float]], list[tuple[str, float]
         collector.DRAIN_S = kept
     calls = [raw for raw in finished if raw.name == "add"]
     callbacks, polls = counted()
-    marks = sum(len(raw.marks) for raw in calls) / len(calls)
+    marks = sum(raw.mark_count for raw in calls) / len(calls)
     base, floor = min(bare + again), abs(min(again) - min(bare))
     loop = [
         ("in-memory call, loop followed, server not attached", min(loop_only) - base, floor),

@@ -1,6 +1,6 @@
 """What the probe costs: bare, probe and the SDK's own OpenTelemetry middleware, interleaved, on three transports.
 
-``--quick`` takes under a minute and only prints; without it the run takes about four, writes
+``--quick`` takes about a minute and only prints; without it the run takes about six, writes
 ``benchmarks/results/overhead-<python>.json`` and puts the tables into ``docs/performance.md``. Linux only.
 """
 
@@ -38,8 +38,8 @@ class Plan:
     """How much to measure. A burst is one variant's turn; ``calls`` per row make it last about 0.1 s."""
 
     generations: int = 4
-    cycles: int = 6
-    rounds: int = 4  # whole squares of turn_order, which has four variants
+    cycles: int = 5
+    rounds: int = 6  # whole squares of turn_order, which has six variants
     calls: tuple[tuple[str, int], ...] = (("memory", 300), ("stdio", 80), ("http", 120))
     warm_up: int = 300
     lead_in: float = 0.1  # share of a burst's calls made before it: another process has just used the caches
@@ -47,7 +47,7 @@ class Plan:
     patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running cycles again
 
 
-QUICK = Plan(generations=1, cycles=5, calls=(("memory", 250), ("stdio", 60), ("http", 100)), patience_s=3.0)
+QUICK = Plan(generations=1, cycles=5, rounds=3, calls=(("memory", 250), ("stdio", 60), ("http", 100)), patience_s=3.0)
 SMOKE = Plan(1, 1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, patience_s=0.0)
 
 
@@ -146,7 +146,7 @@ async def measure(plan: Plan, rows: Sequence[str]) -> Run:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="under a minute, one set of processes; prints only")
+    parser.add_argument("--quick", action="store_true", help="about a minute, one set of processes; prints only")
     parser.add_argument(
         "--smoke", action="store_true", help="one cycle of 20 calls, for tests: its figures mean nothing"
     )

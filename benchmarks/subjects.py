@@ -24,7 +24,7 @@ from mcp.server import MCPServer
 from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.shared.memory import create_client_server_memory_streams
 
-VARIANTS = ("bare", "bare again", "probe", "sdk-otel")
+VARIANTS = ("bare", "bare again", "probe", "probe, pure Python", "sdk-otel", "sdk-otel and probe")
 ARGUMENTS = {"a": 1, "b": 2}
 
 
@@ -34,13 +34,17 @@ def make_server(variant: str) -> MCPServer:
     ``bare`` has not even the SDK's own middleware, which without an OpenTelemetry provider still costs a little.
     """
     server = MCPServer("bench", log_level="WARNING")
-    if variant == "sdk-otel":
+    if variant.startswith("sdk-otel"):
         install_span_provider()
     else:
         chain = server._lowlevel_server.middleware
         chain[:] = [item for item in chain if not isinstance(item, OpenTelemetryMiddleware)]
     describe: Callable[[], dict[str, Any]] = dict
-    if variant == "probe":
+    if variant == "sdk-otel and probe":
+        install_meter_provider()
+    if variant == "probe, pure Python":
+        os.environ["MCP_PROBE_NATIVE"] = "0"
+    if "probe" in variant:
         import mcp_probe
 
         describe = describer(mcp_probe.attach(server))
@@ -90,6 +94,30 @@ def install_span_provider() -> None:
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(NullExporter(), schedule_delay_millis=100))
     trace.set_tracer_provider(provider)
+
+
+def install_meter_provider() -> None:
+    """A real meter provider, read every 5 s, whose metrics are thrown away."""
+    from opentelemetry import metrics
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import (
+        MetricExporter,
+        MetricExportResult,
+        MetricsData,
+        PeriodicExportingMetricReader,
+    )
+
+    class NullExporter(MetricExporter):
+        def export(self, metrics_data: MetricsData, timeout_millis: float = 0, **_: Any) -> MetricExportResult:
+            return MetricExportResult.SUCCESS
+
+        def shutdown(self, timeout_millis: float = 0, **_: Any) -> None:
+            pass
+
+        def force_flush(self, timeout_millis: float = 0) -> bool:
+            return True
+
+    metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(NullExporter(), 5_000)]))
 
 
 def keep_client_out_of_telemetry() -> None:

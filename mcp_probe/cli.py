@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 from mcp_probe.errors import LaunchError, OptionError, ProbeError, RecordingError
 
 if TYPE_CHECKING:
+    from mcp_probe.export.relay import RelaySettings
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.model import Summary
 
@@ -52,7 +53,9 @@ FILE is the first's, FILE.2 the second's, and so on.
 examples:
   mcp-probe run -- python server.py
   mcp-probe run --output report.txt --json report.json -- uvx mcp-server-time
-  mcp-probe run --fail-on blocking-call,executor-saturated -- python -m my_server < session.jsonl > /dev/null
+  (cat session.jsonl; sleep 5) | mcp-probe run --fail-on blocking-call -- python -m my_server > answers.jsonl
+
+At the end of its input a server cancels the calls it is still at, so a session from a file needs the pause after it.
 """
 
 
@@ -147,6 +150,14 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
     )
     _add_fail_on(run, "exit with 1 if the command exits with 0 and one of these findings is raised")
     _add_slow_step(run)
+    run.add_argument(
+        "--otlp",
+        metavar="ENDPOINT",
+        nargs="?",
+        const=True,
+        type=_endpoint,
+        help="send spans and metrics to ENDPOINT, by default where the OTEL_* variables say (needs the extra `otel`)",
+    )
     run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     run.set_defaults(action=_run)
 
@@ -232,6 +243,17 @@ def _milliseconds(text: str) -> float:
     return value
 
 
+def _endpoint(text: str) -> bool | str:
+    from mcp_probe.options import parse_otlp
+
+    try:
+        return parse_otlp(text)
+    except OptionError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a URL with http or https, such as http://localhost:4318; the command comes after `--`."
+        ) from None
+
+
 def _width(text: str) -> int:
     value = int(text) if text.isdecimal() else 0
     if value < 60:
@@ -249,6 +271,7 @@ def _run(options: argparse.Namespace) -> int:
 
     find_program(options.command)  # before any file is emptied
     _check_distinct(options)
+    relay = _relay(options)
     publisher = _Publisher(options.output, options.json)
     outcome = run_command(
         options.command,
@@ -256,6 +279,7 @@ def _run(options: argparse.Namespace) -> int:
         prepare=publisher.prepare,
         record=options.record,
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
+        relay=relay,
     )
     exit_code = outcome.exit_code or 0
     if exit_code < 0:
@@ -263,6 +287,24 @@ def _run(options: argparse.Namespace) -> int:
     if exit_code == 0 and options.fail_on:
         return _gate([report.summary for report in outcome.reports], options.fail_on)
     return exit_code
+
+
+def _relay(options: argparse.Namespace) -> RelaySettings | None:
+    """Where telemetry goes, from --otlp or MCP_PROBE_OTLP."""
+    from mcp_probe.options import Options
+
+    given = Options.from_environment({"otlp": options.otlp})
+    if not given.otlp:
+        return None
+    from mcp_probe.export.relay import RelaySettings
+
+    return RelaySettings(
+        otlp=given.otlp,
+        exit_s=given.otlp_exit_ms / 1e3,
+        slow_step_ms=_slow_step_ms(options.slow_step_ms),
+        slow_request_ms=given.slow_request_ms,
+        detail=given.detail,
+    )
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -6,8 +6,10 @@ session that owns them, after the steps, so that a request finds its blockers al
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
@@ -15,9 +17,11 @@ from typing import Protocol
 from mcp_probe.capture.drain import Drain, open_request, running_mark
 from mcp_probe.capture.hub import Hub
 from mcp_probe.clock import now_ns
-from mcp_probe.model import End, Frame, RequestRecord
+from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest
+
+logger = logging.getLogger("mcp_probe")
 
 SLICE = 64
 """Records assembled before the collector lets others have the GIL (64 x ~25 us is about 1.6 ms)."""
@@ -25,8 +29,12 @@ BACKLOG = 1024
 """With more than this waiting the collector keeps the GIL: on a saturated loop every offer costs it 5 ms."""
 DRAIN_S = 0.2
 SAMPLE_S = 0.5
+IDLE_SAMPLE_S = 2.0
+"""While no request ends and no step is long, samples have little to say."""
 OPEN_AFTER_NS = 300_000_000
 EXIT_BUDGET_S = 0.5
+DETACH_BUDGET_S = 3.0
+"""Not an exit: beside threads that compute, the collector's thread gets the GIL only now and then (15 ms a turn)."""
 
 
 class Listener(Protocol):
@@ -66,6 +74,9 @@ class Collector:
         self._thread: threading.Thread | None = None
         self._sampled_ns = now_ns()
         self._cpu_ns = 0
+        self._idle = True  # nothing was seen since the last sample
+        self._pace = 0  # grows with every part of a drain
+        self._flushes: deque[threading.Event] = deque()  # of those who wait for one
 
     def add(self, listener: Listener) -> None:
         """``listener`` hears everything from now on; the first one starts the thread."""
@@ -85,9 +96,11 @@ class Collector:
             self._thread = None
             self._wake.set()
             if thread is not None and thread is not threading.current_thread():
-                thread.join(1.0)
-        if not self._lock.acquire(timeout=EXIT_BUDGET_S):
-            return  # the thread hangs in a sink: nothing more can be written
+                thread.join(EXIT_BUDGET_S / 2)
+        if not self._take_over(leaving_process=reason == "exit"):
+            self._listeners = tuple(known for known in self._listeners if known is not listener)
+            logger.warning("mcp_probe: what was seen last is lost: the collector's thread hangs, or got no CPU to end")
+            return
         try:
             self._drain_all(samples=True, leaving=listener)
             listener.emit([End(now_ns(), reason)])
@@ -98,23 +111,40 @@ class Collector:
             self._listeners = tuple(known for known in self._listeners if known is not listener)
             self._lock.release()
 
+    def _take_over(self, *, leaving_process: bool) -> bool:
+        """Get the lock for the last drain; False where the thread gets nowhere (a sink hangs), or not soon enough."""
+        patience_s, budget_s = (EXIT_BUDGET_S / 2,) * 2 if leaving_process else (EXIT_BUDGET_S, DETACH_BUDGET_S)
+        deadline = time.monotonic() + budget_s
+        while True:
+            pace = self._pace
+            if self._lock.acquire(timeout=patience_s):
+                return True
+            if self._pace == pace or time.monotonic() >= deadline:
+                return False
+
     def catch_up(self) -> None:
-        """Drain now, samples included. Any thread; never raises."""
+        """Drain now, samples included. Any thread; never raises, and gives up where the thread hangs in a sink."""
+        if not self._lock.acquire(timeout=EXIT_BUDGET_S):
+            return
         try:
-            with self._lock:
-                self._drain_all(samples=True)
+            self._drain_all(samples=True)
         except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
             self._hub.fail("collector", exc)
+        finally:
+            self._lock.release()
 
     def flush(self) -> None:
-        """A transport has closed: hand on all that has ended, and an end, in case the process is ended by a signal."""
-        self.catch_up()
-        try:
-            with self._lock:
-                for listener in self._listeners:
-                    listener.emit([End(now_ns(), "transport closed")])
-        except Exception as exc:  # noqa: BLE001 - the server is shutting down, and its exit is its own
-            self._hub.fail("collector", exc)
+        """A transport has closed: hand on all that has ended, and an end, in case the process is ended by a signal.
+
+        Called on the loop's thread, and a sink may hang: the collector's thread does it, and is waited for briefly.
+        """
+        thread = self._thread
+        if thread is None or thread is threading.current_thread() or not thread.is_alive():  # it may have failed
+            return
+        done = threading.Event()
+        self._flushes.append(done)
+        self._wake.set()
+        done.wait(EXIT_BUDGET_S)
 
     def _run(self) -> None:
         own = threading.current_thread()
@@ -124,22 +154,42 @@ class Collector:
                 self._wake.wait(DRAIN_S)
                 if self._thread is not own:
                     return
+                self._wake.clear()
                 with self._lock:
-                    self._drain_all()
+                    self._drain_once()
                 self._cpu_ns = time.thread_time_ns()
         except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
             self._hub.fail("collector", exc)
+        finally:
+            for done in list(self._flushes):
+                done.set()
+
+    def _drain_once(self) -> None:
+        flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
+        self._drain_all(samples=bool(flushes))
+        if not flushes:
+            return
+        for listener in self._listeners:
+            listener.emit([End(now_ns(), TRANSPORT_CLOSED)])
+        for done in flushes:
+            done.set()
 
     def _drain_all(self, *, samples: bool = False, leaving: Listener | None = None) -> None:
-        self._tell_all(list(self._drain.steps()))
+        steps: list[Frame] = list(self._drain.steps())
+        self._tell_all(steps)
+        self._idle = self._idle and not steps
         now = now_ns()
         for listener in self._listeners:
             self._tell_finished(listener)
             self._tell_open(listener, now, everything=samples)
             if listener is leaving:
                 listener.emit([self._unfinished(raw, now) for raw in listener.live()])
-        if samples or now - self._sampled_ns >= SAMPLE_S * 1e9:
+            self._pace += 1
+        stopping = self._thread is None  # whoever stops the thread waits for it, and takes the last sample
+        due_s = IDLE_SAMPLE_S if self._idle else SAMPLE_S
+        if samples or (now - self._sampled_ns >= due_s * 1e9 and not stopping):
             self._sampled_ns = now
+            self._idle = True
             self._tell_samples(now, final=leaving is not None and len(self._listeners) == 1)
 
     def _tell_all(self, frames: list[Frame]) -> None:
@@ -151,6 +201,7 @@ class Collector:
             batch = listener.take_finished(SLICE)
             if not batch:
                 return
+            self._idle = False
             self._drain.take_polls()
             records = []
             for raw in batch:
@@ -174,7 +225,9 @@ class Collector:
     def _tell_samples(self, now: int, *, final: bool) -> None:
         drain = self._drain
         shared: list[Frame] = [*drain.loops(now, final=final), *drain.pools(now)]
+        self._pace += 1
         process = drain.process(now, self._cpu_ns)
+        self._pace += 1
         for listener in self._listeners:
             listener.emit([*shared, replace(process, dropped=listener.newly_dropped())])
 

@@ -15,23 +15,30 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import asdict, dataclass, fields
-from functools import wraps
+from dataclasses import asdict
+from functools import cache, wraps
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from mcp_probe import native
+from mcp_probe.adapters.exits import call_at_exit, forget_exit
 from mcp_probe.adapters.process import Hooks, ProcessHooks
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, resolution_ns, wall_anchor
 from mcp_probe.collector import EXIT_BUDGET_S, Collector
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
-from mcp_probe.model import Frame, Header
+from mcp_probe.model import Frame, FrameListener, Header
+from mcp_probe.options import Options
 from mcp_probe.record.file import FrameSink, RecordingWriter, encode
+from mcp_probe.record.listeners import Listeners
 from mcp_probe.record.raw import RawRequest
 
 if TYPE_CHECKING:
     from mcp_probe.aggregate.fold import Fold
+    from mcp_probe.export.auto import Telemetry
     from mcp_probe.model import Summary
 
 __version__ = "0.1.0"
@@ -43,49 +50,6 @@ T = TypeVar("T")
 BUFFER = 16_384
 """Finished requests waiting for the collector; more are dropped and counted."""
 _NO_TRANSPORTS = ("function", "unknown")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of ``attach``; each has an environment variable ``MCP_PROBE_<NAME>``."""
-
-    slow_step_ms: float = 10.0
-    report: str | None = None
-    record: str | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.slow_step_ms, (int, float)) or not 0.5 <= self.slow_step_ms <= 3_600_000:
-            raise OptionError(
-                f"slow_step_ms is {self.slow_step_ms!r}; expected a number of milliseconds from 0.5 to 3 600 000."
-            )
-        for name in ("report", "record"):
-            path = getattr(self, name)
-            if not isinstance(path, (str, os.PathLike, type(None))):
-                what = 'a path or "stderr"' if name == "report" else "a path"
-                raise OptionError(f"{name} is {path!r}; expected {what}.")
-
-    @classmethod
-    def from_environment(cls, given: dict[str, Any]) -> Options:
-        """``given``, completed from ``MCP_PROBE_*``. Raises: OptionError for unknown names and bad values."""
-        known = {field.name: field for field in fields(cls)}
-        unknown = sorted(set(given) - set(known))
-        if unknown:
-            raise OptionError(f"Unknown option {unknown[0]!r}; known options are {', '.join(sorted(known))}.")
-        values = dict(given)
-        for name in known:
-            text = os.environ.get(f"MCP_PROBE_{name.upper()}")
-            if text and values.get(name) is None:
-                values[name] = _parse(name, text)
-        return cls(**{name: value for name, value in values.items() if value is not None})
-
-
-def _parse(name: str, text: str) -> Any:
-    if name != "slow_step_ms":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise OptionError(f"MCP_PROBE_{name.upper()} is {text!r}; expected a number of milliseconds.") from None
 
 
 class _Process:
@@ -169,6 +133,9 @@ class Probe:
     Raises: OptionError for bad options.
     """
 
+    automatic = False
+    """Nobody asked for it by name: an explicit :func:`attach` takes its servers over."""
+
     def __init__(self, **options: Any) -> None:
         self.options = Options.from_environment(options)
         self.transport = "unknown"
@@ -181,13 +148,16 @@ class Probe:
         self._sdk: tuple[str, str] | None = None
         self._stuck: list[str] = []
         self._done = False  # the last frame has been emitted
+        self._tracing: Tracing | None = None
         self._told_dropped: dict[str, int] = {}
         unix, at = wall_anchor()
         self._started_ns, self._started_unix = at, unix
         self._transports: frozenset[str] = frozenset()
         self._sinks: list[FrameSink] = []
+        self._listeners = Listeners(lambda exc: self._hub.fail("telemetry", exc))
         self._fold: Fold | None = None
         self._header: Header | None = None
+        self._header_of: tuple[object, ...] = ()  # what it was made of
         self.keep_summary()
         if self.options.record is not None:
             self.add_sink(open_recording(self.options.record))
@@ -196,25 +166,28 @@ class Probe:
         self._loose = self._middleware_hooks()
         self._collector = _process.collector_of(self._hub)
         self._collector.add(self)
-        if self.options.report is not None:
-            atexit.register(self._report_at_exit)
-        elif self.options.record is not None:
-            atexit.register(self._collector.remove, self, "exit")
+        self._exiting = False
+        self._telemetry = self._make_telemetry()
+        if self.options.report is not None or self.options.record is not None:
+            call_at_exit(self._at_exit)
 
     # --- what users call ---
 
     @property
     def middleware(self) -> Any:
         """For ``MCPServer(middleware=[probe.middleware])``: the SDK's own extension point (mcp 2.x)."""
+        self._begin_telemetry()
         return self._loose.middleware
 
     def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
         """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)``."""
+        self._begin_telemetry()
         pair: tuple[Any, Any] = self._loose.streams(read_stream, write_stream)
         return pair
 
     def asgi(self, app: Any) -> Any:
         """An ASGI app whose MCP exchanges are followed from the outermost call on."""
+        self._begin_telemetry()
         return self._hooks.wrap_asgi(app)
 
     def profile(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -247,9 +220,9 @@ class Probe:
         if self._fold is None:
             raise ProbeError("This probe keeps no summary: its frames go to the process that started it.")
         if self._done:
-            return self._fold.summary()
+            return self._with_deliveries(self._fold.summary())
         self._collector.catch_up()
-        return self._fold.summary(live=True)
+        return self._with_deliveries(self._fold.summary(live=True))
 
     def detach(self) -> None:
         """Restore every object touched; hooks that somebody wrapped over become pass-throughs. Idempotent."""
@@ -258,10 +231,16 @@ class Probe:
         self.attached = False
         self._collector.remove(self, "detached")
         self._over = True
+        if self._telemetry is not None and self._telemetry.deliver in self._hub.ending:
+            self._hub.ending.remove(self._telemetry.deliver)
+        if self.options.report is None:
+            forget_exit(self._at_exit)
         for _, hooks in self._servers:
             self._stuck += hooks.restore()
         self._servers.clear()
         self._loose.restore()
+        if self._tracing is not None and self._hub.pools.carry == self._tracing.carry:
+            self._hub.pools.carry = None
         self._stuck += _process.leave(self)
         for sentence in self._stuck:
             logger.warning("mcp_probe: %s", sentence)
@@ -274,12 +253,12 @@ class Probe:
             if isinstance(sink, RecordingWriter):
                 sink.close()
         self._sinks.clear()
+        self._listeners.forget()
         for _, hooks in self._servers:
             hooks.restore()
         self._servers.clear()
         self._loose.restore()
-        if self.options.report is not None:
-            atexit.unregister(self._report_at_exit)
+        forget_exit(self._at_exit)
 
     def succeed(self) -> None:
         """Make a successor for servers that the forked child may create; an attached server needs none."""
@@ -314,10 +293,36 @@ class Probe:
         if any(known is lowlevel for known, _ in self._servers):
             return
         hooks.install(lowlevel)
+        if self._tracing is not None:
+            hooks.trace(self._tracing)
         self._servers.append((lowlevel, hooks))
         if self._name is None:
             self._name = str(getattr(server, "name", None) or getattr(lowlevel, "name", None) or "server")
         self._sdk = self._sdk or _sdk_of(server)
+        self._begin_telemetry()
+
+    def release(self, server: Any) -> None:
+        """Leave ``server`` to another probe, before it runs."""
+        found = self._hooks.hooks_for(server, self)
+        for known, hooks in list(self._servers):
+            if found is not None and known is found[0]:
+                self._servers.remove((known, hooks))
+                self._stuck += hooks.restore()
+
+    def trace_with(self, tracing: Tracing) -> None:
+        """Add to requests' spans, or open them, with ``tracing``; once, for all servers of this probe.
+
+        Call it before mcp 2.x servers run, or on their loop: it changes their middleware.
+        """
+        if self._tracing is not None or not self.attached:
+            return
+        self._tracing = tracing
+        if self._hub.recent is None:
+            self._hub.recent = deque(maxlen=RECENT)
+        self._hub.pools.carry = tracing.carry
+        self._loose.trace(tracing)
+        for _, hooks in self._servers:
+            hooks.trace(tracing)
 
     def attach_every_server(self) -> None:
         """Attach to each MCP server this process creates from now on."""
@@ -344,6 +349,10 @@ class Probe:
         """Send frames to ``sink`` too, from the next drain on."""
         self._sinks.append(sink)
 
+    def add_listener(self, listener: FrameListener) -> None:
+        """Hand every frame to ``listener`` too, the header first; it is closed with the probe. Any thread."""
+        self._listeners.add(listener)
+
     def take_finished(self, most: int) -> list[RawRequest]:
         """Up to ``most`` finished requests, oldest first."""
         taken: list[RawRequest] = []
@@ -366,13 +375,15 @@ class Probe:
             return
         if self._header is None and not self._ready_for_header():
             return
-        header = self._make_header()
-        if header != self._header:
-            self._header = header
-            batch.insert(0, header)
+        known = self._known()
+        if known != self._header_of:
+            self._header_of = known
+            header = self._make_header()
+            if header != self._header:
+                self._header = header
+                batch.insert(0, header)
         if self._fold is not None:
-            for frame in batch:
-                self._fold.add(frame)
+            self._fold.add_all(batch)
         if self._sinks:
             lines = [encode(frame) for frame in batch]
             for sink in list(self._sinks):
@@ -381,6 +392,8 @@ class Probe:
                 except Exception as exc:  # noqa: BLE001 - one sink's fault costs no other sink its frames
                     self._sinks.remove(sink)
                     self._hub.fail("recording", exc)
+        if self._listeners:
+            self._listeners.take(batch)
 
     @property
     def fold(self) -> Fold | None:
@@ -413,9 +426,16 @@ class Probe:
             except Exception as exc:  # noqa: BLE001
                 self._hub.fail("recording", exc)
         self._sinks.clear()
+        self._listeners.close(self.options.otlp_exit_ms / 1e3 if self.options.otlp else 0.0)
 
     def _ready_for_header(self) -> bool:
         return True
+
+    def _known(self) -> tuple[object, ...]:
+        """What a header is made of and may change."""
+        hub = self._hub
+        tracks, channels = len(hub.tracks), len(hub.channels)
+        return self._name, self._sdk, self._transports, tracks, channels, tuple(hub.hooks.items()), len(sys.modules)
 
     def _make_header(self) -> Header:
         sdk, version = self._sdk or _sdk_of(None)
@@ -423,7 +443,7 @@ class Probe:
         transports = sorted(self._transports | {channel.transport for channel in self._hub.channels})
         return Header(
             probe_version=__version__,
-            server=self._name or "server",
+            server=self._name or _program(),
             sdk=sdk,
             sdk_version=version,
             transport=", ".join(transports) or self.transport,
@@ -435,6 +455,7 @@ class Probe:
             timer_resolution_ns=resolution_ns(),
             hooks=tuple(sorted(self._hub.hooks.items())),
             notes=tuple(self._notes()),
+            accelerator=native.state(),
         )
 
     def _notes(self) -> list[str]:
@@ -477,16 +498,67 @@ class Probe:
         except Exception as fault:  # noqa: BLE001
             self._hub.fail("profile", fault)
 
-    def _report_at_exit(self) -> None:
-        from mcp_probe.report.at_exit import report_at_exit
+    def _make_telemetry(self) -> Telemetry | None:
+        mode, options = self.options.telemetry, self.options
+        if mode == "off":
+            return None
+        if mode == "relay":
+            from mcp_probe.export.minted import MintedSpans
 
+            self.trace_with(MintedSpans(capture_content=tuple(options.capture_content), redact=options.redact))
+            return None
+        from mcp_probe.export.auto import Settings, Telemetry
+
+        settings = Settings(
+            otlp=options.otlp if mode == "auto" else False,
+            exports=mode == "auto",
+            exit_s=options.otlp_exit_ms / 1e3,
+            slow_step_ms=options.slow_step_ms,
+            slow_request_ms=options.slow_request_ms,
+            detail=options.detail,
+            replay_histograms=options.replay_histograms,
+            capture_content=tuple(options.capture_content),
+            redact=options.redact,
+        )
+        telemetry = Telemetry(settings, trace=self.trace_with, found=self._deliver_at_exit)
+        self.add_listener(telemetry)
+        if options.otlp:
+            self._hub.ending.append(telemetry.deliver)
+        return telemetry
+
+    def _begin_telemetry(self) -> None:
+        if self._telemetry is not None:
+            self._telemetry.begin(self._name)
+
+    def _with_deliveries(self, summary: Summary) -> Summary:
+        deliveries = self._telemetry.deliveries() if self._telemetry is not None else ()
+        if not deliveries:
+            return summary
+        from mcp_probe.export.delivery import with_deliveries
+
+        return with_deliveries(summary, deliveries)
+
+    def _deliver_at_exit(self) -> None:
+        """Providers have been found: be called at exit before they shut down, which the last one to register is."""
+        if self.attached and not self._exiting:
+            atexit.unregister(self._at_exit)
+            atexit.register(self._at_exit)
+
+    def _at_exit(self) -> None:
+        if self._exiting:
+            return
+        self._exiting = True
         try:
             self._collector.remove(self, "exit")
+            if self.options.report is None or self._fold is None:  # frames that went to another process: it reports
+                return
+            from mcp_probe.report.at_exit import report_at_exit
+
             summary = self.snapshot()
         except Exception as exc:  # noqa: BLE001 - the server's exit is not ours to disturb
             self._hub.fail("report", exc)
             return
-        report_at_exit(summary, self.options.report or "stderr", EXIT_BUDGET_S)
+        report_at_exit(summary, self.options.report, EXIT_BUDGET_S)
 
 
 def attach(server: Any, **options: Any) -> Probe:
@@ -505,7 +577,9 @@ def attach(server: Any, **options: Any) -> Probe:
     with _process.lock:
         for session in _process.sessions:
             if session.serves(server):
-                return session
+                if not session.automatic:
+                    return session
+                session.release(server)
         probe = Probe(**options)
         try:
             probe.attach(server)
@@ -533,8 +607,22 @@ def attach_everywhere(sink: FrameSink, **options: Any) -> Probe:
     every 0.5 s; an ``End`` frame at a clean exit.
     """
     probe = ForwardingProbe(sink, **options)
-    atexit.register(probe.finish_at_exit)
+    call_at_exit(probe._at_exit)
     return probe
+
+
+class AutomaticProbe(Probe):
+    """A probe of every MCP server this process creates, until :func:`attach` takes a server over."""
+
+    automatic = True
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.attach_every_server()
+
+    def succeed(self) -> None:
+        """A forked worker may be the one that creates the server."""
+        AutomaticProbe(**asdict(self.options))
 
 
 class ForwardingProbe(Probe):
@@ -555,10 +643,6 @@ class ForwardingProbe(Probe):
     def succeed(self) -> None:
         """Each process that creates a server reports: the sink connects anew once this child has one."""
         attach_everywhere(self._forward_to, **asdict(self.options))
-
-    def finish_at_exit(self) -> None:
-        """Send what is left, and the end."""
-        self._collector.remove(self, "exit")
 
 
 def attached() -> tuple[Probe, ...]:
@@ -582,7 +666,7 @@ def diagnose() -> tuple[tuple[str, str], ...]:
             except Exception as exc:  # noqa: BLE001 - a broken SDK is a finding here, not a fault
                 probe._hub.hooks[module] = f"cannot be imported: {type(exc).__name__}: {exc}"
         asyncio.run(follow())
-        return tuple(sorted(probe._hub.hooks.items()))
+        return tuple(sorted({**probe._hub.hooks, "accelerator": native.state()}.items()))
     finally:
         probe.detach()
 
@@ -595,21 +679,38 @@ def current_operation() -> str | None:
 
 def sdk_logs_through_rich() -> bool:
     """Whether failing tools are logged through rich's traceback handler: mcp sets it up where rich is importable."""
+    return "mcp" in sys.modules and _is_importable("rich")
+
+
+@cache
+def _is_importable(module: str) -> bool:
+    """Asked with every batch of frames, answered from the disk once."""
     import importlib.util
 
-    if "mcp" not in sys.modules:
-        return False
     try:
-        return importlib.util.find_spec("rich") is not None
+        return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def _program() -> str:
+    """What stands for the name of a server that only the middleware, streams or functions are known of."""
+    path = Path(sys.argv[0] if sys.argv else "")
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    return name if name and not name.startswith("-") else "server"
 
 
 def _sdk_of(server: Any) -> tuple[str, str]:
     package = type(server).__module__.split(".")[0] if server is not None else "mcp"
     if package not in ("mcp", "fastmcp"):
         package = "fastmcp" if "fastmcp" in sys.modules else "mcp"
+    return package, _version_of(package)
+
+
+@cache
+def _version_of(package: str) -> str:
+    """Asked with every batch of frames, answered from the disk once."""
     try:
-        return package, metadata.version(package)
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return package, "unknown"
+        return "unknown"

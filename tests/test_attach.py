@@ -286,6 +286,21 @@ async def test_each_of_two_probes_sees_the_slow_steps_of_the_loop_they_share() -
         assert [frame for frame in kept.frames if type(frame).__name__ == "LoopSample"]
 
 
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [("/srv/app/weather.py", "weather.py"), ("/srv/weather/__main__.py", "weather"), ("-c", "server"), ("", "server")],
+)
+async def test_server_that_only_its_middleware_is_known_of_is_named_by_its_program(
+    program: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program])
+    probe = Probe()
+    kept = keep(probe)
+    await use_add(MCPServer("by middleware", middleware=[probe.middleware], log_level="CRITICAL"))
+    probe.detach()
+    assert kept.header().server == name
+
+
 async def test_middleware_form_records_without_attaching() -> None:
     probe = Probe()
     kept = keep(probe)
@@ -611,13 +626,15 @@ def test_bad_option_of_the_environment_is_refused_with_a_sentence(
 
 def test_recording_that_cannot_be_written_is_refused_and_leaves_nothing_attached(tmp_path: Path) -> None:
     server = make_server()
+    threads = set(threading.enumerate())
     before = dict(vars(asyncio.events.Handle)), list(lowlevel(server).middleware)
     with pytest.raises((ProbeError, OSError)) as caught:
         mcp_probe.attach(server, record=str(tmp_path / "no such folder" / "file"))
     assert "no such folder" in str(caught.value)
     assert attached() == ()
     assert (dict(vars(asyncio.events.Handle)), list(lowlevel(server).middleware)) == before
-    assert not any(thread.name.startswith("mcp-probe") for thread in threading.enumerate())
+    started = set(threading.enumerate()) - threads
+    assert not any(thread.name.startswith("mcp-probe") for thread in started)
 
 
 async def test_recording_of_an_attached_server_can_be_read_back(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ PACKAGE = Path(__file__).resolve().parent.parent / "mcp_probe"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("launch", "workloads", "testing"),
+    ("launch", "workloads", "testing", "instrumentor"),
     ("session",),
-    ("collector",),
+    ("collector", "options"),
     ("adapters", "export", "report"),
     ("capture", "aggregate"),
     ("record",),
     ("metrics",),
-    ("model", "clock", "histogram", "errors"),
+    ("model", "clock", "histogram", "errors", "native"),
 )
 ROW_OF = {room: row for row, rooms in enumerate(LAYERS) for room in rooms}
 
@@ -46,7 +46,7 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "anyio": LOOPS,
     "trio": LOOPS,
     "uvloop": LOOPS,
-    "opentelemetry": ("export", "adapters"),
+    "opentelemetry": ("export", "adapters", "instrumentor"),
     "rich": ("report", "cli"),
     "pympler": ("aggregate.memory", "capture.memory"),
     "pyperf": ("workloads",),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -13,7 +17,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 import mcp_probe
 
@@ -44,30 +48,157 @@ def wanted_by(lock: Path) -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
-def build(kind: str, into: Path) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(into)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+COMPILED = "mcp_probe/native/_core.abi3.so"
+BUILDS = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
+COMPILES = (
+    shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) is not None
+    and (Path(sysconfig.get_path("include")) / "Python.h").exists()
+)
+"""Whether this machine can build the accelerator; the package must be the same without."""
+
+FOLLOWS_A_LOOP = """
+import asyncio, json, sys
+import mcp_probe
+from mcp_probe import native
+from mcp_probe.adapters.asyncio_loop import AsyncioHooks
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.hub import Hub
+
+async def main():
+    hub = Hub()
+    hooks = AsyncioHooks(hub)
+    hooks.install()
+    track = hooks.follow(asyncio.get_running_loop())
+    raw = hub.desk.open("request", "tools/call", "t", "stdio")
+    CURRENT.set(raw)
+    await asyncio.gather(*(asyncio.create_task(asyncio.sleep(0.001)) for _ in range(20)))
+    await asyncio.to_thread(len, "")
+    stuck = hooks.restore()
+    print(json.dumps([mcp_probe.__file__, native.state(), raw.mark_count, track.take_polls().polls > 0, stuck]))
+
+asyncio.run(main())
+"""
+"""Does with a loop what the probe does, and needs only the standard library."""
+
+
+def build(kind: str, source: Path, into: Path, **environment: str) -> Path:
+    """Builds in ``source``, which gets files it had not."""
+    command = [sys.executable, "-W", "ignore", "-c", BUILDS, f"build_{kind}", str(into)]
+    subprocess.run(
+        command, cwd=source, env={**os.environ, **environment}, check=True, capture_output=True, text=True, timeout=100
+    )
     (built,) = into.iterdir()
     return built
 
 
-def test_the_wheel_holds_only_the_package_and_its_metadata(tmp_path: Path) -> None:
-    with zipfile.ZipFile(build("wheel", tmp_path)) as wheel:
-        names = set(wheel.namelist())
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "mcp_probe", source / "mcp_probe", ignore=shutil.ignore_patterns("__pycache__"))
+    (source / COMPILED).write_bytes(b"left by an earlier build")
+    (source / "tests").mkdir()
+    shutil.copy(__file__, source / "tests")
+    return build("sdist", source, tmp_path_factory.mktemp("sdist"))
+
+
+def unpacked(sdist: Path, into: Path) -> Path:
+    with tarfile.open(sdist) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # without it newer Pythons warn
+        archive.extractall(into)
+    (folder,) = into.iterdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = unpacked(sdist, tmp_path_factory.mktemp("unpacked"))
+    return build("wheel", source, tmp_path_factory.mktemp("wheel"))
+
+
+def sources() -> set[str]:
+    files = [path for path in (ROOT / "mcp_probe").rglob("*") if path.is_file()]
+    return {path.relative_to(ROOT).as_posix() for path in files if path.suffix not in (".pyc", ".so", ".pyd")}
+
+
+def test_the_sdist_holds_only_the_package_its_build_the_readme_and_the_licence(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {member.name.split("/", 1)[1] for member in archive.getmembers() if member.isfile()}
+    assert {name for name in names if name.startswith("mcp_probe/")} == sources()
+    assert "mcp_probe/native/core.c" in names
+    others = {name.split("/")[0] for name in names} - {"mcp_probe"}
+    made = {"PKG-INFO", "setup.cfg", "mcp_probe_profiler.egg-info"}  # by setuptools
+    assert others == {"README.md", "LICENSE", "pyproject.toml", "MANIFEST.in"} | made
+
+
+def test_the_wheel_holds_only_the_package_the_accelerator_and_their_metadata(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
     metadata = "mcp_probe_profiler-0.1.0.dist-info"
-    files = [path for path in (ROOT / "mcp_probe").rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    ours = {path.relative_to(ROOT).as_posix() for path in files}
-    about = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+    about = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
+    ours = {name for name in sources() if not name.endswith(".c")} | ({COMPILED} if COMPILES else set())
     assert names == ours | {f"{metadata}/{name}" for name in about}
     assert "mcp_probe/py.typed" in names
 
 
-def test_the_sdist_holds_only_the_package_the_readme_and_the_licence(tmp_path: Path) -> None:
-    with tarfile.open(build("sdist", tmp_path)) as sdist:
-        names = {name.split("/", 1)[1] for name in sdist.getnames()}
-    # Hatchling adds .gitignore so that a build from the sdist leaves out the same files.
-    expected = {"PKG-INFO", "README.md", "LICENSE", "pyproject.toml", ".gitignore"}
-    assert {name for name in names if not name.startswith("mcp_probe/")} == expected
+def test_one_wheel_serves_every_cpython_from_3_10_on(wheel: Path) -> None:
+    _, _, _, tags = parse_wheel_filename(wheel.name)
+    assert {(tag.interpreter, tag.abi) for tag in tags} == {("cp310", "abi3")}
+
+
+def follow_a_loop(python: Path | str, wheel: Path, folder: Path) -> list[Any]:
+    """What the package in ``wheel`` says of a loop that it followed in ``python``."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MCP_PROBE"))}
+    done = subprocess.run(
+        [str(python), "-W", "error", "-c", FOLLOWS_A_LOOP],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(folder)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    told: list[Any] = json.loads(done.stdout)
+    assert Path(told[0]).is_relative_to(folder)
+    return told[1:]
+
+
+def interpreter(version: str) -> Path | None:
+    """Python ``version`` on PATH, or beside this one where several are installed side by side."""
+    found = shutil.which(f"python{version}")
+    beside = sorted(Path(sys.base_prefix).parent.glob(f"{version}.*/bin/python{version}"))
+    candidates = [*([Path(found)] if found else []), *beside]
+    check = f"import sys; sys.exit('{version}' != '%d.%d' % sys.version_info[:2])"
+    for candidate in candidates:  # what is on PATH may be a shim for a version that is not there
+        if subprocess.run([candidate, "-c", check], capture_output=True, timeout=60).returncode == 0:
+            return candidate
+    return None
+
+
+@pytest.mark.skipif(not COMPILES, reason="no compiler or no Python.h here")
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_wheel_accelerates_each_python_that_is_here(version: str, wheel: Path, tmp_path: Path) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"Python {version} is not here")
+    state, marks, polled, stuck = follow_a_loop(python, wheel, tmp_path)
+    assert (state, polled, stuck) == ("active", True, [])
+    assert marks > 40
+
+
+def test_what_is_built_without_a_compiler_does_the_same_and_says_so(sdist: Path, tmp_path: Path) -> None:
+    for name in ("source", "wheel"):
+        (tmp_path / name).mkdir()
+    built = build("wheel", unpacked(sdist, tmp_path / "source"), tmp_path / "wheel", CC="/bin/false")
+    with zipfile.ZipFile(built) as archive:
+        assert [name for name in archive.namelist() if name.endswith((".so", ".c"))] == []
+    state, marks, polled, stuck = follow_a_loop(sys.executable, built, tmp_path / "installed")
+    assert (state, polled, stuck) == ("not built here", True, [])
+    assert marks > 40
 
 
 def test_the_version_is_stated_alike_in_package_and_metadata() -> None:
@@ -112,7 +243,14 @@ def test_a_lock_satisfies_what_it_was_compiled_from(lock: Path) -> None:
 def test_every_lock_has_an_environment_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     (listed,) = re.findall(r"^ENVS := (.+)$", makefile, flags=re.MULTILINE)
-    assert set(listed.split()) == {lock.stem for lock in LOCKS} - {"dev", "tool-uv"}
+    assert set(listed.split()) == {
+        lock.stem for lock in LOCKS if lock.stem != "dev" and not lock.stem.startswith("tool-")
+    }
+
+
+def test_the_tool_that_builds_is_locked_with_the_rest() -> None:
+    (builder,) = map(Requirement, PROJECT["build-system"]["requires"])
+    assert builder in [Requirement(line) for line in PROJECT["dependency-groups"]["dev"]]
 
 
 def test_a_lock_that_spells_out_addresses_is_kept_out_of_git() -> None:

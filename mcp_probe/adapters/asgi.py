@@ -1,6 +1,6 @@
 """HTTP: the ASGI call is the arrival, the ``send`` of the answer is the write.
 
-The bytes may have waited in the socket since the previous poll returned, so arrival is bounded. An
+The bytes may have waited in the socket since a poll that did not find them, so arrival is bounded. An
 answer counts as taken at the first ``send`` after its result, and as flushed when the ``send`` of its
 body returns (handed to the server's transport buffer, not acknowledged by the peer).
 """
@@ -15,6 +15,7 @@ from mcp_probe.capture.current import EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import Track
 from mcp_probe.clock import now_ns
+from mcp_probe.record.raw import WAKE_SOCKET, RawRequest
 
 HOOK = "http transport"
 
@@ -44,7 +45,9 @@ class ProbedApp:
             await self.app(scope, receive, self._gate.sender(exchange, send))
         finally:
             EXCHANGE.reset(token)
-            self._gate.close(exchange)
+            raw = exchange.raw
+            if raw is not None and not raw.ended:
+                self._gate.close(raw)
 
     def __getattr__(self, name: str) -> Any:
         if name == "app":  # a copy being made has no app yet
@@ -52,9 +55,18 @@ class ProbedApp:
         return getattr(self.app, name)
 
 
-def _not_before(track: Track) -> int:
-    """The bytes came after the poll that did not find them: the last but one, or the last that could be seen."""
-    return track.prev_poll_end if track.quality == "exact" else track.poll_end
+def _arrival(track: Track | None) -> tuple[int, int | None]:
+    """When the bytes came: at the latest, at the earliest (``None``: cannot be known).
+
+    The server read them in a callback of its socket, and the task it began for them inherits when that became
+    ready: between the poll that did not find the bytes and the one that did.
+    """
+    now = now_ns()
+    if track is None:
+        return now, None
+    if track.since and track.wake == WAKE_SOCKET:
+        return min(now, track.ready), track.earliest
+    return now, track.prev_poll_end if track.quality == "exact" else track.poll_end
 
 
 class Gate:
@@ -80,50 +92,46 @@ class Gate:
             for name, value in scope.get("headers", ()):
                 if name == b"content-length" and value.isdigit() and len(value) < 20:  # a client may write anything
                     size = int(value)
-            earliest = None if track is None else _not_before(track)
-            return Exchange(now_ns(), earliest, size)
+            arrival, earliest = _arrival(track)
+            return Exchange(arrival, earliest, size, track)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self._fail(exc)
             return None
 
     def sender(self, exchange: Exchange, send: Send) -> Send:
         """``send`` that notes when the answer is taken and flushed."""
+        gate = self
+        clock = now_ns
 
         async def probed_send(message: MutableMapping[str, Any]) -> None:
-            answering = self.active and exchange.raw is not None and exchange.raw.result_ns is not None
-            if answering:
-                self._taken(exchange)
+            raw = exchange.raw
+            if raw is None or raw.result_ns is None or not gate.active:
+                await send(message)
+                return
+            try:
+                if raw.write_taken_ns is None:
+                    raw.write_taken_ns = clock()
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                gate._fail(exc)
             await send(message)
-            if answering and message.get("type") == "http.response.body":
-                self._flushed(exchange, message)
+            if not raw.ended and message.get("type") == "http.response.body":
+                gate._flushed(raw, message)
 
         return probed_send
 
-    def _taken(self, exchange: Exchange) -> None:
-        raw = exchange.raw
-        try:
-            if raw is not None and raw.write_taken_ns is None:
-                raw.write_taken_ns = now_ns()
-        except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
-
-    def _flushed(self, exchange: Exchange, message: MutableMapping[str, Any]) -> None:
-        raw = exchange.raw
-        if raw is None or raw.ended:
-            return
+    def _flushed(self, raw: RawRequest, message: MutableMapping[str, Any]) -> None:
         try:
             body = message.get("body", b"")
             if body:
                 raw.response_bytes = (raw.response_bytes or 0) + len(body)
-                raw.flushed_ns = now_ns()
-                self._hub.desk.end(raw, raw.flushed_ns)
+                raw.flushed_ns = now = now_ns()
+                self._hub.desk.end(raw, now)
         except Exception as exc:  # noqa: BLE001
             self._fail(exc)
 
-    def close(self, exchange: Exchange) -> None:
+    def close(self, raw: RawRequest) -> None:
         """The ASGI call is over; a request that was not answered on it was cancelled or lost its client."""
-        raw = exchange.raw
-        if raw is None or raw.ended or raw.kind != "request":
+        if raw.kind != "request":
             return
         try:
             if raw.result_ns is not None or raw.channel is None:

@@ -17,23 +17,22 @@ Source: asyncio/base_events.py, selector_events.py and events.py, CPython 3.10-3
 from __future__ import annotations
 
 import asyncio
-import select
 import selectors
 import sys
 import threading
-from asyncio import base_events, events
-from contextvars import copy_context
-from math import ceil
-from selectors import EVENT_READ, EVENT_WRITE
+from asyncio import base_events, events, format_helpers
+from collections import deque
+from contextvars import Context, copy_context
 from types import FunctionType
 from typing import Any
 
+from mcp_probe import native
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.capture.current import CURRENT, WORKER
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import RING_NS, Inherited, Track
+from mcp_probe.capture.steps import Inherited, Track
 from mcp_probe.clock import now_ns
-from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD
+from mcp_probe.record.raw import RING_NS, WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD
 
 HOOK = "steps (asyncio)"
 
@@ -149,6 +148,8 @@ def _run_inheriting(handle: Any, run: Any, loop: Any, context: Any, inherit: Inh
 
 
 _tracks: dict[Any, Track] = {}
+_scheduled: dict[Any, Track] = {}
+"""Loops whose ``call_soon`` the accelerator may write out; a part of :data:`_tracks`."""
 _wake_up_pipes: dict[Any, Any] = {}
 
 
@@ -208,6 +209,7 @@ class AsyncioHooks:
         self._patches = Patches()
         self._polls: dict[Any, Patches] = {}
         self._kinds: StepKinds | None = None
+        self._schedules: list[Any] = []
         self.installed = False
 
     def install(self) -> None:
@@ -220,10 +222,40 @@ class AsyncioHooks:
         except Exception as exc:  # noqa: BLE001 - an unknown interpreter must not stop the server
             self._hub.missing(HOOK, f"this asyncio is not known to us ({exc}); only handlers are followed")
             return
+        if native.core is not None:
+            self._configure(self._kinds)
+        accelerate = native.core is not None and _is_stock()
         for owner, name in _SEAMS:
-            self._patches.replace(owner, name, _MAKERS[name](vars(owner)[name]))
+            hook = _MAKERS[name](vars(owner)[name])
+            self._patches.replace(owner, name, self._schedule(hook, name) if accelerate else hook)
+        if accelerate:
+            owner = base_events.BaseEventLoop
+            self._patches.replace(owner, "call_soon", self._schedule(vars(owner)["call_soon"], "call_soon"))
         self._hub.working(HOOK)
         self.installed = True
+
+    def _schedule(self, hook: Any, name: str) -> Any:
+        """``hook``, or what the accelerator does in its place on loops that it knows."""
+        if not name.startswith("call_soon"):
+            return hook
+        schedule = native.core.Schedule(hook, _scheduled, name, name == "call_soon_threadsafe")
+        self._schedules.append(schedule)
+        return schedule
+
+    def _configure(self, kinds: StepKinds) -> None:
+        """Tell the accelerator what this interpreter's tasks and handles are."""
+        native.core.configure(
+            CURRENT,
+            kinds.step_type,
+            kinds.wakeup_type,
+            asyncio.Task,
+            FunctionType,
+            events.Handle,
+            events.Handle._run,
+            deque.append,
+            _report_exception,
+            _describe,
+        )
 
     def restore(self) -> list[str]:
         """Undo everything."""
@@ -235,6 +267,9 @@ class AsyncioHooks:
         """Stop following ``loop``."""
         track = _tracks.pop(loop, None)
         _wake_up_pipes.pop(loop, None)
+        _scheduled.pop(loop, None)
+        for schedule in self._schedules:
+            schedule.forget()
         if track is not None:
             self._hub.drop_track(track)
         patches = self._polls.pop(loop, None)
@@ -251,6 +286,7 @@ class AsyncioHooks:
             self.release(stale)
         track = self._hub.add_track("asyncio")
         track.stretches = True
+        track.since = track.now  # what runs now is no step yet, but the loop is not idle
         track.task_of = self._kinds.task_of
         track.current_unit = lambda: id(asyncio.current_task(loop))
         track.is_running = loop.is_running
@@ -258,6 +294,9 @@ class AsyncioHooks:
         self._polls[loop] = self._patch_poll(loop, track)
         _wake_up_pipes[loop] = _wake_up_pipe_of(loop)
         _tracks[loop] = track
+        if self._schedules and _is_stock_loop(loop):
+            _scheduled[loop] = track
+            track.closes_steps = not loop.get_debug()
         return track
 
     def _patch_poll(self, loop: Any, track: Track) -> Patches:
@@ -279,6 +318,37 @@ class AsyncioHooks:
             raw.partial = True
 
 
+def _is_stock() -> bool:
+    """Whether what the accelerator writes out is asyncio's own: nobody has replaced it before us."""
+    loop, handle = vars(base_events.BaseEventLoop), vars(events.Handle)
+    found = [loop.get(name) for name in ("call_soon", "_call_soon", "call_soon_threadsafe")] + [handle.get("_run")]
+    own = (base_events.__name__, events.__name__)
+    return all(type(part) is FunctionType and part.__module__ in own for part in found)
+
+
+def _is_stock_loop(loop: Any) -> bool:
+    """Whether its queue and how it is filled are asyncio's own."""
+    own = vars(base_events.BaseEventLoop)
+    return type(loop)._call_soon is own["_call_soon"] and type(getattr(loop, "_ready", None)) is deque
+
+
+def _report_exception(handle: Any, exc: BaseException) -> None:
+    """What ``Handle._run`` does with an exception of its callback."""
+    tell = format_helpers._format_callback_source
+    debug = {"debug": handle._loop.get_debug()} if "debug" in (tell.__kwdefaults__ or ()) else {}  # since 3.13
+    callback = tell(handle._callback, handle._args, **debug)
+    context = {"message": f"Exception in callback {callback}", "exception": exc, "handle": handle}
+    handle._loop.call_exception_handler(context)
+
+
+def _describe(handle: Any) -> str:
+    """As ``repr`` of asyncio's own handle."""
+    twin = events.Handle(handle._callback, handle._args, handle._loop, handle._context)
+    twin._cancelled, twin._repr = handle._cancelled, handle._repr  # type: ignore[attr-defined]
+    twin._source_traceback = handle._source_traceback  # type: ignore[attr-defined]
+    return repr(twin)
+
+
 def _make_call_soon(original: Any) -> Any:
     """``_call_soon``: a stamped handle for work of a request, asyncio's own for all else.
 
@@ -296,6 +366,8 @@ def _make_call_soon(original: Any) -> Any:
             return original(self, callback, args, context)
         if context is None:
             context = copy_context()
+        elif type(context) is not Context:  # asyncio only calls its run()
+            return original(self, callback, args, context)
         inherit = track.inherit
         if inherit is None and (
             (raw := context.get(current)) is None
@@ -324,8 +396,10 @@ def _make_call_at(original: Any) -> Any:
 
     def call_at(self: Any, when: Any, callback: Any, *args: Any, context: Any = None) -> Any:
         timer = original(self, when, callback, *args, context=context)
-        if self in _tracks and type(timer) is events.TimerHandle and timer._context.get(CURRENT) is not None:  # type: ignore[attr-defined]
-            timer.__class__ = StampedTimer
+        if self in _tracks and type(timer) is events.TimerHandle:
+            kept = timer._context  # type: ignore[attr-defined]
+            if type(kept) is Context and kept.get(CURRENT) is not None:
+                timer.__class__ = StampedTimer
         return timer
 
     return call_at
@@ -334,11 +408,13 @@ def _make_call_at(original: Any) -> Any:
 def _make_add_callback(original: Any) -> Any:
     """``_add_callback``: a ready socket's handle, but not the loop's own wake-up pipe."""
 
+    ready = SocketReady if native.core is None else native.core.SocketReady
+
     def _add_callback(self: Any, handle: Any) -> Any:
         track = _tracks.get(self)
         if track is None or not track.alive or handle._cancelled or handle is _wake_up_pipes.get(self):
             return original(self, handle)
-        self._ready.append(SocketReady(handle, track))
+        self._ready.append(ready(handle, track))
         return None
 
     return _add_callback
@@ -374,77 +450,36 @@ def _make_threadsafe(original: Any) -> Any:
 def _make_select(selector: Any, track: Track) -> Any:
     """``selector.select`` that notes when each poll began and ended; what follows from that is the collector's work.
 
-    For the standard ``EpollSelector`` its own ``select`` is written out here: one call less per poll.
+    The accelerator writes the standard ``EpollSelector``'s own ``select`` out besides.
     Source of that part: selectors.py, the same from CPython 3.10 to 3.13 but for a name.
     """
-    clock = now_ns
-    note = track.polls.append
-    ring_ns = RING_NS
     original = selector.select
-    if not _is_known_epoll(selector):
+    if native.core is not None and _is_known_epoll(selector):
+        return native.core.Poll(track, original, selector._selector.poll, selector._fd_to_key)
+    clock = now_ns
+    ring_ns = RING_NS
 
-        def noted_select(timeout: Any = None) -> Any:
-            if not track.alive:
-                return original(timeout)
-            try:
-                began = clock()
-                if began - track.now >= ring_ns:
-                    track.stretch(began)
-                note(began)
-                track.since = 0
-            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                track.broken(exc)
-            found = original(timeout)
-            if track.alive:
-                try:
-                    track.prev_poll_end = track.poll_end
-                    track.poll_end = track.now = track.since = now = clock()
-                    note(now)
-                except Exception as exc:  # noqa: BLE001
-                    track.broken(exc)
-            return found
-
-        return noted_select
-
-    epoll, key_of = selector._selector.poll, selector._fd_to_key
-    readable, writable, not_in, not_out = EVENT_READ, EVENT_WRITE, ~select.EPOLLIN, ~select.EPOLLOUT
-
-    def epoll_select(timeout: Any = None) -> Any:
+    def noted_select(timeout: Any = None) -> Any:
         if not track.alive:
             return original(timeout)
         try:
             began = clock()
             if began - track.now >= ring_ns:
                 track.stretch(began)
-            note(began)
-            track.since = 0
+            track.begin_poll(began)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             track.broken(exc)
-        if timeout is None:
-            timeout = -1
-        elif timeout <= 0:
-            timeout = 0
-        else:
-            timeout = ceil(timeout * 1e3) * 1e-3
-        found: list[Any] = []
-        try:
-            for fd, event in epoll(timeout, len(key_of) or 1):
-                key = key_of.get(fd)
-                if key:
-                    mask = (event & not_in and writable) | (event & not_out and readable)
-                    found.append((key, mask & key.events))
-        except InterruptedError:
-            pass
+        found = original(timeout)
         if track.alive:
             try:
-                track.prev_poll_end = track.poll_end
-                track.poll_end = track.now = track.since = now = clock()
-                note(now)
+                now = clock()
+                track.end_poll(now)
+                track.since = now
             except Exception as exc:  # noqa: BLE001
                 track.broken(exc)
         return found
 
-    return epoll_select
+    return noted_select
 
 
 def _is_known_epoll(selector: Any) -> bool:

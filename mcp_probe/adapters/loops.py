@@ -55,7 +55,7 @@ class Loops:
         """``awaitable``, wrapped so that the step in which ``raw`` began is seen to end."""
         try:
             track = self._hub.track()
-            if track is None or not track.alive:
+            if track is None or not track.alive or track.closes_steps:
                 return awaitable
             return Followed(awaitable, raw, track, self._hub.fail)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server

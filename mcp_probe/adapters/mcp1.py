@@ -8,16 +8,22 @@ Source: mcp/server/lowlevel/server.py and mcp/shared/session.py, 1.30.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import Any
 
+from mcp_probe.adapters.fastmcp3 import SEAM
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.patching import Patches
+from mcp_probe.adapters.tracing import client_of
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import MAX_NAME
+from mcp_probe.capture.tracing import Message, Tracing
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RawRequest
 
 HOOK = "request handler (mcp 1.x)"
+SPANS_HOOK = "spans (mcp 1.x)"
 _NAMED = ("tools/call", "prompts/get")
 
 
@@ -29,10 +35,38 @@ def lowlevel_of(server: Any) -> Any:
     return None
 
 
-def _transport_of(message: Any) -> str:
-    """http where the transport handed its HTTP request on; stdio and in-process streams look alike here."""
-    metadata = getattr(message, "message_metadata", None)
-    return "unknown" if getattr(metadata, "request_context", None) is None else "http"
+def _reads_stdin() -> bool:
+    """Whether the SDK's stdio transport runs on this loop: stdio and in-process streams look alike from a handler."""
+    from anyio import get_running_tasks
+
+    names = [task.name or "" for task in get_running_tasks()]
+    return any(name.startswith("mcp.server.stdio.") and name.endswith(".stdin_reader") for name in names)
+
+
+def _message_of(raw: RawRequest, message: Any, req: Any) -> Message:
+    params = getattr(req, "params", None)
+    meta = getattr(params, "meta", None)
+    more = getattr(meta, "model_extra", None)
+    session_id = client = headers = None
+    if raw.transport == "http":
+        request = message.message_metadata.request_context
+        client = client_of(request)
+        # The session's task, and so the context around each handler, is its first request's.
+        found = getattr(request, "headers", None)
+        headers = found if isinstance(found, Mapping) else {}
+        session_id = headers.get("mcp-session-id")
+    return Message(raw.method, params, more if isinstance(more, Mapping) else None, session_id, client, headers)
+
+
+def _protocol_of(others: tuple[Any, ...]) -> str | None:
+    """The version the session speaks: the one its client asked for, where this SDK supports it."""
+    asked = getattr(getattr(others[0] if others else None, "client_params", None), "protocolVersion", None)
+    supported = getattr(sys.modules.get("mcp.shared.version"), "SUPPORTED_PROTOCOL_VERSIONS", ())
+    return asked if asked in supported else None
+
+
+class _Unanswered(BaseException):
+    """Its handler is over and gave no answer: the SDK swallows a cancellation that the client asked for."""
 
 
 class HandlerHooks:
@@ -43,6 +77,10 @@ class HandlerHooks:
         self._loops = loops
         self._session = session
         self._patches = Patches()
+        self._tracing: Tracing | None = None
+        self._scopes: dict[int, Any] = {}  # request -> its open span
+        self._shares = False  # fastmcp was told to use it
+        self._local: str | None = None  # its transport, where that is not HTTP
         self.active = True
 
     def install(self, server: Any) -> None:
@@ -50,22 +88,32 @@ class HandlerHooks:
         self._patches.replace(server, "_handle_request", self._make_handle(server._handle_request))
         self._hub.working(HOOK)
 
+    def trace(self, tracing: Tracing) -> None:
+        """Open a SERVER span for each request: mcp 1.x opens none, and fastmcp 3 gets ours."""
+        self._tracing = tracing
+        self._shares = SEAM.install()
+
     def restore(self) -> list[str]:
         """Put it back."""
         self.active = False
-        return self._patches.restore()
+        self._tracing = None
+        stuck = SEAM.restore() if self._shares else []
+        self._shares = False
+        return stuck + self._patches.restore()
 
     def _make_handle(self, original: Any) -> Any:
         hooks = self
 
         async def _handle_request(message: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
             raw, entered = hooks._enter(message, req)
+            hooks._begin_span(raw, message, req, args)
             try:
                 call = original(message, req, *args, **kwargs)
                 return await (call if raw is None else hooks._loops.followed(call, raw))
             except BaseException as exc:
                 if raw is not None and raw.result_ns is None:
                     raw.outcome = "error" if isinstance(exc, Exception) else "cancelled"
+                hooks._end_span(raw, None, exc)
                 raise
             finally:
                 hooks._leave(raw, entered)
@@ -80,12 +128,13 @@ class HandlerHooks:
             method = getattr(req, "method", type(req).__name__)
             name = getattr(getattr(req, "params", None), "name", None) if method in _NAMED else None
             tool = name[:MAX_NAME] if isinstance(name, str) else None
-            raw = self._hub.begin("request", method, tool, _transport_of(message), self._session)
+            raw = self._hub.begin("request", method, tool, self._transport_of(message), self._session)
             raw.request_id = getattr(message, "request_id", None)
             raw.protocol_version = None
             respond = message.respond
 
             async def probed_respond(response: Any) -> None:
+                self._end_span(raw, response, None)
                 self._result(raw, response)
                 await respond(response)
 
@@ -95,13 +144,21 @@ class HandlerHooks:
             self._fail(exc)
             return None, None
 
+    def _transport_of(self, message: Any) -> str:
+        metadata = getattr(message, "message_metadata", None)
+        if getattr(metadata, "request_context", None) is not None:
+            return "http"
+        if self._local is None:
+            self._local = "stdio" if _reads_stdin() else "unknown"
+        return self._local
+
     def _result(self, raw: RawRequest, response: Any) -> None:
         try:
             self._hub.desk.finished(raw, now_ns())
             root = getattr(response, "root", response)
             code = getattr(root, "code", None)
             if code is not None:
-                raw.outcome, raw.error = "error", str(code)
+                raw.outcome, raw.error, raw.error_code = "error", str(code), str(code)
             elif getattr(root, "isError", None) is True:
                 raw.outcome, raw.error = "tool_error", "tool_error"
         except Exception as exc:  # noqa: BLE001
@@ -110,6 +167,7 @@ class HandlerHooks:
     def _leave(self, raw: RawRequest | None, entered: Any) -> None:
         if raw is None:
             return
+        self._end_span(raw, None, _Unanswered())
         try:
             if entered is not None:
                 entered[0].leave(raw, entered[1])
@@ -121,6 +179,35 @@ class HandlerHooks:
             self._hub.desk.end(raw, now)
         except Exception as exc:  # noqa: BLE001
             self._fail(exc)
+
+    # --- spans ---
+
+    def _begin_span(self, raw: RawRequest | None, message: Any, req: Any, others: tuple[Any, ...]) -> None:
+        tracing = self._tracing
+        if raw is None or tracing is None:
+            return
+        try:
+            raw.protocol_version = _protocol_of(others)
+            scope = tracing.begin(self._hub, raw, _message_of(raw, message, req))
+            if scope is not None:
+                self._scopes[raw.id] = scope
+        except Exception as exc:  # noqa: BLE001
+            self._fail_spans(exc)
+
+    def _end_span(self, raw: RawRequest | None, response: Any, error: BaseException | None) -> None:
+        """On the task that began it, before the answer is written; what never answers ends with its handler."""
+        scope = None if raw is None else self._scopes.pop(raw.id, None)
+        if scope is None or self._tracing is None:
+            return
+        try:
+            self._tracing.end(scope, response, error)
+        except Exception as exc:  # noqa: BLE001
+            self._fail_spans(exc)
+
+    def _fail_spans(self, exc: Exception) -> None:
+        self._tracing = None
+        self._scopes.clear()
+        self._hub.fail(SPANS_HOOK, exc)
 
     def _fail(self, exc: Exception) -> None:
         self.active = False

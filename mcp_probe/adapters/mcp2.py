@@ -11,16 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from contextlib import asynccontextmanager
+from functools import partial
+from threading import get_ident
 from typing import Any
 
 from mcp_probe.adapters.asgi import HOOK as HTTP_HOOK
 from mcp_probe.adapters.asgi import Gate, ProbedApp
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.patching import Patches
+from mcp_probe.adapters.tracing import OuterNote, SpanMiddleware, opener_in
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange, reset_for_transport_task
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel, name_of, note_result
 from mcp_probe.capture.streams import FromServer, FromTransport
+from mcp_probe.capture.tracing import Tracing
 from mcp_probe.clock import now_ns
 from mcp_probe.model import RequestKind
 from mcp_probe.record.raw import RawRequest
@@ -48,6 +52,7 @@ class ClaimingMiddleware:
         self._loops = loops
         self._session = session
         self.active = True
+        self.spans: SpanMiddleware | None = None  # where this one stands inside of the SDK's own span
 
     def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
         """Not a coroutine function: a claimed request costs no frame between the handler and its caller."""
@@ -71,14 +76,21 @@ class ClaimingMiddleware:
         if not claimed:
             return self._open_here(ctx, call_next)
         # Outside the guard: what the rest of the chain raises is the server's own.
+        if self.spans is not None:
+            call_next = partial(self.spans, call_next=call_next)
         if self._loops.hooked or raw is None:
             return call_next(ctx)  # type: ignore[no-any-return]
         return self._loops.followed(call_next(ctx), raw)
 
     async def _open_here(self, ctx: Any, call_next: Any) -> Any:
         raw, token = self._enter(ctx)
+        if self.spans is not None:
+            call_next = partial(self.spans, call_next=call_next)
         try:
-            result = await (call_next(ctx) if raw is None else self._loops.followed(call_next(ctx), raw))
+            if raw is None or (token is not None and token[0].closes_steps):
+                result = await call_next(ctx)
+            else:
+                result = await self._loops.followed(call_next(ctx), raw)
         except BaseException as exc:
             self._leave(raw, token, None, exc)
             raise
@@ -87,8 +99,10 @@ class ClaimingMiddleware:
 
     def _enter(self, ctx: Any) -> tuple[RawRequest | None, Any]:
         try:
-            track = self._loops.follow()
             exchange = EXCHANGE.get()
+            track = None if exchange is None else exchange.track
+            if track is None or track.thread_id != get_ident():  # a context may have been taken to another thread
+                track = self._loops.follow()
             kind: RequestKind = "notification" if ctx.request_id is None else "request"
             transport = _transport_of(ctx)
             if transport == "memory":
@@ -161,6 +175,7 @@ def _note_exception(raw: RawRequest, exc: BaseException) -> None:
         return
     raw.outcome = "error"
     code = getattr(getattr(exc, "error", None), "code", None)
+    raw.error_code = None if code is None else str(code)
     raw.error = type(exc).__qualname__ if code is None else str(code)
 
 
@@ -174,6 +189,7 @@ class ServerHooks:
         self._session = session
         self._patches = Patches()
         self._server: Any = None
+        self._spans: list[OuterNote | SpanMiddleware] = []
         self.middleware = ClaimingMiddleware(hub, loops, session)
 
     def install(self, server: Any) -> None:
@@ -185,12 +201,34 @@ class ServerHooks:
             self._patches.replace(server, "streamable_http_app", self._make_http_app(server.streamable_http_app))
         self._hub.working(HOOK)
 
+    def trace(self, tracing: Tracing) -> None:
+        """Put ``tracing`` directly inside of whoever opens the SERVER span; without a server, where we stand."""
+        if self._server is None:
+            self.middleware.spans = SpanMiddleware(self._hub, tracing, None, opened_outside=True)
+            self._spans.append(self.middleware.spans)
+            return
+        chain = self._server.middleware
+        place = opener_in(chain)
+        spans = SpanMiddleware(self._hub, tracing, None if place is None else chain[place])
+        self._spans.append(spans)
+        if place is None:
+            chain.insert(chain.index(self.middleware) + 1, spans)
+            return
+        note = OuterNote(self._hub, tracing)
+        self._spans.append(note)
+        chain.insert(place + 1, spans)
+        chain.insert(place, note)
+
     def restore(self) -> list[str]:
         """Put everything back; sentences for what could not be."""
         self.middleware.active = False
+        self.middleware.spans = None
+        for spans in self._spans:
+            spans.stop()
         stuck = self._patches.restore()
         if self._server is not None:
-            remaining = [item for item in self._server.middleware if item is not self.middleware]
+            ours = [self.middleware, *self._spans]
+            remaining = [item for item in self._server.middleware if not any(item is one for one in ours)]
             self._server.middleware[:] = remaining
         return stuck
 
@@ -213,8 +251,9 @@ class ServerHooks:
             if channel is not None:
                 channel.session = channel.session or self._session
                 return read_stream, write_stream
-            self._loops.follow()
+            track = self._loops.follow()
             channel = Channel(self._hub.desk, transport, self._hub.ready)
+            channel.track = track
             channel.session = self._session
             reading = FromTransport(read_stream, channel, self._hub.fail)
             reading.mcp_probe_channel = channel
@@ -295,17 +334,21 @@ class HttpHooks:
                 async with original(manager):
                     yield
             finally:
-                hub.transport_closed()
+                hub.application_closed()
 
         return run
 
     def _make_handle(self, original: Any) -> Any:
         gate = self._gate
 
-        async def handle_request(manager: Any, scope: Any, receive: Any, send: Any) -> None:
+        def handle_request(manager: Any, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+            exchange = EXCHANGE.get()
+            if exchange is not None and exchange.raw is None:  # an outer app has opened it
+                return original(manager, scope, receive, send)  # type: ignore[no-any-return]
+
             async def app(scope: Any, receive: Any, send: Any) -> None:
                 await original(manager, scope, receive, send)
 
-            await ProbedApp(app, gate)(scope, receive, send)
+            return ProbedApp(app, gate)(scope, receive, send)
 
         return handle_request

@@ -13,6 +13,7 @@ from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.tracing import Tracing
 
 
 class Attachable(Protocol):
@@ -27,6 +28,8 @@ class Hooks(Protocol):
     """Hooks on one server."""
 
     def install(self, server: Any) -> None: ...
+
+    def trace(self, tracing: Tracing) -> None: ...
 
     def restore(self) -> list[str]: ...
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import threading
 from contextvars import Context
+from functools import partial
+from importlib import metadata
 from typing import Any
 
 from mcp_probe.adapters.loops import Loops
@@ -20,6 +22,8 @@ from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel
 from mcp_probe.capture.read import LineStamps, StampedBuffer
 from mcp_probe.capture.streams import FromServer, IntoServer, IntoTransport
+from mcp_probe.capture.transport import CALLS, TransportCall
+from mcp_probe.model import DOES_NOT_APPLY
 
 HOOK = "stdio transport"
 
@@ -37,12 +41,16 @@ class StdioHooks:
         self._loops = loops
         self._patches = Patches()
         self._building = threading.local()
+        self._calls: list[TransportCall] = []
         self.active = False
 
     def install(self, module: Any) -> None:
         """Patch ``module`` (``mcp.server.stdio``), if it is shaped as we know it."""
         wrapper = vars(module).get("_UnownedTextWrapper")
         streams = vars(module).get("create_context_streams")
+        if wrapper is None and metadata.version("mcp").startswith("1."):
+            self._hub.hooks[HOOK] = f"{DOES_NOT_APPLY}: mcp 1.x shows neither its queue nor its flush"
+            return
         if wrapper is None or streams is None:
             self._hub.missing(HOOK, "this mcp builds its stdio transport another way; queue and write are unavailable")
             return
@@ -54,6 +62,9 @@ class StdioHooks:
     def restore(self) -> list[str]:
         """Undo it; transports that are open pass through from now on."""
         self.active = False
+        for call in self._calls:
+            call.alive = False
+        self._calls.clear()
         return self._patches.restore()
 
     def _channel(self) -> Channel:
@@ -68,8 +79,6 @@ class StdioHooks:
         hooks = self
 
         class ProbedTextWrapper(base):  # type: ignore[misc]
-            mcp_probe_channel: Channel | None = None
-
             def __init__(self, buffer: Any, *args: Any, **kwargs: Any) -> None:
                 channel = None
                 if hooks.active:
@@ -83,58 +92,31 @@ class StdioHooks:
                     except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                         hooks._hub.fail(HOOK, exc)
                 super().__init__(buffer, *args, **kwargs)
-                self.mcp_probe_channel = channel
-
-            def readline(self, *args: Any) -> Any:
-                running = self._tell("job_began", "readline")
-                try:
-                    return super().readline(*args)
-                finally:
-                    if running:
-                        self._tell("job_ended")
-
-            def write(self, text: str) -> int:
-                running = self._tell("job_began", "write")
-                try:
-                    written: int = super().write(text)
-                finally:
-                    if running:
-                        self._tell("job_ended")
-                self._tell("wrote", written)
-                return written
-
-            def flush(self) -> None:
-                running = self._tell("job_began", "flush")
-                try:
-                    super().flush()
-                finally:
-                    if running:
-                        self._tell("job_ended")
-                self._tell("flushed")
-
-            def _tell(self, event: str, *args: Any) -> Any:
-                channel = self.mcp_probe_channel
-                if channel is None:
-                    return None
-                try:
-                    return getattr(channel, event)(*args)
-                except Exception as exc:  # noqa: BLE001
-                    self.mcp_probe_channel = None
-                    hooks._hub.fail(HOOK, exc)
-                    return None
+                if channel is not None:
+                    hooks._stand_in(self, channel)
 
         ProbedTextWrapper.__name__ = base.__name__
         ProbedTextWrapper.__qualname__ = base.__qualname__
         return ProbedTextWrapper
+
+    def _stand_in(self, wrapper: Any, channel: Channel) -> None:
+        """Put our own calls before the methods that the transport runs on worker threads."""
+        names = ("readline",) if wrapper.readable() else ("write", "flush")
+        for name in names:
+            original = getattr(wrapper, name)
+            call = TransportCall(CALLS[name], original, channel, partial(self._hub.fail, HOOK))
+            setattr(wrapper, name, call)
+            self._calls.append(call)
 
     def pair(self, pair: tuple[Any, Any]) -> tuple[Any, Any]:
         """Wrap the next stream pair of the transport being built: first the reader's, then the writer's."""
         if not self.active:
             return pair
         try:
-            self._loops.follow()
+            track = self._loops.follow()
             reset_for_transport_task()
             channel = self._channel()
+            channel.track = track
             self._building.pairs += 1
             if self._building.pairs == 1:
                 if not hasattr(pair[0], "_inner"):

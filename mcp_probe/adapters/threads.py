@@ -21,7 +21,8 @@ from mcp_probe.adapters.patching import Patches
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pool, Pools
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.watchdog import place_of_caller
+from mcp_probe.capture.places import place_of_caller
+from mcp_probe.capture.transport import TransportCall
 from mcp_probe.record.raw import Job
 
 ANYIO_HOOK = "executors (anyio)"
@@ -94,9 +95,10 @@ class ThreadHooks:
         def run_sync_in_worker_thread(
             cls: Any, func: Any, args: Any, abandon_on_cancel: bool = False, limiter: Any = None
         ) -> Any:
-            wrapper = _text_wrapper_of(func)
-            channel = None if wrapper is None else getattr(wrapper, "mcp_probe_channel", None)
-            if channel is not None and hooks._transport_job(cls, channel, func, limiter):
+            if type(func) is TransportCall:
+                if func.pool is None:
+                    hooks._take_in(cls, func, limiter)
+                func.submit()
                 return original(cls, func, args, abandon_on_cancel, limiter)
             job = hooks._anyio_job(cls, func, limiter)
             if job is None:
@@ -113,18 +115,14 @@ class ThreadHooks:
         finally:
             self._resumed(job, backend_name)
 
-    def _transport_job(self, backend: Any, channel: Any, func: Any, limiter: Any) -> bool:
-        """A read, write or flush of the stdio transport, whose text wrapper stamps its own start and end."""
-        if ANYIO_HOOK in self._off:
-            return False
+    def _take_in(self, backend: Any, call: TransportCall, limiter: Any) -> None:
+        """A read, write or flush of the stdio transport comes for the first time: whose threads does it use?"""
         try:
-            if channel.pool is None:
-                channel.pools, channel.pool = self._hub.pools, self._limiter_pool(backend, limiter)
-            channel.submitted(func.__name__)
-            return True
+            call.append = self._hub.pools.transitions.append
+            call.pool = self._limiter_pool(backend, limiter)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            call.append = None
             self._fail(ANYIO_HOOK, exc)
-            return False
 
     def _anyio_job(self, backend: Any, func: Any, limiter: Any) -> Job | None:
         if ANYIO_HOOK in self._off or self._hub.pools.off:
@@ -195,7 +193,7 @@ class ThreadHooks:
                 name = "asyncio default executor" if default else f"ThreadPoolExecutor {prefix}"
                 site = None if default else place_of_caller()
                 pool = self._hub.pools.pool_of(executor, name, site, _executor_level)
-            return self._hub.pools.submit(pool)
+            return self._lent_job(pool)
         except Exception as exc:  # noqa: BLE001
             self._fail(FUTURES_HOOK, exc)
             return None
@@ -206,6 +204,14 @@ class ThreadHooks:
                 self._hub.pools.resumed(job)
         except Exception as exc:  # noqa: BLE001
             self._fail(FUTURES_HOOK, exc)
+
+    def _lent_job(self, pool: Pool) -> Job:
+        """A job whose thread would otherwise know neither the request nor its trace."""
+        job = self._hub.pools.submit(pool)
+        carry = self._hub.pools.carry
+        if carry is not None and job.raw is not None and not job.raw.ended:
+            job.carried = carry()
+        return job
 
     # --- threading ---
 
@@ -235,7 +241,7 @@ class ThreadHooks:
             if any(module.startswith(_WORKER_MODULES) for module in modules):
                 return None
             pool = self._hub.pools.pool_of(self._threads, "threads started by requests", None, _no_level)
-            job = self._hub.pools.submit(pool)
+            job = self._lent_job(pool)
             return _Lent(thread, job, self._hub.pools)
         except Exception as exc:  # noqa: BLE001
             self._fail(THREAD_HOOK, exc)

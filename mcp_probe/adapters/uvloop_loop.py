@@ -147,7 +147,11 @@ class UvloopHooks:
                 track.inherit = None
                 if track.alive:
                     try:
-                        track.close(now_ns(), task is not None and task.done())
+                        ended = now_ns()
+                        if track.since:
+                            track.close(ended, task is not None and task.done())
+                        else:  # a request that began within this callback ended its step with its coroutine
+                            track.now = ended
                     except Exception as exc:  # noqa: BLE001
                         hooks._broken(track, exc)
 

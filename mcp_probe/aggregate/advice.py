@@ -6,10 +6,13 @@ and fastmcp 3.4 ``FunctionTool.run`` (its option ``run_in_thread``) call it in a
 
 from __future__ import annotations
 
+import re
+
 from mcp_probe.model import LOOP_OPERATION, OperationSummary, ServerInfo, Summary
 
 WRAP = "wrap the call in `await anyio.to_thread.run_sync(...)`"
 _IN_THREADS_SINCE = {"mcp": 2, "fastmcp": 3}
+_SDK_FILE = re.compile(r"/(?:site|dist)-packages/(mcp|mcp_types|fastmcp|anyio|trio|starlette|uvicorn)/")
 _DECORATED = {"tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource"}
 
 
@@ -26,8 +29,11 @@ def operation_of(summary: Summary, name: str) -> OperationSummary | None:
     return max(rows, key=lambda operation: operation.count, default=None)
 
 
-def off_the_loop(summary: Summary, name: str) -> str:
-    """How to get a blocking call of ``name`` off the event loop."""
+def off_the_loop(summary: Summary, name: str, file: str | None = None) -> str:
+    """How to get a blocking call of ``name`` off the event loop; ``file`` is where it stands."""
+    own = None if file is None else _SDK_FILE.search(file.replace("\\", "/"))
+    if own is not None:
+        return f"It stands in `{own[1]}`, not in the server's own code: look at what makes `{own[1]}` do it."
     if name == LOOP_OPERATION:
         return f"It is a task of the server's own, such as its lifespan or a background job: {WRAP} there."
     operation = operation_of(summary, name)
@@ -49,6 +55,7 @@ def off_the_loop(summary: Summary, name: str) -> str:
 def compute_elsewhere() -> str:
     """What helps against computing on the event loop."""
     return (
-        "A thread does not help under the GIL: move the work into a process pool, or cut it into chunks with "
-        "`await anyio.lowlevel.checkpoint()` between them; where calls never overlap, serve them one at a time."
+        "Move the work into a process pool, or cut it into chunks with `await anyio.lowlevel.checkpoint()` between "
+        "them. A thread helps only where a C library lets go of the GIL while it computes (sqlite3, zlib, numpy); "
+        "where calls never overlap, serve them one at a time."
     )

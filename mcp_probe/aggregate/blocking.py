@@ -76,9 +76,15 @@ def victim_of(record: RequestRecord) -> Victim | None:
         waits=record.waits,
         loop=record.loop,
         on_loop_ns=None if busy is None else busy + (gc or 0),
-        clipped=record.partial,
+        clipped=record.partial or _queue_is_unseen(record),
         finished=record.outcome != "unfinished",
     )
+
+
+def _queue_is_unseen(record: RequestRecord) -> bool:
+    """It came from outside, and what it waited for before its handler began could not be seen (mcp 1.x)."""
+    is_outside = record.kind != "function" and record.transport != "memory"
+    return is_outside and record.budget.queue_dispatch is None and record.budget.queue_transport is None
 
 
 @dataclass(slots=True)

@@ -61,13 +61,10 @@ def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[F
 def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     """The finding that explains most of the time lost; without one, "healthy" or "not-enough-data".
 
-    A finding that only follows from another one is never the verdict, neither is one of severity ``info``, nor one
-    about the surroundings that cost little of the window.
+    A finding that only follows from another one is never the verdict, neither is one of severity ``info``.
     """
     candidates = [
-        finding
-        for finding in findings
-        if finding.severity != "info" and not _is_explained(finding, findings) and not _is_noise(finding, summary)
+        finding for finding in findings if finding.severity != "info" and not _is_explained(finding, findings)
     ]
     if candidates:
         told = max(candidates, key=lambda finding: _explained_ms(finding, findings))
@@ -76,16 +73,6 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
         if finding.code == "not-enough-data":
             return Verdict(finding.code, finding.subject, finding.sentence)
     return Verdict("healthy", summary.server.name, _healthy(summary))
-
-
-# Every machine is short of a CPU now and then: the healthy mcp-server-time on a busy one lost up to 1 % to it.
-_SURROUNDINGS = ("host-pressure", "gc-pause")
-_NOISE_SHARE = 0.05
-
-
-def _is_noise(finding: Finding, summary: Summary) -> bool:
-    """True of the host or the collector, but too little of the window to be what the reader came for."""
-    return finding.code in _SURROUNDINGS and finding.cost_ms < _NOISE_SHARE * summary.window.seconds * 1000.0
 
 
 def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:

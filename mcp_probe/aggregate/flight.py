@@ -63,12 +63,15 @@ class Flight:
         """One finished request; ``open_since_ns`` is the arrival of the oldest one known to be unanswered."""
         if record.kind != "request":
             return
-        self._totals.total_ns += max(0, record.end_ns - record.arrival_ns)
-        self._totals.awaiting_ns += (record.budget.awaiting or 0) + (record.budget.executor_run or 0)
-        result = record.end_ns if record.result_ns is None else record.result_ns
-        heapq.heappush(self._waiting, (record.arrival_ns, result, record.end_ns))
-        if len(self._waiting) > REORDER:
-            self._take(heapq.heappop(self._waiting), open_since_ns)
+        arrival, end, result, totals = record.arrival_ns, record.end_ns, record.result_ns, self._totals
+        if end > arrival:
+            totals.total_ns += end - arrival
+        totals.awaiting_ns += (record.budget.awaiting or 0) + (record.budget.executor_run or 0)
+        request = (arrival, end if result is None else result, end)
+        if len(self._waiting) < REORDER:
+            heapq.heappush(self._waiting, request)
+        else:
+            self._take(heapq.heappushpop(self._waiting, request), open_since_ns)
 
     def totals(self, open_requests: Iterable[OpenRequest]) -> FlightTotals:
         """As if no more would come; changes nothing."""

@@ -83,6 +83,14 @@ class Fold:
 
     # --- in ---
 
+    def add_all(self, frames: Iterable[Frame]) -> None:
+        """Take frames in, in their order."""
+        for frame in frames:
+            if type(frame) is RequestRecord:
+                self._add_request(frame)
+            else:
+                self.add(frame)
+
     def add(self, frame: Frame) -> None:
         """Take one frame in."""
         if isinstance(frame, RequestRecord):
@@ -116,14 +124,15 @@ class Fold:
 
     def _add_request(self, record: RequestRecord) -> None:
         self._saw(record.arrival_ns, record.end_ns)
-        self._open.pop(record.id, None)
+        opened = self._open
+        if opened:
+            opened.pop(record.id, None)
         self._totals.operations.of(record).add(record)
-        self._flight.add(record, self._open_since())
-        gc_ns, total_ns = record.budget.gc or 0, record.end_ns - record.arrival_ns
-        if gc_ns >= self._slow_ns and total_ns > 0:
-            self._totals.note_gc_share(gc_ns / total_ns)
-        victim = victim_of(record)
-        if victim is not None:
+        self._flight.add(record, self._open_since() if opened else NEVER_NS)
+        gc_ns = record.budget.gc
+        if gc_ns and gc_ns >= self._slow_ns and record.end_ns > record.arrival_ns:
+            self._totals.note_gc_share(gc_ns / (record.end_ns - record.arrival_ns))
+        if record.waits and (victim := victim_of(record)) is not None:
             self._hold(victim)
 
     def _add_step(self, step: StepRecord) -> None:

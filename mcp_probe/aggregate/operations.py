@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import add, attrgetter
 
 from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
 from mcp_probe.aggregate.buckets import Buckets
@@ -42,6 +43,9 @@ OperationKey = tuple[str, str]
 """(method, name)"""
 
 QualityRow = tuple[str, Tag, int | None, int | None]
+
+_values_of = attrgetter(*BUDGET_PARTS)
+_INDEX = {name: index for index, name in enumerate(BUDGET_PARTS)}
 
 
 @dataclass(slots=True)
@@ -152,6 +156,8 @@ class OperationTally:
     finished_max_ns: int = 0
     unfinished_max_ns: int = 0
     parts: list[PartTally] = field(default_factory=_parts)
+    exact_count: int = 0  # calls summed as if every part were exact; these sums are not in ``parts`` yet
+    exact_sums: list[int] = field(default_factory=lambda: [0] * len(BUDGET_PARTS))
     records: int = 0
     steps: int = 0
     step_max_ns: int = 0
@@ -174,21 +180,32 @@ class OperationTally:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
         self._count(record)
         self.records += 1
-        rows = {row[0]: row for row in record.quality}
         budget = record.budget
-        for name, part in zip(BUDGET_PARTS, self.parts, strict=True):
-            part.add(getattr(budget, name), rows.get(name) if rows else None)
+        values = _values_of(budget)
+        if record.quality and not self._add_bounds(values, record.quality):
+            rows = {row[0]: row for row in record.quality}
+            for name, part, value in zip(BUDGET_PARTS, self.parts, values, strict=True):
+                part.add(value, rows.get(name))
+        else:
+            if None in values:
+                self._note_unseen(values)
+                values = tuple(value or 0 for value in values)
+            self.exact_count += 1
+            self.exact_sums = list(map(add, self.exact_sums, values))
         if budget.write_flush is not None and record.outcome != "unfinished":
             self.write_flush.add(budget.write_flush)
         self.steps += record.steps
         self.step_max_ns = max(self.step_max_ns, record.step_max_ns)
         self.detached_ns += record.detached_ns
         self.executor_run_sum_ns += record.executor_run_sum_ns
-        self.client_wait.add(record.client_wait_ns)
+        if record.client_wait_ns is not None:
+            self.client_wait.add(record.client_wait_ns)
         self.decode.add(record.decode_ns)
         self.encode.add(record.encode_ns)
-        self.request_bytes_max = larger(self.request_bytes_max, record.request_bytes)
-        self.response_bytes_max = larger(self.response_bytes_max, record.response_bytes)
+        if record.request_bytes is not None and record.request_bytes > (self.request_bytes_max or -1):
+            self.request_bytes_max = record.request_bytes
+        if record.response_bytes is not None and record.response_bytes > (self.response_bytes_max or -1):
+            self.response_bytes_max = record.response_bytes
         self.partial += record.partial
 
     def _count(self, record: RequestRecord) -> None:
@@ -221,8 +238,40 @@ class OperationTally:
             self.waited_per_bucket[bucket] += waited
             self.crowded_per_bucket[bucket] += lo
 
+    def _add_bounds(self, values: tuple[int | None, ...], rows: tuple[QualityRow, ...]) -> bool:
+        """Note by how much the bounds differ from the values, which are summed as if exact; False where one is open."""
+        if any(values[_INDEX[name]] is not None and (lo is None or hi is None) for name, _, lo, hi in rows):
+            return False
+        for name, tag, lo, hi in rows:
+            index = _INDEX[name]
+            part, value = self.parts[index], values[index]
+            if value is not None:
+                if part.tag != tag:
+                    part.tag = worst((part.tag, tag))
+                part.lo_ns += (lo or 0) - value
+                part.hi_ns += (hi or 0) - value
+        return True
+
+    def _note_unseen(self, values: tuple[int | None, ...]) -> None:
+        for part, value in zip(self.parts, values, strict=True):
+            if value is None:
+                part.unseen += 1
+                part.count -= 1  # it is about to be counted among those of which every part was seen
+
+    def _settle_exact(self) -> None:
+        """Move the calls that were summed as a whole into the parts."""
+        for part, total in zip(self.parts, self.exact_sums, strict=True):
+            part.count += self.exact_count
+            part.sum_ns += total
+            part.lo_ns += total
+            part.hi_ns += total
+        self.exact_count = 0
+        self.exact_sums = [0] * len(BUDGET_PARTS)
+
     def merge(self, other: OperationTally) -> None:
-        """Add ``other``, which stays as it is."""
+        """Add ``other``, which says the same afterwards."""
+        self._settle_exact()
+        other._settle_exact()
         self._merge_sums(other)
         self.totals.merge(other.totals)
         self.write_flush.merge(other.write_flush)
@@ -272,6 +321,7 @@ class OperationTally:
 
     def quality(self) -> dict[str, Quality]:
         """Every number of the row that is not exact."""
+        self._settle_exact()
         found = {
             name: quality
             for name, part in zip(BUDGET_PARTS, self.parts, strict=True)
@@ -288,6 +338,7 @@ class OperationTally:
 
     def summary(self, slow: SlowSteps, detached_ns: int) -> OperationSummary:
         """The row of the report; ``detached_ns`` is work of its requests that was seen after they had ended."""
+        self._settle_exact()
         steps = slow.of_operation(self.name)
         means = [part.mean_ms for part in self.parts]
         unknown = MemoryStats(None, None)

@@ -12,8 +12,11 @@ from mcp_probe.model import Cause, SlowStep, StepRecord, Tag
 MAX_GROUPS = 512
 SHOWN = 20
 
-GroupKey = tuple[str, str | None, int | None, Cause]
-"""(operation, file, line, cause)"""
+GroupKey = tuple[str, str | None, int | None, Cause, str | None]
+"""(operation, file, line, cause, what it imported): a first call that imports says nothing of the calls after it"""
+
+IMPORT = "import of "
+"""How the library of a step begins that imported a module."""
 
 
 @dataclass(slots=True)
@@ -25,6 +28,7 @@ class StepGroup:
     lengths: Buckets = field(default_factory=Buckets)
     longest_ns: int = 0
     function: str | None = None  # of the longest
+    library: str | None = None  # of the longest
     where: Tag = "exact"
     cpu_ns: int = 0
     cpu_known_ns: int = 0  # wall time of the steps whose CPU time is known
@@ -36,7 +40,7 @@ class StepGroup:
         self.count += 1
         self.critical += length >= critical_ns
         self.lengths.add(length)
-        self._keep_longest(length, step.function)
+        self._keep_longest(length, step.function, step.library)
         self.where = worst((self.where, step.where))
         if step.cpu_ns is not None:
             self.cpu_ns += min(step.cpu_ns, length)
@@ -48,15 +52,15 @@ class StepGroup:
         self.count += other.count
         self.critical += other.critical
         self.lengths.merge(other.lengths)
-        self._keep_longest(other.longest_ns, other.function)
+        self._keep_longest(other.longest_ns, other.function, other.library)
         self.where = worst((self.where, other.where))
         self.cpu_ns += other.cpu_ns
         self.cpu_known_ns += other.cpu_known_ns
         self.running = self.running or other.running
 
-    def _keep_longest(self, length: int, function: str | None) -> None:
-        if (length, function or "") >= (self.longest_ns, self.function or ""):
-            self.longest_ns, self.function = length, function
+    def _keep_longest(self, length: int, function: str | None, library: str | None) -> None:
+        if (length, function or "", library or "") >= (self.longest_ns, self.function or "", self.library or ""):
+            self.longest_ns, self.function, self.library = length, function, library
 
     @property
     def cpu_share(self) -> float | None:
@@ -75,7 +79,8 @@ class SlowSteps:
     def add(self, step: StepRecord) -> None:
         """Count ``step`` if it is slow."""
         if step.end_ns - step.start_ns >= self._slow_ns:
-            key = (blocker_of(step), step.file, step.line, step.cause or "unknown")
+            imported = step.library if step.library is not None and step.library.startswith(IMPORT) else None
+            key = (blocker_of(step), step.file, step.line, step.cause or "unknown", imported)
             self._group(key).add(step, self._critical_ns)
 
     def merge(self, other: SlowSteps) -> None:
@@ -85,9 +90,9 @@ class SlowSteps:
 
     def _group(self, key: GroupKey) -> StepGroup:
         if key not in self.groups and len(self.groups) >= MAX_GROUPS:
-            key = (key[0], None, None, "unknown")
+            key = (key[0], None, None, "unknown", None)
             if key not in self.groups and len(self.groups) >= 2 * MAX_GROUPS:
-                key = (OTHER, None, None, "unknown")
+                key = (OTHER, None, None, "unknown", None)
         return self.groups.setdefault(key, StepGroup())
 
     def of_operation(self, operation: str) -> StepGroup:
@@ -111,7 +116,7 @@ class SlowSteps:
 
 
 def _row(key: GroupKey, group: StepGroup, matrix: Matrix) -> SlowStep:
-    operation, file, line, cause = key
+    operation, file, line, cause, _ = key
     victims, victim_ms = matrix.caused_by(operation)
     p50 = group.lengths.quantile(0.5)
     return SlowStep(
@@ -129,4 +134,5 @@ def _row(key: GroupKey, group: StepGroup, matrix: Matrix) -> SlowStep:
         running=group.running,
         victims=victims,
         victim_ms=victim_ms,
+        library=group.library,
     )

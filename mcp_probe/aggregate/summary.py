@@ -10,7 +10,17 @@ from mcp_probe.aggregate.operations import Operations
 from mcp_probe.aggregate.process import ProcessTally
 from mcp_probe.aggregate.saturation import Pools
 from mcp_probe.aggregate.slow_steps import SlowSteps
-from mcp_probe.model import Header, ProbeSelf, RequestCounts, ServerInfo, Signals, Summary, Verdict, Window
+from mcp_probe.model import (
+    DOES_NOT_APPLY,
+    Header,
+    ProbeSelf,
+    RequestCounts,
+    ServerInfo,
+    Signals,
+    Summary,
+    Verdict,
+    Window,
+)
 
 FORMAT = "mcp_probe.summary/1"
 """Names the skeleton of :meth:`mcp_probe.model.Summary.to_json`; keys may be added under it, none renamed."""
@@ -129,7 +139,8 @@ def _counts(totals: Totals) -> RequestCounts:
 
 
 def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
-    off = {f"{hook}: {state}" for header in headers for hook, state in header.hooks if not state.startswith("active")}
+    fine = ("active", DOES_NOT_APPLY)
+    off = {f"{hook}: {state}" for header in headers for hook, state in header.hooks if not state.startswith(fine)}
     drops = [f"{count} dropped: {reason}" for reason, count in sorted(totals.process.dropped.items()) if count]
     notes = dict.fromkeys(note for header in headers for note in header.notes)
     return ProbeSelf(
@@ -138,6 +149,7 @@ def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
         disabled_hooks=tuple(sorted(off)),
         timer_resolution_ns=max((header.timer_resolution_ns for header in headers), default=0),
         notes=(*notes, *drops),
+        accelerator="; ".join(sorted({header.accelerator for header in headers if header.accelerator})) or None,
     )
 
 

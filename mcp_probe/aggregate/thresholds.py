@@ -36,7 +36,9 @@ class FindingOptions:
     throttled_ms: float = 10.0  # host-pressure; a tenth of the 100 ms period of a CPU limit (kernel, cgroup-v2 cpu.max)
     # Workload: an idle stdio server on a quiet machine. A few late wake-ups may be a fifth of a busy time that is next
     # to nothing; a loss of less than 1 % of the window is none.
-    window_share: float = 0.01  # gil-contention, host-pressure, gc-pause (below: info)
+    window_share: float = 0.01  # gil-contention, host-pressure
+    # Every machine is short of a CPU now and then: the healthy mcp-server-time on a busy one lost up to 1 % to it.
+    surroundings_share: float = 0.05  # host-pressure, gc-pause: of the window; below, they are information
     at_limit_share: float = 0.05  # executor-saturated: of the window
     executor_wait_ms: float = 10.0  # executor-saturated: p99 of its jobs
     transport_wait_ms: float = 50.0  # transport-starvation

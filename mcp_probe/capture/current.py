@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextvars import ContextVar
+from typing import Any
 
 from mcp_probe.record.raw import RawRequest
 
@@ -26,13 +27,16 @@ WORKER = _Worker()
 class Exchange:
     """One HTTP exchange: its arrival, and the request that was found in its body."""
 
-    __slots__ = ("arrival_earliest_ns", "arrival_ns", "body_bytes", "raw")
+    __slots__ = ("arrival_earliest_ns", "arrival_ns", "body_bytes", "raw", "track")
 
-    def __init__(self, arrival_ns: int, arrival_earliest_ns: int | None, body_bytes: int | None) -> None:
+    def __init__(
+        self, arrival_ns: int, arrival_earliest_ns: int | None, body_bytes: int | None, track: Any = None
+    ) -> None:
         self.arrival_ns = arrival_ns
         self.arrival_earliest_ns = arrival_earliest_ns
         self.body_bytes = body_bytes
         self.raw: RawRequest | None = None
+        self.track = track  # of the loop it is served on
 
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("mcp_probe_exchange", default=None)

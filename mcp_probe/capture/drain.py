@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from typing import Any
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel, Desk
-from mcp_probe.capture.steps import RING_NS, Track
+from mcp_probe.capture.steps import Track
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
@@ -32,8 +32,6 @@ class LoopDrain:
     def __init__(self, track: Track) -> None:
         self.track = track
         self._at = track.started_ns
-        self._ended = track.started_ns  # end of the last poll that was counted
-        self._began: int | None = None  # the poll under way, once its beginning was counted
         self._poll_ns = 0
         self._credit_ns = 0  # of a poll that has not been noted yet
         self._iterations: dict[int, list[int]] = {}
@@ -44,36 +42,23 @@ class LoopDrain:
         self._queue: int | None = None if watch is None else watch.run_queue_now()
         self._process_cpu = time.process_time_ns()
 
-    def take_polls(self) -> int:
-        """Account and remove the polls noted since the last call; returns how many ended."""
-        polls = self.track.polls
-        taken = 0
-        while polls:
-            at = polls.popleft()
-            if self._began is None:
-                self._count_iteration(at - self._ended)
-                self._began = at
-            else:
-                self._poll_ns += at - self._began - self._credit_ns
-                self._credit_ns = 0
-                self._ended = at
-                self._began = None
-                taken += 1
-        return taken
+    def take_polls(self, until: int | None = None) -> int:
+        """Account the polls noted since the last call; returns how many ended."""
+        counts = self.track.take_polls(until)
+        if counts.polls:
+            self._poll_ns -= self._credit_ns
+            self._credit_ns = 0
+        self._poll_ns += counts.poll_ns
+        for bucket, count, total in counts.iterations:
+            self._count_iterations(bucket, count, total)
+        self._sum_sq += counts.sum_sq
+        self._max = max(self._max, counts.longest_ns)
+        return counts.polls
 
-    def _count_iteration(self, length: int) -> None:
-        if length <= 0:
-            return
-        bucket = bucket_of(length)
-        entry = self._iterations.get(bucket)
-        if entry is None:
-            self._iterations[bucket] = [1, length]
-        else:
-            entry[0] += 1
-            entry[1] += length
-        self._sum_sq += length * length
-        if length > self._max:
-            self._max = length
+    def _count_iterations(self, bucket: int, count: int, total: int) -> None:
+        entry = self._iterations.setdefault(bucket, [0, 0])
+        entry[0] += count
+        entry[1] += total
 
     def sample(self, now: int, small: dict[str, list[int]], *, final: bool) -> LoopSample:
         """Health of the loop since the previous sample; ``small`` is consumed.
@@ -81,17 +66,18 @@ class LoopDrain:
         A poll under way counts up to ``now``; an iteration under way only if this is the last sample.
         """
         track = self.track
-        self.take_polls()
-        if self._began is not None:
-            self._poll_ns += max(0, now - self._began)
-            self._began = max(now, self._began)
+        self.take_polls(now)
+        if track.polling:
+            pass
         elif track.quality == "estimate" and track.idle:
             # Its polls are noted once they are over; until then the time since the last stamp counts as one.
             credit = max(0, now - track.now)
             self._poll_ns += credit - self._credit_ns
             self._credit_ns = credit
-        elif final and track.is_running():
-            self._count_iteration(now - self._ended)
+        elif final and track.is_running() and (length := now - track.poll_end) > 0:
+            self._count_iterations(bucket_of(length), 1, length)
+            self._sum_sq += length * length
+            self._max = max(self._max, length)
         cpu, queue, others = self._thread_times()
         sample = LoopSample(
             at_ns=now,
@@ -155,14 +141,13 @@ class Drain:
         hub = self._hub
         self.take_polls()
         while hub.slow:
-            yield _step_record(*hub.slow.popleft())
+            yield step_record(*self._take_slow())
         for track, watch in hub.watchdog.watches():
             running = watch.running(hub.slow_step_ns)
             if running is None:
                 continue
             since, now, place = running
             owner = track.owner
-            file, line, function = place or (None, None, None)
             yield StepRecord(
                 start_ns=since,
                 end_ns=now,
@@ -172,11 +157,22 @@ class Drain:
                 within=_ancestors(owner),
                 running=True,
                 cause="unknown",
-                file=file,
-                line=line,
-                function=function,
+                file=None if place is None else place.file,
+                line=None if place is None else place.line,
+                function=None if place is None else place.function,
+                library=None if place is None else place.library,
                 where="unavailable" if place is None else "exact",
             )
+
+    def _take_slow(self) -> Any:
+        """The oldest slow step; spans look for it in ``recent`` from before it leaves ``slow``."""
+        slow, recent = self._hub.slow, self._hub.recent
+        if recent is not None:
+            recent.append(slow[0])
+        taken = slow.popleft()
+        if recent is not None and recent[-1] is not taken:
+            recent.append(taken)
+        return taken
 
     def take_polls(self) -> None:
         """Account the polls noted so far; their buffer is bounded."""
@@ -188,14 +184,12 @@ class Drain:
     def note_small_steps(self, raw: RawRequest) -> None:
         """Count ``raw``'s steps below 0.5 ms for the next loop sample (crowding needs their sum)."""
         self._requests += 1
-        count = total = 0
-        for mark in raw.marks:
-            length = mark[5] - mark[4]
-            if length < RING_NS:
-                count += 1
-                total += length
+        count, total = raw.small_steps()
         if count:
-            entry = self._small.setdefault(raw.operation, [0, 0])
+            operation = raw.operation
+            entry = self._small.get(operation)
+            if entry is None:
+                entry = self._small[operation] = [0, 0]
             entry[0] += count
             entry[1] += total
 
@@ -252,6 +246,7 @@ class Drain:
             finished_unwritten_peak=desk.unwritten_peak,
             backlog_bytes_peak=backlog,
             detached=self._newly_detached(),
+            active=_active(desk.live.copy().values()),
         )
         desk.peak, desk.unwritten_peak = outstanding, max(0, desk.unwritten)
         self._at, self._cpu, self._own_cpu = now, cpu, own
@@ -266,6 +261,11 @@ class Drain:
                 new[name] = new.get(name, 0) + ns - self._detached.get(key, 0)
                 self._detached[key] = ns
         return tuple((name, ns) for name, ns in new.items() if ns)
+
+
+def _active(live: Iterable[RawRequest]) -> tuple[tuple[str, int], ...]:
+    """How many of each method have not ended; profiled calls are part of another request."""
+    return tuple(Counter(raw.method for raw in live if raw.kind != "function").items())
 
 
 def open_request(raw: RawRequest, now: int) -> OpenRequest:
@@ -291,9 +291,10 @@ def running_mark(hub: Hub, raw: RawRequest, now: int) -> StepMark | None:
     return None
 
 
-def _step_record(
+def step_record(
     loop: int, start: int, end: int, owner: RawRequest | None, gc_ns: int, evidence: Evidence | None
 ) -> StepRecord:
+    """One entry of ``Hub.slow`` as a frame."""
     return StepRecord(
         start_ns=start,
         end_ns=end,
@@ -301,6 +302,8 @@ def _step_record(
         operation=LOOP_OPERATION if owner is None else owner.operation,
         loop=loop,
         within=_ancestors(owner),
+        trace_id=None if owner is None or owner.trace_id is None else f"{owner.trace_id:032x}",
+        span_id=None if owner is None or owner.span_id is None else f"{owner.span_id:016x}",
         gc_ns=gc_ns,
         cpu_ns=None if evidence is None else evidence.cpu_ns,
         run_queue_ns=None if evidence is None else evidence.run_queue_ns,
@@ -308,6 +311,7 @@ def _step_record(
         file=None if evidence is None else evidence.file,
         line=None if evidence is None else evidence.line,
         function=None if evidence is None else evidence.function,
+        library=None if evidence is None else evidence.library,
         where="unavailable" if evidence is None else evidence.where,
     )
 
@@ -341,8 +345,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 def _rss_bytes() -> int | None:
     try:
-        with open("/proc/self/statm", "rb") as statm:
-            return int(statm.read().split()[1]) * _PAGE
+        return int(_read("/proc/self/statm").split()[1]) * _PAGE
     except (OSError, ValueError, IndexError):
         return None
 
@@ -350,10 +353,9 @@ def _rss_bytes() -> int | None:
 def _throttled_ns() -> int | None:
     """Time this cgroup was refused the CPU by its quota, so far (cgroup v2)."""
     try:
-        with open("/sys/fs/cgroup/cpu.stat", "rb") as stat:
-            for row in stat:
-                if row.startswith(b"throttled_usec"):
-                    return int(row.split()[1]) * 1000
+        for row in _read("/sys/fs/cgroup/cpu.stat").splitlines():
+            if row.startswith(b"throttled_usec"):
+                return int(row.split()[1]) * 1000
     except (OSError, ValueError):
         pass
     return None
@@ -362,10 +364,18 @@ def _throttled_ns() -> int | None:
 def _cpu_pressure() -> float | None:
     """Share of the last 10 s in which some task waited for a CPU, percent (PSI)."""
     try:
-        with open("/proc/pressure/cpu", "rb") as pressure:
-            return float(pressure.readline().split(b"avg10=")[1].split()[0])
+        return float(_read("/proc/pressure/cpu").split(b"avg10=")[1].split()[0])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _read(path: str) -> bytes:
+    """In three system calls: each lets go of the GIL, and is given it back only when a thread that computes yields."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +406,7 @@ def hook_cost(hub: Hub, rounds: int = 300) -> HookCost:
         track.begin(raw, 1, 0, 0, 0, began)
         track.close(began, False)
         now_ns()
-        raw.marks.clear()
+        raw.clear_marks()
     stepped = now_ns()
     for _ in range(rounds):
         track.begin_poll(now_ns())

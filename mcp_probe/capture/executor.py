@@ -13,6 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any
 
 from mcp_probe.capture.current import CURRENT
@@ -21,9 +22,10 @@ from mcp_probe.histogram import bucket_of
 from mcp_probe.model import PoolSample
 from mcp_probe.record.raw import Job
 
-SUBMIT, START, FINISH, RESUME, ABANDON, CANCEL, TRANSPORT_START, TRANSPORT_FINISH = range(8)
-Transition = tuple[int, int, "Pool", "Job | int"]
-"""(at_ns, kind, pool, job); for the transport's own jobs their wait stands in the job's place."""
+SUBMIT, START, FINISH, RESUME, ABANDON, CANCEL, TRANSPORT_START, TRANSPORT_FINISH, TRANSPORT_JOB = range(9)
+Transition = tuple[int, int, "Pool", "Job | int | tuple[int, int]"]
+"""(at_ns, kind, pool, job); for the transport's own jobs their wait stands in the job's place, and for a whole one of
+them, noted at its end, (start_ns, wait_ns)."""
 
 Limit = Callable[[Any], "tuple[float | None, int]"]
 """Reads (max, borrowed) of an executor at any time."""
@@ -44,6 +46,7 @@ class Pools:
         self._by_key: dict[int, Pool] = {}
         self.transitions: deque[Transition] = deque(maxlen=MAX_TRANSITIONS)
         self.dropped = 0
+        self.carry: Callable[[], Callable[..., Any] | None] | None = None  # set where telemetry is on
 
     def known(self, owner: Any) -> Pool | None:
         """The row of ``owner``, if it has had a job."""
@@ -118,17 +121,11 @@ class Pools:
         """As :meth:`run`, on a thread whose context does not carry the request: lend it for the call."""
         token = CURRENT.set(job.raw)
         try:
+            if job.carried is not None:
+                return self.run(job, job.carried, function, *args, **kwargs)
             return self.run(job, function, *args, **kwargs)
         finally:
             CURRENT.reset(token)
-
-    def transport_began(self, pool: Pool, at: int, wait_ns: int) -> None:
-        """A job of the transport got its thread after ``wait_ns``."""
-        self.transitions.append((at, TRANSPORT_START, pool, wait_ns))
-
-    def transport_ended(self, pool: Pool, at: int) -> None:
-        """It is done."""
-        self.transitions.append((at, TRANSPORT_FINISH, pool, 0))
 
     def resumed(self, job: Job) -> None:
         """The job's waiter runs again."""
@@ -141,12 +138,16 @@ class Pools:
 
     def samples(self, now: int) -> Iterable[PoolSample]:
         """Integrate every transition up to ``now``; one sample per pool that has had a job."""
-        batch: list[Transition] = []
+        batches: dict[Pool, list[Transition]] = {}
         while self.transitions:
-            batch.append(self.transitions.popleft())
-        batch.sort(key=lambda transition: transition[0])
-        for at, kind, pool, job in batch:
-            pool.apply(at, kind, job)
+            transition = self.transitions.popleft()
+            batch = batches.get(transition[2])
+            if batch is None:
+                batches[transition[2]] = [transition]
+            else:
+                batch.append(transition)
+        for pool, batch in batches.items():
+            pool.take(batch)
         for key, pool in list(self._by_key.items()):
             yield pool.sample(now)
             if pool.owner() is None and pool.idle:
@@ -199,6 +200,48 @@ class Pool:
         taken = self._active + self._transport_level
         if self._max is not None and taken >= self._max:
             self._at_limit_ns += span
+
+    def take(self, batch: list[Transition]) -> None:
+        """Integrate what happened since the last call, in any order."""
+        if self.idle and self._take_transport(batch):
+            return
+        edges: list[tuple[int, int, Job | int]] = []
+        for at, kind, _, job in batch:
+            if isinstance(job, tuple):
+                edges.append((job[0], TRANSPORT_START, job[1]))
+                edges.append((at, TRANSPORT_FINISH, 0))
+            else:
+                edges.append((at, kind, job))
+        edges.sort(key=lambda edge: edge[0])
+        for at, kind, job in edges:
+            self.apply(at, kind, job)
+
+    def _take_transport(self, batch: list[Transition]) -> bool:
+        """As :meth:`take` while only the transport uses the pool and never fills it; False where that is not so."""
+        deltas: list[tuple[int, int]] = []
+        waits: list[int] = []
+        for at, kind, _, job in batch:
+            if isinstance(job, tuple):
+                deltas += ((job[0], 1), (at, -1))
+                waits.append(job[1])
+            elif kind == TRANSPORT_START and isinstance(job, int):
+                deltas.append((at, 1))
+                waits.append(job)
+            elif kind == TRANSPORT_FINISH:
+                deltas.append((at, -1))
+            else:
+                return False
+        deltas.sort()
+        levels = list(accumulate((delta for _, delta in deltas), initial=self._transport_level))
+        if self._max is not None and max(levels) >= self._max:
+            return False
+        self._last = max(self._last, deltas[-1][0])
+        self._transport_level = levels[-1]
+        self._transport_jobs += len(waits)
+        self._transport_wait += sum(waits)
+        self._transport_wait_max = max(self._transport_wait_max, *waits, 0)
+        self._borrowed_peak = max(self._borrowed_peak, *levels)
+        return True
 
     def apply(self, at: int, kind: int, job: Job | int) -> None:
         """Account one transition. Late ones (another thread was slower to append) count from ``_last`` on."""

@@ -39,12 +39,14 @@ class Hub:
         self.desk = Desk()
         self.pools = Pools(partial(self.fail, "executor jobs"))
         self.slow: deque[Any] = deque(maxlen=RING)
+        self.recent: deque[Any] | None = None  # the latest of them that were drained, where spans look for blockers
         self.tracks: dict[int, Track] = {}
         self.retired: list[Track] = []
         self.watchdog = Watchdog(slow_step_ns, partial(self.fail, "watchdog"))
         self.hooks: dict[str, str] = {}
         self.channels: list[Any] = []
         self.closing: list[Callable[[], None]] = []
+        self.ending: list[Callable[[], None]] = []
         self.pauses: deque[tuple[int, int, int]] = deque(maxlen=GC_RING)
         self.gc_ns = 0
         self.gc_count = 0
@@ -76,6 +78,15 @@ class Hub:
         """A transport has shut down: a signal may end the process right after (uvicorn raises its own again)."""
         for flush in list(self.closing):
             flush()
+
+    def application_closed(self) -> None:
+        """An HTTP application has shut down, and with it the last thing that waits for us before such a signal."""
+        self.transport_closed()
+        for deliver in list(self.ending):
+            try:
+                deliver()
+            except Exception as exc:  # noqa: BLE001 - the server is shutting down, and its exit is its own
+                self.fail("telemetry", exc)
 
     # --- tracks ---
 

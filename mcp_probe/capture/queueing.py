@@ -11,9 +11,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mcp_probe.capture.current import CURRENT, EXCHANGE, WORKER, Exchange
+from mcp_probe import native
+from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.read import LineStamps
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Outcome, RequestKind
@@ -40,8 +41,8 @@ def name_of(method: str, params: Any) -> str | None:
     return None
 
 
-class Desk:
-    """Every live request, and the gauges that follow from it."""
+class PythonDesk:
+    """Every live request, and the gauges that follow from it. Twin of ``Desk`` in native/core.c."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -96,15 +97,17 @@ class Desk:
         else:
             self.unclaimed += 1
 
-    def settle(self, raw: RawRequest, now: int) -> None:
-        """The handler task of ``raw`` is over and nothing was answered."""
-        self.end(raw, now, "ok" if raw.kind == "notification" else "cancelled")
 
+class PythonChannel:
+    """What happens to every message of a stream pair. Twin of ``Channel`` in native/core.c."""
 
-class Channel:
-    """One stream pair of a server. All methods run on the loop's thread unless they say otherwise."""
+    if TYPE_CHECKING:
 
-    def __init__(self, desk: Desk, transport: str, ready: Callable[[], tuple[int, int, int]]) -> None:
+        def _arrived_by(self, exchange: Exchange, raw: RawRequest) -> bool: ...
+        def _answered(self, message: Any) -> None: ...
+        def _asking(self, message: Any) -> None: ...
+
+    def __init__(self, desk: PythonDesk, transport: str, ready: Callable[[], tuple[int, int, int]]) -> None:
         self.desk = desk
         self.transport = transport
         self.session: Any = None
@@ -112,11 +115,8 @@ class Channel:
         self.writer_seen = False
         self.pending: dict[Any, RawRequest] = {}
         self.sent: dict[int, RawRequest] = {}  # id(item) -> its request, until the writer takes it
-        self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
+        self.track: Any = None  # of the loop that it lives on, where that is known
         self.writing: RawRequest | None = None
-        self.pools: Any = None
-        self.pool: Any = None
-        self._submitted: dict[str, int] = {}
         self._ready = ready
 
     # --- in ---
@@ -145,9 +145,9 @@ class Channel:
         if stamp is not None:
             raw.arrival_ns, raw.arrival_earliest_ns, raw.request_bytes = stamp
             raw.decode_ns = now - max(self._ready()[2], stamp[0])
-        elif context is not None and (exchange := context.get(EXCHANGE)) is not None and exchange.raw is None:
-            self._arrived_by(exchange, raw)
-        else:
+        elif not (
+            context is not None and (exchange := context.get(EXCHANGE)) is not None and self._arrived_by(exchange, raw)
+        ):
             raw.arrival_ns = now
             raw.transport_seen = False
         if context is not None:
@@ -162,18 +162,6 @@ class Channel:
             desk.peak = outstanding
         return context
 
-    def _arrived_by(self, exchange: Exchange, raw: RawRequest) -> None:
-        raw.arrival_ns = exchange.arrival_ns
-        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
-        raw.request_bytes = exchange.body_bytes
-        raw.write_seen = raw.kind == "request"
-        exchange.raw = raw
-
-    def _answered(self, message: Any) -> None:
-        asked = self.asked.pop(getattr(message, "id", None), None)
-        if asked is not None:
-            asked[0].client_waits = [*asked[0].client_waits, (asked[1], now_ns())]
-
     # --- out ---
 
     def sending(self, item: Any) -> RawRequest | None:
@@ -181,9 +169,8 @@ class Channel:
         message: Any = getattr(item, "message", None)
         kind = _kinds.get(type(message)) or _kind_of(message)
         if kind != _RESULT and kind != _ERROR:
-            raw = CURRENT.get()
-            if kind == _REQUEST and raw is not None and not raw.ended:
-                self.asked[message.id] = (raw, now_ns())
+            if kind == _REQUEST:
+                self._asking(message)
             return None
         raw = self.pending.pop(message.id, None)
         if raw is None or raw.ended:
@@ -219,34 +206,6 @@ class Channel:
         if self.writing is not None:
             self.writing.write_taken_ns = now
 
-    # --- the transport's own jobs ---
-
-    def submitted(self, job: str) -> None:
-        """The transport hands a ``readline``, ``write`` or ``flush`` to the executor."""
-        self._submitted[job] = now = now_ns()
-        raw = self.writing
-        if job == "write" and raw is not None and raw.encode_ns is None and raw.write_taken_ns is not None:
-            raw.encode_ns = now - raw.write_taken_ns
-
-    def job_began(self, job: str) -> bool:
-        """It runs on a thread now (worker thread). Returns whether :meth:`job_ended` must follow."""
-        submitted = self._submitted.pop(job, None)
-        if submitted is None or self.pools is None:
-            return False
-        now = now_ns()
-        self.pools.transport_began(self.pool, now, now - submitted)
-        return True
-
-    def job_ended(self) -> None:
-        """It is done (worker thread)."""
-        WORKER.transport = True
-        self.pools.transport_ended(self.pool, now_ns())
-
-    def wrote(self, size: int) -> None:
-        """``size`` characters went into the text wrapper (worker thread)."""
-        if self.writing is not None:
-            self.writing.response_bytes = size
-
     def flushed(self) -> None:
         """The flush returned (worker thread)."""
         raw, self.writing = self.writing, None
@@ -259,6 +218,54 @@ class Channel:
         """``raw`` has ended."""
         if self.pending.get(raw.request_id) is raw:
             self.pending.pop(raw.request_id, None)
+
+
+if TYPE_CHECKING:
+    _Desk = PythonDesk
+    _Channel = PythonChannel
+else:
+    _Desk = PythonDesk if native.core is None else native.core.Desk
+    _Channel = PythonChannel if native.core is None else native.core.Channel
+
+
+class Desk(_Desk):
+    """Every live request of the process."""
+
+    def settle(self, raw: RawRequest, now: int) -> None:
+        """The handler task of ``raw`` is over and nothing was answered."""
+        self.end(raw, now, "ok" if raw.kind == "notification" else "cancelled")
+
+
+class Channel(_Channel):
+    """One stream pair of a server. All methods run on the loop's thread unless they say otherwise."""
+
+    def __init__(self, desk: PythonDesk, transport: str, ready: Callable[[], tuple[int, int, int]]) -> None:
+        if isinstance(self, PythonChannel):
+            super().__init__(desk, transport, ready)
+        self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
+
+    def _arrived_by(self, exchange: Exchange, raw: RawRequest) -> bool:
+        """Whether ``raw`` is the message that came in ``exchange``."""
+        if exchange.raw is not None:
+            return False
+        raw.arrival_ns = exchange.arrival_ns
+        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
+        raw.request_bytes = exchange.body_bytes
+        raw.write_seen = raw.kind == "request"
+        exchange.raw = raw
+        return True
+
+    def _answered(self, message: Any) -> None:
+        """The client has answered a request of ours, perhaps."""
+        asked = self.asked.pop(getattr(message, "id", None), None)
+        if asked is not None:
+            asked[0].client_waits = [*asked[0].client_waits, (asked[1], now_ns())]
+
+    def _asking(self, message: Any) -> None:
+        """A handler asks the client something."""
+        raw = CURRENT.get()
+        if raw is not None and not raw.ended:
+            self.asked[message.id] = (raw, now_ns())
 
 
 def _kind_of(message: Any) -> str:
@@ -280,6 +287,7 @@ def note_error(raw: RawRequest, error: Any) -> None:
     code = getattr(error, "code", None)
     raw.outcome = "cancelled" if code == _CANCELLED_CODE else "error"
     raw.error = str(code)
+    raw.error_code = None if code is None else str(code)
 
 
 def note_result(raw: RawRequest, result: Any) -> None:
@@ -290,3 +298,23 @@ def note_result(raw: RawRequest, result: Any) -> None:
     if failed is True:
         raw.outcome = "tool_error"
         raw.error = "tool_error"
+
+
+if native.core is not None:
+    native.core.messages(
+        _kinds,
+        _REQUEST,
+        _NOTIFICATION,
+        _RESULT,
+        _ERROR,
+        frozenset(_NAMED),
+        CURRENT,
+        EXCHANGE,
+        RawRequest,
+        _kind_of,
+        name_of,
+        note_error,
+        note_result,
+        MAX_LIVE,
+        MAX_NAME,
+    )

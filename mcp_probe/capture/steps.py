@@ -14,16 +14,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mcp_probe import native
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.clock import now_ns
+from mcp_probe.histogram import bucket_of
 from mcp_probe.model import Tag
 from mcp_probe.record.assemble import spill
-from mcp_probe.record.raw import MAX_MARKS, WAKE_LOOP, WAKE_SPLIT, Job, RawRequest
-
-RING_NS = 500_000
-"""Steps at least this long are kept one by one for blame; shorter ones only as sums (section 3)."""
+from mcp_probe.record.raw import MAX_MARKS, RING_NS, WAKE_LOOP, WAKE_SPLIT, Job, RawRequest
 
 MAX_POLLS = 1 << 17
 """Instants of polls kept for the collector, two a poll: more than a second of the busiest loop."""
@@ -35,102 +34,109 @@ SlowEntry = tuple[int, int, RawRequest | None, int, "object | None"]
 """(start_ns, end_ns, request, gc_ns, evidence) of one step of at least RING_NS."""
 
 
-class Track:
-    """One event loop seen from its own thread. Not thread-safe; other threads only read."""
+class PollCounts(NamedTuple):
+    """Polls and loop iterations since they were last taken."""
+
+    polls: int  # that ended
+    poll_ns: int
+    iterations: list[tuple[int, int, int]]  # (bucket, count, total ns)
+    sum_sq: int
+    longest_ns: int
+
+
+class PythonSteps:
+    """The state of one loop that every step and poll writes. Twin of ``Steps`` in native/core.c."""
 
     __slots__ = (
-        "_gc_step",
+        "_counted_ns",
+        "_counting",
+        "_noted",
         "alive",
-        "broken",
-        "current_unit",
-        "detached",
         "earliest",
-        "gc_ns",
         "inherit",
-        "is_running",
-        "jobs",
-        "name",
         "now",
         "ordinal",
         "owner",
         "poll_end",
-        "polls",
         "prev_poll_end",
-        "quality",
         "ready",
-        "settle",
         "since",
-        "slow",
-        "slow_step_ns",
-        "started_ns",
         "steps",
         "stretches",
         "suspended",
-        "task_of",
         "thread_id",
-        "thread_native_id",
         "unit",
         "wake",
-        "watch",
     )
 
-    def __init__(
-        self,
-        ordinal: int,
-        name: str,
-        slow: deque[Any],
-        slow_step_ns: int,
-        settle: Callable[[RawRequest, int], None],
-    ) -> None:
+    if TYPE_CHECKING:
+        settle: Callable[[RawRequest, int], None]
+
+        def _keep(self, owner: RawRequest | None, since: int, now: int) -> None: ...
+        def _charge(self, owner: RawRequest | None, since: int, now: int, done: bool) -> None: ...
+
+    def __init__(self) -> None:
         now = now_ns()
         self.alive = True
-        self.ordinal = ordinal
-        self.name = name
+        self.ordinal = 0
         self.thread_id = threading.get_ident()
-        self.thread_native_id = threading.get_native_id()
-        self.slow = slow
-        self.slow_step_ns = slow_step_ns
-        self.watch: Any = None
-        self.settle = settle
-        self.is_running: Callable[[], bool] = lambda: True  # whether the loop still runs; any thread may ask
-        self.current_unit: Callable[[], int] = lambda: 1  # id of the task that runs now; set by the loop's hooks
-        self.jobs: dict[int, Job] = {}  # unit -> the thread job it waits for (trio)
-        self.detached: dict[str, int] = {}  # operation -> step time after the request's end
-        self.started_ns = now
         self.now = now  # end of the previous callback, or of the poll
         self.poll_end = now
         self.prev_poll_end = now
-        self.polls: deque[int] = deque(maxlen=MAX_POLLS)  # began, ended, began, ended, …
         self.stretches = False  # work of no request is timed from stamp to stamp, not callback by callback
-        self.task_of: Callable[[Any, Any], Any] = lambda callback, args: None
-        self.broken: Callable[[Exception], None] = lambda exc: None
         self.steps = 0
-        self.quality: Tag = "estimate"  # of its loop health: exact where the poll is seen
         self.owner: RawRequest | None = None
         self.unit = 0
         self.since = 0  # 0: no step is running
         self.suspended = self.earliest = self.ready = now
         self.wake = WAKE_LOOP
-        self.gc_ns = 0
-        self._gc_step = 0
         self.inherit: Inherited | None = None  # a plain callback runs: what it wakes inherits this
+        self._noted: deque[int] = deque(maxlen=MAX_POLLS)  # polls: began, ended, began, ended, …
+        self._counting: int | None = None  # beginning of the poll that was counted only so far
+        self._counted_ns = now  # end of the last poll that was counted
 
     @property
-    def idle(self) -> bool:
-        """The loop is in its poll, or nothing is known to run on it."""
-        return self.since == 0
+    def polling(self) -> bool:
+        """A poll is under way, as far as polls have been counted."""
+        return self._counting is not None
 
     def begin_poll(self, now: int) -> None:
         """The loop polls from ``now`` on."""
-        self.polls.append(now)
+        self._noted.append(now)
         self.now = now
         self.since = 0
 
     def end_poll(self, now: int) -> None:
         """The poll returned."""
-        self.polls.append(now)
+        self._noted.append(now)
         self.prev_poll_end = self.poll_end
         self.poll_end = self.now = now
+
+    def take_poll_counts(self, until: int | None) -> tuple[int, int, list[tuple[int, int, int]], int, int, int]:
+        """As :class:`PollCounts`, ``sum_sq`` in two halves of 64 bits; a poll under way counts up to ``until``."""
+        noted, iterations = self._noted, {}  # type: ignore[var-annotated]
+        polls = poll_ns = sum_sq = longest = 0
+        while noted:
+            at = noted.popleft()
+            if self._counting is not None:
+                poll_ns += at - self._counting
+                self._counting = None
+                self._counted_ns = at
+                polls += 1
+                continue
+            self._counting = at
+            length = at - self._counted_ns
+            if length > 0:
+                entry = iterations.setdefault(bucket_of(length), [0, 0])
+                entry[0] += 1
+                entry[1] += length
+                sum_sq += length * length
+                longest = max(longest, length)
+        if until is not None and self._counting is not None and until > self._counting:
+            poll_ns += until - self._counting
+            self._counting = until
+        rows = [(bucket, count, total) for bucket, (count, total) in iterations.items()]
+        return polls, poll_ns, rows, sum_sq >> 64, sum_sq & (1 << 64) - 1, longest
 
     def begin(self, owner: RawRequest | None, unit: int, earliest: int, ready: int, wake: int, since: int) -> None:
         """A step starts at ``since``; it has been ready since ``ready``, at the earliest since ``earliest``."""
@@ -171,6 +177,83 @@ class Track:
         self._keep(None, self.now, now)
         self.now = self.since = now
 
+    def split(self, owner: RawRequest | None, now: int) -> None:
+        """From ``now`` on the running step belongs to ``owner``."""
+        unit = self.unit
+        if self.owner is not None or (self.since and not self.stretches):
+            self.close(now, False)
+        elif self.stretches and now - self.now >= RING_NS:
+            self.stretch(now)
+        self.begin(owner, unit, now, now, WAKE_SPLIT, now)
+
+
+if TYPE_CHECKING:
+    Steps = PythonSteps
+else:
+    Steps = PythonSteps if native.core is None else native.core.Steps
+
+
+class Track(Steps):
+    """One event loop seen from its own thread. Not thread-safe; other threads only read."""
+
+    __slots__ = (
+        "_gc_step",
+        "broken",
+        "closes_steps",
+        "current_unit",
+        "detached",
+        "gc_ns",
+        "is_running",
+        "jobs",
+        "name",
+        "quality",
+        "settle",
+        "slow",
+        "slow_step_ns",
+        "started_ns",
+        "task_of",
+        "thread_native_id",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        ordinal: int,
+        name: str,
+        slow: deque[Any],
+        slow_step_ns: int,
+        settle: Callable[[RawRequest, int], None],
+    ) -> None:
+        super().__init__()
+        self.ordinal = ordinal
+        self.name = name
+        self.thread_native_id = threading.get_native_id()
+        self.slow = slow
+        self.slow_step_ns = slow_step_ns
+        self.watch: Any = None
+        self.settle = settle
+        self.is_running: Callable[[], bool] = lambda: True  # whether the loop still runs; any thread may ask
+        self.current_unit: Callable[[], int] = lambda: 1  # id of the task that runs now; set by the loop's hooks
+        self.jobs: dict[int, Job] = {}  # unit -> the thread job it waits for (trio)
+        self.detached: dict[str, int] = {}  # operation -> step time after the request's end
+        self.closes_steps = False  # a request that begins in the middle of a step needs no help to see that step end
+        self.started_ns = self.now
+        self.task_of: Callable[[Any, Any], Any] = lambda callback, args: None
+        self.broken: Callable[[Exception], None] = lambda exc: None
+        self.quality: Tag = "estimate"  # of its loop health: exact where the poll is seen
+        self.gc_ns = 0
+        self._gc_step = 0
+
+    @property
+    def idle(self) -> bool:
+        """The loop is in its poll, or nothing is known to run on it."""
+        return self.since == 0
+
+    def take_polls(self, until: int | None = None) -> PollCounts:
+        """Polls since the last call, one under way only up to ``until``. Collector's thread."""
+        polls, poll_ns, iterations, high, low, longest = self.take_poll_counts(until)
+        return PollCounts(polls, poll_ns, iterations, (high << 64) + low, longest)
+
     def _keep(self, owner: RawRequest | None, since: int, now: int) -> None:
         evidence = None
         if now - since >= self.slow_step_ns and self.watch is not None:
@@ -185,29 +268,19 @@ class Track:
                 name = owner.operation
                 self.detached[name] = self.detached.get(name, 0) + now - since
             else:
-                marks = owner.marks
-                marks.append((unit, suspended, self.earliest, self.ready, since, now, self.wake))
+                owner.add_mark((unit, suspended, self.earliest, self.ready, since, now, self.wake))
                 if unit:
                     if done:
-                        owner.units.pop(unit, None)
+                        owner.drop_unit(unit)
                         if owner.settles and unit == owner.handler and owner.result_ns is None:
                             self.settle(owner, now)
                     else:
-                        owner.units[unit] = now
-                if len(marks) > MAX_MARKS:
+                        owner.set_unit(unit, now)
+                if owner.mark_count > MAX_MARKS:
                     spill(owner, now)
             owner = owner.parent
             if owner is not None:
                 suspended = owner.units.get(unit, suspended)
-
-    def split(self, owner: RawRequest | None, now: int) -> None:
-        """From ``now`` on the running step belongs to ``owner``."""
-        unit = self.unit
-        if self.owner is not None or (self.since and not self.stretches):
-            self.close(now, False)
-        elif self.stretches and now - self.now >= RING_NS:
-            self.stretch(now)
-        self.begin(owner, unit, now, now, WAKE_SPLIT, now)
 
     def enter(self, raw: RawRequest) -> object:
         """``raw`` begins here, in the middle of a step. Returns the token for :meth:`leave`."""

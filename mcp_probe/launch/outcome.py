@@ -84,8 +84,11 @@ def nothing_served(command: Sequence[str], seen: Sequence[Seen]) -> str:
     """Why no process below ``command`` served MCP under the probe, as far as the Pythons that loaded it tell."""
     shown = _shown(command)
     loaded = [process for process in seen if process.kind == "python"]
-    imported = {process.pid for process in seen if process.kind == "mcp"}
+    failed = {process.pid for process in seen if process.kind == "failed"}
+    imported = {process.pid for process in seen if process.kind == "mcp"} - failed
     old = [process for process in seen if process.kind == "old"]
+    if failed and not imported:
+        return f"`{shown}` ran without the probe, so nothing was recorded."
     if imported:
         who = ", ".join(f"{p.executable}, process {p.pid}" for p in loaded if p.pid in imported)
         return f"`{shown}` imported mcp ({who}) but created no MCP server, so nothing was recorded."

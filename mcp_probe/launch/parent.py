@@ -1,7 +1,8 @@
 """The parent of `mcp-probe run`: starts the command, listens to what it serves, and tells how it went.
 
 The command gets our stdin, stdout, stderr, process group and other open files as they are: no byte passes
-through us. What we add to its exit is bounded by ``_DRAIN_S`` here and by whoever publishes the outcome.
+through us. What we add to its exit is bounded by ``_DRAIN_S`` here, by ``RelaySettings.exit_s`` where telemetry
+goes out from here, and by whoever publishes the outcome.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mcp_probe.launch import inject
 from mcp_probe.launch.signals import SignalSource, await_command, signal_source
 
 if TYPE_CHECKING:
+    from mcp_probe.export.relay import RelaySettings
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.launch.receive import Receiver, Served
 
@@ -38,6 +40,7 @@ def run_command(
     prepare: Callable[[], None],
     slow_step_ms: float = 10.0,
     record: Path | None = None,
+    relay: RelaySettings | None = None,
 ) -> Outcome:
     """Runs ``command`` under the probe and returns its last outcome. Main thread only; blocks until it ends.
 
@@ -47,11 +50,19 @@ def run_command(
         prepare: called on a thread while the command runs, to load what ``publish`` will need; may raise.
         slow_step_ms: as in ``mcp_probe.attach``.
         record: gets the frames of the first serving process as they arrive; FILE.2, FILE.3 … those of others.
+        relay: where this process sends the telemetry of what is served; the last delivery may take its ``exit_s``.
 
-    Raises: LaunchError where the command cannot be started; nothing has run then.
+    Raises: LaunchError where the command cannot be started, OptionError or MissingExtraError where telemetry cannot be
+        set up; nothing has run then.
     This module can be imported on POSIX systems only.
     """
     program = find_program(command)
+    options: dict[str, object] = {"slow_step_ms": slow_step_ms}
+    if relay is not None:
+        from mcp_probe.export.relay import ready
+
+        options |= {"telemetry": "relay", "otlp": ""}
+        relay = relay if ready(relay) else None
     with ExitStack() as stack:
         recording = _open_recording(record)
         if recording is not None:
@@ -59,10 +70,10 @@ def run_command(
         run = inject.make_run_folder()
         stack.callback(shutil.rmtree, run, ignore_errors=True)
         listener = inject.listen(run)
-        environment = inject.environment(run, os.environ, slow_step_ms=slow_step_ms)
+        environment = inject.environment(run, os.environ, **options)
         source = stack.enter_context(signal_source())
         pid = _spawn(program, command, environment, source)
-        channel = _Channel(listener, recording, slow_step_ms, prepare)
+        channel = _Channel(listener, recording, slow_step_ms, relay, prepare)
 
         def report(exit_code: int | None) -> Outcome:
             from mcp_probe.launch.outcome import outcome
@@ -124,11 +135,13 @@ class _Channel:
         listener: socket.socket,
         recording: tuple[FileIO, Path] | None,
         slow_step_ms: float,
+        relay: RelaySettings | None,
         prepare: Callable[[], None],
     ) -> None:
         self._listener = listener
         self._recording = recording
         self._slow_step_ms = slow_step_ms
+        self._relay = relay
         self._prepare = prepare
         self._receiver: Receiver | None = None
         self._loaded = threading.Event()
@@ -138,7 +151,9 @@ class _Channel:
         try:
             from mcp_probe.launch.receive import Receiver
 
-            self._receiver = Receiver(self._listener, record=self._recording, slow_step_ms=self._slow_step_ms)
+            self._receiver = Receiver(
+                self._listener, record=self._recording, slow_step_ms=self._slow_step_ms, relay=self._relay
+            )
         finally:
             self._loaded.set()
         threading.Thread(target=self._prepare_quietly, name="mcp-probe-prepare", daemon=True).start()

@@ -19,8 +19,11 @@ from pathlib import Path
 
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import RecordingError
-from mcp_probe.model import End, Header, RequestRecord, Summary
+from mcp_probe.export.delivery import with_deliveries
+from mcp_probe.export.relay import Relay, RelaySettings
+from mcp_probe.model import End, Frame, Header, RequestRecord, Summary
 from mcp_probe.record.file import LineDecoder
+from mcp_probe.record.listeners import Listeners
 
 _CHUNK_BYTES = 1 << 18
 # Between two looks at the sockets: some 10 ms of folding, in which their buffers cannot fill up.
@@ -54,10 +57,19 @@ class Receiver:
     Args:
         record: the stream that gets the first serving process's lines, open for writing without a buffer, and its path.
         slow_step_ms: as in :class:`Fold`.
+        relay: where telemetry of each serving process goes; ``None`` for nowhere. Adds ``exit_s`` to :meth:`finish`.
     """
 
-    def __init__(self, listener: socket.socket, *, record: tuple[FileIO, Path] | None, slow_step_ms: float) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        record: tuple[FileIO, Path] | None,
+        slow_step_ms: float,
+        relay: RelaySettings | None = None,
+    ) -> None:
         self._record = record
+        self._relay = relay
         self._recordings = 0
         self._slow_step_ms = slow_step_ms
         self._lock = threading.Lock()
@@ -72,10 +84,13 @@ class Receiver:
         self._selector.register(self._wake_read, selectors.EVENT_READ)
 
     def finish(self, seconds: float) -> None:
-        """Lets :meth:`receive` take what has been sent by now and return; blocks for at most about ``seconds``."""
+        """Lets :meth:`receive` take what has been sent by now and return; blocks for at most about ``seconds``.
+
+        Telemetry gets its own ``exit_s`` after that, and no more than it needs.
+        """
         self._deadline = time.monotonic() + seconds
         self._wake_write.send(b"\0")
-        self._done.wait(seconds + 0.1)
+        self._done.wait(seconds + 0.1 + (self._relay.exit_s if self._relay is not None else 0.0))
 
     def served(self) -> tuple[Served, ...]:
         """Every process that has sent a frame, in the order in which they connected. Safe from any thread."""
@@ -102,6 +117,7 @@ class Receiver:
                 for connection in self._connections:
                     connection.fold(_SLICE_LINES)
         self._close()
+        self._close_relays()
         self._done.set()
 
     def _accept(self) -> None:
@@ -111,7 +127,7 @@ class Receiver:
             return
         peer.setblocking(False)
         with self._lock:
-            connection = _Connection(peer, self._slow_step_ms)
+            connection = _Connection(peer, self._slow_step_ms, self._relay)
             self._connections.append(connection)
         self._selector.register(peer, selectors.EVENT_READ, connection)
 
@@ -147,11 +163,23 @@ class Receiver:
             for connection in self._connections:
                 connection.close()
 
+    def _close_relays(self) -> None:
+        """All deliver at once, and all together take no longer than one may."""
+        if self._relay is None:
+            return
+        with self._lock:
+            connections = list(self._connections)
+        deadline = time.monotonic() + self._relay.exit_s
+        for connection in connections:
+            connection.end_telemetry()
+        for connection in connections:
+            connection.telemetry.close(max(0.0, deadline - time.monotonic()))
+
 
 class _Connection:
-    """One serving process: its bytes go to the recording as they are, its frames into a fold."""
+    """One serving process: its bytes go to the recording as they are, its frames into a fold and to the relay."""
 
-    def __init__(self, peer: socket.socket, slow_step_ms: float) -> None:
+    def __init__(self, peer: socket.socket, slow_step_ms: float, relay: RelaySettings | None) -> None:
         self.peer = peer
         self.connected = True
         self.recording: FileIO | None = None
@@ -166,6 +194,10 @@ class _Connection:
         self._rest = b""
         self._decoder: LineDecoder | None = LineDecoder("the server's channel")
         self._fold = Fold(slow_step_ms=slow_step_ms)
+        self.telemetry = Listeners(self._telemetry_failed)
+        self._relay = Relay(relay, self._telemetry_failed) if relay is not None else None
+        if self._relay is not None:
+            self.telemetry.add(self._relay)
 
     def take(self, chunk: bytes, open_record: _OpenRecord) -> None:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
@@ -179,11 +211,26 @@ class _Connection:
         self.backlog += sum(map(len, lines))
 
     def fold(self, most: int) -> None:
-        """Takes up to ``most`` lines from the backlog into the summary."""
+        """Takes up to ``most`` lines from the backlog into the summary, and tells the relay."""
+        frames = []
         for _ in range(min(most, len(self.lines))):
             line = self.lines.popleft()
             self.backlog -= len(line)
-            self._feed(line + b"\n")
+            frame = self._feed(line + b"\n")
+            if frame is not None:
+                frames.append(frame)
+        if frames and self.telemetry:
+            self.telemetry.take(frames)
+        if not self.connected and not self.lines:
+            self.end_telemetry()
+
+    def end_telemetry(self) -> None:
+        """The process has said all it will say: begin the last delivery, so that a restarted one leaves no threads."""
+        if self._relay is not None:
+            self._relay.ask_to_close()
+
+    def _telemetry_failed(self, exc: Exception) -> None:
+        self._problem = self._problem or f"its telemetry is incomplete ({type(exc).__name__}: {exc})"
 
     def _start_recording(self, open_record: _OpenRecord) -> None:
         try:
@@ -203,32 +250,36 @@ class _Connection:
             self.recording.close()
             self.recording = None
 
-    def _feed(self, line: bytes) -> None:
+    def _feed(self, line: bytes) -> Frame | None:
         if self._decoder is None:
-            return
+            return None
         try:
             frame = self._decoder.feed(line)
             if frame is None:
-                return
+                return None
             self.frames += 1
             self._fold.add(frame)
         except Exception as exc:  # noqa: BLE001 - the recording still gets every byte, the command its exit code
             self._decoder = None
             what = str(exc) if isinstance(exc, RecordingError) else f"{type(exc).__name__}: {exc}"
             self._problem = f"its report ends early, at a frame that could not be read ({what})"
-            return
+            return None
         if isinstance(frame, Header):
             self._pid = frame.pid
         elif isinstance(frame, RequestRecord):
             self._requests += 1
         elif isinstance(frame, End):
             self._ended = True
+        return frame
 
     def served(self) -> Served:
         problem = self._problem
         if self.lines and not self.connected:
             problem = f"the last {len(self.lines)} frames came too late for the report (a recording has them)"
-        return Served(self._pid, self._fold.summary(), self._requests, self._ended, self.connected, problem)
+        summary = self._fold.summary()
+        if self._relay is not None:
+            summary = with_deliveries(summary, self._relay.deliveries())
+        return Served(self._pid, summary, self._requests, self._ended, self.connected, problem)
 
     def close(self) -> None:
         self.peer.close()

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, fields
 from itertools import pairwise
 
-from mcp_probe.model import Budget, RequestRecord, Tag, Wait
+from mcp_probe import native
+from mcp_probe.model import Budget, JobTimes, RequestRecord, Tag, Wait, draft_of
 from mcp_probe.record.raw import WAKE_SPLIT, WAKE_THREAD, WAKE_UNKNOWN, Claim, Job, RawRequest, Spilled, StepMark
 
 PRIORITY = ("gc", "busy", "executor_run", "executor_return", "ready_wait", "executor_wait", "unknown", "awaiting")
@@ -28,7 +31,24 @@ MAX_WAITS = 1024
 MAX_TAIL = 256
 """Segments kept open at a spill; of a unit that was ready for longer than they reach back, the rest stays awaiting."""
 
+MAX_JOBS = 16
+"""Thread jobs whose times a record keeps one by one; the budget counts all of them."""
+
+MAX_TEXT = 128
+"""Characters kept of what a client supplied: ids, names, states."""
+
 _QualityRow = tuple[str, Tag, int | None, int | None]
+
+_DraftRecord, _DraftBudget = draft_of(RequestRecord), draft_of(Budget)
+
+if native.core is not None:
+    with suppress(ValueError):  # a binary of another version: then Python makes every record
+        native.core.shapes(
+            RequestRecord,
+            [(part.name, None if part.default is MISSING else part.default) for part in fields(RequestRecord)],
+            Budget,
+            [(part.name, None) for part in fields(Budget)],
+        )
 
 
 def assemble(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> RequestRecord:
@@ -36,17 +56,36 @@ def assemble(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> R
 
     ``running`` is the step it is on the loop with right now, if any (an unfinished request).
     """
+    record = raw.record(end_ns) if running is None else None
+    if record is not None:
+        return record
     first, result = _handling_window(raw, end_ns)
-    marks = raw.marks if running is None else [*raw.marks, running]
-    total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
-    _fold(total, raw, marks, result)
+    total = _plain(raw, first, result) if running is None else None
+    if total is None:
+        total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
+        _fold(total, raw, raw.marks if running is None else [*raw.marks, running], result)
+        for a, b, part in total.tail:
+            total.parts[part] += b - a
     parts = total.parts
-    for a, b, part in total.tail:
-        parts[part] += b - a
     handling = max(0, result - first)
     unaccounted = handling - sum(parts) + parts[_UNKNOWN]
     written = _write_parts(raw, end_ns)
-    return RequestRecord(
+    budget = _DraftBudget(
+        None if raw.arrival_ns is None or not raw.transport_seen else max(0, _taken(raw, first) - raw.arrival_ns),
+        None if raw.taken_ns is None else max(0, first - raw.taken_ns),
+        parts[_BUSY],
+        parts[_READY],
+        parts[_WAIT],
+        parts[_RUN],
+        parts[_RETURN],
+        parts[_AWAITING],
+        written[0],
+        written[1],
+        parts[_GC],
+        unaccounted,
+    )
+    budget.__class__ = Budget
+    record = _DraftRecord(
         id=raw.id,
         kind=raw.kind,
         method=raw.method,
@@ -58,20 +97,7 @@ def assemble(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> R
         first_step_ns=raw.first_step_ns,
         result_ns=raw.result_ns,
         end_ns=end_ns,
-        budget=Budget(
-            None if raw.arrival_ns is None or not raw.transport_seen else max(0, _taken(raw, first) - raw.arrival_ns),
-            None if raw.taken_ns is None else max(0, first - raw.taken_ns),
-            parts[_BUSY],
-            parts[_READY],
-            parts[_WAIT],
-            parts[_RUN],
-            parts[_RETURN],
-            parts[_AWAITING],
-            written[0],
-            written[1],
-            parts[_GC],
-            unaccounted,
-        ),
+        budget=budget,
         steps=total.steps,
         step_max_ns=total.step_max_ns,
         immediate_resumes=total.immediate,
@@ -87,7 +113,53 @@ def assemble(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> R
         quality=_quality(raw, total, first),
         partial=raw.partial or len(total.waits) >= MAX_WAITS,
         loop=raw.loop,
+        trace_id=None if raw.trace_id is None else f"{raw.trace_id:032x}",
+        span_id=None if raw.span_id is None else f"{raw.span_id:016x}",
+        parent_span_id=raw.parent_span_id,
+        trace_flags=raw.trace_flags,
+        trace_state=raw.trace_state,
+        server_span=raw.server_span,
+        resource_uri=raw.resource_uri,
+        session_id=raw.session_id,
+        error_code=raw.error_code,
+        request_id=None if raw.span_id is None or raw.request_id is None else str(raw.request_id)[:MAX_TEXT],
+        protocol_version=raw.protocol_version,
+        jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
+    record.__class__ = RequestRecord
+    return record
+
+
+def _first_jobs(jobs: Iterable[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: job.submit_ns)[:MAX_JOBS]
+
+
+def _job_times(job: Job) -> JobTimes:
+    name = getattr(job.pool, "name", None)
+    return JobTimes(str(name or "executor"), job.submit_ns, job.start_ns, job.finish_ns, job.resumed_ns)
+
+
+def _plain(raw: RawRequest, first: int, result: int) -> Spilled | None:
+    """The totals of a request whose one unit never left the loop, where the native twin can tell; else ``None``."""
+    if raw.spilled is not None or raw.jobs or raw.pauses:
+        return None
+    found = raw.fold_single(first, result)
+    if found is None:
+        return None
+    total = Spilled(result, len(PRIORITY))
+    parts = total.parts
+    (
+        parts[_BUSY],
+        parts[_READY],
+        parts[_RETURN],
+        parts[_AWAITING],
+        total.awaits,
+        total.steps,
+        total.step_max_ns,
+        total.immediate,
+        total.vague_ns,
+    ) = found
+    return total
 
 
 def spill(raw: RawRequest, until_ns: int) -> None:
@@ -106,9 +178,12 @@ def spill(raw: RawRequest, until_ns: int) -> None:
     _close(spilled, min(raw.units.values(), default=until_ns))
     spilled.last = dict(raw.units)
     raw.spilled = spilled
-    raw.marks = []
+    raw.clear_marks()
     raw.pauses = ()
-    raw.jobs = [job for job in raw.jobs if _open(job, until_ns)]
+    if raw.jobs:
+        still_open = [job for job in raw.jobs if _open(job, until_ns)]
+        spilled.jobs = _first_jobs((*spilled.jobs, *(job for job in raw.jobs if job not in still_open)))
+        raw.jobs = still_open
 
 
 def _close(spilled: Spilled, settled_ns: int) -> None:
@@ -182,21 +257,26 @@ def _fold_single(total: Spilled, marks: Sequence[StepMark], units: dict[int, int
             if mark_unit != unit or cursor != start:
                 return False
             suspended = cursor
-        if began >= end or began < cursor:
+        if began < cursor:
             return False
+        start_ns = began if began < end else end  # what comes after the result claims nothing
         if wake != WAKE_UNKNOWN:
             at = ready if ready > suspended else suspended
             if at > began:
                 at = began
+            awaits += at > suspended
+            if at > end:
+                at = end
             if at > suspended:
                 awaiting += at - suspended
-                awaits += 1
+            elif at < suspended:
+                at = start_ns
             if wake == WAKE_THREAD:
-                returning += began - at
+                returning += start_ns - at
             else:
-                ready_wait += began - at
+                ready_wait += start_ns - at
         cursor = ended if ended < end else end
-        busy += cursor - began
+        busy += max(0, cursor - start_ns)
     if unit in units:
         since = units[unit]
         awaiting += max(0, end - (since if since > cursor else cursor))

@@ -22,6 +22,7 @@ from mcp_probe.model import (
     End,
     Frame,
     Header,
+    JobTimes,
     LoopSample,
     OpenRequest,
     PoolSample,
@@ -59,6 +60,8 @@ def _plain(value: object) -> object:
         return _BUDGET_VALUES(value)
     if type(value) is Wait:
         return (value.earliest_ns, value.start_ns, value.end_ns, value.stage)
+    if type(value) is JobTimes:
+        return (value.executor, value.submit_ns, value.start_ns, value.finish_ns, value.resumed_ns)
     raise TypeError(f"a frame holds a {type(value).__name__}, which the recording format does not know")
 
 
@@ -170,12 +173,14 @@ class LineDecoder:
         if cls is RequestRecord:
             known["budget"] = Budget(*known["budget"])
             known["waits"] = tuple(Wait(*w) for w in known["waits"])
+            known["jobs"] = tuple(JobTimes(*job) for job in known.get("jobs", ()))
         frame: Frame = cls(**known)
         return frame
 
 
 _BUDGET_AT = _FIELDS["request"].index("budget")
 _WAITS_AT = _FIELDS["request"].index("waits")
+_JOBS_AT = _FIELDS["request"].index("jobs")
 
 
 def _make(cls: type, values: list[Any]) -> Frame:
@@ -183,6 +188,7 @@ def _make(cls: type, values: list[Any]) -> Frame:
     if cls is RequestRecord:
         values[_BUDGET_AT] = Budget(*values[_BUDGET_AT])
         values[_WAITS_AT] = tuple(Wait(*wait) for wait in values[_WAITS_AT])
+        values[_JOBS_AT] = tuple(JobTimes(*job) for job in values[_JOBS_AT])
     frame: Frame = cls(*values)
     return frame
 

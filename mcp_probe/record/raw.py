@@ -11,11 +11,13 @@ writer, and list appends are atomic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from mcp_probe import native
 
 if TYPE_CHECKING:
-    from mcp_probe.model import Outcome, RequestKind, Wait
+    from mcp_probe.model import Outcome, RequestKind, RequestRecord, Wait
 
 StepMark = tuple[int, int, int, int, int, int, int]
 """(unit, suspended_ns, earliest_ready_ns, ready_ns, start_ns, end_ns, wake); unit 0 = a plain callback."""
@@ -39,6 +41,7 @@ class Job:
     __slots__ = (
         "awaited",
         "cancelled",
+        "carried",
         "cpu_ns",
         "finish_ns",
         "operation",
@@ -60,6 +63,7 @@ class Job:
         self.resumed_ns: int | None = None
         self.cpu_ns: int | None = None
         self.transport = False
+        self.carried: Any = None  # calls a function in the trace context of whoever submitted the job
         self.cancelled = False  # its waiter had gone before it began
         self.awaited = False  # its waiter will be seen to resume: until then a job that is done waits for the loop
 
@@ -72,6 +76,7 @@ class Spilled:
         "crowded_ns",
         "horizon_ns",
         "immediate",
+        "jobs",
         "last",
         "parts",
         "run_sum_ns",
@@ -99,17 +104,33 @@ class Spilled:
         self.run_sum_ns = 0
         self.vague_ns = 0
         self.waits: list[Wait] = []
+        self.jobs: list[Job] = []  # the first of those that are over
 
 
-class RawRequest:
-    """A request while it lives; see the module's text for who writes what.
+RING_NS = 500_000
+"""Steps at least this long are kept one by one for blame; shorter ones only as sums (section 3)."""
+
+SingleUnit = tuple[int, int, int, int, int, int, int, int, int]
+"""(busy, ready_wait, executor_return, awaiting, awaits, steps, longest, immediate, vague) of a request's marks."""
+
+
+class PythonRequest:
+    """A request while it lives; see the module's text for who writes what. Twin of ``Request`` in native/core.c.
 
     Fields that most requests never touch are class attributes: setting 40 slots would cost more than
-    all the marks of a short request.
+    all the marks of a short request. ``marks`` and ``units`` are for reading: whether they are copies differs.
     """
 
     request_id: Any = None
     protocol_version: str | None = None
+    session_id: str | None = None
+    trace_id: int | None = None  # see RequestRecord for these eight; ids as integers until the record is made
+    span_id: int | None = None
+    parent_span_id: str | None = None
+    trace_flags: int | None = None
+    trace_state: str | None = None
+    server_span: Literal["app", "probe"] | None = None
+    resource_uri: str | None = None
     session: Any = None  # set once an attached server has claimed it
     channel: Any = None
     parent: RawRequest | None = None  # an enclosing request still running (profiled calls, nested servers)
@@ -129,6 +150,7 @@ class RawRequest:
     end_ns: int | None = None
     outcome: Outcome = "ok"
     error: str | None = None
+    error_code: str | None = None
     jobs: Sequence[Job] = ()
     pauses: Sequence[tuple[int, int]] = ()
     client_waits: Sequence[tuple[int, int]] = ()
@@ -149,8 +171,59 @@ class RawRequest:
         self.transport = transport
         self.marks: list[StepMark] = []
         self.units: dict[int, int] = {}  # live unit -> end of its last step
+        # Has a dict made now. CPython 3.11 makes one when there is no room for another attribute, and frees the values
+        # twice where the collector strikes right then and its callback, or another thread, sets an attribute, too.
+        _ = self.__dict__
 
     @property
     def operation(self) -> str:
         """Tool or prompt name, else the method."""
         return self.name or self.method
+
+    def add_mark(self, mark: StepMark) -> None:
+        """Keep one more mark."""
+        self.marks.append(mark)
+
+    @property
+    def mark_count(self) -> int:
+        """How many marks there are."""
+        return len(self.marks)
+
+    def set_unit(self, unit: int, end_ns: int) -> None:
+        """``unit`` lives, and its last step ended at ``end_ns``."""
+        self.units[unit] = end_ns
+
+    def drop_unit(self, unit: int) -> None:
+        """``unit`` will not run again."""
+        self.units.pop(unit, None)
+
+    def clear_marks(self) -> None:
+        """Forget the marks: they have been folded."""
+        self.marks.clear()
+
+    def small_steps(self) -> tuple[int, int]:
+        """(count, total ns) of the steps shorter than :data:`RING_NS`."""
+        lengths = [mark[5] - mark[4] for mark in self.marks if mark[5] - mark[4] < RING_NS]
+        return len(lengths), sum(lengths)
+
+    def record(self, end_ns: int) -> RequestRecord | None:
+        """The finished record of the plainest request; only the native twin has this short cut."""
+        return None
+
+    def fold_single(self, start: int, end: int) -> SingleUnit | None:
+        """What the marks of the plainest request claim of [start, end); only the native twin has this short cut."""
+        return None
+
+
+if TYPE_CHECKING:
+    _Request = PythonRequest
+else:
+    _Request = PythonRequest if native.core is None else native.core.Request
+
+
+class RawRequest(_Request):
+    """A request while it lives, with what only spans set."""
+
+    blocked_others_ns = 0  # what requests that ended before it say they waited for it
+    ambient: Any = None  # the span that was current before the SDK opened its own
+    lend_span: Callable[[dict[str, Any]], Any] | None = None  # our open span for a framework that would open its own

@@ -1,8 +1,9 @@
 """``attach(report=…)``: the report at the server's exit, rendered outside the server if it can be.
 
-The summary goes to a short-lived interpreter that renders it, so the server never imports rich; where
-that interpreter cannot be started the plain renderer serves here. stderr may be a pipe that nobody
-reads: all of it together is given half a second, then the renderer is left to finish on its own.
+The summary goes to a short-lived interpreter through a file without a name, and that interpreter renders and writes
+it, so the server never imports rich. Where it cannot be started the plain renderer serves here. stderr may be a pipe
+that nobody reads: all of it together is given half a second, then the renderer is left to finish on its own. No
+thread is needed: an interpreter that ends may start none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
+import tempfile
+import time
 from pathlib import Path
 
 from mcp_probe.model import Summary
@@ -19,52 +21,46 @@ from mcp_probe.report.console import render
 from mcp_probe.report.deliver import deliver
 
 STDERR = "stderr"
+LEFT_ALONE_S = 10.0
+"""What a renderer that was left alone gives a stderr that nobody reads."""
+
 _RENDER = "import sys; sys.path.insert(0, sys.argv[1]); from mcp_probe.report.at_exit import main; main(sys.argv[2])"
 
 
 def report_at_exit(summary: Summary, where: str, budget_s: float) -> None:
     """Render ``summary`` to ``where`` (``"stderr"`` or a path). Never raises; returns within ``budget_s``."""
-    done = threading.Event()
-
-    def work() -> None:
-        try:
-            if not _render_outside(summary, where, budget_s):
-                _render_here(summary, where, budget_s, plain=True)
-        except Exception:  # noqa: BLE001 - the server's exit is not ours to disturb
-            pass
-        finally:
-            done.set()
-
+    deadline = time.monotonic() + budget_s
     try:
-        threading.Thread(target=work, name="mcp-probe-report", daemon=True).start()
-    except RuntimeError:  # CPython 3.12 starts no thread while the interpreter ends
-        work()
-    done.wait(budget_s)
+        if not _render_outside(summary, where, deadline):
+            _render_here(summary, where, deadline - time.monotonic(), color=False)
+    except Exception:  # noqa: BLE001 - the server's exit is not ours to disturb
+        pass
 
 
-def _render_outside(summary: Summary, where: str, budget_s: float) -> bool:
+def _render_outside(summary: Summary, where: str, deadline: float) -> bool:
+    """False where no interpreter could be started, or the one that was did not manage."""
     if not sys.executable:
         return False
     package_home = str(Path(__file__).resolve().parents[2])
     try:
-        renderer = subprocess.Popen(
-            [sys.executable, "-c", _RENDER, package_home, where],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            close_fds=True,
-        )
-    except OSError:
+        with tempfile.TemporaryFile() as handed_over:
+            handed_over.write(pickle.dumps(summary))
+            handed_over.seek(0)
+            renderer = subprocess.Popen(
+                [sys.executable, "-c", _RENDER, package_home, where], stdin=handed_over, stdout=subprocess.DEVNULL
+            )
+    except (OSError, RuntimeError):  # no room, no process, or an interpreter too far gone to start one
         return False
     try:
-        renderer.communicate(pickle.dumps(summary), timeout=budget_s)
+        return renderer.wait(max(0.0, deadline - time.monotonic())) == 0
     except subprocess.TimeoutExpired:
-        return True  # it has the summary and finishes on its own
-    return renderer.returncode == 0
+        renderer.returncode = 0  # it has the summary and finishes on its own: no warning that it still runs
+        return True
 
 
-def _render_here(summary: Summary, where: str, budget_s: float, *, plain: bool) -> None:
+def _render_here(summary: Summary, where: str, budget_s: float, *, color: bool | None) -> None:
     if where == STDERR:
-        text = render(summary, width=None, color=False if plain else None, stream=sys.stderr)
+        text = render(summary, width=None, color=color, stream=sys.stderr)
         deliver(text, sys.stderr.fileno(), budget_s)
         return
     Path(where).write_text(render(summary, color=False, ascii_only=False), encoding="utf-8")
@@ -75,7 +71,7 @@ def main(where: str) -> None:
     summary = pickle.loads(sys.stdin.buffer.read())
     os.dup2(2, 1)
     try:
-        _render_here(summary, where, 60.0, plain=False)
+        _render_here(summary, where, LEFT_ALONE_S, color=None)
     except OSError as exc:
         sys.stderr.write(f"mcp_probe: the report cannot be written to {where}: {exc.strerror or exc}.\n")
         sys.exit(1)

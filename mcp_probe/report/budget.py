@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 
@@ -38,11 +39,15 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One part of one operation: mean ms per request, ``None`` = unavailable. ``quality`` bounds the ms."""
+    """One part of one operation: mean ms per request, ``None`` = unavailable. ``quality`` bounds the ms.
+
+    ``name`` is the part's own, or that of the one field of it that could be seen.
+    """
 
     part: Part
     ms: float | None
     quality: Quality
+    name: str
 
 
 def slices_of(operation: OperationSummary) -> tuple[Slice, ...]:
@@ -74,9 +79,14 @@ def _slice(operation: OperationSummary, part: Part) -> Slice:
     values = {name: known_ms(operation, name) for name in part.fields}
     seen = [(value, operation.quality.get(name, EXACT)) for name, value in values.items() if value is not None]
     if not seen:
-        return Slice(part, None, Quality("unavailable"))
-    quality = _joined(seen) if len(seen) == len(part.fields) else Quality("lower")
-    return Slice(part, sum(value for value, _ in seen), quality)
+        return Slice(part, None, Quality("unavailable"), part.name)
+    name = part.name if len(seen) == len(part.fields) else " ".join(_seen_names(values))
+    return Slice(part, sum(value for value, _ in seen), _joined(seen), name)
+
+
+def _seen_names(values: dict[str, float | None]) -> Iterator[str]:
+    """The whole part would be more: what could not be seen is no part of the request's time either."""
+    return (name.replace("_", " ") for name, value in values.items() if value is not None)
 
 
 def _joined(seen: list[tuple[float, Quality]]) -> Quality:

@@ -50,10 +50,11 @@ def build(summary: Summary, *, cwd: str) -> tuple[Block, ...]:
 
 def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
     server, counts, probe = summary.server, summary.requests, summary.probe
+    sdk = f"{server.sdk} {server.sdk_version}" if server.sdk_version != "unknown" else ""  # functions only, no server
     yield Flow(
         (
             one(server.name or "unnamed server", "strong"),
-            *(one(text, "dim") for text in (server.transport, server.loop, f"{server.sdk} {server.sdk_version}")),
+            *(one(text, "dim") for text in (server.transport, server.loop, sdk) if text and text != "unknown"),
             one(f"Python {server.python}", "dim"),
         ),
         right=one(figures.instant(summary.window.start_unix), "dim"),
@@ -72,10 +73,14 @@ def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
         one(f"{plural(probe.dropped_marks, 'mark')} dropped", "warn" if probe.dropped_marks else "dim"),
         one(f"timer {quantity(probe.timer_resolution_ns)} ns", "dim"),
     ]
+    if probe.accelerator is not None:
+        items.append(one("accelerated" if probe.accelerator == "active" else "not accelerated, see below", "dim"))
     if counts.dropped:
         items.insert(2, one(f"{plural(counts.dropped, 'request')} dropped", "warn"))
     if probe.disabled_hooks:
         items.append(one(f"{plural(len(probe.disabled_hooks), 'hook')} disabled", "warn"))
+    if any(delivery.undelivered for delivery in probe.telemetry):
+        items.append(one("telemetry not all delivered, see below", "warn"))
     yield Flow(tuple(items))
     if not summary.complete:
         text = "The server was killed or crashed: up to its last second may be missing."
@@ -205,6 +210,8 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
         yield _note("marks", ", ".join(marks) + "; a figure without a mark is exact")
     for hook in summary.probe.disabled_hooks:
         yield _note("disabled hook", hook)
+    if summary.probe.accelerator not in (None, "active"):
+        yield _note("accelerator", f"{summary.probe.accelerator}; the same figures, at more cost to the server")
     for note in dict.fromkeys((*summary.notes, *summary.probe.notes)):
         yield _note("note", note)
     yield _note(

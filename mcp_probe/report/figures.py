@@ -14,6 +14,7 @@ UNKNOWN = "–"
 
 EXACT = Quality("exact")
 MARKS: dict[Tag, str] = {"lower": "≥", "upper": "≤", "estimate": "~"}
+NOTHING = 0.005  # of the upper bound: a lower bound below this says nothing
 UNITS = ((1.0, "ms", 999.5), (1e3, "s", 600e3), (60e3, "min", 7_200e3), (3_600e3, "h", float("inf")))
 
 
@@ -163,6 +164,8 @@ class Notation:
         tag, lo, hi = quality.tag, quality.lo, quality.hi
         if tag == "bounded":
             if lo is not None and hi is not None and isfinite(lo) and isfinite(hi):
+                if 0 <= lo <= NOTHING * hi and hi > 0:
+                    return self.mark("upper") + one(hi)
                 text = span(lo, hi)
                 if text.startswith("["):
                     self.used.add("bounded")

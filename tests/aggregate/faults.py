@@ -74,6 +74,8 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("gil-contention", "one certain step in five calls"): make_summary(
         slow_steps=(make_slow("score", 60.0, "gil", cpu_share=0.3),), count=5, gil_wait_ms=None, busy_ms=0.0
     ),
+    ("host-pressure", "costly"): make_summary(run_queue_ms=520.0, busy_ms=2_000.0, loop_cpu_ms=1_400.0),
+    ("host-pressure", "not quite costly"): make_summary(run_queue_ms=480.0, busy_ms=2_000.0, loop_cpu_ms=1_400.0),
     ("host-pressure", "throttled"): make_summary(throttled_ms=10.1),
     ("host-pressure", "one certain step in five calls"): make_summary(
         slow_steps=(make_slow("add", 60.0, "run-queue", cpu_share=0.3),), count=5, run_queue_ms=None, busy_ms=0.0

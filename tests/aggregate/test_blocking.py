@@ -169,6 +169,22 @@ def test_a_queue_wait_that_no_sample_covers_is_perhaps_crowding() -> None:
 # --- what is remembered ---
 
 
+def test_blame_of_a_request_whose_queue_was_not_seen_is_a_lower_bound() -> None:
+    """mcp 1.x: what it waited before its handler began is missing."""
+    wait = make_wait(0, 200 * MS)
+
+    def clipped(**given: object) -> bool:
+        found = victim_of(make_request(VICTIM, "victim", waits=(wait,), loop=0, **given))
+        assert found is not None
+        return blame(found, TWO).clipped
+
+    unseen = {"queue_transport": None, "queue_dispatch": None}
+    assert clipped(**unseen)
+    assert not clipped(queue_transport=None)
+    assert not clipped(**unseen, transport="memory"), "called in the server's own process: there is no queue"
+    assert not clipped(**unseen, kind="function")
+
+
 def test_blame_that_reaches_back_beyond_what_is_remembered_is_clipped() -> None:
     recent = RecentSteps(keep=4)
     for number in range(8):

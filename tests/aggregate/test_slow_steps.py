@@ -55,6 +55,14 @@ def test_places_and_causes_stay_apart_largest_sum_first() -> None:
     ]
 
 
+def test_a_first_call_that_imports_is_a_row_of_its_own() -> None:
+    """It says nothing of the calls after it, which do something else on the same line."""
+    first = blocking_call(90, library="import of httpcore", function="client")
+    rows = slow_steps_of(first, blocking_call(20, library="httpx.Client"), blocking_call(30)).rows(Matrix())
+
+    assert [(row.library, row.count, row.ms) for row in rows] == [("import of httpcore", 1, 90), (None, 2, 30)]
+
+
 def test_a_place_is_as_sure_as_its_least_sure_sample() -> None:
     (row,) = slow_steps_of(blocking_call(20), blocking_call(20, where="estimate")).rows(Matrix())
 

@@ -25,6 +25,7 @@ from benchmarks.blocks import (
     verdicts,
 )
 from benchmarks.page import RESULTS, filled, parts
+from benchmarks.subjects import VARIANTS
 from benchmarks.tables import Run, console_text, from_json, json_text, trouble
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -67,10 +68,11 @@ def drifting(cycles: int = 6) -> list[Block]:
 
 
 def test_each_variant_follows_each_other_one_once_and_never_itself_and_takes_each_place_once() -> None:
-    rounds = [turn_order("ABCD", turn) for turn in range(4)]
-    assert all(sorted(place) == list("ABCD") for place in zip(*rounds, strict=True))
+    names = "ABCDEF"
+    rounds = [turn_order(names, turn) for turn in range(6)]
+    assert all(sorted(place) == list(names) for place in zip(*rounds, strict=True))
     pairs = [(left, right) for order in rounds for left, right in pairwise(order)]
-    assert sorted(pairs) == sorted(permutations("ABCD", 2))
+    assert sorted(pairs) == sorted(permutations(names, 2))
     in_a_row = [name for order in [*rounds, rounds[0]] for name in order]
     assert all(left != right for left, right in pairwise(in_a_row))
 
@@ -222,7 +224,7 @@ def test_a_small_run_measures_every_variant_on_every_transport(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     run = from_json(json.loads(output.read_text()))
     assert {(one.row, one.variant) for one in run.blocks} == {
-        (row, variant) for row in ("memory", "stdio", "http") for variant in ("bare", "bare again", "probe", "sdk-otel")
+        (row, variant) for row in ("memory", "stdio", "http") for variant in VARIANTS
     }
     assert all(one.p50_us > 0 and one.cpu_us > 0 for one in run.blocks)
     for row, answers in run.said.items():

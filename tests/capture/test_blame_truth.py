@@ -28,6 +28,7 @@ from tests.running import Backend, kind_of, run_on
 MS = 1_000_000
 ROUNDS = 3
 LEAD_S = 0.03
+FIRST_S, SECOND_S = 0.12, 0.08
 Span = tuple[int, int]
 Async = Callable[[], Coroutine[Any, Any, None]]
 Bounds = tuple[float, float]
@@ -50,6 +51,11 @@ class Scene:
             return 0.0
         began, ended = self.blocked[blocker]
         return max(0, min(ended, self.resumed_ns[victim]) - max(began, self.ready_ns[victim])) / MS
+
+    def held(self, blocker: str) -> float:
+        """Milliseconds for which ``blocker`` held the loop."""
+        began, ended = self.blocked[blocker]
+        return (ended - began) / MS
 
     def record(self, victim: str) -> RequestRecord:
         (record,) = self.kept.requests(victim, kind="function")
@@ -177,7 +183,7 @@ async def play(scene: Scene, blocking: Blocking) -> None:
                 group.start_soon(stage.victim(name, wait))
             await anyio.sleep_until(stage.starts_at)
             assert stage.waiting == len(victims)
-            await blocking(stage, stage.blocker("first", 0.12), stage.blocker("second", 0.08))
+            await blocking(stage, stage.blocker("first", FIRST_S), stage.blocker("second", SECOND_S))
             while len(scene.resumed_ns) < len(victims) - 1:
                 await anyio.sleep(0.005)
             group.cancel_scope.cancel()
@@ -197,24 +203,33 @@ def played(backend: Backend, blocking: Blocking) -> list[Scene]:
     return scenes
 
 
-def close(found: float, truth: float) -> bool:
-    """Within 5 ms or 5 %."""
-    return abs(found - truth) <= max(5.0, truth * 0.05)
+def margin(scenes: list[Scene], truth: float) -> float:
+    """5 ms or 5 %, and as much again as this machine drew out the blockers, which only sleep."""
+    drawn_out = median(scene.held("first") + scene.held("second") - 1000 * (FIRST_S + SECOND_S) for scene in scenes)
+    return max(5.0, truth * 0.05) + drawn_out
 
 
 def assert_exact(scenes: list[Scene], victim: str, blocker: str, about: float) -> None:
     """The probe gives one figure, and it is the true one; ``about`` says that the scene was as planned."""
-    truth = median(scene.truth(victim, blocker) for scene in scenes)
-    assert abs(truth - about) <= 15, f"the scene went wrong: {victim} truly waited {truth:.1f} ms for {blocker}"
     found = [(*scene.found(victim, blocker), scene.truth(victim, blocker)) for scene in scenes]
+    truth = median(true for _, _, true in found)
+    assert about / 2 <= truth <= about + 60, f"the scene went wrong: {victim} truly waited {truth:.1f} ms for {blocker}"
     error = median(max(abs(lo - true), abs(hi - true)) for lo, hi, true in found)
-    assert error <= max(5.0, truth * 0.05), (victim, blocker, found)
+    assert error <= margin(scenes, truth), (victim, blocker, found)
 
 
 def assert_bounded(scenes: list[Scene], victim: str, blocker: str) -> None:
     """The truth lies between the probe's bounds."""
     found = [(*scene.found(victim, blocker), scene.truth(victim, blocker)) for scene in scenes]
     assert median(max(lo - truth, truth - hi) for lo, hi, truth in found) <= 1, (victim, blocker, found)
+
+
+def assert_part(scenes: list[Scene], victim: str, *names: str) -> None:
+    """These parts of the victim's budget are the time from when it truly became ready until it ran."""
+    found = [sum(getattr(scene.record(victim).budget, name) or 0 for name in names) / MS for scene in scenes]
+    true = [(scene.resumed_ns[victim] - scene.ready_ns[victim]) / MS for scene in scenes]
+    error = median(abs(a - b) for a, b in zip(found, true, strict=True))
+    assert error <= margin(scenes, median(true)), (victim, names, found, true)
 
 
 @pytest.fixture(scope="module")
@@ -275,12 +290,11 @@ def test_a_socket_waited_for_something_between_two_polls(
     backend: Backend, blocking: Blocking, scenes_of: Scenes
 ) -> None:
     scenes = scenes_of(backend, blocking)
-    truth = median(scene.truth("socket", "first") for scene in scenes)
-    assert abs(truth - 40) <= 15, f"the scene went wrong: the socket truly waited {truth:.1f} ms for the first blocker"
     assert_bounded(scenes, "socket", "first")
     assert_bounded(scenes, "socket", "second")
     assert median(scene.found("socket", "first")[0] for scene in scenes) <= 5
-    assert close(median(scene.found("socket", "first")[1] for scene in scenes), 120)
+    whole = median(scene.found("socket", "first")[1] - scene.held("first") for scene in scenes)
+    assert abs(whole) <= margin(scenes, 120)
     assert all("ready_wait" in {name for name, *_ in scene.record("socket").quality} for scene in scenes)
 
 
@@ -307,28 +321,27 @@ def test_a_wake_up_is_stamped_when_it_happens_and_not_when_the_loop_gets_round_t
     backend: Backend, scenes_of: Scenes
 ) -> None:
     """A stamp made by the loop's own turn would read 0.1 ms."""
-    records = [scene.record("event") for scene in scenes_of(backend, in_one_step)]
-    waited = median((record.budget.ready_wait or 0) / MS for record in records)
-    assert 190 <= waited <= 230
-    assert median((record.budget.awaiting or 0) / MS for record in records) <= 2 * LEAD_S * 1000
+    scenes = scenes_of(backend, in_one_step)
+    assert_part(scenes, "event", "ready_wait")
+    assert median((scene.record("event").budget.ready_wait or 0) / MS for scene in scenes) >= 190
 
 
 @on_each_loop
 def test_the_wait_for_a_thread_result_is_the_jobs_return(backend: Backend, scenes_of: Scenes) -> None:
-    records = [scene.record("thread") for scene in scenes_of(backend, in_one_step)]
-    assert 140 <= median((record.budget.executor_return or 0) / MS for record in records) <= 180
-    assert median((record.budget.ready_wait or 0) / MS for record in records) <= 5
+    scenes = scenes_of(backend, in_one_step)
+    assert_part(scenes, "thread", "executor_return")
+    assert median((scene.record("thread").budget.executor_return or 0) / MS for scene in scenes) >= 140
+    assert median((scene.record("thread").budget.ready_wait or 0) / MS for scene in scenes) <= margin(scenes, 0)
 
 
 @on_each_loop
 def test_a_sleep_is_awaited_until_its_deadline_and_ready_from_then_on(backend: Backend, scenes_of: Scenes) -> None:
     scenes = scenes_of(backend, in_one_step)
-    for scene in scenes:
-        record = scene.record("timer")
-        slept = (scene.ready_ns["timer"] - record.arrival_ns) / MS
-        assert (record.budget.awaiting or 0) / MS == pytest.approx(slept, abs=6)
-    waits = [(scene.record("timer").budget.ready_wait or 0) / MS for scene in scenes]
-    assert 90 <= median(waits) <= 120
+    assert_part(scenes, "timer", "ready_wait")
+    records = [(scene, scene.record("timer")) for scene in scenes]
+    slept = [(scene.ready_ns["timer"] - record.arrival_ns) / MS for scene, record in records]
+    awaited = [(record.budget.awaiting or 0) / MS for _, record in records]
+    assert median(abs(a - b) for a, b in zip(awaited, slept, strict=True)) <= margin(scenes, 0)
 
 
 @in_each_scene
@@ -336,7 +349,8 @@ def test_nobody_is_blamed_for_more_than_it_held_the_loop(
     backend: Backend, blocking: Blocking, scenes_of: Scenes
 ) -> None:
     victims = ("event", "thread", "timer", "socket", "sleeper")
-    for scene in scenes_of(backend, blocking):
-        for blocker, (began, ended) in scene.blocked.items():
-            held = (ended - began) / MS
-            assert sum(scene.found(victim, blocker)[1] for victim in victims) <= (held + 2) * len(victims)
+    scenes = scenes_of(backend, blocking)
+    for blocker in ("first", "second"):
+        for victim in victims:
+            excess = median(scene.found(victim, blocker)[1] - scene.held(blocker) for scene in scenes)
+            assert excess <= margin(scenes, 0), (victim, blocker)

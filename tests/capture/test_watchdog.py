@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -17,7 +17,8 @@ import anyio
 import pytest
 
 from mcp_probe.capture import watchdog
-from mcp_probe.capture.watchdog import place_of_caller
+from mcp_probe.capture.readings import Reading
+from mcp_probe.capture.steps import Track
 from mcp_probe.model import StepRecord
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep
@@ -95,8 +96,9 @@ async def spins() -> None:
 
 
 async def holds_the_gil() -> None:
-    re.match(r"(a|a)*$", "a" * 20 + "b")  # here
-    sum(range(20_000))
+    re.match(r"(a|a)*$", "a" * 21 + "b")  # here
+    for _ in range(20_000):  # bytecode, between which the GIL is given to whoever waits for it
+        pass
 
 
 class Ring:
@@ -191,8 +193,12 @@ def busy_threads() -> Iterator[None]:
 @pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this interpreter has no GIL")
 @pytest.mark.usefixtures("busy_threads")
 def test_a_step_that_waits_for_the_gil_blames_the_gil() -> None:
+    cpu, wall = time.process_time(), time.perf_counter()
     steps = slow_steps("asyncio", spins, rounds=5)
-    assert causes(steps) == "gil", steps
+    share = (time.process_time() - cpu) / (time.perf_counter() - wall)
+    found = causes(steps)
+    # Where the threads that hold the GIL have to wait for a CPU themselves, their turns take longer than they should.
+    assert found == "gil" or (share < 0.9 and found == "unknown"), (share, steps)
 
 
 @pytest.mark.usefixtures("busy_threads")
@@ -293,33 +299,67 @@ def test_steps_below_the_limit_are_not_looked_into() -> None:
     assert {(step.cause, step.file, step.where) for step in quick} == {(None, None, "unavailable")}
 
 
-# --- places ------------------------------------------------------------------------------------------------------
+# --- causes, from literal readings ----------------------------------------------------------------------------------
 
 
-def test_the_place_of_a_caller_is_the_users_own_line() -> None:
-    place = place_of_caller()  # here
-    assert place == f"{__file__}:{marked_line(test_the_place_of_a_caller_is_the_users_own_line)}"
+def cause_of(*, wall: int, cpu: int, sleeps: int, burned: int, asleep: int) -> str:
+    """Of a step of the loop's thread that began at 0, in ms; ``burned`` is the CPU time of all other threads."""
+    watch = watchdog.Watch(Track(1, "test", deque(), 10 * MS, lambda raw, now: None))
+    try:
+        start = Reading(at_ns=0, cpu_ns=0, run_queue_ns=0, slices=0, process_ns=0)
+        end = Reading(wall * MS, cpu * MS, 0, sleeps, (cpu + burned) * MS)
+        found: str = watch._cause(wall * MS, cpu * MS, 0, 0, asleep * MS, start, end)
+    finally:
+        watch.close()
+    return found
 
 
-def test_the_place_of_a_caller_is_found_through_the_loops_own_methods() -> None:
-    """``run_in_executor`` stands in the same file as the loop that runs the step."""
+@pytest.mark.parametrize(
+    ("sleeps", "burned", "asleep", "cause"),
+    [
+        (60, 160, 0, "gil"),  # 2.7 ms each: half a switch interval, and the others had the CPU
+        (60, 60, 0, "unknown"),  # the others hold the GIL and wait for a CPU themselves
+        (60, 10, 0, "blocking-call"),  # nobody else ran
+        (30, 160, 0, "unknown"),  # 5.3 ms each: five blocking calls of 20 ms look so, too
+        (60, 160, 100, "blocking-call"),  # in one sleep of 100 ms, seen from outside
+        (8, 160, 0, "blocking-call"),  # 20 ms each: no wait for the GIL lasts that long
+    ],
+)
+def test_sleeps_of_a_step_are_told_apart(sleeps: int, burned: int, asleep: int, cause: str) -> None:
+    assert cause_of(wall=200, cpu=40, sleeps=sleeps, burned=burned, asleep=asleep) == cause
 
-    class Executor:
-        place: str | None = None
 
-        def submit(self, function: Any, *args: Any) -> Any:
-            import concurrent.futures
+def test_a_long_sleep_is_seen_while_the_thread_is_not_put_on_a_cpu() -> None:
+    case = watchdog._Case(1, Counter(), False)
+    for slices, at in ((5, 0), (5, 5), (6, 10), (6, 20), (6, 40), (7, 45), (7, 50), (8, 55), (8, 75)):
+        case.note_slices(slices, at * MS)
+    assert case.asleep_ns == (30 + 20) * MS, "30 ms from 10 on and 20 from 55 on; the others are no longer than 15"
 
-            self.place = place_of_caller()
-            future: concurrent.futures.Future[None] = concurrent.futures.Future()
-            future.set_result(None)
-            return future
 
-    executor = Executor()
+async def first_step_is_slow() -> None:
+    time.sleep(0.04)  # here
+
+
+def test_a_step_under_way_as_the_loop_comes_to_be_known_has_a_cause_and_a_place() -> None:
+    """There was no tick before it: a server's start-up."""
+    kept = Kept()
 
     async def run() -> None:
-        await asyncio.get_running_loop().run_in_executor(executor, print)  # type: ignore[arg-type]
+        probe = Probe()
+        probe.add_sink(kept)
+        try:
+            await probe.profile(anyio.lowlevel.checkpoint)()
+            await first_step_is_slow()
+            await anyio.sleep(0)
+        finally:
+            probe.detach()
 
-    asyncio.run(run())
-    assert executor.place is not None
-    assert executor.place.startswith(__file__)
+    causes_seen, lines = [], []
+    for _ in range(ROUNDS):
+        kept.frames.clear()
+        run_on("asyncio", run)
+        step = max(kept.steps(), key=lambda step: step.end_ns - step.start_ns)
+        causes_seen.append(step.cause)
+        lines.append(step.line)
+    assert most_common(causes_seen) == "blocking-call"
+    assert most_common(lines) == marked_line(first_step_is_slow)

@@ -69,6 +69,14 @@ def test_a_probe_that_could_not_start_is_named_even_beside_one_that_did() -> Non
     assert words == "The probe could not start in /env/bin/python (process 9): ImportError: no ssl."
 
 
+def test_where_the_probe_could_not_start_nothing_is_said_of_the_server() -> None:
+    """Whether it created one is not known."""
+    words = said(0, seen=(seen("python"), seen("mcp"), seen("failed", detail="OptionError: slow_step_ms is 0")))
+    assert "created no MCP server" not in words
+    assert "ran without the probe, so nothing was recorded" in words
+    assert "The probe could not start in /env/bin/python (process 7): OptionError: slow_step_ms is 0." in words
+
+
 def test_an_early_failure_is_shown_with_its_exit_code() -> None:
     assert "ended with exit code 1." in said(1)
 

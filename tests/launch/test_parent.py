@@ -224,10 +224,11 @@ def test_a_terminated_parent_still_reports(tmp_path: Path) -> None:
     with start(player(tmp_path, STAYS)) as probed:
         assert probed.stdout is not None
         assert probed.stdout.readline() == b"ready\n"
+        assert probed.stderr is not None
         os.kill(probed.pid, signal.SIGTERM)
-        _, stderr = probed.communicate(timeout=LIMIT_S)
-    assert probed.returncode == -signal.SIGTERM
-    assert b"played" in stderr
+        probed.wait(LIMIT_S)  # not communicate(): the end of its stdin would race with the signal
+        assert probed.returncode == -signal.SIGTERM
+        assert b"played" in probed.stderr.read()
 
 
 def test_a_command_that_ignores_sigterm_is_reported_before_sigkill_takes_us_too(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ class Life:
         jobs: dict[int, Job] = {}
         for number, step in enumerate(self.steps):
             if number not in lost:
-                raw.marks.append(step.mark())
+                raw.add_mark(step.mark())
             if spill is not None and number in spill_after and step.end <= self.end:
                 self._bring_up_to(raw, jobs, step.end)
                 raw.units = self._units(self.steps[: number + 1])

@@ -250,9 +250,13 @@ def test_assembling_does_not_change_the_request() -> None:
     ]
     raw = life.raw(spill=spill, spill_after={2})
     assert raw.spilled is not None
-    before = copy.deepcopy((raw.marks, raw.units, {name: getattr(raw.spilled, name) for name in Spilled.__slots__}))
+
+    def seen() -> object:
+        return raw.marks, dict(raw.units), {name: getattr(raw.spilled, name) for name in Spilled.__slots__}
+
+    before = copy.deepcopy(seen())
     assert record_of(life, raw) == record_of(life, raw)
-    assert before == (raw.marks, raw.units, {name: getattr(raw.spilled, name) for name in Spilled.__slots__})
+    assert before == seen()
 
 
 def test_a_request_that_takes_ten_thousand_steps_is_kept_in_bounded_memory() -> None:
@@ -262,9 +266,9 @@ def test_a_request_that_takes_ten_thousand_steps_is_kept_in_bounded_memory() -> 
     now = 10
     for _ in range(10_000):
         suspended = raw.units[2]
-        raw.marks.append((2, suspended, suspended + 1, suspended + 1, now + 5, now + 20, WAKE_LOOP))
+        raw.add_mark((2, suspended, suspended + 1, suspended + 1, now + 5, now + 20, WAKE_LOOP))
         now += 20
-        raw.units[2] = now
+        raw.set_unit(2, now)
         if len(raw.marks) > MAX_MARKS:
             spill(raw, now)
             assert raw.spilled is not None
@@ -282,7 +286,7 @@ def test_late_resumptions_beyond_the_limit_make_the_record_partial() -> None:
     raw.arrival_ns = raw.taken_ns = raw.first_step_ns = 0
     at = 0
     for _ in range(MAX_WAITS + 1):
-        raw.marks.append((1, at, at + 1, at + 1, at + 3 * LATE_NS, at + 4 * LATE_NS, WAKE_LOOP))
+        raw.add_mark((1, at, at + 1, at + 1, at + 3 * LATE_NS, at + 4 * LATE_NS, WAKE_LOOP))
         at += 4 * LATE_NS
     record = assemble(raw, at)
     assert len(record.waits) == MAX_WAITS
@@ -295,7 +299,8 @@ def test_late_resumptions_beyond_the_limit_make_the_record_partial() -> None:
 def request(*marks: StepMark, alive: dict[int, int] | None = None, result: int | None = None) -> RawRequest:
     raw = RawRequest(7, "request", "tools/call", "add", "stdio")
     raw.arrival_ns, raw.taken_ns, raw.first_step_ns = 0, 10, 30
-    raw.marks = list(marks)
+    for mark in marks:
+        raw.add_mark(mark)
     raw.units = alive or {}
     raw.result_ns = result
     raw.write_seen = True

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mcp_probe.model import ProbeSelf, RequestCounts, ServerInfo, Summary, Verdict, Window
+from mcp_probe.model import Delivery, ProbeSelf, RequestCounts, ServerInfo, Summary, Verdict, Window
 from mcp_probe.report.console import render
 from tests.report.summaries import (
     blocking,
@@ -179,3 +179,12 @@ def test_report_says_how_to_get_json_and_a_recording() -> None:
 def test_a_server_without_name_transport_or_start_leaves_no_empty_separators() -> None:
     summary = replace(healthy(), server=ServerInfo("", "mcp", "2.3.0", "", "", "3.13.0"), window=Window(0.0, 61.4))
     assert shown(summary).startswith("unnamed server · mcp 2.3.0 · Python 3.13.0\n")
+
+
+def test_telemetry_that_did_not_arrive_is_said_in_the_header_and_none_where_all_did() -> None:
+    summary = healthy()
+    delivered = replace(summary.probe, telemetry=(Delivery("spans", "http://there", 9, 0, None),))
+    lost = replace(summary.probe, telemetry=(Delivery("spans", "http://there", 9, 1, "down"),))
+    assert "telemetry" not in shown(replace(summary, probe=delivered))
+    header = shown(replace(summary, probe=lost)).split("╭", 1)[0]
+    assert "telemetry not all delivered, see below" in " ".join(header.split())

@@ -112,6 +112,7 @@ def test_long_names_lose_their_middle() -> None:
         (Quality("estimate"), "~50 ms"),
         (Quality("bounded", 40.0, 60.0), "[40–60 ms]"),
         (Quality("bounded", 50.1, 50.2), "50 ms"),
+        (Quality("bounded", 0.0, 60.0), "≤60 ms"),
         (Quality("bounded"), "~50 ms"),
         (Quality("unavailable"), "–"),
     ],

@@ -22,6 +22,9 @@ def notes(*operations: OperationSummary, **overrides: Any) -> str:
     return " ".join(render(summary, color=False, ascii_only=False).rpartition("\nNotes")[2].split())
 
 
+UNSEEN = Quality("bounded", 0.0, 99.0)
+
+
 def one(**budget: float | None) -> OperationSummary:
     return make_operation("search", 40, 10.0, 20.0, 30.0, make_budget(**budget))
 
@@ -53,10 +56,17 @@ def test_bounded_lower_and_estimated_parts_carry_their_marks() -> None:
     assert row.endswith("ready [40–55%]  busy ~30%  await ≤20%")
 
 
-def test_a_part_known_by_half_is_a_lower_bound_and_the_other_half_unavailable() -> None:
+def test_a_part_known_by_half_is_named_by_that_half_and_the_other_half_unavailable() -> None:
     operation = one(queue_transport=None, queue_dispatch=50.0, busy=50.0)
-    assert "queue ≥50%" in table(operation, width=140)[0]
+    assert "queue dispatch 50%" in table(operation, width=140)[0]
     assert "– unavailable queue_transport (not visible from where the probe is attached)" in notes(operation)
+
+
+def test_a_part_of_which_only_an_upper_bound_is_known_is_not_shown_as_a_lower_one() -> None:
+    """mcp 1.x: from the answer to its take-over by the writer, and nothing of the flush."""
+    budget = make_budget(write_wait=99.0, write_flush=None, busy=1.0)
+    row = table(make_operation("search", 40, 1.0, 1.0, 1.0, budget, quality={"write_wait": UNSEEN}), width=140)[0]
+    assert "write wait ≤99%" in row
 
 
 def test_parts_nobody_could_see_are_dashes_in_the_legend_and_named_in_the_notes() -> None:
@@ -64,6 +74,13 @@ def test_parts_nobody_could_see_are_dashes_in_the_legend_and_named_in_the_notes(
     server = ServerInfo("s", "mcp", "2.3.0", "memory", "asyncio", "3.13.0")
     assert table(operation, server=server)[1].strip() == "– queue  B busy  – write"
     assert "– unavailable queue, write (the client calls the server in its own" in notes(operation, server=server)
+
+
+def test_what_mcp_1_does_not_show_is_explained_by_it() -> None:
+    operation = one(queue_transport=None, queue_dispatch=None, busy=10.0)
+    for sdk, version in (("mcp", "1.30.0"), ("fastmcp", "3.4.0")):
+        server = ServerInfo("s", sdk, version, "stdio", "asyncio", "3.13.0")
+        assert "queue (on mcp 1.x a request is seen from its handler on)" in notes(operation, server=server)
 
 
 def test_a_part_only_one_operation_could_not_see_is_a_dash_in_its_row() -> None:

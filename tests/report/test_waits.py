@@ -59,7 +59,50 @@ def test_work_of_no_request_and_crowding_have_names_people_understand() -> None:
 def test_many_pairs_collapse() -> None:
     lines = waits(*(BlockedBy(f"tool_{index}", "x", 1, 10.0, 10.0, "exact") for index in range(12)))
     assert len(lines) == 9
-    assert lines[-1] == "+4 more pairs: 40 ms at most"
+    assert lines[-1] == "+4 more pairs: 40 ms in all"
+
+
+def test_pairs_that_may_not_have_waited_at_all_are_counted_and_not_ranked() -> None:
+    """Their upper bounds may exceed every certain wait, and say little."""
+    lines = waits(
+        BlockedBy("a", "x", 1, 10.0, 10.0, "exact"),
+        BlockedBy("b", "x", 3, 0.0, 300.0, "bounded"),
+        BlockedBy("c", "x", 3, 0.3, 90.0, "bounded"),
+    )
+    assert lines[0].startswith("a ×1 waited 10 ms")
+    assert lines[1:] == ["2 pairs of which it cannot be told whether one waited for the other"]
+
+
+def test_a_wait_that_was_not_seen_whole_has_no_upper_bound() -> None:
+    (line,) = waits(BlockedBy("a", "x", 1, 10.0, 20.0, "lower"))
+    assert "waited ≥10 ms" in line
+
+
+def test_a_blocker_slow_in_several_ways_shows_its_longest_step_and_counts_the_others() -> None:
+    computing = replace(RESIZE, ms=90.0, cause="cpu", count=300, total_ms=9_000.0, line=77)
+    (line,) = waits(BlockedBy("search", "resize", 57, 3_100.0, 3_100.0, "exact"), steps=(RESIZE, computing))
+    assert line.endswith("for resize resize.py:41 blocking call +300 others")
+
+
+def test_a_library_that_the_place_calls_stands_below_it() -> None:
+    step = replace(RESIZE, library="PIL.Image.Image.save")
+    assert steps(step)[1].endswith("blocking call /app/tools/resize.py:41")
+    assert steps(step)[2] == "in resize_image() calling PIL.Image.Image.save()"
+
+
+def test_an_import_is_told_as_a_first_call() -> None:
+    step = replace(RESIZE, library="import of PIL.Image", count=1)
+    assert steps(step)[2] == "in resize_image() first call: import of PIL.Image"
+
+
+def test_what_the_collector_or_the_machine_made_slow_is_no_lines_fault() -> None:
+    paused = replace(RESIZE, cause="gc", library="json.loads")
+    (line,) = waits(BlockedBy("search", "resize", 57, 3_100.0, 3_100.0, "exact"), steps=(paused,))
+    assert line.endswith("for resize gc pause")
+    assert steps(paused)[1:] == ["resize 212 ms 141 ms 48 gc pause /app/tools/resize.py:41"]
+    nowhere = replace(paused, file=None, line=None, library=None, function=None)
+    assert steps(nowhere)[1:] == ["resize 212 ms 141 ms 48 gc pause"]
+    assert "watchdog" not in render(replace(healthy(), slow_steps=(nowhere,)), color=False, ascii_only=False)
 
 
 def test_pairs_that_certainly_cost_nothing_leave_no_section() -> None:

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -120,6 +121,11 @@ def make_server() -> MCPServer:
             await ctx.report_progress(number, to)
         return f"counted to {to}"
 
+    @server.tool()
+    async def block() -> str:
+        time.sleep(0.02)
+        return "blocked"
+
     return server
 
 
@@ -143,6 +149,7 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("collect", {}),
     ("children", {"number": 3}),
     ("count", {"to": 3}),
+    ("block", {}),
     ("nobody_knows", {}),
     ("add", {"a": "no number"}),
 )

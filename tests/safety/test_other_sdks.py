@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import End, Header, RequestRecord
 from mcp_probe.record.file import read_recording
 from tests.kept import unavailable
@@ -94,6 +95,13 @@ def assert_mcp1_says_what_it_lacks(records: Sequence[RequestRecord]) -> None:
         assert record.budget.queue_transport is record.budget.queue_dispatch is record.budget.write_flush is None
 
 
+def disabled_hooks(recording: Path) -> tuple[str, ...]:
+    fold = Fold()
+    for frame in read_recording(recording):
+        fold.add(frame)
+    return fold.summary().probe.disabled_hooks
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ["mcp1", "fastmcp2", "fastmcp3", "fastmcp4"])
 def test_server_of_another_sdk_writes_the_same_bytes_and_is_recorded(
@@ -111,7 +119,8 @@ def test_server_of_another_sdk_writes_the_same_bytes_and_is_recorded(
         assert_recorded(records)
         assert header.server == "any sdk"
         assert header.sdk == ("mcp" if environment == "mcp1" else "fastmcp")
-        assert header.transport == ("stdio" if environment == "fastmcp4" else "unknown")
+        assert header.transport == "stdio"
+        assert disabled_hooks(recording) == (), "what mcp 1.x has no place for is not a hook that is off"
         in_threads = environment in ("fastmcp3", "fastmcp4")  # the others run sync tools on the loop
         [sync] = [record for record in records if record.name == "sync_add"]
         assert (sync.executor_run_sum_ns > 0) == in_threads
@@ -131,3 +140,4 @@ def test_low_level_server_of_mcp_1_writes_the_same_bytes_and_is_recorded(env_pyt
     assert outcomes(records, "fail") == {"tool_error": 1}
     assert_mcp1_says_what_it_lacks(records)
     assert header.sdk == "mcp" and header.sdk_version.startswith("1.")
+    assert header.transport == "stdio"

@@ -15,7 +15,7 @@ def not_enough_data(summary: Summary, options: FindingOptions) -> Iterator[Findi
     if is_enough(summary, options):
         return
     count = summary.requests.count
-    wanted = f"{phrasing.plural(options.min_requests, 'request')} in {phrasing.duration(options.min_seconds * 1000)}"
+    wanted = f"{phrasing.plural(options.min_requests, 'request')} and {phrasing.duration(options.min_seconds * 1000)}"
     yield Finding(
         code="not-enough-data",
         severity="info",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.slow_steps import IMPORT
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import (
     BUDGET_PARTS,
@@ -36,6 +37,17 @@ def total_ms(operation: OperationSummary) -> float:
     return operation.count * sum(part for part in parts if part is not None)
 
 
+def are_queues_seen(summary: Summary) -> bool:
+    """Whether requests are seen while they wait for their handlers to begin; mcp 1.x does not show it."""
+    if summary.server.transport == "memory":
+        return True
+    return all(
+        row.budget_ms.queue_dispatch is not None or row.budget_ms.queue_transport is not None
+        for row in summary.operations
+        if row.kind == "request"
+    )
+
+
 # --- slow steps -------------------------------------------------------------------------------------
 
 
@@ -43,6 +55,11 @@ def slow_steps(summary: Summary, options: FindingOptions, causes: Iterable[Cause
     """Slow steps with one of ``causes``."""
     wanted = frozenset(causes)
     return [step for step in summary.slow_steps if step.cause in wanted and step.ms >= options.slow_step_ms]
+
+
+def is_import(step: SlowStep) -> bool:
+    """Whether the step imported a module: the first call of something, and no other."""
+    return step.library is not None and step.library.startswith(IMPORT)
 
 
 def step_total_ms(steps: Iterable[SlowStep]) -> float:

@@ -35,10 +35,12 @@ def executor_saturated(summary: Summary, options: FindingOptions) -> Iterator[Fi
             continue
         is_full = pool.at_limit_share > options.at_limit_share and longest > options.executor_wait_ms
         if is_full and (enough or longest >= options.critical_step_ms):
-            yield _saturated(options, pool, pool.max, longest)
+            yield _saturated(summary, options, pool, pool.max, longest)
 
 
-def _saturated(options: FindingOptions, pool: ExecutorSummary, limit: float, longest_ms: float) -> Finding:
+def _saturated(
+    summary: Summary, options: FindingOptions, pool: ExecutorSummary, limit: float, longest_ms: float
+) -> Finding:
     most = pool.active_peak + pool.pending_peak
     waves = ceil(most / limit) if limit > 0 else None
     median = "" if pool.wait_ms.p50 is None else f"{phrasing.duration(pool.wait_ms.p50)} at the median and "
@@ -60,7 +62,7 @@ def _saturated(options: FindingOptions, pool: ExecutorSummary, limit: float, lon
         confidence="exact",
         subject=pool.name,
         sentence=f"{sentence}.",
-        advice=_saturated_advice(options, pool, limit),
+        advice=_saturated_advice(summary, options, pool, limit),
         evidence={
             "limit": limit,
             "made_at": pool.made_at,
@@ -84,15 +86,24 @@ def _waited_ms(pool: ExecutorSummary) -> float:
     return pool.jobs * (pool.wait_ms.p50 or 0.0)
 
 
-def _saturated_advice(options: FindingOptions, pool: ExecutorSummary, limit: float) -> str:
+def _most_at_once(summary: Summary, pool: ExecutorSummary) -> int:
+    """Threads that everything that came at once would take, the transport's own included."""
+    most = max(ceil(pool.max or 0), pool.active_peak + pool.pending_peak)
+    if not pool.transport_jobs:
+        return most
+    # What a reader without a thread did not read is not pending in the pool: outstanding requests may want one, too.
+    return max(most, summary.outstanding.peak) + _TRANSPORT_THREADS
+
+
+def _saturated_advice(summary: Summary, options: FindingOptions, pool: ExecutorSummary, limit: float) -> str:
     if is_starved(pool, options):
         return "See transport-starvation of this pool: what helps against that helps here."
     wanted = ceil(pool.tokens_needed) if pool.tokens_needed is not None else 0
     if wanted > limit:
         why = f"the load needs about {phrasing.plural(wanted, 'thread')}"
     else:
-        wanted = max(pool.active_peak + pool.pending_peak, ceil(limit) + 1)
-        why = f"up to {phrasing.plural(wanted, 'job')} came at once"
+        wanted = max(_most_at_once(summary, pool), ceil(limit) + 1)
+        why = "the most that came at once" + (", and two for the transport" if pool.transport_jobs else "")
     advice = f"Raise the limit to {wanted:,} ({why}): {_how_to_raise(pool, wanted)}; or bound the callers."
     run = (pool.run_ms or 0.0) * pool.jobs
     if pool.cpu_ms is not None and run > 0 and pool.cpu_ms > run / 2:
@@ -131,9 +142,6 @@ def _starvation(summary: Summary, pool: ExecutorSummary) -> Finding:
         "meanwhile requests stayed unread, or answers unwritten."
     )
     tools = phrasing.listed([name for name in pool.holders if not name.startswith("(")]) or "the slow tools"
-    # What the starved reader did not read is not pending in the pool: outstanding requests may want a thread, too.
-    most = max(ceil(pool.max or 0), pool.active_peak + pool.pending_peak, summary.outstanding.peak)
-    wanted = most + _TRANSPORT_THREADS
     return Finding(
         code="transport-starvation",
         severity="critical",
@@ -143,7 +151,7 @@ def _starvation(summary: Summary, pool: ExecutorSummary) -> Finding:
         advice=(
             f"Give {tools} a private limiter: an `async def` that calls "
             "`await anyio.to_thread.run_sync(..., limiter=LIMITER)` with one `anyio.CapacityLimiter` of its own. "
-            f"Or raise the shared limit: {_DEFAULT_LIMITER.format(wanted)}."
+            f"Or raise the shared limit: {_DEFAULT_LIMITER.format(_most_at_once(summary, pool))}."
         ),
         evidence={
             "transport_wait_max_ms": pool.transport_wait_max_ms,

@@ -25,10 +25,10 @@ def gc_pause(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     what = f"for {phrasing.duration(signals.gc_worst_second_ms)} within one second"
     if not is_long:
         what = f"for {phrasing.percent(share)} of one request's time"
-    is_rare = not is_long and total < options.window_share * window_ms(summary)
+    cost = max(total, steps_cost_ms(summary, slow_steps(summary, options, ("gc",))))
     yield Finding(
         code="gc-pause",
-        severity="info" if is_rare else "warn",
+        severity="info" if _is_minor(summary, options, cost) else "warn",
         confidence="exact",
         subject=summary.server.name,
         sentence=f"The garbage collector stopped the server {what} ({longest}; {phrasing.duration(total)} in all).",
@@ -43,7 +43,7 @@ def gc_pause(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
             "generation": generation,
             "total_ms": total,
         },
-        cost_ms=max(total, steps_cost_ms(summary, slow_steps(summary, options, ("gc",)))),
+        cost_ms=cost,
     )
 
 
@@ -114,14 +114,18 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
         worst_step = max(steps, key=lambda step: step.ms)
         slowed = f"a step of {phrasing.object_of(worst_step.tool)} to {phrasing.duration(worst_step.ms)}"
         sentences.append(f"That stretched {slowed}; its code is not to blame.")
+    cost = max((queued if is_queued else 0.0) + throttled, steps_cost_ms(summary, steps))
+    is_minor = _is_minor(summary, options, cost)
     yield Finding(
         code="host-pressure",
-        severity="warn",
+        severity="info" if is_minor else "warn",
         confidence="upper" if is_queued else "exact",
         subject=summary.server.name,
         sentence=" ".join(sentences),
         advice=(
-            "It is not your code: give the server more CPU (a higher limit, fewer neighbours on this machine), "
+            "It is not your code: other processes ran on this machine meanwhile. It cost little of this run."
+            if is_minor
+            else "It is not your code: give the server more CPU (a higher limit, fewer neighbours on this machine), "
             "and do not judge its times by this run."
         ),
         evidence={
@@ -132,7 +136,7 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
             "cpu_pressure_percent": signals.cpu_pressure,
             **_worst_step(steps),
         },
-        cost_ms=max((queued if is_queued else 0.0) + throttled, steps_cost_ms(summary, steps)),
+        cost_ms=cost,
     )
 
 
@@ -150,6 +154,11 @@ def _queued_ms(signals: Signals, steps: Sequence[SlowStep]) -> float:
 
 
 # --- shared -----------------------------------------------------------------------------------------
+
+
+def _is_minor(summary: Summary, options: FindingOptions, cost_ms: float) -> bool:
+    """True of the host or the collector, but too little of the window to be what the reader came for."""
+    return cost_ms < options.surroundings_share * window_ms(summary)
 
 
 def _is_loss(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import get_args
 
 from mcp_probe.aggregate import advice, phrasing
 from mcp_probe.aggregate.checks.evidence import (
     Victims,
+    are_queues_seen,
+    is_import,
     is_slow_blocker,
     slow_steps,
     step_total_ms,
@@ -15,6 +18,7 @@ from mcp_probe.aggregate.checks.evidence import (
     victims_of,
 )
 from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.slow_steps import IMPORT
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import LOOP_OPERATION, Cause, Finding, Severity, SlowStep, Summary, Tag
 
@@ -26,7 +30,7 @@ def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding
         did = "held" if is_unknown else "blocked"
         asides = ["why could not be told"] if is_unknown else []
         finding = _finding("blocking-call", summary, options, tool, steps, did, asides)
-        text = advice.off_the_loop(summary, tool)
+        text = advice.off_the_loop(summary, tool, steps[0].file)
         if is_unknown:
             text = f"If it waits there for something: {text[0].lower()}{text[1:]} If it computes: use a process pool."
         yield replace(finding, advice=text)
@@ -39,6 +43,46 @@ def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Findin
         asides = [] if share is None else [f"{phrasing.percent(share)} CPU"]
         finding = _finding("cpu-bound-step", summary, options, tool, steps, "computed on", asides)
         yield replace(finding, advice=advice.compute_elsewhere())
+    yield from _imports(summary, options)
+
+
+def _imports(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding for all modules that were imported on the loop: each costs its first caller, and nobody else."""
+    steps = [step for step in slow_steps(summary, options, get_args(Cause)) if is_import(step)]
+    steps = [step for step in steps if step.tool != LOOP_OPERATION or _is_harmful(summary, options, step.tool)]
+    if not steps:
+        return
+    steps.sort(key=lambda step: -step.ms)
+    first, victims = steps[0], victims_of(summary, steps[0].tool)
+    told = [f"the first call of {phrasing.object_of(step.tool)} {_import_of(step)}" for step in steps[:3]]
+    more = f", and {phrasing.plural(len(steps) - 3, 'more import')}" if len(steps) > 3 else ""
+    sentence = "; ".join(told) + more
+    yield Finding(
+        code="cpu-bound-step",
+        severity="warn" if first.ms >= options.critical_step_ms else "info",
+        confidence=_confidence(steps, victims),
+        subject=first.tool,
+        sentence=f"{sentence[0].upper()}{sentence[1:]}.",
+        advice="No later call pays for it: import it when the server starts, or call the tool once in its lifespan.",
+        evidence={
+            "max_ms": first.ms,
+            "total_ms": step_total_ms(steps),
+            "count": sum(step.count for step in steps),
+            "cause": first.cause,
+            "file": first.file,
+            "line": first.line,
+            "function": first.function,
+            "library": first.library,
+        },
+        cost_ms=steps_cost_ms(summary, steps),
+    )
+
+
+def _import_of(step: SlowStep) -> str:
+    place = phrasing.place_of(step.file, step.line)
+    where = "" if place is None else f" ({place})"
+    module = (step.library or "").removeprefix(IMPORT)
+    return f"held the event loop for {phrasing.duration(step.ms)}: import of `{module}`{where}"
 
 
 def _by_tool(
@@ -48,7 +92,7 @@ def _by_tool(
 
     Work of no request counts only where it did harm: every server has long steps before its first request.
     """
-    steps = slow_steps(summary, options, causes)
+    steps = [step for step in slow_steps(summary, options, causes) if not is_import(step)]
     for tool in dict.fromkeys(step.tool for step in steps):
         if tool == LOOP_OPERATION and not _is_harmful(summary, options, tool):
             continue
@@ -87,7 +131,7 @@ def _finding(
         severity=_severity(worst_step.ms, count, is_harmful, options),
         confidence=_confidence(steps, victims),
         subject=tool,
-        sentence=f"{sentence}{_victims(victims, is_harmful)}.",
+        sentence=f"{sentence}{_victims(summary, options, tool, steps, victims, is_harmful)}.",
         advice="",
         evidence={
             "max_ms": worst_step.ms,
@@ -99,6 +143,7 @@ def _finding(
             "file": worst_step.file,
             "line": worst_step.line,
             "function": worst_step.function,
+            "library": worst_step.library,
             "places": len({(step.file, step.line) for step in steps}),
             "still_running": int(is_running),
             "victims": victims.count,
@@ -145,16 +190,26 @@ def _places(steps: Sequence[SlowStep]) -> list[str]:
     text = f"{'at' if first.quality == 'exact' else 'probably at'} {place}"
     if first.function and first.function.rsplit(".", 1)[-1] != first.tool:
         text += f" in `{first.function.rsplit('.', 1)[-1]}`"
+    if first.library:
+        text += f" calling `{first.library}`"
     return [f"the longest {text} and others at {phrasing.plural(others, 'more place')}" if others else text]
 
 
-def _victims(victims: Victims, is_harmful: bool) -> str:
-    """Who waited. Where most steps of the tool are short, those may be what they waited for: that is said."""
+def _victims(
+    summary: Summary, options: FindingOptions, tool: str, steps: list[SlowStep], victims: Victims, is_harmful: bool
+) -> str:
+    """Who waited. The matrix knows the tool and not the step, so steps that others held it with are counted here."""
     if not victims.count:
-        return " and held up no other request"
+        if are_queues_seen(summary):
+            return " and held up no other request"
+        return "; whether others waited for it before they were handled cannot be seen here"
     least = "at least " if victims.quality in ("bounded", "lower", "estimate") else ""
     requests = phrasing.plural(victims.count, "other request")
     waited = f"{least}{phrasing.duration(victims.lo_ms)}{' in all' if victims.count > 1 else ''}"
-    if is_harmful:
-        return f" and made {requests} wait {waited}"
-    return f"; {requests} waited {waited} for its steps, most of which are shorter"
+    if not is_harmful:
+        return f"; {requests} waited {waited} for its steps, most of which are shorter"
+    of_tool = slow_steps(summary, options, get_args(Cause))
+    others = sum(step.count for step in of_tool if step.tool == tool and step not in steps)
+    if others:
+        return f"; with {phrasing.plural(others, 'slow step')} of other causes it made {requests} wait {waited}"
+    return f" and made {requests} wait {waited}"

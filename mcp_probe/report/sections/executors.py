@@ -42,7 +42,7 @@ def executors(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]
             Column("needed", right=True),
         ),
         rows=tuple(rows),
-        squeeze=((0, 20), (1, 6), (0, 14), (1, 0), (3, 0), (5, 0), (0, 8), (8, 0), (7, 0)),
+        squeeze=((1, 6), (0, 24), (1, 0), (0, 20), (0, 14), (3, 0), (5, 0), (0, 8), (8, 0), (7, 0)),
     )
 
 

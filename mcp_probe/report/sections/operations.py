@@ -35,6 +35,7 @@ NO_TRANSPORT = {
     "memory": "the client calls the server in its own process: nothing is queued and nothing is written",
     "streams": "the probe sees messages, not the bytes below them",
 }
+ON_MCP_1 = (("mcp", "1"), ("fastmcp", "2"), ("fastmcp", "3"))
 
 
 def operations(summary: Summary, notation: Notation) -> Iterator[Block]:
@@ -119,7 +120,7 @@ def _part_item(piece: Slice, whole: float, notation: Notation) -> Spans:
         longer = quality.hi - (piece.ms or 0.0) if piece.part.name == "queue" else 0.0
         most = quality.hi / (whole + max(0.0, longer))
     ratio = Quality(quality.tag, None if quality.lo is None else quality.lo / whole, most)
-    return (Span(piece.part.name, piece.part.role), Span(" " + notation.share((piece.ms or 0.0) / whole, ratio)))
+    return (Span(piece.name, piece.part.role), Span(" " + notation.share((piece.ms or 0.0) / whole, ratio)))
 
 
 def _hidden_operations(ranked: Sequence[OperationSummary], hidden: Sequence[OperationSummary]) -> str:
@@ -185,6 +186,8 @@ def _visible(piece: Slice, slices: tuple[Slice, ...]) -> bool:
 
 def _note_missing(summary: Summary, shown: Sequence[OperationSummary], notation: Notation) -> None:
     outside = NO_TRANSPORT.get(summary.server.transport, "not visible from where the probe is attached")
+    if (summary.server.sdk, summary.server.sdk_version.split(".")[0]) in ON_MCP_1:
+        outside = "on mcp 1.x a request is seen from its handler on"
     inside = (
         "a hook is disabled, see below" if summary.probe.disabled_hooks else f"not visible on {summary.server.loop}"
     )

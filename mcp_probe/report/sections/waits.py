@@ -6,14 +6,30 @@ from collections.abc import Iterator
 
 from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, BlockedBy, Cause, Quality, SlowStep, Summary
 from mcp_probe.report import figures
-from mcp_probe.report.blocks import Block, Cell, Column, Flow, Gauge, Grid, Heading, Items, Paragraph, Role, Span, Words
-from mcp_probe.report.figures import EXACT, UNKNOWN, Notation, quantity
+from mcp_probe.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Flow,
+    Gauge,
+    Grid,
+    Heading,
+    Items,
+    Paragraph,
+    Role,
+    Span,
+    Spans,
+    Words,
+)
+from mcp_probe.report.figures import EXACT, UNKNOWN, Notation, plural, quantity
 from mcp_probe.report.phrases import first, number, one, rank
 from mcp_probe.report.places import place
 
 BLOCKED_ROWS = 8
 STEP_ROWS = 8
 CRITICAL_STEP_MS = 50.0  # measurement.md §2
+VAGUE_MS, VAGUE_SHARE = 0.05, 0.01  # a lower bound below these is about 0
+IMPORT = "import of "  # how the library of a step begins that imported a module
 
 CAUSES: dict[Cause, str] = {
     "blocking-call": "blocking call",
@@ -23,33 +39,37 @@ CAUSES: dict[Cause, str] = {
     "gc": "gc pause",
     "unknown": "cause unknown",
 }
+NOBODYS: tuple[Cause, ...] = ("gc", "run-queue")  # the line that happened to run is not to blame
 PSEUDO_BLOCKERS = {LOOP_OPERATION: "the loop itself", CROWDING_OPERATION: "many small steps"}
 
 
 def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
-    waits = sorted(
-        (wait for wait in summary.blocked_by if wait.hi_ms > 0), key=lambda wait: (-rank(wait.lo_ms), -rank(wait.hi_ms))
-    )
-    if not waits:
+    waits = sorted(summary.blocked_by, key=lambda wait: (-rank(wait.lo_ms), -rank(wait.hi_ms)))
+    certain = [wait for wait in waits if not _is_vague(wait)]
+    vague = len([wait for wait in waits if wait.hi_ms >= VAGUE_MS]) - len(certain)
+    if not certain and not vague:
         return
-    shown, hidden = first(waits, BLOCKED_ROWS)
-    longest = shown[0].hi_ms
+    shown, hidden = first(certain, BLOCKED_ROWS)
+    longest = max((wait.hi_ms for wait in shown), default=0.0)
     rows: list[tuple[Cell, ...] | Paragraph | Flow] = [
         (
             Words(one(wait.victim, "name"), "middle"),
             Words(one(f"×{quantity(wait.victims)}", "dim")),
             Words(one("waited", "dim")),
             Words(one(_waited(wait, notation), "strong")),
-            Gauge(wait.hi_ms / longest, "part-ready", track=False),
+            Gauge(wait.hi_ms / longest if longest else None, "part-ready", track=False),
             Words((Span("for ", "dim"), Span(PSEUDO_BLOCKERS.get(wait.blocker, wait.blocker), "name")), "middle"),
             _blocker_place(summary, wait.blocker, notation, cwd),
         )
         for wait in shown
     ]
-    if hidden:
-        most = figures.duration(sum(wait.hi_ms for wait in hidden))
-        rows.append(Paragraph(one(f"+{len(hidden)} more pairs: {most} at most", "dim"), indent=1))
-    yield Heading("Who waited for whom", "sums over the window")
+    more = [
+        f"+{len(hidden)} more pairs: {figures.duration(sum(wait.lo_ms for wait in hidden))} in all" if hidden else "",
+        f"{plural(vague, 'pair')} of which it cannot be told whether one waited for the other" if vague else "",
+    ]
+    if any(more):
+        rows.append(Paragraph(one("; ".join(filter(None, more)), "dim"), indent=1))
+    yield Heading("Who waited for whom", "sums over the window; longest step")
     yield Grid(
         columns=(
             Column(gap=1, most=32),
@@ -68,24 +88,33 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
     )
 
 
+def _is_vague(wait: BlockedBy) -> bool:
+    """Whether its lower bound is about 0: an arrival between two polls may have come at the end of it."""
+    return wait.lo_ms < max(VAGUE_MS, VAGUE_SHARE * wait.hi_ms)
+
+
 def _waited(wait: BlockedBy, notation: Notation) -> str:
+    if wait.quality == "lower":
+        return notation.duration(wait.lo_ms, Quality("lower"))
     if wait.lo_ms < wait.hi_ms:
         return notation.duration(wait.hi_ms, Quality("bounded", wait.lo_ms, wait.hi_ms))
     return notation.duration(wait.hi_ms, Quality(wait.quality if wait.quality != "unavailable" else "estimate"))
 
 
 def _blocker_place(summary: Summary, blocker: str, notation: Notation, cwd: str) -> Cell:
-    """Where the blocker spent most of its slow time, and why it was slow there."""
+    """Where the blocker's longest step was, and why it was slow; how many were slow elsewhere or otherwise."""
     steps = [step for step in summary.slow_steps if step.tool == blocker]
-    if not steps:
+    if not steps or blocker == CROWDING_OPERATION:
         return Items(())
-    worst = max(steps, key=lambda step: (rank(step.total_ms), rank(step.ms)))
+    worst = max(steps, key=lambda step: (rank(step.ms), rank(step.total_ms)))
+    others = sum(step.count for step in steps) - worst.count
+    more = (one(f"+{plural(others, 'other')}", "dim"),) if others else ()
     cause = one(CAUSES[worst.cause], "dim")
     where = place(worst.file, worst.line, cwd)
-    if where is None:
-        return Items((cause,))
+    if where is None or worst.cause in NOBODYS:
+        return Items((cause, *more))
     # The whole path stands under the slow steps.
-    return Items((one(where.rpartition("/")[2], "place"), cause), "start", _where_mark(worst, notation))
+    return Items((one(where.rpartition("/")[2], "place"), cause, *more), "start", _where_mark(worst, notation))
 
 
 def slow_steps(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
@@ -93,10 +122,14 @@ def slow_steps(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
     if not steps:
         return
     shown, hidden = first(steps, STEP_ROWS)
-    rows: list[tuple[Cell, ...] | Paragraph | Flow] = [_step_row(step, notation, cwd) for step in shown]
+    rows: list[tuple[Cell, ...] | Paragraph | Flow] = []
+    for step in shown:
+        rows.append(_step_row(step, notation, cwd))
+        if step.library and step.cause not in NOBODYS:
+            rows.append(Flow(tuple(_step_details(step)), indent=3, separator=" "))
     if hidden:
         longest = figures.duration(max(step.ms for step in hidden))
-        rows.append(Paragraph(one(f"+{len(hidden)} more places: {longest} at most", "dim"), indent=1))
+        rows.append(Paragraph(one(f"+{len(hidden)} more places: the longest {longest}", "dim"), indent=1))
     yield Heading("Slow steps", "uninterrupted runs on the event loop")
     yield Grid(
         columns=(
@@ -118,20 +151,36 @@ def _step_row(step: SlowStep, notation: Notation, cwd: str) -> tuple[Cell, ...]:
     # Defaults of the model: one step is its own median; of several, 0 says that nobody computed it.
     median = step.p50_ms or (step.ms if step.count == 1 else None)
     where = one(place(step.file, step.line, cwd) or "", "place")
-    if not where:
+    if not where and step.cause not in NOBODYS:
         notation.missing("place of slow steps", "the watchdog got no sample while they ran", step.tool)
-    function = (
-        (one(f"{step.function}()" if step.function.isidentifier() else step.function, "dim"),) if step.function else ()
-    )
+    function = (one(_called(step.function), "dim"),) if step.function and not step.library else ()
     running = (one("still running", "warn"),) if step.running else ()
+    mark = _where_mark(step, notation)
     return (
         Words(one(PSEUDO_BLOCKERS.get(step.tool, step.tool), "name"), "middle"),
         number(longest, role),
         number(figures.duration(median)),
         number(quantity(step.count)),
         Items((one(CAUSES[step.cause], "plain"), *running)),
-        Items((where or one(UNKNOWN, "dim"), *function), "start", _where_mark(step, notation)),
+        Items((where or one("" if step.cause in NOBODYS else UNKNOWN, "dim"), *function), "start", mark),
     )
+
+
+def _step_details(step: SlowStep) -> Iterator[Spans]:
+    """Whose time it was, where that is not the place's own."""
+    library = step.library or ""
+    imported = library.removeprefix(IMPORT)
+    if step.function:
+        yield (Span("in ", "dim"), Span(_called(step.function)))
+    if imported != library:
+        yield (Span("first call: import of ", "dim"), Span(imported))
+    else:
+        yield (Span("calling ", "dim"), Span(_called(library)))
+
+
+def _called(function: str) -> str:
+    """A function as code, a lambda or a comprehension as it is."""
+    return f"{function}()" if function.replace(".", "").isidentifier() else function
 
 
 def _where_mark(step: SlowStep, notation: Notation) -> str:

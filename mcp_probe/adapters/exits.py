@@ -1,0 +1,53 @@
+"""Being called when a process ends, also where it ends as a child of :mod:`multiprocessing`.
+
+Until CPython 3.13 such a child leaves through ``os._exit`` and runs no ``atexit``. It runs multiprocessing's own
+finalizers, of which it forgets, as it begins, those it was forked with.
+
+Source: multiprocessing/process.py ``BaseProcess._bootstrap``, multiprocessing/util.py, CPython 3.10-3.13.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakMethod, WeakSet
+
+_forgotten: WeakSet[Any] = WeakSet()
+"""Owners of methods that are not to be called any more."""
+
+
+def call_at_exit(finish: Callable[[], None]) -> None:
+    """Call the bound method ``finish`` once at the end of this process; a process forked from it does not."""
+    owner = finish.__self__  # type: ignore[attr-defined]
+    _forgotten.discard(owner)
+    atexit.register(finish)
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is None or process is None:
+        return  # neither a child of multiprocessing nor about to become one
+    here, wanted = os.getpid(), WeakMethod(finish)
+
+    def arm(_: object) -> None:
+        method = wanted()
+        if method is not None and os.getpid() == here:
+            atexit.unregister(method)  # CPython 3.13 and children that were spawned would call it as well
+            util.Finalize(None, _finish, args=(method,), exitpriority=0)
+
+    if process.parent_process() is not None:
+        arm(None)
+    else:
+        util.register_after_fork(owner, arm)
+
+
+def forget_exit(finish: Callable[[], None]) -> None:
+    """Do not call ``finish`` after all."""
+    _forgotten.add(finish.__self__)  # type: ignore[attr-defined]
+    atexit.unregister(finish)
+
+
+def _finish(finish: Callable[[], None]) -> None:
+    if finish.__self__ not in _forgotten:  # type: ignore[attr-defined]
+        finish()

@@ -1,0 +1,140 @@
+"""Where spans meet the SDKs: a middleware inside the one that opens mcp 2.x's SERVER span, and a note taken outside it.
+
+Without telemetry none of this is installed. A fault here turns tracing off for its server and nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable
+from typing import Any
+
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.tracing import Message, Tracing
+from mcp_probe.record.raw import RawRequest
+
+HOOK = "spans"
+
+_OPENERS = {"OpenTelemetryMiddleware": "mcp.", "FastMCPServerMiddleware": "fastmcp."}
+"""Middleware of mcp 2.x and of fastmcp 4 that opens the SERVER span: class -> where it comes from."""
+
+
+def opener_in(chain: list[Any]) -> int | None:
+    """Where in a server's middleware its SERVER span is opened; ``None`` where it was taken out."""
+    for place, item in enumerate(chain):
+        home = _OPENERS.get(type(item).__name__)
+        if home is not None and type(item).__module__.startswith(home):
+            return place
+    return None
+
+
+def _opens_spans(middleware: Any) -> bool:
+    """fastmcp can be told to open none (``telemetry_mode``)."""
+    telemetry = sys.modules.get("fastmcp.telemetry")
+    if type(middleware).__name__ != "FastMCPServerMiddleware" or telemetry is None:
+        return True
+    enabled = getattr(telemetry, "native_spans_enabled", None)
+    return True if enabled is None else bool(enabled())
+
+
+class OuterNote:
+    """Directly outside of the SDK's own span: notes the span that this hides (an HTTP instrumentation's)."""
+
+    def __init__(self, hub: Hub, tracing: Tracing) -> None:
+        self._hub = hub
+        self._tracing: Tracing | None = tracing
+
+    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        tracing = self._tracing
+        if tracing is not None:
+            try:
+                raw = CURRENT.get()
+                if raw is not None and raw.transport == "http" and not raw.ended:
+                    tracing.note_ambient(raw)
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                self._tracing = None
+                self._hub.fail(HOOK, exc)
+        return call_next(ctx)  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        """Pass through from now on."""
+        self._tracing = None
+
+
+class SpanMiddleware:
+    """Directly inside of the SDK's own span: adds to it before it ends, or opens one where there is none.
+
+    ``opened_outside``: it stands among the application's own middleware, which the SDK's span encloses.
+    """
+
+    def __init__(self, hub: Hub, tracing: Tracing, opener: Any, *, opened_outside: bool = False) -> None:
+        self._hub = hub
+        self._tracing: Tracing | None = tracing
+        self._opener = opener
+        self._opens: bool | None = opened_outside if opener is None else None  # not asked yet
+
+    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        tracing = self._tracing
+        try:
+            raw = None if tracing is None or not tracing.listens() else CURRENT.get()
+            if raw is not None and not raw.ended and raw.request_id == ctx.request_id:
+                return self._traced(raw, ctx, call_next)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self._fail(exc)
+        return call_next(ctx)  # type: ignore[no-any-return]
+
+    async def _traced(self, raw: RawRequest, ctx: Any, call_next: Any) -> Any:
+        scope = self._begin(raw, ctx)
+        if scope is None:
+            return await call_next(ctx)
+        try:
+            result = await call_next(ctx)
+        except BaseException as exc:
+            self._end(scope, None, exc)
+            raise
+        self._end(scope, result, None)
+        return result
+
+    def _begin(self, raw: RawRequest, ctx: Any) -> Any:
+        tracing = self._tracing
+        if tracing is None:
+            return None
+        try:
+            return tracing.begin(self._hub, raw, self._message_of(raw, ctx))
+        except Exception as exc:  # noqa: BLE001
+            self._fail(exc)
+            return None
+
+    def _message_of(self, raw: RawRequest, ctx: Any) -> Message:
+        session_id = client = None
+        if raw.transport == "http":
+            session_id = getattr(getattr(ctx.session, "_connection", None), "session_id", None)
+            client = client_of(ctx.request)
+        if self._opens is None:
+            self._opens = _opens_spans(self._opener)
+        return Message(ctx.method, ctx.params, ctx.meta, session_id, client, None, self._opens)
+
+    def _end(self, scope: Any, result: Any, error: BaseException | None) -> None:
+        tracing = self._tracing
+        if tracing is None:
+            return
+        try:
+            tracing.end(scope, result, error)
+        except Exception as exc:  # noqa: BLE001
+            self._fail(exc)
+
+    def _fail(self, exc: Exception) -> None:
+        self._tracing = None
+        self._hub.fail(HOOK, exc)
+
+    def stop(self) -> None:
+        """Pass through from now on."""
+        self._tracing = None
+
+
+def client_of(request: Any) -> tuple[str, int] | None:
+    """Address and port of an HTTP request's peer."""
+    client = getattr(request, "client", None)
+    host, port = getattr(client, "host", None), getattr(client, "port", None)
+    return (host, port) if isinstance(host, str) and isinstance(port, int) else None

@@ -1,0 +1,154 @@
+"""Where in the code a step is: the line its author would look at, and what that line calls.
+
+A stack is read from the step's own frames only: whoever started the loop stands below them. The place is the
+innermost line of the user's own code; where a server is installed as a package there is none, and it is the innermost
+line of the package that holds the handler, which stands outermost. Libraries below it are named, not blamed.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+MAX_DEPTH = 400
+_COLLECTION_HANGS = sys.version_info < (3, 12, 1)
+
+_STDLIB = os.path.dirname(os.__file__)
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_WORKLOADS = _OWN + "workloads" + os.sep
+_INFRASTRUCTURE = frozenset((
+    "mcp", "mcp_types", "fastmcp", "anyio", "asyncio", "trio", "uvloop", "starlette", "fastapi", "uvicorn", "pydantic",
+    "pydantic_core", "sse_starlette", "opentelemetry", "outcome", "sniffio", "h11", "httptools",
+    "sentry_sdk", "ddtrace", "logfire", "wrapt", "tenacity",
+))  # fmt: skip
+
+_LOOP_FILES = (
+    "asyncio/base_events.py", "asyncio/events.py", "asyncio/runners.py", "trio/_core/_run.py",
+    "mcp_probe/adapters/asyncio_loop.py", "mcp_probe/adapters/uvloop_loop.py", "uvloop/__init__.py",
+)  # fmt: skip
+
+_LOOP_FUNCTIONS = frozenset({"_run", "_run_inheriting", "_run_once", "run", "run_forever", "unrolled_run"})
+"""The functions in these files that run steps; steps call others of them (``run_in_executor``, ``checkpoint``)."""
+
+_USER, _PACKAGE, _STANDARD, _PLUMBING, _HIDDEN = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One line; ``library`` is the foreign function it was in, or ``import of X`` while it imported."""
+
+    file: str
+    line: int
+    function: str
+    library: str | None = None
+
+
+def place_of(frame: Any) -> Place | None:
+    """The place of the step whose innermost frame is ``frame``. Any thread that holds the GIL."""
+    frames = _own_frames(frame)
+    importing, frames = _without_import(frames)
+    if not frames:
+        return None
+    index = _index_of_place(frames)
+    library = importing or _callee(frames, index)
+    code = frames[index].f_code
+    return Place(code.co_filename, frames[index].f_lineno, getattr(code, "co_qualname", code.co_name), library)
+
+
+def frame_of(thread_id: int) -> Any:
+    """The innermost frame of a thread, ``None`` where it is over. Any thread.
+
+    CPython 3.11 makes frame objects there while it holds the lock on its list of threads. A collection that one of
+    them sets off, and that frees a ``threading.local``, waits for that lock for ever, with the GIL: none may begin.
+    Source: github.com/python/cpython/issues/106883.
+    """
+    if not _COLLECTION_HANGS or not gc.isenabled():
+        return sys._current_frames().get(thread_id)
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread_id)
+    finally:
+        gc.enable()
+
+
+def place_of_caller() -> str | None:
+    """``file:line`` of the user's own code that is calling, for naming what it makes or uses first."""
+    place = place_of(sys._getframe(1))
+    return None if place is None else f"{place.file}:{place.line}"
+
+
+def _own_frames(frame: Any) -> list[Any]:
+    """The step's frames without ours, innermost first."""
+    frames = []
+    depth = 0
+    while frame is not None and depth < MAX_DEPTH:
+        code = frame.f_code
+        if code.co_name in _LOOP_FUNCTIONS and code.co_filename.endswith(_LOOP_FILES):
+            break
+        if not code.co_filename.startswith(_OWN) or code.co_filename.startswith(_WORKLOADS):
+            frames.append(frame)
+        frame = frame.f_back
+        depth += 1
+    return frames
+
+
+def _without_import(frames: list[Any]) -> tuple[str | None, list[Any]]:
+    """While a module is being imported, what its body does is not the place: whoever imports it is."""
+    for index in range(len(frames) - 1, -1, -1):
+        code = frames[index].f_code
+        if code.co_name == "_find_and_load" and code.co_filename.startswith("<frozen importlib"):
+            name = frames[index].f_locals.get("name")
+            outside = frames[index + 1 :]
+            while outside and outside[0].f_code.co_filename.startswith("<frozen importlib"):
+                outside = outside[1:]
+            return f"import of {name}", outside
+    return None, frames
+
+
+def _index_of_place(frames: list[Any]) -> int:
+    ranks = [_kind(frame.f_code.co_filename)[0] for frame in frames]
+    if _USER in ranks:
+        return ranks.index(_USER)
+    if _PACKAGE in ranks:
+        packages = [_kind(frame.f_code.co_filename)[1] for frame in frames]
+        handler = max(index for index, rank in enumerate(ranks) if rank == _PACKAGE)
+        return packages.index(packages[handler])
+    return next((ranks.index(rank) for rank in (_PLUMBING, _STANDARD) if rank in ranks), 0)
+
+
+def _callee(frames: list[Any], index: int) -> str | None:
+    """What the place calls, where that is somebody else's."""
+    if not index:
+        return None
+    called = frames[index - 1]
+    rank, package = _kind(called.f_code.co_filename)
+    if rank == _HIDDEN or (rank, package) == _kind(frames[index].f_code.co_filename):
+        return None
+    return f"{called.f_globals.get('__name__', package)}.{getattr(called.f_code, 'co_qualname', called.f_code.co_name)}"
+
+
+_kinds: dict[str, tuple[int, str]] = {}
+
+
+def _kind(filename: str) -> tuple[int, str]:
+    """(whose code it is, the package it belongs to)."""
+    kind = _kinds.get(filename)
+    if kind is None:
+        kind = _kinds[filename] = _classify(filename)
+    return kind
+
+
+def _classify(filename: str) -> tuple[int, str]:
+    path = filename.replace("\\", "/")
+    for marker in ("/site-packages/", "/dist-packages/"):
+        if marker in path:
+            package = path.rsplit(marker, 1)[1].split("/", 1)[0].removesuffix(".py")
+            return (_PLUMBING if package in _INFRASTRUCTURE else _PACKAGE), package
+    if path.startswith("<"):
+        return _HIDDEN, ""
+    if filename.startswith(_STDLIB):
+        return (_HIDDEN if "/asyncio/" in path else _STANDARD), ""
+    return _USER, ""

@@ -1,0 +1,262 @@
+"""What a record says on its SERVER span: attributes, and who held it up. Pure; knows no OpenTelemetry.
+
+Times are seconds, as everywhere in telemetry. An attribute that is missing is 0 unless ``mcp_probe.quality`` calls its
+number unavailable: a request that used no thread has no ``mcp_probe.executor.*``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mcp_probe.aggregate.blocking import blocker_of, union
+from mcp_probe.export import conventions as names
+from mcp_probe.model import RequestRecord, StepRecord, Tag
+from mcp_probe.record.raw import RawRequest
+from mcp_probe.record.so_far import SoFar
+
+Value = str | bool | int | float
+Attributes = dict[str, Value]
+
+# Budget part -> (attribute, whether it goes out where it is 0).
+_PARTS = (
+    ("busy", names.BUSY_TIME, True),
+    ("awaiting", names.AWAITING_TIME, True),
+    ("unaccounted", names.UNACCOUNTED, False),
+    ("queue_transport", names.QUEUE_WAIT_TRANSPORT, True),
+    ("queue_dispatch", names.QUEUE_WAIT_DISPATCH, True),
+    ("executor_wait", names.EXECUTOR_WAIT_TIME, False),
+    ("executor_run", names.EXECUTOR_RUN_TIME, False),
+    ("executor_return", names.EXECUTOR_RETURN_TIME, False),
+    ("gc", names.GC_TIME, False),
+)
+# The key in ``mcp_probe.quality`` is the attribute's name without the prefix.
+_KEYS = {
+    part: attribute.removeprefix("mcp_probe.")
+    for part, attribute in (
+        *((part, attribute) for part, attribute, _ in _PARTS),
+        ("ready_wait", names.READY_WAIT_TIME),
+        ("write_wait", names.WRITE_WAIT_TIME),
+        ("write_flush", names.WRITE_FLUSH_TIME),
+    )
+}
+_WRITE = ("write_wait", "write_flush")
+
+
+def budget_attributes(record: RequestRecord) -> Attributes:
+    """Where the time of ``record`` went up to its result; what comes after that is no part of its SERVER span."""
+    found: Attributes = {names.STEPS: record.steps, names.STEP_MAX: record.step_max_ns / 1e9}
+    budget = record.budget
+    for part, attribute, always in _PARTS:
+        ns = getattr(budget, part)
+        if ns or (always and ns is not None):
+            found[attribute] = ns / 1e9
+    if budget.ready_wait is not None:
+        _add_ready_wait(found, budget.ready_wait, record)
+    if record.request_bytes is not None:
+        found[names.REQUEST_BYTES] = record.request_bytes
+    quality = quality_of(record)
+    if quality:
+        found[names.QUALITY] = quality
+    return found
+
+
+def _add_ready_wait(found: Attributes, least_ns: int, record: RequestRecord) -> None:
+    """The budget counts what is certain; the attribute is the most it can be, with the certain part as its minimum."""
+    most_ns = least_ns
+    for part, tag, _, hi in record.quality:
+        if part == "ready_wait" and tag == "bounded" and hi is not None:
+            most_ns = hi
+    found[names.READY_WAIT_TIME] = most_ns / 1e9
+    if most_ns > least_ns:
+        found[names.READY_WAIT_MIN] = least_ns / 1e9
+
+
+_qualities: dict[tuple[bool, bool, bool, bool], str] = {}
+
+
+def plain_attributes(raw: RawRequest, now: SoFar) -> Attributes:
+    """As :func:`budget_attributes`, of a request that is plain; a third of the cost, on the server's loop."""
+    found: Attributes = {
+        names.STEPS: now.steps,
+        names.STEP_MAX: now.step_max / 1e9,
+        names.BUSY_TIME: now.busy / 1e9,
+        names.AWAITING_TIME: now.awaiting / 1e9,
+        names.READY_WAIT_TIME: (now.ready_wait + now.vague) / 1e9,
+    }
+    if now.vague:
+        found[names.READY_WAIT_MIN] = now.ready_wait / 1e9
+    if now.unaccounted:
+        found[names.UNACCOUNTED] = now.unaccounted / 1e9
+    if now.queue_transport is not None:
+        found[names.QUEUE_WAIT_TRANSPORT] = now.queue_transport / 1e9
+    if now.queue_dispatch is not None:
+        found[names.QUEUE_WAIT_DISPATCH] = now.queue_dispatch / 1e9
+    if now.executor_return:
+        found[names.EXECUTOR_RETURN_TIME] = now.executor_return / 1e9
+    if raw.request_bytes is not None:
+        found[names.REQUEST_BYTES] = raw.request_bytes
+    earliest = raw.arrival_earliest_ns
+    bounded = earliest is not None and earliest < (raw.arrival_ns or 0)
+    key = (now.queue_transport is None, bounded, now.queue_dispatch is None, now.vague > 0)
+    quality = _qualities.get(key)
+    if quality is None:
+        quality = _qualities[key] = _plain_quality(*key)
+    if quality:
+        found[names.QUALITY] = quality
+    return found
+
+
+def _plain_quality(no_transport: bool, bounded: bool, no_dispatch: bool, vague: bool) -> str:
+    rows: list[tuple[str, Tag]] = []
+    if no_transport:
+        rows.append(("queue_transport", "unavailable"))
+    elif bounded:
+        rows.append(("queue_transport", "bounded"))
+    if no_dispatch:
+        rows.append(("queue_dispatch", "unavailable"))
+    if vague:
+        rows += [("ready_wait", "bounded"), ("awaiting", "bounded")]
+    return ",".join(f"{_KEYS[part]}={tag}" for part, tag in rows)
+
+
+def quality_of(record: RequestRecord, parts: Iterable[str] | None = None) -> str:
+    """``name=tag,…`` for what is not exact of ``record``; by default of the numbers that a SERVER span carries."""
+    rows = [
+        f"{_KEYS[part]}={tag}"
+        for part, tag, _, _ in record.quality
+        if part in _KEYS and (part not in _WRITE if parts is None else part in parts)
+    ]
+    if record.partial:
+        rows.append("partial")
+    return ",".join(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """What one request (or the loop's own work) cost another one that could run meanwhile."""
+
+    blocker: str
+    lo_ns: int
+    hi_ns: int
+    step: StepRecord  # its longest step among them
+
+    @property
+    def duration_ns(self) -> int:
+        """What is certain; where nothing is, the most it can have been."""
+        return self.lo_ns or self.hi_ns
+
+    @property
+    def quality(self) -> Tag:
+        """Of the duration."""
+        if self.lo_ns == self.hi_ns:
+            return "exact"
+        return "lower" if self.lo_ns else "upper"
+
+    def event(self) -> Attributes:
+        """Attributes of its ``mcp_probe.blocked_by`` event."""
+        found: Attributes = {
+            names.EVENT_BLOCKER: self.blocker,
+            names.EVENT_DURATION: self.duration_ns / 1e9,
+            names.EVENT_QUALITY: self.quality,
+        }
+        found.update(code_attributes(self.step))
+        return found
+
+
+def code_attributes(step: StepRecord) -> Attributes:
+    """Where ``step`` was, as far as known."""
+    found: Attributes = {}
+    if step.file is not None:
+        found[names.CODE_FILE_PATH] = step.file
+    if step.line is not None:
+        found[names.CODE_LINE_NUMBER] = step.line
+    if step.function is not None:
+        found[names.CODE_FUNCTION_NAME] = step.function
+    return found
+
+
+def blocked_by(record: RequestRecord, steps: Iterable[StepRecord], most: int = names.MAX_BLOCKED_BY) -> list[Blocking]:
+    """Who held ``record`` up with ``steps``: the largest certain loss first, one entry per blocking request."""
+    if not record.waits:
+        return []
+    certain = union((wait.start_ns, wait.end_ns) for wait in record.waits)
+    possible = union((wait.earliest_ns, wait.end_ns) for wait in record.waits)
+    found: dict[tuple[str, int], Blocking] = {}
+    for step in _distinct(step for step in steps if _may_block(step, record)):
+        hi = _overlap(step, possible)
+        if hi <= 0:
+            continue
+        key = (blocker_of(step), step.request)
+        known = found.get(key)
+        longest = step if known is None or _length(step) > _length(known.step) else known.step
+        lo_before, hi_before = (0, 0) if known is None else (known.lo_ns, known.hi_ns)
+        found[key] = Blocking(key[0], lo_before + _overlap(step, certain), hi_before + hi, longest)
+    return sorted(found.values(), key=lambda row: (-row.lo_ns, -row.hi_ns))[:most]
+
+
+def _may_block(step: StepRecord, record: RequestRecord) -> bool:
+    return (record.loop is None or step.loop == record.loop) and record.id not in (step.request, *step.within)
+
+
+def _distinct(steps: Iterable[StepRecord]) -> Iterable[StepRecord]:
+    """A step that was drained while it ran comes again with its end."""
+    latest: dict[tuple[int, int], StepRecord] = {}
+    for step in steps:
+        key = (step.loop, step.start_ns)
+        if key not in latest or step.end_ns > latest[key].end_ns:
+            latest[key] = step
+    return latest.values()
+
+
+def _length(step: StepRecord) -> int:
+    return step.end_ns - step.start_ns
+
+
+def _overlap(step: StepRecord, spans: Iterable[tuple[int, int]]) -> int:
+    return sum(max(0, min(step.end_ns, end) - max(step.start_ns, start)) for start, end in spans)
+
+
+# --- what the conventions ask for ---------------------------------------------------------------------
+
+_NETWORKS: Mapping[str, Attributes] = {
+    "stdio": {names.NETWORK_TRANSPORT: "pipe"},
+    "http": {names.NETWORK_TRANSPORT: "tcp", names.NETWORK_PROTOCOL_NAME: "http"},
+}
+_NONE: Attributes = {}
+
+
+def network_attributes(transport: str) -> Attributes:
+    """Not to be changed; empty where no network or pipe is known to lie between."""
+    return _NETWORKS.get(transport, _NONE)
+
+
+def span_name(method: str, name: str | None) -> str:
+    """Name of the SERVER span."""
+    return f"{method} {name}" if name else method
+
+
+def operation_attributes(method: str, name: str | None) -> Attributes:
+    """What was called."""
+    found: Attributes = {names.MCP_METHOD_NAME: method}
+    if method == "tools/call":
+        found[names.GEN_AI_OPERATION_NAME] = names.EXECUTE_TOOL
+        if name:
+            found[names.GEN_AI_TOOL_NAME] = name
+    elif name and method == "prompts/get":
+        found[names.GEN_AI_PROMPT_NAME] = name
+    return found
+
+
+def error_attributes(outcome: str, error: str | None, code: str | None) -> Attributes:
+    """How it failed, if it did; ``error.type`` is there exactly where the span's status must be ERROR."""
+    found: Attributes = {}
+    if code is not None:
+        found[names.RPC_RESPONSE_STATUS_CODE] = code
+    if outcome == "cancelled":
+        found[names.ERROR_TYPE] = names.CANCELLED
+    elif outcome == "tool_error":
+        found[names.ERROR_TYPE] = names.TOOL_ERROR
+    elif outcome == "error" and code not in names.NOT_AN_ERROR_CODES:
+        found[names.ERROR_TYPE] = names.TIMEOUT if error == "TimeoutError" else error or names.OTHER_ERROR
+    return found

@@ -1,0 +1,257 @@
+"""Frames in, metrics out: the conventions' histograms and ours, off the hot path.
+
+``mcp.server.operation.duration`` is recorded once per request in the context of the request's span, so that the
+provider's views and exemplars apply to it. Everything of ours is aggregated here and handed over in one of the ways of
+``handover`` and ``exponential``. Gauges are over the last minute of the stream (see ``levels``).
+
+Nothing here is called under a lock of ours that calls into the SDK: its collection calls back under a lock of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.metrics import MeterProvider
+
+from mcp_probe.export import conventions as names
+from mcp_probe.export.blockers import Blockers
+from mcp_probe.export.enrich import Attributes, network_attributes
+from mcp_probe.export.handover import Observed, Replay, Takes
+from mcp_probe.export.histograms import Book, Value
+from mcp_probe.export.labels import Labels
+from mcp_probe.export.levels import Levels, Reading
+from mcp_probe.export.observables import NO_SPAN, Observables
+from mcp_probe.export.sessions import Session, Sessions
+from mcp_probe.export.steps import StepOwners
+from mcp_probe.model import (
+    TRANSPORT_CLOSED,
+    End,
+    Frame,
+    JobTimes,
+    LoopSample,
+    PoolSample,
+    ProcessSample,
+    RequestRecord,
+    StepRecord,
+)
+
+PARTS = (
+    ("ready_wait", names.READY_WAIT),
+    ("busy", names.BUSY),
+    ("awaiting", names.AWAITING),
+    ("write_wait", names.WRITE_WAIT),
+    ("write_flush", names.WRITE_FLUSH),
+)
+"""Parts of a request's budget that are a histogram each."""
+
+_STAGES = (
+    ("queue_transport", ((names.STAGE, "transport"),)),
+    ("queue_dispatch", ((names.STAGE, "dispatch"),)),
+)
+
+Recording = tuple[float, Attributes, Context]
+"""(seconds, attributes, context) of one value that the SDK aggregates."""
+
+
+class MetricExport:
+    """Sends the metrics of one stream of frames. A ``FrameListener``.
+
+    Args:
+        meter_provider: Whose readers and views apply.
+        books: Where the provider is ours: a book for each of its exporters, which sends our histograms from there as
+            exponential ones (``exponential.source_of``). Without any they go out as observable counters and gauges.
+        replay: Without books: record every value of our histograms once more with the provider's own instead.
+
+    Closing it neither flushes nor shuts the provider down. Until the provider's next collection, which may be its
+    last, it is still answered.
+    """
+
+    def __init__(self, meter_provider: MeterProvider, *, books: Sequence[Book] = (), replay: bool = False) -> None:
+        meter = meter_provider.get_meter(names.SCOPE, schema_url=names.SCHEMA_URL)
+        self._lock = threading.Lock()
+        self._labels = Labels()
+        self._levels = Levels(self._labels)
+        self._blockers = Blockers()
+        self._owners = StepOwners()
+        self._sessions = Sessions()
+        self._closed = False
+        self._operations, self._session_durations = (
+            meter.create_histogram(
+                instrument.name,
+                instrument.unit,
+                instrument.description,
+                explicit_bucket_boundaries_advisory=names.OPERATION_BOUNDARIES_S,
+            )
+            for instrument in (names.OPERATION_DURATION, names.SESSION_DURATION)
+        )
+        self._observables = Observables(meter_provider, meter)
+        self._register_levels()
+        self._histograms: Sequence[Takes] = books
+        if not books and replay:
+            self._histograms = (Replay(meter, lambda count: self.note_dropped("not replayed", count)),)
+        elif not books:
+            self._histograms = (Observed(self._observables),)
+
+    def _register_levels(self) -> None:
+        for instrument in names.LEVELS:
+            self._observables.level(*_described(instrument), lambda known=instrument: self._read(known))  # type: ignore[misc]
+        self._observables.balance(*_described(names.ACTIVE), lambda: self._read(names.ACTIVE))
+        self._observables.counter(*_described(names.PROBE_DROPPED), lambda: self._read(names.PROBE_DROPPED))
+
+    def _read(self, instrument: names.Instrument) -> list[Reading]:
+        with self._lock:
+            return self._levels.read(instrument)
+
+    # --- in ---
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        """Take the next frames. One thread at a time; calls the SDK, which may take its locks, but no backend."""
+        values: list[Value] = []
+        operations: list[Recording] = []
+        sessions: list[Session] = []
+        with self._lock:
+            for frame in frames:
+                if isinstance(frame, RequestRecord):
+                    operations += self._operation(frame)
+                    sessions += self._sessions.add(frame)
+                    values += self._request_values(frame)
+                elif isinstance(frame, StepRecord):
+                    values += self._step_values(frame)
+                elif isinstance(frame, LoopSample):
+                    values += self._loop_values(frame)
+                elif isinstance(frame, PoolSample):
+                    self._levels.add(frame)
+                elif isinstance(frame, ProcessSample):
+                    self._levels.add(frame)
+                    values += _gc_values(frame)
+                elif isinstance(frame, End):
+                    sessions += self._sessions.end(frame.at_ns, everything=frame.reason != TRANSPORT_CLOSED)
+            values += self._blocked_values()
+        self._hand_over(values, operations, sessions)
+
+    def note_dropped(self, reason: str, count: int) -> None:
+        """Something of telemetry was lost: it shows in ``mcp_probe.probe.dropped``. Any thread."""
+        with self._lock:
+            self._levels.drop(reason, count)
+
+    def close(self, timeout_s: float) -> None:
+        """No more frames will come: count what was held back. Does not block."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            values = [*self._blocked_values(all_of_them=True)]
+            values += ((names.STEP_DURATION, series, length, 1) for length, series in self._owners.rest())
+            sessions = [*self._sessions.end(0)]
+        self._hand_over(values, [], sessions)
+        self._observables.close()
+
+    def _hand_over(self, values: list[Value], operations: list[Recording], sessions: list[Session]) -> None:
+        for histograms in self._histograms if values else ():
+            histograms.add(values)
+        for seconds, attributes, context in operations:
+            self._operations.record(seconds, attributes, context)
+        for session in sessions:
+            seconds, attributes = self._session(session)
+            self._session_durations.record(seconds, attributes, NO_SPAN)
+
+    # --- requests ---
+
+    def _operation(self, record: RequestRecord) -> Iterator[Recording]:
+        if record.kind == "function" or record.outcome == "unfinished":
+            return
+        self._levels.know(self._labels.method(record))
+        seconds = max(0, record.end_ns - record.arrival_ns) / 1e9
+        yield seconds, self._labels.operation(record), context_of(record)
+
+    def _session(self, session: Session) -> tuple[float, Attributes]:
+        attributes = self._labels.version(session.protocol_version)
+        for key, value in network_attributes(session.transport).items():
+            if key in names.SESSION_DURATION.attributes:
+                attributes[key] = value
+        return max(0, session.end_ns - session.start_ns) / 1e9, attributes
+
+    def _request_values(self, record: RequestRecord) -> Iterator[Value]:
+        tool = self._labels.tool(record)
+        for length, series in self._owners.add_request(record, tool):
+            yield names.STEP_DURATION, series, length, 1
+        if record.kind == "function":
+            self._labels.know_function(record.method)
+        if record.kind == "function" or record.outcome == "unfinished":
+            return  # a part of another request, or not over
+        self._blockers.add_request(record, tool)
+        budget = record.budget
+        for part, stage in _STAGES:
+            waited = getattr(budget, part)
+            if waited is not None:
+                yield names.QUEUE_WAIT, stage + tool, waited, 1
+        for part, instrument in PARTS:
+            length = getattr(budget, part)
+            if length is not None:
+                yield instrument, tool, length, 1
+        for job in record.jobs:
+            yield from self._job_values(job, tool)
+
+    def _job_values(self, job: JobTimes, tool: tuple[tuple[str, str], ...]) -> Iterator[Value]:
+        series = ((names.EXECUTOR, self._labels.executor(job.executor)), *tool)
+        if job.start_ns is None:
+            return
+        yield names.EXECUTOR_WAIT, series, job.start_ns - job.submit_ns, 1
+        if job.finish_ns is None:
+            return
+        yield names.EXECUTOR_RUN, series, job.finish_ns - job.start_ns, 1
+        if job.resumed_ns is not None and job.resumed_ns >= job.finish_ns:
+            yield names.EXECUTOR_RETURN, series, job.resumed_ns - job.finish_ns, 1
+
+    def _blocked_values(self, *, all_of_them: bool = False) -> Iterator[Value]:
+        for blocked in self._blockers.due(all_of_them=all_of_them):
+            for operation, (lo_ns, _) in blocked.found.rows.items():
+                if lo_ns > 0:
+                    blocker = (names.BLOCKER, self._labels.blocker(operation))
+                    yield names.BLOCKED, (*blocked.tool, blocker), lo_ns, 1
+
+    # --- steps and samples ---
+
+    def _step_values(self, step: StepRecord) -> Iterator[Value]:
+        if self._blockers.add_step(step) and not step.running:
+            for length, series in self._owners.add_step(step):
+                yield names.STEP_DURATION, series, length, 1
+
+    def _loop_values(self, sample: LoopSample) -> Iterator[Value]:
+        """Steps too short to be kept one by one count with their mean, so that count and sum hold."""
+        self._levels.add(sample)
+        self._blockers.add_sample(sample)
+        for operation, count, total_ns in sample.small_steps:
+            if count > 0 and not self._labels.is_function(operation):
+                yield names.STEP_DURATION, self._labels.tool_of(operation), total_ns // count, count
+
+
+def _described(instrument: names.Instrument) -> tuple[str, str, str]:
+    return instrument.name, instrument.unit, instrument.description
+
+
+def _gc_values(sample: ProcessSample) -> Iterator[Value]:
+    """Pauses of at least 1 ms one by one; the shorter ones with their mean, of no known generation."""
+    count, total = sample.gc_count, sample.gc_ns
+    for start_ns, end_ns, generation in sample.gc_pauses:
+        count -= 1
+        total -= end_ns - start_ns
+        yield names.GC_PAUSE, ((names.GENERATION, str(generation)),), end_ns - start_ns, 1
+    if count > 0 and total > 0:
+        yield names.GC_PAUSE, (), total // count, count
+
+
+def context_of(record: RequestRecord) -> Context:
+    """The context of the request's SERVER span, or of no span where it has none: an ambient one is not its own."""
+    if record.trace_id is None or record.span_id is None:
+        return NO_SPAN
+    span = trace.SpanContext(
+        trace_id=int(record.trace_id, 16),
+        span_id=int(record.span_id, 16),
+        is_remote=True,
+        trace_flags=trace.TraceFlags(record.trace_flags or 0),
+    )
+    return trace.set_span_in_context(trace.NonRecordingSpan(span), Context())

@@ -1,0 +1,52 @@
+"""Which requests are looked at closely: slow ones, and a share of the others."""
+
+from __future__ import annotations
+
+from mcp_probe.export.conventions import MAX_NAMES, OTHER
+from mcp_probe.histogram import add, quantile
+from mcp_probe.model import RequestRecord
+
+DEFAULT_LIMIT_NS = 1_000_000_000
+MIN_COUNT = 100
+"""Requests of an operation before its p99 means anything."""
+
+FORGET_AT = 10_000
+"""Requests after which older ones count half: a running percentile, not one of all time."""
+
+
+class SlowLimit:
+    """A fixed limit, or by default the larger of 1 s and the running p99 of a request's operation."""
+
+    def __init__(self, slow_request_ms: float | None) -> None:
+        self._fixed_ns = None if slow_request_ms is None else round(slow_request_ms * 1e6)
+        self._durations: dict[str, dict[int, int]] = {}  # operation -> histogram
+        self._totals: dict[str, int] = {}
+
+    def passed_by(self, record: RequestRecord) -> bool:
+        """Whether ``record`` is slow, compared with those before it."""
+        duration = record.end_ns - record.arrival_ns
+        if self._fixed_ns is not None:
+            return duration >= self._fixed_ns
+        operation = record.name or record.method
+        if operation not in self._durations and len(self._durations) >= MAX_NAMES:
+            operation = OTHER
+        durations = self._durations.setdefault(operation, {})
+        total = self._totals.get(operation, 0)
+        slow = duration >= DEFAULT_LIMIT_NS
+        if slow and total >= MIN_COUNT:
+            slow = duration >= (quantile(durations, 0.99) or 0)
+        add(durations, duration)
+        self._totals[operation] = total + 1
+        if total >= FORGET_AT:
+            self._forget(operation)
+        return slow
+
+    def _forget(self, operation: str) -> None:
+        halved = {bucket: count // 2 for bucket, count in self._durations[operation].items() if count > 1}
+        self._durations[operation] = halved
+        self._totals[operation] = sum(halved.values())
+
+
+def detailed(record: RequestRecord, share: float) -> bool:
+    """Whether ``record`` is in the sample; the same for every server that sees its trace."""
+    return share > 0 and record.trace_id is not None and int(record.trace_id[16:], 16) < share * 2**64

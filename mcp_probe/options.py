@@ -1,0 +1,152 @@
+"""Options of a probe: keywords of ``attach``, each also an environment variable ``MCP_PROBE_<NAME>``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from mcp_probe.errors import OptionError
+
+TelemetryMode = Literal["auto", "off", "enrich", "relay"]
+CONTENT_KINDS = ("arguments", "result", "prompt", "resource")
+"""What ``capture_content`` may name; nothing of it leaves the process unless named."""
+
+NOT_FROM_ENVIRONMENT = frozenset({"redact"})
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of ``attach``.
+
+    Attributes:
+        slow_step_ms: A step this long on the event loop is looked into.
+        report: Where the report goes at exit: ``"stderr"`` or a path.
+        record: A path that gets every frame.
+        otlp: ``True`` sends spans and metrics as the ``OTEL_*`` environment variables say, a URL sends them there;
+            signals for which the application has set a provider go to that instead. Needs the extra ``otel``.
+        telemetry: ``"auto"`` uses the application's OpenTelemetry providers as soon as there are any, ``"enrich"``
+            only adds to spans that are open anyway, ``"off"`` stays away from OpenTelemetry, ``"relay"`` leaves
+            exporting to the process that gets the frames (``mcp-probe run --otlp``). All but ``"auto"`` overrule
+            ``otlp``.
+        otlp_exit_ms: What the last delivery may add to the process's exit, where ``otlp`` set up the exporters.
+        slow_request_ms: From which duration on a request gets phase spans; by default the larger of 1 s and the
+            running p99 of its tool.
+        detail: Share of the other requests that get them too, 0 to 1.
+        replay_histograms: Record every value of our histograms once more with the application's meter provider, so that
+            its views apply, instead of sending counts, sums and quantiles; takes about 50 µs of CPU a request.
+        capture_content: Names among :data:`CONTENT_KINDS` that may appear on spans. Empty: no content anywhere.
+        redact: Called with (kind, value) of captured content, returns what may be shown. Not from the environment.
+    """
+
+    slow_step_ms: float = 10.0
+    report: str | None = None
+    record: str | None = None
+    otlp: bool | str = False
+    telemetry: TelemetryMode = "auto"
+    otlp_exit_ms: float = 1_000.0
+    slow_request_ms: float | None = None
+    detail: float = 0.0
+    replay_histograms: bool = False
+    capture_content: tuple[str, ...] = ()
+    redact: Callable[[str, Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_number("slow_step_ms", self.slow_step_ms, 0.5, 3_600_000)
+        _check_number("otlp_exit_ms", self.otlp_exit_ms, 0, 60_000)
+        if self.slow_request_ms is not None:
+            _check_number("slow_request_ms", self.slow_request_ms, 0, 3_600_000)
+        if not isinstance(self.detail, (int, float)) or not 0 <= self.detail <= 1:
+            raise OptionError(f"detail is {self.detail!r}; expected a share from 0 to 1.")
+        for name in ("report", "record"):
+            path = getattr(self, name)
+            if not isinstance(path, (str, os.PathLike, type(None))):
+                what = 'a path or "stderr"' if name == "report" else "a path"
+                raise OptionError(f"{name} is {path!r}; expected {what}.")
+        self._check_telemetry()
+        self._check_content()
+
+    def _check_telemetry(self) -> None:
+        if self.telemetry not in get_args(TelemetryMode):
+            known = ", ".join(f'"{mode}"' for mode in get_args(TelemetryMode))
+            raise OptionError(f"telemetry is {self.telemetry!r}; expected one of {known}.")
+        if isinstance(self.otlp, str):
+            check_endpoint(self.otlp)
+        if not isinstance(self.replay_histograms, bool):
+            raise OptionError(f"replay_histograms is {self.replay_histograms!r}; expected True or False.")
+        if not isinstance(self.otlp, (bool, str)):
+            raise OptionError(f'otlp is {self.otlp!r}; expected True, False or a URL such as "http://localhost:4318".')
+
+    def _check_content(self) -> None:
+        if isinstance(self.capture_content, str) or not isinstance(self.capture_content, (tuple, list, set, frozenset)):
+            raise OptionError(f"capture_content is {self.capture_content!r}; expected a tuple of names.")
+        unknown = sorted(set(map(str, self.capture_content)) - set(CONTENT_KINDS))
+        if unknown:
+            raise OptionError(f"capture_content names {unknown[0]!r}; expected names among {', '.join(CONTENT_KINDS)}.")
+        if self.redact is not None and not callable(self.redact):
+            raise OptionError(f"redact is {self.redact!r}; expected a function of (kind, value).")
+
+    @classmethod
+    def from_environment(cls, given: Mapping[str, Any]) -> Options:
+        """``given``, completed from ``MCP_PROBE_*``. Raises: OptionError for unknown names and bad values."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise OptionError(f"Unknown option {unknown[0]!r}; known options are {', '.join(sorted(known))}.")
+        values = dict(given)
+        for name in known - NOT_FROM_ENVIRONMENT:
+            text = os.environ.get(f"MCP_PROBE_{name.upper()}")
+            if text and values.get(name) is None:
+                values[name] = _parse(name, text)
+        return cls(**{name: value for name, value in values.items() if value is not None})
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raises: OptionError where ``endpoint`` is no URL that an OTLP exporter could send to."""
+    try:
+        parts = urlsplit(endpoint)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound:
+        raise OptionError(
+            f"otlp is {endpoint!r}; expected a URL with http or https, such as http://localhost:4318 (OTLP over HTTP) "
+            "or http://localhost:4317 (gRPC)."
+        )
+
+
+def parse_otlp(text: str) -> bool | str:
+    """The value of ``otlp`` in an environment variable or on a command line. Raises: OptionError."""
+    word = text.strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    check_endpoint(text.strip())
+    return text.strip()
+
+
+def _check_number(name: str, value: object, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        limits = f"{least:g} to {most:,.0f}".replace(",", " ")
+        raise OptionError(f"{name} is {value!r}; expected a number of milliseconds from {limits}.")
+
+
+def _parse(name: str, text: str) -> Any:
+    if name == "otlp":
+        return parse_otlp(text)
+    if name == "capture_content":
+        return tuple(part for part in (part.strip() for part in text.split(",")) if part)
+    if name == "replay_histograms":
+        word = text.strip().lower()
+        if word not in _TRUE + _FALSE:
+            raise OptionError(f"MCP_PROBE_REPLAY_HISTOGRAMS is {text!r}; expected 1 or 0.")
+        return word in _TRUE
+    if name not in ("slow_step_ms", "otlp_exit_ms", "slow_request_ms", "detail"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        what = "a share from 0 to 1" if name == "detail" else "a number of milliseconds"
+        raise OptionError(f"MCP_PROBE_{name.upper()} is {text!r}; expected {what}.") from None

@@ -1,0 +1,68 @@
+"""Hands frames to listeners: each hears the header before anything else, and one's fault costs no other its frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from mcp_probe.model import Frame, FrameListener, Header
+
+OnFault = Callable[[Exception], None]
+
+
+class Listeners:
+    """The listeners of one stream of frames.
+
+    ``add`` may be called on any thread; ``take`` and ``close`` on one at a time. ``on_fault`` hears why a listener
+    was left out. ``header`` is the last one heard.
+    """
+
+    def __init__(self, on_fault: OnFault) -> None:
+        self._on_fault = on_fault
+        self._added: tuple[FrameListener, ...] = ()
+        self._hearing: list[FrameListener] = []
+        self._faulty: list[FrameListener] = []
+        self.header: Header | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._added)
+
+    def add(self, listener: FrameListener) -> None:
+        """``listener`` hears everything from the next batch on, the header first."""
+        self._added = (*self._added, listener)
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        """Hand ``frames`` on. Never raises."""
+        added = self._added
+        newcomers = [listener for listener in added if listener not in self._hearing and listener not in self._faulty]
+        known = self.header
+        for frame in frames:
+            if isinstance(frame, Header):
+                self.header = frame
+        for listener in self._hearing:
+            self._tell(listener, frames)
+        for listener in newcomers:
+            first = [known] if known is not None else []
+            self._tell(listener, [*first, *frames])
+        self._hearing = [listener for listener in added if listener not in self._faulty]
+
+    def close(self, timeout_s: float) -> None:
+        """Close every listener, within ``timeout_s`` for all of them together. Never raises."""
+        added, self._added, self._hearing = self._added, (), []
+        deadline = time.monotonic() + timeout_s
+        for listener in added:
+            try:
+                listener.close(max(0.0, deadline - time.monotonic()))
+            except Exception as exc:  # noqa: BLE001 - one listener's fault costs no other its end
+                self._on_fault(exc)
+
+    def forget(self) -> None:
+        """Let go of all of them without a word: they are another process's."""
+        self._added, self._hearing = (), []
+
+    def _tell(self, listener: FrameListener, frames: Sequence[Frame]) -> None:
+        try:
+            listener.take(frames)
+        except Exception as exc:  # noqa: BLE001 - one listener's fault costs no other its frames
+            self._faulty.append(listener)
+            self._on_fault(exc)

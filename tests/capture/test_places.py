@@ -1,0 +1,190 @@
+"""Where a step is: the line its author would look at, whatever stands above and below it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_probe.capture.places import Place, place_of, place_of_caller
+
+SITE = "/venv/lib/python3.13/site-packages/"
+STDLIB = os.path.dirname(os.__file__) + "/"
+CALL = "def {name}(calls):\n    return calls[0](calls[1:])\n"
+
+
+def here(calls: Any) -> Place | None:
+    return place_of(sys._getframe(1))
+
+
+def function_in(path: str, name: str) -> Callable[[Any], Any]:
+    """A function called ``name`` whose code says it stands in ``path``; it calls the next one."""
+    module = path.removesuffix(".py").rpartition("/")[2]
+    names: dict[str, Any] = {"__name__": module}
+    exec(compile(CALL.format(name=name), path, "exec"), names)
+    function: Callable[[Any], Any] = names[name]
+    return function
+
+
+def place(*stack: tuple[str, str]) -> Place:
+    """Of a step whose frames are ``stack`` (path, function), the outermost first, below a loop."""
+    loop = function_in(STDLIB + "asyncio/base_events.py", "_run_once")
+    found = loop([*(function_in(*frame) for frame in stack), here])
+    assert isinstance(found, Place)
+    return found
+
+
+SDK = (SITE + "mcp/server/runner.py", "handle")
+HANDLER = (SITE + "mcp_server_fetch/server.py", "fetch")
+HELPER = (SITE + "mcp_server_fetch/pages.py", "clean")
+LIBRARY = (SITE + "markdownify/__init__.py", "markdownify")
+DEEPER = (SITE + "bs4/element.py", "walk")
+ANYIO = (SITE + "anyio/_backends/_asyncio.py", "start")
+OWN = ("/srv/app/server.py", "resize")
+
+
+@pytest.mark.parametrize(
+    ("stack", "file", "library"),
+    [
+        ((SDK, HANDLER), HANDLER[0], None),
+        ((SDK, HANDLER, LIBRARY, DEEPER), HANDLER[0], "__init__.markdownify"),
+        ((SDK, HANDLER, HELPER, DEEPER), HELPER[0], "element.walk"),
+        ((SDK, HANDLER, LIBRARY, HELPER), HELPER[0], None),
+        ((SDK, OWN, LIBRARY, DEEPER), OWN[0], "__init__.markdownify"),
+        ((SDK, HANDLER, OWN), OWN[0], None),
+        ((SDK, OWN, (STDLIB + "threading.py", "wait")), OWN[0], "threading.wait"),
+        ((SDK, (SITE + "sentry_sdk/wrap.py", "wrapped"), HANDLER), HANDLER[0], None),
+        ((ANYIO, (STDLIB + "threading.py", "start")), ANYIO[0], "threading.start"),
+        ((SDK, ("<string>", "__init__")), SDK[0], None),
+    ],
+)
+def test_the_place_is_the_innermost_line_of_whoever_holds_the_handler(
+    stack: tuple[tuple[str, str], ...], file: str, library: str | None
+) -> None:
+    found = place(*stack)
+    assert (found.file, found.library) == (file, library)
+
+
+def test_what_stands_below_the_loop_is_nobodys_step() -> None:
+    main = function_in("/srv/app/server.py", "main")
+    loop = function_in(STDLIB + "asyncio/base_events.py", "_run_once")
+    found = main([loop, function_in(*SDK), here])
+    assert found.file == SDK[0]
+
+
+def test_a_step_that_imports_stands_where_the_import_is_and_names_the_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the module's body does, and what it imports in turn, is its own."""
+    package = tmp_path / "heavy_module"
+    package.mkdir()
+    (package / "__init__.py").write_text("import heavy_module.part\n")
+    (package / "part.py").write_text("import sys\nsys.modules['found_here'].look(sys._getframe())\n")
+    found: list[Place | None] = []
+    lookout = types.ModuleType("found_here")
+    lookout.look = lambda frame: found.append(place_of(frame))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "found_here", lookout)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def first_call() -> None:
+        import heavy_module  # type: ignore[import-not-found]  # noqa: F401
+
+    try:
+        first_call()
+    finally:
+        for name in [name for name in sys.modules if name.startswith("heavy_module")]:
+            del sys.modules[name]
+    [seen] = found
+    assert seen is not None
+    assert (seen.file, seen.line) == (__file__, inspect.getsourcelines(first_call)[1] + 1)
+    assert seen.library == "import of heavy_module"
+
+
+# --- callers ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_place_of_a_caller_is_the_users_own_line() -> None:
+    found, line = place_of_caller(), sys._getframe().f_lineno
+    assert found == f"{__file__}:{line}"
+
+
+def test_the_place_of_a_caller_is_found_through_the_loops_own_methods() -> None:
+    """``run_in_executor`` stands in the same file as the loop that runs the step."""
+
+    class Executor:
+        place: str | None = None
+
+        def submit(self, function: Any, *args: Any) -> Any:
+            import concurrent.futures
+
+            self.place = place_of_caller()
+            future: concurrent.futures.Future[None] = concurrent.futures.Future()
+            future.set_result(None)
+            return future
+
+    executor = Executor()
+
+    async def run() -> None:
+        await asyncio.get_running_loop().run_in_executor(executor, print)  # type: ignore[arg-type]
+
+    asyncio.run(run())
+    assert executor.place is not None
+    assert executor.place.startswith(__file__)
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+LOOK = """
+import faulthandler, gc, sys, threading, time
+from mcp_probe.capture.places import frame_of
+
+faulthandler.dump_traceback_later(30, exit=True)
+
+def turn():
+    pass
+
+def run():
+    while True:
+        turn()
+        time.sleep(0)
+
+class Ring:
+    pass
+
+def leave_garbage():
+    ring = Ring()
+    ring.me, ring.local = ring, threading.local()
+    ring.local.value = 1
+
+threads = [threading.Thread(target=run, daemon=True) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for _ in range(1000):
+    for more in range(6):
+        gc.disable()
+        leave_garbage()
+        gc.set_threshold(gc.get_count()[0] + more, 1000, 1000)
+        gc.enable()
+        assert frame_of(threads[0].ident) is not None
+        assert gc.isenabled()
+gc.disable()
+frame_of(threads[0].ident)
+assert not gc.isenabled()
+"""
+
+
+def test_looking_at_a_thread_while_a_collection_is_due_does_not_hang_the_process() -> None:
+    """It did on CPython 3.11 where the garbage holds a ``threading.local``."""
+    root = Path(__file__).resolve().parents[2]
+    ended = subprocess.run(
+        [sys.executable, "-c", LOOK], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

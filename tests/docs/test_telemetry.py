@@ -1,0 +1,230 @@
+"""docs/telemetry.md is what is sent: what real servers emit is walked against its tables, and they against that."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import pytest
+
+from mcp_probe.export import conventions as names
+from mcp_probe.metrics import METRICS
+from tests.docs.test_docs import ROOT
+from tests.safety.conversation import Conversation, request
+
+PAGE = ROOT / "docs" / "telemetry.md"
+ROW = re.compile(r"^\| `([\w.*]+)` \| (.+) \|$", re.M)
+CODE = re.compile(r"`([^`]+)`")
+SCRIPT = ROOT / "tests" / "export" / "emitting.py"
+Way = Literal["application", "ours", "replay"]
+WAYS: tuple[Way, ...] = ("application", "ours", "replay")
+
+# Sent where something goes wrong or a socket is late, which a test cannot order.
+OCCASIONAL = {names.UNACCOUNTED, names.READY_WAIT_MIN, names.CODE_FUNCTION_NAME}
+
+
+def rows_of(heading: str) -> dict[str, list[str]]:
+    """First column -> the others, of the tables between ``heading`` and the next of its level."""
+    text = PAGE.read_text("utf-8")
+    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return {match[1]: [cell.strip() for cell in match[2].split(" | ")] for match in ROW.finditer(section)}
+
+
+# --- the page and the code ---
+
+
+def test_every_metric_of_the_code_has_its_row_as_it_is_and_no_other_has_one() -> None:
+    expected = {
+        metric.name: [
+            metric.kind,
+            metric.unit,
+            list(metric.attributes),
+            metric.exactness,
+            metric.standing,
+        ]
+        for metric in names.METRICS
+    }
+    found = {
+        name: [kind, unit, CODE.findall(attributes), re.split(r"\W", exactness)[0], standing]
+        for name, (kind, unit, attributes, exactness, standing) in rows_of("Metrics").items()
+    }
+    assert found == expected
+
+
+def test_every_span_attribute_of_the_code_has_its_row_and_no_other_has_one() -> None:
+    places = {
+        "SERVER": set(names.SERVER_SPAN_ATTRIBUTES) | set(content_rows()),
+        "phase": set(names.PHASE_ATTRIBUTES),
+        "event": {names.CODE_FILE_PATH, names.CODE_LINE_NUMBER, names.CODE_FUNCTION_NAME},
+        "link": {names.LINK_KIND},
+    }
+    rows = rows_of("Spans")
+    for place, attributes in places.items():
+        assert {name for name, cells in rows.items() if place in cells[0].split(", ")} == attributes, place
+    assert {name for name, cells in rows.items() if "opt-in" in cells[0]} == set(content_rows())
+
+
+def content_rows() -> list[str]:
+    """Content attributes as the page writes them: one is a prefix."""
+    return [f"{key}.*" if key == names.GEN_AI_PROMPT_VARIABLE else key for key in names.CONTENT_ATTRIBUTES]
+
+
+def test_what_is_ours_stands_under_our_name_and_nothing_else_does() -> None:
+    for table, at in (("Metrics", 4), ("Spans", 3)):
+        for name, cells in rows_of(table).items():
+            assert (cells[at] == "ours") == name.startswith("mcp_probe."), name
+
+
+def test_a_number_that_is_sent_goes_by_the_name_that_the_registry_gives_it() -> None:
+    sent = {metric.name for metric in names.METRICS}
+    given = {metric.otel for metric in METRICS.values() if metric.otel is not None}
+    assert {name for name in given if name not in sent and f"{name}.mean" not in sent} == set()
+
+
+# --- what is emitted ---
+
+
+@cache
+def emitted(transport: str, **env: str) -> dict[str, Any]:
+    """What a server of its own process has sent over its life."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "emitted.json"
+        command = [sys.executable, str(SCRIPT), transport, str(path)]
+        if transport == "stdio":
+            with Conversation(command, env) as conversation:
+                talk(conversation)
+            assert conversation.exit_code == 0, conversation.stderr.decode()
+        else:
+            environment = {"PYTHONPATH": str(ROOT)}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+            assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+
+def talk(conversation: Conversation) -> None:
+    """Everything once, and all at once where somebody must wait."""
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("tools/call", {"name": "block", "arguments": {"ms": 60}}),
+        ("tools/call", {"name": "in_thread", "arguments": {}}),
+        ("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}),
+        ("tools/call", {"name": "block", "arguments": {"ms": 60}}),
+        ("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}),
+        ("tools/call", {"name": "crumbs", "arguments": {"count": 200}}),
+        ("tools/call", {"name": "garbage", "arguments": {"objects": 60_000}}),
+        ("tools/call", {"name": "fail", "arguments": {}}),
+        ("prompts/get", {"name": "greet", "arguments": {"name": "x"}}),
+        ("resources/read", {"uri": "note://one"}),
+        ("resources/read", {"uri": "note://none"}),
+    ]
+    messages = [
+        request(number, method, modern=True, _meta={"traceparent": f"00-{number:032x}-{number:016x}-01"}, **params)
+        for number, (method, params) in enumerate(calls, 1)
+    ]
+    conversation.send(*messages)
+    conversation.wait_for(*range(1, len(messages) + 1))
+
+
+def metrics_sent(way: Way) -> Iterator[dict[str, Any]]:
+    for transport in ("stdio", "http"):
+        yield from emitted(transport)["metrics"][way]
+
+
+def spans_sent() -> Iterator[dict[str, Any]]:
+    for transport in ("stdio", "http"):
+        yield from emitted(transport)["spans"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_metric_that_is_sent_has_its_row_with_its_kind_unit_and_attributes(way: Way) -> None:
+    rows = rows_of("Metrics")
+    for metric in metrics_sent(way):
+        name, kinds, units = metric["name"], [], []
+        base, _, statistic = name.rpartition(".")
+        if name not in rows and way == "application" and statistic in names.STATISTICS:
+            name = base
+            assert rows[name][0] == "exponential histogram"
+            kinds = ["counter"] if statistic in ("count", "sum") else ["gauge"]
+            units = ["{value}"] if statistic == "count" else [rows[name][1]]
+        kind, unit, attributes, *_ = rows[name]
+        replayed = way == "replay" and kind == "exponential histogram"
+        assert metric["kind"] in (kinds or ["histogram" if replayed else kind]), metric["name"]
+        assert metric["unit"] in (units or [unit]), metric["name"]
+        assert set(metric["attributes"]) <= set(CODE.findall(attributes)), metric["name"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_metric_that_has_a_row_is_sent_with_every_attribute(way: Way) -> None:
+    sent: dict[str, set[str]] = {}
+    for metric in metrics_sent(way):
+        sent.setdefault(metric["name"], set()).update(metric["attributes"])
+    expected = {}
+    for name, (kind, _, attributes, *_) in rows_of("Metrics").items():
+        wanted = set(CODE.findall(attributes))
+        split = way == "application" and kind == "exponential histogram"
+        expected.update({f"{name}.{suffix}": wanted for suffix in names.STATISTICS} if split else {name: wanted})
+    if way != "replay":
+        expected.pop(names.PROBE_DROPPED.name)  # nothing was lost
+        sent.pop(names.PROBE_DROPPED.name, None)
+    assert sent == expected
+
+
+def test_operations_carry_exemplars_of_the_traces_that_their_callers_began() -> None:
+    (operations,) = (
+        m for m in emitted("stdio")["metrics"]["application"] if m["name"] == names.OPERATION_DURATION.name
+    )
+    assert operations["exemplars"] > 0
+
+
+def test_every_attribute_event_and_link_of_a_span_has_its_row() -> None:
+    rows = rows_of("Spans")
+    for span in spans_sent():
+        if span["kind"] == "CLIENT":
+            continue  # the SDK's own
+        place = "SERVER" if span["kind"] == "SERVER" else "phase"
+        allowed = {name for name, cells in rows.items() if place in cells[0]}
+        attributes = {prompt_variable_as_prefix(key) for key in span["attributes"]}
+        assert attributes <= allowed, span["name"]
+        assert place == "SERVER" or span["name"] in names.PHASE_SPANS
+        assert set(span["links"]) <= {names.LINK_KIND}
+        for event, keys in span["events"].items():
+            assert event in (names.EVENT_BLOCKED_BY, "exception")
+            located = {name for name, cells in rows.items() if "event" in cells[0]}
+            ours = {names.EVENT_BLOCKER, names.EVENT_DURATION, names.EVENT_QUALITY}
+            assert event == "exception" or set(keys) <= ours | located
+
+
+def prompt_variable_as_prefix(key: str) -> str:
+    return f"{names.GEN_AI_PROMPT_VARIABLE}.*" if key.startswith(f"{names.GEN_AI_PROMPT_VARIABLE}.") else key
+
+
+def test_every_row_of_the_spans_table_is_sent() -> None:
+    sent: set[str] = set()
+    for span in spans_sent():
+        sent.update(map(prompt_variable_as_prefix, span["attributes"]), span["links"])
+        for keys in span["events"].values():
+            sent.update(keys)
+    assert set(rows_of("Spans")) - sent <= OCCASIONAL
+
+
+def test_an_application_that_asks_for_a_replay_gets_real_histograms() -> None:
+    sent = {
+        metric["name"]: metric["kind"]
+        for metric in emitted("stdio", MCP_PROBE_REPLAY_HISTOGRAMS="1")["metrics"]["application"]
+    }
+    assert {sent[metric.name] for metric in names.EXPONENTIAL} == {"histogram"}
+    assert f"{names.BUSY.name}.count" not in sent
+
+
+def test_no_metric_carries_ids_uris_or_content() -> None:
+    keys = {key for way in WAYS for metric in metrics_sent(way) for key in metric["attributes"]}
+    private = {names.MCP_SESSION_ID, names.JSONRPC_REQUEST_ID, names.MCP_RESOURCE_URI, names.CLIENT_ADDRESS}
+    assert not keys & private
+    assert not [key for key in keys if key.startswith(names.CONTENT_ATTRIBUTES)]

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import pytest
+
+from mcp_probe.export.enrich import (
+    blocked_by,
+    budget_attributes,
+    error_attributes,
+    network_attributes,
+    operation_attributes,
+    plain_attributes,
+    quality_of,
+    span_name,
+)
+from mcp_probe.record.assemble import assemble
+from mcp_probe.record.raw import WAKE_LOOP, RawRequest
+from mcp_probe.record.so_far import so_far
+from tests.frames import MS, make_request, make_step, make_wait
+
+
+def test_a_budget_is_seconds_and_leaves_out_what_a_request_did_not_use() -> None:
+    record = make_request(queue_transport=1 * MS, queue_dispatch=2 * MS, busy=3 * MS, awaiting=4 * MS, request_bytes=80)
+    assert budget_attributes(record) == {
+        "mcp_probe.steps": 1,
+        "mcp_probe.step.max": 0.003,
+        "mcp_probe.busy": 0.003,
+        "mcp_probe.awaiting": 0.004,
+        "mcp_probe.queue_wait.transport": 0.001,
+        "mcp_probe.queue_wait.dispatch": 0.002,
+        "mcp_probe.ready_wait": 0.0,
+        "mcp_probe.request.bytes": 80,
+    }
+
+
+def test_threads_and_pauses_show_where_there_were_any() -> None:
+    record = make_request(executor_wait=1 * MS, executor_run=2 * MS, executor_return=3 * MS, gc=4 * MS, unaccounted=5)
+    found = budget_attributes(record)
+    assert found["mcp_probe.executor.wait"] == 0.001
+    assert found["mcp_probe.executor.run"] == 0.002
+    assert found["mcp_probe.executor.return"] == 0.003
+    assert found["mcp_probe.gc"] == 0.004
+    assert found["mcp_probe.unaccounted"] == 5e-9
+
+
+def test_what_could_not_be_seen_is_absent_and_called_unavailable() -> None:
+    record = make_request(queue_transport=None, busy=1, quality=(("queue_transport", "unavailable", None, None),))
+    found = budget_attributes(record)
+    assert "mcp_probe.queue_wait.transport" not in found
+    assert found["mcp_probe.quality"] == "queue_wait.transport=unavailable"
+
+
+def test_a_bounded_ready_wait_is_its_most_with_its_least_beside_it() -> None:
+    record = make_request(ready_wait=2 * MS, quality=(("ready_wait", "bounded", 2 * MS, 5 * MS),))
+    found = budget_attributes(record)
+    assert (found["mcp_probe.ready_wait"], found["mcp_probe.ready_wait.min"]) == (0.005, 0.002)
+    assert found["mcp_probe.quality"] == "ready_wait=bounded"
+
+
+def test_the_quality_of_the_write_belongs_to_the_write_span() -> None:
+    record = make_request(quality=(("write_flush", "unavailable", None, None), ("awaiting", "bounded", 1, 2)))
+    assert quality_of(record) == "awaiting=bounded"
+    assert quality_of(record, ("write_wait", "write_flush")) == "write_flush=unavailable"
+    assert quality_of(make_request(partial=True)) == "partial"
+
+
+def test_a_plain_request_says_the_same_on_the_short_way() -> None:
+    raw = RawRequest(1, "request", "tools/call", "add", "stdio")
+    raw.arrival_ns, raw.arrival_earliest_ns, raw.taken_ns, raw.first_step_ns = 100, 60, 150, 200
+    raw.request_bytes = 70
+    running = (1, 200, 200, 200, 200, 900, WAKE_LOOP)
+    plain = so_far(raw, running)
+    if plain is None:
+        pytest.skip("without the accelerator every request goes the long way")
+    assert plain_attributes(raw, plain) == budget_attributes(assemble(raw, 900, running))
+
+
+# --- blockers -------------------------------------------------------------------------------------------
+
+
+def test_each_blocking_request_is_one_row_and_the_largest_comes_first() -> None:
+    record = make_request(id=1, waits=(make_wait(0, 100 * MS),), loop=0)
+    steps = [
+        make_step(0, 30 * MS, request=2, operation="a"),
+        make_step(30 * MS, 40 * MS, request=3, operation="b"),
+        make_step(50 * MS, 110 * MS, request=4, operation="a", file="a.py", line=7, function="f"),
+        make_step(40 * MS, 45 * MS, request=3, operation="b"),
+    ]
+    rows = blocked_by(record, steps)
+    assert [(row.blocker, row.step.request, row.lo_ns) for row in rows] == [
+        ("a", 4, 50 * MS),
+        ("a", 2, 30 * MS),
+        ("b", 3, 15 * MS),
+    ]
+    assert rows[0].event() == {
+        "blocker": "a",
+        "duration": 0.05,
+        "quality": "exact",
+        "code.file.path": "a.py",
+        "code.line.number": 7,
+        "code.function.name": "f",
+    }
+
+
+def test_nobody_is_blamed_for_its_own_steps_nor_for_those_of_another_loop_nor_twice() -> None:
+    record = make_request(id=1, waits=(make_wait(0, 10 * MS),), loop=0)
+    own = make_step(0, 2 * MS, request=1)
+    inside = make_step(2 * MS, 3 * MS, request=8, within=(1,))
+    elsewhere = make_step(3 * MS, 4 * MS, request=9, loop=1)
+    running = make_step(4 * MS, 5 * MS, request=2, running=True)
+    ended = make_step(4 * MS, 6 * MS, request=2)
+    [row] = blocked_by(record, [own, inside, elsewhere, running, ended])
+    assert (row.step.request, row.lo_ns) == (2, 2 * MS)
+
+
+def test_a_wait_that_may_have_begun_earlier_makes_a_lower_or_an_upper_bound() -> None:
+    record = make_request(id=1, waits=(make_wait(5 * MS, 10 * MS, earliest_ns=0),))
+    certain, possible = make_step(4 * MS, 8 * MS, request=2), make_step(0, 3 * MS, request=3)
+    lower, upper = blocked_by(record, [certain, possible])
+    assert (lower.duration_ns, lower.quality) == (3 * MS, "lower")
+    assert (upper.duration_ns, upper.quality) == (3 * MS, "upper")
+
+
+def test_no_more_than_five_blockers_are_named() -> None:
+    record = make_request(id=1, waits=(make_wait(0, 100 * MS),))
+    steps = [make_step(number * MS, (number + 1) * MS, request=number + 2) for number in range(20)]
+    assert len(blocked_by(record, steps)) == 5
+
+
+# --- the conventions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "code", "expected"),
+    [
+        ("ok", None, None, {}),
+        ("tool_error", "tool_error", None, {"error.type": "tool_error"}),
+        ("error", "-32603", "-32603", {"error.type": "-32603", "rpc.response.status_code": "-32603"}),
+        ("error", "-32602", "-32602", {"rpc.response.status_code": "-32602"}),
+        ("error", "-32002", "-32002", {"rpc.response.status_code": "-32002"}),
+        ("error", "TimeoutError", None, {"error.type": "timeout"}),
+        ("error", "ValueError", None, {"error.type": "ValueError"}),
+        ("error", None, None, {"error.type": "_OTHER"}),
+        ("cancelled", None, None, {"error.type": "cancelled"}),
+        ("unfinished", None, None, {}),
+    ],
+)
+def test_only_the_servers_failures_are_errors(
+    outcome: str, error: str | None, code: str | None, expected: dict[str, str]
+) -> None:
+    assert error_attributes(outcome, error, code) == expected
+
+
+def test_tools_and_prompts_are_named_and_nothing_else_is() -> None:
+    assert span_name("tools/call", "add") == "tools/call add"
+    assert span_name("tools/list", None) == "tools/list"
+    assert operation_attributes("prompts/get", "greet")["gen_ai.prompt.name"] == "greet"
+    assert operation_attributes("resources/read", None) == {"mcp.method.name": "resources/read"}
+
+
+def test_a_network_is_named_only_where_one_is_known() -> None:
+    assert network_attributes("stdio") == {"network.transport": "pipe"}
+    assert network_attributes("http") == {"network.transport": "tcp", "network.protocol.name": "http"}
+    assert network_attributes("memory") == {}

@@ -1,0 +1,210 @@
+"""Loading the accelerator: found and active, or absent for a reason that is told, and never a reason to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_probe import native
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.launch.doctor import diagnose_command
+from mcp_probe.report.console import render
+from mcp_probe.session import Probe, diagnose
+from tests.kept import keep
+from tests.native.twins import needs_the_accelerator
+
+PACKAGE = Path(native.__file__).parent.parent
+SAYS = """
+import json
+from mcp_probe import native
+from mcp_probe.record.raw import RawRequest
+from mcp_probe.capture.steps import Track
+from mcp_probe.capture.hub import Hub
+track = Hub().add_track("asyncio")
+raw = RawRequest(1, "request", "tools/call", "t", "stdio")
+track.begin(raw, 1, 2, 3, 0, 4)
+track.close(5, False)
+print(json.dumps([native.state(), list(map(list, raw.marks)), native.core is None]))
+"""
+
+
+def told_by(folder: Path, **environment: str) -> Any:
+    """What the package in ``folder`` says of itself, and does, in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", SAYS],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "MCP_PROBE_NATIVE": "", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of the package without its accelerator."""
+    leave_out = shutil.ignore_patterns("__pycache__", "_core.*")
+    shutil.copytree(PACKAGE, tmp_path / "mcp_probe", ignore=leave_out)
+    return tmp_path
+
+
+SAME = [[1, 2, 2, 3, 4, 5, 0]]
+
+
+def test_what_was_not_built_is_said_and_python_does_the_same(copied: Path) -> None:
+    assert told_by(copied) == ["not built here", SAME, True]
+
+
+def a_text(path: Path) -> None:
+    path.write_text("left by something else")
+
+
+def an_empty_file(path: Path) -> None:
+    path.touch()
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def another_library(path: Path) -> None:
+    import _ctypes
+
+    shutil.copy(_ctypes.__file__, path)
+
+
+@pytest.mark.parametrize("make", [a_text, an_empty_file, another_library])
+def test_a_binary_that_does_not_fit_is_said_and_python_does_the_same(
+    make: Callable[[Path], None], copied: Path
+) -> None:
+    make(copied / "mcp_probe" / "native" / "_core.abi3.so")
+    state, marks, absent = told_by(copied)
+    assert state.startswith("cannot be loaded (ImportError: ")
+    assert str(copied) not in state
+    assert (marks, absent) == (SAME, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("", "what was built is of another version (no Channel)"),
+        ("raise RuntimeError('it fails')", "cannot be loaded (RuntimeError: it fails)"),
+        ("now_ns = lambda: 0\ndef __getattr__(name): return None", "its clock is not the one that Python reads"),
+    ],
+)
+def test_a_module_of_another_version_is_said_and_python_does_the_same(source: str, said: str, copied: Path) -> None:
+    (copied / "mcp_probe" / "native" / "_core.py").write_text(source)
+    assert told_by(copied) == [said, SAME, True]
+
+
+ON_AN_UNKNOWN_LOOP = """
+from contextvars import copy_context
+from types import SimpleNamespace
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.queueing import Channel, Desk
+channel = Channel(Desk(), "stdio", lambda: (1, 2, 3))
+context = copy_context()
+channel.received(SimpleNamespace(message=SimpleNamespace(method="ping", id=1, params=None)), context)
+assert context[CURRENT].method == "ping"
+"""
+
+
+def test_messages_are_followed_where_no_loop_was_ever_known() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ON_AN_UNKNOWN_LOOP], cwd=PACKAGE.parent, capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@needs_the_accelerator
+@pytest.mark.parametrize("word", ["0", "off", "no", "False", " 0 "])
+def test_it_is_switched_off_by_the_environment(word: str) -> None:
+    assert told_by(PACKAGE.parent, MCP_PROBE_NATIVE=word) == ["switched off by MCP_PROBE_NATIVE", SAME, True]
+
+
+@needs_the_accelerator
+@pytest.mark.parametrize("word", ["", "1", "on"])
+def test_else_it_is_active(word: str) -> None:
+    assert told_by(PACKAGE.parent, MCP_PROBE_NATIVE=word) == ["active", SAME, False]
+
+
+@pytest.mark.parametrize(
+    ("patched", "said"),
+    [
+        ({"version_info": (3, 14, 0)}, "not known to fit cpython 3.14"),
+        ({"version_info": (3, 9, 0)}, "not known to fit cpython 3.9"),
+    ],
+)
+def test_an_interpreter_that_is_not_known_gets_none(
+    patched: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in patched.items():
+        monkeypatch.setattr(sys, name, value)
+    monkeypatch.delenv("MCP_PROBE_NATIVE", raising=False)
+    assert native._load() == (None, said)
+
+
+def test_a_free_threaded_interpreter_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1 if name == "Py_GIL_DISABLED" else None)
+    monkeypatch.delenv("MCP_PROBE_NATIVE", raising=False)
+    assert native._load() == (None, "not known to fit a free-threaded interpreter")
+
+
+def test_whatever_the_package_takes_from_it_is_looked_for_when_it_is_loaded() -> None:
+    used = {
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r"native\.core\.(\w+)", path.read_text("utf-8"))
+        if path.parent.name != "native"
+    }
+    assert used == set(native.NEEDED)
+
+
+@needs_the_accelerator
+@pytest.mark.parametrize("environment", ["field-git", "mcp1"])
+def test_it_is_loaded_into_the_interpreter_of_a_command(
+    environment: str, env_python: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MCP_PROBE_NATIVE", raising=False)
+    found = diagnose_command([str(env_python(environment)), "-c", ""])
+    assert dict(found.hooks)["accelerator"] == "active"
+
+
+@pytest.mark.parametrize("absence", ["", "not built here"])
+def test_doctor_header_summary_and_report_say_whether_it_is_active(
+    absence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "absence", absence)
+    state = absence or "active"
+    assert dict(diagnose())["accelerator"] == state
+    probe = Probe()
+    kept = keep(probe)
+    asyncio.run(probe.profile(works)())
+    summary = probe.snapshot()
+    probe.detach()
+    assert kept.header().accelerator == summary.probe.accelerator == state
+    assert summary.to_json()["probe"]["accelerator"] == state
+    text = render(summary, width=100, color=False, ascii_only=True)
+    assert ("not accelerated, see below" in text) == (absence in text and bool(absence))
+    assert "accelerated" in text
+
+
+async def works() -> None:
+    """Something to profile."""
+
+
+def test_a_recording_from_before_there_was_one_does_not_know() -> None:
+    assert Fold().summary().probe.accelerator is None

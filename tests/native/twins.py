@@ -1,0 +1,99 @@
+"""Both twins of each accelerated class, whichever of them the package itself uses here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_probe import native
+from mcp_probe.capture.steps import PythonSteps, Track
+from mcp_probe.capture.transport import PythonTransportCall
+from mcp_probe.record.raw import PythonRequest, RawRequest
+
+needs_the_accelerator = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
+
+TOLD = {name: value for name, value in vars(RawRequest).items() if not name.startswith("__")}
+
+REQUEST_FIELDS: tuple[str, ...] = tuple(
+    """
+    id kind method name transport request_id protocol_version session channel parent loop arrival_ns
+    arrival_earliest_ns taken_ns first_step_ns result_ns write_taken_ns flushed_ns end_ns outcome error jobs pauses
+    client_waits spilled decode_ns encode_ns request_bytes response_bytes handler detached_ns settles ended
+    transport_seen write_seen partial seen_open mark_count operation trace_id span_id parent_span_id trace_flags
+    trace_state server_span resource_uri session_id error_code
+    """.split()  # noqa: SIM905 - a word a field
+)
+STEP_FIELDS: tuple[str, ...] = tuple(
+    """
+    unit since suspended earliest ready now poll_end prev_poll_end steps ordinal wake inherit alive stretches thread_id
+    """.split()  # noqa: SIM905
+)
+
+
+class PythonRaw(PythonRequest):
+    """``RawRequest`` on the Python twin."""
+
+
+for _name, _value in TOLD.items():
+    setattr(PythonRaw, _name, _value)
+
+NativeRaw: Any = None
+NativeTransportCall: Any = None
+if native.core is not None:
+    NativeRaw = type("NativeRaw", (native.core.Request,), dict(TOLD))
+    NativeTransportCall = native.core.TransportCall
+
+
+class Told:
+    """What the hot path calls back, written down; the parts of ``Track`` that both twins rely on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[Any, ...]] = []
+        self.detached: dict[str, int] = {}
+
+    def _keep(self, owner: Any, since: int, now: int) -> None:
+        self.told.append(("keep", number_of(owner), since, now))
+
+    def settle(self, owner: Any, now: int) -> None:
+        self.told.append(("settle", number_of(owner), now))
+        owner.ended = True
+
+    def broken(self, exc: Exception) -> None:
+        self.told.append(("broken", repr(exc)))
+
+    _charge = Track._charge
+
+
+class PythonTrack(Told, PythonSteps):
+    """A track on the Python twin."""
+
+
+NativeTrack: Any = None
+if native.core is not None:
+    NativeTrack = type("NativeTrack", (Told, native.core.Steps), {})
+
+TransportTwins = (PythonTransportCall, NativeTransportCall)
+
+
+def number_of(owner: Any) -> int | None:
+    return None if owner is None else int(owner.id)
+
+
+def shown(raw: Any) -> dict[str, Any]:
+    """All that can be seen of a request; other requests by their number."""
+    fields = {name: getattr(raw, name) for name in REQUEST_FIELDS}
+    fields["parent"] = number_of(fields["parent"])
+    fields["marks"] = [tuple(mark) for mark in raw.marks]
+    fields["units"] = dict(raw.units)
+    fields["small_steps"] = raw.small_steps()
+    spilled = fields["spilled"]
+    if spilled is not None:
+        fields["spilled"] = {name: getattr(spilled, name) for name in type(spilled).__slots__}
+    return fields
+
+
+def shown_steps(steps: Any) -> dict[str, Any]:
+    """All that can be seen of a loop's state, the polls apart: the twins count them at different times."""
+    return {**{name: getattr(steps, name) for name in STEP_FIELDS}, "owner": number_of(steps.owner), "told": steps.told}

@@ -1,0 +1,113 @@
+"""The end of a collector: what was seen last is handed on, unless its thread gets nowhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib import metadata, util
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_probe import session
+from mcp_probe.collector import Collector
+from mcp_probe.model import End
+from mcp_probe.session import Probe
+from tests.kept import keep
+
+
+class BusyLock:
+    """The collector's lock, refused ``refusals`` times; before each refusal its holder does ``work``."""
+
+    def __init__(self, lock: Any, refusals: int, work: Callable[[], None]) -> None:
+        self._lock = lock
+        self._refusals = refusals
+        self._work = work
+
+    def acquire(self, timeout: float = -1) -> bool:
+        if self._refusals:
+            self._refusals -= 1
+            self._work()
+            return False
+        taken: bool = self._lock.acquire(timeout=timeout)
+        return taken
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
+def pretend_busy(collector: Collector, refusals: int, *, gets_on: bool) -> None:
+    def work() -> None:
+        collector._pace += gets_on
+
+    collector._lock = BusyLock(collector._lock, refusals, work)  # type: ignore[assignment]
+
+
+def test_detaching_waits_for_a_collector_that_is_slow_but_gets_on() -> None:
+    """Three threads that compute leave it the GIL only now and then."""
+    probe = Probe()
+    kept = keep(probe)
+    collector = probe._collector
+    pretend_busy(collector, 4, gets_on=True)
+    probe.detach()
+    assert [frame.reason for frame in kept.frames if isinstance(frame, End)] == ["detached"]
+
+
+def test_a_collector_that_gets_nowhere_is_given_up_and_the_loss_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    probe = Probe()
+    kept = keep(probe)
+    pretend_busy(probe._collector, 1, gets_on=False)
+    with caplog.at_level(logging.WARNING, logger="mcp_probe"):
+        probe.detach()
+    assert not any(isinstance(frame, End) for frame in kept.frames)
+    assert [record.message for record in caplog.records] == [
+        "mcp_probe: what was seen last is lost: the collector's thread hangs, or got no CPU to end"
+    ]
+
+
+def test_a_batch_of_frames_does_not_look_for_packages_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look is a handful of system calls, and each of those a turn in the queue for the GIL."""
+    probe = Probe()
+    kept = keep(probe)
+
+    async def work() -> None:
+        pass
+
+    async def call_and_look() -> None:
+        await probe.profile(work)()
+        probe.snapshot()
+
+    looks: list[str] = []
+    try:
+        anyio.run(call_and_look)
+        monkeypatch.setattr(metadata, "version", looks.append)
+        monkeypatch.setattr(util, "find_spec", looks.append)
+        anyio.run(call_and_look)
+    finally:
+        probe.detach()
+    assert len(kept.requests(work.__qualname__, kind="function")) == 2
+    assert looks == []
+    assert session._sdk_of(None)[1] == kept.header().sdk_version
+
+
+def test_whoever_closes_a_transport_does_not_wait_for_a_collector_that_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise LookupError("ours")
+
+    monkeypatch.setattr("mcp_probe.capture.drain.Drain.calibrate", fails)
+    probe = Probe()
+    collector = probe._collector
+    assert collector._thread is not None
+    collector._thread.join(30)
+    collector.flush()
+    assert not collector._flushes, "it would have waited in vain, on the loop's thread"
+    probe.detach()
