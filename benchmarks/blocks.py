@@ -65,19 +65,6 @@ class Verdict:
     state: State
 
 
-def turn_order(names: Sequence[str], turn: int) -> list[str]:
-    """Who goes when in a round of bursts. Over as many rounds as names, each name follows each other one equally often.
-
-    A burst right after one of the same process finds its caches warm, and the first of a round runs earlier than the
-    last: over a whole square, neither favours anybody. For an even number of names.
-
-    Source: E. J. Williams (1949), Australian Journal of Scientific Research 2, 149.
-    """
-    count = len(names)
-    first = [place // 2 + place % 2 if place % 2 else (count - place // 2) % count for place in range(count)]
-    return [names[(place + turn) % count] for place in first]
-
-
 def per_call(row: str, variant: str, place: tuple[int, int], taken_ns: Sequence[int], cpu_ns: int, paid: int) -> Block:
     """A block from the wall time of each call; ``cpu_ns`` was spent on ``paid`` calls, warm-up included."""
     return Block(

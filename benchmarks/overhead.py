@@ -21,15 +21,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import anyio
 
-from benchmarks.blocks import Block, per_call, turn_order
+from benchmarks.blocks import Block, per_call
 from benchmarks.driving import SUBJECT_MAKERS, Subject
 from benchmarks.machine import ForeignLoad, cpu_ns, describe_machine, python_tag
 from benchmarks.page import write_page
 from benchmarks.subjects import VARIANTS
 from benchmarks.tables import Run, console_text, from_json, json_text
+from mcp_probe.workloads.bench.context import Patience
+from mcp_probe.workloads.bench.machine import FOREIGN_LIMIT
+from mcp_probe.workloads.bench.statistics import turn_order
 
 RESULTS = Path(__file__).with_name("results")
-FOREIGN_LIMIT = 0.25
 CALM_S = 0.1
 
 
@@ -44,27 +46,16 @@ class Plan:
     warm_up: int = 300
     lead_in: float = 0.1  # share of a burst's calls made before it: another process has just used the caches
     settle_s: float = 0.35  # longer than the collector sleeps: what it has to do for a cycle is charged to the cycle
+    idle_s: float = 4.2  # without a call, once per set of processes: what a call costs is told from what time costs
     patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running cycles again
 
 
-QUICK = Plan(generations=1, cycles=5, rounds=3, calls=(("memory", 250), ("stdio", 60), ("http", 100)), patience_s=3.0)
-SMOKE = Plan(1, 1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, patience_s=0.0)
-
-
-class Patience:
-    """A bound on the time that a row may spend on other people's load."""
-
-    def __init__(self, seconds: float) -> None:
-        self._left = seconds
-
-    def spend(self, seconds: float) -> None:
-        """Take off what was lost."""
-        self._left -= seconds
-
-    @property
-    def left(self) -> bool:
-        """Whether to wait, or to repeat, once more."""
-        return self._left > 0
+QUICK = Plan(
+    generations=1, cycles=5, rounds=3, calls=(("memory", 250), ("stdio", 60), ("http", 100)), idle_s=2.1, patience_s=3.0
+)
+SMOKE = Plan(
+    1, 1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, idle_s=0.05, patience_s=0.0
+)
 
 
 async def measure_row(row: str, calls: int, plan: Plan) -> tuple[list[Block], list[dict[str, Any]]]:
@@ -77,15 +68,31 @@ async def measure_row(row: str, calls: int, plan: Plan) -> tuple[list[Block], li
             subjects = {name: await stack.enter_async_context(SUBJECT_MAKERS[row](name)) for name in VARIANTS}
             for subject in subjects.values():
                 await subject.block(plan.warm_up, 0)
-            await anyio.sleep(plan.settle_s)
+            await anyio.sleep(2 * plan.settle_s)
+            idle = await _idle_ns_per_s(subjects, plan.idle_s)
             for cycle in range(plan.cycles):
-                blocks += await _quiet_cycle(row, (generation, cycle), subjects, calls, plan, patience)
-            said.append(await subjects["probe"].describe())
+                blocks += await _quiet_cycle(row, (generation, cycle), subjects, calls, plan, patience, idle)
+            told = {"idle_cpu_ms_per_s": {name: round(ns / 1e6, 3) for name, ns in idle.items()}}
+            said.append({**await subjects["probe"].describe(), **told})
     return blocks, said
 
 
+async def _idle_ns_per_s(subjects: dict[str, Subject], seconds: float) -> dict[str, float]:
+    """CPU of each process while nobody calls it."""
+    before, began = {name: cpu_ns(subject.pid) for name, subject in subjects.items()}, time.monotonic()
+    await anyio.sleep(seconds)
+    passed = time.monotonic() - began
+    return {name: (cpu_ns(subject.pid) - before[name]) / passed for name, subject in subjects.items()}
+
+
 async def _quiet_cycle(
-    row: str, place: tuple[int, int], subjects: dict[str, Subject], calls: int, plan: Plan, patience: Patience
+    row: str,
+    place: tuple[int, int],
+    subjects: dict[str, Subject],
+    calls: int,
+    plan: Plan,
+    patience: Patience,
+    idle: dict[str, float],
 ) -> list[Block]:
     """One cycle, run again where others used the machine meanwhile, as long as there is patience."""
     pids = [one.pid for one in subjects.values()]
@@ -93,7 +100,7 @@ async def _quiet_cycle(
     while True:
         await _calm(pids, patience)
         load, began = ForeignLoad(pids), time.monotonic()
-        blocks = await _cycle(row, place, subjects, calls, plan)
+        blocks = await _cycle(row, place, subjects, calls, plan, idle)
         foreign = load.cores()
         contended = foreign > FOREIGN_LIMIT
         if not contended or not patience.left:
@@ -103,18 +110,23 @@ async def _quiet_cycle(
         reruns += 1
 
 
-async def _cycle(row: str, place: tuple[int, int], subjects: dict[str, Subject], calls: int, plan: Plan) -> list[Block]:
-    """A block of each variant, in bursts that take turns."""
+async def _cycle(
+    row: str, place: tuple[int, int], subjects: dict[str, Subject], calls: int, plan: Plan, idle: dict[str, float]
+) -> list[Block]:
+    """A block of each variant, in bursts that take turns.
+
+    Each process is idle while the five others have their turn; what that costs it has been measured and is taken off.
+    """
     taken: dict[str, list[int]] = {name: [] for name in subjects}
     lead_in = round(calls * plan.lead_in)
-    before = {name: cpu_ns(subject.pid) for name, subject in subjects.items()}
+    before, began = {name: cpu_ns(subject.pid) for name, subject in subjects.items()}, time.monotonic()
     for turn in range(plan.rounds):
         for name in turn_order(list(subjects), turn):
             taken[name] += await subjects[name].block(calls, lead_in)
     await anyio.sleep(plan.settle_s)
-    paid = plan.rounds * (calls + lead_in)
+    paid, passed = plan.rounds * (calls + lead_in), time.monotonic() - began
     return [
-        per_call(row, name, place, taken[name], cpu_ns(subject.pid) - before[name], paid)
+        per_call(row, name, place, taken[name], round(cpu_ns(subject.pid) - before[name] - idle[name] * passed), paid)
         for name, subject in subjects.items()
     ]
 

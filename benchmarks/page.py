@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.blocks import BARE, FIGURES, Estimate, Verdict, added, level, verdicts
-from benchmarks.tables import ROW_NAMES, Run, from_json, share_text, trouble, variants_of
+from benchmarks.tables import ROW_NAMES, Run, from_json, idle_text, share_text, trouble, variants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -75,6 +75,8 @@ def run_section(run: Run) -> str:
         out.append("\n".join(f"- {verdict_sentence(verdict)}" for verdict in verdicts(row, blocks)))
         share = share_text(run, row, blocks)
         out.append(f"{share[0].upper()}{share[1:]}.")
+        if (idle := idle_text(run, row)) is not None:
+            out.append(f"{idle}.")
     said = trouble(run)
     if said:
         out.append("Of this run must be known:\n\n" + "\n".join(f"- {sentence}" for sentence in said))

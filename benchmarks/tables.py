@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 from benchmarks.blocks import BARE, FIGURES, Block, Estimate, Verdict, added, level, own_share, undisturbed, verdicts
@@ -44,6 +45,15 @@ class Run:
         """Mean of the overhead that the probed processes reported, a share of their CPU."""
         shares = [one["overhead_share"] for one in self.said.get(row, ()) if one.get("overhead_share") is not None]
         return sum(shares) / len(shares) if shares else None
+
+
+def idle_text(run: Run, row: str) -> str | None:
+    """What the processes cost while nobody calls them; ``None`` in results from before it was measured."""
+    told = [one["idle_cpu_ms_per_s"] for one in run.said.get(row, ()) if "idle_cpu_ms_per_s" in one]
+    if not told:
+        return None
+    rates = ", ".join(f"{name} {median(one[name] for one in told):.2f}" for name in told[0])
+    return f"CPU while idle, ms per second, which is not in the figures above: {rates}"
 
 
 def variants_of(blocks: Sequence[Block]) -> list[str]:
@@ -126,6 +136,8 @@ def console_text(run: Run) -> str:
         lines += aligned([list(COLUMNS), *table(blocks)])
         lines += [f"  {verdict_text(verdict)}" for verdict in verdicts(row, blocks)]
         lines.append(f"  {share_text(run, row, blocks)}")
+        if (idle := idle_text(run, row)) is not None:
+            lines.append(f"  {idle}")
     lines += ["", *(f"! {sentence}" for sentence in trouble(run))]
     return "\n".join(lines).rstrip()
 

@@ -22,7 +22,7 @@ from mcp_probe.errors import LaunchError, OptionError, ProbeError, RecordingErro
 if TYPE_CHECKING:
     from mcp_probe.export.relay import RelaySettings
     from mcp_probe.launch.outcome import Outcome
-    from mcp_probe.model import Summary
+    from mcp_probe.model import MemoryTier, Summary
 
 OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
 
@@ -113,6 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_report(commands)
     _add_demo(commands)
+    _add_bench(commands)
+    _add_load(commands)
+    _add_compare(commands)
     _add_doctor(commands)
     return parser
 
@@ -151,6 +154,12 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
     _add_fail_on(run, "exit with 1 if the command exits with 0 and one of these findings is raised")
     _add_slow_step(run)
     run.add_argument(
+        "--memory",
+        choices=("off", "light", "detailed", "leaks"),
+        help="what to measure of each request's memory (default: light); `leaks` hunts for tools that keep what they "
+        "allocate",
+    )
+    run.add_argument(
         "--otlp",
         metavar="ENDPOINT",
         nargs="?",
@@ -187,6 +196,55 @@ def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
     demo.add_argument("--seconds", metavar="N", type=float, help="about how long the load lasts (default: 5)")
     _add_looks(demo)
     demo.set_defaults(action=_demo)
+
+
+def _add_load(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.workloads.load import arguments
+
+    load = commands.add_parser(
+        "load",
+        help="send requests to a server on a schedule of their own",
+        usage="mcp-probe load (--server 'CMD ARGS' | --url URL) (--tool NAME | --mix FILE) [options]",
+        description="Loads an MCP server, over stdio or streamable HTTP, and says how long requests wait.",
+        epilog=arguments.LOAD_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    arguments.add_load(load)
+    _add_looks(load)
+    load.set_defaults(action=_load)
+
+
+def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.workloads.bench import arguments
+
+    bench = commands.add_parser(
+        "bench",
+        help="reproduce published comparisons, with the reasons",
+        description="Runs bundled workloads, each of which reproduces tables of a published document, and prints "
+        "every figure beside the documented one, with what the probe saw.",
+        epilog=arguments.BENCH_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    arguments.add_bench(bench)
+    _add_looks(bench)
+    bench.set_defaults(action=_bench)
+
+
+def _add_compare(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.workloads.bench import arguments
+
+    compare = commands.add_parser(
+        "compare",
+        help="hold two results of bench against each other",
+        description="Prints two results of `mcp-probe bench --json` side by side: each difference, and whether it is "
+        "more than noise.",
+        allow_abbrev=False,
+    )
+    arguments.add_compare(compare)
+    _add_looks(compare)
+    compare.set_defaults(action=_compare)
 
 
 def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
@@ -279,6 +337,7 @@ def _run(options: argparse.Namespace) -> int:
         prepare=publisher.prepare,
         record=options.record,
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
+        memory=_memory(options.memory),
         relay=relay,
     )
     exit_code = outcome.exit_code or 0
@@ -330,6 +389,25 @@ def _demo(options: argparse.Namespace) -> int:
     from mcp_probe.workloads import demo
 
     _print_report(demo.run(seconds=options.seconds), options)
+    return OK
+
+
+def _load(options: argparse.Namespace) -> int:
+    from mcp_probe.workloads.load import command
+
+    return OK if command.load(options) else FINDINGS
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from mcp_probe.workloads.bench import command
+
+    return OK if command.bench(options) else FINDINGS
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from mcp_probe.workloads.bench import command
+
+    command.compare(options)
     return OK
 
 
@@ -392,6 +470,13 @@ def _slow_step_ms(given: float | None) -> float:
         return _milliseconds(text)
     except argparse.ArgumentTypeError as exc:
         raise OptionError(f"MCP_PROBE_SLOW_STEP_MS is {exc}") from None
+
+
+def _memory(given: MemoryTier | None) -> MemoryTier | None:
+    """The tier from --memory or MCP_PROBE_MEMORY; the command would find a bad one too late to tell."""
+    from mcp_probe.options import Options
+
+    return Options.from_environment({"memory": given, "otlp": False}).memory
 
 
 # --- output ---------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mcp_probe.capture.drain import Drain, open_request, running_mark
 from mcp_probe.capture.hub import Hub
@@ -21,14 +21,19 @@ from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest
 
+if TYPE_CHECKING:
+    from mcp_probe.capture.leaks import LeakHunt
+
 logger = logging.getLogger("mcp_probe")
 
 SLICE = 64
 """Records assembled before the collector lets others have the GIL (64 x ~25 us is about 1.6 ms)."""
 BACKLOG = 1024
 """With more than this waiting the collector keeps the GIL: on a saturated loop every offer costs it 5 ms."""
-DRAIN_S = 0.2
-SAMPLE_S = 0.5
+DRAIN_S = 0.4
+IDLE_DRAIN_S = 0.8
+"""While no request is in flight and none has just ended. What a SIGKILL may cost stays below a second."""
+SAMPLE_S = 1.0
 IDLE_SAMPLE_S = 2.0
 """While no request ends and no step is long, samples have little to say."""
 OPEN_AFTER_NS = 300_000_000
@@ -75,6 +80,7 @@ class Collector:
         self._sampled_ns = now_ns()
         self._cpu_ns = 0
         self._idle = True  # nothing was seen since the last sample
+        self._quiet = True  # nothing was seen by the last drain
         self._pace = 0  # grows with every part of a drain
         self._flushes: deque[threading.Event] = deque()  # of those who wait for one
 
@@ -96,7 +102,7 @@ class Collector:
             self._thread = None
             self._wake.set()
             if thread is not None and thread is not threading.current_thread():
-                thread.join(EXIT_BUDGET_S / 2)
+                thread.join(self._exit_budget_s / 2)
         if not self._take_over(leaving_process=reason == "exit"):
             self._listeners = tuple(known for known in self._listeners if known is not listener)
             logger.warning("mcp_probe: what was seen last is lost: the collector's thread hangs, or got no CPU to end")
@@ -113,7 +119,8 @@ class Collector:
 
     def _take_over(self, *, leaving_process: bool) -> bool:
         """Get the lock for the last drain; False where the thread gets nowhere (a sink hangs), or not soon enough."""
-        patience_s, budget_s = (EXIT_BUDGET_S / 2,) * 2 if leaving_process else (EXIT_BUDGET_S, DETACH_BUDGET_S)
+        own_s = self._exit_budget_s
+        patience_s, budget_s = (own_s / 2,) * 2 if leaving_process else (own_s, max(own_s, DETACH_BUDGET_S))
         deadline = time.monotonic() + budget_s
         while True:
             pace = self._pace
@@ -124,7 +131,7 @@ class Collector:
 
     def catch_up(self) -> None:
         """Drain now, samples included. Any thread; never raises, and gives up where the thread hangs in a sink."""
-        if not self._lock.acquire(timeout=EXIT_BUDGET_S):
+        if not self._lock.acquire(timeout=self._exit_budget_s):
             return
         try:
             self._drain_all(samples=True)
@@ -151,7 +158,7 @@ class Collector:
         try:
             self._drain.calibrate()
             while self._thread is own:
-                self._wake.wait(DRAIN_S)
+                self._wake.wait(IDLE_DRAIN_S if self._quiet and not self._hub.desk.live else DRAIN_S)
                 if self._thread is not own:
                     return
                 self._wake.clear()
@@ -175,9 +182,13 @@ class Collector:
             done.set()
 
     def _drain_all(self, *, samples: bool = False, leaving: Listener | None = None) -> None:
+        self._hub.memory.check()
+        hunt = self._hub.hunt
+        if hunt is not None:
+            self._hunting(lambda: hunt.settle(waiting=self._waiting(), final=samples))
         steps: list[Frame] = list(self._drain.steps())
         self._tell_all(steps)
-        self._idle = self._idle and not steps
+        self._quiet = not steps
         now = now_ns()
         for listener in self._listeners:
             self._tell_finished(listener)
@@ -185,12 +196,35 @@ class Collector:
             if listener is leaving:
                 listener.emit([self._unfinished(raw, now) for raw in listener.live()])
             self._pace += 1
+        if hunt is not None:
+            self._hunting(lambda: self._tell_growth(hunt, samples))
+        self._idle = self._idle and self._quiet
         stopping = self._thread is None  # whoever stops the thread waits for it, and takes the last sample
         due_s = IDLE_SAMPLE_S if self._idle else SAMPLE_S
         if samples or (now - self._sampled_ns >= due_s * 1e9 and not stopping):
             self._sampled_ns = now
             self._idle = True
             self._tell_samples(now, final=leaving is not None and len(self._listeners) == 1)
+
+    def _tell_growth(self, hunt: LeakHunt, final: bool) -> None:
+        for frame in hunt.frames(now_ns(), final=final):  # one by one: the next takes long, and the process may end
+            self._tell_all([frame])
+
+    def _waiting(self) -> int:
+        return sum(listener.backlog() for listener in self._listeners)
+
+    def _hunting(self, part: Callable[[], None]) -> None:
+        """One part of the leak hunt, which looks at objects of the server: a fault ends the hunt, and nothing else."""
+        try:
+            part()
+        except Exception as exc:  # noqa: BLE001 - see above
+            self._hub.hunt = None
+            self._hub.fail("leak hunt", exc)
+
+    @property
+    def _exit_budget_s(self) -> float:
+        hunt = self._hub.hunt
+        return EXIT_BUDGET_S if hunt is None else EXIT_BUDGET_S + hunt.exit_patience_s
 
     def _tell_all(self, frames: list[Frame]) -> None:
         for listener in self._listeners:
@@ -201,14 +235,17 @@ class Collector:
             batch = listener.take_finished(SLICE)
             if not batch:
                 return
-            self._idle = False
+            self._quiet = False
             self._drain.take_polls()
             records = []
+            use_of = self._hub.memory.use_of
             for raw in batch:
                 listener.note_transport(raw.transport)
                 self._drain.note_small_steps(raw)
-                records.append(assemble(raw, raw.end_ns or now_ns()))
+                records.append(assemble(raw, raw.end_ns or now_ns(), memory=use_of(raw)))
             listener.emit(records)
+            if self._hub.hunt is not None:
+                self._hub.hunt.take(batch)
             if threading.current_thread() is self._thread and listener.backlog() < BACKLOG:
                 time.sleep(0)
 
@@ -233,4 +270,4 @@ class Collector:
 
     def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
         raw.outcome = "unfinished"
-        return assemble(raw, now, running_mark(self._hub, raw, now))
+        return assemble(raw, now, running_mark(self._hub, raw, now), self._hub.memory.use_of(raw))

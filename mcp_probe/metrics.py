@@ -31,6 +31,7 @@ REQUEST_METRICS = (
         "queue_transport", "ms", "exact", "mcp_probe.request.queue_wait", "bytes there to message off the transport"
     ),
     Metric("queue_dispatch", "ms", "exact", "mcp_probe.request.queue_wait", "message off the transport to first step"),
+    Metric("pipe_wait", "ms", "exact", None, "written by a client that says when, to bytes there; outside the budget"),
     Metric("busy", "ms", "exact", "mcp_probe.request.busy", "at least one unit of the request is on the loop"),
     Metric("gc", "ms", "exact", "mcp_probe.gc.pause", "a collector pause inside one of its own steps"),
     Metric("executor_run", "ms", "exact", "mcp_probe.executor.run", "at least one of its jobs runs on a thread"),
@@ -51,6 +52,15 @@ REQUEST_METRICS = (
     Metric("detached", "ms", "exact", None, "step time of a request's work after the request's end"),
     Metric("steps", "count", "exact", None, "uninterrupted runs of its tasks between two suspensions"),
     Metric("step_max", "ms", "exact", "mcp_probe.step.duration", "its longest step"),
+    Metric("requested", "bytes", "exact", "mcp_probe.request.memory.requested", "asked of the allocator, cumulative"),
+    Metric("peak", "bytes", "exact", "mcp_probe.request.memory.peak", "most that it held at one time"),
+    Metric(
+        "retained",
+        "bytes",
+        "exact",
+        "mcp_probe.request.memory.retained",
+        "still held after its end, once it was written",
+    ),
     Metric(
         "blocked_by", "ms", "bounded", "mcp_probe.request.blocked", "time it could have run while another held the loop"
     ),

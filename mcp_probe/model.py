@@ -19,6 +19,8 @@ Outcome = Literal["ok", "error", "tool_error", "cancelled", "unfinished"]
 RequestKind = Literal["request", "notification", "function"]
 Signal = Literal["spans", "metric exports"]
 Cause = Literal["blocking-call", "cpu", "gil", "run-queue", "gc", "unknown"]
+MemoryTier = Literal["off", "light", "detailed", "leaks"]
+MemoryMethod = Literal["native-gross", "native-hybrid", "native-shadow", "tracemalloc", "jemalloc"]
 
 DOES_NOT_APPLY = "does not apply"
 """How the state of a hook begins that this SDK has no place for: nothing is disabled, and nobody need be warned."""
@@ -116,6 +118,21 @@ class JobTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes that one request asked for, held at most, and still held after its end; ``None`` = could not be known."""
+
+    method: MemoryMethod
+    scope: str  # which allocations the numbers are of: "all Python allocations", "Python allocator, > 512 B", …
+    requested: int | None  # asked of the allocator, cumulative
+    allocations: int | None
+    peak: int | None
+    retained: int | None
+    quality: tuple[tuple[str, Tag, int | None, int | None], ...] = ()  # (field, tag, lo, hi); absent = exact
+    arguments: int | None = None  # the object graph that came in, as pympler sizes it; None: not sampled
+    result: int | None = None  # the same of what was answered
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRecord:
     """One finished (or, at the window's end, unfinished) request, notification or profiled call."""
 
@@ -158,6 +175,8 @@ class RequestRecord:
     error_code: str | None = None  # JSON-RPC code of the answer
     request_id: str | None = None  # JSON-RPC id, length-capped; kept only where there is a span
     jobs: tuple[JobTimes, ...] = ()  # the first of its thread jobs (at most 16)
+    memory: MemoryUse | None = None  # None: nothing measured it
+    sent_ns: int | None = None  # when its client wrote it, where that is on this machine and says so in `_meta`
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +295,36 @@ class ProcessSample:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowthSample:
+    """What the ended calls of each operation still hold, right after a full collection (``memory="leaks"``).
+
+    Totals since the attachment. A row is (method, operation, calls, bytes, groups); the groups divide the calls from
+    the oldest to the newest into (calls, bytes still held by them), and are empty where only the total can be known.
+    """
+
+    at_ns: int
+    how: MemoryMethod
+    scope: str
+    rows: tuple[tuple[str, str, int, int, tuple[tuple[int, int], ...]], ...]
+    collections: int  # full collections that the hunt has made so far
+    collect_ns: int  # what they took together, with the GIL held
+    notes: tuple[str, ...] = ()  # what this hunt could not do, and why
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthSites:
+    """Where what stays was allocated, and what it is (``memory="leaks"``). Replaces an earlier frame of its kind.
+
+    A line is (operation, file, line, function, bytes, blocks), a type (operation, name, objects, bytes, bytes of one
+    with all it refers to or None); operation "" means that it is known for the process only.
+    """
+
+    at_ns: int
+    lines: tuple[tuple[str, str, int, str, int, int], ...]
+    types: tuple[tuple[str, str, int, int | None, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """First frame of a recording: who is profiled, and where its clock stands on the wall."""
 
@@ -293,6 +342,7 @@ class Header:
     hooks: tuple[tuple[str, str], ...]  # hook -> "active…", "does not apply…" or why not
     notes: tuple[str, ...] = ()  # things a reader must know (rich traceback handler importable, ...)
     accelerator: str = ""  # "active" or why there is none; empty in recordings from before there was one
+    memory: str = ""  # tier and back end, as "light: native-hybrid, …"; empty in recordings from before there was any
 
 
 TRANSPORT_CLOSED = "transport closed"
@@ -306,14 +356,25 @@ class End:
     reason: str  # TRANSPORT_CLOSED: of one transport only; others may follow
 
 
-Frame = Header | RequestRecord | OpenRequest | StepRecord | LoopSample | PoolSample | ProcessSample | End
+Frame = (
+    Header
+    | RequestRecord
+    | OpenRequest
+    | StepRecord
+    | LoopSample
+    | PoolSample
+    | ProcessSample
+    | GrowthSample
+    | GrowthSites
+    | End
+)
 
 
 class FrameListener(Protocol):
     """Where frames go as they are: telemetry. One thread at a time, never the profiled loop's; may block that thread.
 
     The :class:`Header` comes first; a later one replaces it (a loop or a transport became known). Steps come
-    before the requests they held up, requests when they have ended, samples every half second.
+    before the requests they held up, requests when they have ended, samples about every second.
     """
 
     def take(self, frames: Sequence[Frame]) -> None:
@@ -394,6 +455,11 @@ class OperationMemory:
     requested: MemoryStats
     peak: MemoryStats
     retained: MemoryStats
+    arguments: MemoryStats = MemoryStats(None, None)  # of the calls that were sampled
+    result: MemoryStats = MemoryStats(None, None)
+    measured: int = 0  # calls of which any number is known
+    method: str | None = None
+    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +492,57 @@ class OperationSummary:
     response_bytes_max: int | None
     executor_run_sum_ms: float
     crowding_p95_share: float | None = None  # as waited_for_others_p95_share, for steps < 0.5 ms
+    pipe_wait_ms: Percentiles = Percentiles(None, None, None, None)  # written by the client to arrived; outside the budget
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthLine:
+    """A source line that allocated some of what stays."""
+
+    file: str
+    line: int
+    function: str
+    bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthType:
+    """A type whose objects stay. ``each_bytes``: one of them with all it refers to, measured on a few."""
+
+    name: str
+    objects: int
+    bytes: int | None
+    each_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Whether the memory that calls of one operation keep grows with the calls (``memory="leaks"``)."""
+
+    name: str
+    method: str
+    verdict: Literal["grows", "steady", "unknown"]
+    calls: int
+    held_bytes: int  # still held by all its ended calls together
+    bytes_per_call: float | None  # None: too few calls to say
+    quality: Quality  # of bytes_per_call
+    how: MemoryMethod
+    scope: str
+    lines: tuple[GrowthLine, ...] = ()
+    types: tuple[GrowthType, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeakHunt:
+    """What ``memory="leaks"`` found: one row for each operation, those that grow first, most bytes a call first."""
+
+    operations: tuple[Growth, ...]
+    collections: int
+    collect_ms: float
+    lines: tuple[GrowthLine, ...] = ()  # that grew, of no operation that could be told
+    types: tuple[GrowthType, ...] = ()  # the same
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,6 +671,7 @@ class ProbeSelf:
     notes: tuple[str, ...] = ()
     telemetry: tuple[Delivery, ...] = ()
     accelerator: str | None = None  # "active" or why there is none; None where it is not known
+    memory: str | None = None  # tier and back end of the memory figures; None where it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -600,6 +718,7 @@ class Summary:
     signals: Signals
     complete: bool = True  # False: the stream of frames ended without its End (killed, crashed)
     notes: tuple[str, ...] = field(default=())
+    leaks: LeakHunt | None = None  # only with memory="leaks"
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain JSON values, skeleton fixed by ``format``; keys may be added, never renamed."""

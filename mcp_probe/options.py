@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from mcp_probe.errors import OptionError
+from mcp_probe.model import MemoryTier
 
 TelemetryMode = Literal["auto", "off", "enrich", "relay"]
 CONTENT_KINDS = ("arguments", "result", "prompt", "resource")
@@ -26,6 +27,10 @@ class Options:
         slow_step_ms: A step this long on the event loop is looked into.
         report: Where the report goes at exit: ``"stderr"`` or a path.
         record: A path that gets every frame.
+        memory: What is measured of each request's memory. ``"light"``: bytes requested, and peak and retained of
+            blocks above 512 bytes with bounds for the rest. ``"detailed"``: of every block, and the sizes of some
+            arguments and results. ``"leaks"``: a hunt for tools that keep what they allocate. ``"off"``: nothing.
+            Several probes in one process share one allocator: the highest of what they ask for is measured.
         otlp: ``True`` sends spans and metrics as the ``OTEL_*`` environment variables say, a URL sends them there;
             signals for which the application has set a provider go to that instead. Needs the extra ``otel``.
         telemetry: ``"auto"`` uses the application's OpenTelemetry providers as soon as there are any, ``"enrich"``
@@ -45,6 +50,7 @@ class Options:
     slow_step_ms: float = 10.0
     report: str | None = None
     record: str | None = None
+    memory: MemoryTier = "light"
     otlp: bool | str = False
     telemetry: TelemetryMode = "auto"
     otlp_exit_ms: float = 1_000.0
@@ -66,6 +72,7 @@ class Options:
             if not isinstance(path, (str, os.PathLike, type(None))):
                 what = 'a path or "stderr"' if name == "report" else "a path"
                 raise OptionError(f"{name} is {path!r}; expected {what}.")
+        check_tier(self.memory)
         self._check_telemetry()
         self._check_content()
 
@@ -102,6 +109,13 @@ class Options:
             if text and values.get(name) is None:
                 values[name] = _parse(name, text)
         return cls(**{name: value for name, value in values.items() if value is not None})
+
+
+def check_tier(tier: object) -> None:
+    """Raises: OptionError where ``tier`` is no tier of memory measurement."""
+    if tier not in get_args(MemoryTier):
+        known = ", ".join(f'"{each}"' for each in get_args(MemoryTier))
+        raise OptionError(f"memory is {tier!r}; expected one of {known}.")
 
 
 def check_endpoint(endpoint: str) -> None:

@@ -30,8 +30,8 @@ from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, resolution_ns, wall_anchor
 from mcp_probe.collector import EXIT_BUDGET_S, Collector
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
-from mcp_probe.model import Frame, FrameListener, Header
-from mcp_probe.options import Options
+from mcp_probe.model import Frame, FrameListener, Header, MemoryTier
+from mcp_probe.options import Options, check_tier
 from mcp_probe.record.file import FrameSink, RecordingWriter, encode
 from mcp_probe.record.listeners import Listeners
 from mcp_probe.record.raw import RawRequest
@@ -66,9 +66,11 @@ class _Process:
         with self.lock:
             if self.hooks is None:
                 self.hub = Hub(round(session.options.slow_step_ms * 1e6))
+                self.hub.memory.want(session, session.options.memory)  # while no thread of ours exists
                 self.hooks = ProcessHooks(self.hub)
                 self.hooks.install()
             self.sessions.append(session)
+            self.hooks.hub.memory.want(session, session.options.memory)
             return self.hooks
 
     def collector_of(self, hub: Hub) -> Collector:
@@ -83,6 +85,8 @@ class _Process:
         with self.lock:
             if session in self.sessions:
                 self.sessions.remove(session)
+                if self.hub is not None and self.sessions:
+                    self.hub.memory.forget(session)
             if self.sessions or self.hooks is None or self.hub is None:
                 return []
             hooks, hub = self.hooks, self.hub
@@ -92,6 +96,7 @@ class _Process:
             hub.watchdog.stop()
             for track in list(hub.tracks.values()):
                 hub.drop_track(track)
+            hub.memory.close()
             return stuck
 
 
@@ -114,6 +119,7 @@ def _leave_child_alone() -> None:
             hub.watchdog.stop()
             for track in list(hub.tracks.values()):
                 hub.drop_track(track)
+            hub.memory.abandon()
         for session in sessions:
             session.succeed()
     except Exception as exc:
@@ -138,6 +144,7 @@ class Probe:
 
     def __init__(self, **options: Any) -> None:
         self.options = Options.from_environment(options)
+        self._memory = self.options.memory
         self.transport = "unknown"
         self.attached = True
         self._over = False  # detached, and drained for the last time
@@ -223,6 +230,25 @@ class Probe:
             return self._with_deliveries(self._fold.summary())
         self._collector.catch_up()
         return self._with_deliveries(self._fold.summary(live=True))
+
+    @property
+    def memory(self) -> MemoryTier:
+        """The tier of memory measurement; set it to switch a running server, on any thread.
+
+        Another attached probe may have asked for more: the highest is in force. Requests that run while it changes
+        have no figures.
+
+        Raises: OptionError where it is set to no tier.
+        """
+        return self._memory
+
+    @memory.setter
+    def memory(self, tier: MemoryTier) -> None:
+        check_tier(tier)
+        self._memory = tier
+        if self.attached:
+            self._collector.catch_up()  # what has ended was measured by the back end that it began with
+            self._hub.memory.want(self, tier)
 
     def detach(self) -> None:
         """Restore every object touched; hooks that somebody wrapped over become pass-throughs. Idempotent."""
@@ -456,6 +482,7 @@ class Probe:
             hooks=tuple(sorted(self._hub.hooks.items())),
             notes=tuple(self._notes()),
             accelerator=native.state(),
+            memory=self._hub.memory.state,
         )
 
     def _notes(self) -> list[str]:
@@ -604,7 +631,7 @@ def attach_everywhere(sink: FrameSink, **options: Any) -> Probe:
     """Attach to every MCP server this process creates, and send all frames to ``sink``.
 
     Used inside the child of ``mcp-probe run``. Frames go out from the collector's thread at least
-    every 0.5 s; an ``End`` frame at a clean exit.
+    every 0.8 s; an ``End`` frame at a clean exit.
     """
     probe = ForwardingProbe(sink, **options)
     call_at_exit(probe._at_exit)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +12,23 @@ import pytest
 from tests.guard import attached_now, detach_leaks
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_in_a_terminal() -> None:
+    """A background job ignores these, and so would every command that a test starts and signals."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, usual)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's client ends a server 2 s after its stdin, a recording with it: a loaded machine needs longer."""
+    if "mcp.client.stdio" in sys.modules:
+        monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 30.0)
 
 
 @pytest.fixture(autouse=True)

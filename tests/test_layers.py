@@ -47,10 +47,15 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "trio": LOOPS,
     "uvloop": LOOPS,
     "opentelemetry": ("export", "adapters", "instrumentor"),
-    "rich": ("report", "cli"),
-    "pympler": ("aggregate.memory", "capture.memory"),
+    "rich": ("report", "cli", "workloads"),
+    "pympler": ("aggregate.memory", "capture.memory", "capture.sizing", "capture.traces"),
     "pyperf": ("workloads",),
     "matplotlib": ("workloads",),
+    "httpx": ("workloads",),
+    "httpx2": ("workloads",),
+    "aiohttp": ("workloads",),
+    "requests": ("workloads",),
+    "tomli": ("workloads",),
     "pytest": ("testing",),
 }
 
@@ -186,7 +191,7 @@ def test_every_module_imports_only_what_its_layer_may() -> None:
         (
             "mcp_probe.capture.steps",
             "import pympler.asizeof",
-            "may be imported only in aggregate.memory, capture.memory",
+            "may be imported only in aggregate.memory, capture.memory, capture.sizing, capture.traces",
         ),
         ("mcp_probe.aggregate.memory_report", "import pympler", "may be imported only in aggregate.memory"),
         ("mcp_probe.report.html", "import opentelemetry.trace", "may be imported only in export, adapters"),

@@ -126,7 +126,8 @@ def test_the_sdist_holds_only_the_package_its_build_the_readme_and_the_licence(s
     with tarfile.open(sdist) as archive:
         names = {member.name.split("/", 1)[1] for member in archive.getmembers() if member.isfile()}
     assert {name for name in names if name.startswith("mcp_probe/")} == sources()
-    assert "mcp_probe/native/core.c" in names
+    extension = PROJECT["tool"]["setuptools"]["ext-modules"][0]
+    assert {name for name in names if name.endswith((".c", ".h"))} == {*extension["sources"], *extension["depends"]}
     others = {name.split("/")[0] for name in names} - {"mcp_probe"}
     made = {"PKG-INFO", "setup.cfg", "mcp_probe_profiler.egg-info"}  # by setuptools
     assert others == {"README.md", "LICENSE", "pyproject.toml", "MANIFEST.in"} | made
@@ -137,7 +138,7 @@ def test_the_wheel_holds_only_the_package_the_accelerator_and_their_metadata(whe
         names = set(archive.namelist())
     metadata = "mcp_probe_profiler-0.1.0.dist-info"
     about = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
-    ours = {name for name in sources() if not name.endswith(".c")} | ({COMPILED} if COMPILES else set())
+    ours = {name for name in sources() if not name.endswith((".c", ".h"))} | ({COMPILED} if COMPILES else set())
     assert names == ours | {f"{metadata}/{name}" for name in about}
     assert "mcp_probe/py.typed" in names
 
@@ -195,7 +196,7 @@ def test_what_is_built_without_a_compiler_does_the_same_and_says_so(sdist: Path,
         (tmp_path / name).mkdir()
     built = build("wheel", unpacked(sdist, tmp_path / "source"), tmp_path / "wheel", CC="/bin/false")
     with zipfile.ZipFile(built) as archive:
-        assert [name for name in archive.namelist() if name.endswith((".so", ".c"))] == []
+        assert [name for name in archive.namelist() if name.endswith((".so", ".c", ".h"))] == []
     state, marks, polled, stuck = follow_a_loop(sys.executable, built, tmp_path / "installed")
     assert (state, polled, stuck) == ("not built here", True, [])
     assert marks > 40

@@ -7,9 +7,10 @@ body returns (handed to the server's transport buffer, not acknowledged by the p
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
+from mcp_probe import native
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.capture.current import EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
@@ -55,6 +56,16 @@ class ProbedApp:
         return getattr(self.app, name)
 
 
+def exchange_of(headers: Iterable[tuple[bytes, bytes]], track: Track | None) -> Exchange:
+    """The exchange of an ASGI call with these headers. Twin of ``exchange_of`` in native/exchange.h."""
+    size = None
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit() and len(value) < 19:  # a client may write anything
+            size = int(value)
+    arrival, earliest = _arrival(track)
+    return Exchange(arrival, earliest, size, track)
+
+
 def _arrival(track: Track | None) -> tuple[int, int | None]:
     """When the bytes came: at the latest, at the earliest (``None``: cannot be known).
 
@@ -88,18 +99,18 @@ class Gate:
             return None
         try:
             track = self._loops.follow()
-            size = None
-            for name, value in scope.get("headers", ()):
-                if name == b"content-length" and value.isdigit() and len(value) < 20:  # a client may write anything
-                    size = int(value)
-            arrival, earliest = _arrival(track)
-            return Exchange(arrival, earliest, size, track)
+            headers = scope.get("headers", ())
+            if native.core is None or track is None:
+                return exchange_of(headers, track)
+            return native.core.exchange_of(headers, track)  # type: ignore[no-any-return]
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self._fail(exc)
+            self.failed(exc)
             return None
 
     def sender(self, exchange: Exchange, send: Send) -> Send:
-        """``send`` that notes when the answer is taken and flushed."""
+        """``send`` that notes when the answer is taken and flushed. Twin of ``Send`` in native/exchange.h."""
+        if native.core is not None:
+            return native.core.Send(self, self._hub.desk, exchange, send)  # type: ignore[no-any-return]
         gate = self
         clock = now_ns
 
@@ -112,7 +123,7 @@ class Gate:
                 if raw.write_taken_ns is None:
                     raw.write_taken_ns = clock()
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                gate._fail(exc)
+                gate.failed(exc)
             await send(message)
             if not raw.ended and message.get("type") == "http.response.body":
                 gate._flushed(raw, message)
@@ -127,7 +138,7 @@ class Gate:
                 raw.flushed_ns = now = now_ns()
                 self._hub.desk.end(raw, now)
         except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
+            self.failed(exc)
 
     def close(self, raw: RawRequest) -> None:
         """The ASGI call is over; a request that was not answered on it was cancelled or lost its client."""
@@ -140,8 +151,9 @@ class Gate:
                 # The session goes on with it; its answer can be seen no further than the session's stream.
                 raw.write_seen = False
         except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
+            self.failed(exc)
 
-    def _fail(self, exc: Exception) -> None:
+    def failed(self, exc: Exception) -> None:
+        """A fault of ours: every app passes through from now on."""
         self.active = False
         self._hub.fail(HOOK, exc)

@@ -236,6 +236,10 @@ class AsyncioHooks:
 
     def _schedule(self, hook: Any, name: str) -> Any:
         """``hook``, or what the accelerator does in its place on loops that it knows."""
+        if name == "call_at":
+            timers = native.core.Timers(hook.__wrapped__, _tracks, events.TimerHandle, StampedTimer)
+            self._schedules.append(timers)
+            return timers
         if not name.startswith("call_soon"):
             return hook
         schedule = native.core.Schedule(hook, _scheduled, name, name == "call_soon_threadsafe")
@@ -402,6 +406,7 @@ def _make_call_at(original: Any) -> Any:
                 timer.__class__ = StampedTimer
         return timer
 
+    call_at.__wrapped__ = original  # type: ignore[attr-defined]
     return call_at
 
 

@@ -18,6 +18,8 @@ from mcp_probe.adapters.patching import Patches
 from mcp_probe.adapters.tracing import client_of
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import MAX_NAME
+from mcp_probe.capture.sent import KEY as SENT
+from mcp_probe.capture.sent import sent_ns
 from mcp_probe.capture.tracing import Message, Tracing
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RawRequest
@@ -131,6 +133,9 @@ class HandlerHooks:
             raw = self._hub.begin("request", method, tool, self._transport_of(message), self._session)
             raw.request_id = getattr(message, "request_id", None)
             raw.protocol_version = None
+            meta = getattr(getattr(getattr(req, "params", None), "meta", None), "model_extra", None)
+            if meta and SENT in meta:
+                raw.sent_ns = sent_ns(meta, now_ns())
             respond = message.respond
 
             async def probed_respond(response: Any) -> None:

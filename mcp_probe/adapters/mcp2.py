@@ -9,12 +9,14 @@ Source: mcp/server/runner.py, lowlevel/server.py, streamable_http.py, streamable
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
 from threading import get_ident
 from typing import Any
 
+from mcp_probe import native
 from mcp_probe.adapters.asgi import HOOK as HTTP_HOOK
 from mcp_probe.adapters.asgi import Gate, ProbedApp
 from mcp_probe.adapters.loops import Loops
@@ -23,6 +25,8 @@ from mcp_probe.adapters.tracing import OuterNote, SpanMiddleware, opener_in
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange, reset_for_transport_task
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel, name_of, note_result
+from mcp_probe.capture.sent import KEY as SENT
+from mcp_probe.capture.sent import sent_ns
 from mcp_probe.capture.streams import FromServer, FromTransport
 from mcp_probe.capture.tracing import Tracing
 from mcp_probe.clock import now_ns
@@ -53,6 +57,7 @@ class ClaimingMiddleware:
         self._session = session
         self.active = True
         self.spans: SpanMiddleware | None = None  # where this one stands inside of the SDK's own span
+        self._opener = None if native.core is None else native.core.Opener(self, hub.desk, session)
 
     def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
         """Not a coroutine function: a claimed request costs no frame between the handler and its caller."""
@@ -69,23 +74,24 @@ class ClaimingMiddleware:
                     raw.session = self._session
                     raw.protocol_version = ctx.protocol_version
                     claimed = True
+                    if (meta := ctx.meta) and SENT in meta:
+                        raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
+            if self.spans is not None:
+                call_next = partial(self.spans, call_next=call_next)
+            if not claimed:
+                opened = None if self._opener is None else self._opener(ctx, call_next)
+                return self._open_here(ctx, call_next) if opened is None else opened  # type: ignore[no-any-return]
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self.active = False
-            self._hub.fail(HOOK, exc)
+            self.failed(exc)
             return call_next(ctx)  # type: ignore[no-any-return]
-        if not claimed:
-            return self._open_here(ctx, call_next)
         # Outside the guard: what the rest of the chain raises is the server's own.
-        if self.spans is not None:
-            call_next = partial(self.spans, call_next=call_next)
         if self._loops.hooked or raw is None:
             return call_next(ctx)  # type: ignore[no-any-return]
         return self._loops.followed(call_next(ctx), raw)
 
     async def _open_here(self, ctx: Any, call_next: Any) -> Any:
+        """Twin of ``Opener`` in native/exchange.h, which does it for HTTP on loops that the accelerator knows."""
         raw, token = self._enter(ctx)
-        if self.spans is not None:
-            call_next = partial(self.spans, call_next=call_next)
         try:
             if raw is None or (token is not None and token[0].closes_steps):
                 result = await call_next(ctx)
@@ -96,6 +102,11 @@ class ClaimingMiddleware:
             raise
         self._leave(raw, token, result, None)
         return result
+
+    def failed(self, exc: Exception) -> None:
+        """A fault of ours: everything passes through from now on."""
+        self.active = False
+        self._hub.fail(HOOK, exc)
 
     def _enter(self, ctx: Any) -> tuple[RawRequest | None, Any]:
         try:
@@ -114,13 +125,14 @@ class ClaimingMiddleware:
             raw.protocol_version = ctx.protocol_version
             if exchange is not None:
                 self._continue_exchange(raw, exchange)
+            if (meta := ctx.meta) and SENT in meta:
+                raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
             if track is None:
                 return raw, None
             token = track.enter(raw)
             return raw, (track, token)
         except Exception as exc:  # noqa: BLE001
-            self.active = False
-            self._hub.fail(HOOK, exc)
+            self.failed(exc)
             return None, None
 
     def _continue_exchange(self, raw: RawRequest, exchange: Exchange) -> None:
@@ -151,8 +163,7 @@ class ClaimingMiddleware:
             if not raw.write_seen or raw.outcome == "cancelled":
                 self._hub.desk.end(raw, now)
         except Exception as fault:  # noqa: BLE001
-            self.active = False
-            self._hub.fail(HOOK, fault)
+            self.failed(fault)
 
 
 _transports: dict[type, str] = {}
@@ -177,6 +188,10 @@ def _note_exception(raw: RawRequest, exc: BaseException) -> None:
     code = getattr(getattr(exc, "error", None), "code", None)
     raw.error_code = None if code is None else str(code)
     raw.error = type(exc).__qualname__ if code is None else str(code)
+
+
+if native.core is not None:
+    native.core.http(asyncio.current_task, _transport_of, _note_exception, SENT)
 
 
 class ServerHooks:

@@ -12,6 +12,7 @@ from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.adapters.stdio import StdioHooks
+from mcp_probe.adapters.tools import functions_of_tools
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import Tracing
 
@@ -50,6 +51,7 @@ class ProcessHooks:
         """Patch what is there, and watch for what is not imported yet."""
         self.loops.install()
         self.hub.watch_gc()
+        self.hub.functions_of_tools = functions_of_tools
         self._imports.when_imported("mcp.server.stdio", self._guarded("stdio transport", self.stdio.install))
         self._imports.when_imported("mcp.server.streamable_http_manager", self._guarded("http transport", self._http))
 

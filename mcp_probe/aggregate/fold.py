@@ -32,6 +32,8 @@ from mcp_probe.aggregate.summary import Stream, Totals, summary_of
 from mcp_probe.model import (
     End,
     Frame,
+    GrowthSample,
+    GrowthSites,
     Header,
     LoopSample,
     OpenRequest,
@@ -109,6 +111,9 @@ class Fold:
         elif isinstance(frame, ProcessSample):
             self._saw(frame.at_ns - frame.span_ns, frame.at_ns)
             self._totals.process.add(frame)
+        elif isinstance(frame, (GrowthSample, GrowthSites)):
+            self._saw(frame.at_ns, frame.at_ns)
+            self._totals.leaks.add(frame)
         elif isinstance(frame, Header):
             self._header = frame
             self._saw(frame.start_ns, frame.start_ns)

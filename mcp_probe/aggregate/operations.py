@@ -15,18 +15,19 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import add, attrgetter
+from typing import Any
 
+from mcp_probe import native
 from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
 from mcp_probe.aggregate.buckets import Buckets
+from mcp_probe.aggregate.memory import MemoryTally
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import SlowSteps
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import (
     BUDGET_PARTS,
     BudgetMeans,
-    MemoryStats,
     OpenRequest,
-    OperationMemory,
     OperationSummary,
     Percentiles,
     Quality,
@@ -139,9 +140,16 @@ def _parts() -> list[PartTally]:
     return [PartTally() for _ in BUDGET_PARTS]
 
 
+def _plain_sums() -> Any:
+    return None if native.core is None else native.core.Sums()
+
+
 @dataclass(slots=True)
 class OperationTally:
-    """Everything the records of one operation sum up to. Merging is addition."""
+    """Everything the records of one operation sum up to. Merging is addition.
+
+    The sums of plain records stay with the accelerator until :meth:`settle`, so read nothing before it.
+    """
 
     method: str
     name: str
@@ -171,13 +179,22 @@ class OperationTally:
     decode: MeanTally = field(default_factory=MeanTally)
     encode: MeanTally = field(default_factory=MeanTally)
     write_flush: Buckets = field(default_factory=Buckets)
+    pipe_wait: Buckets = field(default_factory=Buckets)
+    pipe_wait_max_ns: int = 0
+    pipe_wait_tag: Tag = "exact"
     request_bytes_max: int | None = None
     response_bytes_max: int | None = None
     gc_share_max: float = 0.0
     partial: int = 0
+    memory: MemoryTally = field(default_factory=MemoryTally)
+    plain: Any = field(default_factory=_plain_sums)  # native.core.Sums
 
     def add(self, record: RequestRecord) -> None:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
+        if record.memory is not None:
+            self.memory.add(record.memory)
+        if record.sent_ns is None and self.plain is not None and self.plain.add(record):
+            return
         self._count(record)
         self.records += 1
         budget = record.budget
@@ -194,6 +211,8 @@ class OperationTally:
             self.exact_sums = list(map(add, self.exact_sums, values))
         if budget.write_flush is not None and record.outcome != "unfinished":
             self.write_flush.add(budget.write_flush)
+        if record.sent_ns is not None:
+            self._add_pipe_wait(record.sent_ns, record)
         self.steps += record.steps
         self.step_max_ns = max(self.step_max_ns, record.step_max_ns)
         self.detached_ns += record.detached_ns
@@ -207,6 +226,14 @@ class OperationTally:
         if record.response_bytes is not None and record.response_bytes > (self.response_bytes_max or -1):
             self.response_bytes_max = record.response_bytes
         self.partial += record.partial
+
+    def _add_pipe_wait(self, sent_ns: int, record: RequestRecord) -> None:
+        """What lies between the client's writing and the arrival; with no arrival seen, its queue is in it, too."""
+        waited = max(0, record.arrival_ns - sent_ns)
+        self.pipe_wait.add(waited)
+        self.pipe_wait_max_ns = max(self.pipe_wait_max_ns, waited)
+        if record.budget.queue_transport is None:
+            self.pipe_wait_tag = "upper"
 
     def _count(self, record: RequestRecord) -> None:
         total = max(0, record.end_ns - record.arrival_ns)
@@ -258,8 +285,11 @@ class OperationTally:
                 part.unseen += 1
                 part.count -= 1  # it is about to be counted among those of which every part was seen
 
-    def _settle_exact(self) -> None:
-        """Move the calls that were summed as a whole into the parts."""
+    def settle(self) -> None:
+        """Move what was summed as a whole to where it is read."""
+        taken = None if self.plain is None else self.plain.take()
+        if taken is not None:
+            self._add_plain(*taken)
         for part, total in zip(self.parts, self.exact_sums, strict=True):
             part.count += self.exact_count
             part.sum_ns += total
@@ -268,13 +298,54 @@ class OperationTally:
         self.exact_count = 0
         self.exact_sums = [0] * len(BUDGET_PARTS)
 
+    def _add_plain(
+        self,
+        count: int,
+        steps: int,
+        step_max_ns: int,
+        detached_ns: int,
+        executor_run_sum_ns: int,
+        longest_ns: int,
+        decodes: int,
+        decode_ns: int,
+        encodes: int,
+        encode_ns: int,
+        request_bytes_max: int,
+        response_bytes_max: int,
+        parts: list[tuple[int, int, int, int, int, int]],
+        totals: list[tuple[int, int, int]],
+        flushes: list[tuple[int, int, int]],
+    ) -> None:
+        """What ``native.core.Sums.take`` gives; a maximum of -1 is none."""
+        self.count += count
+        self.records += count
+        self.steps += steps
+        self.step_max_ns = max(self.step_max_ns, step_max_ns)
+        self.detached_ns += detached_ns
+        self.executor_run_sum_ns += executor_run_sum_ns
+        self.finished_max_ns = max(self.finished_max_ns, longest_ns)
+        self.decode.merge(MeanTally(decodes, decode_ns))
+        self.encode.merge(MeanTally(encodes, encode_ns))
+        self.request_bytes_max = larger(self.request_bytes_max, None if request_bytes_max < 0 else request_bytes_max)
+        self.response_bytes_max = larger(
+            self.response_bytes_max, None if response_bytes_max < 0 else response_bytes_max
+        )
+        self.totals.add_rows(totals)
+        self.write_flush.add_rows(flushes)
+        for part, (unseen, sum_ns, lo_off, hi_off, bounded, _) in zip(self.parts, parts, strict=True):
+            tag: Tag = "bounded" if bounded else "exact"
+            part.merge(PartTally(count - unseen, sum_ns, sum_ns + lo_off, sum_ns + hi_off, tag=tag, unseen=unseen))
+
     def merge(self, other: OperationTally) -> None:
         """Add ``other``, which says the same afterwards."""
-        self._settle_exact()
-        other._settle_exact()
+        self.settle()
+        other.settle()
         self._merge_sums(other)
         self.totals.merge(other.totals)
         self.write_flush.merge(other.write_flush)
+        self.pipe_wait.merge(other.pipe_wait)
+        self.pipe_wait_max_ns = max(self.pipe_wait_max_ns, other.pipe_wait_max_ns)
+        self.pipe_wait_tag = worst((self.pipe_wait_tag, other.pipe_wait_tag))
         self.waited_per_bucket.update(other.waited_per_bucket)
         self.crowded_per_bucket.update(other.crowded_per_bucket)
         for mine, theirs in zip(self.parts, other.parts, strict=True):
@@ -287,6 +358,7 @@ class OperationTally:
         self.step_max_ns = max(self.step_max_ns, other.step_max_ns)
         self.request_bytes_max = larger(self.request_bytes_max, other.request_bytes_max)
         self.response_bytes_max = larger(self.response_bytes_max, other.response_bytes_max)
+        self.memory.merge(other.memory)
 
     def _merge_sums(self, other: OperationTally) -> None:
         self.count += other.count
@@ -309,6 +381,11 @@ class OperationTally:
         longest = max(self.finished_max_ns, self.unfinished_max_ns)
         return Percentiles(_ms(p50), _ms(p95), _ms(p99), longest / 1e6 if self.count else None)
 
+    def pipe_wait_ms(self) -> Percentiles:
+        """Of the calls whose client said when it wrote them."""
+        p50, p95, p99 = (self.pipe_wait.quantile(q) for q in (0.5, 0.95, 0.99))
+        return Percentiles(_ms(p50), _ms(p95), _ms(p99), self.pipe_wait_max_ns / 1e6 if self.pipe_wait.rows else None)
+
     def share_near_p95(self, lost_per_bucket: Counter[int]) -> float | None:
         """Of the calls between p90 and p99: the share of their time that was certainly lost so."""
         low, high = self.totals.bucket_at(0.90), self.totals.bucket_at(0.99)
@@ -321,7 +398,7 @@ class OperationTally:
 
     def quality(self) -> dict[str, Quality]:
         """Every number of the row that is not exact."""
-        self._settle_exact()
+        self.settle()
         found = {
             name: quality
             for name, part in zip(BUDGET_PARTS, self.parts, strict=True)
@@ -332,16 +409,17 @@ class OperationTally:
         if self.crowding_hi_ns > self.crowding_lo_ns:
             lo, hi = (ns / self.count / 1e6 for ns in (self.crowding_lo_ns, self.crowding_hi_ns))
             found["crowding_ms"] = Quality("lower" if self.blame_clipped else "bounded", lo, hi)
+        if self.pipe_wait_tag != "exact":
+            found["pipe_wait_ms"] = Quality(self.pipe_wait_tag)
         if self.waited_ns:
             found["waited_for_others_ms"] = Quality("lower", self.waited_ns / self.count / 1e6)
-        return found
+        return {**found, **self.memory.quality()}
 
     def summary(self, slow: SlowSteps, detached_ns: int) -> OperationSummary:
         """The row of the report; ``detached_ns`` is work of its requests that was seen after they had ended."""
-        self._settle_exact()
+        self.settle()
         steps = slow.of_operation(self.name)
         means = [part.mean_ms for part in self.parts]
-        unknown = MemoryStats(None, None)
         return OperationSummary(
             name=self.name,
             method=self.method,
@@ -353,7 +431,7 @@ class OperationTally:
             total_ms=self.total_ms(),
             budget_ms=BudgetMeans(*means),
             steps=StepStats(self.steps / self.records if self.records else 0.0, self.step_max_ns / 1e6),
-            memory=OperationMemory(unknown, unknown, unknown),
+            memory=self.memory.summary(),
             quality=self.quality(),
             slow_steps=steps.count,
             critical_steps=steps.critical,
@@ -371,6 +449,7 @@ class OperationTally:
             response_bytes_max=self.response_bytes_max,
             executor_run_sum_ms=self.executor_run_sum_ns / 1e6,
             crowding_p95_share=self.share_near_p95(self.crowded_per_bucket),
+            pipe_wait_ms=self.pipe_wait_ms(),
         )
 
 

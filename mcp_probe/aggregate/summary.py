@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mcp_probe.aggregate.flight import FlightTotals
+from mcp_probe.aggregate.leaks import LeakTally
 from mcp_probe.aggregate.loop_health import Loops
 from mcp_probe.aggregate.operations import Operations
 from mcp_probe.aggregate.process import ProcessTally
@@ -60,6 +61,7 @@ class Totals:
         self.loops = Loops()
         self.process = ProcessTally()
         self.flight = FlightTotals()
+        self.leaks = LeakTally()
         self.streams: list[Stream] = []
         self.gc_worst_request_share: float | None = None
         self.notes: set[str] = set()
@@ -72,6 +74,7 @@ class Totals:
         self.loops.merge(other.loops)
         self.process.merge(other.process)
         self.flight.merge(other.flight)
+        self.leaks.merge(other.leaks)
         self.streams.extend(other.streams)
         self.note_gc_share(other.gc_worst_request_share)
         self.notes |= other.notes
@@ -106,6 +109,7 @@ def summary_of(totals: Totals, live: bool) -> Summary:
         signals=_signals(totals),
         complete=ended or live,
         notes=tuple(_notes(totals, streams, ended or live)),
+        leaks=totals.leaks.hunt(),
     )
 
 
@@ -150,6 +154,7 @@ def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
         timer_resolution_ns=max((header.timer_resolution_ns for header in headers), default=0),
         notes=(*notes, *drops),
         accelerator="; ".join(sorted({header.accelerator for header in headers if header.accelerator})) or None,
+        memory="; ".join(sorted({header.memory for header in headers if header.memory})) or None,
     )
 
 

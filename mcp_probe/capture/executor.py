@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Any
 
+from mcp_probe import native
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
@@ -47,6 +48,7 @@ class Pools:
         self.transitions: deque[Transition] = deque(maxlen=MAX_TRANSITIONS)
         self.dropped = 0
         self.carry: Callable[[], Callable[..., Any] | None] | None = None  # set where telemetry is on
+        self.lender: Any = None  # charges what a job's thread allocates; see capture.memory
 
     def known(self, owner: Any) -> Pool | None:
         """The row of ``owner``, if it has had a job."""
@@ -87,9 +89,13 @@ class Pools:
     def run(self, job: Job, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``function`` as ``job`` on the calling (worker) thread."""
         cpu = self._began(job)
+        lender = self.lender
+        lent = None if lender is None else self._lend(lender, job)
         try:
             return function(*args, **kwargs)
         finally:
+            if lender is not None:
+                self._take_back(lender, lent)
             if cpu is not None:
                 self._ended(job, cpu)
 
@@ -106,6 +112,22 @@ class Pools:
             self.off = True
             self._fail(exc)
             return None
+
+    def _lend(self, lender: Any, job: Job) -> Any:
+        """Charge what the calling thread allocates to the job's request; what it was charged to before."""
+        try:
+            return lender.enter(None if job.transport else job.raw)
+        except Exception as exc:  # noqa: BLE001
+            self.lender = None
+            self._fail(exc)
+            return None
+
+    def _take_back(self, lender: Any, lent: Any) -> None:
+        try:
+            lender.leave(lent)
+        except Exception as exc:  # noqa: BLE001
+            self.lender = None
+            self._fail(exc)
 
     def _ended(self, job: Job, cpu: int) -> None:
         try:
@@ -218,6 +240,14 @@ class Pool:
 
     def _take_transport(self, batch: list[Transition]) -> bool:
         """As :meth:`take` while only the transport uses the pool and never fills it; False where that is not so."""
+        if native.core is not None:
+            found = native.core.transport_levels(
+                batch, self._transport_level, self._max, TRANSPORT_START, TRANSPORT_FINISH
+            )
+            if found is not None:
+                last, level, jobs, wait_ns, longest, peak = found
+                self._note_transport(last, level, jobs, wait_ns, longest, peak)
+            return found is not None
         deltas: list[tuple[int, int]] = []
         waits: list[int] = []
         for at, kind, _, job in batch:
@@ -235,13 +265,16 @@ class Pool:
         levels = list(accumulate((delta for _, delta in deltas), initial=self._transport_level))
         if self._max is not None and max(levels) >= self._max:
             return False
-        self._last = max(self._last, deltas[-1][0])
-        self._transport_level = levels[-1]
-        self._transport_jobs += len(waits)
-        self._transport_wait += sum(waits)
-        self._transport_wait_max = max(self._transport_wait_max, *waits, 0)
-        self._borrowed_peak = max(self._borrowed_peak, *levels)
+        self._note_transport(deltas[-1][0], levels[-1], len(waits), sum(waits), max(waits, default=0), max(levels))
         return True
+
+    def _note_transport(self, last: int, level: int, jobs: int, wait_ns: int, longest_ns: int, peak: int) -> None:
+        self._last = max(self._last, last)
+        self._transport_level = level
+        self._transport_jobs += jobs
+        self._transport_wait += wait_ns
+        self._transport_wait_max = max(self._transport_wait_max, longest_ns)
+        self._borrowed_peak = max(self._borrowed_peak, peak)
 
     def apply(self, at: int, kind: int, job: Job | int) -> None:
         """Account one transition. Late ones (another thread was slower to append) count from ``_last`` on."""

@@ -11,18 +11,24 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pools
+from mcp_probe.capture.memory import HOOK as MEMORY
+from mcp_probe.capture.memory import Memory
 from mcp_probe.capture.queueing import Desk
 from mcp_probe.capture.steps import Track
 from mcp_probe.capture.watchdog import Watchdog
 from mcp_probe.clock import now_ns
 from mcp_probe.model import RequestKind
 from mcp_probe.record.raw import RawRequest
+
+if TYPE_CHECKING:
+    from mcp_probe.capture.leaks import LeakHunt
+    from mcp_probe.capture.traces import Code
 
 logger = logging.getLogger("mcp_probe")
 
@@ -44,6 +50,12 @@ class Hub:
         self.retired: list[Track] = []
         self.watchdog = Watchdog(slow_step_ns, partial(self.fail, "watchdog"))
         self.hooks: dict[str, str] = {}
+        self.memory = Memory(partial(self._note, MEMORY), partial(self.fail, MEMORY))
+        self.memory.watchdog = lambda: self.watchdog.thread
+        self.memory.changed = self._use_memory
+        self.hunt: LeakHunt | None = None
+        self.functions_of_tools: Callable[[], Iterable[Code]] = tuple
+        self.collecting = False  # the hunt makes a collection, which is no pause of the server's own
         self.channels: list[Any] = []
         self.closing: list[Callable[[], None]] = []
         self.ending: list[Callable[[], None]] = []
@@ -64,6 +76,25 @@ class Hub:
         if self.hooks.get(hook) != why:
             self.hooks[hook] = why
             logger.warning("mcp_probe: %s is off: %s", hook, why)
+
+    def _note(self, hook: str, state: str) -> None:
+        """The state of ``hook``, which may change more than once; said on the logger where it has stopped."""
+        self.hooks[hook] = state
+        if state.startswith("stopped"):
+            logger.warning("mcp_probe: %s %s", hook, state)
+
+    def _use_memory(self) -> None:
+        """Tell those who allocate for requests what measures it from now on."""
+        if self.memory.tier != "leaks":
+            self.hunt = None
+        elif self.hunt is None and self.memory.looping:
+            from mcp_probe.capture.leaks import hunt_on
+
+            self.hunt = hunt_on(self)
+        self.pools.lender = self.memory.lender
+        self.desk.sizer = self.memory.sizer
+        for track in self.tracks.values():
+            track.measure_by(self.memory.meter)
 
     def fail(self, hook: str, exc: Exception) -> None:
         """``hook`` raised: whoever calls this has already turned it off.
@@ -96,8 +127,10 @@ class Hub:
 
     def add_track(self, name: str) -> Track:
         """Start following the loop of the calling thread."""
+        self.memory.loop_begins()
         self._ordinals += 1
         track = Track(self._ordinals, name, self.slow, self.slow_step_ns, self.desk.settle)
+        track.measure_by(self.memory.meter)
         self.tracks = {**self.tracks, track.thread_id: track}
         self.watchdog.add(track)
         return track
@@ -155,6 +188,8 @@ class Hub:
             self.fail("gc", exc)
 
     def _note_gc(self, phase: str, info: dict[str, int]) -> None:
+        if self.collecting:
+            return
         if phase == "start":
             self._gc_began = now_ns()
             return

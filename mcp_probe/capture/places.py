@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,18 @@ def place_of_caller() -> str | None:
     """``file:line`` of the user's own code that is calling, for naming what it makes or uses first."""
     place = place_of(sys._getframe(1))
     return None if place is None else f"{place.file}:{place.line}"
+
+
+def line_among(frames: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
+    """Of (file, line), innermost first, the one its author would look at; ``None`` where one of ours is further in."""
+    ranks = [_kind(file)[0] for file, _ in frames]
+    for (file, line), rank in zip(frames, ranks, strict=True):
+        if file.startswith(_OWN) and not file.startswith(_WORKLOADS):
+            return None
+        if rank == _USER:
+            return file, line
+    best = min(range(len(ranks)), key=ranks.__getitem__, default=None)
+    return None if best is None else frames[best]
 
 
 def _own_frames(frame: Any) -> list[Any]:

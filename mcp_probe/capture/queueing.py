@@ -42,7 +42,10 @@ def name_of(method: str, params: Any) -> str | None:
 
 
 class PythonDesk:
-    """Every live request, and the gauges that follow from it. Twin of ``Desk`` in native/core.c."""
+    """Every live request, and the gauges that follow from it. Twin of ``Desk`` in native/desk.h."""
+
+    if TYPE_CHECKING:
+        sizer: Any
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -99,7 +102,7 @@ class PythonDesk:
 
 
 class PythonChannel:
-    """What happens to every message of a stream pair. Twin of ``Channel`` in native/core.c."""
+    """What happens to every message of a stream pair. Twin of ``Channel`` in native/channel.h."""
 
     if TYPE_CHECKING:
 
@@ -230,6 +233,8 @@ else:
 
 class Desk(_Desk):
     """Every live request of the process."""
+
+    sizer: Any = None  # a capture.sizing.Sizer, where arguments and results are sized
 
     def settle(self, raw: RawRequest, now: int) -> None:
         """The handler task of ``raw`` is over and nothing was answered."""

@@ -33,7 +33,7 @@ class Reading(NamedTuple):
 
 
 class PythonReadings:
-    """A bounded ring of readings of ``track``'s thread. Twin of ``Readings`` in native/core.c.
+    """A bounded ring of readings of ``track``'s thread. Twin of ``Readings`` in native/readings.h.
 
     ``clock`` is the thread's CPU clock, ``schedstat`` a descriptor of its ``/proc`` file, which it closes; ``None``
     and -1 where the platform has none.

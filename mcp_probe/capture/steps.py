@@ -45,15 +45,17 @@ class PollCounts(NamedTuple):
 
 
 class PythonSteps:
-    """The state of one loop that every step and poll writes. Twin of ``Steps`` in native/core.c."""
+    """The state of one loop that every step and poll writes. Twin of ``Steps`` in native/steps.h."""
 
     __slots__ = (
         "_counted_ns",
         "_counting",
+        "_metering",
         "_noted",
         "alive",
         "earliest",
         "inherit",
+        "meter",
         "now",
         "ordinal",
         "owner",
@@ -91,6 +93,8 @@ class PythonSteps:
         self.suspended = self.earliest = self.ready = now
         self.wake = WAKE_LOOP
         self.inherit: Inherited | None = None  # a plain callback runs: what it wakes inherits this
+        self.meter: Any = None  # a capture.meters.Meter that reads counters around steps of requests
+        self._metering: Any = None  # what it read as the running step began
         self._noted: deque[int] = deque(maxlen=MAX_POLLS)  # polls: began, ended, began, ended, …
         self._counting: int | None = None  # beginning of the poll that was counted only so far
         self._counted_ns = now  # end of the last poll that was counted
@@ -152,9 +156,15 @@ class PythonSteps:
                 owner.first_step_ns = since
                 owner.handler = unit
                 owner.loop = self.ordinal
+            if self.meter is not None:
+                self._metering = self.meter.begin()
 
     def close(self, now: int, done: bool) -> None:
         """The running step ends at ``now``; ``done``: its task will not run again."""
+        if self._metering is not None:
+            metering, self._metering = self._metering, None
+            if self.meter is not None and self.owner is not None:
+                self.meter.end(metering, self.owner)
         since = self.since
         owner = self.owner
         self.now = now
@@ -243,6 +253,11 @@ class Track(Steps):
         self.quality: Tag = "estimate"  # of its loop health: exact where the poll is seen
         self.gc_ns = 0
         self._gc_step = 0
+
+    def measure_by(self, meter: Any) -> None:
+        """Let ``meter`` read its counters around steps from now on; the accelerator charges steps itself."""
+        if isinstance(self, PythonSteps):
+            self.meter = meter
 
     @property
     def idle(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from typing import Any
 
+from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.queueing import Channel
 
 Fail = Callable[[str, Exception], None]
@@ -87,6 +88,7 @@ class FromTransport(_Receiving):
             carrying = channel.received(item, copy_context() if context is None else context)
             if carrying is not None:
                 self.last_context = carrying
+                _size_arguments(channel, carrying, item)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self._disable("queueing", exc)
 
@@ -115,7 +117,10 @@ class IntoServer(_StandIn):
         if channel is None:
             return None
         try:
-            return channel.received(item, copy_context())
+            carrying = channel.received(item, copy_context())
+            if carrying is not None:
+                _size_arguments(channel, carrying, item)
+            return carrying
         except Exception as exc:  # noqa: BLE001
             self._disable("queueing", exc)
             return None
@@ -130,6 +135,9 @@ class FromServer(_StandIn):
         if channel is not None:
             try:
                 raw = channel.sending(item)
+                sizer = channel.desk.sizer
+                if sizer is not None and raw is not None:
+                    sizer.result(raw, item.message)
             except Exception as exc:  # noqa: BLE001
                 self._disable("write", exc)
         if raw is None or channel is None:
@@ -160,3 +168,11 @@ class IntoTransport(_Receiving):
             self._channel.taken(item)
         except Exception as exc:  # noqa: BLE001
             self._disable("write", exc)
+
+
+def _size_arguments(channel: Channel, carrying: Context, item: Any) -> None:
+    """Where arguments are sized (tier detailed): those of the message that ``carrying`` was made for."""
+    sizer = channel.desk.sizer
+    raw = carrying.get(CURRENT) if sizer is not None else None
+    if raw is not None:
+        sizer.arguments(raw, item.message)

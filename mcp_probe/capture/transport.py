@@ -20,7 +20,7 @@ CALLS = {"readline": READ, "write": WRITE, "flush": FLUSH}
 
 
 class PythonTransportCall:
-    """Calls ``original`` and tells ``channel``; twin of ``TransportCall`` in native/core.c.
+    """Calls ``original`` and tells ``channel``; twin of ``TransportCall`` in native/transport.h.
 
     ``fail`` is told of a fault of ours, once; from then on it only calls.
     """

@@ -243,6 +243,11 @@ class Watchdog:
         else:
             rouse()
 
+    @property
+    def thread(self) -> threading.Thread | None:
+        """Its thread, while there is one."""
+        return self._thread
+
     def watches(self) -> list[tuple[Track, Watch]]:
         """What is watched now."""
         return list(self._watches.values())

@@ -16,7 +16,7 @@ from dataclasses import MISSING, fields
 from itertools import pairwise
 
 from mcp_probe import native
-from mcp_probe.model import Budget, JobTimes, RequestRecord, Tag, Wait, draft_of
+from mcp_probe.model import Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
 from mcp_probe.record.raw import WAKE_SPLIT, WAKE_THREAD, WAKE_UNKNOWN, Claim, Job, RawRequest, Spilled, StepMark
 
 PRIORITY = ("gc", "busy", "executor_run", "executor_return", "ready_wait", "executor_wait", "unknown", "awaiting")
@@ -51,14 +51,24 @@ if native.core is not None:
         )
 
 
-def assemble(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> RequestRecord:
+def assemble(
+    raw: RawRequest, end_ns: int, running: StepMark | None = None, memory: MemoryUse | None = None
+) -> RequestRecord:
     """The record of ``raw`` as it stands at ``end_ns``; does not change ``raw``.
 
-    ``running`` is the step it is on the loop with right now, if any (an unfinished request).
+    ``running`` is the step it is on the loop with right now, if any (an unfinished request); ``memory`` what it used.
     """
     record = raw.record(end_ns) if running is None else None
-    if record is not None:
-        return record
+    if record is None:
+        record = _assembled(raw, end_ns, running)
+    if raw.sent_ns is not None:
+        object.__setattr__(record, "sent_ns", raw.sent_ns)
+    if memory is not None:
+        object.__setattr__(record, "memory", memory)  # as a draft would, on a record that nobody has seen yet
+    return record
+
+
+def _assembled(raw: RawRequest, end_ns: int, running: StepMark | None) -> RequestRecord:
     first, result = _handling_window(raw, end_ns)
     total = _plain(raw, first, result) if running is None else None
     if total is None:

@@ -21,9 +21,12 @@ from mcp_probe.model import (
     Budget,
     End,
     Frame,
+    GrowthSample,
+    GrowthSites,
     Header,
     JobTimes,
     LoopSample,
+    MemoryUse,
     OpenRequest,
     PoolSample,
     ProcessSample,
@@ -32,7 +35,7 @@ from mcp_probe.model import (
     Wait,
 )
 
-# 1: first version (2026-11).
+# 1: first version (2026-11). Later in it: `memory` at the end of requests and of the header.
 FORMAT_NAME = "mcp_probe.recording"
 FORMAT_VERSION = 1
 
@@ -44,6 +47,8 @@ _KINDS: dict[str, type] = {
     "loop": LoopSample,
     "pool": PoolSample,
     "process": ProcessSample,
+    "growth": GrowthSample,
+    "sites": GrowthSites,
     "end": End,
 }
 _NAMES = {cls: name for name, cls in _KINDS.items()}
@@ -52,6 +57,8 @@ _GETTERS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     cls: attrgetter(*_FIELDS[name]) for name, cls in _KINDS.items()
 }
 _BUDGET_VALUES = attrgetter(*(f.name for f in fields(Budget)))
+_MEMORY_FIELDS = tuple(f.name for f in fields(MemoryUse))
+_MEMORY_VALUES = attrgetter(*_MEMORY_FIELDS)
 _encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=True, default=lambda o: _plain(o))
 
 
@@ -62,6 +69,8 @@ def _plain(value: object) -> object:
         return (value.earliest_ns, value.start_ns, value.end_ns, value.stage)
     if type(value) is JobTimes:
         return (value.executor, value.submit_ns, value.start_ns, value.finish_ns, value.resumed_ns)
+    if type(value) is MemoryUse:
+        return _MEMORY_VALUES(value)
     raise TypeError(f"a frame holds a {type(value).__name__}, which the recording format does not know")
 
 
@@ -174,6 +183,7 @@ class LineDecoder:
             known["budget"] = Budget(*known["budget"])
             known["waits"] = tuple(Wait(*w) for w in known["waits"])
             known["jobs"] = tuple(JobTimes(*job) for job in known.get("jobs", ()))
+            known["memory"] = _memory_use(known.get("memory"))
         frame: Frame = cls(**known)
         return frame
 
@@ -181,6 +191,7 @@ class LineDecoder:
 _BUDGET_AT = _FIELDS["request"].index("budget")
 _WAITS_AT = _FIELDS["request"].index("waits")
 _JOBS_AT = _FIELDS["request"].index("jobs")
+_MEMORY_AT = _FIELDS["request"].index("memory")
 
 
 def _make(cls: type, values: list[Any]) -> Frame:
@@ -189,8 +200,14 @@ def _make(cls: type, values: list[Any]) -> Frame:
         values[_BUDGET_AT] = Budget(*values[_BUDGET_AT])
         values[_WAITS_AT] = tuple(Wait(*wait) for wait in values[_WAITS_AT])
         values[_JOBS_AT] = tuple(JobTimes(*job) for job in values[_JOBS_AT])
+        values[_MEMORY_AT] = _memory_use(values[_MEMORY_AT])
     frame: Frame = cls(*values)
     return frame
+
+
+def _memory_use(values: tuple[Any, ...] | None) -> MemoryUse | None:
+    """Fields that a newer version may have added at the end are left out."""
+    return None if values is None else MemoryUse(*values[: len(_MEMORY_FIELDS)])
 
 
 def read_recording(path: str | os.PathLike[str]) -> Iterator[Frame]:

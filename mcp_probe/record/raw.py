@@ -115,7 +115,7 @@ SingleUnit = tuple[int, int, int, int, int, int, int, int, int]
 
 
 class PythonRequest:
-    """A request while it lives; see the module's text for who writes what. Twin of ``Request`` in native/core.c.
+    """A request while it lives; see the module's text for who writes what. Twin of ``Request`` in native/request.h.
 
     Fields that most requests never touch are class attributes: setting 40 slots would cost more than
     all the marks of a short request. ``marks`` and ``units`` are for reading: whether they are copies differs.
@@ -210,6 +210,14 @@ class PythonRequest:
         """The finished record of the plainest request; only the native twin has this short cut."""
         return None
 
+    def memory(self) -> tuple[int, int, int, int | None, int, int | None] | None:
+        """(requested, allocations, requested of blocks with an owner, held, peak, blocks), in bytes.
+
+        ``None`` where it was not measured from its beginning to its end; held and blocks, where they are not known
+        any more. Only the native twin measures it.
+        """
+        return None
+
     def fold_single(self, start: int, end: int) -> SingleUnit | None:
         """What the marks of the plainest request claim of [start, end); only the native twin has this short cut."""
         return None
@@ -222,8 +230,11 @@ else:
 
 
 class RawRequest(_Request):
-    """A request while it lives, with what only spans set."""
+    """A request while it lives, with what only spans and memory measurement set."""
 
+    metered: Any = None  # a capture.meters.Metered, where steps are read in Python
+    sized: tuple[int | None, int | None] | None = None  # bytes of (arguments, result), of a call that was sampled
+    sent_ns: int | None = None  # when its client wrote it, on our clock; only a client that says so
     blocked_others_ns = 0  # what requests that ended before it say they waited for it
     ambient: Any = None  # the span that was current before the SDK opened its own
     lend_span: Callable[[dict[str, Any]], Any] | None = None  # our open span for a framework that would open its own

@@ -15,6 +15,7 @@ from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
 from mcp_probe.report.phrases import first, one, prose, rank
 from mcp_probe.report.sections.executors import executors
 from mcp_probe.report.sections.loop import event_loop
+from mcp_probe.report.sections.memory import memory
 from mcp_probe.report.sections.operations import operations
 from mcp_probe.report.sections.waits import blocked_by, slow_steps
 
@@ -39,6 +40,7 @@ def build(summary: Summary, *, cwd: str) -> tuple[Block, ...]:
         *blocked_by(summary, notation, cwd),
         *slow_steps(summary, notation, cwd),
         *executors(summary, notation, cwd),
+        *memory(summary, notation),
         *event_loop(summary, notation),
         *_findings(summary),
     )
@@ -212,6 +214,8 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
         yield _note("disabled hook", hook)
     if summary.probe.accelerator not in (None, "active"):
         yield _note("accelerator", f"{summary.probe.accelerator}; the same figures, at more cost to the server")
+    if summary.probe.memory is not None and all(row.memory.method is None for row in summary.operations):
+        yield _note("memory", summary.probe.memory)
     for note in dict.fromkeys((*summary.notes, *summary.probe.notes)):
         yield _note("note", note)
     yield _note(

@@ -80,6 +80,17 @@ def size(count: float | None) -> str:
     return f"{count / 1e12:,.3g} TB"
 
 
+def size_range(lo: float, hi: float) -> str:
+    """``[1.2–45 kB]``, both ends in the unit of the larger; one figure where they read the same."""
+    first, last = size(lo), size(hi)
+    if first == last:
+        return first
+    number, unit = last.split(" ")
+    scale = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit]
+    least = f"{lo / scale:.3g}" if lo >= 0.01 * scale else "<0.01"
+    return f"[{least}–{number} {unit}]" if least != number else last
+
+
 def brief(name: str) -> str:
     """A name for the middle of a sentence: a long one loses its middle."""
     return name if len(name) <= 28 else f"{name[:15]}…{name[-12:]}"
@@ -134,6 +145,9 @@ class Notation:
     def share(self, ratio: float | None, quality: Quality = EXACT) -> str:
         """``quality`` bounds the ratio itself."""
         return self._marked(ratio, quality, share, _share_range)
+
+    def size(self, count: float | None, quality: Quality = EXACT) -> str:
+        return self._marked(count, quality, size, size_range)
 
     def mark(self, tag: Tag) -> str:
         """The sign before a text that is no number, a place for example."""

@@ -107,7 +107,8 @@ async def _connect_and_drive(command: list[str], stderr: TextIO, scale: float) -
 class Progress:
     """One line that says what is going on, rewritten in place and wiped at the end; silent off a terminal."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, command: str = "demo") -> None:
+        self._command = command
         self._stream = stream if stream is not None and stream.isatty() else None
 
     def __enter__(self) -> Callable[[str], None]:
@@ -120,5 +121,5 @@ class Progress:
 
     def _show(self, what: str) -> None:
         if self._stream is not None:
-            self._stream.write(f"\r\x1b[Kmcp-probe demo: {what} …")
+            self._stream.write(f"\r\x1b[Kmcp-probe {self._command}: {what} …")
             self._stream.flush()

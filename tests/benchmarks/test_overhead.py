@@ -20,13 +20,13 @@ from benchmarks.blocks import (
     level,
     own_share,
     per_call,
-    turn_order,
     undisturbed,
     verdicts,
 )
 from benchmarks.page import RESULTS, filled, parts
 from benchmarks.subjects import VARIANTS
 from benchmarks.tables import Run, console_text, from_json, json_text, trouble
+from mcp_probe.workloads.bench.statistics import turn_order
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MACHINE = {

@@ -19,6 +19,7 @@ import pytest
 from mcp_probe.capture import watchdog
 from mcp_probe.capture.readings import Reading
 from mcp_probe.capture.steps import Track
+from mcp_probe.clock import now_ns
 from mcp_probe.model import StepRecord
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep
@@ -27,6 +28,8 @@ from tests.running import Backend, run_on
 
 MS = 1_000_000
 ROUNDS = 3
+TRIES = 10
+"""How many times as many rounds are played where the machine disturbs them."""
 
 
 def marked_line(function: Callable[..., Any]) -> int:
@@ -73,12 +76,47 @@ def most_common(values: list[Any]) -> Any:
     return Counter(values).most_common(1)[0][0]
 
 
-def causes(steps: list[StepRecord]) -> str:
-    """The cause most rounds agree on, of those in which the host let the step run for at least half its time."""
-    undisturbed = [step for step in steps if (step.run_queue_ns or 0) * 2 < step.end_ns - step.start_ns]
-    if not undisturbed:
+def is_disturbed(step: StepRecord) -> bool:
+    """The host kept the loop from the CPU for at least half of the step, which then blames the host."""
+    return (step.run_queue_ns or 0) * 2 >= step.end_ns - step.start_ns
+
+
+def undisturbed(play: Callable[[], list[StepRecord]], rounds: int = ROUNDS) -> list[StepRecord]:
+    """At least ``rounds`` steps of ``play()`` that the host let run; it is played again for those it did not."""
+    found: list[StepRecord] = []
+    for _ in range(TRIES):
+        found += [step for step in play() if not is_disturbed(step)]
+        if len(found) >= rounds:
+            return found
+    if not found:
         pytest.skip("the host gave this process too little CPU to tell")
-    found: str = most_common([step.cause for step in undisturbed])
+    return found
+
+
+def seen_steps(
+    backend: Backend, function: Callable[[], Awaitable[None]], rounds: int = ROUNDS, *, known: bool = True
+) -> list[StepRecord]:
+    """At least ``rounds`` steps whose place the watchdog saw, undisturbed where that is ``known``.
+
+    It is a sampler that needs a CPU, and the GIL, while the step runs: where it gets them too late it sees nothing.
+    """
+    found: list[StepRecord] = []
+
+    def play() -> list[StepRecord]:
+        return slow_steps(backend, function, rounds)
+
+    for _ in range(TRIES):
+        played = undisturbed(play, rounds) if known else play()
+        found += [step for step in played if step.where != "unavailable"]
+        if len(found) >= rounds:
+            break
+    assert found, "the watchdog saw none of them"
+    return found
+
+
+def causes(steps: list[StepRecord]) -> str:
+    """The cause that most of these agree on."""
+    found: str = most_common([step.cause for step in steps])
     return found
 
 
@@ -92,12 +130,6 @@ async def sleeps() -> None:
 async def spins() -> None:
     until = time.thread_time() + 0.04
     while time.thread_time() < until:
-        pass
-
-
-async def holds_the_gil() -> None:
-    re.match(r"(a|a)*$", "a" * 21 + "b")  # here
-    for _ in range(20_000):  # bytecode, between which the GIL is given to whoever waits for it
         pass
 
 
@@ -129,47 +161,94 @@ async def has_a_library_that_sleeps() -> None:
 
 @pytest.mark.parametrize("backend", LOOPS)
 def test_a_blocking_call_is_named_with_its_line(backend: Backend) -> None:
-    steps = slow_steps(backend, sleeps)
-    assert most_common([step.cause for step in steps]) == "blocking-call"
+    steps = seen_steps(backend, sleeps)
+    assert causes(steps) == "blocking-call"
     assert most_common([(step.file, step.line) for step in steps]) == (__file__, marked_line(sleeps))
-    # A watchdog that was itself kept from the CPU takes that for the GIL, and says no more than "estimate".
-    assert any(step.where == "exact" for step in steps)
     assert most_common([step.function for step in steps]) == "sleeps"
     for step in steps:
         assert step.cpu_ns is not None
         assert step.cpu_ns < (step.end_ns - step.start_ns) / 2
 
 
+def test_the_place_of_a_step_that_the_watchdog_saw_in_time_is_exact() -> None:
+    """One that was itself kept from the CPU takes that for the GIL, and says no more than "estimate"."""
+    assert any(step.where == "exact" for _ in range(TRIES) for step in slow_steps("asyncio", sleeps))
+
+
 def test_the_line_of_a_blocking_call_is_that_of_the_innermost_own_function() -> None:
-    steps = slow_steps("asyncio", has_a_helper_that_sleeps)
+    steps = seen_steps("asyncio", has_a_helper_that_sleeps)
     assert most_common([(step.function, step.line) for step in steps]) == ("sleeps_deeper", marked_line(sleeps_deeper))
 
 
 def test_a_library_that_blocks_is_named_by_the_line_that_calls_it() -> None:
-    steps = slow_steps("asyncio", has_a_library_that_sleeps)
-    assert most_common([step.cause for step in steps]) == "blocking-call"
+    steps = seen_steps("asyncio", has_a_library_that_sleeps)
+    assert causes(steps) == "blocking-call"
     assert most_common([(step.file, step.line) for step in steps]) == (__file__, marked_line(has_a_library_that_sleeps))
 
 
 def test_python_code_that_computes_is_named_as_such() -> None:
-    steps = slow_steps("asyncio", spins)
+    steps = seen_steps("asyncio", spins)
     assert causes(steps) == "cpu"
     assert most_common([step.function for step in steps]) == "spins"
     assert most_common([step.file for step in steps]) == __file__
     assert all(step.line in lines_of(spins) for step in steps if step.function == "spins")
 
 
-def test_a_call_that_holds_the_gil_computes_and_its_place_is_no_more_than_an_estimate() -> None:
+HELD_S = 0.15
+PATTERN = re.compile(r"(a|a)*$")
+
+
+@pytest.fixture(scope="module")
+def hard() -> str:
+    """What :data:`PATTERN` takes at least HELD_S of CPU to refuse, and nobody else gets the GIL meanwhile."""
+    for length in range(16, 40):
+        hard = "a" * length + "b"
+        began = time.thread_time()
+        PATTERN.match(hard)
+        if time.thread_time() - began >= HELD_S:
+            return hard
+    raise AssertionError("no machine is that fast")
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """When the watchdog began to look at a step; noted once it has looked."""
+    began: list[int] = []
+    look = watchdog.Watch.look
+
+    def noted(watch: watchdog.Watch, limit_ns: int) -> None:
+        at = now_ns()
+        look(watch, limit_ns)
+        began.append(at)
+
+    monkeypatch.setattr(watchdog.Watch, "look", noted)
+    return began
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this interpreter has no GIL")
+def test_a_call_that_holds_the_gil_computes_and_its_place_is_no_more_than_an_estimate(
+    hard: str, looks: list[int]
+) -> None:
     """No sample arrives while it runs: what is seen is where the next bytecode stood."""
-    steps = slow_steps("asyncio", holds_the_gil)
-    assert all(step.end_ns - step.start_ns > 20 * MS for step in steps)
+    waits: list[int] = []
+
+    async def holds_the_gil() -> None:
+        looks.clear()
+        began = now_ns()
+        PATTERN.match(hard)
+        ended = now_ns()
+        while (not looks or looks[-1] < ended) and now_ns() < ended + 20_000 * MS:
+            pass  # bytecode, between which the GIL is given to whoever waits for it
+        waits.append(looks[0] - began)
+
+    steps = undisturbed(lambda: slow_steps("asyncio", holds_the_gil))
     assert causes(steps) == "cpu"
+    # A machine that was slow as the pattern was tried out may be twice as fast now.
+    assert most_common([wait * 3 > HELD_S * 1e9 for wait in waits])
     for step in steps:
-        if step.where == "unavailable":
-            continue
-        inside = step.file == __file__ and step.line in lines_of(holds_the_gil)
-        assert inside or step.where == "estimate", step
-    assert any(step.where != "unavailable" for step in steps)
+        assert step.where == "estimate"
+        assert step.file == __file__
+        assert step.line in lines_of(holds_the_gil)
 
 
 @pytest.fixture
@@ -194,7 +273,7 @@ def busy_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("busy_threads")
 def test_a_step_that_waits_for_the_gil_blames_the_gil() -> None:
     cpu, wall = time.process_time(), time.perf_counter()
-    steps = slow_steps("asyncio", spins, rounds=5)
+    steps = undisturbed(lambda: slow_steps("asyncio", spins, rounds=5), rounds=5)
     share = (time.process_time() - cpu) / (time.perf_counter() - wall)
     found = causes(steps)
     # Where the threads that hold the GIL have to wait for a CPU themselves, their turns take longer than they should.
@@ -206,7 +285,7 @@ def test_a_blocking_call_beside_busy_threads_is_still_a_blocking_call() -> None:
     async def sleeps_long() -> None:
         time.sleep(0.1)  # here
 
-    steps = slow_steps("asyncio", sleeps_long, rounds=5)
+    steps = seen_steps("asyncio", sleeps_long, rounds=5)
     assert causes(steps) == "blocking-call", steps
     assert most_common([step.line for step in steps]) == marked_line(sleeps_long)
 
@@ -219,13 +298,14 @@ def test_a_step_that_was_mostly_a_collection_blames_the_collector() -> None:
         await asyncio.sleep(0)
         gc.collect()
 
+    def collected() -> list[StepRecord]:
+        rings.extend(Ring() for _ in range(150_000))
+        return slow_steps("asyncio", makes_garbage_and_collects, rounds=1)
+
     gc.collect()
     gc.disable()
     try:
-        steps = []
-        for _ in range(ROUNDS):
-            rings.extend(Ring() for _ in range(150_000))
-            steps += slow_steps("asyncio", makes_garbage_and_collects, rounds=1)
+        steps = undisturbed(collected)
     finally:
         gc.enable()
     assert causes(steps) == "gc"
@@ -243,7 +323,7 @@ def test_the_wait_for_a_cpu_is_known_on_linux() -> None:
 def test_where_the_thread_clock_is_missing_the_cause_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_thread_clock", lambda thread_id: None)
     monkeypatch.setattr(watchdog, "_open_schedstat", lambda native_id: None)
-    steps = slow_steps("asyncio", sleeps)
+    steps = seen_steps("asyncio", sleeps, known=False)
     assert {step.cause for step in steps} == {"unknown"}
     assert {(step.cpu_ns, step.run_queue_ns) for step in steps} == {(None, None)}
     assert most_common([step.line for step in steps]) == marked_line(sleeps)
@@ -293,7 +373,7 @@ def test_steps_below_the_limit_are_not_looked_into() -> None:
     async def short() -> None:
         time.sleep(0.004)
 
-    steps = slow_steps("asyncio", short)
+    steps = [step for _ in range(TRIES) for step in slow_steps("asyncio", short)]
     quick = [step for step in steps if step.end_ns - step.start_ns < 10 * MS]
     assert quick
     assert {(step.cause, step.file, step.where) for step in quick} == {(None, None, "unavailable")}
@@ -354,12 +434,11 @@ def test_a_step_under_way_as_the_loop_comes_to_be_known_has_a_cause_and_a_place(
         finally:
             probe.detach()
 
-    causes_seen, lines = [], []
-    for _ in range(ROUNDS):
+    def play() -> list[StepRecord]:
         kept.frames.clear()
         run_on("asyncio", run)
-        step = max(kept.steps(), key=lambda step: step.end_ns - step.start_ns)
-        causes_seen.append(step.cause)
-        lines.append(step.line)
-    assert most_common(causes_seen) == "blocking-call"
-    assert most_common(lines) == marked_line(first_step_is_slow)
+        return [max(kept.steps(), key=lambda step: step.end_ns - step.start_ns)]
+
+    steps = [step for _ in range(TRIES) for step in undisturbed(play, 1)]
+    assert causes(steps) == "blocking-call"
+    assert most_common([step.line for step in steps if step.line is not None]) == marked_line(first_step_is_slow)

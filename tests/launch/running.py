@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from mcp_probe.model import Frame
@@ -79,7 +82,19 @@ def run(
     )
 
 
-def start(command: Sequence[str], *options: str, **popen: Any) -> subprocess.Popen[bytes]:
+class Started(subprocess.Popen[bytes]):
+    """A run that is killed, with what it runs, where the test that waits for it fails: leaving it waits for its end."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        super().__exit__(kind, exc, trace)
+
+
+def start(command: Sequence[str], *options: str, **popen: Any) -> Started:
     """Starts ``command`` under the probe, in a process group of its own, as SDK clients do."""
     given: dict[str, Any] = {
         "stdin": subprocess.PIPE,
@@ -88,4 +103,4 @@ def start(command: Sequence[str], *options: str, **popen: Any) -> subprocess.Pop
         "start_new_session": True,
         **popen,
     }
-    return subprocess.Popen(probe_run(command, *options), env=environment(), cwd=ROOT, **given)
+    return Started(probe_run(command, *options), env=environment(), cwd=ROOT, **given)

@@ -143,9 +143,22 @@ def _operation_notes(operations: Sequence[OperationSummary]) -> Iterator[Flow]:
         ("queue, of it parsing on the loop: ", "per call", _notable(operations, "decode_ms")),
         ("write, of it serialising on the loop: ", "per call", _notable(operations, "encode_ms")),
     )
+    sent = [(op, _pipe_wait(op)) for op in operations]
+    yield from _named(
+        "waited unread before it arrived, p50 and max: ",
+        "dim",
+        [f"{figures.brief(op.name)} {text}" for op, text in sent if text],
+    )
     for label, unit, values in timed:
         texts = [f"{figures.brief(name)} {figures.duration(ms)} {unit}" for name, ms in values if ms > 0]
         yield from _named(label, "dim", texts)
+
+
+def _pipe_wait(operation: OperationSummary) -> str:
+    """Only clients that say when they wrote a request make this known; `mcp-probe load` does."""
+    wait = operation.pipe_wait_ms
+    mark = figures.MARKS.get(operation.quality.get("pipe_wait_ms", EXACT).tag, "")
+    return "" if wait.p50 is None else f"{mark}{figures.duration(wait.p50)}, {mark}{figures.duration(wait.max)}"
 
 
 def _named(label: str, role: Role, texts: Sequence[str]) -> Iterator[Flow]:

@@ -1,0 +1,53 @@
+"""Which functions are the tools' own: for telling whose an allocation is from where it was made.
+
+Tools are found among the living objects, since a server that is not attached by hand is known by its low-level part
+only, which knows handlers and no tools. Source: mcp 1.x ``server/fastmcp/tools/base.py``, 2.x
+``server/mcpserver/tools/base.py`` (``Tool.name``, ``Tool.fn``); fastmcp 2-4 ``FunctionTool``, alike.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+from mcp_probe.capture.traces import Code
+
+SDKS = ("mcp.", "fastmcp.")
+
+
+def functions_of_tools() -> tuple[Code, ...]:
+    """The own function of each tool of this process; empty for a low-level server. Looks at every living object."""
+    return tuple(dict.fromkeys(_codes()))
+
+
+def _codes() -> Iterator[Code]:
+    for found in gc.get_objects():
+        cls = type(found)
+        if not cls.__name__.endswith("Tool") or not str(cls.__module__).startswith(SDKS):
+            continue
+        fields = getattr(found, "__dict__", {})
+        name, function = fields.get("name"), fields.get("fn")
+        code = _code_of(function) if isinstance(name, str) else None
+        if code is not None:
+            yield Code(str(name), code.co_filename, code.co_firstlineno, _last_line(code))
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """The code that its author wrote, below decorators and partials."""
+    while (inner := getattr(function, "func", None)) is not None:
+        function = inner
+    function = inspect.unwrap(function) if callable(function) else function
+    function = getattr(function, "__func__", function)
+    if not inspect.isfunction(function):  # an object that can be called
+        function = vars(type(function)).get("__call__")
+    code = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _last_line(code: CodeType) -> int:
+    lines = [line for _, _, line in code.co_lines() if line is not None]
+    inner = [_last_line(const) for const in code.co_consts if isinstance(const, CodeType)]
+    return max([code.co_firstlineno, *lines, *inner])

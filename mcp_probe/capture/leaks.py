@@ -1,0 +1,270 @@
+"""The leak hunt of ``memory="leaks"``: what the ended calls of each operation still hold after a full collection.
+
+A request that has ended is kept for as long as blocks that it allocated live, and is asked again and again how many
+bytes of them there still are. That tells a leak from what only looks like one: entries of a full cache are let go of by
+later calls, cyclic garbage by the collection, and what a first call sets up is held by the first call only.
+
+Without the accelerator nobody knows whose a block is. Then the traces of tracemalloc whose frames include a tool's own
+function stand for the tool: a lower bound, and without an order among its calls.
+
+Everything runs on the collector's thread, or on the one that drains for the last time; one at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mcp_probe import native
+from mcp_probe.capture.traces import (
+    Code,
+    Grown,
+    Traces,
+    grown_in,
+    sites_of_blocks,
+    sites_of_traces,
+    start_tracing,
+    tracing_state,
+)
+from mcp_probe.clock import now_ns
+from mcp_probe.model import GrowthSample, GrowthSites
+from mcp_probe.record.raw import RawRequest
+
+if TYPE_CHECKING:
+    from mcp_probe.capture.hub import Hub
+
+GROUPS = 16
+"""Groups of calls, oldest to newest, that a sample tells apart."""
+
+MAX_KEPT = 8_192
+"""Calls of one operation kept because they still hold something; beyond, every other one stands for two."""
+
+MAX_BLOCKS = 65_536
+"""Blocks of one operation of which the objects are looked for."""
+
+MAX_OPERATIONS = 200
+
+COLLECT_SHARE = 10
+"""A collection is followed by none for this many times its length, so that the hunt pauses the server 10 % at most."""
+
+LOOK_SHARE = 4
+"""The same of looking at traces and objects, which takes far longer."""
+
+MIN_LOOK_NS = 500_000_000
+
+EXIT_PATIENCE_S = 3.0
+"""What the last look may add to the end of the server, besides the usual: by then it is what was asked for."""
+
+SHADOW_SCOPE = "all Python allocations"
+TRACES_SCOPE = "Python allocations below the tool's own function, 12 frames deep"
+
+
+@dataclass(slots=True)
+class Kept:
+    """The calls of one operation: how many there were, and those that still hold something."""
+
+    method: str
+    name: str
+    calls: int = 0
+    holders: list[tuple[int, int, Any]] = field(default_factory=list)  # (number of the call, stands for, request)
+
+    def add(self, raw: Any) -> None:
+        """One more call has ended. What the probe itself has noted of it is let go of, as some was allocated for it."""
+        keep = getattr(raw, "keep_memory", None)  # the Python twin owns no blocks
+        if keep is not None and raw.memory() is not None:
+            self.holders.append((self.calls, 1, keep()))
+        self.calls += 1
+
+    def groups(self) -> list[tuple[int, int]]:
+        """(calls, bytes) of equal shares of the calls, oldest first; forgets those that hold nothing any more."""
+        count = min(GROUPS, self.calls)
+        counts = [(index + 1) * self.calls // count - index * self.calls // count for index in range(count)]
+        held = [0] * count
+        still = []
+        for number, weight, raw in self.holders:
+            size = held_by(raw)
+            if size:
+                still.append((number, weight, raw))
+                held[_group_of(number, self.calls, count)] += size * weight
+        if len(still) > MAX_KEPT:
+            still = [(number, 2 * weight, raw) for number, weight, raw in still[::2]]
+        self.holders = still
+        return list(zip(counts, held, strict=True))
+
+
+def _group_of(number: int, calls: int, count: int) -> int:
+    """The group ``number`` is in: group i holds the calls from i * calls // count on."""
+    index = number * count // calls
+    return index + 1 if index + 1 < count and (index + 1) * calls // count <= number else index
+
+
+def held_by(raw: Any) -> int:
+    """Bytes of living blocks that ``raw`` owns; 0 where nothing measured it."""
+    use = raw.memory()
+    return 0 if use is None else max(0, use[3])
+
+
+class LeakHunt:
+    """See the module's text.
+
+    Args:
+        owners: Whether blocks have owners just now (the accelerator's shadow mode is on, and valid).
+        functions: The tools' own functions, asked for each time: (tool, code).
+        pausing: Called with True before and False after a collection of ours, which is no pause of the server's own.
+        tracing: Why tracemalloc is not on; empty where it is.
+    """
+
+    exit_patience_s = EXIT_PATIENCE_S
+
+    def __init__(
+        self,
+        owners: Callable[[], bool],
+        functions: Callable[[], Iterable[Code]] = tuple,
+        pausing: Callable[[bool], None] = lambda pausing: None,
+        tracing: str = "",
+    ) -> None:
+        self._owners = owners
+        self._functions = functions
+        self._pausing = pausing
+        self._tracing = tracing
+        self._kept: dict[tuple[str, str], Kept] = {}
+        self._traces: Traces | None = Traces() if tracing_state() else None
+        self._codes: tuple[Code, ...] = ()
+        self._codes_of = 0  # operations known when they were asked for
+        self.collections = 0
+        self.collect_ns = 0
+        self.collected_ns = 0
+        """When the last collection began: what ended before it has been freed of its cyclic garbage."""
+        self._free_ns = 0  # no collection before
+        self._look_ns = 0  # no look before
+        self._looked_at = 0  # calls seen by the last sample
+        self._sited_at = 0  # calls seen by the last look at sites
+
+    # --- in ---
+
+    def settle(self, *, waiting: int, final: bool) -> None:
+        """Collect, before requests that have ended are read: ``waiting`` of them; not too often unless ``final``."""
+        now = now_ns()
+        if not waiting and not (final and self._calls() > self._sited_at):
+            return
+        if now < self._free_ns and not final:
+            return
+        if self._traces is not None and not self._calls():
+            self._traces.remember()
+        self.collected_ns = now
+        self._pausing(True)
+        try:
+            gc.collect()
+        finally:
+            self._pausing(False)
+        took = now_ns() - now
+        self.collections += 1
+        self.collect_ns += took
+        self._free_ns = now + took + COLLECT_SHARE * took
+
+    def take(self, batch: Iterable[RawRequest]) -> None:
+        """These have ended, and their records have been made."""
+        for raw in batch:
+            if raw.kind == "function":
+                continue
+            key = (raw.method, raw.operation)
+            kept = self._kept.get(key)
+            if kept is None:
+                if len(self._kept) >= MAX_OPERATIONS:
+                    continue
+                kept = self._kept[key] = Kept(*key)
+            kept.add(raw)
+
+    # --- out ---
+
+    def frames(self, now: int, *, final: bool) -> Iterator[GrowthSample | GrowthSites]:
+        """What there is to tell: at most twice a second, and once more where it is ``final``."""
+        calls = self._calls()
+        if calls == (self._sited_at if final else self._looked_at) or (now < self._look_ns and not final):
+            return
+        owners = self._owners()
+        self._looked_at = calls
+        began = now_ns()
+        grown: tuple[Grown, ...] = ()
+        if owners:
+            yield self._sample_of_owners(now)
+        else:
+            for kept in self._kept.values():
+                kept.holders.clear()
+            grown = () if self._traces is None else tuple(self._traces.grown())
+            yield self._sample_of_traces(now, grown)
+        if final or calls >= 2 * self._sited_at:
+            self._sited_at = calls
+            yield self._sites(now, owners, grown)
+        self._look_ns = max(now + MIN_LOOK_NS, now_ns() + LOOK_SHARE * (now_ns() - began))
+
+    def _calls(self) -> int:
+        return sum(kept.calls for kept in self._kept.values())
+
+    def _sample_of_owners(self, now: int) -> GrowthSample:
+        rows = []
+        for kept in self._kept.values():
+            groups = kept.groups()
+            rows.append((kept.method, kept.name, kept.calls, sum(size for _, size in groups), tuple(groups)))
+        return self._sample("native-shadow", SHADOW_SCOPE, now, tuple(rows))
+
+    def _sample_of_traces(self, now: int, grown: Sequence[Grown]) -> GrowthSample:
+        codes = self._own_codes() if self._traces is not None else ()
+        sizes = grown_in(grown, codes)
+        known = {code.tool for code in codes}
+        rows = tuple(
+            (kept.method, kept.name, kept.calls, sizes.get(kept.name, 0), ())
+            for kept in self._kept.values()
+            if kept.name in known
+        )
+        return self._sample("tracemalloc", TRACES_SCOPE, now, rows)
+
+    def _sample(self, how: Any, scope: str, now: int, rows: Any) -> GrowthSample:
+        return GrowthSample(now, how, scope, rows, self.collections, self.collect_ns, tuple(self._notes(how, rows)))
+
+    def _notes(self, how: str, rows: Any) -> Iterator[str]:
+        if how != "native-shadow":
+            why = native.absence or "its memory hooks are not in force"
+            yield f"Without the accelerator ({why}) blocks have no owners: growth is told from tracemalloc's traces."
+            if self._traces is not None and not rows:
+                yield "The tools' own functions are not known: growth is told for the process only."
+        if self._traces is None:
+            yield f"Lines are not known: tracemalloc is off ({self._tracing or 'it was switched off'})."
+
+    def _sites(self, now: int, owners: bool, grown: Sequence[Grown]) -> GrowthSites:
+        blocks: dict[int, str] = {}
+        find = getattr(native.core, "memory_blocks", None)
+        if owners and find is not None:
+            for kept in self._kept.values():
+                for address, _ in find([raw for _, _, raw in kept.holders], MAX_BLOCKS):
+                    blocks[address] = kept.name
+        found = sites_of_blocks(now, blocks) if blocks else None
+        if found is not None and found.types:
+            return found
+        if self._traces is None:
+            return GrowthSites(now, (), ())
+        if owners:
+            grown = tuple(self._traces.grown())
+        return sites_of_traces(now, grown, self._own_codes(), self._traces)
+
+    def _own_codes(self) -> tuple[Code, ...]:
+        if self._codes_of != len(self._kept):
+            self._codes_of = len(self._kept)
+            self._codes = tuple(self._functions())
+        return self._codes
+
+
+def hunt_on(hub: Hub) -> LeakHunt:
+    """The hunt of a hub whose tier has become "leaks"."""
+
+    def pausing(begins: bool) -> None:
+        hub.collecting = begins
+
+    return LeakHunt(
+        owners=lambda: hub.memory.method == "native-shadow",
+        functions=lambda: hub.functions_of_tools(),
+        pausing=pausing,
+        tracing=start_tracing(),
+    )

@@ -1,0 +1,365 @@
+"""Which tier of memory measurement is in force, by which back end, and what that says of a request.
+
+One per hub, since the allocator is the process's: the highest tier that any attached session wants is in force.
+:func:`choose` is the table of tiers; everything that it depends on is handed to it.
+
+Invariant: a request's figures are of one back end. One that was running while the back end changed has none.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from mcp_probe import native
+from mcp_probe.clock import now_ns
+from mcp_probe.model import MemoryMethod, MemoryTier, MemoryUse, Tag
+from mcp_probe.record.raw import RawRequest
+
+if TYPE_CHECKING:
+    from mcp_probe.capture.meters import Meter
+    from mcp_probe.capture.sizing import Sizer
+
+HOOK = "memory"
+TIERS: tuple[MemoryTier, ...] = get_args(MemoryTier)
+"""From nothing to everything."""
+
+FREE_LISTS_HIDE = 2048
+"""Bytes retained by a call below which free lists may have hidden as much: 500 B a call were seen to read as 170."""
+
+_MODES: dict[MemoryMethod, str] = {"native-gross": "gross", "native-hybrid": "hybrid", "native-shadow": "shadow"}
+_NATIVE: dict[MemoryTier, tuple[MemoryMethod, ...]] = {
+    "light": ("native-hybrid", "native-gross"),
+    "detailed": ("native-shadow", "native-hybrid", "native-gross"),
+    "leaks": ("native-shadow",),
+}
+_Row = tuple[str, Tag, "int | None", "int | None"]
+_NO_OWNERS: tuple[_Row, ...] = (("peak", "unavailable", None, None), ("retained", "unavailable", None, None))
+_ALL = "all Python allocations"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Back ends to try for a tier, best first, and why there is none better."""
+
+    methods: tuple[MemoryMethod, ...]
+    why: str
+
+
+def choose(tier: MemoryTier, *, accelerator: str, jemalloc: Callable[[], bool], no_tracemalloc: str) -> Choice:
+    """What ``tier`` can be measured by.
+
+    Args:
+        accelerator: why the allocator hook of the accelerator is not there; empty where it is.
+        jemalloc: whether jemalloc was preloaded; asked only where it matters.
+        no_tracemalloc: why tracemalloc must not be started; empty where it may.
+    """
+    if tier == "off":
+        return Choice((), "")
+    if not accelerator:
+        return Choice(_NATIVE[tier], "")
+    if tier == "leaks":
+        return Choice((), accelerator)
+    if tier == "detailed" and not no_tracemalloc:
+        return Choice(("tracemalloc",), accelerator)
+    why = f"{accelerator}; {no_tracemalloc}" if tier == "detailed" else accelerator
+    return Choice(("jemalloc",) if jemalloc() else (), why)
+
+
+class Memory:
+    """See the module's text. Its methods may be called on any thread, and never raise where they say nothing of it.
+
+    Args:
+        say: told the state of the hook ``memory`` each time it changes, as ``Hub.hooks`` holds it.
+        fail: told of a fault of ours.
+    """
+
+    def __init__(self, say: Callable[[str], None], fail: Callable[[Exception], None]) -> None:
+        self._say = say
+        self._fail = fail
+        self._lock = threading.RLock()
+        self._wants: dict[int, MemoryTier] = {}
+        self._since_ns = 0  # the back end has been the same since then
+        self._previous: tuple[MemoryMethod | None, str] = (None, "")  # and before that it was this
+        self._tracing = False  # we have started tracemalloc
+        self._hooked = False  # the accelerator's allocator hook is installed
+        self._lost = False  # another tool has taken it off
+        self.looping = False  # a loop is followed: servers are made, modules imported, and threads come next
+        self.tier: MemoryTier = "off"
+        self.method: MemoryMethod | None = None  # None: nothing measures requests
+        self.scope = ""
+        self.why = ""  # why not better, a sentence
+        self.meter: Meter | None = None  # reads counters around steps, where the accelerator does not do it itself
+        self.lender: Any = None  # has ``enter`` and ``leave``, for jobs on threads
+        self.sizer: Sizer | None = None
+        self.watchdog: Callable[[], threading.Thread | None] = lambda: None
+        self.changed: Callable[[], None] = lambda: None  # ``meter`` or ``lender`` did
+
+    @property
+    def state(self) -> str:
+        """The tier and what it is measured by, for people."""
+        if self.tier == "off":
+            return "off"
+        by = "payload sizes and the process's RSS only" if self.method is None else f"{self.method}, {self.scope}"
+        return f"{self.tier}: {by}" + (f" ({self.why})" if self.why else "")
+
+    # --- tiers ---
+
+    def want(self, who: object, tier: MemoryTier) -> None:
+        """``who`` wants at least ``tier`` from now on."""
+        with self._lock:
+            self._wants[id(who)] = tier
+            self._settle()
+
+    def forget(self, who: object) -> None:
+        """``who`` has gone."""
+        with self._lock:
+            self._wants.pop(id(who), None)
+            self._settle()
+
+    def abandon(self) -> None:
+        """This is a forked child, where the thread that held the lock may not exist."""
+        self._lock = threading.RLock()
+        self.close()
+
+    def close(self) -> None:
+        """Nobody is attached any more."""
+        with self._lock:
+            self._wants.clear()
+            self._settle()
+
+    def loop_begins(self) -> None:
+        """A loop begins to be followed.
+
+        Whatever traces begins only here, before the transport's threads: traced, importing the SDK takes ten times as
+        long.
+        """
+        with self._lock:
+            if self.looping:
+                return
+            self.looping = True
+            if self.tier == "leaks":
+                self._turn_off()  # tracemalloc has to be below our hook
+            if self.tier == "leaks" or (self.tier == "detailed" and self.method is None):
+                self._lost = True
+                self._settle()
+
+    def _settle(self) -> None:
+        tier: MemoryTier = max(self._wants.values(), key=TIERS.index, default="off")
+        if tier == self.tier and not self._lost:
+            return
+        self._lost = False
+        try:
+            self._switch(tier)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self._turn_off()
+            self.tier, self.why = tier, f"switched off after {type(exc).__name__}"
+            self._fail(exc)
+            return
+        self._tell()
+
+    def _tell(self) -> None:
+        self._say(f"active ({self.state})" if self.tier != "off" else "does not apply: switched off")
+
+    def _switch(self, tier: MemoryTier) -> None:
+        notes = [] if tier != "leaks" or not self.looping else [_start_leak_tracing()]
+        choice = choose(
+            tier,
+            accelerator=_no_accelerator(),
+            jemalloc=_has_jemalloc,
+            no_tracemalloc=_no_tracemalloc() if tier == "detailed" else "",
+        )
+        before = (self.method, self.scope)
+        if not (self._hooked and choice.methods and choice.methods[0] in _MODES):  # else one mode follows another
+            self._turn_off()
+        for method in choice.methods:
+            try:
+                self._start(method)
+            except Exception as exc:  # noqa: BLE001 - the next best one may do
+                notes.append(_sentence(exc))
+            else:
+                break
+        else:
+            self._turn_off()
+        self.tier = tier
+        self.why = "; ".join(note for note in (choice.why, *notes) if note)
+        self.sizer = self._make_sizer() if tier == "detailed" and self.method is not None else None
+        self._since_ns, self._previous = now_ns(), before
+        self.changed()
+
+    def _start(self, method: MemoryMethod) -> None:
+        """Raises: whatever stands in the way of ``method``."""
+        if method in _MODES:
+            native.core.memory_install(_MODES[method])
+            self._hooked = True
+            self.lender = NativeLender()
+            self.scope = _owners(native.core.memory_state()["owned_above"])
+        elif method == "tracemalloc":
+            from mcp_probe.capture.meters import TracemallocMeter
+
+            if not self.looping:
+                raise RuntimeError("tracing begins with the event loop")
+            if not tracemalloc.is_tracing():
+                tracemalloc.start(1)
+                self._tracing = True
+            self.meter = self.lender = TracemallocMeter(lambda: self.watchdog())
+            self.scope = self.meter.scope
+        else:
+            from mcp_probe.capture.jemalloc import JemallocMeter
+
+            self.meter = self.lender = JemallocMeter()
+            self.scope = self.meter.scope
+        self.method = method
+
+    def _turn_off(self) -> None:
+        if self._hooked:
+            self._hooked = False
+            native.core.memory_uninstall()
+        self.meter = self.lender = self.sizer = None
+        self.method, self.scope = None, ""
+        if self._tracing:
+            from mcp_probe.capture.meters import switchable
+
+            if switchable():  # else it goes on: stopping it would risk the process
+                tracemalloc.stop()
+                self._tracing = False
+        self._since_ns = now_ns()
+        self.changed()
+
+    def _make_sizer(self) -> Sizer | None:
+        try:
+            from mcp_probe.capture.sizing import Sizer
+
+            return Sizer(self._fail)
+        except ImportError:
+            self.why = "; ".join(
+                note for note in (self.why, "arguments and results are not sized: pympler is not installed") if note
+            )
+            return None
+
+    # --- requests ---
+
+    def check(self) -> None:
+        """Whether the allocator hook still sees everything: another tool may have taken it off. Collector's thread."""
+        if self.method not in _MODES:
+            return
+        try:
+            state = native.core.memory_state()
+            if state["valid"]:
+                return
+            with self._lock:
+                self._lost = True
+                self.method, self.scope, self.lender = None, "", None
+                self.why = str(state["reason"] or "another tool has taken the allocator hook off")
+                self.changed()
+            self._say(f"stopped: {self.why}")
+        except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the collector
+            self.method = None
+            self._fail(exc)
+
+    def use_of(self, raw: RawRequest) -> MemoryUse | None:
+        """What ``raw`` has used so far; retained is of requests that have ended. Never raises."""
+        method, scope = self.method, self.scope
+        began = raw.first_step_ns
+        if began is None or began < self._since_ns:
+            method, scope = self._before(raw)
+        if method is None:
+            return None
+        try:
+            use = self._native_use(raw, method, scope) if method in _MODES else self._metered_use(raw)
+            if use is not None and not raw.ended and use.retained is not None:
+                use = _unended(use)
+            sized: tuple[int | None, int | None] | None = raw.sized
+            return use if sized is None or use is None else _with_sizes(use, *sized)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the server
+            self.method = None
+            self._fail(exc)
+            return None
+
+    def _before(self, raw: RawRequest) -> tuple[MemoryMethod | None, str]:
+        """What measured ``raw``, which began before the back end changed: only if it ended before that, too."""
+        return self._previous if raw.ended and (raw.end_ns or 0) < self._since_ns else (None, "")
+
+    def _metered_use(self, raw: RawRequest) -> MemoryUse | None:
+        meter = self.meter
+        return None if meter is None else meter.use_of(raw)
+
+    def _native_use(self, raw: RawRequest, method: MemoryMethod, scope: str) -> MemoryUse | None:
+        found = raw.memory()
+        if found is None:
+            return None
+        requested, allocations, owned, held, peak, _ = found
+        if method == "native-gross":
+            return MemoryUse(method, scope, requested, allocations, None, None, _NO_OWNERS)
+        loose = requested - owned
+        rows: tuple[_Row, ...] = () if loose <= 0 else (("peak", "bounded", peak, peak + loose),)
+        if held is None:  # the hook changed after its end
+            rows += (_NO_OWNERS[1],)
+        elif loose > 0:
+            rows += (("retained", "bounded", held, held + loose),)
+        elif held < FREE_LISTS_HIDE:
+            rows += (("retained", "lower", held, None),)
+        return MemoryUse(method, scope, requested, allocations, peak, held, rows)
+
+
+class NativeLender:
+    """Charges what a thread allocates to a request for the length of a job."""
+
+    def enter(self, raw: RawRequest | None) -> Any:
+        """Returns what the thread's allocations were charged to."""
+        return native.core.charge(None if raw is None or raw.ended else raw)
+
+    def leave(self, token: Any) -> None:
+        """The job is over: charge to that again."""
+        native.core.charge(token)
+
+
+def _unended(use: MemoryUse) -> MemoryUse:
+    rows = (*(row for row in use.quality if row[0] != "retained"), _NO_OWNERS[1])
+    return MemoryUse(use.method, use.scope, use.requested, use.allocations, use.peak, None, rows)
+
+
+def _with_sizes(use: MemoryUse, arguments: int | None, result: int | None) -> MemoryUse:
+    return MemoryUse(
+        use.method, use.scope, use.requested, use.allocations, use.peak, use.retained, use.quality, arguments, result
+    )
+
+
+def _no_accelerator() -> str:
+    if native.core is None:
+        return f"no accelerator: {native.absence}"
+    return "" if hasattr(native.core, "memory_install") else "the accelerator is of a version without an allocator hook"
+
+
+def _owners(above: int) -> str:
+    """``above``: blocks larger than this have an owner; all below 0, and none where no block is as large."""
+    return f"{_ALL}, owners > {above} B" if 0 < above < sys.maxsize else _ALL
+
+
+def _has_jemalloc() -> bool:
+    from mcp_probe.capture.jemalloc import has_jemalloc
+
+    return has_jemalloc()
+
+
+def _no_tracemalloc() -> str:
+    if native.core is not None:
+        return "per step tracemalloc is read without the accelerator only (MCP_PROBE_NATIVE=0)"
+    from mcp_probe.capture.meters import why_not_tracemalloc
+
+    return why_not_tracemalloc()
+
+
+def _start_leak_tracing() -> str:
+    """Begins the traces that a leak hunt needs, before anything else of ours; why not, where it is not safe."""
+    from mcp_probe.capture.traces import start_tracing
+
+    return start_tracing() or ""
+
+
+def _sentence(exc: Exception) -> str:
+    return str(exc) or type(exc).__name__

@@ -1,0 +1,312 @@
+"""Where what stays was allocated, and what it is: tracemalloc's traces and the living objects, for the leak hunt.
+
+tracemalloc is started once, before threads, and never stopped: CPython before 3.12.9 and 3.13.2 crashes where it is
+switched while a worker thread allocates without the GIL (github.com/python/cpython/issues/128679).
+"""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import marshal
+import re
+import sys
+import threading
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_probe.capture.places import line_among
+from mcp_probe.model import GrowthSites
+
+FRAMES = 12
+"""Frames kept of each allocation."""
+
+MOST = 5
+"""Lines and types told of one operation, and of the process."""
+
+MIN_OBJECTS = 10
+"""A type fewer objects of which stay is none that grew."""
+
+MEASURED = 3
+"""Objects of a type of which the whole graph is measured, down to :data:`GRAPH_DEPTH`: it takes up to 0.5 s each."""
+GRAPH_DEPTH = 4
+
+_DEFINITION = re.compile(r"\s*(?:async\s+def|def|class)\s+(\w+)")
+
+_HAS_GC, _PRE_HEADER = 1 << 14, 1 << 3 | 1 << 4
+_HEADER = 16
+_BUFFERS = (bytearray, bytes, dict, frozenset, list, set, str, tuple)
+"""Types whose size, with what they have allocated aside, can be asked for without running anybody's code."""
+
+_UNTRACKED = (tuple, dict)
+"""Containers that the collector does not track while they refer to no container."""
+
+CHUNK = 200
+"""Containers looked at before another thread may run."""
+
+Line = tuple[str, str, int]
+"""(operation or "", file, line)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A tool's own function: its name, its file, and the lines it stands on."""
+
+    tool: str
+    file: str
+    first: int
+    last: int
+
+
+def start_tracing() -> str:
+    """Start tracemalloc for good, unless that is not safe here. Returns why it is not; empty where it runs."""
+    if tracing_state():
+        return ""
+    if tracemalloc.is_tracing():
+        return f"somebody has started it with {tracemalloc.get_traceback_limit()} frames, too few to find a line"
+    others = [
+        thread.name
+        for thread in threading.enumerate()
+        if thread is not threading.current_thread() and not thread.name.startswith("mcp-probe")
+    ]
+    if others and not is_start_safe(sys.version_info[:3]):
+        version = ".".join(map(str, sys.version_info[:3]))
+        return (
+            f"CPython {version} can crash where it is started beside other threads, and {others[0]!r} runs already; "
+            "attach before threads are started, or use `mcp-probe run`, or 3.12.9, 3.13.2 or newer"
+        )
+    tracemalloc.start(FRAMES)
+    return ""
+
+
+def is_start_safe(version: Sequence[int]) -> bool:
+    """Whether this CPython bears it beside threads. Source: gh-128679, its changelog entries."""
+    number = tuple(version[:3])
+    return number >= (3, 13, 2) or (3, 12, 9) <= number < (3, 13)
+
+
+def tracing_state() -> bool:
+    """Whether traces are kept, deep enough to find a tool in them."""
+    return tracemalloc.is_tracing() and tracemalloc.get_traceback_limit() >= 2
+
+
+Frames = tuple[tuple[str, int], ...]
+"""(file, line) of each frame, innermost first."""
+
+Grown = tuple[Frames, int, int]
+"""(where, bytes, blocks)"""
+
+
+class Traces:
+    """What was allocated since :meth:`remember` and lives, by where."""
+
+    def __init__(self) -> None:
+        self._before = marshal.dumps(
+            {}
+        )  # as bytes: a hundred thousand tuples would be looked at with all living objects
+        self._types: Counter[type] = Counter()
+
+    def remember(self) -> None:
+        """Take what is there now as given."""
+        self._before = marshal.dumps(_sizes())
+        self._types = _histogram()
+
+    def grown(self) -> Iterator[Grown]:
+        """What there is more of than before; less of, where the figures are negative."""
+        before: dict[Frames, tuple[int, int]] = marshal.loads(self._before)
+        now = _sizes()
+        for frames, (size, count) in now.items():
+            old_size, old_count = before.get(frames, (0, 0))
+            if size != old_size:
+                yield frames, size - old_size, count - old_count
+        for frames, (size, count) in before.items():
+            if frames not in now:
+                yield frames, -size, -count
+
+    def new_types(self) -> Iterator[tuple[type, int]]:
+        """Types that the collector tracks more objects of than before."""
+        now = _histogram()
+        now.subtract(self._types)
+        return ((cls, count) for cls, count in now.most_common(4 * MOST) if count >= MIN_OBJECTS)
+
+
+def _sizes() -> dict[Frames, tuple[int, int]]:
+    """Living bytes and blocks by where they were allocated."""
+    found: dict[Frames, tuple[int, int]] = {}
+    if not tracing_state():
+        return found
+    # The rows as tracemalloc keeps them, (domain, size, frames, …): its public view makes two objects of each.
+    rows: Iterable[Any] = getattr(tracemalloc.take_snapshot().traces, "_traces", ())
+    for row in rows:
+        if row[0] == 0:
+            size, count = found.get(row[2], (0, 0))
+            found[row[2]] = (size + row[1], count + 1)
+    return found
+
+
+def _histogram() -> Counter[type]:
+    return Counter(map(type, gc.get_objects()))
+
+
+def grown_in(grown: Iterable[Grown], codes: Sequence[Code]) -> dict[str, int]:
+    """Bytes that grew below each tool's own function."""
+    found: dict[str, int] = {}
+    for frames, size, _ in grown if codes else ():
+        for tool in _tools_in(frames, codes):
+            found[tool] = found.get(tool, 0) + size
+    return found
+
+
+def _tools_in(frames: Frames, codes: Sequence[Code]) -> set[str]:
+    return {
+        code.tool for file, line in frames for code in codes if code.file == file and code.first <= line <= code.last
+    }
+
+
+# --- sites ------------------------------------------------------------------------------------------
+
+
+def sites_of_traces(now: int, grown: Iterable[Grown], codes: Sequence[Code], traces: Traces) -> GrowthSites:
+    """Lines that grew, of the tools whose functions they are below; types of the process."""
+    lines: dict[Line, list[int]] = {}
+    for frames, size, count in grown:
+        for tool in _tools_in(frames, codes) or {""}:
+            _count(lines, tool, frames, size, count)
+    types = tuple(("", _name_of(cls), count, None, None) for cls, count in traces.new_types() if not _is_ours(cls))
+    return GrowthSites(now, tuple(_top_lines(lines)), types[:MOST])
+
+
+def sites_of_blocks(now: int, blocks: Mapping[int, str]) -> GrowthSites:
+    """Lines and types of the objects that stand in ``blocks`` (address -> operation).
+
+    Takes about a second per 100 000 living objects while tracemalloc runs, and lets others run meanwhile.
+    """
+    tracing = tracing_state()
+    lines: dict[Line, list[int]] = {}
+    types: dict[tuple[str, type], list[int]] = {}
+    samples: dict[tuple[str, type], list[Any]] = {}
+    for operation, found in living(blocks):
+        cls = type(found)
+        if _is_ours(cls):
+            continue
+        size = sys.getsizeof(found) if cls in _BUFFERS else cls.__basicsize__
+        row = types.setdefault((operation, cls), [0, 0])
+        row[0] += 1
+        row[1] += size
+        few = samples.setdefault((operation, cls), [])
+        if len(few) < MEASURED:
+            few.append(found)
+        traceback = tracemalloc.get_object_traceback(found) if tracing else None
+        if traceback is not None:
+            frames = tuple((frame.filename, frame.lineno) for frame in reversed(traceback))
+            _count(lines, operation, frames, size, 1)
+    return GrowthSites(now, tuple(_top_lines(lines)), tuple(_top_types(types, samples)))
+
+
+def living(blocks: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
+    """(operation, object) of each living object that stands in one of ``blocks``.
+
+    The collector knows containers only, and not all of them: what they refer to is looked at, too.
+    """
+    maybe = {block + offset for block in blocks for offset in (0, _HEADER, 2 * _HEADER)}
+    seen: set[int] = set()
+    objects = gc.get_objects()
+    for start in range(0, len(objects), CHUNK):
+        found = objects[start : start + CHUNK]
+        while found:
+            for each in [each for each in found if id(each) in maybe]:
+                operation = blocks.get(id(each) - _before(type(each)))
+                if operation is not None and id(each) not in seen:
+                    seen.add(id(each))
+                    yield operation, each
+            # What refers to no container is not tracked, so this ends.
+            below = [each for each in gc.get_referents(*found) if not gc.is_tracked(each)]
+            found = [each for each in below if (type(each) in _UNTRACKED and each) or id(each) in maybe]
+
+
+def _before(cls: type) -> int:
+    """Bytes of the block that stand before an object of ``cls``. Source: CPython, Include/internal/pycore_gc.h."""
+    if not cls.__flags__ & _HAS_GC:
+        return 0
+    return 2 * _HEADER if cls.__flags__ & _PRE_HEADER and sys.version_info >= (3, 11) else _HEADER
+
+
+def _count(lines: dict[Line, list[int]], operation: str, frames: Frames, size: int, count: int) -> None:
+    place = line_among(frames)
+    if place is not None:
+        row = lines.setdefault((operation, *place), [0, 0])
+        row[0] += size
+        row[1] += count
+
+
+def _top_lines(lines: Mapping[Line, Sequence[int]]) -> Iterator[tuple[str, str, int, str, int, int]]:
+    told: Counter[str] = Counter()
+    for (operation, file, line), (size, count) in sorted(lines.items(), key=lambda row: -row[1][0]):
+        if size > 0 and told[operation] < MOST:
+            told[operation] += 1
+            yield operation, file, line, function_at(file, line), size, count
+
+
+def function_at(file: str, line: int) -> str:
+    """Name of the function that ``line`` stands in, from the indentation above it; empty where there is no source.
+
+    Not from the syntax tree: with tracemalloc running, that of a long module takes seconds.
+    """
+    lines = linecache.getlines(file)[:line]
+    if not lines:
+        return ""
+    names: list[str] = []
+    indent = _indent_of(lines[-1]) if _DEFINITION.match(lines[-1]) is None else _indent_of(lines[-1]) + 1
+    for text in reversed(lines):
+        here = _indent_of(text)
+        if here >= indent or not text.strip():
+            continue
+        found = _DEFINITION.match(text)
+        if found is not None:
+            names.insert(0, found[1])
+            indent = here
+        if not here:
+            break
+    return ".".join(names)
+
+
+def _indent_of(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _top_types(
+    types: Mapping[tuple[str, type], Sequence[int]], samples: Mapping[tuple[str, type], Sequence[Any]]
+) -> Iterator[tuple[str, str, int, int | None, int | None]]:
+    told: Counter[str] = Counter()
+    for (operation, cls), (count, size) in sorted(types.items(), key=lambda row: -row[1][1]):
+        if told[operation] < MOST:
+            told[operation] += 1
+            each = _graph_size(samples[operation, cls]) if count >= MIN_OBJECTS else None
+            yield operation, _name_of(cls), count, size, each
+
+
+def _graph_size(objects: Sequence[Any]) -> int | None:
+    """Mean size of the graphs of ``objects``, measured by pympler; ``None`` where it is not installed, or fails."""
+    try:
+        from pympler.asizeof import asizeof
+
+        sizes: list[int] = [asizeof(found, limit=GRAPH_DEPTH) for found in objects]  # type: ignore[no-untyped-call]
+        return sum(sizes) // len(sizes)
+    except Exception:  # noqa: BLE001 - it asks objects of the server about themselves, and these may say anything
+        return None
+
+
+def _name_of(cls: type) -> str:
+    try:
+        module, name = cls.__module__, cls.__qualname__
+    except Exception:  # noqa: BLE001 - a metaclass may raise
+        return "unknown"
+    return name if module == "builtins" else f"{module}.{name}"
+
+
+def _is_ours(cls: type) -> bool:
+    name = _name_of(cls)
+    return name.startswith("mcp_probe.") and not name.startswith("mcp_probe.workloads.")

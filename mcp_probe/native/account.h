@@ -1,0 +1,173 @@
+/* ---- accounts: what the blocks of one request hold (see blocks.h for whose a block is) ----
+ *
+ * An account is known by a reference that holds its generation. When its request is gone the generation moves on, and
+ * whatever still bears the old reference refers to nobody: nothing ever points into a request's object.
+ * The gil_* numbers are written only by whoever holds the main interpreter's GIL, the raw_* ones by any thread.
+ */
+#define MAX_ACCOUNTS 65536
+#define QUARANTINE 256 /* accounts of dead requests that wait for one round over the shards' locks */
+
+typedef unsigned long long account_ref; /* generation << 32 | index; 0: nobody */
+
+typedef struct {
+    unsigned int generation, next, orphans; /* next: in the list it is in; orphans: accounts of dead children */
+    unsigned int marked;                    /* while memory_blocks() looks for its blocks */
+    unsigned int checked;                   /* its generation when words of dead accounts were last forgotten */
+    account_ref parent;
+    long long gil_held, gil_blocks, gil_peak, raw_held, raw_blocks, raw_peak;
+} account_t;
+
+static account_t *accounts; /* MAX_ACCOUNTS, from the first install on; [0] is nobody's */
+static struct {
+    unsigned int fresh;                             /* the first that was never used */
+    unsigned int free_first, free_last;             /* reused in the order in which they were given back */
+    unsigned int waiting_first, waiting_last, waiting;
+    unsigned long long refused;                     /* requests that got none */
+} slab = {1, 0, 0, 0, 0, 0, 0};
+
+static void pass_every_shard(void);  /* blocks.h */
+static void forget_dead_words(void); /* small.h */
+static unsigned int most_generations(void);
+
+static inline account_t *account_of(account_ref ref)
+{
+    account_t *account = &accounts[(unsigned int)ref & (MAX_ACCOUNTS - 1)];
+    unsigned int generation = __atomic_load_n(&account->generation, __ATOMIC_RELAXED);
+    return generation == (unsigned int)(ref >> 32) ? account : NULL;
+}
+
+static inline account_t *parent_of(const account_t *account)
+{
+    return __builtin_expect(account->parent == 0, 1) ? NULL : account_of(account->parent);
+}
+
+static inline void gil_hold(account_t *account, long long size)
+{
+    for (; account != NULL; account = parent_of(account)) {
+        long long held = account->gil_held + size;
+        __atomic_store_n(&account->gil_held, held, __ATOMIC_RELAXED);
+        account->gil_blocks++;
+        held += __atomic_load_n(&account->raw_held, __ATOMIC_RELAXED);
+        if (held > account->gil_peak)
+            account->gil_peak = held;
+    }
+}
+
+static inline void gil_release(account_t *account, long long size)
+{
+    for (; account != NULL; account = parent_of(account)) {
+        __atomic_store_n(&account->gil_held, account->gil_held - size, __ATOMIC_RELAXED);
+        account->gil_blocks--;
+    }
+}
+
+/* The two of the raw side are called under a shard's lock, so that no account is reused in the middle of them. */
+static void raw_hold(account_ref ref, long long size)
+{
+    for (account_t *a = account_of(ref); a != NULL; a = parent_of(a)) {
+        long long held = __atomic_add_fetch(&a->raw_held, size, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&a->raw_blocks, 1, __ATOMIC_RELAXED);
+        held += __atomic_load_n(&a->gil_held, __ATOMIC_RELAXED);
+        long long peak = __atomic_load_n(&a->raw_peak, __ATOMIC_RELAXED);
+        while (held > peak &&
+               !__atomic_compare_exchange_n(&a->raw_peak, &peak, held, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            ;
+    }
+}
+
+static void raw_release(account_ref ref, long long size)
+{
+    for (account_t *a = account_of(ref); a != NULL; a = parent_of(a)) {
+        __atomic_sub_fetch(&a->raw_held, size, __ATOMIC_RELAXED);
+        __atomic_sub_fetch(&a->raw_blocks, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* From here on under the GIL. */
+
+static void append_account(unsigned int *first, unsigned int *last, unsigned int index)
+{
+    accounts[index].next = 0;
+    if (*first == 0)
+        *first = index;
+    else
+        accounts[*last].next = index;
+    *last = index;
+}
+
+/* No raw hook can be in the middle of an account that was waiting once every shard's lock has been ours. */
+static void end_quarantine(void)
+{
+    if (slab.waiting == 0)
+        return;
+    pass_every_shard();
+    if (slab.free_first == 0)
+        slab.free_first = slab.waiting_first;
+    else
+        accounts[slab.free_last].next = slab.waiting_first;
+    slab.free_last = slab.waiting_last;
+    slab.waiting_first = slab.waiting_last = slab.waiting = 0;
+}
+
+/* 0 where there is none left. */
+static account_ref open_account(account_ref parent)
+{
+    unsigned int index;
+    if (slab.free_first == 0 && slab.fresh == MAX_ACCOUNTS)
+        end_quarantine();
+    if (slab.fresh < MAX_ACCOUNTS) /* first, so that it is long before one is used again */
+        index = slab.fresh++;
+    else if (slab.free_first != 0) {
+        index = slab.free_first;
+        slab.free_first = accounts[index].next;
+    }
+    else {
+        slab.refused++;
+        return 0;
+    }
+    account_t *account = &accounts[index];
+    if (account->generation - account->checked >= most_generations()) {
+        forget_dead_words();
+        for (unsigned int i = 0; i < slab.fresh; i++)
+            accounts[i].checked = accounts[i].generation;
+    }
+    unsigned int generation = account->generation, checked = account->checked;
+    memset(account, 0, sizeof(*account));
+    account->generation = generation ? generation : 1;
+    account->checked = checked;
+    account->parent = parent;
+    return (account_ref)account->generation << 32 | index;
+}
+
+/* Its request is gone. While the parent lives its blocks are still the parent's, so it waits for that. */
+static void drop_account(account_ref ref)
+{
+    account_t *account = account_of(ref), *parent = account == NULL ? NULL : parent_of(account);
+    if (account == NULL)
+        return;
+    unsigned int todo = (unsigned int)ref;
+    if (parent != NULL) {
+        account->next = parent->orphans;
+        parent->orphans = todo;
+        return;
+    }
+    account->next = 0;
+    while (todo != 0) {
+        account_t *dead = &accounts[todo];
+        unsigned int index = todo, last = dead->orphans;
+        todo = dead->next;
+        if (last != 0) {
+            unsigned int rest = todo;
+            todo = last;
+            while (accounts[last].next != 0)
+                last = accounts[last].next;
+            accounts[last].next = rest;
+        }
+        unsigned int after = dead->generation + 1;
+        __atomic_store_n(&dead->generation, after ? after : 1, __ATOMIC_SEQ_CST);
+        append_account(&slab.waiting_first, &slab.waiting_last, index);
+        slab.waiting++;
+    }
+    if (slab.waiting >= QUARANTINE)
+        end_quarantine();
+}

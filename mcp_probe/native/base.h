@@ -1,0 +1,136 @@
+/* What every part of the accelerator stands on. */
+#define _GNU_SOURCE 1
+#define Py_LIMITED_API 0x030A0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stddef.h>
+#include <string.h>
+#include <stdio.h>
+#include <structmember.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Exported by every CPython 3.10-3.13, outside its limited API. */
+typedef PyObject *(*vectorcall_t)(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+extern PyObject *PyVectorcall_Call(PyObject *, PyObject *, PyObject *);
+extern PyObject *PyMethod_New(PyObject *, PyObject *);
+extern PyObject *PyContext_CopyCurrent(void);
+extern int PyContext_Enter(PyObject *);
+extern int PyContext_Exit(PyObject *);
+extern int PyContextVar_Get(PyObject *, PyObject *, PyObject **);
+extern PyTypeObject PyContext_Type;
+extern PyObject *PyContextVar_Set(PyObject *, PyObject *);
+extern int PyContextVar_Reset(PyObject *, PyObject *);
+extern PyTypeObject PyCoro_Type;
+#define HAVE_VECTORCALL (1UL << 11)
+#ifndef Py_TPFLAGS_METHOD_DESCRIPTOR
+#define Py_TPFLAGS_METHOD_DESCRIPTOR (1UL << 17)
+#endif
+#define NARGS(nargsf) ((Py_ssize_t)((nargsf) & ~((size_t)1 << (8 * sizeof(size_t) - 1))))
+
+typedef long long ns_t;
+
+enum { WAKE_LOOP = 0, WAKE_THREAD = 1, WAKE_SOCKET = 2, WAKE_UNKNOWN = 3, WAKE_SPLIT = 4 };
+#define RING_NS 500000LL
+#define LATE_NS 1000000LL
+#define MAX_MARKS 256
+#define BUCKETS 976 /* of an iteration's length, up to 2^63 ns */
+
+static inline ns_t now_ns(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (ns_t)at.tv_sec * 1000000000LL + at.tv_nsec;
+}
+
+static PyObject *str_closed, *str_debug, *str_ready, *str_self, *str_done, *str_keep, *str_settle, *str_charge,
+    *str_write_to_self, *str_run, *str_broken, *str_writing, *str_flushed, *str__context, *str_get,
+    *str_message, *str_params, *str_name, *str_method, *str_id, *str_error, *str_result, *str_is_error, *str_forget,
+    *str_finish, *str_consumed, *str_waiting, *str_arrived_by, *str_answered, *str_asking, *str_context, *empty_tuple;
+static PyTypeObject *request_type, *steps_type, *handle_type;
+
+static void keep(PyObject **slot, PyObject *value)
+{
+    PyObject *before = *slot;
+    *slot = Py_NewRef(value);
+    Py_XDECREF(before);
+}
+
+static int is_set(PyObject *slot)
+{
+    return slot != NULL && slot != Py_None;
+}
+
+static int replace_with_int(PyObject **slot, ns_t value)
+{
+    PyObject *number = PyLong_FromLongLong(value), *before = *slot;
+    if (number == NULL)
+        return -1;
+    *slot = number;
+    Py_XDECREF(before);
+    return 0;
+}
+
+static PyObject *none_unless(int failed)
+{
+    if (failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *pass_on(PyObject *original, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *positional = PyTuple_New(nargs), *keywords = NULL, *result = NULL;
+    if (positional == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < nargs; i++)
+        PyTuple_SetItem(positional, i, Py_NewRef(args[i]));
+    if (kwnames != NULL && PyTuple_Size(kwnames)) {
+        keywords = PyDict_New();
+        for (Py_ssize_t i = 0; keywords != NULL && i < PyTuple_Size(kwnames); i++)
+            if (PyDict_SetItem(keywords, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0)
+                Py_CLEAR(keywords);
+        if (keywords == NULL) {
+            Py_DECREF(positional);
+            return NULL;
+        }
+    }
+    result = PyObject_Call(original, positional, keywords);
+    Py_DECREF(positional);
+    Py_XDECREF(keywords);
+    return result;
+}
+
+/* The collector's side of a type, from the list of its fields that hold objects: `#define X_OBJECTS(EACH) EACH(a) EACH(b)`.
+ * FREE(self) runs before these are dropped: weak references, blocks, descriptors. */
+#define VISIT_FIELD(field) Py_VISIT((PyObject *)self->field);
+#define CLEAR_FIELD(field) Py_CLEAR(self->field);
+#define NOTHING_TO_FREE(self)
+#define TRAVERSE_AND_CLEAR(Type, prefix, OBJECTS) \
+    static int prefix##_traverse(Type *self, visitproc visit, void *arg) \
+    { \
+        Py_VISIT(Py_TYPE(self)); \
+        OBJECTS(VISIT_FIELD) \
+        return 0; \
+    } \
+\
+    static int prefix##_clear(Type *self) \
+    { \
+        OBJECTS(CLEAR_FIELD) \
+        return 0; \
+    }
+#define DEALLOCATE(Type, prefix, FREE) \
+    static void prefix##_dealloc(Type *self) \
+    { \
+        PyTypeObject *type = Py_TYPE(self); \
+        PyObject_GC_UnTrack(self); \
+        FREE(self); \
+        prefix##_clear(self); \
+        PyObject_GC_Del(self); \
+        Py_DECREF(type); \
+    }

@@ -1,0 +1,219 @@
+/* ---- Schedule: BaseEventLoop.call_soon and call_soon_threadsafe (twin: the functions it replaces) ---- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcall_t vectorcall;
+    PyObject *original, *loop; /* the loop followed last; a strong reference, dropped by forget() */
+    PyObject *tracks;          /* dict: loop -> Steps */
+    Steps *steps;
+    PyObject *name;
+    char from_thread;
+} Schedule;
+
+#define SCHEDULE_OBJECTS(EACH) EACH(original) EACH(loop) EACH(tracks) EACH(steps) EACH(name)
+TRAVERSE_AND_CLEAR(Schedule, schedule, SCHEDULE_OBJECTS)
+DEALLOCATE(Schedule, schedule, NOTHING_TO_FREE)
+
+/* 1: a plain loop, open and not in debug mode. 0: no, or not to be told (the original then says what is wrong). */
+static int is_plain(PyObject *loop)
+{
+    PyObject *closed = PyObject_GetAttr(loop, str_closed), *debug = PyObject_GetAttr(loop, str_debug);
+    int plain = closed == Py_False && debug == Py_False;
+    Py_XDECREF(closed);
+    Py_XDECREF(debug);
+    PyErr_Clear();
+    return plain;
+}
+
+/* A new reference, as another thread may make us forget; NULL where the loop is not followed. */
+static Steps *follow(Schedule *self, PyObject *loop)
+{
+    if (self->loop == loop)
+        return (Steps *)Py_NewRef((PyObject *)self->steps);
+    PyObject *steps = PyDict_GetItemWithError(self->tracks, loop);
+    if (steps == NULL || !PyObject_TypeCheck(steps, steps_type)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    PyObject *before = self->loop, *old = (PyObject *)self->steps;
+    Py_INCREF(steps);
+    self->loop = Py_NewRef(loop);
+    self->steps = (Steps *)Py_NewRef(steps);
+    Py_XDECREF(before);
+    Py_XDECREF(old);
+    return (Steps *)steps;
+}
+
+static PyObject *schedule_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Schedule *self = (Schedule *)callable;
+    Py_ssize_t nargs = NARGS(nargsf), keywords = kwnames == NULL ? 0 : PyTuple_Size(kwnames);
+    PyObject *context = NULL;
+    Steps *steps = nargs >= 2 ? follow(self, args[0]) : NULL;
+    int known = steps != NULL && steps->alive;
+    if (known && keywords) {
+        if (keywords == 1 && PyUnicode_Compare(PyTuple_GetItem(kwnames, 0), str_context) == 0)
+            context = args[nargs] == Py_None ? NULL : args[nargs];
+        else
+            known = 0;
+        if (context != NULL && Py_TYPE(context) != &PyContext_Type)
+            known = 0; /* asyncio only calls its run() */
+    }
+    if (!known || !is_plain(args[0])) {
+        Py_XDECREF((PyObject *)steps);
+        return pass_on(self->original, args, nargs, kwnames);
+    }
+    PyObject *loop = args[0];
+    context = context != NULL ? Py_NewRef(context) : PyContext_CopyCurrent();
+    PyObject *rest = nargs == 2 ? Py_NewRef(empty_tuple) : PyTuple_New(nargs - 2);
+    if (context == NULL || rest == NULL) {
+        Py_XDECREF(context);
+        Py_XDECREF(rest);
+        Py_DECREF(steps);
+        return NULL;
+    }
+    for (Py_ssize_t i = 2; i < nargs; i++)
+        PyTuple_SetItem(rest, i - 2, Py_NewRef(args[i]));
+    Handle *handle = handle_make(args[1], rest, loop, context, steps);
+    PyObject *queue = handle == NULL ? NULL : PyObject_GetAttr(loop, str_ready);
+    PyObject *done = NULL;
+    if (queue != NULL) {
+        if (self->from_thread && PyThread_get_thread_ident() != steps->thread_id) {
+            /* The loop's thread may be inside a callback of its own, but that is not what wakes us. */
+            handle->earliest = handle->ready = now_ns();
+            handle->wake = WAKE_THREAD;
+            handle->inherited = 1;
+        }
+        done = PyObject_CallFunctionObjArgs(deque_append, queue, (PyObject *)handle, NULL);
+        if (done == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) { /* a queue of the loop's own kind */
+            PyErr_Clear();
+            done = PyObject_CallMethod(queue, "append", "O", (PyObject *)handle);
+        }
+    }
+    Py_XDECREF(queue);
+    Py_DECREF(steps);
+    if (done != NULL && self->from_thread) {
+        Py_DECREF(done);
+        done = PyObject_CallMethodObjArgs(loop, str_write_to_self, NULL);
+    }
+    if (done == NULL) {
+        Py_XDECREF((PyObject *)handle);
+        return NULL;
+    }
+    Py_DECREF(done);
+    return (PyObject *)handle;
+}
+
+static PyObject *schedule_get(PyObject *self, PyObject *instance, PyObject *owner)
+{
+    if (instance == NULL || instance == Py_None)
+        return Py_NewRef(self);
+    return PyMethod_New(self, instance);
+}
+
+static PyObject *schedule_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *original, *tracks, *name;
+    int from_thread;
+    if (!PyArg_ParseTuple(args, "OOUp", &original, &tracks, &name, &from_thread))
+        return NULL;
+    Schedule *self = (Schedule *)PyType_GenericAlloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = schedule_call;
+    self->original = Py_NewRef(original);
+    self->tracks = Py_NewRef(tracks);
+    self->name = Py_NewRef(name);
+    self->from_thread = (char)from_thread;
+    return (PyObject *)self;
+}
+
+static PyObject *schedule_forget(Schedule *self, PyObject *ignored)
+{
+    Py_CLEAR(self->loop);
+    Py_CLEAR(self->steps);
+    Py_RETURN_NONE;
+}
+
+static PyMemberDef schedule_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Schedule, vectorcall), READONLY, NULL},
+    {"__wrapped__", T_OBJECT, offsetof(Schedule, original), READONLY, NULL},
+    {"__name__", T_OBJECT, offsetof(Schedule, name), READONLY, NULL},
+    {"__qualname__", T_OBJECT, offsetof(Schedule, name), READONLY, NULL},
+    {NULL}};
+static PyMethodDef schedule_methods[] = {{"forget", (PyCFunction)schedule_forget, METH_NOARGS, NULL}, {NULL}};
+static PyType_Slot schedule_slots[] = {{Py_tp_new, schedule_new},
+                                       {Py_tp_call, PyVectorcall_Call},
+                                       {Py_tp_descr_get, schedule_get},
+                                       {Py_tp_traverse, schedule_traverse},
+                                       {Py_tp_clear, schedule_clear},
+                                       {Py_tp_dealloc, schedule_dealloc},
+                                       {Py_tp_members, schedule_members},
+                                       {Py_tp_methods, schedule_methods},
+                                       {0, NULL}};
+static PyType_Spec schedule_spec = {"mcp_probe.native._core.Schedule", sizeof(Schedule), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL |
+                                        Py_TPFLAGS_METHOD_DESCRIPTOR,
+                                    schedule_slots};
+
+/* ---- Timers: BaseEventLoop.call_at, so that a request's timer knows its deadline (twin: asyncio_loop.py) ---- */
+
+static PyObject *timer_class, *stamped_timer_class, *str_class;
+
+static int marks_timer(PyObject *timer)
+{
+    PyObject *context = PyObject_GetAttr(timer, str__context), *raw = NULL;
+    if (context != NULL && Py_TYPE(context) == &PyContext_Type)
+        raw = PyObject_CallMethodObjArgs(context, str_get, current_var, NULL);
+    else if (context != NULL)
+        raw = Py_NewRef(Py_None);
+    Py_XDECREF(context);
+    int stamped = raw == NULL || (raw != Py_None && PyObject_SetAttr(timer, str_class, stamped_timer_class) < 0) ? -1 : 0;
+    Py_XDECREF(raw);
+    return stamped;
+}
+
+static PyObject *timers_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Schedule *self = (Schedule *)callable;
+    Py_ssize_t nargs = NARGS(nargsf);
+    PyObject *timer = pass_on(self->original, args, nargs, kwnames);
+    if (timer == NULL || nargs < 1 || (PyObject *)Py_TYPE(timer) != timer_class)
+        return timer;
+    Steps *steps = follow(self, args[0]);
+    if (steps != NULL && marks_timer(timer) < 0 && give_up(steps))
+        Py_CLEAR(timer);
+    Py_XDECREF((PyObject *)steps);
+    return timer;
+}
+
+static PyObject *timers_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *original, *tracks, *plain, *stamped;
+    if (!PyArg_ParseTuple(args, "OO!OO", &original, &PyDict_Type, &tracks, &plain, &stamped))
+        return NULL;
+    Schedule *self = (Schedule *)PyType_GenericAlloc(type, 0);
+    if (self == NULL || (str_class == NULL && (str_class = PyUnicode_InternFromString("__class__")) == NULL))
+        return NULL;
+    keep(&timer_class, plain);
+    keep(&stamped_timer_class, stamped);
+    self->vectorcall = timers_call;
+    self->original = Py_NewRef(original);
+    self->tracks = Py_NewRef(tracks);
+    self->name = PyUnicode_FromString("call_at");
+    return (PyObject *)self;
+}
+
+static PyType_Slot timers_slots[] = {{Py_tp_new, timers_new},
+                                     {Py_tp_call, PyVectorcall_Call},
+                                     {Py_tp_descr_get, schedule_get},
+                                     {Py_tp_traverse, schedule_traverse},
+                                     {Py_tp_clear, schedule_clear},
+                                     {Py_tp_dealloc, schedule_dealloc},
+                                     {Py_tp_members, schedule_members},
+                                     {Py_tp_methods, schedule_methods},
+                                     {0, NULL}};
+static PyType_Spec timers_spec = {"mcp_probe.native._core.Timers", sizeof(Schedule), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL |
+                                      Py_TPFLAGS_METHOD_DESCRIPTOR,
+                                  timers_slots};

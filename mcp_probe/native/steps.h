@@ -1,0 +1,373 @@
+/* ---- Steps: who is on one loop, and its polls (twin: capture/steps.py PythonSteps) ---- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *owner;
+    ns_t unit, since, suspended, earliest, ready, now, poll_end, prev_poll_end, steps, ordinal;
+    ns_t inherit_earliest, inherit_ready;
+    ns_t polls, poll_ns, poll_began, iteration_max;
+    unsigned __int128 sum_sq;
+    unsigned long thread_id;
+    int wake, inherit_wake;
+    char alive, stretches, inherits, polling;
+    PyObject *readings; /* Readings of this loop's thread, while it is watched */
+    unsigned int counts[BUCKETS];
+    ns_t sums[BUCKETS];
+} Steps;
+
+static void read_at_poll(Steps *self, ns_t now);
+
+/* While every loop has been idle for some ticks the watchdog waits for one of them to begin something. */
+static sem_t rouse_watchdog;
+static char watchdog_parked;
+
+static inline void rouse(void)
+{
+    if (__atomic_load_n(&watchdog_parked, __ATOMIC_SEQ_CST) && __atomic_exchange_n(&watchdog_parked, 0, __ATOMIC_SEQ_CST))
+        sem_post(&rouse_watchdog);
+}
+
+static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    Steps *self = (Steps *)PyType_GenericAlloc(type, 0);
+    if (self != NULL) {
+        self->owner = Py_NewRef(Py_None);
+        self->alive = 1;
+        self->now = self->poll_end = self->prev_poll_end = now_ns();
+        self->suspended = self->earliest = self->ready = self->now;
+        self->thread_id = PyThread_get_thread_ident();
+    }
+    return (PyObject *)self;
+}
+
+#define STEPS_OBJECTS(EACH) EACH(owner) EACH(readings)
+TRAVERSE_AND_CLEAR(Steps, steps, STEPS_OBJECTS)
+DEALLOCATE(Steps, steps, NOTHING_TO_FREE)
+
+static void set_owner(Steps *self, PyObject *owner)
+{
+    PyObject *before = self->owner;
+    self->owner = Py_NewRef(owner);
+    Py_XDECREF(before);
+}
+
+static int steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, ns_t ready, int wake, ns_t since)
+{
+    if (self->owner != owner)
+        set_owner(self, owner);
+    self->unit = unit;
+    self->since = since;
+    rouse();
+    self->earliest = earliest;
+    self->ready = ready;
+    self->wake = wake;
+    Request *request = as_request(owner);
+    if (request != NULL && !request->ended) {
+        unit_t *known = find_unit(request, unit);
+        self->suspended = known != NULL ? known->end : earliest;
+        if (request->first_step_ns == NULL || request->first_step_ns == Py_None) {
+            if (replace_with_int(&request->first_step_ns, since) < 0 || replace_with_int(&request->loop, self->ordinal) < 0)
+                return -1;
+            request->handler = unit;
+        }
+    }
+    memory_begin(request);
+    return 0;
+}
+
+static int call_with_two(PyObject *self, PyObject *name, PyObject *owner, ns_t since, ns_t now)
+{
+    PyObject *a = PyLong_FromLongLong(since), *b = PyLong_FromLongLong(now), *result = NULL;
+    if (a != NULL && b != NULL)
+        result = owner == NULL ? PyObject_CallMethodObjArgs(self, name, a, b, NULL)
+                               : PyObject_CallMethodObjArgs(self, name, owner, a, b, NULL);
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static int steps_stretch(Steps *self, ns_t now)
+{
+    int failed = call_with_two((PyObject *)self, str_keep, Py_None, self->now, now);
+    self->now = self->since = now;
+    return failed;
+}
+
+/* Everything but the plainest case is Python's: nested requests, ends of tasks that settle a request, many marks. */
+static int steps_charge(Steps *self, PyObject *owner, ns_t since, ns_t now, int done)
+{
+    Request *request = as_request(owner);
+    if (request != NULL && !request->ended && (request->parent == NULL || request->parent == Py_None) &&
+        request->mark_count < MAX_MARKS) {
+        if (add_mark(request, self->unit, self->suspended, self->earliest, self->ready, since, now, self->wake) < 0)
+            return -1;
+        if (!self->unit)
+            return 0;
+        if (!done)
+            return set_unit(request, self->unit, now);
+        drop_unit(request, self->unit);
+        if (!request->settles || self->unit != request->handler ||
+            (request->result_ns != NULL && request->result_ns != Py_None))
+            return 0;
+        PyObject *at = PyLong_FromLongLong(now), *result = NULL;
+        if (at != NULL)
+            result = PyObject_CallMethodObjArgs((PyObject *)self, str_settle, owner, at, NULL);
+        Py_XDECREF(at);
+        Py_XDECREF(result);
+        return result == NULL ? -1 : 0;
+    }
+    PyObject *a = PyLong_FromLongLong(since), *b = PyLong_FromLongLong(now), *result = NULL;
+    if (a != NULL && b != NULL)
+        result = PyObject_CallMethodObjArgs((PyObject *)self, str_charge, owner, a, b, done ? Py_True : Py_False, NULL);
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static int steps_close(Steps *self, ns_t now, int done)
+{
+    memory_close();
+    ns_t since = self->since;
+    PyObject *owner = Py_NewRef(self->owner);
+    int failed = 0;
+    self->now = now;
+    if (owner != Py_None)
+        failed = steps_charge(self, owner, since, now, done);
+    if (!failed && now - since >= RING_NS)
+        failed = call_with_two((PyObject *)self, str_keep, owner, since, now);
+    self->steps++;
+    set_owner(self, Py_None);
+    self->since = self->stretches ? now : 0;
+    Py_DECREF(owner);
+    return failed;
+}
+
+static int bucket_of(ns_t value)
+{
+    if (value < 16)
+        return value > 0 ? (int)value : 0;
+    int shift = 63 - __builtin_clzll((unsigned long long)value) - 4;
+    return (shift << 4) + (int)(value >> shift);
+}
+
+static void count_iteration(Steps *self, ns_t length)
+{
+    if (length <= 0)
+        return;
+    int bucket = bucket_of(length);
+    self->counts[bucket]++;
+    self->sums[bucket] += length;
+    self->sum_sq += (unsigned __int128)length * length;
+    if (length > self->iteration_max)
+        self->iteration_max = length;
+}
+
+/* A request that began in the middle of a step still owns it, and the step has ended meanwhile. */
+static int steps_close_stale(Steps *self, ns_t now)
+{
+    return self->owner == Py_None || self->owner == NULL ? 0 : steps_close(self, now, 0);
+}
+
+static void steps_begin_poll(Steps *self, ns_t now)
+{
+    count_iteration(self, now - self->poll_end);
+    self->polling = 1;
+    self->poll_began = self->now = now;
+    self->since = 0;
+}
+
+static void steps_end_poll(Steps *self, ns_t now)
+{
+    if (self->polling) {
+        self->poll_ns += now - self->poll_began;
+        self->polls++;
+        self->polling = 0;
+    }
+    self->prev_poll_end = self->poll_end;
+    self->poll_end = self->now = now;
+}
+
+static PyObject *steps_take_polls(Steps *self, PyObject *until)
+{
+    if (until != Py_None && self->polling) {
+        ns_t now = PyLong_AsLongLong(until);
+        if (now == -1 && PyErr_Occurred())
+            return NULL;
+        if (now > self->poll_began) {
+            self->poll_ns += now - self->poll_began;
+            self->poll_began = now;
+        }
+    }
+    PyObject *rows = PyList_New(0);
+    for (int i = 0; rows != NULL && i < BUCKETS; i++) {
+        if (!self->counts[i])
+            continue;
+        unsigned int count = self->counts[i]; /* taken before anything is allocated: a collection lets other threads run */
+        ns_t sum = self->sums[i];
+        self->counts[i] = 0;
+        self->sums[i] = 0;
+        PyObject *row = Py_BuildValue("(iIL)", i, count, sum);
+        if (row == NULL || PyList_Append(rows, row) < 0)
+            Py_CLEAR(rows);
+        Py_XDECREF(row);
+    }
+    if (rows == NULL)
+        return NULL;
+    ns_t polls = self->polls, poll_ns = self->poll_ns, longest = self->iteration_max;
+    unsigned __int128 sum_sq = self->sum_sq;
+    self->polls = self->poll_ns = self->iteration_max = 0;
+    self->sum_sq = 0;
+    return Py_BuildValue("(LLNKKL)", polls, poll_ns, rows, (unsigned long long)(sum_sq >> 64),
+                         (unsigned long long)sum_sq, longest);
+}
+
+static PyObject *steps_py_begin(Steps *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 6) {
+        PyErr_SetString(PyExc_TypeError, "begin(owner, unit, earliest, ready, wake, since)");
+        return NULL;
+    }
+    ns_t unit = PyLong_AsLongLong(args[1]), earliest = PyLong_AsLongLong(args[2]), ready = PyLong_AsLongLong(args[3]),
+         since = PyLong_AsLongLong(args[5]);
+    long wake = PyLong_AsLong(args[4]);
+    if (PyErr_Occurred())
+        return NULL;
+    return none_unless(steps_begin(self, args[0], unit, earliest, ready, (int)wake, since));
+}
+
+static PyObject *steps_py_close(Steps *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "close(now, done)");
+        return NULL;
+    }
+    ns_t now = PyLong_AsLongLong(args[0]);
+    if (PyErr_Occurred())
+        return NULL;
+    return none_unless(steps_close(self, now, PyObject_IsTrue(args[1])));
+}
+
+static PyObject *steps_py_stretch(Steps *self, PyObject *at)
+{
+    ns_t now = PyLong_AsLongLong(at);
+    if (now == -1 && PyErr_Occurred())
+        return NULL;
+    return none_unless(steps_stretch(self, now));
+}
+
+static int steps_split(Steps *self, PyObject *owner, ns_t now)
+{
+    ns_t unit = self->unit;
+    int failed = 0;
+    if (self->owner != Py_None || (self->since && !self->stretches))
+        failed = steps_close(self, now, 0) < 0;
+    else if (self->stretches && now - self->now >= RING_NS)
+        failed = steps_stretch(self, now) < 0;
+    return failed ? -1 : steps_begin(self, owner, unit, now, now, WAKE_SPLIT, now);
+}
+
+static PyObject *steps_py_split(Steps *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "split(owner, now)");
+        return NULL;
+    }
+    ns_t now = PyLong_AsLongLong(args[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    return none_unless(steps_split(self, args[0], now) < 0);
+}
+
+static PyObject *steps_py_begin_poll(Steps *self, PyObject *at)
+{
+    ns_t now = PyLong_AsLongLong(at);
+    if (now == -1 && PyErr_Occurred())
+        return NULL;
+    steps_begin_poll(self, now);
+    Py_RETURN_NONE;
+}
+
+static PyObject *steps_py_end_poll(Steps *self, PyObject *at)
+{
+    ns_t now = PyLong_AsLongLong(at);
+    if (now == -1 && PyErr_Occurred())
+        return NULL;
+    steps_end_poll(self, now);
+    Py_RETURN_NONE;
+}
+
+static PyObject *steps_get_inherit(Steps *self, void *closure)
+{
+    if (!self->inherits)
+        Py_RETURN_NONE;
+    return Py_BuildValue("(LLi)", self->inherit_earliest, self->inherit_ready, self->inherit_wake);
+}
+
+static int steps_set_inherit(Steps *self, PyObject *value, void *closure)
+{
+    if (value == NULL || value == Py_None) {
+        self->inherits = 0;
+        return 0;
+    }
+    ns_t earliest, ready;
+    int wake;
+    if (!PyArg_ParseTuple(value, "LLi", &earliest, &ready, &wake))
+        return -1;
+    self->inherit_earliest = earliest;
+    self->inherit_ready = ready;
+    self->inherit_wake = wake;
+    self->inherits = 1;
+    return 0;
+}
+
+#define NUMBER(field) {#field, T_LONGLONG, offsetof(Steps, field), 0, NULL}
+static PyMemberDef steps_members[] = {
+    {"owner", T_OBJECT, offsetof(Steps, owner), 0, NULL}, NUMBER(unit), NUMBER(since), NUMBER(suspended),
+    NUMBER(earliest), NUMBER(ready), NUMBER(now), NUMBER(poll_end), NUMBER(prev_poll_end), NUMBER(steps),
+    NUMBER(ordinal), {"wake", T_INT, offsetof(Steps, wake), 0, NULL}, {"alive", T_BOOL, offsetof(Steps, alive), 0, NULL},
+    {"stretches", T_BOOL, offsetof(Steps, stretches), 0, NULL},
+    {"polling", T_BOOL, offsetof(Steps, polling), READONLY, NULL},
+    {"thread_id", T_ULONG, offsetof(Steps, thread_id), READONLY, NULL}, {NULL}};
+static PyGetSetDef steps_getset[] = {{"inherit", (getter)steps_get_inherit, (setter)steps_set_inherit, NULL, NULL},
+                                     {NULL}};
+static PyMethodDef steps_methods[] = {
+    {"begin", (PyCFunction)(void (*)(void))steps_py_begin, METH_FASTCALL, NULL},
+    {"close", (PyCFunction)(void (*)(void))steps_py_close, METH_FASTCALL, NULL},
+    {"stretch", (PyCFunction)steps_py_stretch, METH_O, NULL},
+    {"split", (PyCFunction)(void (*)(void))steps_py_split, METH_FASTCALL, NULL},
+    {"begin_poll", (PyCFunction)steps_py_begin_poll, METH_O, NULL},
+    {"end_poll", (PyCFunction)steps_py_end_poll, METH_O, NULL},
+    {"take_poll_counts", (PyCFunction)steps_take_polls, METH_O, NULL},
+    {NULL}};
+static PyType_Slot steps_slots[] = {{Py_tp_new, steps_new},         {Py_tp_traverse, steps_traverse},
+                                    {Py_tp_clear, steps_clear},     {Py_tp_dealloc, steps_dealloc},
+                                    {Py_tp_members, steps_members}, {Py_tp_getset, steps_getset},
+                                    {Py_tp_methods, steps_methods}, {0, NULL}};
+static PyType_Spec steps_spec = {"mcp_probe.native._core.Steps", sizeof(Steps), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, steps_slots};
+
+/* A fault of ours: tell Track.broken. -1 where it is none, such as a Ctrl-C that came while Python ran for us. */
+static int give_up(Steps *steps)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return -1;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (value != NULL && traceback != NULL)
+        PyException_SetTraceback(value, traceback);
+    steps->alive = 0;
+    memory_close();
+    PyObject *broken = PyObject_GetAttr((PyObject *)steps, str_broken), *result = NULL;
+    if (broken != NULL && value != NULL)
+        result = PyObject_CallFunctionObjArgs(broken, value, NULL);
+    PyErr_Clear();
+    Py_XDECREF(broken);
+    Py_XDECREF(result);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return 0;
+}

@@ -1,0 +1,94 @@
+/* ---- doze: the watchdog's sleep, over every loop that is watched (twin: capture/readings.py) ---- */
+
+#define MAX_WATCHED 16
+#define LEAST_SLEEP_NS 200000LL
+#define IDLE_TICKS 5
+#define PARK_NS 900000000L
+
+/* One tick over all watched loops, without the GIL: what it reads of Steps are single words that one thread writes.
+ * Returns 0 where a step is over the limit or a loop is no longer watched, else how long no step can be. */
+static ns_t tick(Readings **watched, int count, ns_t limit)
+{
+    ns_t wait = limit;
+    for (int i = 0; i < count; i++) {
+        if (__atomic_load_n(&watched[i]->closed, __ATOMIC_RELAXED))
+            return 0;
+        ns_t since = __atomic_load_n(&watched[i]->steps->since, __ATOMIC_RELAXED), age = now_ns() - since;
+        if (since == 0)
+            continue;
+        if (age >= limit)
+            return 0;
+        if (limit - age < wait)
+            wait = limit - age;
+    }
+    return wait;
+}
+
+static int all_idle(Readings **watched, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (__atomic_load_n(&watched[i]->steps->since, __ATOMIC_SEQ_CST) || __atomic_load_n(&watched[i]->closed, __ATOMIC_SEQ_CST))
+            return 0;
+    return 1;
+}
+
+/* Wait until a loop begins something, or for PARK_NS. */
+static void park(Readings **watched, int count)
+{
+    while (sem_trywait(&rouse_watchdog) == 0)
+        ; /* of an earlier wait that had ended by itself */
+    __atomic_store_n(&watchdog_parked, 1, __ATOMIC_SEQ_CST);
+    if (all_idle(watched, count)) { /* else it began before it could have seen us parked */
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += PARK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        sem_timedwait(&rouse_watchdog, &until);
+    }
+    __atomic_store_n(&watchdog_parked, 0, __ATOMIC_SEQ_CST);
+}
+
+static PyObject *core_rouse(PyObject *module, PyObject *ignored)
+{
+    rouse();
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_doze(PyObject *module, PyObject *args)
+{
+    PyObject *list;
+    ns_t limit, wait, most_ns;
+    if (!PyArg_ParseTuple(args, "O!LLL", &PyTuple_Type, &list, &limit, &wait, &most_ns))
+        return NULL;
+    Readings *watched[MAX_WATCHED];
+    int count = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(list) && count < MAX_WATCHED; i++) {
+        PyObject *one = PyTuple_GetItem(list, i);
+        if (!PyObject_TypeCheck(one, readings_type)) {
+            PyErr_SetString(PyExc_TypeError, "doze() takes a tuple of Readings");
+            return NULL;
+        }
+        watched[count++] = (Readings *)one; /* the tuple holds them */
+    }
+    Py_BEGIN_ALLOW_THREADS
+    ns_t until = now_ns() + most_ns;
+    int idle_ticks = 0;
+    do {
+        ns_t left = until - now_ns(); /* the limit may be an hour */
+        wait = wait < left ? wait : left > 0 ? left : 0;
+        struct timespec pause = {wait / 1000000000LL, wait % 1000000000LL};
+        nanosleep(&pause, NULL);
+        wait = tick(watched, count, limit);
+        if (wait > 0 && wait < LEAST_SLEEP_NS)
+            wait = LEAST_SLEEP_NS;
+        idle_ticks = all_idle(watched, count) ? idle_ticks + 1 : 0;
+        if (idle_ticks >= IDLE_TICKS && wait > 0) {
+            park(watched, count);
+            idle_ticks = 0;
+            wait = tick(watched, count, limit);
+        }
+    } while (wait > 0 && now_ns() < until);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(wait == 0);
+}

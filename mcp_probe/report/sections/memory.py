@@ -1,0 +1,81 @@
+"""What a call asks of the allocator, holds at most and keeps: one row per operation, most memory first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcp_probe.model import MemoryStats, OperationSummary, Summary
+from mcp_probe.report import figures
+from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Items, Paragraph
+from mcp_probe.report.figures import EXACT, Notation, plural
+from mcp_probe.report.phrases import first, number, one
+
+MEMORY_ROWS = 10
+_FIGURES = ("requested", "peak", "retained")
+
+
+def memory(summary: Summary, notation: Notation) -> Iterator[Block]:
+    """Nothing where nothing was measured: a note says by which tier, and why not."""
+    measured = [operation for operation in summary.operations if operation.memory.method is not None]
+    if not measured:
+        return
+    shown, hidden = first(sorted(measured, key=_most_first), MEMORY_ROWS)
+    payload = any(row.request_bytes_max is not None or row.response_bytes_max is not None for row in shown)
+    rows: list[tuple[Cell, ...] | Paragraph | Flow] = [_row(operation, notation, payload) for operation in shown]
+    if hidden:
+        calls = plural(sum(operation.count for operation in hidden), "call")
+        rows.append(Paragraph(one(f"+{len(hidden)} more: {calls}", "dim"), indent=1))
+    rows.append(Flow(tuple(one(text, "dim") for text in _how(summary, measured)), indent=1))
+    yield Heading("Memory", "per call, largest peak first")
+    yield Grid(
+        columns=(
+            Column("operation", gap=1, most=36),
+            *(
+                Column(title, right=True, most=16, gap=gap)
+                for figure in _FIGURES
+                for title, gap in ((f"{figure} p50", 2), ("max", 2))
+            ),
+            *((Column("in max", right=True), Column("out max", right=True)) if payload else ()),
+        ),
+        rows=tuple(rows),
+        # The payload goes first, then names get shorter, then the largest of what was requested goes.
+        squeeze=((0, 24), *(((7, 0), (8, 0)) if payload else ()), (0, 16), (2, 0), (0, 10), (6, 0), (4, 0)),
+    )
+
+
+def _row(operation: OperationSummary, notation: Notation, payload: bool) -> tuple[Cell, ...]:
+    cells: list[Cell] = [Items((one(operation.name or operation.method or "unnamed", "name"),), "middle")]
+    for name in _FIGURES:
+        stats: MemoryStats = getattr(operation.memory, name)
+        if stats.p50 is None:
+            notation.missing(name, _why(operation, name), operation.name)
+        typical = operation.quality.get(name, EXACT)
+        for value, quality in ((stats.p50, typical), (stats.max, operation.quality.get(f"{name}_max", typical))):
+            cells.append(number(notation.size(value, quality)))
+    sizes = (operation.request_bytes_max, operation.response_bytes_max) if payload else ()
+    cells += [number(figures.size(value) if value is not None else "", "dim") for value in sizes]
+    return tuple(cells)
+
+
+def _why(operation: OperationSummary, figure: str) -> str:
+    if operation.memory.method == "tracemalloc":
+        return "its calls overlapped with the work of other threads, whose allocations tracemalloc does not tell apart"
+    if operation.memory.method == "native-gross" and figure != "requested":
+        return "who owns a block is not followed here"
+    return "no call of it ended while the same back end measured it"
+
+
+def _how(summary: Summary, measured: list[OperationSummary]) -> Iterator[str]:
+    """By what, of which allocations, and the process beside it."""
+    for method, scope in dict.fromkeys((row.memory.method, row.memory.scope) for row in measured):
+        yield f"by {method}: {scope}" if scope else f"by {method}"
+    if summary.signals.rss_bytes_max is not None:
+        yield f"process RSS at most {figures.size(summary.signals.rss_bytes_max)}"
+
+
+def _most_first(operation: OperationSummary) -> tuple[float, float]:
+    """Those whose peak is not known come last, by what they requested."""
+    found = operation.memory
+    quality = operation.quality.get("peak_max")
+    peak = found.peak.max if quality is None or quality.hi is None else quality.hi
+    return (-(peak if peak is not None else -1), -(found.requested.max or 0))

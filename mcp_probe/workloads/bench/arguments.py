@@ -1,0 +1,62 @@
+"""The arguments of ``mcp-probe bench`` and ``mcp-probe compare``; loads nothing but argparse."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mcp_probe.workloads.load.arguments import add_target
+
+BENCH_EXAMPLES = """\
+examples:
+  mcp-probe bench --list                              the workloads and their documents
+  mcp-probe bench waves fanout --quick                two of them, small
+  mcp-probe bench --document 001 --html report.html   all that a document says, with its charts
+  mcp-probe bench --all --json now.json               everything (some 15 minutes; --quick: two)
+  mcp-probe compare before.json now.json              what changed, and whether it is more than noise
+  mcp-probe bench --quick --server 'python server.py' --tool search --arguments '{"query": "tea"}'
+
+Workloads start servers and processes of their own on this machine and nothing else; no network is used.
+Ctrl-C ends a run early and keeps what is done.
+"""
+
+
+def add_bench(parser: argparse.ArgumentParser) -> None:
+    """Declares what ``mcp-probe bench`` takes."""
+    parser.add_argument("names", metavar="NAME", nargs="*", help="workloads to run; `--list` names them")
+    parser.add_argument("--list", action="store_true", help="say which workloads there are, and run none")
+    parser.add_argument(
+        "--document", metavar="NUMBER", action="append", default=[], help="every workload of this document, 000 … 004"
+    )
+    parser.add_argument("--all", action="store_true", help="every workload")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="small sizes, for a look")
+    size.add_argument("--full", action="store_true", help="the documents' own sizes (default)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results to FILE, for `mcp-probe compare`")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write one page with every table and chart to FILE")
+    parser.add_argument("--plots", metavar="FOLDER", type=Path, help="write the charts to FOLDER as SVG and PNG")
+    parser.add_argument("--details", action="store_true", help="all statistics of every row")
+    _add_own(parser)
+
+
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    own = parser.add_argument_group(
+        "the same comparisons on a server of your own",
+        "Read-only unless told otherwise: a tool is called only when it is named, or when the server declares it "
+        "read-only and it needs no argument. With both --server and --url, the two transports are compared as well.",
+    )
+    own.add_argument(
+        "--tool", metavar="NAME", help="the tool to call; give it a call that may be made thousands of times"
+    )
+    own.add_argument("--arguments", metavar="JSON", help="its arguments, an object")
+    own.add_argument(
+        "--no-probe", action="store_true", help="do not run --server under the probe: no reasons are given"
+    )
+    add_target(own)
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    """Declares what ``mcp-probe compare`` takes."""
+    parser.add_argument("before", metavar="A", type=Path, help="results that `mcp-probe bench --json A` wrote")
+    parser.add_argument("after", metavar="B", type=Path, help="results to hold against them")
+    parser.add_argument("--all", action="store_true", dest="every_row", help="rows without a difference, too")

@@ -1,0 +1,125 @@
+"""Which charts a run's rows make: one per table and metric that a document has figures for. Draws nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mcp_probe.workloads.bench.shapes import Results, Row, Stats
+
+Kind = Literal["bars", "lines"]
+_LOG_SPAN = 30.0
+"""Values that differ by more than this factor are drawn on a logarithmic axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One place in a chart. ``low`` and ``high`` bound the measured mean at 95 %."""
+
+    x: float | str
+    documented: float | None
+    measured: float | None
+    low: float | None = None
+    high: float | None = None
+    contended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Documented and measured side by side, series by series."""
+
+    name: str  # for files: "001-4-time"
+    document: str
+    table: str
+    title: str
+    unit: str
+    kind: Kind
+    series: tuple[tuple[str, tuple[Point, ...]], ...]
+    log_x: bool
+    log_y: bool
+    scaled: bool  # documented figures were brought to the size that ran
+    contended: bool
+
+
+def charts_of(results: Results) -> list[Chart]:
+    """Every chart that ``results`` have the figures for, document by document."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for result in results.results:
+        for row in result.outcome.rows:
+            if row.x is not None and (row.figure is not None or row.documented is not None):
+                groups.setdefault((row.table, row.metric, row.unit), []).append(row)
+    made = [_chart(key, rows) for key, rows in groups.items() if _worth_drawing(rows)]
+    return sorted(_named_apart(made), key=lambda chart: chart.document)
+
+
+def _worth_drawing(rows: list[Row]) -> bool:
+    """At least two places, of which the document has two or more."""
+    if not rows[0].unit:
+        return False  # bare counts: how many cores, how many threads
+    both = [row for row in rows if row.documented is not None and row.figure is not None]
+    return len(both) >= 2 and len({(row.series, row.x) for row in both}) >= 2
+
+
+def _chart(key: tuple[str, str, str], rows: list[Row]) -> Chart:
+    table, metric, unit = key
+    document, _, section = table.partition(" ")
+    series: dict[str, dict[float | str, Point]] = {}
+    for row in rows:
+        assert row.x is not None
+        series.setdefault(row.series, {})[row.x] = _point(row)
+    lines = all(_is_a_line(points) for points in series.values())
+    values = [value for points in series.values() for point in points.values() for value in _values(point)]
+    places = [float(x) for points in series.values() for x in points if isinstance(x, (int, float))]
+    return Chart(
+        name=_file_name(f"{table} {metric}"),
+        document=document,
+        table=table,
+        title=f"{document} {section}: {metric}" if section else f"{document}: {metric}",
+        unit=unit,
+        kind="lines" if lines else "bars",
+        series=tuple((name, _ordered(points, lines)) for name, points in series.items()),
+        log_x=lines and _spans(places),
+        log_y=_spans(values),
+        scaled=any(row.scale != 1.0 for row in rows if row.documented is not None),
+        contended=any(row.is_contended for row in rows),
+    )
+
+
+def _point(row: Row) -> Point:
+    low = high = None
+    if isinstance(row.measured, Stats) and row.measured.ci_low is not None:
+        low, high = row.measured.ci_low, row.measured.ci_high
+    documented = None if row.documented is None else row.documented * row.scale
+    assert row.x is not None
+    return Point(row.x, documented, row.figure, low, high, row.is_contended)
+
+
+def _is_a_line(points: dict[float | str, Point]) -> bool:
+    return len(points) >= 3 and all(isinstance(x, (int, float)) for x in points)
+
+
+def _ordered(points: dict[float | str, Point], by_x: bool) -> tuple[Point, ...]:
+    found = list(points.values())
+    return tuple(sorted(found, key=lambda point: float(point.x)) if by_x else found)
+
+
+def _values(point: Point) -> list[float]:
+    return [value for value in (point.documented, point.measured) if value is not None]
+
+
+def _spans(values: list[float]) -> bool:
+    return bool(values) and min(values) > 0 and max(values) > _LOG_SPAN * min(values)
+
+
+def _named_apart(charts: list[Chart]) -> list[Chart]:
+    """Two of one table and metric differ in their unit."""
+    names = [chart.name for chart in charts]
+    return [
+        chart if names.count(chart.name) == 1 else replace(chart, name=f"{chart.name}-{_file_name(chart.unit) or 'x'}")
+        for chart in charts
+    ]
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower().replace("×", "ratio").replace("%", "percent")).strip("-")

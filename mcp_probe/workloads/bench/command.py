@@ -1,0 +1,111 @@
+"""What ``mcp-probe bench`` and ``mcp-probe compare`` do; the command line only chooses the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from mcp_probe.errors import MissingExtraError, OptionError
+from mcp_probe.workloads.bench import console, registry
+from mcp_probe.workloads.bench.machine import describe_machine
+from mcp_probe.workloads.bench.progress import Progress
+from mcp_probe.workloads.bench.results import read_results, write_results
+from mcp_probe.workloads.bench.runner import Find, run_all
+from mcp_probe.workloads.bench.shapes import INTERRUPTED, Result, Results, Workload
+
+
+def bench(options: argparse.Namespace) -> bool:
+    """Runs what was asked for and shows it: whether everything ran to its end.
+
+    Raises:
+        OptionError: an unknown workload or document, nothing to do, a file that cannot be written.
+        MissingExtraError: a chart was asked for, or the mcp package is needed, and it is not there.
+        KeyboardInterrupt: Ctrl-C; what was done has been shown and written by then.
+    """
+    if options.list:
+        _say(console.listing(registry.WORKLOADS, registry.DOCUMENTS, look=_look(options)))
+        return True
+    workloads, find = _chosen(options)
+    _check_files(options)
+    results = Results(describe_machine(), "quick" if options.quick else "full", ())
+    interrupted = False
+    found: list[Result] = []
+    with Progress(sys.stderr, [workload.name for workload in workloads]) as progress:
+        for result in run_all(workloads, quick=options.quick, show=progress.show, find=find):
+            found.append(result)
+            progress.done(result)
+            interrupted = result.error == INTERRUPTED
+            results = Results(results.machine, results.size, tuple(found))
+            if options.json is not None:
+                write_results(results, options.json)
+    _say(console.page(results, details=options.details, look=_look(options)))
+    _charts(results, options)
+    if interrupted:
+        raise KeyboardInterrupt
+    return all(result.error is None for result in found)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Shows two results side by side. Raises: RecordingError where a file holds no results."""
+    before, after = read_results(options.before), read_results(options.after)
+    names = (options.before.name, options.after.name)
+    _say(console.comparison(before, after, names, every_row=options.every_row, look=_look(options)))
+
+
+def _chosen(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Find]:
+    """In the registry's order, each once; or the comparisons on a server of the user's own."""
+    if options.server or options.url:
+        from mcp_probe.workloads.bench.own_command import own_workload
+
+        return own_workload(options)
+    names = {workload.name for workload in registry.named(tuple(options.names))}
+    for document in options.document:
+        names |= {workload.name for workload in registry.of_document(document)}
+    if options.all:
+        names = {workload.name for workload in registry.WORKLOADS}
+    if not names:
+        raise OptionError(
+            "Name a workload (`mcp-probe bench --list` has them all), a --document, --all, or a --server of your own."
+        )
+    return tuple(workload for workload in registry.WORKLOADS if workload.name in names), registry.load
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Before minutes are spent: files can be written, and what draws charts is there."""
+    for path in (options.json, options.html):
+        if path is not None:
+            try:
+                path.open("a", encoding="utf-8").close()
+            except OSError as exc:
+                raise OptionError(
+                    f"Cannot write {path}: {exc.strerror}. Expected a file in a folder one can write to."
+                ) from exc
+    if options.html is not None or options.plots is not None:
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError as exc:
+            raise MissingExtraError(
+                'Charts are drawn with matplotlib, which is not installed: pip install "mcp-probe-profiler[bench]".'
+            ) from exc
+
+
+def _charts(results: Results, options: argparse.Namespace) -> None:
+    if options.plots is not None:
+        from mcp_probe.workloads.bench.plots import write_plots
+
+        written = write_plots(results, options.plots)
+        _say(f"{len(written)} charts in {options.plots}\n")
+    if options.html is not None:
+        from mcp_probe.workloads.bench.html import write_html
+
+        write_html(results, options.html)
+        _say(f"Report with charts: {options.html}\n")
+
+
+def _look(options: argparse.Namespace) -> console.Look:
+    return console.Look(options.width, False if options.no_color else None)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

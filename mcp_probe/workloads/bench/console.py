@@ -1,0 +1,291 @@
+"""The pages of ``mcp-probe bench`` and ``compare`` on a terminal, made of the report's own blocks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TextIO
+
+from mcp_probe.report import plain
+from mcp_probe.report.blocks import Block, Box, Column, Flow, Grid, Heading, Paragraph, Role, Span, Spans, Words
+from mcp_probe.report.console import choose_ascii, choose_color, choose_width
+from mcp_probe.report.layout import lay_out
+from mcp_probe.report.theme import glyphs
+from mcp_probe.workloads.bench import figures
+from mcp_probe.workloads.bench.compare import Difference, differences, setting_changes, turns
+from mcp_probe.workloads.bench.documents import by_table
+from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Result, Results, Row, Verdict, Workload
+
+SIGNS: dict[Verdict, tuple[str, Role]] = {
+    "holds": ("holds", "good"),
+    "holds in shape": ("in shape", "good"),
+    "does not hold": ("fails", "critical"),
+    "cannot be tested here": ("untested", "dim"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a page is painted; ``None`` decides by ``stream``, which is stdout where it is ``None`` itself."""
+
+    width: int | None = None
+    color: bool | None = None
+    stream: TextIO | None = None
+
+
+DEFAULT_LOOK = Look()
+
+
+def page(
+    results: Results,
+    *,
+    details: bool = False,
+    look: Look = DEFAULT_LOOK,
+) -> str:
+    """Everything a run found: a section per workload, and the claims counted at the end."""
+    blocks: list[Block] = []
+    for result in results.results:
+        blocks += _section(result, details)
+    blocks += _closing(results)
+    return _painted(blocks, look)
+
+
+def listing(
+    workloads: Iterable[Workload],
+    documents: Mapping[str, str],
+    *,
+    look: Look = DEFAULT_LOOK,
+) -> str:
+    """What there is to run."""
+    rows = [
+        (_words(workload.name, "name"), _words(" ".join(workload.documents), "dim"), _words(workload.about))
+        for workload in workloads
+    ]
+    blocks: list[Block] = [Heading("Workloads", f"{len(rows)}")]
+    blocks.append(Grid((Column("name"), Column("documents"), Column("what it shows")), tuple(rows), ((2, 20),)))
+    blocks.append(Heading("Documents"))
+    told = [(_words(number, "name"), _words(title)) for number, title in documents.items()]
+    blocks.append(Grid((Column(), Column()), tuple(told), ((1, 20),)))
+    return _painted(blocks, look)
+
+
+def comparison(
+    before: Results,
+    after: Results,
+    names: tuple[str, str],
+    *,
+    every_row: bool = False,
+    look: Look = DEFAULT_LOOK,
+) -> str:
+    """Both, their difference, and whether it is more than noise."""
+    found = differences(before, after)
+    blocks: list[Block] = [Heading(f"A {names[0]}  B {names[1]}", f"{len(found)} rows")]
+    if changes := setting_changes(before, after):
+        blocks.append(Flow(tuple((Span(change, "warn"),) for change in changes), lead=(Span("not the same: "),)))
+    counts = Counter(each.judgement for each in found)
+    blocks.append(Flow(tuple((Span(f"{count} {judgement}"),) for judgement, count in counts.items())))
+    shown = [each for each in found if every_row or each.judgement in ("more than noise", "noise unknown")]
+    for workload, group in groupby(shown, key=lambda each: each.workload):
+        blocks.append(Heading(workload))
+        blocks.append(_difference_grid(list(group)))
+    if changed := turns(before, after):
+        blocks.append(Heading("Claims that came out differently"))
+        rows = [
+            (
+                _words(turn.claim, "name"),
+                _words(f"{turn.before or 'absent'} → {turn.after or 'absent'}", "warn"),
+                _words(turn.sentence),
+            )
+            for turn in changed
+        ]
+        blocks.append(Grid((Column(), Column(), Column()), tuple(rows), ((2, 20),)))
+    blocks.append(
+        _dim(
+            "Noise is the greater of the A/A floors and the 95 % interval of the difference; "
+            "! marks rows that others' load spoilt."
+        )
+    )
+    return _painted(blocks, look)
+
+
+def _difference_grid(found: Sequence[Difference]) -> Grid:
+    columns = (
+        Column("row", most=46),
+        *(Column(title, right=True) for title in ("A", "B", "B of A", "noise")),
+        Column(),
+    )
+    rows = []
+    for each in found:
+        role: Role = "warn" if each.judgement == "more than noise" else "plain"
+        mark = "!" if each.contended else ""
+        rows.append(
+            (
+                _words(f"{each.table} {each.label}"),
+                _words(figures.with_unit(each.before, each.unit)),
+                _words(figures.with_unit(each.after, each.unit) + mark),
+                _words(figures.times(each.change), role),
+                _words(figures.times(each.noise), "dim"),
+                _words(each.judgement, role),
+            )
+        )
+    return Grid(columns, tuple(rows), ((0, 20), (5, 0)))
+
+
+# --- a workload ---------------------------------------------------------------------------------
+
+
+def _section(result: Result, details: bool) -> Iterator[Block]:
+    yield Heading(result.name, f"{' '.join(result.documents)} · {result.seconds:.1f} s")
+    yield _dim(result.about[:1].upper() + result.about[1:] + ("" if result.about.endswith("?") else "."))
+    if result.outcome.rows:
+        yield _tables(result.outcome.rows, details)
+    for note in (*result.outcome.missing, *result.outcome.notes):
+        yield Paragraph((Span(note),), lead=(Span("note  ", "info"),))
+    for check in result.outcome.checks:
+        yield from _check(check)
+    if result.error is not None:
+        yield Paragraph((Span(f"Not complete: {result.error}."),), lead=(Span("error ", "critical"),))
+
+
+def _tables(rows: Sequence[Row], details: bool) -> Grid:
+    """All tables of a workload in the columns of one; what nobody has a figure for has no column."""
+    lines: list[tuple[Words, ...] | Paragraph | Flow] = []
+    for table, group in by_table(rows).items():
+        lines.append(Paragraph((Span(table, "strong"),), indent=2))
+        lines += _lines(group, details)
+    cells = [line for line in lines if isinstance(line, tuple)]
+    shown = [index for index in range(len(_TITLES)) if index < 3 or any(line[index].spans[0].text for line in cells)]
+    columns = [Column(_TITLES[index], right=index > 0, most=48 if index == 0 else 1000) for index in shown]
+    kept = [tuple(line[index] for index in shown) if isinstance(line, tuple) else line for line in lines]
+    squeeze = [(0, 44), *((shown.index(index), 0) for index in _DROPPED_FIRST if index in shown), (0, 20)]
+    return Grid(tuple(columns), tuple(kept), tuple(squeeze), indent=2)
+
+
+_TITLES = ("", "documented", "median", "±95 %", "P95", "of doc.", "A/A", "L")
+_DROPPED_FIRST = (4, 3)
+
+
+def _lines(rows: Sequence[Row], details: bool) -> Iterator[tuple[Words, ...] | Paragraph]:
+    """Rows; reasons and conditions stand below the last of those that share them."""
+    for row, after in zip(rows, [*rows[1:], None], strict=True):
+        yield _row(row)
+        if details and (told := figures.statistics(row)):
+            yield Paragraph((Span(told, "dim"),), indent=6)
+        if row.why and (after is None or after.why != row.why):
+            yield Paragraph((Span(row.why),), lead=(Span("→ ", "info"),), indent=6)
+        aside = _aside(row)
+        if aside and (after is None or _aside(after) != aside):
+            yield Paragraph((Span(aside, "dim"),), indent=6)
+
+
+def _row(row: Row) -> tuple[Words, ...]:
+    label = f"{row.label} ({row.protocol})" if row.protocol else row.label
+    contended = row.is_contended
+    off = row.little is not None and not row.little.fits
+    return (
+        Words((Span(label),), "middle"),
+        _words(figures.documented(row), "dim"),
+        Words((Span(figures.measured(row), "strong"), Span("!" if contended else " ", "warn"))),
+        _words(figures.spread(row), "dim"),
+        _words(figures.tail(row)),
+        _words(figures.times(row.ratio)),
+        _words("" if row.floor is None else figures.times(row.floor), "dim"),
+        _words(figures.little(row.little) + (" !" if off else ""), "critical" if off else "dim"),
+    )
+
+
+def _aside(row: Row) -> str:
+    parts = [figures.expected(row), row.note]
+    if row.little is not None and row.little.excused:
+        parts.append(f"L: {row.little.excused}")
+    return "; ".join(part for part in parts if part)
+
+
+def _check(check: Check) -> Iterator[Block]:
+    sign, role = SIGNS[check.verdict]
+    lead = (Span(f"{sign:<8} ", role), Span(f"{check.claim:<7} ", "name"))
+    yield Paragraph((Span(check.sentence),), lead=lead)
+    told: list[Spans] = [
+        (Span("documented "), Span(check.documented)),
+        (Span("measured "), Span(check.measured, "strong")),
+    ]
+    if check.tolerance:
+        told.append((Span(f"asked: {check.tolerance}", "dim"),))
+    if check.contended:
+        told.append((Span("others used the machine", "warn"),))
+    yield Flow(tuple(told), indent=9)
+    if check.why:
+        yield Paragraph((Span(check.why),), lead=(Span("→ ", "info"),), indent=9)
+
+
+def _closing(results: Results) -> Iterator[Block]:
+    checks = [check for result in results.results for check in result.outcome.checks]
+    rows = [row for result in results.results for row in result.outcome.rows]
+    counts = Counter(check.verdict for check in checks)
+    told = ", ".join(
+        f"{counts[verdict]} {figures.counted(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
+    )
+    machine = results.machine
+    body: list[Paragraph | Flow] = [
+        Paragraph((Span(f"{len(checks)} claims: {told}." if checks else "No claims were checked."),))
+    ]
+    contended = sum(row.is_contended for row in rows)
+    if contended:
+        body.append(
+            Paragraph(
+                (
+                    Span(
+                        f"{contended} of {len(rows)} rows are contended (!): others used more than a quarter of a core."
+                    ),
+                )
+            )
+        )
+    broken = sum(row.little is not None and not row.little.fits for row in rows)
+    if broken:
+        body.append(
+            Paragraph((Span(f"{broken} rows contradict themselves: throughput × latency is not the concurrency."),))
+        )
+    body.append(Flow(tuple((Span(text, "dim"),) for text in machine_texts(machine))))
+    failed = any(result.error is not None for result in results.results)
+    yield Box(
+        f"{results.size} run",
+        f"{sum(result.seconds for result in results.results):.0f} s",
+        "warn" if failed else "info",
+        tuple(body),
+    )
+
+
+def machine_texts(machine: Mapping[str, object]) -> list[str]:
+    """The machine in a few words each."""
+    packages = machine.get("packages")
+    known = packages if isinstance(packages, dict) else {}
+    texts = [
+        f"{machine.get('implementation', 'Python')} {machine.get('python', '?')}",
+        *(f"{name} {known[name]}" for name in ("mcp", "httpx2", "httpx", "aiohttp", "requests") if known.get(name)),
+        f"{machine.get('cores', '?')} cores",
+        str(machine.get("cpu", "")),
+        str(machine.get("system", "")),
+        f"load {machine.get('load_average_1min', '?')} at the start",
+        str(machine.get("date", "")),
+    ]
+    return [text for text in texts if text]
+
+
+def _words(text: str, role: Role = "plain") -> Words:
+    return Words((Span(text, role),))
+
+
+def _dim(text: str) -> Paragraph:
+    return Paragraph((Span(text, "dim"),))
+
+
+def _painted(blocks: Iterable[Block], look: Look) -> str:
+    target = sys.stdout if look.stream is None else look.stream
+    colored = choose_color(target, os.environ) if look.color is None else look.color
+    columns = choose_width(target) if look.width is None else look.width
+    drawn_with = glyphs(color=colored, ascii_only=choose_ascii(target, os.environ))
+    return plain.paint(lay_out(blocks, columns, drawn_with), color=colored)

@@ -1,0 +1,219 @@
+"""What a workload is handed: its size, timing with repeats, servers under the probe, and where its findings go."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import anyio
+
+from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
+from mcp_probe.workloads.bench.shapes import Check, Outcome, Row, Stats, Verdict
+from mcp_probe.workloads.bench.statistics import describe, ratio_floor, turn_order
+
+T = TypeVar("T")
+
+
+class Ms(float):
+    """Milliseconds that a round took by its own clock: return one from a round that does more than what is timed."""
+
+
+Timed = Callable[[], Any]
+"""One round: a function or coroutine function. What it returns is ignored, unless it is :class:`Ms`."""
+
+Show = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """Statistics of each label, milliseconds, of rounds in which all took turns; ``floor`` is the A/A of the twin."""
+
+    stats: dict[str, Stats]
+    floor: float | None
+
+    def ratio(self, over: str, under: str) -> float:
+        """Median over median."""
+        return self.stats[over].median / self.stats[under].median
+
+
+class Patience:
+    """A bound on the time that a run may spend on repeating what others' load spoilt."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def spend(self, seconds: float) -> None:
+        """Take off what was lost."""
+        self._left -= seconds
+
+    @property
+    def left(self) -> bool:
+        """Whether to repeat once more."""
+        return self._left > 0
+
+
+class Bench:
+    """One run of one workload. Everything handed to :meth:`row` and :meth:`check` survives an interruption."""
+
+    def __init__(self, *, quick: bool, show: Show | None = None, patience_s: float = 0.0) -> None:
+        self.quick = quick
+        self._show = show or (lambda what: None)
+        self._patience = Patience(patience_s)
+        self._rows: list[Row] = []
+        self._checks: list[Check] = []
+        self._notes: list[str] = []
+        self._missing: list[str] = []
+
+    def size(self, quick: T, full: T) -> T:
+        """``quick`` in a quick run, else ``full``."""
+        return quick if self.quick else full
+
+    def step(self, what: str) -> None:
+        """Says on the progress line what is going on now."""
+        self._show(what)
+
+    # --- findings ---
+
+    def row(self, table: str, label: str, unit: str, measured: Stats | float | None, **more: Any) -> Row:
+        """Keeps and returns one :class:`Row`."""
+        row = Row(table=table, label=label, unit=unit, measured=measured, **more)
+        self._rows.append(row)
+        return row
+
+    def check(
+        self,
+        claim: str,
+        sentence: str,
+        *,
+        documented: str,
+        measured: str,
+        tolerance: str,
+        verdict: Verdict,
+        **more: Any,
+    ) -> Check:
+        """Keeps and returns one :class:`Check`."""
+        check = Check(
+            claim=claim,
+            sentence=sentence,
+            documented=documented,
+            measured=measured,
+            tolerance=tolerance,
+            verdict=verdict,
+            **more,
+        )
+        self._checks.append(check)
+        return check
+
+    def note(self, sentence: str) -> None:
+        """Something a reader of this workload's figures must know."""
+        self._notes.append(sentence)
+
+    def lacks(self, library: str, what: str) -> None:
+        """``library`` is not installed, so ``what`` was not measured."""
+        self._missing.append(f"{library} is not installed: {what}")
+
+    def outcome(self, *, complete: bool = True) -> Outcome:
+        """What was handed in so far."""
+        return Outcome(tuple(self._rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete)
+
+    # --- timing ---
+
+    async def timed(self, call: Timed, rounds: int, *, warm_up: int = 0, first_apart: bool = True) -> Stats:
+        """Statistics of ``rounds`` rounds, milliseconds, after ``warm_up`` that are thrown away.
+
+        Where others used the machine it all is run again, as long as the workload's patience lasts.
+        """
+        found = await self.interleaved({"": call}, rounds, warm_up=warm_up, first_apart=first_apart)
+        return found.stats[""]
+
+    async def interleaved(
+        self,
+        calls: Mapping[str, Timed],
+        rounds: int,
+        *,
+        twin: str | None = None,
+        warm_up: int = 0,
+        first_apart: bool = True,
+    ) -> Interleaved:
+        """Like :meth:`timed` for each label; in every round all have a turn, in an order that
+        favours nobody.
+
+        ``twin`` names a label that gets two turns a round; the ratio of their medians is the A/A floor.
+        """
+        turns = dict(calls)
+        if twin is not None:
+            turns[f"{twin} again"] = calls[twin]
+        reruns = 0
+        while True:
+            began, load = time.monotonic(), ForeignLoad()
+            taken = await _take_turns(turns, rounds, warm_up)
+            foreign = load.cores()
+            contended = is_contended(foreign)
+            if not contended or not self._patience.left:
+                break
+            self._patience.spend(time.monotonic() - began)
+            reruns += 1
+        stats = {
+            label: describe(
+                taken[label], first_apart=first_apart, foreign_cores=foreign, contended=contended, reruns=reruns
+            )
+            for label in calls
+        }
+        floor = None if twin is None else ratio_floor(taken[twin], taken[f"{twin} again"])
+        return Interleaved(stats, floor)
+
+    async def quiet(self, measure: Callable[[], Awaitable[T]]) -> tuple[T, float | None, bool]:
+        """Runs ``measure`` once, again where contended and patience lasts: (result, foreign cores, contended)."""
+        while True:
+            began, load = time.monotonic(), ForeignLoad()
+            found = await measure()
+            foreign = load.cores()
+            contended = is_contended(foreign)
+            if not contended or not self._patience.left:
+                return found, foreign, contended
+            self._patience.spend(time.monotonic() - began)
+
+    # --- servers ---
+
+    def server(
+        self,
+        module: str,
+        *arguments: str,
+        transport: Literal["stdio", "sse", "json"] = "stdio",
+        probe: bool = True,
+        mode: Literal["auto", "legacy"] = "auto",
+        environment: Mapping[str, str] | None = None,
+        connect: bool = True,
+    ) -> AbstractAsyncContextManager[Any]:
+        """A bundled server in a process of its own, see :func:`mcp_probe.workloads.bench.serving.profiled_server`."""
+        from mcp_probe.workloads.bench.serving import profiled_server
+
+        return profiled_server(
+            module, arguments, transport=transport, probe=probe, mode=mode, environment=environment, connect=connect
+        )
+
+
+async def _take_turns(calls: Mapping[str, Timed], rounds: int, warm_up: int) -> dict[str, list[float]]:
+    labels = list(calls)
+    for _ in range(warm_up):
+        for label in labels:
+            await _one(calls[label])
+    taken: dict[str, list[float]] = {label: [] for label in labels}
+    for turn in range(rounds):
+        for label in turn_order(labels, turn):
+            taken[label].append(await _one(calls[label]))
+    return taken
+
+
+async def _one(call: Timed) -> float:
+    began = time.perf_counter_ns()
+    result = call()
+    if inspect.isawaitable(result):
+        result = await result
+    elapsed_ms = (time.perf_counter_ns() - began) / 1e6
+    await anyio.sleep(0)
+    return float(result) if isinstance(result, Ms) else elapsed_ms

@@ -1,0 +1,108 @@
+"""Numbers of rows as a reader sees them, on the console, in HTML and in the docs."""
+
+from __future__ import annotations
+
+from math import floor, isfinite, log10
+
+from mcp_probe.workloads.bench.shapes import Little, Row, Stats, Verdict
+
+UNKNOWN = "–"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Three significant digits (four where the first is 1), thousands separated, no exponent."""
+    if value is None or not isfinite(value):
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    if value == round(value) and abs(value) < 1e12:
+        return f"{value:,.0f}"
+    first = abs(value) / 10 ** floor(log10(abs(value)))
+    places = digits - 1 - floor(log10(abs(value))) + (first < 2)
+    return f"{round(value, places):,.{max(0, min(places, 6))}f}"
+
+
+def with_unit(value: float | None, unit: str) -> str:
+    """``521 ms``, ``19.6×``, ``41 %``."""
+    if value is None or not isfinite(value):
+        return UNKNOWN
+    return _joined(number(value), unit)
+
+
+def _joined(text: str, unit: str) -> str:
+    return text + unit if unit in ("×", "x") else f"{text} {unit}".rstrip()
+
+
+def documented(row: Row) -> str:
+    """As the document prints it, without digits of ours."""
+    return "" if row.documented is None else _joined(_as_printed(row.documented, row.unit), row.unit)
+
+
+def _as_printed(value: float, unit: str) -> str:
+    if unit == "×" and value >= 1:
+        return f"{value:,.2f}".rstrip("0").rstrip(".")
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.6g}"
+
+
+def measured(row: Row) -> str:
+    """The median, or the number."""
+    return with_unit(row.figure, row.unit)
+
+
+def spread(row: Row) -> str:
+    """Half the 95 % interval of the mean, in percent of it."""
+    found = row.measured
+    if not isinstance(found, Stats) or found.ci_high is None or not found.mean:
+        return ""
+    share = 100 * abs((found.ci_high - found.mean) / found.mean)
+    return f"±{number(share, 2)}%" if share < 1000 else "±>999%"
+
+
+def tail(row: Row) -> str:
+    """P95."""
+    return number(row.measured.p95) if isinstance(row.measured, Stats) and row.measured.n > 1 else ""
+
+
+def times(ratio: float | None) -> str:
+    """``1.02×``, ``19.6×``, ``0.041×``; empty for none."""
+    if ratio is None:
+        return ""
+    return f"{number(ratio)}×" if ratio < 0.1 or ratio >= 99.95 else f"{ratio:.{2 if ratio < 9.995 else 1}f}×"
+
+
+def little(found: Little | None) -> str:
+    """``19.6 of 20``."""
+    return "" if found is None else f"{number(found.mean_in_flight)} of {number(found.asked)}"
+
+
+def statistics(row: Row) -> str:
+    """All of a row's statistics in one line; empty for a bare number."""
+    found = row.measured
+    if not isinstance(found, Stats):
+        return ""
+    parts = [f"n {found.n}", f"mean {number(found.mean)}"]
+    if found.sd is not None:
+        parts.append(f"sd {number(found.sd)}")
+        parts.append(f"95 % CI {number(found.ci_low)}–{number(found.ci_high)}")
+    parts += [f"P99 {number(found.p99)}", f"min {number(found.min)}", f"max {number(found.max)}"]
+    if found.first is not None:
+        parts.append(f"first round {number(found.first)}")
+    if found.foreign_cores is not None:
+        parts.append(f"others used {found.foreign_cores:.2f} cores")
+    if found.reruns:
+        parts.append(f"run again {found.reruns}×")
+    return " · ".join(parts)
+
+
+def expected(row: Row) -> str:
+    """What to expect at the size that ran, where it is not the document's."""
+    if row.documented is None or row.scale == 1.0:
+        return ""
+    return f"at this size the document's figure is {with_unit(row.documented * row.scale, row.unit)}"
+
+
+def counted(verdict: Verdict, count: int) -> str:
+    """A verdict after how many there are: "1 holds", "3 hold"."""
+    if count == 1:
+        return verdict
+    return {"holds": "hold", "holds in shape": "hold in shape", "does not hold": "do not hold"}.get(verdict, verdict)

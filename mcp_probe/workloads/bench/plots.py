@@ -1,0 +1,213 @@
+"""Draws charts with matplotlib (extra ``bench``): documented pale or dashed, measured full, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from mcp_probe.workloads.bench.charts import Chart, Point, charts_of
+from mcp_probe.workloads.bench.figures import number
+from mcp_probe.workloads.bench.shapes import Results
+
+# Told apart with every kind of colour vision. Source: Okabe and Ito, https://jfly.uni-koeln.de/color/.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#666666")
+INK, FAINT = "#24292f", "#8b949e"
+_STYLE: Any = {  # its stubs want each key as a literal
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": "#e1e4e8",
+    "grid.linewidth": 0.8,
+    "hatch.linewidth": 0.6,
+    "svg.hashsalt": "mcp_probe",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+}
+_MOST_LABELLED = 24
+_WRAP = 16
+
+
+def write_plots(results: Results, folder: Path) -> list[Path]:
+    """Every chart as SVG and as PNG; returns the SVG files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for chart in charts_of(results):
+        path = folder / f"{chart.name}.svg"
+        path.write_bytes(image(chart, "svg"))
+        path.with_suffix(".png").write_bytes(image(chart, "png"))
+        written.append(path)
+    return written
+
+
+def image(chart: Chart, kind: str) -> bytes:
+    """``chart`` as a picture, the same bytes for the same figures; ``kind``: svg or png."""
+    with rc_context(_STYLE):
+        figure = draw(chart)
+        paper = BytesIO()
+        stamp: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+        figure.savefig(paper, format=kind, dpi=110, metadata=stamp)
+    return paper.getvalue()
+
+
+def draw(chart: Chart) -> Figure:
+    """The figure; call it within the style of :func:`image`."""
+    places = len({point.x for _, points in chart.series for point in points})
+    bars = places * len(chart.series) if chart.kind == "bars" else 0
+    figure = Figure(figsize=(min(12.0, max(6.8, 0.62 * bars + 1.5)), 4.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    (_lines if chart.kind == "lines" else _bars)(axes, chart)
+    axes.set_ylabel(chart.unit.replace("×", "times (×)") or "count")
+    axes.grid(axis="y")
+    if chart.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(min(0.0, bottom), top + 0.04 * abs(top))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+    rows = _legend(axes, chart, figure.get_figwidth())
+    axes.set_title(chart.title, loc="left", pad=6 + 15 * rows)
+    if under := _remark(chart):
+        figure.supxlabel(under, fontsize=7.5, color=FAINT, x=0.99, ha="right")
+    return figure
+
+
+def _lines(axes: Axes, chart: Chart) -> None:
+    for (name, points), colour in zip(chart.series, _colours(chart), strict=True):
+        documented = [(float(point.x), point.documented) for point in points if point.documented is not None]
+        measured = [point for point in points if point.measured is not None]
+        if documented:
+            axes.plot(
+                *zip(*documented, strict=True), color=colour, linestyle=(0, (4, 3)), marker="o", markerfacecolor="white"
+            )
+        xs, ys = [float(point.x) for point in measured], [point.measured or 0.0 for point in measured]
+        axes.errorbar(xs, ys, yerr=_errors(measured), color=colour, marker="o", capsize=2.5, linewidth=1.8, label=name)
+    if chart.log_x:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    ticks = sorted({float(point.x) for _, points in chart.series for point in points})
+    axes.set_xticks(ticks, [_tick(tick) for tick in ticks])
+
+
+def _bars(axes: Axes, chart: Chart) -> None:
+    """A cluster per place; in it a pair per series: documented pale and hatched, measured full."""
+    labelled = 2 * sum(len(points) for _, points in chart.series) <= _MOST_LABELLED
+    places = list(dict.fromkeys(point.x for _, points in chart.series for point in points))
+    for index, place in enumerate(places):
+        here = [
+            (point, colour)
+            for (_, points), colour in zip(chart.series, _colours(chart), strict=True)
+            for point in points
+            if point.x == place
+        ]
+        wide = min(0.8 / (2 * len(here)), 0.3)
+        for turn, (point, colour) in enumerate(here):
+            left = index + (2 * turn - len(here) + 0.5) * wide
+            _pair(axes, point, left, wide, colour)
+            if labelled:
+                _label(axes, left, point.documented, point.documented, wide)
+                _label(axes, left + wide, point.measured, max(point.measured or 0.0, point.high or 0.0), wide)
+    axes.set_xticks(range(len(places)), [_wrapped(place) for place in places])
+    axes.tick_params(axis="x", length=0)
+    axes.margins(y=0.12)
+
+
+def _pair(axes: Axes, point: Point, left: float, wide: float, colour: str) -> None:
+    if point.documented is not None:
+        pale: dict[str, Any] = {"facecolor": f"{colour}38", "edgecolor": colour, "hatch": "////", "linewidth": 0.8}
+        axes.bar(left, point.documented, wide * 0.92, **pale)
+    if point.measured is not None:
+        whiskers = _errors([point])
+        axes.bar(left + wide, point.measured, wide * 0.92, color=colour, yerr=whiskers, ecolor=INK, capsize=2)
+
+
+def _label(axes: Axes, x: float, value: float | None, top: float | None, wide: float) -> None:
+    """``value`` in figures, above ``top``: the bar's end or its whisker's."""
+    if value is not None and top is not None:
+        look: dict[str, Any] = {"ha": "center", "fontsize": 7 if wide > 0.15 else 6, "color": INK}
+        axes.annotate(number(value), (x, top), (0, 3), textcoords="offset points", **look)
+
+
+def _tick(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _errors(points: Sequence[Point]) -> list[list[float]] | None:
+    """Distances down and up to the 95 % interval of the mean, as far as it holds the median."""
+    if any(point.low is None or point.high is None or point.measured is None for point in points):
+        return None
+    down = [max(0.0, (point.measured or 0.0) - max(0.0, point.low or 0.0)) for point in points]
+    up = [max(0.0, (point.high or 0.0) - (point.measured or 0.0)) for point in points]
+    return [down, up]
+
+
+def _legend(axes: Axes, chart: Chart, inches: float) -> int:
+    """What is pale and what is full, then the series, between title and plot; returns how many lines it takes."""
+    if chart.kind == "lines":
+        first: list[Line2D | Patch] = [
+            Line2D([], [], color=INK, linestyle=(0, (4, 3)), marker="o", markerfacecolor="white", label="documented"),
+            Line2D([], [], color=INK, marker="o", label="measured"),
+        ]
+    else:
+        first = [
+            Patch(facecolor="white", edgecolor=INK, hatch="////", label="documented"),
+            Patch(facecolor=INK, label="measured"),
+        ]
+    if len(chart.series) > 1:
+        colours = zip(chart.series, _colours(chart), strict=True)
+        first += [Patch(color=colour, label=name) for (name, _), colour in colours]
+    longest = max(len(str(handle.get_label())) for handle in first)
+    columns = max(2, min(len(first), int((inches - 1) / (0.45 + 0.07 * longest))))
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
+    axes.legend(handles=first, ncols=columns, handlelength=1.6, columnspacing=1.4, **place)
+    return -(-len(first) // columns)
+
+
+def _colours(chart: Chart) -> list[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(len(chart.series))]
+
+
+def _remark(chart: Chart) -> str:
+    told = (
+        ["whiskers: 95 % of the mean"]
+        if any(point.low is not None for _, points in chart.series for point in points)
+        else []
+    )
+    if chart.scaled:
+        told.append("documented figures brought to the size that ran")
+    if chart.contended:
+        told.append("contended: others used the machine")
+    return " · ".join(told)
+
+
+def _wrapped(place: float | str) -> str:
+    """Names break at blanks, so that neighbours do not run into each other."""
+    if not isinstance(place, str):
+        return _tick(place)
+    lines = [""]
+    for word in place.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > _WRAP:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip()
+    return "\n".join(lines)

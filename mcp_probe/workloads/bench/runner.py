@@ -1,0 +1,74 @@
+"""Runs workloads one after another, keeps what is done, and never lets one of them take the others down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import anyio
+
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.registry import load
+from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, Result, RunWorkload, Workload
+
+PATIENCE_QUICK_S = 3.0
+PATIENCE_FULL_S = 40.0
+
+
+Show = Callable[[Workload, str], None]
+Find = Callable[[Workload], RunWorkload]
+
+
+def run_all(
+    workloads: Iterable[Workload], *, quick: bool, show: Show | None = None, find: Find = load
+) -> Iterator[Result]:
+    """Each workload's result as it ends; ``find`` gives what one runs.
+
+    On KeyboardInterrupt what the interrupted one had found comes last.
+    """
+    for workload in workloads:
+        result, interrupted = run_one(workload, quick=quick, show=show, find=find)
+        yield result
+        if interrupted:
+            return
+
+
+def run_one(workload: Workload, *, quick: bool, show: Show | None = None, find: Find = load) -> tuple[Result, bool]:
+    """Runs one workload in an event loop of its own: its result, and whether Ctrl-C ended it."""
+    bench = Bench(
+        quick=quick,
+        show=None if show is None else (lambda what: show(workload, what)),
+        patience_s=PATIENCE_QUICK_S if quick else PATIENCE_FULL_S,
+    )
+    limit = workload.limit_quick_s if quick else workload.limit_full_s
+    began = time.monotonic()
+    error: str | None = None
+    interrupted = False
+    outcome = Outcome()
+
+    async def bounded() -> Outcome:
+        with anyio.fail_after(limit):
+            return await find(workload)(bench)
+
+    try:
+        outcome = anyio.run(bounded)
+    except KeyboardInterrupt:
+        interrupted, error = True, INTERRUPTED
+    except TimeoutError:
+        error = f"took longer than {limit:.0f} s and was stopped"
+    except ImportError as exc:
+        error = f'needs a package that is not installed ({exc}); install it: pip install "mcp-probe-profiler[bench]"'
+    except Exception as exc:  # noqa: BLE001 - one workload must not take the others' results with it
+        error = _sentence(exc)
+    if error is not None:
+        outcome = replace(bench.outcome(), complete=False)
+    found = Result(
+        workload.name, workload.documents, workload.about, outcome, round(time.monotonic() - began, 3), error
+    )
+    return found, interrupted
+
+
+def _sentence(exc: BaseException) -> str:
+    inner: tuple[BaseException, ...] = getattr(exc, "exceptions", ())
+    return _sentence(inner[0]) if inner else f"{type(exc).__name__}: {exc}"

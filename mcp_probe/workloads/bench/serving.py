@@ -1,0 +1,179 @@
+"""Bundled servers in processes of their own, under the probe, with a client connected; and what the probe saw.
+
+The client marks *phases* on the clock it shares with the server (both read CLOCK_MONOTONIC), so that afterwards
+each row has the readings of exactly its own requests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Literal, TextIO
+
+import anyio
+from mcp.client import Client
+
+from mcp_probe.aggregate.explain import Seen, explain
+from mcp_probe.clock import now_ns
+from mcp_probe.errors import LaunchError
+from mcp_probe.model import Frame, Summary
+from mcp_probe.record.file import read_recording
+from mcp_probe.workloads.client import LoadSession, stdio_client_session
+
+Transport = Literal["stdio", "sse", "json"]
+Mode = Literal["auto", "legacy"]
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 20.0
+
+
+class ProfiledServer:
+    """A running server. ``session`` is a connected client (not with ``connect=False``), ``url`` is set for HTTP.
+
+    After the ``async with`` block :meth:`seen`, :meth:`summary` and :meth:`why` answer; with ``probe=False`` they
+    raise :class:`LaunchError`.
+    """
+
+    def __init__(self, url: str | None) -> None:
+        self.url = url
+        self._session: LoadSession | None = None
+        self._frames: list[Frame] | None = None
+        self._phases: dict[str, tuple[int, int]] = {}
+
+    @property
+    def session(self) -> LoadSession:
+        """The connected client."""
+        if self._session is None:
+            raise LaunchError("This server was started without a client; connect one with `connect()`.")
+        return self._session
+
+    @asynccontextmanager
+    async def connect(self, mode: Mode = "auto") -> AsyncIterator[LoadSession]:
+        """One more client session, HTTP servers only."""
+        if self.url is None:
+            raise LaunchError("A stdio server has one client only.")
+        async with Client(self.url, mode=mode, read_timeout_seconds=START_LIMIT_S, cache=None) as client:
+            await client.list_tools()
+            yield LoadSession(client)
+
+    @contextmanager
+    def phase(self, label: str) -> Iterator[None]:
+        """What arrives at the server meanwhile is reported apart, under ``label``; phases may not share a name."""
+        began = now_ns()
+        try:
+            yield
+        finally:
+            self._phases[label] = (began, now_ns())
+
+    def seen(self, phase: str | None = None) -> Seen:
+        """What the probe saw in ``phase``, ``None``: in all. Only when the server has ended."""
+        if self._frames is None:
+            raise LaunchError("There are no readings: the server still runs, or ran without the probe.")
+        return Seen.of(self._frames, *(self._phases[phase] if phase is not None else (None, None)))
+
+    def summary(self, phase: str | None = None) -> Summary:
+        """As :meth:`seen`, the summary alone."""
+        return self.seen(phase).summary
+
+    def why(self, phase: str | None = None) -> str:
+        """One sentence: where the time of the requests of ``phase`` went."""
+        return explain(self.seen(phase))
+
+
+@asynccontextmanager
+async def profiled_server(
+    module: str,
+    arguments: Sequence[str] = (),
+    *,
+    transport: Transport = "stdio",
+    probe: bool = True,
+    mode: Mode = "auto",
+    environment: Mapping[str, str] | None = None,
+    connect: bool = True,
+) -> AsyncIterator[ProfiledServer]:
+    """``python -m module arguments`` under ``mcp-probe run``, with a client; ends it and reads its recording.
+
+    For HTTP the module must serve with :func:`mcp_probe.workloads.servers.serving.serve`, which understands
+    ``--http sse|json --port-file FILE``. ``probe=False`` runs it bare.
+
+    Raises:
+        LaunchError: it did not start, or not in time; says what it wrote to stderr.
+        RecordingError: it left no readable recording.
+    """
+    with tempfile.TemporaryDirectory(prefix="mcp-probe-bench-") as folder:
+        port_file = Path(folder, "port")
+        http = [] if transport == "stdio" else ["--http", transport, "--port-file", str(port_file)]
+        plain = [sys.executable, "-m", module, *arguments, *http]
+        command = under_probe(plain, Path(folder)) if probe else plain
+        with Path(folder, "stderr.txt").open("w+", encoding="utf-8", errors="replace") as stderr:
+            async with AsyncExitStack() as stack:
+                if transport == "stdio":
+                    server = ProfiledServer(None)
+                    try:
+                        server._session = await stack.enter_async_context(
+                            stdio_client_session(command, mode=mode, environment=environment, stderr=stderr)
+                        )
+                    except Exception as exc:
+                        raise LaunchError(_failed(module, exc, stderr)) from exc
+                else:
+                    process = await stack.enter_async_context(_process(command, environment, stderr))
+                    server = ProfiledServer(await _url(port_file, process, module, stderr))
+                    if connect:
+                        server._session = await stack.enter_async_context(server.connect(mode))
+                yield server
+        if probe:
+            server._frames = list(read_recording(recording_in(Path(folder))))
+
+
+def under_probe(command: Sequence[str], folder: Path) -> list[str]:
+    """The command line that runs ``command`` under the probe and leaves :func:`recording_in` ``folder``."""
+    report = str(folder / "report.txt")
+    options = ["--record", str(recording_in(folder)), "--output", report]
+    return [sys.executable, "-m", "mcp_probe", "run", *options, "--", *command]
+
+
+def recording_in(folder: Path) -> Path:
+    """Where :func:`under_probe` records to."""
+    return folder / "recording.jsonl"
+
+
+def _failed(module: str, exc: Exception, stderr: TextIO) -> str:
+    stderr.seek(0)
+    said = " ".join(stderr.read().split())[-500:] or "nothing"
+    return f"The server {module} did not start ({type(exc).__name__}: {exc}); on stderr it said: {said}."
+
+
+@asynccontextmanager
+async def _process(
+    command: Sequence[str], environment: Mapping[str, str] | None, stderr: TextIO
+) -> AsyncIterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, env={**os.environ, **(environment or {})}
+    )
+    try:
+        yield process
+    finally:
+        with anyio.CancelScope(shield=True):
+            process.terminate()
+            with anyio.move_on_after(STOP_LIMIT_S):
+                while process.poll() is None:
+                    await anyio.sleep(0.01)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+async def _url(port_file: Path, process: subprocess.Popen[bytes], module: str, stderr: TextIO) -> str:
+    try:
+        with anyio.fail_after(START_LIMIT_S):
+            while not port_file.exists():
+                if process.poll() is not None:
+                    raise LaunchError(f"it ended with status {process.returncode}")
+                await anyio.sleep(0.01)
+    except (TimeoutError, LaunchError) as exc:
+        raise LaunchError(_failed(module, exc, stderr)) from exc
+    return f"http://127.0.0.1:{port_file.read_text()}/mcp"

@@ -1,0 +1,167 @@
+"""What a workload hands over: rows beside their documents, claims with verdicts, and the statistics they rest on.
+
+Nothing here measures. Everything is plain data, so that results can be saved, loaded and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from mcp_probe.workloads.bench.context import Bench
+
+Verdict = Literal["holds", "holds in shape", "does not hold", "cannot be tested here"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "holds in shape", "does not hold", "cannot be tested here")
+
+LITTLE_LOW, LITTLE_HIGH = 0.5, 1.1
+"""A row's mean concurrency by Little's law must lie between these multiples of the concurrency it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Of ``n`` rounds, in the unit of the row they stand in; the first round is kept apart and in none of the others.
+
+    ``sd`` is the sample's (n - 1), ``ci_low`` and ``ci_high`` bound the mean at 95 % by Student's t. With one round
+    ``sd`` and both bounds are ``None``.
+    """
+
+    n: int
+    median: float
+    mean: float
+    p95: float
+    p99: float
+    sd: float | None
+    ci_low: float | None
+    ci_high: float | None
+    min: float
+    max: float
+    first: float | None = None
+    foreign_cores: float | None = None  # mean of what others used of the machine meanwhile; None: not known here
+    contended: bool = False  # more than FOREIGN_LIMIT of it, also after the re-runs
+    reruns: int = 0  # runs that were thrown away as contended
+
+
+@dataclass(frozen=True, slots=True)
+class Little:
+    """L = throughput x mean latency, beside the concurrency that was asked for.
+
+    Source: J. D. C. Little (1961), Operations Research 9, 383.
+    """
+
+    mean_in_flight: float
+    asked: float
+    excused: str = ""  # why it may be off: "12 calls were cancelled at the end", a drain
+
+    @property
+    def fits(self) -> bool:
+        """Whether the row's own figures agree with each other."""
+        return bool(self.excused) or LITTLE_LOW * self.asked <= self.mean_in_flight <= LITTLE_HIGH * self.asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a document's table, or one condition the document hid, beside what was measured here.
+
+    ``table`` names the place as the page shows it: ``"001 §4"``; rows of conditions end in ``conditions``:
+    ``"001 conditions"``. ``series`` and ``x`` say where the row stands in a chart of its table.
+    """
+
+    table: str
+    label: str
+    unit: str  # of both figures: ms, s, µs, 1/s, ×, KiB, MB, %, ...
+    measured: Stats | float | None  # None: not measured; ``note`` says why
+    documented: float | None = None  # as printed, None: the document has no such row
+    scale: float = 1.0  # documented x scale is what to expect at the size that ran (half the delay: 0.5)
+    metric: str = "time"  # rows of one table with different metrics go into different charts
+    series: str = ""
+    x: float | str | None = None
+    floor: float | None = None  # A/A: ratio of two runs of the same thing, >= 1; for ratio rows and their parts
+    little: Little | None = None
+    contended: bool = False  # also set where the statistics say so
+    why: str = ""  # one sentence from the probe's readings
+    protocol: str = ""  # what the document hid: "legacy handshake", "HTTP/1.1", "2026-07-28"
+    note: str = ""  # condition, or why there is no figure
+
+    @property
+    def figure(self) -> float | None:
+        """What is compared: the median of statistics, or the number itself."""
+        return self.measured.median if isinstance(self.measured, Stats) else self.measured
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over documented at this size; ``None`` where either is missing."""
+        if self.figure is None or not self.documented:
+            return None
+        return self.figure / (self.documented * self.scale)
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether others used the machine while it was measured."""
+        return self.contended or (isinstance(self.measured, Stats) and self.measured.contended)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One claim of a document and what became of it. All texts are for people; ``value`` is what was judged."""
+
+    claim: str  # "001-3"
+    sentence: str  # the claim in one line
+    documented: str  # "208 / 313 / 521 ms"
+    measured: str  # "209 / 316 / 530 ms: 1.98, 2.99, 5.01 waves"
+    tolerance: str  # "round(t(N)/t(4)) = ceil(N/4)"
+    verdict: Verdict
+    why: str = ""  # evidence; for what cannot be tested: why not
+    value: float | None = None
+    contended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one workload found. ``missing``: libraries it would have used, with what was left out for that."""
+
+    rows: tuple[Row, ...] = ()
+    checks: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    complete: bool = True  # False: interrupted or failed half-way; ``notes`` say how
+
+
+RunWorkload = Callable[["Bench"], Awaitable[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One entry of the registry. ``place`` is ``"module:function"``, a coroutine function of a :class:`Bench`."""
+
+    name: str
+    documents: tuple[str, ...]  # "000" … "004"
+    about: str
+    place: str
+    limit_quick_s: float  # bound on a quick run, machine five times slower than quiet: nothing hangs
+    limit_full_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One workload's run, as it is saved."""
+
+    name: str
+    documents: tuple[str, ...]
+    about: str
+    outcome: Outcome
+    seconds: float
+    error: str | None = None  # why it is not complete; INTERRUPTED: Ctrl-C
+
+
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a run of ``mcp-probe bench`` leaves."""
+
+    machine: dict[str, Any]
+    size: Literal["quick", "full"]
+    results: tuple[Result, ...]

@@ -1,0 +1,117 @@
+"""Statistics of a few rounds, with the standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from statistics import fmean, median, stdev
+
+from mcp_probe.workloads.bench.shapes import Little, Stats
+
+# Two-sided 95 % quantiles of Student's t for 1 … 30 degrees of freedom.
+# Source: W. H. Beyer, CRC Standard Mathematical Tables, 27th ed. (1984), p. 536.
+_T95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+def t95(freedom: int) -> float:
+    """Two-sided 95 % quantile of Student's t; beyond the table by its expansion, good to 0.0005 there.
+
+    Source: Abramowitz and Stegun, 26.7.5, first terms.
+    """
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Linear between neighbours, as numpy's default. ``ordered`` must be sorted and not empty."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def turn_order(names: Sequence[str], turn: int) -> list[str]:
+    """Who goes when in a round. Over as many rounds as names, each name follows each other one equally often.
+
+    A turn right after one of the same process finds its caches warm, and the first of a round runs earlier than the
+    last: over a whole square, neither favours anybody. With an odd number of names the places are balanced, but not
+    who follows whom.
+
+    Source: E. J. Williams (1949), Australian Journal of Scientific Research 2, 149.
+    """
+    count = len(names)
+    first = [place // 2 + place % 2 if place % 2 else (count - place // 2) % count for place in range(count)]
+    return [names[(place + turn) % count] for place in first]
+
+
+def describe(
+    values: Sequence[float],
+    *,
+    first_apart: bool = True,
+    foreign_cores: float | None = None,
+    contended: bool = False,
+    reruns: int = 0,
+) -> Stats:
+    """Statistics of ``values`` in the order they were taken.
+
+    The first is kept apart where there is another one.
+
+    Raises: ValueError without a value.
+    """
+    if not values:
+        raise ValueError("There is no value to describe.")
+    apart = first_apart and len(values) > 1
+    kept = list(values[1:] if apart else values)
+    ordered, mean = sorted(kept), fmean(kept)
+    sd = stdev(kept) if len(kept) > 1 else None
+    half = None if sd is None else t95(len(kept) - 1) * sd / sqrt(len(kept))
+    return Stats(
+        n=len(kept),
+        median=median(kept),
+        mean=mean,
+        p95=percentile(ordered, 0.95),
+        p99=percentile(ordered, 0.99),
+        sd=sd,
+        ci_low=None if half is None else mean - half,
+        ci_high=None if half is None else mean + half,
+        min=ordered[0],
+        max=ordered[-1],
+        first=values[0] if apart else None,
+        foreign_cores=foreign_cores,
+        contended=contended,
+        reruns=reruns,
+    )
+
+
+def ratio_floor(one: Sequence[float], other: Sequence[float]) -> float:
+    """A/A: median over median of two runs of the same thing, the greater over the smaller, so at least 1."""
+    first, second = median(one), median(other)
+    return max(first, second) / min(first, second)
+
+
+def little(calls: int, wall_s: float, mean_latency_s: float, asked: float, excused: str = "") -> Little:
+    """L of ``calls`` answered calls in ``wall_s`` seconds of ``mean_latency_s`` each."""
+    return Little(calls / wall_s * mean_latency_s, asked, excused)
+
+
+def line_fit(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+    """Least squares: intercept, slope and R² of y over x.
+
+    Raises: ValueError with fewer than two different x.
+    """
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    mean_x, mean_y = fmean(xs), fmean(ys)
+    spread = sum((x - mean_x) ** 2 for x in xs)
+    if not spread:
+        raise ValueError("A line needs points at two different places.")
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    intercept = mean_y - slope * mean_x
+    total = sum((y - mean_y) ** 2 for y in ys)
+    rest = sum((y - intercept - slope * x) ** 2 for x, y in points)
+    return intercept, slope, 1.0 if not total else 1 - rest / total

@@ -1,0 +1,193 @@
+"""A connected server, over whatever transport: requests go out without waiting for one another."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from mcp_probe.errors import LaunchError, OptionError
+from mcp_probe.workloads.load import wire
+from mcp_probe.workloads.load.wire import LEGACY, MODERN, Era, Order, Reply
+
+START_S = 60.0
+"""How long a server may take to start and to answer its first request."""
+
+_PROBE_S = 15.0
+"""How long ``server/discover`` may take before the older handshake is tried: some old servers never answer it."""
+
+_TOO_OLD = -32022
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to connect to: a command, for stdio, or the URL of a streamable HTTP endpoint; exactly one of the two."""
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    era: Era = "auto"
+    headers: Mapping[str, str] = field(default_factory=dict)  # for HTTP: an authorization, for example
+    environment: Mapping[str, str] = field(default_factory=dict)  # for a command, on top of this process's own
+    stderr: Path | None = None  # where a command's stderr is kept; ``None``: thrown away at the end
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.url):
+            raise OptionError("Name one server: either a command (--server) or a URL (--url).")
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise OptionError(f"{self.url!r} is no URL of a server; expected http://… or https://…, such as …/mcp.")
+
+    @property
+    def transport(self) -> str:
+        """``stdio`` or ``http``."""
+        return "http" if self.url else "stdio"
+
+    @property
+    def name(self) -> str:
+        """How a report names it."""
+        return self.url or shlex.join(self.command)
+
+
+def command_of(text: str) -> tuple[str, ...]:
+    """A command line as a shell would split it.
+
+    Raises: OptionError when it is empty or its quotes do not match.
+    """
+    try:
+        parts = tuple(shlex.split(text))
+    except ValueError as exc:
+        raise OptionError(f"The command {text!r} cannot be split into words: {exc}.") from None
+    if not parts:
+        raise OptionError("The server's command is empty; expected a command line such as 'python server.py'.")
+    return parts
+
+
+class Peer(Protocol):
+    """A connected server. All methods run on the loop that it was connected on."""
+
+    modern: bool
+    protocol: str  # the version that was agreed on
+    server: str  # name and version, as the server states them; may be empty
+    capabilities: Mapping[str, Any]
+    pid: int | None  # of the process that was started, for stdio
+
+    def post(self, order: Order, *, stamped: bool = False) -> asyncio.Future[Reply]:
+        """Sends at once and returns what will be the reply. It never raises; cancelling it gives the request up.
+
+        ``stamped`` puts the instant of sending into ``_meta``, for a probe inside the server.
+        """
+
+    def notify(self, order: Order) -> asyncio.Future[Reply]:
+        """Sends a notification; done when it is out."""
+
+    def gone(self) -> str:
+        """Why the server can no longer be reached; empty while it can."""
+
+
+@asynccontextmanager
+async def connect(target: Target, *, connections: int = 0) -> AsyncIterator[Peer]:
+    """A server that has been started or reached, and has shaken hands; stopped or left at the end.
+
+    ``connections`` limits those to an HTTP server, 0 = as many as there are requests in flight.
+
+    Raises:
+        LaunchError: it does not start, cannot be reached, or speaks no protocol that is known here.
+        MissingExtraError: for HTTP, the ``aiohttp`` package is missing.
+    """
+    if target.url:
+        from mcp_probe.workloads.load.http import http_peer
+
+        async with http_peer(target, connections) as peer:
+            yield peer
+    else:
+        from mcp_probe.workloads.load.stdio import stdio_peer
+
+        async with stdio_peer(target) as peer:
+            yield peer
+
+
+async def shake_hands(peer: Any, target: Target) -> None:
+    """Agrees on a protocol version: ``server/discover`` first, ``initialize`` where that is not known."""
+    said = ""
+    if target.era != "legacy":
+        said = await _discover(peer, target.era)
+        if not said:
+            return
+        if target.era == "modern" or peer.gone():
+            raise LaunchError(_no_server(peer, target, said))
+    peer.modern = False
+    hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": wire.CLIENT}
+    reply = await _answered(peer, Order("initialize", hello), START_S)
+    if reply.kind != "ok" or reply.result is None:
+        raise LaunchError(_no_server(peer, target, reply.failure))
+    peer.protocol = str(reply.result.get("protocolVersion", LEGACY))
+    _introduce(peer, reply.result, reply.result.get("serverInfo"))
+    await peer.notify(Order("notifications/initialized", {}))
+
+
+async def _discover(peer: Any, era: Era) -> str:
+    """Empty when the server speaks 2026-07-28, else why it does not."""
+    peer.modern = True
+    reply = await _answered(peer, Order("server/discover", {}), START_S if era == "modern" else _PROBE_S)
+    if reply.kind != "ok" or reply.result is None:
+        return reply.failure
+    versions = reply.result.get("supportedVersions")
+    if not isinstance(versions, list) or MODERN not in versions:
+        return f"it speaks {versions}, not {MODERN}"
+    peer.protocol = MODERN
+    meta = reply.result.get("_meta")
+    _introduce(peer, reply.result, meta.get("io.modelcontextprotocol/serverInfo") if isinstance(meta, dict) else None)
+    return ""
+
+
+def _introduce(peer: Any, result: Mapping[str, Any], server: Any) -> None:
+    capabilities = result.get("capabilities")
+    peer.capabilities = capabilities if isinstance(capabilities, Mapping) else {}
+    info = server if isinstance(server, Mapping) else result.get("serverInfo")
+    if isinstance(info, Mapping):
+        peer.server = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
+
+
+async def _answered(peer: Peer, order: Order, limit_s: float) -> Reply:
+    future = peer.post(order)
+    try:
+        return await asyncio.wait_for(asyncio.shield(future), limit_s)
+    except asyncio.TimeoutError:
+        future.cancel()
+        return Reply(0, 0, "transport error", f"{order.method} was not answered within {limit_s:g} s")
+
+
+def _no_server(peer: Peer, target: Target, said: str) -> str:
+    return (
+        f"{target.name} is not an MCP server that can be talked to over {target.transport}: "
+        f"{peer.gone() or said or 'no answer'}."
+    )
+
+
+async def listed(peer: Peer, what: str, *, most_pages: int = 50) -> list[Mapping[str, Any]]:
+    """Every ``tools``, ``prompts``, ``resources`` of the server, page by page; empty where it has none of them.
+
+    Raises: LaunchError when the server cannot list what it says it has.
+    """
+    if what not in peer.capabilities:
+        return []
+    found: list[Mapping[str, Any]] = []
+    cursor: Any = None
+    for _ in range(most_pages):
+        reply = await _answered(peer, Order(f"{what}/list", {} if cursor is None else {"cursor": cursor}), START_S)
+        if reply.kind != "ok" or reply.result is None:
+            raise LaunchError(f"The server does not list its {what}: {peer.gone() or reply.failure}.")
+        items = reply.result.get(what)
+        found += [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+        cursor = reply.result.get("nextCursor")
+        if cursor is None:
+            break
+    return found
+
+
+def names(items: Sequence[Mapping[str, Any]], key: str = "name") -> list[str]:
+    """Their names, in the server's order."""
+    return [str(item[key]) for item in items if key in item]

@@ -1,0 +1,269 @@
+"""What a load found: latencies counted from when requests were due, beside what a client that waits would have said.
+
+Percentiles are of the requests that were answered without an error, and of those that were given up unanswered: these
+count with the time they had waited, and a percentile that one of them may move is a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any
+
+from mcp_probe.model import Percentiles
+from mcp_probe.workloads.load.generator import FATES, Fate, Log
+from mcp_probe.workloads.load.mix import Mix
+
+FORMAT = "mcp-probe-load/1"
+
+SLICES = 10
+"""Parts of the window in which latency is shown over time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds, by nearest rank; ``None`` where nothing is known. Shares above ``exact_up_to`` are lower bounds.
+
+    Source of the ranks: Hyndman and Fan (1996), definition 1.
+    """
+
+    n: int
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    p999: float | None
+    max: float | None
+    exact_up_to: float = 1.0
+
+    def is_lower(self, share: float) -> bool:
+        """Whether the percentile ``share`` is a lower bound."""
+        return share > self.exact_up_to
+
+
+NO_LATENCY = Latency(0, None, None, None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationLoad:
+    """One operation of the mix in the open loop."""
+
+    name: str
+    due: int
+    failed: int
+    latency: Latency  # from when it was due
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A tenth of the window: what was due in it, and how long that waited."""
+
+    start_s: float
+    due: int
+    answered: int  # answers that came in it, whenever their requests had been due
+    p50: float | None
+    max: float | None
+    lower: bool  # one of them was given up: ``max`` is a lower bound
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One way in which requests failed."""
+
+    operation: str
+    sentence: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Little:
+    """Requests in flight on average, counted and computed: throughput x mean time from sending to answer.
+
+    Source: J. D. C. Little (1961), Operations Research 9, 383.
+    """
+
+    counted: float
+    computed: float
+
+    @property
+    def agree(self) -> bool:
+        """Whether the two differ by less than a tenth, or by less than a tenth of a request."""
+        return abs(self.counted - self.computed) <= max(0.1 * max(self.counted, self.computed), 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The open or the closed loop. Rates are requests a second of the time in which requests were due."""
+
+    due: int
+    fates: dict[Fate, int]
+    offered_per_s: float
+    answered_per_s: float  # over the window and its drain
+    due_to_answer: Latency
+    sent_to_answer: Latency
+    late: Latency  # the generator's own lateness: due to sent
+    outstanding_peak: int
+    little: Little | None
+    window_s: float
+    drain_s: float  # how long answers took to come in after the last request was due
+    interrupted: bool
+
+    @property
+    def answered(self) -> int:
+        """Answers, whatever they said."""
+        return sum(self.fates[fate] for fate in ("ok", "tool error", "protocol error"))
+
+    @property
+    def failed(self) -> int:
+        """Requests that got an error for an answer, or none for a reason that was told."""
+        return sum(self.fates[fate] for fate in ("tool error", "protocol error", "transport error"))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSide:
+    """What the probe inside the server saw of the same requests, ms; ``None`` where it could not."""
+
+    count: int
+    pipe_wait: Percentiles
+    queue_p50: float | None
+    handling_p50: float | None
+    write_p50: float | None
+    total: Percentiles
+    verdict: str
+    why: str = ""  # one sentence from the readings; empty where they say nothing
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """One load, complete. Serialised by :meth:`to_json`."""
+
+    target: str
+    transport: str
+    protocol: str
+    server: str
+    mix: Mix
+    open: Phase
+    closed: Phase | None
+    operations: tuple[OperationLoad, ...]
+    slices: tuple[Slice, ...]
+    failures: tuple[Failure, ...]
+    foreign_cores: float | None  # what others used of this machine meanwhile; None: cannot be known here
+    machine: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    server_side: ServerSide | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; keys may be added, none renamed without a new ``format``."""
+        return {"format": FORMAT, **asdict(self)}
+
+
+def latency_of(times_ns: Sequence[int], given_up_ns: Sequence[int] = ()) -> Latency:
+    """Of answered requests and of those given up unanswered after so long."""
+    ordered = sorted((*times_ns, *given_up_ns))
+    if not ordered:
+        return NO_LATENCY
+    n = len(ordered)
+
+    def at(share: float) -> float:
+        return ordered[max(ceil(share * n) - 1, 0)] / 1e6
+
+    exact = 1.0
+    if given_up_ns:
+        # Whatever it would have become, it moves only what lies above the first of them.
+        first = min(given_up_ns)
+        exact = sum(1 for each in ordered if each < first) / n
+    return Latency(n, sum(ordered) / n / 1e6, at(0.5), at(0.9), at(0.99), at(0.999), ordered[-1] / 1e6, exact)
+
+
+def phase_of(log: Log, drain_limit_s: float) -> Phase:
+    """The figures of one loop."""
+    ok, gave_up, sent_ok, sent_gave_up, late, served = [], [], [], [], [], []
+    for due, sent, done, number in zip(log.due_ns, log.sent_ns, log.done_ns, log.fate, strict=True):
+        fate = FATES[number]
+        if fate == "not sent":
+            continue
+        late.append(max(0, sent - due))
+        served.append(done - sent)
+        if fate == "ok":
+            ok.append(done - due)
+            sent_ok.append(done - sent)
+        elif fate == "cancelled":
+            gave_up.append(done - due)
+            sent_gave_up.append(done - sent)
+    last_due = log.offered_until_ns or log.begun_ns
+    window_s = max(last_due - log.begun_ns, 1) / 1e9
+    span_s = max(log.ended_ns - log.begun_ns, 1) / 1e9
+    fates: dict[Fate, int] = {fate: log.count(fate) for fate in FATES}
+    answered = len(log) - fates["cancelled"] - fates["not sent"] - fates["transport error"]
+    return Phase(
+        due=len(log),
+        fates=fates,
+        offered_per_s=(len(log) - 1) / window_s if len(log) > 1 else 0.0,
+        answered_per_s=answered / span_s,
+        due_to_answer=latency_of(ok, gave_up),
+        sent_to_answer=latency_of(sent_ok, sent_gave_up),
+        late=latency_of(late),
+        outstanding_peak=log.outstanding_peak,
+        little=Little(log.outstanding_ns / 1e9 / span_s, sum(served) / 1e9 / span_s) if served else None,
+        window_s=window_s,
+        drain_s=min(max(0.0, (log.ended_ns - last_due) / 1e9), drain_limit_s),
+        interrupted=log.interrupted,
+    )
+
+
+def operations_of(log: Log, mix: Mix) -> tuple[OperationLoad, ...]:
+    """A row per operation, in the order of the mix; calls of one name together."""
+    rows: dict[str, tuple[list[int], list[int], list[int]]] = {}
+    for index, due, done, number in zip(log.call, log.due_ns, log.done_ns, log.fate, strict=True):
+        ok, gave_up, count = rows.setdefault(mix.calls[index].operation, ([], [], [0, 0]))
+        fate = FATES[number]
+        count[0] += 1
+        count[1] += fate not in ("ok", "cancelled", "not sent")
+        if fate == "ok":
+            ok.append(done - due)
+        elif fate == "cancelled":
+            gave_up.append(done - due)
+    order = {call.operation: number for number, call in reversed(list(enumerate(mix.calls)))}
+    return tuple(
+        OperationLoad(name, count[0], count[1], latency_of(ok, gave_up))
+        for name, (ok, gave_up, count) in sorted(rows.items(), key=lambda row: order[row[0]])
+    )
+
+
+def slices_of(log: Log, parts: int = SLICES) -> tuple[Slice, ...]:
+    """The window in equal parts."""
+    last_due = log.offered_until_ns
+    if not log or last_due <= log.begun_ns:
+        return ()
+    width = (last_due - log.begun_ns) // parts + 1
+    times: list[list[int]] = [[] for _ in range(parts)]
+    due_in, answered_in, lower_in = [0] * parts, [0] * parts, [False] * parts
+    for due, done, number in zip(log.due_ns, log.done_ns, log.fate, strict=True):
+        fate = FATES[number]
+        part = min(max((due - log.begun_ns) // width, 0), parts - 1)
+        due_in[part] += 1
+        if fate in ("ok", "cancelled"):
+            times[part].append(done - due)
+            lower_in[part] |= fate == "cancelled"
+        if fate not in ("cancelled", "not sent") and log.begun_ns <= done:
+            came = (done - log.begun_ns) // width
+            if came < parts:
+                answered_in[came] += 1
+    return tuple(
+        Slice(
+            part * width / 1e9,
+            due_in[part],
+            answered_in[part],
+            latency_of(times[part]).p50,
+            latency_of(times[part]).max,
+            lower_in[part],
+        )
+        for part in range(parts)
+    )
+
+
+def failures_of(log: Log, mix: Mix, most: int = 8) -> tuple[Failure, ...]:
+    """The most frequent first."""
+    found = [Failure(mix.calls[call].operation, text, count) for (call, text), count in log.failures.most_common(most)]
+    return tuple(found)

@@ -1,0 +1,262 @@
+"""One load from beginning to end: connect, look before leaping, warm up, open loop, closed loop, and the figures."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+
+from mcp_probe.aggregate.explain import Seen, explain
+from mcp_probe.clock import now_ns
+from mcp_probe.errors import LaunchError, OptionError
+from mcp_probe.model import Percentiles, RequestRecord
+from mcp_probe.record.file import read_recording
+from mcp_probe.workloads.bench.machine import ForeignLoad, describe_machine
+from mcp_probe.workloads.load import loops
+from mcp_probe.workloads.load.generator import Log, Turns, closed_loop, open_loop
+from mcp_probe.workloads.load.mix import Call, Mix, named
+from mcp_probe.workloads.load.peer import Peer, Target, connect, listed, names
+from mcp_probe.workloads.load.result import (
+    LoadResult,
+    ServerSide,
+    failures_of,
+    operations_of,
+    phase_of,
+    slices_of,
+)
+
+Show = Callable[[str], None]
+
+FIRST_CALL_S = 60.0
+"""For the one call of each kind that is made before the load."""
+
+_SPARE_DESCRIPTORS = 64
+_MOST_DESCRIPTORS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a load is run, beside what it is made of."""
+
+    allow_failures: bool = False  # go on where a call of the mix fails when it is first made
+    profile: bool = False  # run the server's command under the probe
+    connections: int = 0  # to an HTTP server at most; 0 = as many as descriptors allow
+
+
+def run_load(target: Target, mix: Mix, options: LoadOptions | None = None, show: Show | None = None) -> LoadResult:
+    """Runs it; blocks for about warm-up + twice the window (once without the closed loop) + the time answers take.
+
+    The first Ctrl-C ends the load early and still gives a result, the second one raises KeyboardInterrupt. Must be
+    called on the main thread for that, and not inside a running event loop.
+
+    Raises:
+        LaunchError: the server does not start, cannot be reached, or a call of the mix fails when it is first made.
+        OptionError: the mix names what the server does not have; ``profile`` for a URL.
+        MissingExtraError: for HTTP, the ``aiohttp`` package is missing.
+    """
+    options = options or LoadOptions()
+    if options.profile and target.url:
+        raise OptionError(
+            "A server behind a URL cannot be put under the probe from here. "
+            "Start it with `mcp-probe run -- …` yourself: its report will say how long requests waited unread."
+        )
+    tell = show or (lambda what: None)
+    if not options.profile:
+        return loops.run(_loaded(target, mix, options, tell))[0]
+    with tempfile.TemporaryDirectory(prefix="mcp-probe-load-") as folder:
+        recording = Path(folder, "recording.jsonl")
+        result, log = loops.run(_loaded(_profiled(target, recording), mix, options, tell))
+        return replace(result, target=target.name, server_side=_server_side(recording, log))
+
+
+def _profiled(target: Target, recording: Path) -> Target:
+    probe = [sys.executable, "-m", "mcp_probe", "run", "--record", str(recording)]
+    return replace(target, command=(*probe, "--output", str(recording.with_suffix(".txt")), "--", *target.command))
+
+
+async def _loaded(target: Target, mix: Mix, options: LoadOptions, show: Show) -> tuple[LoadResult, Log]:
+    stop = asyncio.Event()
+    notes: list[str] = []
+    connections = _connections(options.connections, notes) if target.url else 0
+    show("starting the server" if target.command else "connecting")
+    with _interruptible(stop):
+        async with connect(target, connections=connections) as peer:
+            if not options.allow_failures:
+                await check_calls(peer, mix)
+            machine = describe_machine()
+            log, closed_log, foreign = await _phases(peer, mix, stop, show)
+            if gone := peer.gone():
+                notes.append(f"The server went away during the load: {gone}.")
+            described = (peer.protocol, peer.server)
+    if stop.is_set():
+        notes.append("Interrupted: the figures are of what had been sent by then.")
+    result = LoadResult(
+        target=target.name,
+        transport=target.transport,
+        protocol=described[0],
+        server=described[1],
+        mix=mix,
+        open=phase_of(log, mix.drain),
+        closed=None if closed_log is None or not closed_log else phase_of(closed_log, mix.drain),
+        operations=operations_of(log, mix),
+        slices=slices_of(log),
+        failures=failures_of(log, mix),
+        foreign_cores=foreign,
+        machine=machine,
+        notes=tuple(notes),
+    )
+    return result, log
+
+
+async def _phases(peer: Peer, mix: Mix, stop: asyncio.Event, show: Show) -> tuple[Log, Log | None, float | None]:
+    turns = Turns(mix.calls)
+    if mix.warm_up:
+        show(f"warming up, {mix.warm_up:g} s")
+        await open_loop(peer, turns, mix.warming(), drain_s=mix.drain, stop=stop)
+    load = ForeignLoad()
+    whole = max(1, ceil(mix.rate * mix.window_s)) if mix.count is None else mix.count
+
+    shown_ns = 0
+
+    def progress(sent: int, outstanding: int) -> None:
+        nonlocal shown_ns
+        if now_ns() - shown_ns < 200_000_000:
+            return
+        shown_ns = now_ns()
+        show(f"open loop: {sent:,} of about {whole:,} sent, {outstanding:,} unanswered")
+
+    log = await open_loop(peer, turns, mix.schedule(), drain_s=mix.drain, stop=stop, show=progress)
+    foreign = load.cores() if target_is_ours(peer) else None
+    closed = None
+    if mix.in_flight and not stop.is_set() and not peer.gone():
+        show(f"closed loop, {mix.in_flight} in flight")
+        # A Poisson schedule of a given count may last longer than its mean.
+        window_s = max(mix.window_s, (log.offered_until_ns - log.begun_ns) / 1e9)
+        closed = await closed_loop(
+            peer, turns, mix.schedule(), in_flight=mix.in_flight, window_s=window_s + 0.001, stop=stop
+        )
+    return log, closed, foreign
+
+
+def target_is_ours(peer: Peer) -> bool:
+    """Whether the server is a process of ours, so that what it burns is not foreign load."""
+    return peer.pid is not None
+
+
+async def check_calls(peer: Peer, mix: Mix) -> None:
+    """Makes each call of the mix once, so that a load does not measure how fast a server says no.
+
+    Raises:
+        OptionError: the server has no such tool or prompt.
+        LaunchError: a call fails, or is not answered within :data:`FIRST_CALL_S`.
+    """
+    for kind in ("tool", "prompt"):
+        wanted = named(mix.calls, kind)
+        offered = names(await listed(peer, f"{kind}s")) if wanted else []
+        if unknown := sorted(set(wanted) - set(offered)):
+            has = f"it has {', '.join(offered)}" if offered else "it has none"
+            raise OptionError(f"The server has no {kind} {', '.join(unknown)}; {has}.")
+    for call in mix.calls:
+        await _check(peer, call)
+
+
+async def _check(peer: Peer, call: Call) -> None:
+    future = peer.post(call.order(0))
+    await asyncio.wait((future,), timeout=FIRST_CALL_S)
+    if not future.done():
+        future.cancel()
+        raise LaunchError(f"{call.operation} was not answered within {FIRST_CALL_S:g} s, with no other call in flight.")
+    reply = future.result()
+    if reply.kind != "ok":
+        raise LaunchError(
+            f"{call.operation} fails ({reply.kind}): {peer.gone() or reply.failure}. Correct its arguments, "
+            "or say --allow-failures to load it all the same."
+        )
+
+
+def _connections(asked: int, notes: list[str]) -> int:
+    """How many connections may be open at once; raises this process's own limit of descriptors as far as it may."""
+    try:
+        import resource
+    except ImportError:
+        return asked
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = _MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else max(1, soft - _SPARE_DESCRIPTORS)
+    if asked > most:
+        notes.append(f"{most:,} connections at most instead of {asked:,}: `ulimit -n` allows {soft:,} descriptors.")
+    return min(asked or most, most)
+
+
+@contextmanager
+def _interruptible(stop: asyncio.Event) -> Iterator[None]:
+    """The first Ctrl-C sets ``stop``; from then on it is Python's own again."""
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, asked)
+    except (NotImplementedError, ValueError, RuntimeError):  # no POSIX, or not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _server_side(recording: Path, log: Log) -> ServerSide | None:
+    """What the probe saw of the requests of the open loop: those that were written while it lasted."""
+    last = log.offered_until_ns + 1_000_000_000
+    seen = Seen.of(read_recording(recording), log.begun_ns, log.ended_ns or None)
+    mine = [each for each in seen.requests if each.sent_ns is not None and log.begun_ns <= each.sent_ns <= last]
+    if not mine:
+        return None
+    finished = [each for each in mine if each.outcome != "unfinished"]
+    return ServerSide(
+        count=len(mine),
+        pipe_wait=_percentiles([max(0, each.arrival_ns - (each.sent_ns or 0)) for each in mine]),
+        queue_p50=_median([_sum(each, "queue_transport", "queue_dispatch") for each in mine]),
+        handling_p50=_median([_handling(each) for each in finished]),
+        write_p50=_median([_sum(each, "write_wait", "write_flush") for each in finished]),
+        total=_percentiles([each.end_ns - each.arrival_ns for each in finished]),
+        verdict=seen.summary.verdict.sentence,
+        why=explain(seen),
+    )
+
+
+def _sum(record: RequestRecord, *parts: str) -> int | None:
+    known = [value for part in parts if (value := getattr(record.budget, part)) is not None]
+    return sum(known) if known else None
+
+
+def _handling(record: RequestRecord) -> int | None:
+    if record.first_step_ns is None or record.result_ns is None:
+        return None
+    return record.result_ns - record.first_step_ns
+
+
+def _median(values: Sequence[int | None]) -> float | None:
+    ordered = sorted(value for value in values if value is not None)
+    return ordered[(len(ordered) - 1) // 2] / 1e6 if ordered else None
+
+
+def _percentiles(values: Sequence[int]) -> Percentiles:
+    ordered = sorted(values)
+    if not ordered:
+        return Percentiles(None, None, None, None)
+    at = [ordered[max(ceil(share * len(ordered)) - 1, 0)] / 1e6 for share in (0.5, 0.95, 0.99, 1.0)]
+    return Percentiles(*at)

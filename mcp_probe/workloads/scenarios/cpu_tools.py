@@ -1,0 +1,126 @@
+"""``cpu-tools``: tools that compute, on the event loop and in threads: 003's CPU section as an MCP server has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import anyio
+
+from mcp_probe.aggregate.explain import explain
+from mcp_probe.workloads.bench.context import Bench, Ms, Timed
+from mcp_probe.workloads.bench.serving import ProfiledServer
+from mcp_probe.workloads.bench.shapes import Outcome, Stats
+from mcp_probe.workloads.client import Call
+
+MODULE = "mcp_probe.workloads.servers.cpu_tools"
+TABLE = "003 conditions"
+KINDS: Mapping[str, str] = {"on_the_loop": "async tool", "in_a_thread": "tool in a thread"}
+COUNTS = (1, 4, 8)
+CPU_MS = 5.0
+LONG_MS = 60.0
+"""Of the computation that a quick call comes behind: long beside anything the transport does."""
+
+
+async def run(bench: Bench) -> Outcome:
+    """N computing calls at once, and a quick call behind one that computes."""
+    rounds = bench.size(4, 11)
+    together: dict[tuple[str, int], Stats] = {}
+    quick: dict[str, Stats] = {}
+    async with bench.server(MODULE) as server:
+        await server.session.pipelined([Call(tool, {"cpu_ms": 1}) for tool in KINDS])
+        for count in COUNTS:
+            bench.step(f"{count} computing calls at once")
+            with server.phase(f"{count} at once"):
+                found = await bench.interleaved({tool: _burst(server, tool, count) for tool in KINDS}, rounds)
+            together |= {(tool, count): found.stats[tool] for tool in KINDS}
+        for tool in KINDS:
+            bench.step(f"a quick call behind {KINDS[tool]}")
+            with server.phase(f"quick behind {tool}"):
+                quick[tool] = await bench.timed(_quick_behind(server, tool), rounds)
+    _rows(bench, server, together, quick)
+    _claims(bench, together, quick)
+    return bench.outcome()
+
+
+def _burst(server: ProfiledServer, tool: str, count: int) -> Timed:
+    async def burst() -> None:
+        await server.session.pipelined([Call(tool, {"cpu_ms": CPU_MS})] * count)
+
+    return burst
+
+
+def _quick_behind(server: ProfiledServer, tool: str) -> Timed:
+    """The quick call is sent when the server has begun to compute, or 20 ms later than its order at the latest."""
+
+    async def behind() -> Ms:
+        answers = []
+
+        async def quick() -> None:
+            await anyio.sleep(0.02)
+            answers.append(await server.session.call("quick"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(quick)
+            await server.session.call(tool, cpu_ms=LONG_MS)
+        return Ms(answers[0].total_ms)
+
+    return behind
+
+
+def _rows(
+    bench: Bench, server: ProfiledServer, together: Mapping[tuple[str, int], Stats], quick: Mapping[str, Stats]
+) -> None:
+    for (tool, count), stats in together.items():
+        bench.row(
+            TABLE,
+            f"{KINDS[tool]}: {count} of {CPU_MS:g} ms at once",
+            "ms",
+            stats,
+            metric="CPU tools",
+            series=KINDS[tool],
+            x=count,
+            why=explain(server.seen(f"{count} at once"), tool),
+            note=f"{count * CPU_MS:g} ms of computation in one process",
+        )
+    for tool, stats in quick.items():
+        bench.row(
+            TABLE,
+            f"quick call behind {LONG_MS:g} ms: {KINDS[tool]}",
+            "ms",
+            stats,
+            metric="quick call",
+            series=KINDS[tool],
+            x=KINDS[tool],
+            why=explain(server.seen(f"quick behind {tool}"), "quick"),
+            note="sent 20 ms after the other; where the loop is held it lies in the pipe, unread",
+        )
+
+
+def _claims(bench: Bench, together: Mapping[tuple[str, int], Stats], quick: Mapping[str, Stats]) -> None:
+    grows = {tool: together[tool, 8].median - together[tool, 1].median for tool in KINDS}
+    expected = 7 * CPU_MS
+    contended = any(stats.contended for stats in together.values())
+    low, high = 0.8 * expected, (4.0 if contended else 1.5) * expected
+    bench.check(
+        "003-tools",
+        "threads are no help to MCP tools that compute",
+        documented="12.35 s in 10 threads, 9.77 s without",
+        measured=", ".join(f"{KINDS[tool]}: {ms:.0f} ms more for 8 calls than for 1" for tool, ms in grows.items()),
+        tolerance=f"N × {CPU_MS:g} ms either way: {expected:g} ms more, at least 0.8 and at most "
+        f"{high / expected:g} times that",
+        verdict="holds" if all(low <= ms <= high for ms in grows.values()) else "does not hold",
+        why="One interpreter computes for one request at a time, wherever the tool runs.",
+        value=max(grows.values()) / expected,
+        contended=contended,
+    )
+    held, free = quick["on_the_loop"].median, quick["in_a_thread"].median
+    bench.check(
+        "003-tools-quick",
+        "... but a quick call waits behind an async tool only",
+        documented="not measured there",
+        measured=f"{held:.0f} ms behind the async tool, {free:.0f} ms behind the one in a thread",
+        tolerance="behind the async tool longer than behind the thread",
+        verdict="holds" if held > 1.5 * free else "holds in shape" if held > free else "does not hold",
+        value=held / free,
+        contended=quick["on_the_loop"].contended or quick["in_a_thread"].contended,
+    )

@@ -1,0 +1,240 @@
+"""Document 001, section 1.1 and scenario S2: calls on one stdio session, one by one and all at once."""
+
+from __future__ import annotations
+
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.serving import ProfiledServer
+from mcp_probe.workloads.bench.shapes import Outcome, Stats
+from mcp_probe.workloads.scenarios.documents import doc001 as doc
+from mcp_probe.workloads.scenarios.providers import most_in_flight
+from mcp_probe.workloads.scenarios.tables import Burst, Table, burst, calls_of, judge, through_session
+
+SERVER = "mcp_probe.workloads.servers.delays"
+BEYOND = (40, 80, 160)
+FLAT = 1.3
+FLAT_CONTENDED = 1.8
+
+
+async def run(bench: Bench) -> Outcome:
+    """Ten calls both ways, then N at once, then calls that have nothing to wait for."""
+    async with bench.server(SERVER) as server:
+        fan = FanOut(bench, server)
+        await fan.measure()
+    fan.section_1()
+    fan.scenario_2()
+    fan.headline()
+    fan.conditions()
+    fan.checks()
+    return bench.outcome()
+
+
+class FanOut:
+    """What was measured on one server, by label; and its rows once the server's readings are there."""
+
+    def __init__(self, bench: Bench, server: ProfiledServer) -> None:
+        self.bench = bench
+        self.server = server
+        self.delay_ms = bench.size(quick=50.0, full=doc.DELAY_MS)
+        self.scale = self.delay_ms / doc.DELAY_MS
+        self.bursts: dict[str, Burst] = {}
+        self.stats: dict[str, Stats] = {}
+        self.floor: dict[str, float | None] = {}
+        self.protocol = ""
+
+    async def measure(self) -> None:
+        """All rounds, and one more of each kind that is not timed, for its readings."""
+        session, delay = self.server.session, self.delay_ms
+        one = through_session(session)
+        self.protocol = str(session.client.protocol_version)
+        self.bursts = {
+            "10 one by one": burst(one, calls_of("wait", 10, delay), one_by_one=True),
+            "20 one by one": burst(one, calls_of("wait", 20, delay), one_by_one=True),
+            "10 quick one by one": burst(one, calls_of("wait", 10, 0), one_by_one=True),
+            "10 quick": burst(one, calls_of("wait", 10, 0)),
+            **{f"{n}": burst(one, calls_of("wait", n, delay)) for n in self.widths},
+        }
+        at_once = self.bench.size(quick=4, full=100)
+        serial = self.bench.size(quick=2, full=10)
+        self.bench.step("one by one, and all at once")
+        await self._pair("10 one by one", "10", serial)
+        await self._pair("20 one by one", "20", self.bench.size(quick=1, full=serial))
+        for count in self.widths:
+            self.bench.step(f"{count} calls at once")
+            label = f"{count}"
+            found = await self.bench.interleaved(
+                {label: self.bursts[label]},
+                at_once if count <= 20 else max(3, at_once // 10),
+                twin=label,
+                warm_up=self.bench.size(quick=1, full=doc.WARM_UP),
+            )
+            self.stats[label], self.floor[label] = found.stats[label], found.floor
+        self.bench.step("calls that need not wait")
+        await self._pair("10 quick one by one", "10 quick", self.bench.size(quick=10, full=100))
+        for label, calls in self.bursts.items():
+            with self.server.phase(label):
+                await calls()
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many calls at once."""
+        return (*doc.FAN_OUT, *(BEYOND[:1] if self.bench.quick else BEYOND))
+
+    async def _pair(self, one: str, other: str, rounds: int) -> None:
+        """Both ways by turns: what a ratio rests on."""
+        both = {label: self.bursts[label] for label in (one, other)}
+        found = await self.bench.interleaved(both, rounds, twin=other, warm_up=self.bench.size(quick=0, full=1))
+        self.stats[one], self.floor[one] = found.stats[one], found.floor
+        self.stats[f"{other} beside"] = found.stats[other]
+
+    def section_1(self) -> None:
+        """Section 1.1."""
+        table = Table(self.bench, "001 §1.1", scale=self.scale, note=self.note)
+        for label, stats, documented, series in (
+            ("10 one by one", "10 one by one", doc.ONE_BY_ONE_MS, "sequential"),
+            ("10", "10 beside", doc.ALL_AT_ONCE_MS, "parallel"),
+        ):
+            table.put(
+                f"10 calls, {series}",
+                "ms",
+                self.stats[stats],
+                documented,
+                series=series,
+                x=10,
+                little=self.bursts[label].little(),
+                why=self.server.why(label),
+                protocol=self.protocol,
+            )
+        table.put(
+            "10 calls, ratio",
+            "×",
+            self.ratio("10"),
+            doc.ONE_BY_ONE_MS / doc.ALL_AT_ONCE_MS,
+            metric="ratio",
+            series="ratio",
+            x=10,
+            floor=self.floor["10 one by one"],
+            scale=1.0,
+            why=self.server.why("10"),
+        )
+
+    def scenario_2(self) -> None:
+        """S2: what the document's section 2.2 prints of it, and the sizes it left out."""
+        table = Table(self.bench, "001 S2", scale=self.scale, note=self.note, series="direct, parallel")
+        for count in doc.FAN_OUT:
+            label = f"{count}"
+            table.put(
+                f"{count} calls at once",
+                "ms",
+                self.stats[label],
+                doc.DIRECT.get(count),
+                x=count,
+                little=self.bursts[label].little(),
+                why=self.server.why(label),
+                floor=self.floor[label],
+            )
+
+    def headline(self) -> None:
+        """The 19.6x of the document's summary."""
+        table = Table(self.bench, "001 headline", note="no table of the document has it; 20 calls of 100 ms fit")
+        table.put(
+            "20 calls, one by one",
+            "ms",
+            self.stats["20 one by one"],
+            series="sequential",
+            x=20,
+            little=self.bursts["20 one by one"].little(),
+            why=self.server.why("20 one by one"),
+        )
+        table.put(
+            "20 calls at once",
+            "ms",
+            self.stats["20 beside"],
+            series="parallel",
+            x=20,
+            little=self.bursts["20"].little(),
+            why=self.server.why("20"),
+        )
+        table.put(
+            "20 calls, ratio",
+            "×",
+            self.ratio("20"),
+            doc.HEADLINE,
+            metric="ratio",
+            series="ratio",
+            x=20,
+            floor=self.floor["20 one by one"],
+            why=self.server.why("20"),
+        )
+
+    def conditions(self) -> None:
+        """Where the gain ends: more calls, and calls with nothing to wait for."""
+        table = Table(self.bench, "001 conditions")
+        for count in self.widths:
+            if count in BEYOND:
+                label = f"{count}"
+                table.put(
+                    f"{count} calls of {self.delay_ms:g} ms at once",
+                    "ms",
+                    self.stats[label],
+                    x=count,
+                    series="direct, parallel",
+                    little=self.bursts[label].little(),
+                    why=self.server.why(label),
+                    floor=self.floor[label],
+                )
+        for label, name in (("10 quick one by one", "one by one"), ("10 quick", "at once")):
+            stats = self.stats[label if label in self.stats else f"{label} beside"]
+            table.put(
+                f"10 calls of 0 ms, {name}", "ms", stats, little=self.bursts[label].little(), why=self.server.why(label)
+            )
+        gain = self.stats["10 quick one by one"].median / self.stats["10 quick beside"].median
+        table.put(
+            "10 calls of 0 ms, ratio",
+            "×",
+            gain,
+            metric="ratio",
+            floor=self.floor["10 quick one by one"],
+            note='"10× on the table" needs calls that wait',
+        )
+
+    def checks(self) -> None:
+        """001-1 and 001-2."""
+        ratio, contended = self.ratio("10"), self.stats["10 beside"].contended
+        most = most_in_flight(self.server.seen("10").requests)
+        judge(
+            self.bench,
+            "001-1",
+            "one stdio session carries calls side by side",
+            ratio >= 8,
+            documented="1047 ms one by one, 107 ms at once: 9.8×",
+            measured=f"{self.stats['10 one by one'].median:,.0f} ms and {self.stats['10 beside'].median:,.0f} ms: "
+            f"{ratio:.1f}×",
+            tolerance="at least 0.8 × 10 for calls of 50 ms and more",
+            why=f"the server had {most} calls in flight at once",
+            value=ratio,
+            contended=contended,
+        )
+        flat = self.stats["20"].median / self.stats["1"].median
+        contended = self.stats["20"].contended or self.stats["1"].contended
+        limit = FLAT_CONTENDED if contended else FLAT
+        judge(
+            self.bench,
+            "001-2",
+            "the time of N calls at once hardly depends on N",
+            flat < limit,
+            documented="108-112 ms for N = 5 … 20",
+            measured=", ".join(f"{self.stats[f'{n}'].median:.0f}" for n in doc.FAN_OUT) + " ms",
+            tolerance=f"t(20) / t(1) < {FLAT} ({FLAT_CONTENDED} on a contended machine)",
+            value=flat,
+            contended=contended,
+            why=self.server.why("20"),
+        )
+
+    def ratio(self, label: str) -> float:
+        """One by one over at once, rounds of which took turns."""
+        return self.stats[f"{label} one by one"].median / self.stats[f"{label} beside"].median
+
+    @property
+    def note(self) -> str:
+        """What a quick run does differently."""
+        return "" if self.scale == 1.0 else f"calls of {self.delay_ms:g} ms instead of {doc.DELAY_MS:g}"

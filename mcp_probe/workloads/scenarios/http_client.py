@@ -1,0 +1,267 @@
+"""``http-client``: document 004's client patterns, and what "a client per request" really costs.
+
+The document publishes no table of its patterns, only "about 20×"; the rows here are that table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Outcome, Verdict
+from mcp_probe.workloads.models.http_load import Level, Pattern
+from mcp_probe.workloads.models.process import ask_model
+from mcp_probe.workloads.scenarios.http_runs import (
+    DELAY_MS,
+    DOCUMENTED_LIBRARY,
+    MODULE,
+    SDK_LIBRARY,
+    Found,
+    arguments,
+    libraries,
+    measure,
+    whys,
+)
+from mcp_probe.workloads.servers.delay_http import delay_server
+
+TABLE = "004 patterns"
+HIDDEN = "004 conditions"
+DOCUMENTED_RATIO = 20.0
+CONCURRENCY = 50
+
+# The document's four, by its own names.
+DOCUMENTED_PATTERNS: tuple[tuple[Pattern, str], ...] = (
+    ("per_request", "per_request"),
+    ("default", "shared_no_limits"),
+    ("limits", "shared_with_limits"),
+    ("http2", "http2"),
+)
+# From a client per request to a shared one in single steps.
+STEPS: tuple[tuple[Pattern, str], ...] = (
+    ("unverified", "a client per request, TLS verification off"),
+    ("one_context", "a client per request, one TLS context for all"),
+    ("no_keepalive", "one client, a connection per request"),
+)
+LABELS = dict(DOCUMENTED_PATTERNS) | dict(STEPS) | {"raw": "no client library, a connection per worker"}
+
+
+async def run(bench: Bench) -> Outcome:
+    """Every pattern with every library there is."""
+    seconds, drain_s, rounds = bench.size(0.4, 2.0), bench.size(1.5, 4.0), bench.size(1, 3)
+    patterns = [pattern for pattern, _ in (*DOCUMENTED_PATTERNS, *STEPS)]
+    sizes = {"concurrency": CONCURRENCY, "seconds": seconds, "drain_s": drain_s}
+    levels = [Level(pattern=pattern, **sizes) for pattern in (*patterns, "default")]  # type: ignore[arg-type]
+    with delay_server(DELAY_MS) as server:
+        for library in libraries(bench):
+            bench.step(f"{library}: {len(patterns)} patterns")
+            measured = await measure(bench, library, levels, server.url, rounds=rounds)
+            found = dict(zip([*patterns, "again"], measured, strict=True))
+            bench.step(f"{library}: what the probe and the profiler say")
+            short = [replace(found[name].level, seconds=0.35, drain_s=0.5) for name in ("per_request", "default")]
+            sentences = await whys(library, short, server.url)
+            made = await ask_model(
+                MODULE, *arguments(library, short[:1], server.url), "--profile", "--construct", bench.size(5, 30)
+            )
+            _rows(bench, library, found, sentences)
+            _construction(bench, library, made)
+            _claims(bench, library, found, made)
+        bench.step("without a client library")
+        (raw,) = await measure(bench, SDK_LIBRARY, [Level(pattern="raw", **sizes)], server.url)  # type: ignore[arg-type]
+    _row(bench, HIDDEN, raw, LABELS["raw"], "", 1.0)
+    return bench.outcome()
+
+
+def _rows(bench: Bench, library: str, found: dict[str, Found], sentences: dict[str, str]) -> None:
+    floor = max(found["default"].rps, found["again"].rps) / max(1e-9, min(found["default"].rps, found["again"].rps))
+    documented = library == DOCUMENTED_LIBRARY
+    for pattern, label in DOCUMENTED_PATTERNS:
+        _row(bench, TABLE if documented else HIDDEN, found[pattern], label, sentences.get(pattern, ""), floor)
+    for pattern, label in STEPS:
+        _row(bench, HIDDEN, found[pattern], label, "", floor)
+    ratio = found["default"].rps / max(found["per_request"].rps, 1e-9)
+    bench.row(
+        TABLE if documented else HIDDEN,
+        f"{library}: shared client over a client per request, throughput",
+        "×",
+        ratio,
+        documented=DOCUMENTED_RATIO if documented else None,
+        metric="ratio",
+        series=library,
+        x="shared / per request",
+        floor=floor,
+        contended=found["default"].contended or found["per_request"].contended,
+        protocol=found["default"].protocol,
+    )
+
+
+def _row(bench: Bench, table: str, one: Found, label: str, why: str, floor: float) -> None:
+    cpu = "" if one.cpu_ms is None else f"{one.cpu_ms:.2f} ms of client CPU a request, "
+    bench.row(
+        table,
+        f"{one.library}: {label}, throughput" if one.level.pattern != "raw" else f"{label}, throughput",
+        "1/s",
+        one.rate,
+        metric="throughput",
+        series=one.library if one.level.pattern != "raw" else "raw",
+        x=label,
+        floor=floor,
+        little=one.little,
+        contended=one.contended,
+        why=why,
+        protocol=one.protocol if one.level.pattern != "raw" else one.version,
+        note=f"{cpu}client at {one.cpu_percent:.0f} %, server at {one.server_percent:.0f} % of a core; "
+        f"{one.server.connections} connections" + (f"; {one.excuse}" if one.excuse else ""),
+    )
+    bench.row(
+        table,
+        f"{one.library}: {label}, median latency" if one.level.pattern != "raw" else f"{label}, median latency",
+        "ms",
+        one.said.get("p50_ms"),
+        metric="latency",
+        series=one.library if one.level.pattern != "raw" else "raw",
+        x=label,
+        contended=one.contended,
+        protocol=one.protocol if one.level.pattern != "raw" else one.version,
+        note="of the request alone, as the document takes it: making the client is left out"
+        if one.level.pattern in ("per_request", "unverified", "one_context")
+        else "",
+    )
+
+
+def _construction(bench: Bench, library: str, made: dict[str, Any]) -> None:
+    names = {
+        "per_request": "as it comes",
+        "unverified": "TLS verification off",
+        "one_context": "with a TLS context that exists",
+    }
+    for pattern, name in names.items():
+        bench.row(
+            HIDDEN,
+            f"{library}: making a client, {name}",
+            "ms",
+            made["construction_ms"][pattern],
+            metric="construction",
+            series=library,
+            x=name,
+            note="the event loop is held meanwhile",
+        )
+    bench.row(
+        HIDDEN,
+        f"{library}: share of the client's time loading certificates, a client per request",
+        "%",
+        100 * made["shares"][0].get("load_verify_locations", 0.0),
+        metric="profile",
+        series=library,
+        x="load_verify_locations",
+        note="by the interpreter's own profiler",
+    )
+    for name, value in made["default_limits"].items():
+        bench.row(HIDDEN, f"{library}: default limits, {name}", "", value, metric="limits", series=library, x=name)
+
+
+# --- claims ---
+
+
+def _claims(bench: Bench, library: str, found: dict[str, Found], made: dict[str, Any]) -> None:
+    _per_request(bench, library, found)
+    _because_of(bench, library, found, made)
+    _recommended(bench, library, found)
+    _http2(bench, library, found["http2"])
+    _default_limits(bench, library, made["default_limits"])
+
+
+def _claim_id(number: str, library: str) -> str:
+    """Each library gets a verdict of its own."""
+    return f"004-{number}" if library == DOCUMENTED_LIBRARY else f"004-{number} ({library})"
+
+
+def _rps(one: Found) -> float:
+    return max(one.rps, 1e-9)
+
+
+def _per_request(bench: Bench, library: str, found: dict[str, Found]) -> None:
+    own, shared = found["per_request"], found["default"]
+    ratio = _rps(shared) / _rps(own)
+    bench.check(
+        _claim_id("1", library),
+        f"a client per request is about 20 times slower than a shared one ({library})",
+        documented="~20×, without a table",
+        measured=f"{own.rps:.0f} and {shared.rps:.0f} requests/s: {ratio:.1f}×; "
+        f"{_rps(found['limits']) / _rps(own):.1f}× with limits",
+        tolerance="> 5×",
+        verdict="holds" if ratio > 5 else "holds in shape" if ratio > 2 else "does not hold",
+        value=ratio,
+        contended=own.contended or shared.contended,
+    )
+
+
+def _because_of(bench: Bench, library: str, found: dict[str, Found], made: dict[str, Any]) -> None:
+    """Of the additional time per request, what sharing nothing but the TLS context takes away."""
+    own, context, shared = (1000 / _rps(found[name]) for name in ("per_request", "one_context", "default"))
+    share = (own - context) / (own - shared) if own > shared else 0.0
+    ms = made["construction_ms"]
+    bench.check(
+        _claim_id("1a", library),
+        f"... because each client opens a connection of its own ({library})",
+        documented='"TCP handshake" per request',
+        measured=f"{own:.1f} ms a request; {context:.1f} with one TLS context for all clients, {shared:.1f} with one client: "
+        f"{100 * share:.0f} % of the difference is the context",
+        tolerance="share of the context > 80 %",
+        verdict="does not hold" if share > 0.8 else "cannot be tested here" if own <= shared else "holds in shape",
+        why=f"Making a client takes {ms['per_request']:.1f} ms of the event loop, {ms['one_context']:.2f} ms with a TLS "
+        "context that exists already: it loads every root certificate, and the URL is not even TLS.",
+        value=share,
+        contended=found["per_request"].contended,
+    )
+
+
+def _recommended(bench: Bench, library: str, found: dict[str, Found]) -> None:
+    ratio = _rps(found["default"]) / _rps(found["limits"])
+    floor = max(_rps(found["default"]), _rps(found["again"])) / min(_rps(found["default"]), _rps(found["again"]))
+    slower = ratio > max(1.1, floor)
+    bench.check(
+        _claim_id("2", library),
+        f"a shared client with limits is the recommended pattern ({library})",
+        documented='"recommended", no figure',
+        measured=f"{found['default'].rps:.0f} requests/s with default limits, {found['limits'].rps:.0f} with "
+        f"100 connections and 50 kept: {ratio:.1f}× slower"
+        if slower
+        else f"{found['default'].rps:.0f} and {found['limits'].rps:.0f} requests/s: no difference beyond {floor:.2f}×",
+        tolerance="reported",
+        verdict="does not hold" if slower else "holds",
+        why=f"{found['limits'].cpu_ms or 0:.2f} ms of client CPU a request with limits, "
+        f"{found['default'].cpu_ms or 0:.2f} by default; {found['limits'].server.connections} and "
+        f"{found['default'].server.connections} connections opened.",
+        value=ratio,
+        contended=found["default"].contended or found["limits"].contended,
+    )
+
+
+def _http2(bench: Bench, library: str, one: Found) -> None:
+    void = one.said["versions"] == ["HTTP/1.1"]
+    verdict: Verdict = "does not hold" if void else "cannot be tested here"
+    bench.check(
+        _claim_id("5", library),
+        f"HTTP/2 brings little on localhost ({library})",
+        documented='"minimal benefit"',
+        measured=f"every response says {one.version}; {one.rps:.0f} requests/s",
+        tolerance="the protocol version as read from the responses",
+        verdict=verdict,
+        why="Void, not minimal: without TLS nothing negotiates HTTP/2, so the option changes nothing at all."
+        if void
+        else "The responses were not what this claim is about.",
+    )
+
+
+def _default_limits(bench: Bench, library: str, limits: dict[str, Any]) -> None:
+    said = (limits["max_connections"], limits["max_keepalive_connections"], limits["keepalive_expiry"])
+    bench.check(
+        _claim_id("6", library),
+        f"a client without Limits has no limits ({library})",
+        documented='"shared_no_limits"',
+        measured=f"{said[0]} connections, {said[1]} kept, for {said[2]:g} s",
+        tolerance="100 / 20 / 5 s",
+        verdict="does not hold" if said == (100, 20, 5.0) else "cannot be tested here",
+        why="The pattern measures the library's default limits.",
+    )

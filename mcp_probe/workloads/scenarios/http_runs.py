@@ -1,0 +1,150 @@
+"""The runs behind ``http-client`` and ``http-sweep``: one process per library and level."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.aggregate.explain import explain
+from mcp_probe.workloads.bench.shapes import Little, Stats
+from mcp_probe.workloads.bench.statistics import describe, little
+from mcp_probe.workloads.models.clients import installed
+from mcp_probe.workloads.models.http_load import Level
+from mcp_probe.workloads.models.process import ask_model, explain_model
+from mcp_probe.workloads.servers.delay_http import Seen
+
+MODULE = "mcp_probe.workloads.models.http_load"
+DELAY_MS = 20.0
+DOCUMENTED_LIBRARY = "httpx"
+SDK_LIBRARY = "httpx2"
+"""What mcp 2.x speaks HTTP with; its figures are not the document's library's, and are never shown as such."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One level of one library. ``said`` is of the round with the median throughput, ``rates`` of all rounds."""
+
+    library: str
+    level: Level
+    said: dict[str, Any]
+    rates: tuple[float, ...]
+    contended: bool
+
+    @property
+    def server(self) -> Seen:
+        """What the server saw of that round."""
+        return Seen(**self.said["server"])
+
+    @property
+    def rps(self) -> float:
+        """Answered requests per second of the whole time, drain included, as the document counts."""
+        rate: float = self.said["rps"]
+        return rate
+
+    @property
+    def rate(self) -> Stats | float:
+        """For a row: statistics where there were several rounds."""
+        return self.rps if len(self.rates) == 1 else describe(self.rates, first_apart=False, contended=self.contended)
+
+    @property
+    def cpu_ms(self) -> float | None:
+        """Client CPU per answered request."""
+        return 1000 * self.said["cpu_seconds"] / self.said["answered"] if self.said["answered"] else None
+
+    @property
+    def cpu_percent(self) -> float:
+        """Client CPU, of one core."""
+        return 100 * float(self.said["cpu_seconds"]) / float(self.said["seconds"])
+
+    @property
+    def server_percent(self) -> float:
+        """Server CPU over the client's time, of one core."""
+        return self.server.cpu_ms / self.said["seconds"] / 10
+
+    @property
+    def version(self) -> str:
+        """As read from the responses."""
+        return " and ".join(self.said["versions"]) or "no answer"
+
+    @property
+    def protocol(self) -> str:
+        """Library and protocol version, for a row."""
+        return f"{self.library}, {self.version}"
+
+    @property
+    def little(self) -> Little | None:
+        """Of whole turns of a worker: making a client of its own counts, which the document's latency leaves out."""
+        said = self.said
+        if not said["answered"]:
+            return None
+        return little(said["answered"], said["seconds"], said["cycle_mean_ms"] / 1000, self.level.concurrency, self.excuse)
+
+    @property
+    def excuse(self) -> str:
+        """Why the mean number in flight may be off."""
+        said, reasons = self.said, []
+        if said["cancelled"]:
+            reasons.append(f"{said['cancelled']} were cancelled in the drain")
+        if said["started"] < self.level.concurrency:
+            reasons.append(f"{self.level.concurrency - said['started']} workers sent nothing before the time was over")
+        if (over := said["seconds"] - self.level.seconds) > 0.25 * self.level.seconds:
+            reasons.append(f"the drain took {over:.1f} s of {said['seconds']:.1f}")
+        return "; ".join(reasons)
+
+    @property
+    def errors(self) -> int:
+        return sum(self.said["errors"].values())
+
+    @property
+    def success_percent(self) -> float | None:
+        """Answered of all that ended by themselves, as the document counts."""
+        ended = self.said["answered"] + self.errors
+        return 100 * self.said["answered"] / ended if ended else None
+
+
+def libraries(bench: Bench) -> list[str]:
+    """The document's library first, where it is installed; then the SDK's."""
+    found = installed((DOCUMENTED_LIBRARY, SDK_LIBRARY))
+    if DOCUMENTED_LIBRARY not in found:
+        bench.lacks(DOCUMENTED_LIBRARY, f"the rows of document 004 are {SDK_LIBRARY}'s here")
+    return found
+
+
+async def measure(
+    bench: Bench, library: str, levels: Sequence[Level], url: str, *, rounds: int = 1
+) -> list[Found]:
+    """Every level once a round, all in one fresh process; again where others used the machine, while patience lasts."""
+
+    async def once() -> list[dict[str, Any]]:
+        said = await ask_model(MODULE, *arguments(library, list(levels) * rounds, url))
+        found: list[dict[str, Any]] = said["levels"]
+        return found
+
+    said, _, contended = await bench.quiet(once)
+    results = []
+    for number, level in enumerate(levels):
+        ranked = sorted(said[number :: len(levels)], key=lambda one: float(one["rps"]))
+        rates = tuple(one["rps"] for one in said[number :: len(levels)])
+        results.append(Found(library, level, ranked[len(ranked) // 2], rates, contended))
+    return results
+
+
+def arguments(library: str, levels: Sequence[Level], url: str) -> list[object]:
+    """Command line of the program that runs them."""
+    return ["--library", library, "--url", f"{url}/health", "--levels", json.dumps([asdict(level) for level in levels])]
+
+
+async def whys(library: str, levels: Sequence[Level], url: str) -> dict[str, str]:
+    """The probe's sentence for each pattern among ``levels``, from a run of its own."""
+    seen, _ = await explain_model(MODULE, *arguments(library, levels, url))
+    return {level.pattern: explain(seen, level.pattern) for level in levels}
+
+
+async def profile(library: str, level: Level, url: str) -> dict[str, float]:
+    """Shares of the client's own time, by the interpreter's profiler."""
+    said = await ask_model(MODULE, *arguments(library, [level], url), "--profile")
+    shares: dict[str, float] = said["shares"][0]
+    return shares

@@ -1,0 +1,191 @@
+"""``io-models``: document 003's I/O-bound tables against a local server that answers after a known delay.
+
+The document compares 1 000 connections of asyncio with 100 threads; the rows of conditions compare equals.
+"""
+
+from __future__ import annotations
+
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Outcome, Row
+from mcp_probe.workloads.models.clients import ASYNC_LIBRARIES, SYNC_LIBRARIES, installed
+from mcp_probe.workloads.models.process import explain_model
+from mcp_probe.workloads.models.urls import paths
+from mcp_probe.workloads.scenarios import io_claims
+from mcp_probe.workloads.scenarios.io_documented import DOCUMENTED, METRICS, Documented
+from mcp_probe.workloads.scenarios.io_runs import MODULE, Found, Plan, arguments, measure, plans
+from mcp_probe.workloads.servers.delay_http import DelayServer, answer_bytes, delay_server
+
+TABLE = "003 I/O-bound"
+HIDDEN = "003 conditions"
+DOCUMENTED_DELAY_MS = 182.8
+"""Its mean time of one request, one after another: 182.84 s for 1 000."""
+
+
+async def run(bench: Bench) -> Outcome:
+    """003's I/O-bound section: nine tables, five plots, and the comparisons it did not make."""
+    libraries = _libraries(bench)
+    found: dict[str, Found] = {}
+    every = plans(quick=bench.quick)
+    with delay_server(180) as slow, delay_server(20) as quick:
+        servers = {180.0: slow, 20.0: quick}
+        for number, plan in enumerate(every, 1):
+            bench.step(f"{plan.x} ({number} of {len(every)})")
+            one = await measure(bench, plan, servers[plan.delay_ms], libraries)
+            found[plan.x] = one
+        bench.step("the same under the probe")
+        whys = await _whys(slow, quick, libraries)
+    for key, documented in DOCUMENTED.items():
+        if key in found:
+            _documented_rows(bench, found[key], documented, whys.get(key, ""), libraries)
+        else:
+            _not_run(bench, key, documented)
+    for one in found.values():
+        _condition_rows(bench, one, libraries)
+    io_claims.judge(bench, found, libraries)
+    _same_bytes(bench, list(found.values()))
+    return bench.outcome()
+
+
+def _libraries(bench: Bench) -> tuple[str, str]:
+    """The synchronous one and the asynchronous one: the document's where installed."""
+    sync, asynchronous = installed(SYNC_LIBRARIES), installed(ASYNC_LIBRARIES)
+    for wanted, used in (("requests", sync), ("aiohttp", asynchronous)):
+        if wanted not in used:
+            bench.lacks(wanted, f"its rows of document 003 were measured with {used[0]}")
+    return sync[0], asynchronous[0]
+
+
+async def _whys(slow: DelayServer, quick: DelayServer, libraries: tuple[str, str]) -> dict[str, str]:
+    """One sentence of the probe for each way, from a run of its own that is too short to matter for times."""
+    wanted = {
+        "sync": (Plan("", "sync", 20), quick),
+        "asyncio": (Plan("", "gather", 300, limit=100), slow),
+        "100 threads": (Plan("", "threads", 300, 100), slow),
+        "hybrid 10": (Plan("", "hybrid", 300, 10, limit=100), slow),
+    }
+    whys = {}
+    for key, (plan, server) in wanted.items():
+        whys[key] = (await explain_model(MODULE, *arguments(plan, server.url, libraries)))[1]
+    whys["sync 100"] = whys["sync"]
+    return whys
+
+
+# --- rows ---
+
+
+def _figures(one: Found) -> dict[str, float | None]:
+    """Everything the document's tables have, of one run, in their units."""
+    run, server = one.run, one.server
+    return {
+        "time": run.seconds,
+        "downloaded": server.sent_bytes,
+        "download speed": server.sent_bytes / run.seconds / 1000,
+        "uploaded": server.received_bytes,
+        "upload speed": server.received_bytes / run.seconds / 1000,
+        "written": run.said["written_bytes"],
+        "failures": one.failures,
+        "CPU": run.cpu_percent,
+        "CPU max": run.cpu_percent_max,
+        "system CPU": run.system_percent,
+        "system CPU max": run.system_percent_max,
+        "memory": run.rss_mb,
+        "memory max": run.rss_max_mb,
+    }
+
+
+def _scales(plan: Plan, documented: Documented) -> dict[str, float]:
+    """What of the documented figure to expect at this run's size: by count for sums, by waiting alone for times."""
+    share = plan.urls / documented.urls
+    ideal = documented.urls / documented.concurrency * DOCUMENTED_DELAY_MS / 1000
+    time = plan.ideal_s / ideal
+    sums = dict.fromkeys(("downloaded", "uploaded", "written", "failures"), share)
+    return {**sums, "time": time, "download speed": share / time, "upload speed": share / time}
+
+
+def _size_note(plan: Plan, documented: Documented) -> str:
+    parts = [plan.note] if plan.note else []
+    if plan.urls != documented.urls:
+        parts.append(f"{plan.urls:,} URLs instead of {documented.urls:,}")
+    if plan.delay_ms != 180.0:
+        parts.append(f"{plan.delay_ms:g} ms an answer instead of 180")
+    return "; ".join(parts)
+
+
+def _documented_rows(
+    bench: Bench, one: Found, documented: Documented, why: str, libraries: tuple[str, str]
+) -> None:
+    plan, figures = one.plan, _figures(one)
+    scales, note = _scales(plan, documented), _size_note(plan, documented)
+    library = libraries[0] if plan.model in ("sync", "threads") else libraries[1]
+    for metric, value in documented.figures.items():
+        unit, what = METRICS[metric]
+        measured = figures[metric]
+        said = note if metric in scales else ""
+        if metric.startswith(("down", "up")):
+            said = "; ".join(filter(None, (said, "the document counts all traffic of its host")))
+        if measured is None:
+            said = "the run is shorter than a window of 0.2 s, or this system does not tell"
+        bench.row(
+            TABLE,
+            f"{documented.label}: {what}",
+            unit,
+            measured,
+            documented=value,
+            scale=scales.get(metric, 1.0),
+            metric=metric,
+            series=what,
+            x=documented.x,
+            contended=one.contended,
+            why=why if metric == "time" else "",
+            protocol=f"HTTP/1.1, {library}",
+            note=said,
+        )
+
+
+def _not_run(bench: Bench, key: str, documented: Documented) -> None:
+    for metric, value in documented.figures.items():
+        unit, what = METRICS[metric]
+        label = f"{documented.label}: {what}"
+        more = {"documented": value, "metric": metric, "series": what, "x": documented.x}
+        bench.row(TABLE, label, unit, None, note="full runs only", **more)
+
+
+def _condition_rows(bench: Bench, one: Found, libraries: tuple[str, str]) -> None:
+    plan = one.plan
+    where = {"x": plan.x, "contended": one.contended, "note": plan.note}
+
+    def row(what: str, unit: str, measured: float | None, metric: str) -> Row:
+        return bench.row(HIDDEN, f"{plan.x}: {what}", unit, measured, metric=metric, series=what, **where)
+
+    if not plan.documented:
+        row("execution time", "s", one.run.seconds, "time")
+        row("memory, resident, maximum", "MB", one.run.rss_max_mb, "memory")
+    if plan.descriptors or plan.together:
+        row("failed requests", "", one.failures, "failures")
+        row("threads that got no event loop", "", one.run.said["without_loop"], "without loop")
+        row("open files allowed", "", one.run.said["descriptors"], "files")
+        return
+    row("CPU per request, client", "ms", one.cpu_ms, "CPU per request")
+    row("requests in flight at the server, at most", "", one.server.in_flight_peak, "in flight")
+    row("connections opened", "", one.server.connections, "connections")
+
+
+def _same_bytes(bench: Bench, every: list[Found]) -> None:
+    """The check value: whoever had no failure must have written what the URLs say."""
+    sound = [one for one in every if not one.failures]
+    wrong = []
+    for one in sound:
+        share = one.plan.urls // one.plan.threads * one.plan.threads if one.plan.model == "hybrid" else one.plan.urls
+        expected = sum(answer_bytes(path) for path in paths(share))
+        if one.run.said["written_bytes"] != expected or one.server.requests != share:
+            wrong.append(f"{one.plan.x}: {one.run.said['written_bytes']:,} bytes instead of {expected:,}")
+    bench.check(
+        "003-io-bytes",
+        "every model fetches and writes the same answers",
+        documented="143,002 bytes for 100 URLs, 14.2 to 14.5 MB for 10,000",
+        measured=wrong[0] if wrong else f"{len(sound)} of {len(sound)} runs without failures exact",
+        tolerance="to the byte, and as many requests at the server as URLs",
+        verdict="does not hold" if wrong else "holds",
+        why="The sums follow from the URLs and from the server's answers, which depend on nothing else.",
+        value=float(len(wrong)),
+    )

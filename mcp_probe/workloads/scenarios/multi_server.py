@@ -1,0 +1,73 @@
+"""Document 001, scenario S3: one call to each of several servers takes as long as the slowest, not their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack
+
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.client import Call
+from mcp_probe.workloads.scenarios.documents import doc001 as doc
+from mcp_probe.workloads.scenarios.tables import Burst, Table, judge, through_session
+
+SERVER = "mcp_probe.workloads.servers.delays"
+
+
+async def run(bench: Bench) -> Outcome:
+    """The three equal providers that the document names, and the five unequal ones of its suite."""
+    await _providers(bench, doc.PROVIDERS_MS, bench.size(quick=0.5, full=1.0))
+    if not bench.quick:
+        await _providers(bench, doc.FIVE_PROVIDERS_MS, 1.0)
+    return bench.outcome()
+
+
+async def _providers(bench: Bench, delays_ms: Sequence[float], scale: float) -> None:
+    """One set: by turns, all at once, one by one, and all calls to one server."""
+    count, longest, total = len(delays_ms), scale * max(delays_ms), scale * sum(delays_ms)
+    bench.step(f"{count} servers")
+    calls = [Call("wait", {"delay_ms": scale * delay_ms}) for delay_ms in delays_ms]
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(bench.server(SERVER)) for _ in delays_ms]
+        ways = [through_session(server.session) for server in servers]
+        spread = list(zip(ways, calls, strict=True))
+        turns = {
+            "at once": Burst(spread),
+            "one by one": Burst(spread, one_by_one=True),
+            "one server": Burst([(ways[0], call) for call in calls]),
+        }
+        for server in servers:
+            await server.session.call("wait", delay_ms=0)
+        found = await bench.interleaved(turns, bench.size(quick=3, full=30), twin="at once")
+        for label, burst in turns.items():
+            with ExitStack() as phases:
+                for server in servers:
+                    phases.enter_context(server.phase(label))
+                await burst()
+    slowest = servers[max(range(count), key=lambda place: delays_ms[place])]
+    equal = len(set(delays_ms)) == 1
+    documented = doc.OVERHEAD["S3"].direct_ms if equal else None
+    sizes = f"{count} × {delays_ms[0]:g}" if equal else " + ".join(f"{delay_ms:g}" for delay_ms in delays_ms)
+    note = f"{sizes} ms" + ("" if scale == 1 else f", at {scale:g} of it")
+    table = Table(bench, "001 S3", scale=scale, x=f"{count} providers", note=note)
+    for label, name, known, why in (
+        ("at once", f"{count} providers, parallel", documented, slowest.why("at once")),
+        ("one by one", f"{count} providers, one by one", None, slowest.why("one by one")),
+        ("one server", f"{count} calls to one provider, parallel", None, servers[0].why("one server")),
+    ):
+        little = turns[label].little("" if equal else "its calls are of unequal length")
+        table.put(name, "ms", found.stats[label], known, series=label, floor=found.floor, why=why, little=little)
+    at_once, serial = found.stats["at once"], found.stats["one by one"]
+    table.put(
+        f"{count} providers, ratio", "×", serial.median / at_once.median, metric="ratio", series="ratio",
+        floor=found.floor, contended=at_once.contended or serial.contended
+    )  # fmt: skip
+    judge(
+        bench, "001-7" if equal else "001-7a",
+        f"{count} providers take as long as the slowest, not as long as all of them" if equal
+        else "the same for five providers of 50 to 500 ms, which the document's suite has and the document has not",
+        at_once.median < 1.2 * longest, documented=f"{documented} ms, of 100" if equal else "(not in the document)",
+        measured=f"{at_once.median:.0f} ms at once, {serial.median:.0f} ms one by one; "
+        f"longest {longest:g} ms, sum {total:g} ms", tolerance="less than 1.2 times the longest",
+        value=at_once.median / longest, contended=at_once.contended, why=slowest.why("at once")
+    )  # fmt: skip

@@ -1,0 +1,179 @@
+"""The operations of document 002 over any session, their figures, and the document's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import anyio
+from mcp.client import Client
+
+from mcp_probe.aggregate.explain import Seen
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Stats
+from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.servers import twin
+
+WARM_UP = 10
+
+Operation = Callable[[Client, int], Awaitable[object]]
+
+
+async def _ping(client: Client, number: int) -> object:
+    return await client.session.send_ping()
+
+
+async def _tool(client: Client, number: int) -> object:
+    return await client.call_tool("add", {"a": number, "b": number + 1})
+
+
+async def _read(client: Client, number: int) -> object:
+    return await client.read_resource(twin.RESOURCE)
+
+
+async def _tools(client: Client, number: int) -> object:
+    return await client.list_tools()
+
+
+async def _resources(client: Client, number: int) -> object:
+    return await client.list_resources()
+
+
+async def _prompts(client: Client, number: int) -> object:
+    return await client.list_prompts()
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "ping": _ping,
+    "tool call": _tool,
+    "resource read": _read,
+    "list tools": _tools,
+    "list resources": _resources,
+    "list prompts": _prompts,
+}
+LISTS = ("list tools", "list resources", "list prompts")
+PROBE_NAMES: Mapping[str, str] = {
+    "ping": "ping",
+    "tool call": "add",
+    "resource read": "resources/read",
+    "list tools": "tools/list",
+    "list resources": "resources/list",
+    "list prompts": "prompts/list",
+}
+"""What the probe calls them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """One table of the document, milliseconds and 1/s."""
+
+    section: str
+    total: float
+    mean: float
+    median: float
+    min: float
+    max: float
+    p95: float
+    p99: float
+    sd: float
+    throughput: float
+
+
+DOCUMENTED: Mapping[str, Documented] = {
+    "ping": Documented("002 §1 ping", 245.32, 0.245, 0.231, 0.187, 1.523, 0.358, 0.521, 0.089, 4077),
+    "tool call": Documented("002 §2 tool call", 523.45, 0.523, 0.498, 0.412, 2.156, 0.721, 1.023, 0.145, 1910),
+    "resource read": Documented("002 §3 resource", 412.78, 0.413, 0.395, 0.321, 1.845, 0.598, 0.823, 0.112, 2423),
+    "list tools": Documented("002 §4.1 list tools", 356.23, 0.356, 0.342, 0.289, 1.523, 0.512, 0.698, 0.098, 2808),
+    "list resources": Documented(
+        "002 §4.2 list resources", 334.56, 0.335, 0.321, 0.276, 1.412, 0.487, 0.654, 0.091, 2989
+    ),
+    "list prompts": Documented("002 §4.3 list prompts", 345.89, 0.346, 0.332, 0.283, 1.467, 0.498, 0.672, 0.094, 2891),
+}
+DOCUMENTED_COUNT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One operation over one transport: every call's milliseconds in order, the warm-up apart."""
+
+    warm_up: tuple[float, ...]
+    kept: tuple[float, ...]
+    foreign_cores: float | None = None
+    contended: bool = False
+
+    @property
+    def stats(self) -> Stats:
+        """Of the kept calls: all are alike, so none of them is put aside once more."""
+        return describe(self.kept, first_apart=False, foreign_cores=self.foreign_cores, contended=self.contended)
+
+    @property
+    def with_warm_up(self) -> Stats:
+        """As the document took it: from the first call on."""
+        every = (*self.warm_up, *self.kept)
+        return describe(every, first_apart=False, foreign_cores=self.foreign_cores, contended=self.contended)
+
+
+async def take_turns(
+    bench: Bench, clients: Mapping[str, Client], names: Sequence[str], count: int
+) -> dict[tuple[str, str], Timed]:
+    """Every operation of ``names`` ``count`` times over every transport, one call at a time, all taking turns.
+
+    Keys are (transport, operation). The document's lists are interleaved in the same way.
+    """
+
+    async def once() -> dict[tuple[str, str], list[float]]:
+        taken: dict[tuple[str, str], list[float]] = {(key, name): [] for key in clients for name in names}
+        for number in range(WARM_UP + count):
+            for key, client in clients.items():
+                for name in names:
+                    began = time.perf_counter_ns()
+                    await OPERATIONS[name](client, number)
+                    taken[key, name].append((time.perf_counter_ns() - began) / 1e6)
+        return taken
+
+    taken, foreign, contended = await bench.quiet(once)
+    return {
+        key: Timed(tuple(values[:WARM_UP]), tuple(values[WARM_UP:]), foreign, contended)
+        for key, values in taken.items()
+    }
+
+
+async def closed_loop(client: Client, name: str, workers: int, count: int) -> tuple[float, float]:
+    """``workers`` callers of one operation, each waiting for its answer: calls per second, mean latency in ms."""
+    left = iter(range(count))
+    spent_ns = 0
+
+    async def work() -> None:
+        nonlocal spent_ns
+        for number in left:
+            began = time.perf_counter_ns()
+            await OPERATIONS[name](client, number)
+            spent_ns += time.perf_counter_ns() - began
+
+    began = time.perf_counter_ns()
+    async with anyio.create_task_group() as group:
+        for _ in range(workers):
+            group.start_soon(work)
+    seconds = (time.perf_counter_ns() - began) / 1e9
+    return count / seconds, spent_ns / count / 1e6
+
+
+def stages_ms(seen: Seen, name: str) -> dict[str, float]:
+    """Mean milliseconds of a request's stages inside the server; empty where the probe saw none of them."""
+    budgets = [each.budget for each in seen.requests if (each.name or each.method) == PROBE_NAMES[name]]
+    if not budgets:
+        return {}
+    return {
+        stage: sum(getattr(budget, part) or 0 for budget in budgets for part in parts) / len(budgets) / 1e6
+        for stage, parts in STAGES.items()
+    }
+
+
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "read and queue": ("queue_transport", "queue_dispatch"),
+    "handler": (
+        *("busy", "ready_wait", "executor_wait", "executor_run", "executor_return", "awaiting", "gc", "unaccounted"),
+    ),
+    "write": ("write_wait", "write_flush"),
+}

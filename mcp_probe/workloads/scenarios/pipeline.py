@@ -1,0 +1,77 @@
+"""Document 001, scenario S6: three dependent steps, each of which may make its calls at once."""
+
+from __future__ import annotations
+
+import time
+
+from mcp_probe.workloads.bench.context import Bench, Ms
+from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.client import Call
+from mcp_probe.workloads.scenarios.documents import doc001 as doc
+from mcp_probe.workloads.scenarios.tables import Burst, One, Table, burst, judge, through_session
+
+SERVER = "mcp_probe.workloads.servers.delays"
+STEPS = ("fetch", "search", "write")
+WAYS = (("parallel", False), ("one by one", True))
+
+
+class Workflow:
+    """The steps, one after another."""
+
+    def __init__(self, one: One, scale: float, *, one_by_one: bool) -> None:
+        self.steps: list[Burst] = [
+            burst(
+                one,
+                [Call("wait", {"delay_ms": scale * delay_ms, "payload_bytes": size})] * count,
+                one_by_one=one_by_one,
+            )
+            for count, delay_ms, size in doc.STAGES
+        ]
+
+    async def __call__(self) -> Ms:
+        """One round."""
+        began = time.perf_counter_ns()
+        for step in self.steps:
+            await step()
+        return Ms((time.perf_counter_ns() - began) / 1e6)
+
+
+async def run(bench: Bench) -> Outcome:
+    """Both ways by turns; the critical path is the slowest call of each step."""
+    scale = bench.size(quick=0.25, full=1.0)
+    async with bench.server(SERVER) as server:
+        one = through_session(server.session)
+        flows = {name: Workflow(one, scale, one_by_one=serial) for name, serial in WAYS}
+        bench.step("three dependent steps")
+        found = await bench.interleaved(flows, bench.size(quick=3, full=20), twin="parallel")
+        for name, flow in flows.items():
+            with server.phase(name):
+                await flow()
+    expected = {
+        "one by one": scale * sum(count * delay_ms for count, delay_ms, _ in doc.STAGES),
+        "parallel": scale * sum(delay_ms for _, delay_ms, _ in doc.STAGES),
+    }
+    said = " → ".join(f"{count} × {delay_ms:g} ms" for count, delay_ms, _ in doc.STAGES)
+    said += "" if scale == 1 else f", at {scale:g} of it"
+    table = Table(bench, "001 S6", note=f"{said}; the document names the scenario and prints no figure of it")
+    for name, flow in flows.items():
+        table.put(f"workflow, {name}", "ms", found.stats[name], series=name, x="all steps", floor=found.floor,
+                  why=server.why(name))  # fmt: skip
+        for step, calls in zip(STEPS, flow.steps, strict=True):
+            table.put(f"{step}, {name}", "ms", sum(calls.wall_ms) / len(calls.wall_ms), series=name, x=step,
+                      little=calls.little(), note="mean of all rounds")  # fmt: skip
+    ratio = found.ratio("one by one", "parallel")
+    contended = any(stats.contended for stats in found.stats.values())
+    table.put("ratio", "×", ratio, metric="ratio", floor=found.floor, contended=contended)
+    path = found.stats["parallel"].median / expected["parallel"]
+    judge(
+        bench, "001-9", "a workflow takes the critical path: the slowest call of each of its steps",
+        2.5 <= ratio <= 2.9, documented="(no figure; its parameters expect 1550 and 550 ms: 2.8×)",
+        measured=f"{found.stats['one by one'].median:.0f} and {found.stats['parallel'].median:.0f} ms: {ratio:.2f}×; "
+        f"the critical path of {expected['parallel']:g} ms took {path:.2f} times its sleep", tolerance="2.5-2.9×",
+        value=ratio, contended=contended, why=server.why("parallel")
+    )  # fmt: skip
+    return bench.outcome()
+
+
+

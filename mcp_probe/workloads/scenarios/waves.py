@@ -1,0 +1,267 @@
+"""Document 001, section 4: a pool of 4 in front of everything, and the other widths that hide in a server.
+
+The client with the pool is the document's: threads and raw JSON. The widths of a server are an application's own
+pool, anyio's limiter for plain ``def`` tools, which the stdio transport takes two threads of, asyncio's default
+executor, and one where a tool blocks the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from math import ceil
+
+from mcp_probe.aggregate.explain import Seen, explain
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Outcome, Stats
+from mcp_probe.workloads.facade import Facade, ThreadedClient
+from mcp_probe.workloads.scenarios.documents import doc001 as doc
+from mcp_probe.workloads.scenarios.providers import (
+    followed,
+    longest_wait_ms,
+    most_in_flight,
+    threaded_provider,
+)
+from mcp_probe.workloads.scenarios.tables import (
+    Burst,
+    Table,
+    burst,
+    calls_of,
+    judge,
+    through_facade,
+    through_session,
+)
+
+SERVER = "mcp_probe.workloads.servers.delays"
+POOL = 4
+WIDE = 20
+STDIO_WIDTH = 39
+"""anyio's 40 tokens, one of which the reader of stdin always holds. The writer needs one for each answer."""
+UNITS = {"pool 4": POOL, "pool 20": WIDE}
+
+
+async def run(bench: Bench) -> Outcome:
+    """The client's pool, then the server's widths."""
+    waves = Waves(bench)
+    await waves.measure_client()
+    waves.client_rows()
+    waves.client_checks()
+    await waves.measure_server()
+    waves.server_rows()
+    return bench.outcome()
+
+
+class Waves:
+    """What was measured, by label and number of calls."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.delay_ms = bench.size(quick=50.0, full=doc.DELAY_MS)
+        self.scale = self.delay_ms / doc.DELAY_MS
+        self.note = "" if bench.quick is False else f"calls of {self.delay_ms:g} ms instead of {doc.DELAY_MS:g}"
+        self.rounds = bench.size(quick=3, full=20)
+        self.stats: dict[tuple[str, int], Stats] = {}
+        self.floor: dict[tuple[str, int], float | None] = {}
+        self.bursts: dict[tuple[str, int], Burst] = {}
+        self.at_client: dict[int, Seen] = {}
+        self.at_server: dict[tuple[str, int], Seen] = {}
+
+    # --- the client's pool ---
+
+    async def measure_client(self) -> None:
+        """N calls through a facade of 4 and of 20 threads, by turns."""
+        async with threaded_provider(SERVER) as provider:
+            narrow, wide = Facade(provider.client, POOL), Facade(provider.client, WIDE)
+            try:
+                for count in (POOL, 5, 10, 20):
+                    self.bench.step(f"{count} calls through pools of {POOL} and of {WIDE} threads")
+                    both = {"pool 4": self._through(narrow, count), "pool 20": self._through(wide, count)}
+                    twin = "pool 4" if count == POOL else None
+                    found = await self.bench.interleaved(both, self.rounds, twin=twin)
+                    for label, stats in found.stats.items():
+                        self.stats[label, count] = stats
+                        self.bursts[label, count] = both[label]
+                        self.floor[label, count] = found.floor
+                for label, facade in (("pool 4", narrow), ("pool 20", wide)):
+                    for count in (5, 10, 20):
+                        with provider.phase(f"{label} {count}"):
+                            await self._through(facade, count)()
+                for count in (5, 10, 20):
+                    self.at_client[count] = await self._seen_at_client(provider.client, count)
+            finally:
+                narrow.close()
+                wide.close()
+        for label in UNITS:
+            for count in (5, 10, 20):
+                self.at_server[label, count] = provider.seen(f"{label} {count}")
+
+    def _through(self, facade: Facade, count: int) -> Burst:
+        return burst(through_facade(facade), calls_of("wait", count, self.delay_ms))
+
+    async def _seen_at_client(self, client: ThreadedClient, count: int) -> Seen:
+        """What a probe in this process says of the facade's pool, in a round that is not timed."""
+        facade = Facade(client, POOL)
+        try:
+            with followed() as calls:
+                invoke = calls.follow(facade.invoke)
+                await asyncio.gather(*(invoke("wait", delay_ms=self.delay_ms) for _ in range(count)))
+        finally:
+            facade.close()
+        return calls.seen
+
+    def client_rows(self) -> None:
+        """Both tables of section 4."""
+        before = Table(self.bench, "001 §4 before", scale=self.scale, note=self.note, series=f"pool of {POOL}")
+        after = Table(self.bench, "001 §4 after", scale=self.scale, note=self.note, series=f"pool of {WIDE}")
+        for count, documented in doc.POOL_OF_4.items():
+            why = explain(self.at_client[count])
+            stats = self.stats["pool 4", count]
+            little = self.bursts["pool 4", count].little()
+            before.put(f"{count} calls", "ms", stats, documented, x=count, why=why, little=little)
+            before.put(
+                f"{count} calls, waves",
+                "waves",
+                self._waves(count),
+                ceil(count / POOL),
+                metric="waves",
+                x=count,
+                scale=1.0,
+                floor=self.floor["pool 4", POOL],
+                contended=stats.contended,
+                why=why,
+            )
+        for count, documented in doc.POOL_OF_20.items():
+            stats, direct = self.stats["pool 20", count], doc.DIRECT[count]
+            why = explain(self.at_server["pool 20", count])
+            little = self.bursts["pool 20", count].little()
+            after.put(f"{count} calls", "ms", stats, documented, x=count, why=why, little=little)
+            after.put(
+                f"{count} calls, over the direct client",
+                "%",
+                None,
+                doc.POOL_OF_20_PERCENT[count],
+                metric="overhead",
+                x=count,
+                scale=1.0,
+                note=f"{documented:.0f} over {direct:.1f} ms; measured by `overhead`, by turns",
+            )
+
+    def _waves(self, count: int) -> float:
+        """Multiples of the time of one full wave, quickest rounds: what the client and the pipe add is in both."""
+        return min(self.bursts["pool 4", count].wall_ms) / min(self.bursts["pool 4", POOL].wall_ms)
+
+    def client_checks(self) -> None:
+        """001-3 and 001-4."""
+        waves = {count: self._waves(count) for count in doc.POOL_OF_4}
+        contended = any(stats.contended for stats in self.stats.values())
+        most = max(most_in_flight(self.at_server["pool 4", count].requests) for count in waves)
+        waits = {count: longest_wait_ms(self.at_client[count].requests) or 0.0 for count in waves}
+        expected = {count: ceil(count / POOL) for count in waves}
+        steps = all(abs(waits[n] / (self.delay_ms * (expected[n] - 1)) - 1) < 0.15 for n in waves)
+        rounded = all(round(waves[count]) == expected[count] for count in waves)
+        judge(
+            self.bench,
+            "001-3",
+            f"a pool of {POOL} serves N calls in ceil(N/{POOL}) waves",
+            rounded and most == POOL,
+            documented="208 / 313 / 521 ms: 2, 3, 5 waves",
+            measured=" / ".join(f"{min(self.bursts['pool 4', n].wall_ms):.0f}" for n in waves)
+            + " ms: "
+            + ", ".join(f"{value:.2f}" for value in waves.values())
+            + " waves",
+            tolerance=f"round(t(N) / t({POOL})) = ceil(N/{POOL}), quickest rounds, and {POOL} requests at most in the server",
+            why=f"the server never had more than {most} requests; the longest wait for a thread of the pool was "
+            + ", ".join(f"{waits[n]:.0f}" for n in waves)
+            + f" ms, {'in steps' if steps else 'not quite in steps'} of "
+            f"{self.delay_ms:g}",
+            value=waves[20],
+            contended=contended,
+        )
+        flat = max(self.stats["pool 20", count].median for count in doc.POOL_OF_20) / self.delay_ms
+        limit = 1.35 if not contended else 1.8
+        judge(
+            self.bench,
+            "001-4",
+            f"with {WIDE} threads the waves are gone",
+            flat < limit,
+            documented="107 / 110 / 108 ms",
+            measured=" / ".join(f"{self.stats['pool 20', n].median:.0f}" for n in doc.POOL_OF_20) + " ms",
+            tolerance="less than 1.35 times the delay (1.8 on a contended machine)",
+            value=flat,
+            contended=contended,
+            why=explain(self.at_server["pool 20", 20]),
+        )
+
+    # --- the server's widths ---
+
+    async def measure_server(self) -> None:
+        """One session that puts no limit on anything; the tools do."""
+        async with self.bench.server(SERVER, "--pool", str(POOL)) as server:
+            for tool, counts in self.tools.items():
+                for count in counts:
+                    self.bench.step(f"{count} calls of {tool} at once")
+                    calls = burst(through_session(server.session), calls_of(tool, count, self.delay_ms))
+                    self.bursts[tool, count] = calls
+                    self.stats[tool, count] = await self.bench.timed(calls, self.rounds)
+                    with server.phase(f"{tool} {count}"):
+                        await calls()
+        for tool, counts in self.tools.items():
+            for count in counts:
+                self.at_server[tool, count] = server.seen(f"{tool} {count}")
+
+    @property
+    def tools(self) -> dict[str, Sequence[int]]:
+        """Which numbers of calls show what of each tool."""
+        return {
+            "pooled": self.bench.size(quick=(4, 5, 20), full=(4, 5, 10, 20)),
+            "threaded": self.bench.size(quick=(20, 39, 40, 80), full=(10, 20, 39, 40, 41, 80)),
+            "to_thread": (default_threads(), 2 * default_threads()),
+            "blocking": self.bench.size(quick=(1, 5), full=(1, 5, 10)),
+        }
+
+    def server_rows(self) -> None:
+        """Conditions: the document's hard-coded number has relatives in every server."""
+        about = {
+            "pooled": (f"the server's own pool of {POOL}", POOL),
+            "threaded": ("plain def tools: anyio's limiter, shared with stdio", STDIO_WIDTH),
+            "to_thread": ("asyncio.to_thread", default_threads()),
+            "blocking": ("async tools that block the loop", 1),
+        }
+        table = Table(self.bench, "001 conditions", note=f"calls of {self.delay_ms:g} ms")
+        for tool, counts in self.tools.items():
+            name, width = about[tool]
+            for count in counts:
+                table.put(
+                    f"{name}: {count} calls",
+                    "ms",
+                    self.stats[tool, count],
+                    series=name,
+                    x=count,
+                    why=explain(self.at_server[tool, count]),
+                    little=self.bursts[tool, count].little(),
+                    note=f"calls of {self.delay_ms:g} ms; width {width}, so {ceil(count / width)} of them in a row",
+                )
+        self._limiter_check()
+
+    def _limiter_check(self) -> None:
+        """The modern SDK's own hidden number, which the document did not know."""
+        one, more = (self.stats["threaded", count] for count in (STDIO_WIDTH, STDIO_WIDTH + 1))
+        judge(
+            self.bench,
+            "001-3a",
+            "the SDK has a hidden width of its own: plain def tools on stdio",
+            more.min > 1.3 * one.min,
+            documented="(not in the document)",
+            measured=f"{STDIO_WIDTH} calls {one.min:.0f} ms, {STDIO_WIDTH + 1} calls {more.min:.0f} ms",
+            tolerance=f"one call more than {STDIO_WIDTH} takes 1.3 times as long, quickest rounds",
+            value=more.min / one.min,
+            contended=one.contended or more.contended,
+            why=explain(self.at_server["threaded", STDIO_WIDTH + 1]),
+        )
+
+
+def default_threads() -> int:
+    """Threads of asyncio's default executor. Source: CPython, concurrent/futures/thread.py."""
+    counted = getattr(os, "process_cpu_count", os.cpu_count)()
+    return min(32, (counted or 1) + 4)

@@ -1,0 +1,47 @@
+"""How a bundled server serves: stdio, or streamable HTTP under uvicorn with SSE or JSON answers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+from mcp.server import MCPServer
+
+
+def parser(about: str) -> argparse.ArgumentParser:
+    """With the options that every bundled server has; add its own, then hand what was parsed to :func:`serve`."""
+    made = argparse.ArgumentParser(description=about)
+    made.add_argument("--http", choices=("sse", "json"), help="streamable HTTP instead of stdio, with these answers")
+    made.add_argument("--port", type=int, default=0, help="HTTP port (default: a free one)")
+    made.add_argument("--port-file", type=Path, help="the port is written here once it accepts connections")
+    made.add_argument("--stateless", action="store_true", help="HTTP without sessions")
+    return made
+
+
+def serve(server: MCPServer, options: argparse.Namespace) -> None:
+    """Serves until stdin ends, or until SIGTERM for HTTP."""
+    if options.http is None:
+        anyio.run(server.run_stdio_async)
+        return
+    import uvicorn
+
+    app = server.streamable_http_app(json_response=options.http == "json", stateless_http=options.stateless)
+    # uvicorn would take uvloop and httptools where they happen to be installed: another machine, other figures.
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, loop="asyncio", http="h11", timeout_keep_alive=3600
+    )
+    with socket.create_server(("127.0.0.1", options.port), backlog=2048) as listener:
+        if options.port_file is not None:
+            partly = options.port_file.with_suffix(".partly")
+            partly.write_text(str(listener.getsockname()[1]))
+            os.replace(partly, options.port_file)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def main(server: MCPServer, about: str, arguments: Sequence[str] | None = None) -> None:
+    """For servers without options of their own."""
+    serve(server, parser(about).parse_args(arguments))

@@ -1,0 +1,133 @@
+"""Sums and transport levels in C and in Python: the same records and jobs add up to the same."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from mcp_probe import native
+from mcp_probe.aggregate.operations import OperationTally
+from mcp_probe.capture import executor
+from mcp_probe.capture.executor import FINISH, TRANSPORT_FINISH, TRANSPORT_JOB, TRANSPORT_START, Pool
+from mcp_probe.model import BUDGET_PARTS, Budget, RequestRecord
+from mcp_probe.record.raw import Job
+from tests.native.twins import needs_the_accelerator
+
+pytestmark = needs_the_accelerator
+
+amounts = st.integers(0, 2**40)
+rows = st.tuples(
+    st.sampled_from(BUDGET_PARTS),
+    st.sampled_from(["bounded", "unavailable", "lower", "upper", "estimate"]),
+    st.none() | amounts,
+    st.none() | amounts,
+)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> RequestRecord:
+    arrival = draw(amounts)
+    plain = draw(st.booleans())
+    parts = {part: draw(amounts if plain else st.none() | amounts) for part in BUDGET_PARTS}
+    return RequestRecord(
+        id=1,
+        kind="request",
+        method="tools/call",
+        name="tool",
+        transport="stdio",
+        outcome="ok" if plain else draw(st.sampled_from(["ok", "error", "tool_error", "cancelled", "unfinished"])),
+        error=None,
+        arrival_ns=arrival,
+        first_step_ns=arrival,
+        result_ns=arrival,
+        end_ns=arrival + draw(st.integers(-5, 2**40)),
+        budget=Budget(**parts),
+        steps=draw(st.integers(0, 9)),
+        step_max_ns=draw(amounts),
+        immediate_resumes=0,
+        sequential_awaits=0,
+        executor_run_sum_ns=draw(amounts),
+        detached_ns=draw(amounts),
+        decode_ns=draw(st.none() | amounts),
+        encode_ns=draw(st.none() | amounts),
+        client_wait_ns=None if plain else draw(st.none() | amounts),
+        request_bytes=draw(st.none() | amounts),
+        response_bytes=draw(st.none() | amounts),
+        waits=(),
+        quality=tuple(draw(st.lists(rows, max_size=3, unique_by=lambda row: row[0]))),
+        partial=draw(st.booleans()) and not plain,
+    )
+
+
+def a_tally() -> OperationTally:
+    return OperationTally("tools/call", "tool", "request")
+
+
+def seen(tally: OperationTally) -> dict[str, Any]:
+    tally.settle()
+    tally.plain = None
+    found = asdict(tally)
+    for name in ("totals", "write_flush"):
+        found[name] = {bucket: list(row) for bucket, row in getattr(tally, name).rows.items()}
+    return {key: value for key, value in found.items() if key not in ("memory", "pipe_wait")}
+
+
+@given(st.lists(records(), max_size=8))
+def test_records_add_up_to_the_same(given_records: list[RequestRecord]) -> None:
+    native_tally, python_tally = a_tally(), a_tally()
+    python_tally.plain = None
+    taken = 0
+    for record in given_records:
+        before = native_tally.exact_count + native_tally.records
+        native_tally.add(record)
+        taken += before == native_tally.exact_count + native_tally.records
+        python_tally.add(record)
+    event(f"{taken > 0} taken by the accelerator")
+    assert seen(native_tally) == seen(python_tally)
+
+
+def test_what_it_took_is_given_once() -> None:
+    sums = native.core.Sums()
+    assert sums.take() is None
+    assert sums.add("no record") is False
+    assert sums.take() is None
+
+
+jobs = st.one_of(
+    st.tuples(amounts, st.just(TRANSPORT_JOB), st.none(), st.tuples(amounts, amounts)),
+    st.tuples(amounts, st.just(TRANSPORT_START), st.none(), amounts),
+    st.tuples(amounts, st.just(TRANSPORT_FINISH), st.none(), st.just(0)),
+)
+
+
+def pool_after(batch: list[Any], limit: float | None) -> tuple[bool, dict[str, Any]]:
+    owner = object.__new__(type("Owner", (), {}))
+    pool = Pool(1, owner, "app", None, lambda owner: (limit, 0))
+    pool._last = pool._since = 0
+    took = pool._take_transport(batch)
+    names = ("_last", "_transport_level", "_transport_jobs", "_transport_wait", "_transport_wait_max", "_borrowed_peak")
+    return took, {name: getattr(pool, name) for name in names}
+
+
+@given(st.lists(jobs, min_size=1, max_size=12), st.sampled_from([None, 1, 2, 40]), st.booleans())
+def test_the_transports_own_jobs_change_a_pool_alike(batch: list[Any], limit: float | None, other: bool) -> None:
+    if other:
+        batch = [*batch, (1, FINISH, None, Job(None, None, "tool", 0))]
+    with pytest.MonkeyPatch.context() as patch:
+        found = pool_after(batch, limit)
+        patch.setattr(executor.native, "core", None)
+        assert pool_after(batch, limit) == found
+    event(f"taken: {found[0]}")
+
+
+def test_a_pool_that_the_transport_fills_is_looked_at_job_by_job() -> None:
+    both = [(20, TRANSPORT_JOB, None, (0, 3)), (30, TRANSPORT_JOB, None, (10, 4))]
+    assert pool_after(both, 2)[0] is False
+    took, found = pool_after(both, 3)
+    assert took
+    assert found["_borrowed_peak"] == 2
+    assert found["_transport_wait"] == 7

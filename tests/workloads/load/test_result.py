@@ -1,0 +1,134 @@
+"""The figures: ranks, lower bounds where requests were given up, and every request in exactly one place."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_probe.workloads.load.generator import FATES, Fate, Log
+from mcp_probe.workloads.load.mix import Call, Mix
+from mcp_probe.workloads.load.page import judgement, page
+from mcp_probe.workloads.load.result import (
+    LoadResult,
+    latency_of,
+    operations_of,
+    phase_of,
+    slices_of,
+)
+
+MS = 1_000_000
+MIX = Mix((Call("a", ({},)), Call("b", ({},))), rate=10, seconds=1)
+
+
+def test_percentiles_are_by_nearest_rank() -> None:
+    found = latency_of([number * MS for number in range(1, 101)])
+    assert (found.p50, found.p90, found.p99, found.max) == (50, 90, 99, 100)
+    assert not found.is_lower(0.99)
+
+
+def test_what_was_given_up_counts_with_the_time_it_had_waited_and_makes_a_lower_bound() -> None:
+    found = latency_of([MS] * 90, [500 * MS] * 10)
+    assert (found.p50, found.p99) == (1, 500)
+    assert found.is_lower(0.99)
+    assert not found.is_lower(0.9)
+
+
+def test_a_request_given_up_early_spoils_the_ranks_above_it_only() -> None:
+    found = latency_of([MS] * 50 + [100 * MS] * 49, [10 * MS])
+    assert not found.is_lower(0.5)
+    assert found.is_lower(0.9)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 10**10)), st.lists(st.integers(0, 10**10)))
+def test_lower_bounds_never_exceed_what_patience_would_have_seen(answered: list[int], given_up: list[int]) -> None:
+    impatient = latency_of(answered, given_up)
+    patient = latency_of([*answered, *(each + 10**11 for each in given_up)])
+    for share, low, true in (
+        (0.5, impatient.p50, patient.p50),
+        (0.99, impatient.p99, patient.p99),
+        (1.0, impatient.max, patient.max),
+    ):
+        if low is None or true is None:
+            assert low is true is None
+        else:
+            assert low <= true
+            assert low == true or impatient.is_lower(share)
+
+
+def log_of(rows: list[tuple[int, int, int, Fate]]) -> Log:
+    """Rows of (call, due ms, answered ms, fate); each was sent when it was due."""
+    log = Log(begun_ns=MS)
+    for call, due, done, fate in rows:
+        log.add(call, MS + due * MS, MS + due * MS, MS + done * MS, fate, "" if fate == "ok" else "it broke")
+    log.offered_until_ns = max(log.due_ns)
+    log.ended_ns = max(log.done_ns)
+    return log
+
+
+def test_failures_are_counted_and_kept_out_of_the_latency() -> None:
+    log = log_of(
+        [(0, 0, 100, "ok"), (0, 100, 101, "tool error"), (1, 200, 300, "ok"), (1, 1000, 1001, "transport error")]
+    )
+    phase = phase_of(log, 5.0)
+    assert (phase.due, phase.failed, phase.answered) == (4, 2, 3)
+    assert phase.due_to_answer.n == 2
+    assert phase.offered_per_s == 3.0
+    first, second = operations_of(log, MIX)
+    assert (first.name, first.due, first.failed, first.latency.max) == ("a", 2, 1, 100)
+    assert (second.due, second.failed) == (2, 1)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 900), st.integers(0, 500), st.sampled_from(FATES)), min_size=2)
+)
+def test_every_request_is_in_exactly_one_place(rows: list[tuple[int, int, int, Fate]]) -> None:
+    log = log_of([(call, due, due + took, fate) for call, due, took, fate in rows])
+    phase = phase_of(log, 5.0)
+    assert sum(phase.fates.values()) == phase.due == len(rows)
+    assert sum(row.due for row in operations_of(log, MIX)) == len(rows)
+    assert sum(part.due for part in slices_of(log)) in (0, len(rows))
+
+
+def result_of(log: Log, closed: Log | None = None) -> LoadResult:
+    return LoadResult(
+        target="python shop.py",
+        transport="stdio",
+        protocol="2026-07-28",
+        server="shop 1",
+        mix=MIX,
+        open=phase_of(log, 5.0),
+        closed=None if closed is None else phase_of(closed, 5.0),
+        operations=operations_of(log, MIX),
+        slices=slices_of(log),
+        failures=(),
+        foreign_cores=0.0,
+        machine={},
+    )
+
+
+def test_a_server_that_answers_all_keeps_up() -> None:
+    log = log_of([(0, due, due + 5, "ok") for due in range(0, 1000, 10)])
+    assert judgement(result_of(log))[0] == "keeps up"
+
+
+def test_a_server_that_answers_too_few_does_not_keep_up() -> None:
+    log = log_of([(0, due, 2 * due + 5, "ok") for due in range(0, 1000, 10)])
+    name, _, sentence = judgement(result_of(log))
+    assert name == "does not keep up"
+    assert "100/s arrived and 50" in sentence
+
+
+def test_coordinated_omission_is_spoken_of_where_it_hides_something() -> None:
+    stalled = [(0, due, max(due + 2, 500), "ok") for due in range(0, 1000, 10)]
+    waited = [(0, 0, 500, "ok"), *((0, due, due + 2, "ok") for due in range(500, 2000, 10))]
+    text = page(result_of(log_of(stalled), log_of(waited)), width=100, color=False)
+    assert "coordinated omission" in text
+    assert "coordinated omission" not in page(result_of(log_of(waited), log_of(waited)), width=100, color=False)
+
+
+def test_no_line_is_wider_than_asked() -> None:
+    log = log_of([(0, due, due + 5, "ok") for due in range(0, 1000, 10)])
+    for width in (60, 80, 100):
+        assert max(map(len, page(result_of(log, log), width=width, color=False).splitlines())) <= width
