@@ -15,7 +15,7 @@ TWINS := tests/record tests/capture/test_executor.py tests/capture/test_read.py 
 tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/safety/test_faults.py
 
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
-ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb
+ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust
 
 # Telemetry backends, each a Go program locked in requirements/go/. `make test` builds the first; the others take as
 # long as all tests together, and the tests that ask them are skipped where they are missing.
@@ -38,7 +38,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format format-check types env envs backends bench-overhead soak docs-check lock clean
+.PHONY: help demo test lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +68,15 @@ docs-check: env  ## links, examples and names in README and docs
 
 bench-overhead: env  ## what the probe costs: A/A, then A/B interleaved
 	@$(PY) benchmarks/overhead.py
+
+bench-memory: env  ## what memory per request costs, beside tracemalloc and memray
+	@$(PY) benchmarks/memory.py
+
+memory-truth: env  ## bytes requested against a preloaded malloc and valgrind, to the byte
+	@$(PY) benchmarks/memory_truth.py
+
+soak-memory: env  ## ten minutes of memory hooks that come and go under threads and forks
+	@$(PY) -X faulthandler -m tests.native.memory_torture all 600
 
 soak: env  ## a million requests through one probe; its memory must stay flat
 	@$(PY) benchmarks/soak.py

@@ -196,8 +196,6 @@ class Collector:
             if listener is leaving:
                 listener.emit([self._unfinished(raw, now) for raw in listener.live()])
             self._pace += 1
-        if hunt is not None:
-            self._hunting(lambda: self._tell_growth(hunt, samples))
         self._idle = self._idle and self._quiet
         stopping = self._thread is None  # whoever stops the thread waits for it, and takes the last sample
         due_s = IDLE_SAMPLE_S if self._idle else SAMPLE_S
@@ -205,6 +203,8 @@ class Collector:
             self._sampled_ns = now
             self._idle = True
             self._tell_samples(now, final=leaving is not None and len(self._listeners) == 1)
+        if hunt is not None:  # after the samples: what they take was allocated in requests, some of it
+            self._hunting(lambda: self._tell_growth(hunt, samples))
 
     def _tell_growth(self, hunt: LeakHunt, final: bool) -> None:
         for frame in hunt.frames(now_ns(), final=final):  # one by one: the next takes long, and the process may end

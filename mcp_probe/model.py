@@ -176,6 +176,7 @@ class RequestRecord:
     request_id: str | None = None  # JSON-RPC id, length-capped; kept only where there is a span
     jobs: tuple[JobTimes, ...] = ()  # the first of its thread jobs (at most 16)
     memory: MemoryUse | None = None  # None: nothing measured it
+    tasks_peak: int = 1  # its tasks alive at once at most, the handler's included
     sent_ns: int | None = None  # when its client wrote it, where that is on this machine and says so in `_meta`
 
 
@@ -343,6 +344,7 @@ class Header:
     notes: tuple[str, ...] = ()  # things a reader must know (rich traceback handler importable, ...)
     accelerator: str = ""  # "active" or why there is none; empty in recordings from before there was one
     memory: str = ""  # tier and back end, as "light: native-hybrid, …"; empty in recordings from before there was any
+    memory_limit_bytes: int | None = None  # of the process's control group
 
 
 TRANSPORT_CLOSED = "transport closed"
@@ -492,6 +494,7 @@ class OperationSummary:
     response_bytes_max: int | None
     executor_run_sum_ms: float
     crowding_p95_share: float | None = None  # as waited_for_others_p95_share, for steps < 0.5 ms
+    tasks_max: int = 0  # tasks of one call alive at once, at most
     pipe_wait_ms: Percentiles = Percentiles(None, None, None, None)  # written by the client to arrived; outside the budget
 
 
@@ -695,6 +698,8 @@ class Signals:
     throttled_ms: float | None
     cpu_pressure: float | None
     rss_bytes_max: int | None
+    rss_growth_bytes: int | None = None  # from the second quarter of the window to the last, of medians
+    memory_limit_bytes: int | None = None  # of the control group or the process
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from mcp_probe import native
 from mcp_probe.adapters.exits import call_at_exit, forget_exit
 from mcp_probe.adapters.process import Hooks, ProcessHooks
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.drain import memory_limit_bytes
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, resolution_ns, wall_anchor
@@ -483,6 +484,7 @@ class Probe:
             notes=tuple(self._notes()),
             accelerator=native.state(),
             memory=self._hub.memory.state,
+            memory_limit_bytes=memory_limit_bytes(),
         )
 
     def _notes(self) -> list[str]:

@@ -8,10 +8,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.guard import attached_now, detach_leaks
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# How long an example takes says something of the machine, not of the code; and what is checked before a change goes in
+# must not depend on luck: `pytest --hypothesis-profile=explore` looks for what these examples do not show.
+_EXPLORE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", _EXPLORE)
+settings.register_profile("suite", _EXPLORE, derandomize=True)
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,11 +32,13 @@ def signals_as_in_a_terminal() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.fixture(autouse=True)
-def time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK's client ends a server 2 s after its stdin, a recording with it: a loaded machine needs longer."""
-    if "mcp.client.stdio" in sys.modules:
-        monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 30.0)
+@pytest.fixture(scope="session", autouse=True)
+def time_to_end() -> Iterator[None]:
+    """The SDK's client ends a server 2 s after its stdin, and its recording with it: a busy machine needs longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "mcp.client.stdio" in sys.modules:
+            patch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 30.0)
+        yield
 
 
 @pytest.fixture(autouse=True)

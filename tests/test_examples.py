@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 from mcp.client import Client
 
 from mcp_probe.workloads.client import stdio_client_session
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -68,12 +68,6 @@ def test_decorator_example_reports_both_functions_and_the_blocking_line() -> Non
     lines = (EXAMPLES / "decorator.py").read_text().splitlines()
     blocking = next(number for number, line in enumerate(lines, 1) if "time.sleep" in line)
     assert_reports(done.stderr, "price", "stock_taking", f"decorator.py:{blocking}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def listening(port: int) -> None:

@@ -54,6 +54,7 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "httpx": ("workloads",),
     "httpx2": ("workloads",),
     "aiohttp": ("workloads",),
+    "tomllib": ("workloads",),  # in the standard library from 3.11 on
     "requests": ("workloads",),
     "tomli": ("workloads",),
     "pytest": ("testing",),

@@ -54,6 +54,8 @@ def test_an_endpoint_that_is_no_url_is_refused_with_an_example(bad: object) -> N
         ({"capture_content": ("arguments", "everything")}, "capture_content names 'everything'"),
         ({"redact": 3}, "redact is 3"),
         ({"replay_histograms": 1}, "replay_histograms is 1; expected True or False"),
+        ({"memory": "much"}, 'memory is \'much\'; expected one of "off", "light", "detailed", "leaks".'),
+        ({"memory": True}, "memory is True; expected one of"),
         ({"otpl": True}, "Unknown option 'otpl'"),
     ],
 )
@@ -97,3 +99,10 @@ def test_a_switch_that_is_neither_on_nor_off_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setenv("MCP_PROBE_REPLAY_HISTOGRAMS", "maybe")
     with pytest.raises(OptionError, match="MCP_PROBE_REPLAY_HISTOGRAMS is 'maybe'; expected 1 or 0"):
         Options.from_environment({})
+
+
+def test_memory_is_light_unless_asked_otherwise_and_code_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Options.from_environment({}).memory == "light"
+    monkeypatch.setenv("MCP_PROBE_MEMORY", "detailed")
+    assert Options.from_environment({}).memory == "detailed"
+    assert Options.from_environment({"memory": "off"}).memory == "off"

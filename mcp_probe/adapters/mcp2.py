@@ -80,7 +80,7 @@ class ClaimingMiddleware:
                 call_next = partial(self.spans, call_next=call_next)
             if not claimed:
                 opened = None if self._opener is None else self._opener(ctx, call_next)
-                return self._open_here(ctx, call_next) if opened is None else opened  # type: ignore[no-any-return]
+                return self._open_here(ctx, call_next) if opened is None else opened
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self.failed(exc)
             return call_next(ctx)  # type: ignore[no-any-return]

@@ -35,6 +35,8 @@ _STEP_SLACK = 0.25  # how far from a multiple of the step a wait may lie and sti
 _STARVED_NS = 10_000_000
 _SHORT_NS = 5_000_000
 _MOST_OF_IT = 0.5
+_LATE_FLUSH_NS = 20_000_000
+_SLOW_READER_SHARE = 0.3
 _COMPUTES = 0.3  # cores that the threads of a pool keep busy together: from here on they compute
 _TRANSPORT_THREADS = 2  # reader and writer of stdio, mcp 2.3
 _LOOP_WAITS = ("queue_transport", "queue_dispatch", "ready_wait", "executor_return")
@@ -264,18 +266,19 @@ def _loop_held(seen: Seen) -> Reason | None:
     slow = max(
         (step for step in seen.summary.slow_steps if step.tool == blocker), key=lambda step: step.ms, default=None
     )
+    waited = (
+        f"{plural(most, 'request')} that could have run waited {duration(lost_ms / max(1, most))} for it on average."
+    )
+    if slow is not None and slow.cause == "run-queue":
+        sentence = f"The machine had no CPU for the event loop for up to {duration(slow.ms)} at a time: {waited}"
+        return Reason("no-cpu", share, sentence)
     how = ""
     if slow is not None:
         place = place_of(slow.file, slow.line)
         where = f" at {place}" if place else ""
         inside = f" in {slow.library}" if slow.library else ""
-        idle = ", for want of a CPU" if slow.cause == "run-queue" else ""
-        how = f" for up to {duration(slow.ms)} at a time{inside}{where}{idle}"
-    sentence = (
-        f"{subject_of(blocker)} held the event loop{how}: {plural(most, 'request')} that could have run waited "
-        f"{duration(lost_ms / max(1, most))} for it on average."
-    )
-    return Reason("loop-held", share, sentence)
+        how = f" for up to {duration(slow.ms)} at a time{inside}{where}"
+    return Reason("loop-held", share, f"{subject_of(blocker)} held the event loop{how}: {waited}")
 
 
 def _crowding_sentence(seen: Seen, share: float) -> str:
@@ -305,6 +308,23 @@ def _loop_queue(seen: Seen) -> Reason | None:
     return Reason("loop-queue", share, sentence)
 
 
+# --- the way in -----------------------------------------------------------------------------------
+
+
+def _pipe_wait(seen: Seen) -> Reason | None:
+    """Requests that had been sent and were not read; known where the client says when it sent them."""
+    waits = sorted(each.arrival_ns - each.sent_ns for each in seen.requests if each.sent_ns is not None)
+    if not waits:
+        return None
+    lost = sum(max(0, wait) for wait in waits)
+    whole = sum(map(_total, seen.requests)) + lost
+    sentence = (
+        f"Requests lay unread in the pipe for {duration(max(0, median(waits)) / _MS)} at the median, "
+        f"{duration(waits[-1] / _MS)} at worst, before the server took them; no queue of its own counts that."
+    )
+    return Reason("pipe-wait", lost / whole if whole else 0.0, sentence)
+
+
 # --- the way out ----------------------------------------------------------------------------------
 
 
@@ -323,10 +343,10 @@ def _writer_queue(seen: Seen) -> Reason | None:
 
 
 def _slow_reader(seen: Seen) -> Reason | None:
-    """Answers that the client did not take."""
+    """Answers that the client did not take; a few late ones are the machine's."""
     flushes = [each.budget.write_flush for each in seen.requests if each.budget.write_flush is not None]
-    share = _share(seen, "write_flush")
-    if not flushes or max(flushes) < 20 * _MS:
+    share, late = _share(seen, "write_flush"), sum(flush for flush in flushes if flush >= _LATE_FLUSH_NS)
+    if not flushes or share < _SLOW_READER_SHARE or late < _MOST_OF_IT * sum(flushes):
         return None
     sentence = (
         f"The client took its answers slowly: writing one took {duration(median(flushes) / _MS)} at the median, "
@@ -350,7 +370,8 @@ def _nothing_waited(seen: Seen) -> Reason:
     if part == "busy" and shares[part] >= _MOST_OF_IT:
         sentence = f"{together[:1].upper()}{together[1:]}, {each}{_on_cpu(seen)}: nothing else could run meanwhile."
         return Reason("busy", shares[part], sentence)
-    return Reason("nothing-waited", shares[part], f"Nothing in the server waited: {together}, {each}.")
+    place = "" if _are_functions(seen) else " in the server"
+    return Reason("nothing-waited", shares[part], f"Nothing{place} waited: {together}, {each}.")
 
 
 def _on_cpu(seen: Seen) -> str:
@@ -373,7 +394,14 @@ def _stages(seen: Seen) -> Reason:
     mean = _mean_total(seen)
     figures = [(_share(seen, *names) * mean, words) for words, names in parts]
     told = ", ".join(f"{_fine(ns)} {words}" for ns, words in figures if ns >= 0.05 * mean)
-    return Reason("stages", 1.0, f"One at a time, a request took {_fine(mean)} in the server: {told}.")
+    what = "a call took" if _are_functions(seen) else "a request took"
+    place = "" if _are_functions(seen) else " in the server"
+    return Reason("stages", 1.0, f"One at a time, {what} {_fine(mean)}{place}: {told}.")
+
+
+def _are_functions(seen: Seen) -> bool:
+    """Profiled calls of the program's own: they came over no transport."""
+    return all(each.kind == "function" for each in seen.requests)
 
 
 def _fine(ns: float) -> str:
@@ -415,6 +443,7 @@ _LOOKS: tuple[Callable[[Seen], Reason | None], ...] = (
     _threads_compute,
     _loop_held,
     _loop_queue,
+    _pipe_wait,
     _writer_queue,
     _slow_reader,
 )

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from mcp_probe import native
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.model import MemoryStats, MemoryUse, OperationMemory, Quality, Tag
+
+Rows = list[tuple[int, int, int]]
+"""(bucket, count, sum)"""
 
 FIGURES = ("requested", "peak", "retained")
 
@@ -86,6 +91,38 @@ class FigureTally:
         ):
             yield key, Quality(self.tag, None if self.open_below else lo, None if self.open_above else hi)
 
+    def add_all(
+        self,
+        values: Rows,
+        least: Rows,
+        most: Rows,
+        largest: int,
+        largest_least: int,
+        largest_most: int,
+        tag: Tag,
+        open_below: int,
+        open_above: int,
+        unseen: int,
+    ) -> None:
+        """What ``native.core.Uses.take`` gives of one figure."""
+        same = FigureTally(
+            Buckets(values),
+            Buckets(least),
+            Buckets(most),
+            largest,
+            largest_least,
+            largest_most,
+            tag,
+            bool(open_below),
+            bool(open_above),
+            unseen,
+        )
+        self.merge(same)
+
+
+def _plain_uses() -> Any:
+    return None if native.core is None else native.core.Uses()
+
 
 def _figures() -> dict[str, FigureTally]:
     return {name: FigureTally() for name in FIGURES}
@@ -100,9 +137,12 @@ class MemoryTally:
     result: FigureTally = field(default_factory=FigureTally)
     measured: int = 0
     how: dict[tuple[str, str], int] = field(default_factory=dict)  # (method, scope) -> calls
+    plain: Any = field(default_factory=_plain_uses)  # native.core.Uses: what is not in the figures yet
 
     def add(self, use: MemoryUse) -> None:
         """One call's memory."""
+        if self.plain is not None and self.plain.add(use):
+            return
         rows = {name: (tag, lo, hi) for name, tag, lo, hi in use.quality}
         known = False
         for name, tally in self.figures.items():
@@ -117,8 +157,21 @@ class MemoryTally:
         if use.result is not None:
             self.result.add(use.result, "exact", None, None)
 
+    def settle(self) -> None:
+        """Move what the accelerator has summed up to where it is read."""
+        taken = None if self.plain is None else self.plain.take()
+        if taken is None:
+            return
+        method, scope, count, measured, figures = taken
+        self.measured += measured
+        self.how[method, scope] = self.how.get((method, scope), 0) + count
+        for tally, rows in zip(self.figures.values(), figures, strict=True):
+            tally.add_all(*rows)
+
     def merge(self, other: MemoryTally) -> None:
-        """Add ``other``, which stays as it is."""
+        """Add ``other``, which says the same afterwards."""
+        self.settle()
+        other.settle()
         for name, tally in self.figures.items():
             tally.merge(other.figures[name])
         self.arguments.merge(other.arguments)
@@ -129,10 +182,12 @@ class MemoryTally:
 
     def quality(self) -> dict[str, Quality]:
         """Every figure that is not exact; nothing where nothing was measured."""
+        self.settle()
         return {key: quality for name, tally in self.figures.items() for key, quality in tally.qualities(name)}
 
     def summary(self) -> OperationMemory:
         """The row's figures; method and scope are those of most calls."""
+        self.settle()
         most = max(self.how, key=lambda how: (self.how[how], how), default=None)
         method, scope = (None, None) if most is None else most
         return OperationMemory(

@@ -186,6 +186,7 @@ class OperationTally:
     response_bytes_max: int | None = None
     gc_share_max: float = 0.0
     partial: int = 0
+    tasks_max: int = 0
     memory: MemoryTally = field(default_factory=MemoryTally)
     plain: Any = field(default_factory=_plain_sums)  # native.core.Sums
 
@@ -193,6 +194,8 @@ class OperationTally:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
         if record.memory is not None:
             self.memory.add(record.memory)
+        if record.tasks_peak > self.tasks_max:
+            self.tasks_max = record.tasks_peak
         if record.sent_ns is None and self.plain is not None and self.plain.add(record):
             return
         self._count(record)
@@ -356,6 +359,7 @@ class OperationTally:
         self.finished_max_ns = max(self.finished_max_ns, other.finished_max_ns)
         self.unfinished_max_ns = max(self.unfinished_max_ns, other.unfinished_max_ns)
         self.step_max_ns = max(self.step_max_ns, other.step_max_ns)
+        self.tasks_max = max(self.tasks_max, other.tasks_max)
         self.request_bytes_max = larger(self.request_bytes_max, other.request_bytes_max)
         self.response_bytes_max = larger(self.response_bytes_max, other.response_bytes_max)
         self.memory.merge(other.memory)
@@ -449,6 +453,7 @@ class OperationTally:
             response_bytes_max=self.response_bytes_max,
             executor_run_sum_ms=self.executor_run_sum_ns / 1e6,
             crowding_p95_share=self.share_near_p95(self.crowded_per_bucket),
+            tasks_max=self.tasks_max,
             pipe_wait_ms=self.pipe_wait_ms(),
         )
 

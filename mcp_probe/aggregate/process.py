@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from statistics import median
 
 from mcp_probe.aggregate.blocking import OTHER
 from mcp_probe.aggregate.loop_health import plus
@@ -53,6 +54,43 @@ class Slope:
         return self.xy / self.xx if self.count >= MIN_SLOPE_SAMPLES and self.xx > 0 else None
 
 
+class Course:
+    """A level's readings over time, thinned out where there are many. Of merged streams the one that grew most."""
+
+    MOST = 256
+
+    def __init__(self) -> None:
+        self._readings: list[tuple[int, int]] = []  # (ns, level)
+        self._merged: int | None = None
+
+    def add(self, at_ns: int, level: int | None) -> None:
+        """One reading; ``None`` is none."""
+        if level is None:
+            return
+        self._readings.append((at_ns, level))
+        if len(self._readings) >= self.MOST:
+            self._readings = self._readings[1::2]
+
+    def merge(self, other: Course) -> None:
+        """Add another stream's."""
+        if not self._readings and self._merged is None:
+            self._readings, self._merged = list(other._readings), other._merged
+        else:
+            self._merged = larger(self._merged, other.growth)
+
+    @property
+    def growth(self) -> int | None:
+        """From the second quarter of the time to the last, of their medians; ``None`` where a quarter has none."""
+        own = None
+        if len(self._readings) >= 8:
+            start, end = self._readings[0][0], self._readings[-1][0]
+            quarter = (end - start) / 4
+            second = [level for at, level in self._readings if start + quarter <= at < start + 2 * quarter]
+            last = [level for at, level in self._readings if at >= start + 3 * quarter]
+            own = round(median(last) - median(second)) if second and last else None
+        return larger(own, self._merged)
+
+
 class GcTally:
     """Collector pauses."""
 
@@ -97,6 +135,7 @@ class ProcessTally:
         self.cpu_ns = 0
         self.probe_cpu_ns = 0
         self.rss_bytes_max: int | None = None
+        self.rss = Course()
         self.throttled_ns: int | None = None
         self.cpu_pressure: float | None = None
         self.dropped: dict[str, int] = {}
@@ -113,6 +152,7 @@ class ProcessTally:
         self.cpu_ns += sample.cpu_ns
         self.probe_cpu_ns += sample.probe_cpu_ns
         self.rss_bytes_max = larger(self.rss_bytes_max, sample.rss_bytes)
+        self.rss.add(sample.at_ns, sample.rss_bytes)
         self.throttled_ns = plus(self.throttled_ns, sample.throttled_ns)
         self.cpu_pressure = _more(self.cpu_pressure, sample.cpu_pressure)
         _add_each(self.dropped, sample.dropped)
@@ -129,6 +169,7 @@ class ProcessTally:
         self.cpu_ns += other.cpu_ns
         self.probe_cpu_ns += other.probe_cpu_ns
         self.rss_bytes_max = larger(self.rss_bytes_max, other.rss_bytes_max)
+        self.rss.merge(other.rss)
         self.throttled_ns = plus(self.throttled_ns, other.throttled_ns)
         self.cpu_pressure = _more(self.cpu_pressure, other.cpu_pressure)
         _add_each(self.dropped, other.dropped.items())

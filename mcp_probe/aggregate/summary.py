@@ -160,6 +160,7 @@ def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
 
 def _signals(totals: Totals) -> Signals:
     process, flight, loop = totals.process, totals.flight, totals.loops.main()
+    limits = [stream.header.memory_limit_bytes for stream in totals.streams if stream.header is not None]
     in_flight = flight.max_in_flight
     return Signals(
         # The gauge also counts requests being written, so a client that sends one by one may show 2 there.
@@ -180,6 +181,8 @@ def _signals(totals: Totals) -> Signals:
         throttled_ms=_ms(process.throttled_ns),
         cpu_pressure=process.cpu_pressure,
         rss_bytes_max=process.rss_bytes_max,
+        rss_growth_bytes=process.rss.growth,
+        memory_limit_bytes=min((limit for limit in limits if limit is not None), default=None),
     )
 
 

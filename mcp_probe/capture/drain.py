@@ -361,6 +361,14 @@ def _throttled_ns() -> int | None:
     return None
 
 
+def memory_limit_bytes() -> int | None:
+    """What this cgroup may use; ``None`` where there is no limit, or none can be read (cgroup v2)."""
+    try:
+        return int(_read("/sys/fs/cgroup/memory.max"))  # "max" without one
+    except (OSError, ValueError):
+        return None
+
+
 def _cpu_pressure() -> float | None:
     """Share of the last 10 s in which some task waited for a CPU, percent (PSI)."""
     try:

@@ -41,6 +41,10 @@ GROUPS = 16
 MAX_KEPT = 8_192
 """Calls of one operation kept because they still hold something; beyond, every other one stands for two."""
 
+MIN_CALLS = 50
+MIN_HELD = 128
+"""Bytes a call and calls of an operation below which its lines and types are not looked for."""
+
 MAX_BLOCKS = 65_536
 """Blocks of one operation of which the objects are looked for."""
 
@@ -76,6 +80,11 @@ class Kept:
         if keep is not None and raw.memory() is not None:
             self.holders.append((self.calls, 1, keep()))
         self.calls += 1
+
+    def is_suspect(self) -> bool:
+        """Whether its lines and types are worth looking for: calls older than the latest half still hold something."""
+        held = sum(held_by(raw) * weight for number, weight, raw in self.holders if number < self.calls // 2)
+        return self.calls >= MIN_CALLS and held >= MIN_HELD * (self.calls // 2)
 
     def groups(self) -> list[tuple[int, int]]:
         """(calls, bytes) of equal shares of the calls, oldest first; forgets those that hold nothing any more."""
@@ -195,9 +204,9 @@ class LeakHunt:
                 kept.holders.clear()
             grown = () if self._traces is None else tuple(self._traces.grown())
             yield self._sample_of_traces(now, grown)
-        if final or calls >= 2 * self._sited_at:
+        if calls > self._sited_at and (final or calls >= 2 * self._sited_at):
             self._sited_at = calls
-            yield self._sites(now, owners, grown)
+            yield from self._sites(now, owners, grown)
         self._look_ns = max(now + MIN_LOOK_NS, now_ns() + LOOK_SHARE * (now_ns() - began))
 
     def _calls(self) -> int:
@@ -233,21 +242,18 @@ class LeakHunt:
         if self._traces is None:
             yield f"Lines are not known: tracemalloc is off ({self._tracing or 'it was switched off'})."
 
-    def _sites(self, now: int, owners: bool, grown: Sequence[Grown]) -> GrowthSites:
-        blocks: dict[int, str] = {}
-        find = getattr(native.core, "memory_blocks", None)
-        if owners and find is not None:
-            for kept in self._kept.values():
-                for address, _ in find([raw for _, _, raw in kept.holders], MAX_BLOCKS):
-                    blocks[address] = kept.name
-        found = sites_of_blocks(now, blocks) if blocks else None
-        if found is not None and found.types:
-            return found
-        if self._traces is None:
-            return GrowthSites(now, (), ())
+    def _sites(self, now: int, owners: bool, grown: Sequence[Grown]) -> Iterator[GrowthSites]:
         if owners:
-            grown = tuple(self._traces.grown())
-        return sites_of_traces(now, grown, self._own_codes(), self._traces)
+            suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
+            blocks = {
+                address: kept.name
+                for kept in suspects
+                for address, _ in native.core.memory_blocks([raw for _, _, raw in kept.holders], MAX_BLOCKS)
+            }
+            if blocks:
+                yield sites_of_blocks(now, blocks)
+        elif self._traces is not None:
+            yield sites_of_traces(now, grown, self._own_codes(), self._traces)
 
     def _own_codes(self) -> tuple[Code, ...]:
         if self._codes_of != len(self._kept):

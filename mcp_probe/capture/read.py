@@ -90,12 +90,13 @@ class LineStamps:
         self._read_bytes += len(chunk)
         self._after_cr = chunk.endswith(b"\r")
         done = -self._partial
-        # Universal newlines, as the SDK's text wrapper splits.
-        for end in _LINE_END.finditer(chunk):
-            self.waiting.append((*arrival, end.end() - done))
-            done = end.end()
+        for end in _line_ends(chunk):
+            self.waiting.append((*arrival, end - done))
+            done = end
         self._partial = len(chunk) - done
-        self.waiting_bytes_peak = max(self.waiting_bytes_peak, self.waiting_bytes)
+        unread = self._read_bytes - self._consumed_bytes
+        if unread > self.waiting_bytes_peak:
+            self.waiting_bytes_peak = unread
 
     def consumed(self) -> LineStamp | None:
         """The stamp of the line the SDK has just taken; ``None`` where no read was seen."""
@@ -108,6 +109,18 @@ class LineStamps:
             self._consumed_bytes += size
             return (self._last_read_ns, self._last_read_ns, size)
         return None
+
+
+def _line_ends(chunk: bytes) -> list[int]:
+    """Offsets behind each line end: universal newlines, as the SDK's text wrapper splits."""
+    if b"\r" in chunk:
+        return [end.end() for end in _LINE_END.finditer(chunk)]
+    ends = []
+    end = chunk.find(b"\n") + 1  # four times as fast as the pattern, on the way of every message
+    while end:
+        ends.append(end)
+        end = chunk.find(b"\n", end) + 1
+    return ends
 
 
 class StampedBuffer:

@@ -14,8 +14,9 @@ import sys
 import threading
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from mcp_probe.capture.places import line_among
@@ -40,6 +41,8 @@ _HAS_GC, _PRE_HEADER = 1 << 14, 1 << 3 | 1 << 4
 _HEADER = 16
 _BUFFERS = (bytearray, bytes, dict, frozenset, list, set, str, tuple)
 """Types whose size, with what they have allocated aside, can be asked for without running anybody's code."""
+
+_ATOMS = (bool, bytearray, bytes, complex, float, int, str)
 
 _UNTRACKED = (tuple, dict)
 """Containers that the collector does not track while they refer to no container."""
@@ -78,8 +81,20 @@ def start_tracing() -> str:
             f"CPython {version} can crash where it is started beside other threads, and {others[0]!r} runs already; "
             "attach before threads are started, or use `mcp-probe run`, or 3.12.9, 3.13.2 or newer"
         )
+    _asizeof()
     tracemalloc.start(FRAMES)
     return ""
+
+
+@cache
+def _asizeof() -> Callable[..., int] | None:
+    """pympler's, where it is installed. Imported before anything is traced: it would take seconds then."""
+    try:
+        from pympler.asizeof import asizeof
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, the server runs without
+        return None
+    sizer: Callable[..., int] = asizeof
+    return sizer
 
 
 def is_start_safe(version: Sequence[int]) -> bool:
@@ -284,17 +299,18 @@ def _top_types(
     for (operation, cls), (count, size) in sorted(types.items(), key=lambda row: -row[1][1]):
         if told[operation] < MOST:
             told[operation] += 1
-            each = _graph_size(samples[operation, cls]) if count >= MIN_OBJECTS else None
+            is_suspect = told[operation] == 1 and count >= MIN_OBJECTS and cls not in _ATOMS
+            each = _graph_size(samples[operation, cls]) if is_suspect else None
             yield operation, _name_of(cls), count, size, each
 
 
 def _graph_size(objects: Sequence[Any]) -> int | None:
     """Mean size of the graphs of ``objects``, measured by pympler; ``None`` where it is not installed, or fails."""
+    asizeof = _asizeof()
+    if asizeof is None:
+        return None
     try:
-        from pympler.asizeof import asizeof
-
-        sizes: list[int] = [asizeof(found, limit=GRAPH_DEPTH) for found in objects]  # type: ignore[no-untyped-call]
-        return sum(sizes) // len(sizes)
+        return sum(asizeof(found, limit=GRAPH_DEPTH) for found in objects) // len(objects)
     except Exception:  # noqa: BLE001 - it asks objects of the server about themselves, and these may say anything
         return None
 

@@ -30,6 +30,7 @@ NEEDED = (
     "Sums",
     "Timers",
     "TransportCall",
+    "Uses",
     "charge",
     "configure",
     "doze",

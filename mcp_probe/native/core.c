@@ -26,6 +26,7 @@
 #include "readings.h"
 #include "watch.h"
 #include "sums.h"
+#include "uses.h"
 #include "exchange.h"
 
 /* ---- the module ---- */
@@ -183,7 +184,7 @@ static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec)
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&core_module);
-    if (module == NULL || make_names() < 0 || make_http_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
+    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
         return NULL;
     request_type = (PyTypeObject *)add_type(module, "Request", &request_spec);
     steps_type = (PyTypeObject *)add_type(module, "Steps", &steps_spec);
@@ -196,10 +197,11 @@ PyMODINIT_FUNC PyInit__core(void)
     readings_type = (PyTypeObject *)add_type(module, "Readings", &readings_spec);
     PyObject *sums = add_type(module, "Sums", &sums_spec), *timers = add_type(module, "Timers", &timers_spec),
              *opener = add_type(module, "Opener", &opener_spec), *send = add_type(module, "Send", &send_spec);
+    PyObject *uses = add_type(module, "Uses", &uses_spec);
     exchange_type = (PyTypeObject *)add_type(module, "Exchange", &exchange_spec);
     awaited_type = (PyTypeObject *)add_type(module, "Awaited", &awaited_spec);
     if (request_type == NULL || steps_type == NULL || handle_type == NULL || schedule == NULL || poll == NULL ||
-        transport == NULL || socket == NULL || readings_type == NULL || desk_type == NULL || channel == NULL || sums == NULL || timers == NULL ||
+        transport == NULL || socket == NULL || readings_type == NULL || desk_type == NULL || channel == NULL || sums == NULL || uses == NULL || timers == NULL ||
         opener == NULL || send == NULL || exchange_type == NULL || awaited_type == NULL)
         return NULL;
     return module;

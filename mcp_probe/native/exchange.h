@@ -550,6 +550,10 @@ static PyObject *opener_call(Opener *self, PyObject *args, PyObject *kwargs)
 {
     PyObject *ctx, *call_next, *exchange = NULL, *transport = NULL;
     Awaited *made = NULL;
+    if (transport_of == NULL) { /* http() has told nothing yet */
+        PyErr_SetString(PyExc_RuntimeError, "http() comes first");
+        return NULL;
+    }
     if (!PyArg_UnpackTuple(args, "opener", 2, 2, &ctx, &call_next) || PyContextVar_Get(exchange_var, NULL, &exchange) < 0)
         return NULL;
     Steps *steps = steps_of((Exchange *)exchange);

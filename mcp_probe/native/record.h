@@ -8,7 +8,7 @@ typedef struct {
  * Returns 0 where that is not what it is, or where its late waits must be looked at one by one. */
 static int fold_single(Request *self, ns_t start, ns_t end, single_t *found)
 {
-    if (self->unit_count > 1)
+    if (self->unit_peak > 1)
         return 0;
     ns_t unit = self->unit_count ? self->units[0].unit : 0;
     if (!unit && self->mark_count)

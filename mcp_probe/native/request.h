@@ -22,7 +22,7 @@ typedef struct {
     unsigned int memory_epoch;
     char memory_charged, memory_sealed;
     char settles, ended, transport_seen, write_seen, partial, seen_open;
-    int mark_count, mark_room, unit_count, unit_room;
+    int mark_count, mark_room, unit_count, unit_room, unit_peak; /* unit_peak: alive at once at most */
     mark_t *marks, own_marks[6];
     unit_t *units, own_units[4];
 } Request;
@@ -137,6 +137,8 @@ static int set_unit(Request *self, ns_t unit, ns_t end)
         self->unit_room = room;
     }
     self->units[self->unit_count++] = (unit_t){unit, end};
+    if (self->unit_count > self->unit_peak)
+        self->unit_peak = self->unit_count;
     return 0;
 }
 
@@ -263,7 +265,8 @@ static PyMemberDef request_members[] = {
     OBJECT(client_waits), OBJECT(spilled), OBJECT(decode_ns), OBJECT(encode_ns), OBJECT(request_bytes),
     OBJECT(response_bytes), OBJECT(trace_id), OBJECT(span_id), OBJECT(parent_span_id), OBJECT(trace_flags),
     OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code), FLAG(settles), FLAG(ended), FLAG(transport_seen), FLAG(write_seen), FLAG(partial),
-    FLAG(seen_open), {"mark_count", T_INT, offsetof(Request, mark_count), READONLY, NULL}, {"handler", T_LONGLONG, offsetof(Request, handler), 0, NULL},
+    FLAG(seen_open), {"mark_count", T_INT, offsetof(Request, mark_count), READONLY, NULL},
+    {"unit_peak", T_INT, offsetof(Request, unit_peak), READONLY, NULL}, {"handler", T_LONGLONG, offsetof(Request, handler), 0, NULL},
     {"detached_ns", T_LONGLONG, offsetof(Request, detached_ns), 0, NULL}, {NULL}};
 static PyGetSetDef request_getset[] = {{"marks", (getter)request_get_marks, NULL, NULL, NULL},
                                        {"units", (getter)request_get_units, (setter)request_set_units, NULL, NULL},

@@ -134,6 +134,7 @@ def _assembled(raw: RawRequest, end_ns: int, running: StepMark | None) -> Reques
         error_code=raw.error_code,
         request_id=None if raw.span_id is None or raw.request_id is None else str(raw.request_id)[:MAX_TEXT],
         protocol_version=raw.protocol_version,
+        tasks_peak=max(1, raw.unit_peak),
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord
@@ -141,7 +142,12 @@ def _assembled(raw: RawRequest, end_ns: int, running: StepMark | None) -> Reques
 
 
 def _first_jobs(jobs: Iterable[Job]) -> list[Job]:
-    return sorted(jobs, key=lambda job: job.submit_ns)[:MAX_JOBS]
+    return sorted(jobs, key=_stamps)[:MAX_JOBS]
+
+
+def _stamps(job: Job) -> tuple[int, ...]:
+    """All of them: which jobs were folded away first must not show where the clock stood still between two."""
+    return tuple(-1 if at is None else at for at in (job.submit_ns, job.start_ns, job.finish_ns, job.resumed_ns))
 
 
 def _job_times(job: Job) -> JobTimes:

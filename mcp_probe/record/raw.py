@@ -135,6 +135,7 @@ class PythonRequest:
     channel: Any = None
     parent: RawRequest | None = None  # an enclosing request still running (profiled calls, nested servers)
     handler = 0  # unit of the handler task
+    unit_peak = 0  # units alive at once, at most
     loop: int | None = None  # ordinal of the loop its handler began on
     settles = False  # ends with its handler task unless it was answered before
     ended = False
@@ -192,6 +193,7 @@ class PythonRequest:
     def set_unit(self, unit: int, end_ns: int) -> None:
         """``unit`` lives, and its last step ended at ``end_ns``."""
         self.units[unit] = end_ns
+        self.unit_peak = max(self.unit_peak, len(self.units))
 
     def drop_unit(self, unit: int) -> None:
         """``unit`` will not run again."""

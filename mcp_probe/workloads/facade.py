@@ -102,6 +102,8 @@ class ThreadedClient:
         try:
             message = answer.result(self._timeout_s)
         except WaitedTooLong as exc:
+            with self._lock:
+                self._pending.pop(number, None)
             raise LaunchError(f"{method} was not answered within {self._timeout_s:g} s.") from exc
         if "error" in message:
             raise LaunchError(f"{method} failed: {message['error'].get('message', message['error'])}")

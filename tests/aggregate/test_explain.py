@@ -143,7 +143,12 @@ def test_one_long_step_says_that_nothing_else_could_run() -> None:
 
 
 def test_short_requests_one_by_one_are_split_by_stage() -> None:
-    parts = {"queue_transport": MS // 4, "busy": MS // 2, "write_wait": MS // 20, "write_flush": MS // 5}
+    parts: dict[str, Any] = {
+        "queue_transport": MS // 4,
+        "busy": MS // 2,
+        "write_wait": MS // 20,
+        "write_flush": MS // 5,
+    }
     calls = [make_request(number, arrival_ns=number * 10 * MS, **parts) for number in range(1, 20)]
     assert explain(seen(*calls)) == (
         "One at a time, a request took 1.00 ms in the server: 0.25 ms to be read and dispatched, 0.50 ms on the event "
@@ -154,6 +159,44 @@ def test_short_requests_one_by_one_are_split_by_stage() -> None:
 def test_a_client_that_reads_slowly_is_named() -> None:
     calls = [make_request(number, busy=MS, write_flush=300 * MS) for number in range(1, 5)]
     assert reasons(seen(*calls))[0].code == "slow-reader"
+
+
+def test_one_late_write_is_no_slow_client() -> None:
+    calls = [
+        make_request(number, arrival_ns=number * 10 * MS, busy=MS, write_flush=MS // 10) for number in range(1, 20)
+    ]
+    late = make_request(20, arrival_ns=500 * MS, busy=MS, write_flush=40 * MS)
+    assert "slow-reader" in [reason.code for reason in reasons(seen(late))]
+    assert "slow-reader" not in [reason.code for reason in reasons(seen(*calls, late, *_thousand_quick()))]
+
+
+def _thousand_quick() -> list[RequestRecord]:
+    return [make_request(number, arrival_ns=number * 10 * MS, busy=MS // 2) for number in range(100, 400)]
+
+
+def test_requests_that_lay_in_the_pipe_are_told_where_the_client_says_when_it_sent_them() -> None:
+    calls = [make_request(number, arrival_ns=400 * MS, sent_ns=0, busy=10 * MS) for number in (1, 2, 3)]
+    found = reasons(seen(*calls))[0]
+    assert (found.code, round(found.share, 2)) == ("pipe-wait", 0.98)
+    assert "lay unread in the pipe for 400 ms at the median" in found.sentence
+
+
+def test_a_loop_without_a_cpu_is_the_machines_fault() -> None:
+    step = make_step(0, 100 * MS, request=99, operation="block", cause="run-queue")
+    victims = [
+        make_request(number, "quick", ready_wait=100 * MS, busy=MS, waits=(make_wait(0, 100 * MS),), loop=0)
+        for number in (1, 2, 3)
+    ]
+    found = reasons(seen(step, *victims))[0]
+    assert found.code == "no-cpu"
+    assert found.sentence.startswith("The machine had no CPU for the event loop for up to 100 ms")
+
+
+def test_profiled_functions_have_no_server() -> None:
+    calls = [make_request(number, kind="function", awaiting=100 * MS) for number in (1, 2, 3)]
+    assert explain(seen(*calls)) == (
+        "Nothing waited: up to 3 in flight at once, each awaited something outside for 100 ms of its 100 ms."
+    )
 
 
 def test_a_stretch_has_its_own_requests_only() -> None:

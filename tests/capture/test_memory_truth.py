@@ -31,13 +31,16 @@ Rows = dict[str, tuple[dict[str, int], dict[str, Any]]]
 
 
 @cache
-def measured(version: str, tier: str, *options: str, **_: object) -> dict[str, Any]:
+def measured(version: str, tier: str, *options: str) -> dict[str, Any]:
     python = interpreter(version)
     if python is None:
         pytest.skip(f"Python {version} is not here")
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("MCP_PROBE_", "PYTHON"))}
     environ["PYTHONPATH"] = str(ROOT)
-    environ.update(option.split("=", 1) for option in options if "=" in option)
+    for option in options:
+        name, _, value = option.partition("=")
+        if value:
+            environ[name] = value
     done = subprocess.run(
         [python, ROOT / "tests" / "capture" / "memory_truth.py", tier, *(o for o in options if "=" not in o)],
         env=environ,

@@ -34,7 +34,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
         seen.append(options)
         return cli.OK
 
-    for name in ("_run", "_report", "_demo", "_doctor"):
+    for name in ("_run", "_report", "_demo", "_bench", "_compare", "_doctor"):
         monkeypatch.setattr(cli, name, keep)
     return seen
 

@@ -12,12 +12,14 @@ from mcp_probe.metrics import METRICS
 from mcp_probe.model import BUDGET_PARTS
 from mcp_probe.report.budget import PARTS
 from mcp_probe.report.sections.waits import CAUSES
+from mcp_probe.workloads.bench.registry import WORKLOADS
 from tests.docs.test_docs import FENCE, PAGES, ROOT
 
 DOCS = ROOT / "docs"
 ROW = re.compile(r"^\| `?(\w+)`? \| (\w*) \|", re.M)
 SPAN = re.compile(r"`([a-z]+(?:-[a-z]+)+)`")
 # Words with a hyphen that are no codes of ours.
+WORKLOAD_NAMES = {workload.name for workload in WORKLOADS}
 PROGRAMS = {"mcp-probe", "mcp-probe-profiler", "opentelemetry-instrument", "my-mcp-server", "mcp-python-sdk"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -51,7 +53,7 @@ def test_every_code_has_its_place_in_findings() -> None:
 def test_a_page_names_no_code_that_does_not_exist(page: Path) -> None:
     words = set(SPAN.findall(FENCE.sub("", page.read_text("utf-8"))))
     servers = {word for word in words if word.startswith("mcp-server-")}
-    assert words - servers - PROGRAMS - CODES.keys() - set(NOT_YET) == set()
+    assert words - servers - PROGRAMS - WORKLOAD_NAMES - CODES.keys() - set(NOT_YET) == set()
 
 
 def test_reading_the_report_explains_every_letter_of_the_bar_and_every_cause() -> None:

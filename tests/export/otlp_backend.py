@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -185,11 +184,3 @@ class GrpcBackend:
     def __exit__(self, *unused: object) -> None:
         self._released.set()
         self._server.stop(0).wait(10)
-
-
-def free_port() -> int:
-    """A loopback port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

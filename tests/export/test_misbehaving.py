@@ -20,11 +20,12 @@ from typing import Any
 
 import pytest
 
-from tests.export.otlp_backend import GrpcBackend, HttpBackend, free_port
+from tests.export.otlp_backend import GrpcBackend, HttpBackend
 from tests.export.speaking import FAST, Spoken, environment, server_program
+from tests.ports import free_port
 
 EXIT_S = 0.3
-SLACK_S = 2.0  # a loaded machine; an exporter left to itself would take 10 s
+SLACK_S = 5.0  # a loaded machine; an exporter left to itself would take 10 s
 ROUNDS, CALLS = 8, 20
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
@@ -148,7 +149,7 @@ def test_a_backend_that_dies_in_mid_run_and_comes_back_loses_only_what_was_count
     assert counts["delivered"] == len(backend.kept.spans())
     assert counts["delivered"] + counts["undelivered"] == 2 + 3 * CALLS
     assert counts["undelivered"] >= 1 and counts["delivered"] > CALLS + 2
-    assert during < 5 * before + 5 and after < 5 * before + 5
+    assert during < 5 * before + 50 and after < 5 * before + 50
     assert server.stderr.count("mcp_probe: telemetry for ") == 1
 
 

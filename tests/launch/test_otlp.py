@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from mcp_probe.model import Frame
-from tests.export.otlp_backend import HttpBackend, free_port
+from tests.export.otlp_backend import HttpBackend
 from tests.export.speaking import FAST, Spoken
 from tests.export.speaking import environment as speaking_environment
 from tests.frames import MS, SECOND, make_end, make_header, make_request
 from tests.launch.running import SEND_ALL, environment, player, probe_run, program, run
+from tests.ports import free_port
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

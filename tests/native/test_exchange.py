@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from mcp_probe import native
-from mcp_probe.adapters import mcp2
+from mcp_probe.adapters import mcp2  # noqa: F401 - tells the accelerator what messages look like
 from mcp_probe.capture.current import CURRENT, EXCHANGE
 from mcp_probe.capture.queueing import Desk
+from mcp_probe.capture.sent import KEY as SENT
 from mcp_probe.capture.steps import Track
 from tests.native.twins import needs_the_accelerator
 
@@ -76,7 +77,7 @@ class Stage:
         return self.exchange.raw
 
 
-def run(body: Callable[[Stage], Coroutine[Any, Any, Any]]) -> Stage:
+def run(body: Callable[[Stage], Coroutine[Any, Any, None]]) -> Stage:
     """``body`` on a loop of its own, in a context of its own."""
     stage: list[Stage] = []
 
@@ -302,7 +303,7 @@ def test_what_it_does_not_know_is_left_to_python(why: str) -> None:
         elif why == "sized":
             stage.desk.sizer = object()
         elif why == "timed":
-            ctx.meta = {mcp2.SENT: 1}
+            ctx.meta = {SENT: 1}
         elif why == "another thread":
             assert await asyncio.to_thread(stage.open, lambda ctx: None) is None
             return

@@ -10,22 +10,19 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from mcp_probe import native
+from mcp_probe.aggregate.memory import MemoryTally
 from mcp_probe.aggregate.operations import OperationTally
-from mcp_probe.capture import executor
 from mcp_probe.capture.executor import FINISH, TRANSPORT_FINISH, TRANSPORT_JOB, TRANSPORT_START, Pool
-from mcp_probe.model import BUDGET_PARTS, Budget, RequestRecord
+from mcp_probe.model import BUDGET_PARTS, Budget, MemoryUse, RequestRecord, Tag
 from mcp_probe.record.raw import Job
 from tests.native.twins import needs_the_accelerator
 
 pytestmark = needs_the_accelerator
 
 amounts = st.integers(0, 2**40)
-rows = st.tuples(
-    st.sampled_from(BUDGET_PARTS),
-    st.sampled_from(["bounded", "unavailable", "lower", "upper", "estimate"]),
-    st.none() | amounts,
-    st.none() | amounts,
-)
+loose_tags: tuple[Tag, ...] = ("bounded", "unavailable", "lower", "upper", "estimate")
+tags: st.SearchStrategy[Tag] = st.sampled_from(loose_tags)
+rows = st.tuples(st.sampled_from(BUDGET_PARTS), tags, st.none() | amounts, st.none() | amounts)
 
 
 @st.composite
@@ -69,7 +66,7 @@ def a_tally() -> OperationTally:
 
 def seen(tally: OperationTally) -> dict[str, Any]:
     tally.settle()
-    tally.plain = None
+    tally.plain = tally.memory.plain = None
     found = asdict(tally)
     for name in ("totals", "write_flush"):
         found[name] = {bucket: list(row) for bucket, row in getattr(tally, name).rows.items()}
@@ -90,6 +87,44 @@ def test_records_add_up_to_the_same(given_records: list[RequestRecord]) -> None:
     assert seen(native_tally) == seen(python_tally)
 
 
+@st.composite
+def uses(draw: st.DrawFn) -> MemoryUse:
+    named = st.sampled_from(["requested", "peak", "retained"])
+    bounds = st.tuples(named, tags, st.none() | amounts, st.none() | amounts)
+    return MemoryUse(
+        method="native-hybrid",
+        scope=draw(st.sampled_from(["all Python allocations"] * 4 + ["another"])),
+        requested=draw(st.none() | amounts),
+        allocations=1,
+        peak=draw(st.none() | amounts),
+        retained=draw(st.none() | amounts),
+        quality=tuple(draw(st.lists(bounds, max_size=3, unique_by=lambda row: row[0]))),
+        result=draw(st.sampled_from([None, None, None, 5])),
+    )
+
+
+def figures_of(tally: MemoryTally) -> dict[str, Any]:
+    tally.settle()
+    tally.plain = None
+    found = asdict(tally)
+    for name, figure in tally.figures.items():
+        for part in ("values", "least", "most"):
+            found["figures"][name][part] = getattr(figure, part).rows
+    del found["arguments"], found["result"]
+    return found
+
+
+@given(st.lists(uses(), max_size=8))
+def test_memory_figures_add_up_to_the_same(given_uses: list[MemoryUse]) -> None:
+    native_tally, python_tally = MemoryTally(), MemoryTally()
+    python_tally.plain = None
+    for use in given_uses:
+        native_tally.add(use)
+        python_tally.add(use)
+    event(f"{python_tally.measured > sum(native_tally.how.values())} taken by the accelerator")
+    assert figures_of(native_tally) == figures_of(python_tally)
+
+
 def test_what_it_took_is_given_once() -> None:
     sums = native.core.Sums()
     assert sums.take() is None
@@ -105,7 +140,10 @@ jobs = st.one_of(
 
 
 def pool_after(batch: list[Any], limit: float | None) -> tuple[bool, dict[str, Any]]:
-    owner = object.__new__(type("Owner", (), {}))
+    class Owner:
+        pass
+
+    owner = Owner()
     pool = Pool(1, owner, "app", None, lambda owner: (limit, 0))
     pool._last = pool._since = 0
     took = pool._take_transport(batch)
@@ -119,7 +157,7 @@ def test_the_transports_own_jobs_change_a_pool_alike(batch: list[Any], limit: fl
         batch = [*batch, (1, FINISH, None, Job(None, None, "tool", 0))]
     with pytest.MonkeyPatch.context() as patch:
         found = pool_after(batch, limit)
-        patch.setattr(executor.native, "core", None)
+        patch.setattr(native, "core", None)
         assert pool_after(batch, limit) == found
     event(f"taken: {found[0]}")
 

@@ -17,6 +17,7 @@ from mcp_probe.model import (
     Frame,
     Header,
     LoopSample,
+    MemoryUse,
     OpenRequest,
     PoolSample,
     ProcessSample,
@@ -190,6 +191,19 @@ def test_fields_this_version_does_not_know_are_ignored() -> None:
     head = json.loads(preamble())
     head["fields"]["end"] = ["new", *head["fields"]["end"]]
     assert decode([encode_json(head), encode_json(["end", {"x": 1}, 7, "exit"])]) == [End(7, "exit")]
+
+
+def test_requests_of_before_memory_was_measured_have_none() -> None:
+    request = make_request(memory=MemoryUse("native-shadow", "all Python allocations", 9, 1, 8, 7))
+    (frame,) = decode([preamble_without("request", "memory"), line_of(request, "request", memory=None)])
+    assert frame == make_request()
+
+
+def test_what_a_newer_version_knows_besides_of_memory_is_ignored() -> None:
+    use = MemoryUse("native-hybrid", "all", 9, 1, 8, 7, (("peak", "bounded", 8, 9),), 3, 4)
+    value = json.loads(encode(make_request(memory=use)))
+    value[-1].append("new")
+    assert decode([preamble(), encode_json(value)]) == [make_request(memory=use)]
 
 
 def test_fields_an_older_writer_did_not_know_get_their_defaults() -> None:

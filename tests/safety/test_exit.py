@@ -189,4 +189,4 @@ def test_report_to_a_stderr_that_nobody_reads_does_not_hold_up_the_exit(tmp_path
     bare = min(seconds_to_exit(tmp_path, "") for _ in range(2))
     attach = "import mcp_probe; probe = mcp_probe.attach(server, report='stderr')"
     probed = min(seconds_to_exit(tmp_path, attach) for _ in range(2))
-    assert probed - bare < 2.0  # 0.5 s by design; the rest is for a loaded machine
+    assert probed - bare < 10  # 0.5 s by design, a minute where it waits for a reader; the rest is for a loaded machine

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 
 from mcp_probe.errors import MissingExtraError, OptionError
 from mcp_probe.workloads.bench import console, registry
-from mcp_probe.workloads.bench.machine import describe_machine
+from mcp_probe.workloads.bench.machine import describe_machine, version
 from mcp_probe.workloads.bench.progress import Progress
 from mcp_probe.workloads.bench.results import read_results, write_results
-from mcp_probe.workloads.bench.runner import Find, run_all
-from mcp_probe.workloads.bench.shapes import INTERRUPTED, Result, Results, Workload
+from mcp_probe.workloads.bench.shapes import INTERRUPTED, Find, Result, Results, Workload
 
 
 def bench(options: argparse.Namespace) -> bool:
@@ -25,6 +25,9 @@ def bench(options: argparse.Namespace) -> bool:
     if options.list:
         _say(console.listing(registry.WORKLOADS, registry.DOCUMENTS, look=_look(options)))
         return True
+    _require_sdk()
+    from mcp_probe.workloads.bench.runner import run_all
+
     workloads, find = _chosen(options)
     _check_files(options)
     results = Results(describe_machine(), "quick" if options.quick else "full", ())
@@ -68,6 +71,17 @@ def _chosen(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Find]:
             "Name a workload (`mcp-probe bench --list` has them all), a --document, --all, or a --server of your own."
         )
     return tuple(workload for workload in registry.WORKLOADS if workload.name in names), registry.load
+
+
+def _require_sdk() -> None:
+    """Raises a sentence that says what to install unless mcp 2.0 or newer can be imported."""
+    if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("mcp.server.mcpserver") is None:
+        found = version("mcp")
+        raise MissingExtraError(
+            "The workloads serve and call tools of their own with the mcp package, 2.0 or newer; "
+            f"{sys.executable} has {f'mcp {found}' if found else 'no mcp package'}. "
+            'Install it there: pip install "mcp-probe-profiler[bench]".'
+        )
 
 
 def _check_files(options: argparse.Namespace) -> None:

@@ -50,6 +50,10 @@ class Patience:
         """Take off what was lost."""
         self._left -= seconds
 
+    def affords(self, seconds: float) -> bool:
+        """Whether as much may be spent once more."""
+        return seconds <= self._left
+
     @property
     def left(self) -> bool:
         """Whether to repeat once more."""
@@ -152,10 +156,10 @@ class Bench:
             began, load = time.monotonic(), ForeignLoad()
             taken = await _take_turns(turns, rounds, warm_up)
             foreign = load.cores()
-            contended = is_contended(foreign)
-            if not contended or not self._patience.left:
+            contended, elapsed_s = is_contended(foreign), time.monotonic() - began
+            if not contended or not self._patience.affords(elapsed_s):
                 break
-            self._patience.spend(time.monotonic() - began)
+            self._patience.spend(elapsed_s)
             reruns += 1
         stats = {
             label: describe(
@@ -172,10 +176,10 @@ class Bench:
             began, load = time.monotonic(), ForeignLoad()
             found = await measure()
             foreign = load.cores()
-            contended = is_contended(foreign)
-            if not contended or not self._patience.left:
+            contended, elapsed_s = is_contended(foreign), time.monotonic() - began
+            if not contended or not self._patience.affords(elapsed_s):
                 return found, foreign, contended
-            self._patience.spend(time.monotonic() - began)
+            self._patience.spend(elapsed_s)
 
     # --- servers ---
 

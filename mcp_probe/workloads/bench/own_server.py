@@ -36,6 +36,9 @@ FANOUT = (1, 2, 5, 10, 20, 40)
 SLOW_MS = 20.0
 """A call shorter than this has no time in which another could be seen to wait for it."""
 
+SWEEPS = 2
+"""Of each level the better one counts: what else happens on a machine only ever takes throughput away."""
+
 MOST_READ = 8
 """Prompts, resources and read-only tools of a kind whose latency is taken; the rest is named."""
 
@@ -130,6 +133,7 @@ class _Comparison:
         self._main: _Operation | None = None
         self._quickest: _Operation | None = None
         self._medians: dict[str, float] = {}
+        self._swept: dict[int, str] = {}  # in flight -> phase of its better sweep
 
     def publish(self) -> None:
         """Hands everything measured so far to the bench."""
@@ -398,36 +402,45 @@ class _Comparison:
         main = self._main
         if main is None:
             return
-        levels: list[Level] = []
-        most = self._bench.size(quick=64, full=256)
-        in_flight = 1
-        while in_flight <= most and not peer.gone():
-            self._bench.step(f"concurrency sweep, {in_flight} in flight")
-            load = ForeignLoad()
-            span_s = max(self._bench.size(quick=0.6, full=3.0), 4 * self._medians[main.label] / 1e3)
-            with self._phases.named(f"sweep {in_flight}"):
-                level = await _hold(peer, main.order, in_flight, span_s)
-            levels.append(level)
-            self._sweep_rows(main, level, load.cores())
-            if len(levels) >= 4 and level.per_s < 0.5 * max(each.per_s for each in levels):
-                break  # past the knee, and falling
-            in_flight *= 2
+        best: dict[int, Level] = {}
+        foreign: dict[int, float | None] = {}
+        for turn in range(SWEEPS):
+            fallen = 0
+            in_flight = 1
+            while in_flight <= self._bench.size(quick=64, full=256) and not peer.gone():
+                self._bench.step(f"concurrency sweep {turn + 1} of {SWEEPS}, {in_flight} in flight")
+                load = ForeignLoad()
+                span_s = max(self._bench.size(quick=0.5, full=3.0), 4 * self._medians[main.label] / 1e3)
+                with self._phases.named(f"sweep {turn} {in_flight}"):
+                    level = await _hold(peer, main.order, in_flight, span_s)
+                if in_flight not in best or level.per_s > best[in_flight].per_s:
+                    best[in_flight], foreign[in_flight] = level, load.cores()
+                    self._swept[in_flight] = f"sweep {turn} {in_flight}"
+                fallen = fallen + 1 if level.per_s < 0.5 * max(each.per_s for each in best.values()) else 0
+                if fallen == 2:
+                    break  # past the knee, and falling
+                in_flight *= 2
+        levels = [best[in_flight] for in_flight in sorted(best)]
+        for level in levels:
+            self._sweep_rows(main, level, foreign[level.in_flight])
         found = knee_of(levels)
-        self._note(found.sentence)
+        busy = any(is_contended(foreign[level.in_flight]) for level in levels)
+        doubt = " Others used this machine meanwhile: sweep again when it is quiet." if busy else ""
+        self._note(found.sentence + doubt)
         self._check(
             "004-3",
             "the best concurrency is not the highest",
             documented="1,507/s at 100 in flight, 252/s at 3,000",
             measured=found.measured,
-            tolerance="the smallest that gives 95 % of the highest throughput, below the last that was tried",
+            tolerance="the fewest that give 95 % of the highest throughput, below the most that were tried",
             verdict=found.verdict,
-            why=found.reason,
             value=float(found.recommended),
+            contended=busy,
         )
 
     def _sweep_rows(self, main: _Operation, level: Level, foreign: float | None) -> None:
         table = f"concurrency sweep of {main.label} (004)"
-        phase = f"sweep {level.in_flight}"
+        phase = self._swept[level.in_flight]
         busy = is_contended(foreign)
         excused = f"{level.cancelled} calls were given up after {DRAIN_S:g} s" if level.cancelled else ""
         flow = little(level.answered, level.span_s, level.mean_ms / 1e3, level.in_flight, excused)

@@ -10,14 +10,13 @@ import anyio
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.registry import load
-from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, Result, RunWorkload, Workload
+from mcp_probe.workloads.bench.shapes import INTERRUPTED, Find, Outcome, Result, Workload
 
 PATIENCE_QUICK_S = 3.0
 PATIENCE_FULL_S = 40.0
 
 
 Show = Callable[[Workload, str], None]
-Find = Callable[[Workload], RunWorkload]
 
 
 def run_all(

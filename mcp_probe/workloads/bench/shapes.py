@@ -91,8 +91,8 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Measured over documented at this size; ``None`` where either is missing."""
-        if self.figure is None or not self.documented:
+        """Measured over documented at this size; ``None`` where either is missing or, as a difference may be, below 0."""
+        if self.figure is None or self.figure < 0 or not self.documented or self.documented < 0:
             return None
         return self.figure / (self.documented * self.scale)
 
@@ -141,6 +141,10 @@ class Workload:
     place: str
     limit_quick_s: float  # bound on a quick run, machine five times slower than quiet: nothing hangs
     limit_full_s: float
+
+
+Find = Callable[[Workload], RunWorkload]
+"""Gives what a workload runs; :func:`mcp_probe.workloads.bench.registry.load` for the bundled ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ async def closed_loop(
         for after_ns, call in schedule:  # one iterator for all: each takes the next
             due = log.begun_ns + after_ns
             if now_ns() >= end:
-                log.add(call, due, 0, 0, "not sent")
+                log.add(call, due, 0, max(due, end), "not sent")  # it would have waited so long at least
                 continue
             await _until(due, stop)
             if stop.is_set() or peer.gone():

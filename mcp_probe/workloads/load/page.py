@@ -33,7 +33,8 @@ LATE_MS = 5.0
 """From here on, at p99, the generator's own lateness is said to be in the figures."""
 
 OMITTED = 1.5
-"""So many times the closed loop's p99 the open loop's must be for the difference to be spoken of."""
+SMALL_MS = 1.0
+"""What the closed loop leaves out is spoken of from this factor, and from this many milliseconds, on."""
 
 BEHIND = 0.95
 """Answered over offered below which a server does not keep up; the rest of 5 % is noise of short windows."""
@@ -94,20 +95,26 @@ def judgement(result: LoadResult) -> tuple[str, Role, str]:
 
 
 def omission(result: LoadResult) -> str:
-    """What a client that waits for its answers would have left out; empty where it would have left out nothing."""
+    """What the waiting client leaves out of its own figures; empty where it leaves out nothing.
+
+    Both figures are of one run, so that nothing else that happened meanwhile tells them apart.
+    """
     closed = result.closed
     if closed is None:
         return ""
-    mine, theirs = result.open.due_to_answer, closed.sent_to_answer
-    unsent = closed.fates["not sent"]
-    if mine.p99 is None or theirs.p99 is None or mine.p99 < OMITTED * theirs.p99:
+    for name, share in (("p99", 0.99), ("p90", 0.9), ("p50", 0.5)):
+        reported, true = _value(closed.sent_to_answer, share), _value(closed.due_to_answer, share)
+        if reported is not None and true is not None and true >= max(OMITTED * reported, reported + SMALL_MS):
+            break
+    else:
         return ""
+    unsent = closed.fates["not sent"]
     count = "one request" if result.mix.in_flight == 1 else f"{result.mix.in_flight} requests"
-    left = f" It sent {quantity(unsent)} of {quantity(closed.due)} not at all." if unsent else ""
+    left = f" It never sent {quantity(unsent)} of {quantity(closed.due)}." if unsent else ""
     return (
-        f"A client with {count} in flight reports p99 {_figure(theirs, 0.99)}; requests that come on time wait "
-        f"{_figure(mine, 0.99)}. It stops sending while it waits, so the requests that would have waited longest are "
-        f"missing from its figures (coordinated omission).{left}"
+        f"A client with {count} in flight reports {name} {_figure(closed.sent_to_answer, share)}. Counted from when its "
+        f"requests were due it is {_figure(closed.due_to_answer, share)}: while it waits for an answer it sends nothing, "
+        f"so those that would have waited are missing (coordinated omission).{left}"
     )
 
 
@@ -126,11 +133,7 @@ def _title(result: LoadResult) -> Block:
     ]
     return Flow(
         tuple((Span(item, "dim"),) for item in items if item),
-        lead=(
-            Span("load ", "title"),
-            Span(figures.brief(result.target) if len(result.target) > 60 else result.target),
-            Span("  "),
-        ),
+        lead=(Span("load  ", "title"),),
     )
 
 
@@ -151,8 +154,9 @@ def _latency(result: LoadResult) -> Iterator[Block]:
         _latency_row("open loop, from its sending", phase.sent_to_answer),
     ]
     if result.closed is not None:
-        label = f"closed loop, {result.mix.in_flight} in flight, from its sending"
-        rows.append(_latency_row(label, result.closed.sent_to_answer))
+        label = f"closed loop, {result.mix.in_flight} in flight"
+        rows.append(_latency_row(f"{label}, from its sending", result.closed.sent_to_answer))
+        rows.append(_latency_row(f"{label}, from when it was due", result.closed.due_to_answer))
     rows.append(_latency_row("generator: due to sent", phase.late, "dim"))
     yield Heading("Latency", "per request")
     yield _grid("", rows)
@@ -177,9 +181,13 @@ def _latency_row(label: str, latency: Latency, role: Role = "plain") -> tuple[Ce
 
 
 def _figure(latency: Latency, share: float) -> str:
-    value = {0.5: latency.p50, 0.9: latency.p90, 0.99: latency.p99, 0.999: latency.p999, 1.0: latency.max}[share]
-    mark = "≥" if value is not None and latency.is_lower(share) else ""
-    return mark + figures.duration(value)
+    value = _value(latency, share)
+    return ("≥" if value is not None and latency.is_lower(share) else "") + figures.duration(value)
+
+
+def _value(latency: Latency, share: float) -> float | None:
+    values = {0.5: latency.p50, 0.9: latency.p90, 0.99: latency.p99, 0.999: latency.p999, 1.0: latency.max}
+    return values[share]
 
 
 def _operations(result: LoadResult) -> Iterator[Block]:

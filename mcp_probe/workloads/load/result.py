@@ -182,6 +182,8 @@ def phase_of(log: Log, drain_limit_s: float) -> Phase:
     for due, sent, done, number in zip(log.due_ns, log.sent_ns, log.done_ns, log.fate, strict=True):
         fate = FATES[number]
         if fate == "not sent":
+            if done:
+                gave_up.append(done - due)
             continue
         late.append(max(0, sent - due))
         served.append(done - sent)

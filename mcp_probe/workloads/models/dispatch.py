@@ -75,7 +75,7 @@ async def suspending_source(count: int) -> AsyncIterator[int]:
         yield item
 
 
-async def handler(item: int) -> int:
+async def computing_handler(item: int) -> int:
     """Computes, and never suspends."""
     return computed(item)
 
@@ -86,9 +86,9 @@ async def yielding_handler(item: int) -> int:
     return computed(item)
 
 
-async def run_form(order: Order) -> None:
-    """All messages of ``order``."""
-    inner = _inner(order)
+async def run_form(order: Order, handler: Handler | None = None) -> None:
+    """All messages of ``order``; ``handler`` in place of the one it names."""
+    inner = handler or handler_of(order)
 
     async def handle(item: int) -> int:
         return await inner(item)
@@ -107,15 +107,17 @@ async def run_form(order: Order) -> None:
                 group.start_soon(handle, item)
 
 
-def _inner(order: Order) -> Handler:
+def handler_of(order: Order) -> Handler:
+    """What handles its messages."""
     if order.wait_ms > 0:
 
         async def waiting(item: int) -> int:
             await anyio.sleep(order.wait_ms / 1e3)
             return item
 
+        waiting.__qualname__ = "waiting_handler"  # what reports call it
         return waiting
-    return yielding_handler if order.form == "yielding" else handler
+    return yielding_handler if order.form == "yielding" else computing_handler
 
 
 async def _asyncio_tasks(handle: Callable[[int], Awaitable[int]], order: Order) -> None:
@@ -202,24 +204,9 @@ def profiled(order: Order, recording: str) -> None:
 
     probe = Probe(telemetry="off", record=recording)
     try:
-        followed = probe.profile(message)
-
-        async def run() -> None:
-            async with anyio.create_task_group() as group:
-                async for item in source(order.messages):
-                    if order.form == "one by one":
-                        await followed(item, order)
-                    else:
-                        group.start_soon(followed, item, order)
-
-        anyio.run(run)
+        anyio.run(run_form, order, probe.profile(handler_of(order)))
     finally:
         probe.detach()
-
-
-async def message(item: int, order: Order) -> int:
-    """What the probe sees of one message."""
-    return await _inner(order)(item)
 
 
 def main() -> None:

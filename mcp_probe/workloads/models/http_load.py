@@ -213,7 +213,7 @@ def construction_ms(httpx: Any, rounds: int) -> dict[str, float]:
         taken = []
         for _ in range(rounds):
             began = time.perf_counter_ns()
-            client_of(httpx, Level(pattern=pattern), context)  # type: ignore[arg-type]
+            client_of(httpx, Level(pattern=pattern), context)
             taken.append((time.perf_counter_ns() - began) / 1e6)
         found[pattern] = percentile(sorted(taken), 0.5)
     return found
@@ -222,7 +222,9 @@ def construction_ms(httpx: Any, rounds: int) -> dict[str, float]:
 def default_limits(httpx: Any) -> dict[str, Any]:
     """What the library does when nobody says anything of limits."""
     limits = inspect.signature(httpx.AsyncClient.__init__).parameters["limits"].default
-    return {name: getattr(limits, name) for name in ("max_connections", "max_keepalive_connections", "keepalive_expiry")}
+    return {
+        name: getattr(limits, name) for name in ("max_connections", "max_keepalive_connections", "keepalive_expiry")
+    }
 
 
 def profiled_shares(run: Callable[[], object]) -> dict[str, float]:

@@ -70,8 +70,8 @@ def cause_of(exc: BaseException) -> str:
     seen: set[int] = set()
     while inner is not None and id(inner) not in seen:
         seen.add(id(inner))
-        if isinstance(inner, OSError) and inner.errno in errno.errorcode:
-            return errno.errorcode[inner.errno]
+        if isinstance(inner, OSError) and (name := errno.errorcode.get(inner.errno or 0)):
+            return name
         if "Too many open files" in str(inner):
             return "EMFILE"  # urllib3 keeps the number only as text
         inner = inner.__cause__ or inner.__context__

@@ -181,13 +181,36 @@ class ColdStart:
         table = Table(self.bench, "001 §3.3", note="a server that runs already, as in the document's suite")
         for count, known in doc.COLD_START.items():
             serial, together = self.one_by_one[count], self.at_once[count]
-            table.put(f"{count} calls, one by one", "ms", serial, known.one_by_one_ms, series="sequential", x=count,
-                      why=self.warm_why["one by one", count])  # fmt: skip
-            table.put(f"{count} calls, at once", "ms", together, known.single_flight_ms, series="single-flight",
-                      x=count, floor=self.floor[count], why=self.warm_why["at once", count])  # fmt: skip
-            table.put(f"{count} calls, speed-up", "×", serial.median / together.median, known.speed_up, metric="ratio",
-                      series="speed-up", x=count, floor=self.floor[count],
-                      contended=serial.contended or together.contended)  # fmt: skip
+            table.put(
+                f"{count} calls, one by one",
+                "ms",
+                serial,
+                known.one_by_one_ms,
+                series="sequential",
+                x=count,
+                why=self.warm_why["one by one", count],
+            )
+            table.put(
+                f"{count} calls, at once",
+                "ms",
+                together,
+                known.single_flight_ms,
+                series="single-flight",
+                x=count,
+                floor=self.floor[count],
+                why=self.warm_why["at once", count],
+            )
+            table.put(
+                f"{count} calls, speed-up",
+                "×",
+                serial.median / together.median,
+                known.speed_up,
+                metric="ratio",
+                series="speed-up",
+                x=count,
+                floor=self.floor[count],
+                contended=serial.contended or together.contended,
+            )
 
     # --- cold: what it said it measured ---
 
@@ -231,19 +254,45 @@ class ColdStart:
         for count, cold in self.gated.items():
             known = doc.COLD_START[count].single_flight_ms
             why = self._why() if count == 20 else ""
-            table.put(f"cold, single-flight: {count} callers", "ms", cold.stats(), known, series="single-flight",
-                      x=count, why=why)  # fmt: skip
-            table.put(f"cold, single-flight: {count} callers, starts", "starts", float(max(cold.starts)), 1,
-                      metric="starts", series="single-flight", x=count)  # fmt: skip
+            table.put(
+                f"cold, single-flight: {count} callers",
+                "ms",
+                cold.stats(),
+                known,
+                series="single-flight",
+                x=count,
+                why=why,
+            )
+            table.put(
+                f"cold, single-flight: {count} callers, starts",
+                "starts",
+                float(max(cold.starts)),
+                1,
+                metric="starts",
+                series="single-flight",
+                x=count,
+            )
         for count, cold in self.naive.items():
             table.put(f"cold, a start for each: {count} callers", "ms", cold.stats(), series="naive", x=count)
-            table.put(f"cold, a start for each: {count} callers, starts", "starts", float(max(cold.starts)),
-                      metric="starts", series="naive", x=count)  # fmt: skip
+            table.put(
+                f"cold, a start for each: {count} callers, starts",
+                "starts",
+                float(max(cold.starts)),
+                metric="starts",
+                series="naive",
+                x=count,
+            )
         first, most = self.gated[1], self.gated[20]
         serial = median(first.wall_ms) + 19 * (self.one_by_one[20].median / 20)
-        table.put("cold: 20 calls one by one over 20 behind one start", "×", serial / median(most.wall_ms),
-                  doc.COLD_START[20].speed_up, metric="ratio", contended=most.contended or first.contended,
-                  note="one by one: one cold call, and 19 as the warm rows have them")  # fmt: skip
+        table.put(
+            "cold: 20 calls one by one over 20 behind one start",
+            "×",
+            serial / median(most.wall_ms),
+            doc.COLD_START[20].speed_up,
+            metric="ratio",
+            contended=most.contended or first.contended,
+            note="one by one: one cold call, and 19 as the warm rows have them",
+        )
 
         self._gate_rows(table)
 
@@ -252,8 +301,15 @@ class ColdStart:
         for seen, label in ((self.at_gate, "waiting at the gate"), (self.at_server, "in the server, all of a call")):
             if seen is not None:
                 totals = [(request.end_ns - request.arrival_ns) / 1e6 for request in seen.requests if _is_call(request)]
-                table.put(f"cold, single-flight: 20 callers, {label}", "ms", describe(totals, first_apart=False),
-                          series=label, metric="gate", why=explain(seen), note="one round, under the probe")  # fmt: skip
+                table.put(
+                    f"cold, single-flight: 20 callers, {label}",
+                    "ms",
+                    describe(totals, first_apart=False),
+                    series=label,
+                    metric="gate",
+                    why=explain(seen),
+                    note="one round, under the probe",
+                )
 
     def _why(self) -> str:
         return explain(self.at_gate) if self.at_gate is not None else ""
@@ -267,21 +323,33 @@ class ColdStart:
         contended = any(cold.contended for cold in (*self.gated.values(), *self.naive.values()))
         flat = walls[20] / walls[1]
         judge(
-            self.bench, "001-6", "behind a single-flight gate one start serves all callers",
-            set(starts.values()) == {1} and flat < 1.2, documented="54 / 56 / 56 / 58 ms for 1 / 5 / 10 / 20 callers",
-            measured=f"{' / '.join(f'{ms:,.0f}' for ms in walls.values())} ms for {' / '.join(map(str, walls))} callers; "
-            f"{max(starts.values())} start", tolerance="1 start, counted by the server; t(20) / t(1) < 1.2",
-            value=flat, contended=contended, why=self._why(), good="holds in shape",
-        )  # fmt: skip
+            self.bench,
+            "001-6",
+            "behind a single-flight gate one start serves all callers",
+            set(starts.values()) == {1} and flat < 1.2,
+            documented="54 / 56 / 56 / 58 ms for 1 / 5 / 10 / 20 callers",
+            measured=f"{' / '.join(f'{ms:,.0f}' for ms in walls.values())} ms for {' / '.join(map(str, walls))} "
+            f"callers; {max(starts.values())} start",
+            tolerance="1 start, counted by the server; t(20) / t(1) < 1.2",
+            value=flat,
+            contended=contended,
+            why=self._why(),
+            good="holds in shape",
+        )
         self._check_published(contended)
         alone = median(self.naive[5].wall_ms) / (median(self.gated[5].wall_ms) if 5 in self.gated else walls[1])
         judge(
-            self.bench, "001-6b", "without the gate the callers start a server each",
-            max(self.naive[5].starts) == 5 and alone > 1.4, documented="\"20 provider processes spawning\"",
+            self.bench,
+            "001-6b",
+            "without the gate the callers start a server each",
+            max(self.naive[5].starts) == 5 and alone > 1.4,
+            documented='"20 provider processes spawning"',
             measured=f"5 callers: {max(self.naive[5].starts)} starts, {alone:.1f}× the time of one start",
-            tolerance="5 starts; more than 1.4× a single start", value=alone, contended=contended,
+            tolerance="5 starts; more than 1.4× a single start",
+            value=alone,
+            contended=contended,
             why="the starts share the machine's cores",
-        )  # fmt: skip
+        )
 
     def _check_published(self, contended: bool) -> None:
         """Whether the published table can be one of cold starts."""
@@ -289,14 +357,19 @@ class ColdStart:
         warm = {count: stats.median for count, stats in self.at_once.items()}
         real = (cold + 19 * self.one_by_one[20].median / 20) / median(self.gated[20].wall_ms)
         judge(
-            self.bench, "001-6a", "the 18.5× come from not starting a server twenty times",
-            not cold > 2 * doc.COLD_START[1].single_flight_ms, documented="18.5×; 54 ms for one cold call",
+            self.bench,
+            "001-6a",
+            "the 18.5× come from not starting a server twenty times",
+            not cold > 2 * doc.COLD_START[1].single_flight_ms,
+            documented="18.5×; 54 ms for one cold call",
             measured=f"one cold call takes {cold:,.0f} ms here, and 20 behind one start are {real:.1f}× as fast as one "
             f"by one; a running server gives {' / '.join(f'{ms:.0f}' for ms in warm.values())} ms",
             tolerance=f"a cold call must take its start of {doc.START_MS:g} ms (here {self.start_ms:g})",
             why="with a start of 500 ms no cold call takes 54 ms: the table equals the rows of a running server, so "
-            "the factor is that of parallel calls", value=real, contended=contended,
-        )  # fmt: skip
+            "the factor is that of parallel calls",
+            value=real,
+            contended=contended,
+        )
 
 
 def _is_call(request: RequestRecord) -> bool:

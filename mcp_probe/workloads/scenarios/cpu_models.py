@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Outcome, Row, Stats, Verdict
+from mcp_probe.workloads.bench.shapes import Outcome, Row, Stats
 from mcp_probe.workloads.bench.statistics import describe, ratio_floor
 from mcp_probe.workloads.models.process import ModelRun, ask_model, explain_model, run_model
 from mcp_probe.workloads.models.urls import expected_bytes
+from mcp_probe.workloads.scenarios.io_documented import CHARTS
+from mcp_probe.workloads.scenarios.verdicts import graded
 
 MODULE = "mcp_probe.workloads.models.cpu"
 DOCUMENTED_URLS = 100_000
@@ -85,8 +87,13 @@ class Runs:
         """As :meth:`stats`; ``None`` where this machine does not tell, or a run was too short for it."""
         return None if any(getattr(run, figure) is None for run in self.runs) else self.stats(figure)
 
+    @property
+    def least_cpu_s(self) -> float:
+        """CPU seconds of the run that the rest of the machine disturbed least."""
+        return min(run.cpu_seconds for run in self.runs)
+
     def median(self, figure: str) -> float:
-        return statistics.median(getattr(run, figure) for run in self.runs)
+        return float(statistics.median(getattr(run, figure) for run in self.runs))
 
 
 async def run(bench: Bench) -> Outcome:
@@ -98,9 +105,7 @@ async def run(bench: Bench) -> Outcome:
     taken |= await _rounds(bench, others, urls, 1 if bench.quick else 3)
     if not bench.quick:
         bench.note("Threads own a share of the URLs each, so the sum over 6 or 8 threads is of a few URLs fewer.")
-    floor = ratio_floor(
-        [one.seconds for one in taken["sync"].runs], [one.seconds for one in taken["sync again"].runs]
-    )
+    floor = ratio_floor([one.seconds for one in taken["sync"].runs], [one.seconds for one in taken["sync again"].runs])
     bench.step("the same under the probe")
     whys = {model.x: (await explain_model(MODULE, *_arguments(model, urls)))[1] for model in (SYNC, AWAIT, TEN)}
     for model in (SYNC, AWAIT, TEN):
@@ -161,7 +166,7 @@ def _documented_rows(bench: Bench, runs: Runs, urls: int, floor: float, why: str
         metric="bytes",
         series="bytes processed",
         x=runs.model.x,
-        note="must be exact; a share of the documented total" if urls != DOCUMENTED_URLS else "must be exact",
+        note="exact to the byte" if runs.model.x == "sync" else "",
     )
     cores = os.cpu_count() or 1
     bench.row(
@@ -183,6 +188,7 @@ def _row(
     floor: float | None = None,
 ) -> Row:
     figure, unit, what = FIGURES[metric]
+    chart, series = CHARTS.get(metric, (metric, what))
     scale = {"time": urls / DOCUMENTED_URLS, "system CPU": DOCUMENTED_CORES / (os.cpu_count() or 1)}
     measured = runs.known(figure)
     if metric == "time" and urls != DOCUMENTED_URLS:
@@ -196,8 +202,8 @@ def _row(
         measured,
         documented=documented,
         scale=scale.get(metric.removesuffix(" max"), 1.0),
-        metric=metric,
-        series=what,
+        metric=chart,
+        series=series,
         x=runs.model.x,
         why=why,
         note=note,
@@ -280,44 +286,39 @@ def _claims(bench: Bench, taken: Mapping[str, Runs], floor: float) -> None:
         _free_threaded(bench, taken)
     busy = {x: taken[x].median("cpu_percent") for x in ("sync", "asyncio", "10 threads")}
     contended = any(taken[x].contended for x in busy)
-    low = 25.0 if contended else 85.0
+    one_core = max(busy.values()) <= 130
+    full = min(busy.values()) >= 85
     bench.check(
         "003-3",
         "CPU-bound Python uses about one core, threads or not",
         documented="95 / 96 / 110 %",
         measured=" / ".join(f"{percent:.0f} %" for percent in busy.values()),
-        tolerance="85-130 % of one core" + (", not below on a machine that others use" if contended else ""),
-        verdict=_verdict(gil, all(low <= percent <= 130 for percent in busy.values())),
+        tolerance="85-130 % of one core; never more, and less only where others used the machine",
+        verdict=graded(one_core and full, one_core and contended) if gil else "cannot be tested here",
         why="" if gil else "This interpreter runs threads in parallel: it has no global interpreter lock.",
         value=max(busy.values()),
         contended=contended,
     )
 
 
-def _verdict(testable: bool, holds: bool) -> Verdict:
-    if not testable:
-        return "cannot be tested here"
-    return "holds" if holds else "does not hold"
-
-
 RATIO_LIMITS = {"003-1": (0.9, 1.1), "003-2": (1.0, 1.4)}
-# Ten threads that take turns have measured between 0.97 and 1.15 of the loop's CPU time on 3.11 to 3.13.
-SLACK = 0.05
+# Runs of one and the same loop have differed by this much on two cores with a load of nine.
+SLACK = 0.2
 
 
 def _ratio_claim(
     bench: Bench, taken: Mapping[str, Runs], claim: str, sentence: str, x: str, documented: str, floor: float
 ) -> None:
-    """Judged by wall-clock time; where others used the machine by CPU time, which is the same work's."""
+    """Judged by wall-clock time; where others used the machine by CPU time, of the least disturbed run of each."""
     contended = taken[x].contended or taken["sync"].contended
     wall = taken[x].median("seconds") / taken["sync"].median("seconds")
-    cpu = taken[x].median("cpu_seconds") / taken["sync"].median("cpu_seconds")
+    cpu = taken[x].least_cpu_s / taken["sync"].least_cpu_s
     low, high = RATIO_LIMITS[claim]
     judged = cpu if contended else wall
-    inside, near = low <= judged <= high, low - SLACK <= judged <= high + SLACK
+    inside, near = low <= judged <= high, contended and low - SLACK <= judged <= high + SLACK
     whys = ["Judged by CPU time: others used the machine meanwhile."] if contended else []
-    if claim == "003-2" and judged < floor:
-        inside = False
+    if claim == "003-2" and 1 <= judged < floor:
+        inside, near = False, True
         whys.append(f"Not faster, but what they lose is less than two runs of the same loop differ by ({floor:.2f}×).")
     bench.check(
         claim,
@@ -325,7 +326,7 @@ def _ratio_claim(
         documented=documented,
         measured=f"{wall:.2f}× by the clock, {cpu:.2f}× by CPU time",
         tolerance=f"{low:g}-{high:g}",
-        verdict="holds" if inside else "holds in shape" if near else "does not hold",
+        verdict=graded(inside, near),
         why=" ".join(whys),
         value=judged,
         contended=contended,
@@ -362,7 +363,7 @@ def _byte_check(bench: Bench, every: list[Runs], urls: int) -> None:
         documented="51,258,766 and, with 10 threads, 51,145,360 bytes",
         measured=wrong[0] if wrong else f"{total} of {total} runs exact; at 100,000 URLs it is {full}",
         tolerance="to the byte",
-        verdict="does not hold" if wrong else "holds",
+        verdict=graded(not wrong),
         why="Both totals follow from a host name of 12 characters; threads differ since each restarts at number 0.",
         value=float(len(wrong)),
     )

@@ -11,6 +11,7 @@ from mcp_probe.workloads.bench.context import Bench, Ms, Timed
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.client import Call
+from mcp_probe.workloads.scenarios.verdicts import graded
 
 MODULE = "mcp_probe.workloads.servers.cpu_tools"
 TABLE = "003 conditions"
@@ -108,7 +109,7 @@ def _claims(bench: Bench, together: Mapping[tuple[str, int], Stats], quick: Mapp
         measured=", ".join(f"{KINDS[tool]}: {ms:.0f} ms more for 8 calls than for 1" for tool, ms in grows.items()),
         tolerance=f"N × {CPU_MS:g} ms either way: {expected:g} ms more, at least 0.8 and at most "
         f"{high / expected:g} times that",
-        verdict="holds" if all(low <= ms <= high for ms in grows.values()) else "does not hold",
+        verdict=graded(all(low <= ms <= high for ms in grows.values())),
         why="One interpreter computes for one request at a time, wherever the tool runs.",
         value=max(grows.values()) / expected,
         contended=contended,
@@ -120,7 +121,7 @@ def _claims(bench: Bench, together: Mapping[tuple[str, int], Stats], quick: Mapp
         documented="not measured there",
         measured=f"{held:.0f} ms behind the async tool, {free:.0f} ms behind the one in a thread",
         tolerance="behind the async tool longer than behind the thread",
-        verdict="holds" if held > 1.5 * free else "holds in shape" if held > free else "does not hold",
+        verdict=graded(held > 1.5 * free, held > free),
         value=held / free,
         contended=quick["on_the_loop"].contended or quick["in_a_thread"].contended,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Outcome, Verdict
+from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import Level, Pattern
 from mcp_probe.workloads.models.process import ask_model
 from mcp_probe.workloads.scenarios.http_runs import (
@@ -23,6 +24,7 @@ from mcp_probe.workloads.scenarios.http_runs import (
     measure,
     whys,
 )
+from mcp_probe.workloads.scenarios.verdicts import graded
 from mcp_probe.workloads.servers.delay_http import delay_server
 
 TABLE = "004 patterns"
@@ -50,6 +52,9 @@ async def run(bench: Bench) -> Outcome:
     """Every pattern with every library there is."""
     seconds, drain_s, rounds = bench.size(0.4, 2.0), bench.size(1.5, 4.0), bench.size(1, 3)
     patterns = [pattern for pattern, _ in (*DOCUMENTED_PATTERNS, *STEPS)]
+    if not installed(["h2"]):
+        bench.lacks("h2", "document 004's pattern http2 cannot even be constructed without it")
+        patterns.remove("http2")
     sizes = {"concurrency": CONCURRENCY, "seconds": seconds, "drain_s": drain_s}
     levels = [Level(pattern=pattern, **sizes) for pattern in (*patterns, "default")]  # type: ignore[arg-type]
     with delay_server(DELAY_MS) as server:
@@ -76,6 +81,9 @@ def _rows(bench: Bench, library: str, found: dict[str, Found], sentences: dict[s
     floor = max(found["default"].rps, found["again"].rps) / max(1e-9, min(found["default"].rps, found["again"].rps))
     documented = library == DOCUMENTED_LIBRARY
     for pattern, label in DOCUMENTED_PATTERNS:
+        if pattern not in found:
+            bench.row(TABLE if documented else HIDDEN, f"{library}: {label}, throughput", "1/s", None, note="needs h2")
+            continue
         _row(bench, TABLE if documented else HIDDEN, found[pattern], label, sentences.get(pattern, ""), floor)
     for pattern, label in STEPS:
         _row(bench, HIDDEN, found[pattern], label, "", floor)
@@ -167,7 +175,8 @@ def _claims(bench: Bench, library: str, found: dict[str, Found], made: dict[str,
     _per_request(bench, library, found)
     _because_of(bench, library, found, made)
     _recommended(bench, library, found)
-    _http2(bench, library, found["http2"])
+    if "http2" in found:
+        _http2(bench, library, found["http2"])
     _default_limits(bench, library, made["default_limits"])
 
 
@@ -190,7 +199,7 @@ def _per_request(bench: Bench, library: str, found: dict[str, Found]) -> None:
         measured=f"{own.rps:.0f} and {shared.rps:.0f} requests/s: {ratio:.1f}×; "
         f"{_rps(found['limits']) / _rps(own):.1f}× with limits",
         tolerance="> 5×",
-        verdict="holds" if ratio > 5 else "holds in shape" if ratio > 2 else "does not hold",
+        verdict=graded(ratio > 5, ratio > 2),
         value=ratio,
         contended=own.contended or shared.contended,
     )
@@ -205,12 +214,12 @@ def _because_of(bench: Bench, library: str, found: dict[str, Found], made: dict[
         _claim_id("1a", library),
         f"... because each client opens a connection of its own ({library})",
         documented='"TCP handshake" per request',
-        measured=f"{own:.1f} ms a request; {context:.1f} with one TLS context for all clients, {shared:.1f} with one client: "
-        f"{100 * share:.0f} % of the difference is the context",
+        measured=f"{own:.1f} ms a request; {context:.1f} with one TLS context for all clients, {shared:.1f} with one "
+        f"client: {100 * share:.0f} % of the difference is the context",
         tolerance="share of the context > 80 %",
         verdict="does not hold" if share > 0.8 else "cannot be tested here" if own <= shared else "holds in shape",
-        why=f"Making a client takes {ms['per_request']:.1f} ms of the event loop, {ms['one_context']:.2f} ms with a TLS "
-        "context that exists already: it loads every root certificate, and the URL is not even TLS.",
+        why=f"Making a client takes {ms['per_request']:.1f} ms of the event loop, {ms['one_context']:.2f} ms with a "
+        "TLS context that exists already: it loads every root certificate, and the URL is not even TLS.",
         value=share,
         contended=found["per_request"].contended,
     )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.aggregate.explain import explain
+from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Little, Stats
 from mcp_probe.workloads.bench.statistics import describe, little
 from mcp_probe.workloads.models.clients import installed
@@ -52,7 +52,7 @@ class Found:
     @property
     def cpu_ms(self) -> float | None:
         """Client CPU per answered request."""
-        return 1000 * self.said["cpu_seconds"] / self.said["answered"] if self.said["answered"] else None
+        return 1000 * float(self.said["cpu_seconds"]) / self.said["answered"] if self.said["answered"] else None
 
     @property
     def cpu_percent(self) -> float:
@@ -62,7 +62,7 @@ class Found:
     @property
     def server_percent(self) -> float:
         """Server CPU over the client's time, of one core."""
-        return self.server.cpu_ms / self.said["seconds"] / 10
+        return self.server.cpu_ms / float(self.said["seconds"]) / 10
 
     @property
     def version(self) -> str:
@@ -80,7 +80,9 @@ class Found:
         said = self.said
         if not said["answered"]:
             return None
-        return little(said["answered"], said["seconds"], said["cycle_mean_ms"] / 1000, self.level.concurrency, self.excuse)
+        return little(
+            said["answered"], said["seconds"], said["cycle_mean_ms"] / 1000, self.level.concurrency, self.excuse
+        )
 
     @property
     def excuse(self) -> str:
@@ -113,9 +115,7 @@ def libraries(bench: Bench) -> list[str]:
     return found
 
 
-async def measure(
-    bench: Bench, library: str, levels: Sequence[Level], url: str, *, rounds: int = 1
-) -> list[Found]:
+async def measure(bench: Bench, library: str, levels: Sequence[Level], url: str, *, rounds: int = 1) -> list[Found]:
     """Every level once a round, all in one fresh process; again where others used the machine, while patience lasts."""
 
     async def once() -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Outcome, Verdict
+from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.models.http_load import Level
 from mcp_probe.workloads.models.process import ask_model
 from mcp_probe.workloads.scenarios.http_runs import (
@@ -20,6 +20,7 @@ from mcp_probe.workloads.scenarios.http_runs import (
     measure,
     whys,
 )
+from mcp_probe.workloads.scenarios.verdicts import graded
 from mcp_probe.workloads.servers.delay_http import delay_server
 
 TABLE, TUNING, HIDDEN = "004 sweep", "004 tuning", "004 conditions"
@@ -81,7 +82,7 @@ def swept(concurrency: int, connections: int) -> Level:
 async def run(bench: Bench) -> Outcome:
     """The sweep with every library there is, the tuning table, the pool's own wait, and what bounds it all."""
     levels = [swept(*level) for level in bench.size(QUICK_LEVELS, LEVELS)]
-    tuned = [Level(concurrency=c, connections=l, keepalive=k) for _, c, l, k, _, _ in TUNED]
+    tuned = [Level(concurrency=workers, connections=most, keepalive=kept) for _, workers, most, kept, _, _ in TUNED]
     with delay_server(DELAY_MS) as server:
         names = libraries(bench)
         for library in names:
@@ -257,7 +258,7 @@ def _sweep_claims(bench: Bench, library: str, sweep: Sequence[Found]) -> None:
         documented="1 508 requests/s at c100, 252 at c3000: 6.0×",
         measured=f"{said} requests/s: best over last {fall:.1f}×",
         tolerance="the best is before the highest, and more than twice the last",
-        verdict="holds" if earlier and fall > 2 else "holds in shape" if earlier else "does not hold",
+        verdict=graded(earlier and fall > 2, earlier),
         why=_bound(best, last),
         value=fall,
         contended=contended,
@@ -267,7 +268,7 @@ def _sweep_claims(bench: Bench, library: str, sweep: Sequence[Found]) -> None:
     grows = max(known) / min(known) if known else 0.0
     cancelled = sum(one.said["cancelled"] for one in sweep)
     limit = 20.0 if len(sweep) > len(QUICK_LEVELS) else 3.0
-    verdict: Verdict = "holds" if grows > 20 else "holds in shape" if grows > limit or cancelled else "does not hold"
+    verdict = graded(grows > 20, grows > limit or cancelled > 0)
     bench.check(
         _claim_id("4", library),
         f"P99 explodes with concurrency ({library})",
@@ -363,9 +364,10 @@ async def _pool_wait(bench: Bench, url: str) -> None:
         "004-pool",
         "with more workers than connections the wait is workers / connections × latency",
         documented="not measured there",
-        measured=", ".join(f"{ratio:.2f} of the expected" for ratio in ratios) + f"; at most {peak} in flight at the server",
+        measured=", ".join(f"{ratio:.2f} of the expected" for ratio in ratios)
+        + f"; at most {peak} in flight at the server",
         tolerance="± 15 %, and never more in flight than connections",
-        verdict="does not hold" if peak > POOL else "holds" if within else "holds in shape" if near else "does not hold",
+        verdict=graded(peak <= POOL and within, peak <= POOL and near),
         value=max(ratios, key=lambda ratio: abs(ratio - 1)),
         contended=any(one.contended for one in (first, *crowded)),
     )

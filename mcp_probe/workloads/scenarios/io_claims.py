@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Verdict
 from mcp_probe.workloads.scenarios.io_runs import Found
+from mcp_probe.workloads.scenarios.verdicts import graded
 
 Runs = Mapping[str, Found]
 BUSY_PERCENT = 85.0
@@ -24,10 +25,6 @@ def judge(bench: Bench, found: Runs, libraries: tuple[str, str]) -> None:
     _hybrids(bench, found)
     _descriptors(bench, found)
     _cpu_per_request(bench, found, libraries)
-
-
-def _holds(holds: bool, near: bool = False) -> Verdict:
-    return "holds" if holds else "holds in shape" if near else "does not hold"
 
 
 def _contended(*runs: Found) -> bool:
@@ -56,7 +53,7 @@ def _sync_is_linear(bench: Bench, found: Runs) -> None:
         documented="18.16 -> 182.84 s for ten times the URLs: 1.007×",
         measured=f"{few.plan.urls} and {many.plan.urls} URLs, {said}",
         tolerance="time per URL ± 5 %",
-        verdict=_holds(abs(value - 1) <= 0.05, abs(value - 1) <= 0.2),
+        verdict=graded(abs(value - 1) <= 0.05, abs(value - 1) <= 0.2),
         value=value,
         contended=_contended(few, many),
     )
@@ -74,7 +71,7 @@ def _speed_up(bench: Bench, found: Runs) -> None:
         documented="18 284 s (extrapolated) / 14.08 s = 130×, with 1 000 connections",
         measured=f"{at_100:.0f}× with 100 connections, {at_most:.0f}× with {most.plan.limit}",
         tolerance="at least half of the number of connections until the client's CPU is the limit",
-        verdict=_holds(at_100 >= 50 and (at_most >= most.plan.limit / 2 or bound), at_100 >= 25),
+        verdict=graded(at_100 >= 50 and (at_most >= most.plan.limit / 2 or bound), at_100 >= 25),
         why=f"With {most.plan.limit} connections the client's CPU is {most.run.cpu_percent:.0f} % busy, "
         f"with 100 {equal.run.cpu_percent:.0f} %; {base_ms:.1f} ms a request one after another.",
         value=at_100,
@@ -115,8 +112,8 @@ def _more_threads(bench: Bench, found: Runs) -> None:
         measured=f"{many.run.seconds:.2f} s with {many.plan.threads}, {some.run.seconds:.2f} s with 100: {ratio:.2f}×",
         tolerance="more threads help until the process's CPU is full, whatever their number",
         verdict=verdict,
-        why=f"CPU {some.run.cpu_percent:.0f} % with 100 threads, {many.run.cpu_percent:.0f} % with {many.plan.threads}, "
-        f"of which at most {many.server.in_flight_peak} had a request under way at once: "
+        why=f"CPU {some.run.cpu_percent:.0f} % with 100 threads, {many.run.cpu_percent:.0f} % with "
+        f"{many.plan.threads}, of which at most {many.server.in_flight_peak} had a request under way at once: "
         f"{many.cpu_ms:.2f} ms of CPU a request is the limit"
         + (", already at 100." if bound else ", not the switching between threads."),
         value=ratio,
@@ -132,7 +129,7 @@ def _memory(bench: Bench, found: Runs) -> None:
         said, value = "-", None
     else:
         a, b, c = (size or 0.0 for size in sizes)
-        verdict, value = _holds(a < b), a / b
+        verdict, value = graded(a < b), a / b
         said = f"{a:.0f} MB with 100 threads, {b:.0f} MB with asyncio, {c:.0f} MB with 100 asyncio workers"
     bench.check(
         "003-9",
@@ -160,7 +157,7 @@ def _hybrids(bench: Bench, found: Runs) -> None:
         documented="14.96 s, 14.08 s: 1.06×; CPU 110 %, 68 %",
         measured=f"{wall:.2f}× the time, {cpu:.2f}× the CPU time",
         tolerance="time 0.8-1.3×, CPU above 1.2×",
-        verdict=_holds(0.8 <= wall <= 1.3 and cpu > 1.2, wall <= 1.7 and cpu > 1.0),
+        verdict=graded(0.8 <= wall <= 1.3 and cpu > 1.2, wall <= 1.7 and cpu > 1.0),
         value=wall,
         contended=_contended(ten, pure),
     )
@@ -176,7 +173,7 @@ def _hybrids(bench: Bench, found: Runs) -> None:
         + ", ".join(f"{ms:.2f}" for ms in works)
         + " ms",
         tolerance="each step up no faster than the one before (5 %)",
-        verdict=_holds(rises, works[0] < works[2]),
+        verdict=graded(rises, works[0] < works[2]),
         value=times[2] / times[0],
         contended=_contended(ten, hundred, thousand),
     )
@@ -203,7 +200,9 @@ def _descriptors(bench: Bench, found: Runs) -> None:
     causes = few.run.said["failures"]
     because = set(causes) <= {"EMFILE"}
     lost = int(few.run.said["without_loop"])
-    right = few.failures > 0 and because and enough.failures == 0 and lost >= few.plan.threads - allowed // FILES_PER_LOOP
+    right = (
+        few.failures > 0 and because and enough.failures == 0 and lost >= few.plan.threads - allowed // FILES_PER_LOOP
+    )
     bench.check(
         "003-12",
         "failures explode with 1 000 loops",
@@ -227,10 +226,10 @@ def _cpu_per_request(bench: Bench, found: Runs, libraries: tuple[str, str]) -> N
         documented="5.6 and 0.95 ms: 5.9×",
         measured=f"{threads.cpu_ms:.2f} ms ({libraries[0]}) and {equal.cpu_ms:.2f} ms ({libraries[1]}): {ratio:.1f}×",
         tolerance="3-8×",
-        verdict=_holds(3 <= ratio <= 8, ratio > 1) if own else "cannot be tested here",
+        verdict=graded(3 <= ratio <= 8, ratio > 1) if own else "cannot be tested here",
         why="It is the price of the libraries, requests and aiohttp, not of threads."
         if own
-        else "Only with the document's own libraries, requests and aiohttp; what else is installed costs another amount.",
+        else "Only with the document's own libraries, requests and aiohttp; others cost another amount.",
         value=ratio,
         contended=False,
     )

@@ -12,7 +12,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "uploaded": ("bytes", "uploaded"),
     "upload speed": ("KB/s", "upload speed"),
     "written": ("bytes", "written to file"),
-    "failures": ("", "failed requests"),
+    "failures": ("requests", "failed requests"),
     "CPU": ("%", "CPU, process, mean"),
     "CPU max": ("%", "CPU, process, maximum"),
     "system CPU": ("%", "CPU, system, mean"),
@@ -20,6 +20,14 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "memory": ("MB", "memory, mean"),
     "memory max": ("MB", "memory, maximum"),
 }
+
+CHARTS: Mapping[str, tuple[str, str]] = {
+    "CPU": ("CPU usage", "process"),
+    "system CPU": ("CPU usage", "system"),
+    "CPU max": ("CPU usage, maximum", "process"),
+    "system CPU max": ("CPU usage, maximum", "system"),
+}
+"""Metrics that the document plots together: their common name, and the name of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +49,20 @@ def _table(label: str, x: str, urls: int, concurrency: int, *values: float | Non
 DOCUMENTED: Mapping[str, Documented] = {
     "sync 100": _table(
         "sync, 100 URLs",
-        "sync, 100 URLs",
+        "sync 100",
         100,
         1,
         *(18.16, 537_368, 29.58, 146_011, 8.04, 143_002, 0, 2.91, 6.0, 7.70, 34.7, 30.36, None),
     ),
     "sync": _table(
-        "sync, 1 000 URLs",
+        "sync",
         "sync",
         1_000,
         1,
         *(182.84, 5_146_743, 28.15, 1_502_356, 8.22, 1_445_934, 0, 2.94, 7.9, 6.38, 61.0, 30.45, None),
     ),
     "asyncio": _table(
-        "asyncio, 10 000 URLs",
+        "asyncio",
         "asyncio",
         10_000,
         1_000,
@@ -62,43 +70,43 @@ DOCUMENTED: Mapping[str, Documented] = {
     ),
     "asyncio 100000": _table(
         "asyncio, 100 000 URLs",
-        "asyncio, 100 000 URLs",
+        "asyncio 100k",
         100_000,
         1_000,
         *(117.47, 193_544_856, 1_647.62, 105_035_999, 894.16, 141_734_263, 197),
         *(83.56, 104.6, 32.03, 92.1, 763.79, 837.23),
     ),
     "100 threads": _table(
-        "100 threads, 10 000 URLs",
+        "100 threads",
         "100 threads",
         10_000,
         100,
         *(50.01, 21_417_924, 428.25, 12_169_682, 243.33, 14_490_182, 0, 111.19, 123.0, 35.90, 75.9, 51.02, 52.90),
     ),
     "1000 threads": _table(
-        "1 000 threads, 10 000 URLs",
         "1 000 threads",
+        "1k threads",
         10_000,
         1_000,
         *(61.63, 25_163_978, 408.28, 17_453_941, 283.19, 13_788_400, 465, 121.20, 196.3, 44.15, 81.6, 118.37, 147.84),
     ),
     "hybrid 10": _table(
-        "10 threads with a loop each, 10 000 URLs",
         "hybrid, 10 threads",
+        "hybrid 10",
         10_000,
         1_000,
         *(14.96, 21_448_856, 1_434.11, 12_167_664, 813.55, 14_164_960, 14, 109.50, 148.0, 38.54, 70.1, 131.87, 155.31),
     ),
     "hybrid 100": _table(
-        "100 threads with a loop each, 10 000 URLs",
         "hybrid, 100 threads",
+        "hybrid 100",
         10_000,
         1_000,
         *(27.40, 18_695_887, 682.34, 12_749_017, 465.30, 13_195_640, 721, 131.71, 194.8, 56.44, 95.8, 152.60, 164.66),
     ),
     "hybrid 1000": _table(
-        "1 000 threads with a loop each, 10 000 URLs",
         "hybrid, 1 000 threads",
+        "hybrid 1k",
         10_000,
         1_000,
         *(33.20, 11_686_419, 352.03, 7_690_232, 231.65, 6_197_840, 5_629, 150.87, 169.2, 67.54, 85.8, 170.54, 176.06),

@@ -11,7 +11,7 @@ from mcp_probe.workloads.models.clients import ASYNC_LIBRARIES, SYNC_LIBRARIES, 
 from mcp_probe.workloads.models.process import explain_model
 from mcp_probe.workloads.models.urls import paths
 from mcp_probe.workloads.scenarios import io_claims
-from mcp_probe.workloads.scenarios.io_documented import DOCUMENTED, METRICS, Documented
+from mcp_probe.workloads.scenarios.io_documented import CHARTS, DOCUMENTED, METRICS, Documented
 from mcp_probe.workloads.scenarios.io_runs import MODULE, Found, Plan, arguments, measure, plans
 from mcp_probe.workloads.servers.delay_http import DelayServer, answer_bytes, delay_server
 
@@ -111,18 +111,17 @@ def _size_note(plan: Plan, documented: Documented) -> str:
     return "; ".join(parts)
 
 
-def _documented_rows(
-    bench: Bench, one: Found, documented: Documented, why: str, libraries: tuple[str, str]
-) -> None:
+def _documented_rows(bench: Bench, one: Found, documented: Documented, why: str, libraries: tuple[str, str]) -> None:
     plan, figures = one.plan, _figures(one)
     scales, note = _scales(plan, documented), _size_note(plan, documented)
     library = libraries[0] if plan.model in ("sync", "threads") else libraries[1]
     for metric, value in documented.figures.items():
         unit, what = METRICS[metric]
+        chart, series = CHARTS.get(metric, (metric, what))
         measured = figures[metric]
-        said = note if metric in scales else ""
-        if metric.startswith(("down", "up")):
-            said = "; ".join(filter(None, (said, "the document counts all traffic of its host")))
+        said = note if metric == "time" else ""
+        if metric == "downloaded":
+            said = "the document counts all traffic of its host, both ways"
         if measured is None:
             said = "the run is shorter than a window of 0.2 s, or this system does not tell"
         bench.row(
@@ -132,12 +131,12 @@ def _documented_rows(
             measured,
             documented=value,
             scale=scales.get(metric, 1.0),
-            metric=metric,
-            series=what,
+            metric=chart,
+            series=series,
             x=documented.x,
             contended=one.contended,
             why=why if metric == "time" else "",
-            protocol=f"HTTP/1.1, {library}",
+            protocol=library if metric == "time" else "",
             note=said,
         )
 
@@ -146,7 +145,8 @@ def _not_run(bench: Bench, key: str, documented: Documented) -> None:
     for metric, value in documented.figures.items():
         unit, what = METRICS[metric]
         label = f"{documented.label}: {what}"
-        more = {"documented": value, "metric": metric, "series": what, "x": documented.x}
+        chart, series = CHARTS.get(metric, (metric, what))
+        more = {"documented": value, "metric": chart, "series": series, "x": documented.x}
         bench.row(TABLE, label, unit, None, note="full runs only", **more)
 
 

@@ -86,7 +86,11 @@ def plans(*, quick: bool) -> list[Plan]:
         ),
         Plan("asyncio, limit 100", "gather", count, limit=100, note="as many connections as the document's threads"),
         Plan(
-            "asyncio, 100 workers", "workers", count, limit=100, note="100 coroutines instead of one for each of the URLs"
+            "asyncio, 100 workers",
+            "workers",
+            count,
+            limit=100,
+            note="100 coroutines instead of one for each of the URLs",
         ),
         *_descriptor_plans(most),
     ]

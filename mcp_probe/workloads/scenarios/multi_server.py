@@ -59,15 +59,26 @@ async def _providers(bench: Bench, delays_ms: Sequence[float], scale: float) -> 
         table.put(name, "ms", found.stats[label], known, series=label, floor=found.floor, why=why, little=little)
     at_once, serial = found.stats["at once"], found.stats["one by one"]
     table.put(
-        f"{count} providers, ratio", "×", serial.median / at_once.median, metric="ratio", series="ratio",
-        floor=found.floor, contended=at_once.contended or serial.contended
-    )  # fmt: skip
+        f"{count} providers, ratio",
+        "×",
+        serial.median / at_once.median,
+        metric="ratio",
+        series="ratio",
+        floor=found.floor,
+        contended=at_once.contended or serial.contended,
+    )
     judge(
-        bench, "001-7" if equal else "001-7a",
-        f"{count} providers take as long as the slowest, not as long as all of them" if equal
+        bench,
+        "001-7" if equal else "001-7a",
+        f"{count} providers take as long as the slowest, not as long as all of them"
+        if equal
         else "the same for five providers of 50 to 500 ms, which the document's suite has and the document has not",
-        at_once.median < 1.2 * longest, documented=f"{documented} ms, of 100" if equal else "(not in the document)",
+        at_once.median < 1.2 * longest,
+        documented=f"{documented} ms, of 100" if equal else "(not in the document)",
         measured=f"{at_once.median:.0f} ms at once, {serial.median:.0f} ms one by one; "
-        f"longest {longest:g} ms, sum {total:g} ms", tolerance="less than 1.2 times the longest",
-        value=at_once.median / longest, contended=at_once.contended, why=slowest.why("at once")
-    )  # fmt: skip
+        f"longest {longest:g} ms, sum {total:g} ms",
+        tolerance="less than 1.2 times the longest",
+        value=at_once.median / longest,
+        contended=at_once.contended,
+        why=slowest.why("at once"),
+    )

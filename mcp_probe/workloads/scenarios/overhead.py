@@ -127,20 +127,36 @@ def _cases(bench: Bench) -> list[Case]:
         count = bench.size(quick=quick, full=full)
         calls = (tuple(calls_of("wait", count, delay_ms)),)
         note = f"{count} calls a round instead of {doc.S1_CALLS}"
-        return Case(f"S1 {delay_ms:g}", f"S1 {delay_ms:g} ms, sequential", calls, rounds, count / doc.S1_CALLS, True, note)
+        return Case(
+            f"S1 {delay_ms:g}", f"S1 {delay_ms:g} ms, sequential", calls, rounds, count / doc.S1_CALLS, True, note
+        )
 
     by_delay = bench.size(quick=3, full=10)
     cases = [
         at_once(20),
         at_once(5),
-        Case("S3", f"S3 {PROVIDERS} providers, parallel", (tuple(calls_of("wait", 1, delay)),) * PROVIDERS, wide, short, note=note),
-        Case("S5", "S5 mixed latency, parallel", spread, bench.size(quick=3, full=20), mixed, note="" if mixed == 1 else f"at {mixed:g} of its delays"),
+        Case(
+            "S3",
+            f"S3 {PROVIDERS} providers, parallel",
+            (tuple(calls_of("wait", 1, delay)),) * PROVIDERS,
+            wide,
+            short,
+            note=note,
+        ),
+        Case(
+            "S5",
+            "S5 mixed latency, parallel",
+            spread,
+            bench.size(quick=3, full=20),
+            mixed,
+            note="" if mixed == 1 else f"at {mixed:g} of its delays",
+        ),
         serial(50, 2, 10, by_delay),
         *([] if bench.quick else [serial(200, 0, 10, 6)]),
         at_once(10),
         serial(0, 30, 50, bench.size(quick=10, full=40)),
         *([] if bench.quick else [serial(10, 0, 10, by_delay), serial(100, 0, 10, 6)]),
-    ]  # fmt: skip
+    ]
     return cases
 
 
@@ -247,23 +263,39 @@ def _documented_rows(bench: Bench, cases: Sequence[Case], found: dict[str, Found
     by_key = {case.key: case for case in cases}
     for key, known in doc.OVERHEAD.items():
         case, measured = by_key.get(key), found.get(key)
-        table = Table(bench, "001 §2.2", x=key, scale=case.scale if case else 1.0, note=case.note if case else FULL_ONLY)
+        table = Table(
+            bench, "001 §2.2", x=key, scale=case.scale if case else 1.0, note=case.note if case else FULL_ONLY
+        )
         for series, label, documented in (("direct", "direct", known.direct_ms), ("Hangar", "facade", known.hangar_ms)):
             stats = measured.stats[label] if measured else None
             little = measured.bursts[label].little(UNEQUAL if key == "S5" else "") if measured else None
             name = "direct" if label == "direct" else f"threads behind a facade of {THREADS}"
-            table.put(f"{known.label}: {name}", "ms", stats, documented, series=series, little=little,
-                      why=measured.why if measured else "")
+            table.put(
+                f"{known.label}: {name}",
+                "ms",
+                stats,
+                documented,
+                series=series,
+                little=little,
+                why=measured.why if measured else "",
+            )
         hidden = ""
         if case and measured:
             share = INJECTED_US / 1e3 * case.count / measured.stats["direct"].median
             hidden = f"0.2 ms of work a call would read +{100 * share:.1f} %" if not case.one_by_one else ""
             hidden = hidden or f"0.2 ms a call would read +{100 * share:.2f} %"
         table.put(
-            f"{known.label}: overhead", "%", measured.percent("facade") if measured else None, known.percent,
-            metric="overhead", series="overhead", scale=1.0, floor=measured.floor if measured else None,
-            contended=measured.contended if measured else False, note=hidden or FULL_ONLY
-        )  # fmt: skip
+            f"{known.label}: overhead",
+            "%",
+            measured.percent("facade") if measured else None,
+            known.percent,
+            metric="overhead",
+            series="overhead",
+            scale=1.0,
+            floor=measured.floor if measured else None,
+            contended=measured.contended if measured else False,
+            note=hidden or FULL_ONLY,
+        )
 
 
 def _probe_rows(bench: Bench, cases: Sequence[Case], found: dict[str, Found]) -> None:
@@ -275,11 +307,28 @@ def _probe_rows(bench: Bench, cases: Sequence[Case], found: dict[str, Found]) ->
         for label, name in (("probe", "the probe, switched on in the same process"), ("facade", "the facade")):
             if label == "facade" and case.key in doc.OVERHEAD:
                 continue  # section 2.2 has it
-            table.put(f"{case.label}: {name}", "%", measured.percent(label), x=case.key, series=label, floor=floor,
-                      contended=contended, note=case.note)  # fmt: skip
+            table.put(
+                f"{case.label}: {name}",
+                "%",
+                measured.percent(label),
+                x=case.key,
+                series=label,
+                floor=floor,
+                contended=contended,
+                note=case.note,
+            )
         for label in ("probe", "facade"):
-            table.put(f"{case.label}: {label}, a call", "µs", measured.us_per_call(label, case), x=case.key,
-                      metric="cost", series=label, floor=floor, contended=contended, note=case.note)  # fmt: skip
+            table.put(
+                f"{case.label}: {label}, a call",
+                "µs",
+                measured.us_per_call(label, case),
+                x=case.key,
+                metric="cost",
+                series=label,
+                floor=floor,
+                contended=contended,
+                note=case.note,
+            )
 
 
 def _over_the_sleep(case: Case, found: Found) -> float:
@@ -298,16 +347,28 @@ def _per_call_rows(bench: Bench, cases: Sequence[Case], found: dict[str, Found])
         documented = None if known is None else round(known.direct_ms / doc.S1_CALLS - delay_ms, 2)
         case = serial.get(key)
         value = None if case is None else _over_the_sleep(case, found[key])
-        table.put(f"a call of {delay_ms} ms, beyond its sleep", "ms", value, documented, x=delay_ms,
-                  floor=found[key].floor if case else None, note="" if case else FULL_ONLY,
-                  contended=found[key].contended if case else False)  # fmt: skip
+        table.put(
+            f"a call of {delay_ms} ms, beyond its sleep",
+            "ms",
+            value,
+            documented,
+            x=delay_ms,
+            floor=found[key].floor if case else None,
+            note="" if case else FULL_ONLY,
+            contended=found[key].contended if case else False,
+        )
 
 
 def _injected_rows(bench: Bench, injected: dict[str, tuple[float, float]]) -> None:
     table = Table(bench, "001 conditions", metric="overhead", series="injected")
     for key, (percent, base_ms) in injected.items():
-        table.put(f"{INJECTED_US / 1e3:g} ms of work put into each call, as {key} reads it", "%", percent, x=key,
-                  note=f"of {base_ms:.2f} ms")  # fmt: skip
+        table.put(
+            f"{INJECTED_US / 1e3:g} ms of work put into each call, as {key} reads it",
+            "%",
+            percent,
+            x=key,
+            note=f"of {base_ms:.2f} ms",
+        )
 
 
 # --- claims ---
@@ -319,7 +380,9 @@ def _checks(bench: Bench, found: dict[str, Found]) -> None:
     at_zero = bare.percent("facade")
     worst_floor = 100 * max((one.floor or 1.0) - 1 for one in found.values())
     judge(
-        bench, "001-5", "a framework around the client costs nothing that can be measured",
+        bench,
+        "001-5",
+        "a framework around the client costs nothing that can be measured",
         max(map(abs, shown.values())) <= max(5.0, worst_floor) and abs(at_zero) <= 100 * (bare.floor - 1) + 2,
         documented="-3.2 % to +2.2 %, seven rows of calls that sleep",
         measured=f"{min(shown.values()):+.1f} % to {max(shown.values()):+.1f} % in these rows (A/A up to "
@@ -327,35 +390,47 @@ def _checks(bench: Bench, found: dict[str, Found]) -> None:
         tolerance="within 5 % or the A/A floor in the rows, and within 2 % of the floor at 0 ms",
         why="rows of calls that sleep cannot show it: 0.2 ms a call put in on purpose reads below 5 % there. And the "
         "two clients differ in more than the framework: one parses with the SDK, the other reads raw JSON in threads",
-        value=at_zero, contended=contended,
-    )  # fmt: skip
+        value=at_zero,
+        contended=contended,
+    )
     _check_arithmetic(bench)
     probe = bare.percent("probe")
     floor = 100 * (bare.floor - 1)
     judge(
-        bench, "001-5c", "this probe, in the row where a cost shows", probe <= 5.0 + floor, documented="(not in the document)",
+        bench,
+        "001-5c",
+        "this probe, in the row where a cost shows",
+        probe <= 5.0 + floor,
+        documented="(not in the document)",
         measured=f"{probe:+.1f} % of a call of 0 ms; A/A {floor:.1f} %",
-        tolerance="at most 5 % over the A/A floor, switched on and off in one process", value=probe,
+        tolerance="at most 5 % over the A/A floor, switched on and off in one process",
+        value=probe,
         contended=bare.contended,
-    )  # fmt: skip
+    )
 
 
 def _check_arithmetic(bench: Bench) -> None:
     """What the document's own figures say of its statistics."""
     percents = [known.percent for known in doc.OVERHEAD.values()]
     bench.check(
-        "001-5a", "the mean overhead is approximately -0.5 %", documented="-0.5 %", measured=f"{fmean(percents):.2f} %",
-        tolerance="the mean of the seven rows that the document prints", verdict="does not hold", value=fmean(percents),
+        "001-5a",
+        "the mean overhead is approximately -0.5 %",
+        documented="-0.5 %",
+        measured=f"{fmean(percents):.2f} %",
+        tolerance="the mean of the seven rows that the document prints",
+        verdict="does not hold",
+        value=fmean(percents),
         why="seven of 23 comparable rows are printed; the 0 ms row, which alone can show an overhead, is not",
-    )  # fmt: skip
+    )
     apart = {key: doc.OVERHEAD[key].hangar_ms - doc.OVERHEAD[key].direct_ms for key in ("S2 N=20", "S2 N=10")}
     half_width = doc.HALF_WIDTH_MS * 2**0.5
     bench.check(
-        "001-5b", "the overhead is statistically indistinguishable from zero", documented="intervals of ± 0.5 ms",
+        "001-5b",
+        "the overhead is statistically indistinguishable from zero",
+        documented="intervals of ± 0.5 ms",
         measured=", ".join(f"{key}: {value:+.1f} ms" for key, value in apart.items()),
         tolerance=f"within {half_width:.1f} ms: the half-width of a difference of two such means",
         verdict="does not hold" if any(abs(value) > half_width for value in apart.values()) else "holds",
         why="by its own intervals two rows differ significantly, one in each direction",
         value=max(map(abs, apart.values())),
-    )  # fmt: skip
-
+    )

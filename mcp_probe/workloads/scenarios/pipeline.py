@@ -16,7 +16,7 @@ WAYS = (("parallel", False), ("one by one", True))
 
 
 class Workflow:
-    """The steps, one after another."""
+    """The steps, one after another; ``wall_ms`` has every round."""
 
     def __init__(self, one: One, scale: float, *, one_by_one: bool) -> None:
         self.steps: list[Burst] = [
@@ -27,13 +27,16 @@ class Workflow:
             )
             for count, delay_ms, size in doc.STAGES
         ]
+        self.wall_ms: list[float] = []
 
     async def __call__(self) -> Ms:
         """One round."""
         began = time.perf_counter_ns()
         for step in self.steps:
             await step()
-        return Ms((time.perf_counter_ns() - began) / 1e6)
+        wall_ms = (time.perf_counter_ns() - began) / 1e6
+        self.wall_ms.append(wall_ms)
+        return Ms(wall_ms)
 
 
 async def run(bench: Bench) -> Outcome:
@@ -47,31 +50,46 @@ async def run(bench: Bench) -> Outcome:
         for name, flow in flows.items():
             with server.phase(name):
                 await flow()
-    expected = {
-        "one by one": scale * sum(count * delay_ms for count, delay_ms, _ in doc.STAGES),
-        "parallel": scale * sum(delay_ms for _, delay_ms, _ in doc.STAGES),
-    }
+    critical_ms = scale * sum(delay_ms for _, delay_ms, _ in doc.STAGES)
     said = " → ".join(f"{count} × {delay_ms:g} ms" for count, delay_ms, _ in doc.STAGES)
     said += "" if scale == 1 else f", at {scale:g} of it"
     table = Table(bench, "001 S6", note=f"{said}; the document names the scenario and prints no figure of it")
     for name, flow in flows.items():
-        table.put(f"workflow, {name}", "ms", found.stats[name], series=name, x="all steps", floor=found.floor,
-                  why=server.why(name))  # fmt: skip
+        table.put(
+            f"workflow, {name}",
+            "ms",
+            found.stats[name],
+            series=name,
+            x="all steps",
+            floor=found.floor,
+            why=server.why(name),
+        )
         for step, calls in zip(STEPS, flow.steps, strict=True):
-            table.put(f"{step}, {name}", "ms", sum(calls.wall_ms) / len(calls.wall_ms), series=name, x=step,
-                      little=calls.little(), note="mean of all rounds")  # fmt: skip
-    ratio = found.ratio("one by one", "parallel")
+            table.put(
+                f"{step}, {name}",
+                "ms",
+                sum(calls.wall_ms) / len(calls.wall_ms),
+                series=name,
+                x=step,
+                little=calls.little(),
+                note="mean of all rounds",
+            )
+    quickest = {name: min(flow.wall_ms) for name, flow in flows.items()}
+    ratio = quickest["one by one"] / quickest["parallel"]
     contended = any(stats.contended for stats in found.stats.values())
-    table.put("ratio", "×", ratio, metric="ratio", floor=found.floor, contended=contended)
-    path = found.stats["parallel"].median / expected["parallel"]
+    table.put("ratio of the quickest rounds", "×", ratio, metric="ratio", floor=found.floor, contended=contended)
+    path = quickest["parallel"] / critical_ms
     judge(
-        bench, "001-9", "a workflow takes the critical path: the slowest call of each of its steps",
-        2.5 <= ratio <= 2.9, documented="(no figure; its parameters expect 1550 and 550 ms: 2.8×)",
-        measured=f"{found.stats['one by one'].median:.0f} and {found.stats['parallel'].median:.0f} ms: {ratio:.2f}×; "
-        f"the critical path of {expected['parallel']:g} ms took {path:.2f} times its sleep", tolerance="2.5-2.9×",
-        value=ratio, contended=contended, why=server.why("parallel")
-    )  # fmt: skip
+        bench,
+        "001-9",
+        "a workflow takes the critical path: the slowest call of each of its steps",
+        2.5 <= ratio <= 2.9,
+        documented="(no figure; its parameters expect 1550 and 550 ms: 2.8×)",
+        measured=f"{quickest['one by one']:.0f} and {quickest['parallel']:.0f} ms: {ratio:.2f}×; "
+        f"the critical path of {critical_ms:g} ms took {path:.2f} times its sleep",
+        tolerance="2.5-2.9×, quickest rounds",
+        value=ratio,
+        contended=contended,
+        why=server.why("parallel"),
+    )
     return bench.outcome()
-
-
-

@@ -22,6 +22,10 @@ class Table:
         self._table = table
         self._shared = shared
 
+    def sub(self, **shared: Any) -> Table:
+        """Rows of the same table that have more in common."""
+        return Table(self._bench, self._table, **{**self._shared, **shared})
+
     def put(
         self, label: str, unit: str, measured: Stats | float | None, documented: float | None = None, **more: Any
     ) -> Row:

@@ -170,7 +170,7 @@ class Waves:
             + " ms: "
             + ", ".join(f"{value:.2f}" for value in waves.values())
             + " waves",
-            tolerance=f"round(t(N) / t({POOL})) = ceil(N/{POOL}), quickest rounds, and {POOL} requests at most in the server",
+            tolerance=f"round(t(N) / t({POOL})) = ceil(N/{POOL}), quickest rounds; never over {POOL} in the server",
             why=f"the server never had more than {most} requests; the longest wait for a thread of the pool was "
             + ", ".join(f"{waits[n]:.0f}" for n in waves)
             + f" ms, {'in steps' if steps else 'not quite in steps'} of "

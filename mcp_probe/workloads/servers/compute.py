@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import gc
 import json
+import resource
+import sys
 import tracemalloc
-from pathlib import Path
 
 import anyio
 from mcp.server import MCPServer
 
 from mcp_probe.workloads.servers.arithmetic import computed
+
+RU_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 server = MCPServer("compute", log_level="WARNING")
 
@@ -43,21 +46,16 @@ async def trace_memory() -> str:
 
 @server.tool(structured_output=False)
 async def traced_memory() -> str:
-    """Stops tracing. Most bytes held since ``trace_memory``, and the bytes in RAM."""
+    """Stops tracing; the most bytes held since ``trace_memory``."""
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return json.dumps({"peak_bytes": peak, "rss_bytes": rss_bytes()})
+    return json.dumps({"peak_bytes": peak})
 
 
-def rss_bytes() -> int | None:
-    """Bytes of this process in RAM; ``None`` where the system does not say."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return None
-    import resource
-
-    return pages * resource.getpagesize()
+@server.tool(structured_output=False)
+async def resident_memory() -> str:
+    """The most bytes of RAM that this process ever had."""
+    return json.dumps({"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RU_MAXRSS_BYTES})
 
 
 def main() -> None:

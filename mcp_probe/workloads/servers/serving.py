@@ -34,7 +34,12 @@ def serve(server: MCPServer, options: argparse.Namespace) -> None:
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, loop="asyncio", http="h11", timeout_keep_alive=3600
     )
-    with socket.create_server(("127.0.0.1", options.port), backlog=2048) as listener:
+    # asyncio turns Nagle's algorithm off only where the socket says that it is TCP's, which `create_server` leaves
+    # open: an answer in two writes then waits 40 ms for the client's delayed acknowledgement.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", options.port))
+        listener.listen(2048)
         if options.port_file is not None:
             partly = options.port_file.with_suffix(".partly")
             partly.write_text(str(listener.getsockname()[1]))

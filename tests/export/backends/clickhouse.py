@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.export.backends.loopback import ask, free_port, running
+from tests.export.backends.loopback import ask, running
+from tests.ports import free_port
 
 PROGRAM = Path(__file__).with_name("clickhouse_http.py")
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.export.backends.loopback import ROOT, accepts, binary, free_port, running
+from tests.export.backends.loopback import ROOT, accepts, binary, running
 from tests.export.backends.received import Point, Span, points_in, spans_in
+from tests.ports import free_port
 
 TO_FILES = Path(__file__).with_name("to_files.yaml")
 FLEET = ROOT / "examples" / "fleet" / "collector.yaml"

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.export.backends.loopback import accepts, ask_json, binary, free_port, running
+from tests.export.backends.loopback import accepts, ask_json, binary, running
 from tests.export.backends.received import Event, Span
+from tests.ports import free_port
 
 CONFIGURATION = Path(__file__).with_name("jaeger.yaml")
 

@@ -24,13 +24,6 @@ LIMIT_S = 60.0  # far above what any of it needs on a loaded machine
 _PROXYLESS = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def is_built(name: str) -> bool:
     """Whether ``make`` has built this backend."""
     return (ROOT / ".tools" / "backends" / name).exists()

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.export.backends.loopback import ask, ask_json, binary, free_port, running
+from tests.export.backends.loopback import ask, ask_json, binary, running
+from tests.ports import free_port
 
 CONFIGURATION = Path(__file__).with_name("prometheus.yaml")
 

@@ -17,7 +17,8 @@ from unittest.mock import patch
 import anyio
 from mcp.client import Client, stdio
 
-from tests.export.backends.loopback import LIMIT_S, accepts, free_port, running
+from tests.export.backends.loopback import LIMIT_S, accepts, running
+from tests.ports import free_port
 
 SERVER = Path(__file__).with_name("shop_server.py")
 NAP_MS, HOLD_MS, HOLD_AFTER_MS = 500, 800, 250  # wide apart: a loaded machine is late with any of them

@@ -80,7 +80,7 @@ def test_a_failing_tool_is_told_from_a_failing_transport() -> None:
     with shop("sse") as url:
         reply = talk(Target(url=url), conversation)
     assert reply.kind == "tool error"
-    assert "coffee" in reply.failure
+    assert "price" in reply.failure
 
 
 class Odd(BaseHTTPRequestHandler):

@@ -120,12 +120,35 @@ def test_a_server_that_answers_too_few_does_not_keep_up() -> None:
     assert "100/s arrived and 50" in sentence
 
 
+def closed_log(sent_late_ms: int) -> Log:
+    """100 requests, 10 ms apart, of which a waiting client sent half so late; each was answered 2 ms after that."""
+    log = Log(begun_ns=MS)
+    for number in range(100):
+        due = MS + 10 * number * MS
+        sent = due + (sent_late_ms * MS if number % 2 else 0)
+        log.add(0, due, sent, sent + 2 * MS, "ok")
+    log.offered_until_ns = log.ended_ns = max(log.done_ns)
+    return log
+
+
 def test_coordinated_omission_is_spoken_of_where_it_hides_something() -> None:
-    stalled = [(0, due, max(due + 2, 500), "ok") for due in range(0, 1000, 10)]
-    waited = [(0, 0, 500, "ok"), *((0, due, due + 2, "ok") for due in range(500, 2000, 10))]
-    text = page(result_of(log_of(stalled), log_of(waited)), width=100, color=False)
-    assert "coordinated omission" in text
-    assert "coordinated omission" not in page(result_of(log_of(waited), log_of(waited)), width=100, color=False)
+    log = log_of([(0, due, due + 5, "ok") for due in range(0, 1000, 10)])
+    text = " ".join(page(result_of(log, closed_log(sent_late_ms=300)), width=100, color=False).split())
+    assert "reports p99 2.0 ms. Counted from when its requests were due it is 302 ms" in text.replace(" │ │ ", " ")
+    assert "coordinated omission" not in page(result_of(log, closed_log(sent_late_ms=0)), width=100, color=False)
+    assert "coordinated omission" not in page(result_of(log), width=100, color=False)
+
+
+def test_what_a_waiting_client_never_sent_counts_as_having_waited_to_the_end() -> None:
+    log = closed_log(sent_late_ms=0)
+    for number in range(100, 150):
+        log.add(0, MS + 10 * number * MS, 0, MS + 2000 * MS, "not sent")
+    phase = phase_of(log, 5.0)
+    assert phase.sent_to_answer.n == 100
+    assert phase.due_to_answer.n == 150
+    assert phase.due_to_answer.p90 is not None
+    assert phase.due_to_answer.p90 >= 500
+    assert phase.due_to_answer.is_lower(0.9)
 
 
 def test_no_line_is_wider_than_asked() -> None:

@@ -57,9 +57,7 @@ def test_each_kind_of_answer_is_told_apart() -> None:
 
 def test_answers_of_a_megabyte_come_whole() -> None:
     async def conversation(peer: Peer) -> tuple[str, int]:
-        big, small = await asyncio.gather(
-            peer.post(tool("big", size=1_000_000).order(0)), peer.post(tool("echo").order(0))
-        )
+        big, _ = await asyncio.gather(peer.post(tool("big", size=1_000_000).order(0)), peer.post(tool("echo").order(0)))
         return big.kind, big.answer_bytes
 
     kind, size = talk(raw_target(), conversation)
@@ -121,7 +119,7 @@ def test_what_is_no_server_is_refused_in_a_sentence(command: tuple[str, ...], sa
     assert said in str(caught.value)
 
 
-def test_no_process_is_left_behind_even_where_the_server_does_not_end_by_itself(
+def test_no_process_is_left_behind_by_a_server_that_does_not_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mcp_probe.workloads.load.stdio._CLOSING_S", 0.1)

@@ -1,0 +1,186 @@
+"""Makes ``docs/reproductions.md`` and its charts from the committed results of a full run of ``mcp-probe bench``.
+
+    mcp-probe bench --all --json benchmarks/results/bench-3.13.json    (some 15 minutes, on a quiet machine)
+    python benchmarks/reproductions.py
+
+Nothing on the page is written by hand. Drawing needs the extra ``bench``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from mcp_probe.workloads.bench import figures
+from mcp_probe.workloads.bench.charts import Chart, charts_of
+from mcp_probe.workloads.bench.console import machine_texts
+from mcp_probe.workloads.bench.documents import CONDITIONS, DocumentPage, by_document
+from mcp_probe.workloads.bench.results import read_results
+from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "reproductions.md"
+PICTURES = ROOT / "docs" / "reproductions"
+MOST_CHARTS = 2  # of one table; `--html` has them all
+
+HEAD = """\
+# Reproductions
+
+Five published documents compare ways to serve and to call MCP and HTTP. `mcp-probe bench` runs every table of
+them again, on one machine, and has the probe say why each figure is what it is. This page is generated from the
+results committed in [`benchmarks/results`](../benchmarks/results); [Workloads](bench.md) says how to make your
+own, and what the columns mean.
+"""
+EMPTY = "No results of a full run are committed yet: run `mcp-probe bench --all --quick` for a first look."
+LEGEND = """\
+*Documented* is the figure as printed, *median* what was measured here; *±95 %* is half the 95 % interval of the
+mean, *of doc.* the median over the documented figure at the size that ran, *A/A* what two runs of the same thing
+differed by. A figure with **!** was measured while others used more than a quarter of a core. The machines differ:
+compare shapes, not milliseconds.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("results", nargs="?", type=Path, help="default: the newest Python's in benchmarks/results")
+    path = parser.parse_args().results or committed()
+    if path is None:
+        PAGE.write_text(page(None), "utf-8")
+        return
+    results = read_results(path)
+    PAGE.write_text(page(results), "utf-8")
+    draw(results)
+
+
+def committed() -> Path | None:
+    """The results of the newest Python that are committed."""
+    found = sorted(RESULTS.glob("bench-*.json"), key=lambda path: [int(part) for part in path.stem[6:].split(".")])
+    return found[-1] if found else None
+
+
+def page(results: Results | None) -> str:
+    """The whole page; ``None``: there is nothing to tell yet."""
+    if results is None:
+        return f"{HEAD}\n{EMPTY}\n"
+    return "\n\n".join(part.strip("\n") for part in _parts(results)) + "\n"
+
+
+def draw(results: Results) -> None:
+    """Replaces the pictures that the page shows."""
+    from mcp_probe.workloads.bench.plots import image
+
+    PICTURES.mkdir(exist_ok=True)
+    for old in PICTURES.glob("*.svg"):
+        old.unlink()
+    for chart in _shown(results):
+        (PICTURES / f"{chart.name}.svg").write_bytes(image(chart, "svg"))
+
+
+def _shown(results: Results) -> list[Chart]:
+    """The first charts of each table of a document, none of conditions."""
+    taken: Counter[str] = Counter()
+    shown = []
+    for chart in charts_of(results):
+        taken[chart.table] += 1
+        if taken[chart.table] <= MOST_CHARTS and not chart.table.endswith(CONDITIONS):
+            shown.append(chart)
+    return shown
+
+
+def _parts(results: Results) -> Iterator[str]:
+    pages = by_document(results)
+    checks = [check for each in pages for check in each.checks]
+    counts = Counter(check.verdict for check in checks)
+    told = ", ".join(
+        f"{counts[verdict]} {figures.counted(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
+    )
+    seconds = sum(result.seconds for result in results.results)
+    yield HEAD
+    commit = results.machine.get("commit")
+    settings = [f"{results.size} run of {seconds / 60:.0f} min", *machine_texts(results.machine)]
+    yield f"{', '.join(settings)}{f'; mcp_probe at {commit}' if commit else ''}. {len(checks)} claims: {told}."
+    yield LEGEND
+    for each in pages:
+        yield from _document(each, [chart for chart in _shown(results) if chart.document == each.number])
+
+
+def _document(each: DocumentPage, charts: list[Chart]) -> Iterator[str]:
+    yield f"## {each.number} {each.title}"
+    if each.checks:
+        yield _claims(each.checks)
+    for table, rows in each.tables.items():
+        yield f"### {_text(table)}"
+        for chart in charts:
+            if chart.table == table:
+                yield f"![{chart.title}](reproductions/{chart.name}.svg)"
+        yield _table(rows)
+        if reasons := _reasons(rows):
+            yield reasons
+    if each.notes:
+        yield "\n".join(f"- {_text(note)}" for note in each.notes)
+
+
+def _claims(checks: tuple[Check, ...]) -> str:
+    lines = ["| claim | | documented | measured | verdict |", "| --- | --- | --- | --- | --- |"]
+    for check in checks:
+        why = f"<br>*{_text(check.why)}*" if check.why else ""
+        verdict = check.verdict if check.verdict == "holds" else f"**{check.verdict}**"
+        mark = " **!**" if check.contended else ""
+        cells = (
+            check.claim,
+            _text(check.sentence) + why,
+            _text(check.documented),
+            _text(check.measured),
+            verdict + mark,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _table(rows: list[Row]) -> str:
+    lines = [
+        "| | documented | median | ±95 % | P95 | of doc. | A/A | L |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        label = f"{row.label} ({row.protocol})" if row.protocol else row.label
+        mark = " **!**" if row.is_contended else ""
+        floor = "" if row.floor is None else figures.times(row.floor)
+        cells = [figures.documented(row), figures.measured(row) + mark, figures.spread(row), figures.tail(row)]
+        cells += [figures.times(row.ratio), floor, figures.little(row.little)]
+        lines.append(f"| {_text(label)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _reasons(rows: list[Row]) -> str:
+    """What the probe says of each row, and the conditions; said once where rows share them."""
+    told: dict[str, list[str]] = {}
+    for row in rows:
+        excuse = row.little.excused if row.little is not None else ""
+        parts = (row.why, figures.expected(row), row.note, excuse)
+        if text := " ".join(_sentence(part) for part in parts if part):
+            told.setdefault(text, []).append(row.label)
+    return "\n".join(f"- **{_text(_listed(labels))}**: {_text(text)}" for text, labels in told.items())
+
+
+def _listed(labels: list[str]) -> str:
+    return "; ".join(labels) if len(labels) <= 3 else f"{labels[0]} … {labels[-1]}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _text(words: str) -> str:
+    """For a cell: what Markdown would take for its own is escaped."""
+    return words.replace("|", r"\|").replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+/* ---- Uses: what the memory figures of one operation add up to (twin: aggregate/memory.py MemoryTally.add) ---- */
+
+#define FIGURES 3 /* requested, peak, retained */
+
+typedef struct {
+    buckets_t values, least, most;
+    ns_t max, max_least, max_most, unseen;
+    int tags; /* a bit per rank in tag_names */
+    char open_below, open_above;
+} figure_t;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *method, *scope; /* of the uses taken in so far */
+    ns_t count, measured;
+    figure_t figures[FIGURES];
+} Uses;
+
+static const char *const tag_names[] = {"exact", "bounded", "lower", "upper", "estimate", "unavailable"};
+enum { TAG_EXACT = 0, TAG_LOWER = 2, TAG_UPPER = 3, TAGS = 6 };
+static PyObject *str_requested, *str_peak, *str_retained, *str_scope, *str_quality_rows, *str_arguments;
+
+#define USES_OBJECTS(EACH) EACH(method) EACH(scope)
+TRAVERSE_AND_CLEAR(Uses, uses, USES_OBJECTS)
+
+static void buckets_reset(buckets_t *found)
+{
+    memset(found->place, 0, sizeof(found->place));
+    found->used = 0;
+}
+
+static void uses_reset(Uses *self)
+{
+    Py_CLEAR(self->method);
+    Py_CLEAR(self->scope);
+    self->count = self->measured = 0;
+    for (int i = 0; i < FIGURES; i++) {
+        figure_t *figure = &self->figures[i];
+        buckets_reset(&figure->values);
+        buckets_reset(&figure->least);
+        buckets_reset(&figure->most);
+        figure->max = figure->max_least = figure->max_most = figure->unseen = 0;
+        figure->tags = figure->open_below = figure->open_above = 0;
+    }
+}
+
+static void uses_free_rows(Uses *self)
+{
+    for (int i = 0; i < FIGURES; i++) {
+        PyMem_Free(self->figures[i].values.rows);
+        PyMem_Free(self->figures[i].least.rows);
+        PyMem_Free(self->figures[i].most.rows);
+    }
+}
+DEALLOCATE(Uses, uses, uses_free_rows)
+
+static PyObject *uses_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    return PyType_GenericAlloc(type, 0); /* all zero: nothing counted, no rows */
+}
+
+/* One figure of one call. */
+typedef struct {
+    int known, tag, has_lo, has_hi;
+    ns_t value, lo, hi;
+} use_t;
+
+/* 1: *value is a number. 0: None. -1: something else. */
+static int number_of(PyObject *object, ns_t *value)
+{
+    int overflow = 0;
+    if (object == NULL)
+        return -1;
+    if (object == Py_None)
+        return 0;
+    if (!PyLong_CheckExact(object))
+        return -1;
+    *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    return overflow ? -1 : 1;
+}
+
+static int take_row(PyObject *row, use_t *uses)
+{
+    PyObject *const names[] = {str_requested, str_peak, str_retained};
+    if (!PyTuple_CheckExact(row) || PyTuple_Size(row) != 4)
+        return 0;
+    PyObject *name = PyTuple_GetItem(row, 0), *tag = PyTuple_GetItem(row, 1);
+    if (!PyUnicode_Check(name) || !PyUnicode_Check(tag))
+        return 0;
+    for (int i = 0; i < FIGURES; i++) {
+        if (name != names[i] && PyUnicode_Compare(name, names[i]) != 0)
+            continue;
+        for (uses[i].tag = 0; uses[i].tag < TAGS; uses[i].tag++)
+            if (PyUnicode_CompareWithASCIIString(tag, tag_names[uses[i].tag]) == 0)
+                break;
+        uses[i].has_lo = number_of(PyTuple_GetItem(row, 2), &uses[i].lo);
+        uses[i].has_hi = number_of(PyTuple_GetItem(row, 3), &uses[i].hi);
+        return uses[i].tag < TAGS && uses[i].has_lo >= 0 && uses[i].has_hi >= 0;
+    }
+    return 0;
+}
+
+/* Reads a use; 0 where it is no plain one. Changes nothing of self but whose uses these are. */
+static int read_use(Uses *self, PyObject *use, use_t *found)
+{
+    PyObject *const names[] = {str_requested, str_peak, str_retained};
+    PyObject *method = PyObject_GetAttr(use, str_method), *scope = PyObject_GetAttr(use, str_scope),
+             *arguments = PyObject_GetAttr(use, str_arguments), *result = PyObject_GetAttr(use, str_result),
+             *quality = PyObject_GetAttr(use, str_quality_rows);
+    int plain = method != NULL && scope != NULL && arguments == Py_None && result == Py_None && quality != NULL &&
+                PyTuple_CheckExact(quality);
+    if (plain && self->method != NULL)
+        plain = PyObject_RichCompareBool(method, self->method, Py_EQ) == 1 &&
+                PyObject_RichCompareBool(scope, self->scope, Py_EQ) == 1;
+    memset(found, 0, FIGURES * sizeof(found[0]));
+    for (int i = 0; plain && i < FIGURES; i++) {
+        PyObject *value = PyObject_GetAttr(use, names[i]);
+        found[i].known = number_of(value, &found[i].value);
+        plain = found[i].known >= 0 && (!found[i].known || found[i].value >= 0);
+        Py_XDECREF(value);
+    }
+    for (Py_ssize_t i = 0; plain && i < PyTuple_Size(quality); i++)
+        plain = take_row(PyTuple_GetItem(quality, i), found);
+    if (plain && self->method == NULL) {
+        keep(&self->method, method);
+        keep(&self->scope, scope);
+    }
+    Py_XDECREF(method);
+    Py_XDECREF(scope);
+    Py_XDECREF(arguments);
+    Py_XDECREF(result);
+    Py_XDECREF(quality);
+    return plain;
+}
+
+static void figure_add(figure_t *figure, use_t use)
+{
+    if (!use.known) {
+        figure->unseen++;
+        return;
+    }
+    if (use.tag == TAG_EXACT) {
+        use.lo = use.hi = use.value;
+        use.has_lo = use.has_hi = 1;
+    }
+    else
+        figure->tags |= 1 << use.tag;
+    if (!use.has_lo && use.tag == TAG_LOWER) {
+        use.has_lo = 1;
+        use.lo = use.value;
+    }
+    if (!use.has_hi && use.tag == TAG_UPPER) {
+        use.has_hi = 1;
+        use.hi = use.value;
+    }
+    ns_t lo = use.has_lo ? use.lo : 0, hi = use.has_hi ? use.hi : 0;
+    figure->open_below |= !use.has_lo;
+    figure->open_above |= !use.has_hi;
+    count_into(&figure->values, use.value);
+    count_into(&figure->least, lo);
+    count_into(&figure->most, hi);
+    figure->max = use.value > figure->max ? use.value : figure->max;
+    figure->max_least = lo > figure->max_least ? lo : figure->max_least;
+    figure->max_most = hi > figure->max_most ? hi : figure->max_most;
+}
+
+static PyObject *uses_add(Uses *self, PyObject *use)
+{
+    use_t found[FIGURES];
+    if (!read_use(self, use, found)) {
+        PyErr_Clear();
+        Py_RETURN_FALSE;
+    }
+    for (int i = 0; i < FIGURES; i++)
+        if (make_room(&self->figures[i].values) < 0 || make_room(&self->figures[i].least) < 0 ||
+            make_room(&self->figures[i].most) < 0)
+            return PyErr_NoMemory();
+    self->count++;
+    self->measured += found[0].known || found[1].known || found[2].known;
+    for (int i = 0; i < FIGURES; i++)
+        figure_add(&self->figures[i], found[i]);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *figure_rows(const figure_t *figure)
+{
+    PyObject *values = rows_of(&figure->values), *least = rows_of(&figure->least), *most = rows_of(&figure->most),
+             *found = NULL;
+    int tag = TAGS - 1;
+    while (tag > 0 && !(figure->tags & 1 << tag))
+        tag--;
+    if (values != NULL && least != NULL && most != NULL)
+        found = Py_BuildValue("(OOOLLLsiiL)", values, least, most, figure->max, figure->max_least, figure->max_most,
+                              tag_names[tag], figure->open_below, figure->open_above, figure->unseen);
+    Py_XDECREF(values);
+    Py_XDECREF(least);
+    Py_XDECREF(most);
+    return found;
+}
+
+static PyObject *uses_take(Uses *self, PyObject *ignored)
+{
+    if (!self->count)
+        Py_RETURN_NONE;
+    PyObject *rows = PyList_New(0), *found = NULL;
+    for (int i = 0; rows != NULL && i < FIGURES; i++) {
+        PyObject *row = figure_rows(&self->figures[i]);
+        if (row == NULL || PyList_Append(rows, row) < 0)
+            Py_CLEAR(rows);
+        Py_XDECREF(row);
+    }
+    if (rows != NULL)
+        found = Py_BuildValue("(OOLLO)", self->method, self->scope, self->count, self->measured, rows);
+    Py_XDECREF(rows);
+    if (found != NULL)
+        uses_reset(self);
+    return found;
+}
+
+static int make_use_names(void)
+{
+    static const struct {
+        PyObject **slot;
+        const char *text;
+    } names[] = {{&str_requested, "requested"}, {&str_peak, "peak"},         {&str_retained, "retained"},
+                 {&str_scope, "scope"},         {&str_quality_rows, "quality"}, {&str_arguments, "arguments"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if ((*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
+            return -1;
+    return 0;
+}
+
+static PyMethodDef uses_methods[] = {
+    {"add", (PyCFunction)uses_add, METH_O, "Take a MemoryUse in; False where it is not like those before it."},
+    {"take", (PyCFunction)uses_take, METH_NOARGS, "What was added since the last call, or None."},
+    {NULL}};
+static PyType_Slot uses_slots[] = {{Py_tp_new, uses_new},           {Py_tp_dealloc, uses_dealloc},
+                                   {Py_tp_traverse, uses_traverse}, {Py_tp_clear, uses_clear},
+                                   {Py_tp_methods, uses_methods},   {0, NULL}};
+static PyType_Spec uses_spec = {"mcp_probe.native._core.Uses", sizeof(Uses), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                uses_slots};

@@ -1,0 +1,101 @@
+"""The leak hunt: which operation's calls keep memory that grows with them, where it was allocated, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mcp_probe.model import Growth, GrowthLine, GrowthType, LeakHunt, Summary
+from mcp_probe.report import figures
+from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Paragraph, Role, Span, Spans, Words
+from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
+from mcp_probe.report.phrases import first, number, one, prose
+from mcp_probe.report.places import place
+
+LEAK_ROWS = 10
+SITES = 4
+VERDICTS: dict[str, tuple[str, Role]] = {
+    "grows": ("grows", "critical"),
+    "steady": ("steady", "good"),
+    "unknown": ("not known", "dim"),
+}
+
+
+def leaks(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
+    """Only with ``memory="leaks"``."""
+    hunt = summary.leaks
+    if hunt is None:
+        return
+    shown, hidden = first(hunt.operations, LEAK_ROWS)
+    rows: list[tuple[Cell, ...] | Paragraph | Flow] = []
+    for row in shown:
+        rows.append(_row(row, notation))
+        if row.verdict == "grows":
+            rows += _sites(row.lines, row.types, cwd)
+    if hidden:
+        rows.append(Paragraph(one(f"+{plural(len(hidden), 'more operation', 'more operations')}", "dim"), indent=1))
+    yield Heading("Leaks", "what ended calls still hold, after a full collection")
+    yield Grid(
+        columns=(
+            Column("operation", gap=1, most=36),
+            Column("memory"),
+            Column("kept per call", right=True, most=20),
+            Column("held by all", right=True, most=16),
+            Column("calls", right=True),
+        ),
+        rows=tuple(rows),
+        squeeze=((0, 16), (3, 0), (0, 10)),
+    )
+    yield from _process(hunt, cwd)
+
+
+def _row(row: Growth, notation: Notation) -> tuple[Cell, ...]:
+    text, role = VERDICTS[row.verdict]
+    grows = row.verdict == "grows"
+    if row.verdict == "unknown":
+        notation.missing("growth", "fewer than 50 calls, or too few looks at them", row.name)
+    return (
+        Words(one(row.name, "name"), "middle"),
+        Words(one(text, role)),
+        # What a healthy call keeps is the share of the latest ones in a cache, and no rate.
+        number(notation.size(row.bytes_per_call, row.quality) if grows else "", "critical"),
+        number(figures.size(row.held_bytes) if row.held_bytes else UNKNOWN if row.verdict == "unknown" else "0 B"),
+        number(quantity(row.calls)),
+    )
+
+
+def _sites(lines: Sequence[GrowthLine], types: Sequence[GrowthType], cwd: str) -> Iterator[Paragraph | Flow]:
+    for line in lines[:SITES]:
+        function = f"  {line.function}()" if line.function else ""
+        blocks = f"{figures.size(line.bytes)} in {plural(line.blocks, 'block')}"
+        spans: Spans = (
+            Span(place(line.file, line.line, cwd) or UNKNOWN, "place"),
+            Span(function, "dim"),
+            Span(f"  {blocks}", "plain"),
+        )
+        yield Paragraph(spans, lead=one("allocated at ", "dim"), indent=3)
+    told = [one(_type(found), "plain") for found in types[:SITES]]
+    if told:
+        yield Flow(tuple(told), lead=one("of type ", "dim"), indent=3)
+
+
+def _type(found: GrowthType) -> str:
+    text = f"{quantity(found.objects)} {found.name}"
+    if found.bytes is not None:
+        text += f" {figures.size(found.bytes)}"
+    if found.each_bytes is not None:
+        text += f" ({figures.size(found.each_bytes)} each, with what it refers to)"
+    return text
+
+
+def _process(hunt: LeakHunt, cwd: str) -> Iterator[Block]:
+    if hunt.lines or hunt.types:
+        yield Paragraph(one("Grew in the process, of no operation that could be told:", "dim"), indent=1)
+        yield from _sites(hunt.lines, hunt.types, cwd)
+    scopes = dict.fromkeys((row.how, row.scope) for row in hunt.operations)
+    items = [one(f"by {how}: {scope}", "dim") for how, scope in scopes]
+    if hunt.collections:
+        took = figures.duration(hunt.collect_ms)
+        items.append(one(f"{plural(hunt.collections, 'full collection')} of the hunt took {took}", "dim"))
+    yield Flow(tuple(items), indent=1)
+    for note in hunt.notes:
+        yield Paragraph(prose(note, "dim"), indent=1)

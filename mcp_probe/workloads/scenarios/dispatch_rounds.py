@@ -1,0 +1,93 @@
+"""Rounds of document 000's micro benchmark, and the figures that its tables and claims are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from mcp_probe.workloads.bench.shapes import Stats
+from mcp_probe.workloads.bench.statistics import describe, line_fit, ratio_floor
+from mcp_probe.workloads.models.dispatch import Form, Measured, Order, Timer
+from mcp_probe.workloads.scenarios.documents import doc000 as doc
+
+ONE: Form = "one by one"
+TASKS: Form = "anyio tasks"
+NAMES: dict[Form, str] = {ONE: "sequential", TASKS: "concurrent"}
+"""What the document calls them."""
+AGAIN = " again"
+DIRECT = -1
+"""Stands for the number of messages of the direct comparison, whose rounds are apart."""
+
+
+@dataclass
+class Rounds:
+    """All rounds, by timer, form and number of messages, in the order they were run."""
+
+    taken: dict[tuple[Timer, str, int], list[Measured]] = field(default_factory=dict)
+    foreign: float | None = None
+    contended: bool = False
+
+    def add(self, order: Order, measured: Measured, *, again: bool = False, messages: int | None = None) -> None:
+        """Keep one round; ``again`` tells the twin of an A/A apart."""
+        form = order.form + (AGAIN if again else "")
+        self.taken.setdefault((order.timer, form, order.messages if messages is None else messages), []).append(
+            measured
+        )
+
+    def of(self, timer: Timer, form: str, messages: int) -> list[Measured]:
+        """Its rounds, oldest first."""
+        return self.taken[timer, form, messages]
+
+    def wall_ms(self, timer: Timer, form: str, messages: int) -> list[float]:
+        """Wall time of its rounds."""
+        return [one.wall_ns / 1e6 for one in self.of(timer, form, messages)]
+
+    def mean_ms(self, form: Form, messages: int) -> float:
+        """The document's figure: its timer, all rounds."""
+        return fmean(self.wall_ms("document", form, messages))
+
+    def cpu_ms(self, form: str, messages: int, timer: Timer = "work") -> float:
+        """CPU time of the quickest round: what it needs, whoever else used the machine."""
+        return min(one.cpu_ns for one in self.of(timer, form, messages)) / 1e6
+
+    def peaks(self, form: str, messages: int) -> list[float]:
+        """Bytes that were traced at most, round by round."""
+        return [float(one.peak_bytes or 0) for one in self.of("document", form, messages)]
+
+    def peak(self, form: str, messages: int) -> float:
+        """Bytes: the highest of its rounds, the first of several left out."""
+        peaks = self.peaks(form, messages)
+        return max(peaks[1:] or peaks)
+
+    def stats(self, values: Sequence[float]) -> Stats:
+        """Statistics of values taken meanwhile."""
+        return describe(values, foreign_cores=self.foreign, contended=self.contended)
+
+    def ratio(self, messages: int) -> float:
+        """Tasks over one by one, the document's timer and means."""
+        return self.mean_ms(TASKS, messages) / self.mean_ms(ONE, messages)
+
+    def work_ratio(self, messages: int, tasks: Form = TASKS) -> float:
+        """The same of the work alone: CPU time of the quickest rounds."""
+        return self.cpu_ms(tasks, messages) / self.cpu_ms(ONE, messages)
+
+    def memory_ratio(self, messages: int) -> float:
+        """Peak of tasks over peak of one by one."""
+        return self.peak(TASKS, messages) / self.peak(ONE, messages)
+
+    def floor(self, messages: int) -> float:
+        """A/A of the work alone: the worse of the two forms against its own twin."""
+        return max(
+            ratio_floor([self.cpu_ms(form, messages)], [self.cpu_ms(form + AGAIN, messages)]) for form in (ONE, TASKS)
+        )
+
+    def line(self, form: Form) -> tuple[float, float, float]:
+        """Milliseconds before the first message and of each further one, and R²: medians of 1,000 and more."""
+        sizes = [messages for messages in doc.MESSAGES if messages >= 1000]
+        return line_fit([(messages, median(self.wall_ms("document", form, messages))) for messages in sizes])
+
+    def fit(self, form: Form) -> float:
+        """R² with the CPU time of the quickest rounds in place of medians: others' work does not bend the line."""
+        sizes = [messages for messages in doc.MESSAGES if messages >= 1000]
+        return line_fit([(messages, self.cpu_ms(form, messages, "document")) for messages in sizes])[2]

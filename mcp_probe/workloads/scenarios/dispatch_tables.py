@@ -1,0 +1,198 @@
+"""Every table of document 000, line by line; then what its timer, its source and its first round hid."""
+
+from __future__ import annotations
+
+from statistics import fmean, median, stdev
+
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.statistics import percentile
+from mcp_probe.workloads.models.dispatch import LIMIT, Form, unavailable
+from mcp_probe.workloads.scenarios.dispatch_rounds import DIRECT, NAMES, ONE, TASKS, Rounds
+from mcp_probe.workloads.scenarios.documents import doc000 as doc
+from mcp_probe.workloads.scenarios.tables import Table
+
+KIB, MIB = 1024.0, 1024.0**2
+VARIANT_MESSAGES = 3000
+VARIANTS: dict[Form, str] = {
+    ONE: "one by one",
+    TASKS: "an anyio task each",
+    "asyncio tasks": "asyncio.TaskGroup",
+    "eager tasks": "eager asyncio tasks",
+    "suspending source": "anyio, a source that suspends",
+    "limit": f"anyio, at most {LIMIT} at once",
+    "yielding": "anyio, a handler that yields once",
+}
+
+
+def timing(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+    """The timing table."""
+    table = Table(bench, "000 timing", note="gc.collect, tracemalloc and the loop's start are inside this timer")
+    for messages, known in doc.TIMING.items():
+        for form, documented in ((ONE, known.one_ms), (TASKS, known.tasks_ms)):
+            stats = rounds.stats(rounds.wall_ms("document", form, messages))
+            label, name = f"{messages:,} messages, {NAMES[form]}", NAMES[form]
+            table.put(label, "ms", stats, documented, series=name, x=messages, why=why[form])
+        ratio = table.sub(metric="ratio", contended=rounds.contended, why=why[TASKS], floor=rounds.floor(messages))
+        ratio.put(f"{messages:,} messages, ratio", "×", rounds.ratio(messages), known.ratio, series="ratio", x=messages)
+
+
+def scaling(bench: Bench, rounds: Rounds) -> None:
+    """The text below it."""
+    table = Table(bench, "000 scaling", metric="ratio", contended=rounds.contended)
+    for form, name in NAMES.items():
+        for messages, documented in doc.SCALING[name].items():
+            value = rounds.mean_ms(form, messages) / rounds.mean_ms(form, 100)
+            table.put(f"100 → {messages:,}, {name}", "×", value, documented, series=name, x=messages)
+
+
+def throughput(bench: Bench, rounds: Rounds) -> None:
+    """Operations per second, which are rounds; and messages per second, which are operations."""
+    counted = Table(bench, "000 OPS", metric="throughput", note="rounds per second", contended=rounds.contended)
+    honest = Table(
+        bench, "000 conditions", metric="messages", note="its OPS × its messages", contended=rounds.contended
+    )
+    for messages, known in doc.TIMING.items():
+        rates = {form: 1e3 / rounds.mean_ms(form, messages) for form in NAMES}
+        for form, documented in ((ONE, known.one_ops), (TASKS, known.tasks_ops)):
+            label, place = f"{messages:,} messages, {NAMES[form]}", {"series": NAMES[form], "x": messages}
+            counted.put(label, "1/s", rates[form], documented, **place)
+            honest.put(f"{label}, of messages", "1/s", messages * rates[form], messages * documented, **place)
+        advantage = rates[ONE] / rates[TASKS]
+        counted.put(f"{messages:,} messages, advantage", "×", advantage, known.ratio, series="advantage", x=messages)
+
+
+def memory(bench: Bench, rounds: Rounds) -> None:
+    """Peak memory, its scaling, its profile, and the direct comparison."""
+    table, conditions = Table(bench, "000 memory"), Table(bench, "000 conditions")
+    rule = f"its peak over the {doc.ONE_MB} MB that its 2061 = 17.33 MB / {doc.ONE_MB} MB rests on"
+    for messages, known in doc.MEMORY.items():
+        for form, documented in ((ONE, known.one_mb), (TASKS, known.tasks_mb)):
+            label, peak = f"{messages:,} messages, {NAMES[form]}", rounds.peak(form, messages) / MIB
+            table.put(label, "MB", peak, documented, metric="memory", series=NAMES[form], x=messages)
+        ratio, place = rounds.memory_ratio(messages), {"metric": "memory ratio", "series": "ratio", "x": messages}
+        table.put(f"{messages:,} messages, ratio", "×", ratio, known.ratio, note=known.note, **place)
+        saved = 100 * (1 - 1 / ratio)
+        table.put(f"{messages:,} messages, saved", "%", saved, known.saved_percent, metric="saved", x=messages)
+        label = f"{messages:,} messages, memory ratio, one denominator"
+        conditions.put(label, "×", ratio, known.tasks_mb / doc.ONE_MB, note=rule, **place)
+    _memory_scaling(bench, rounds)
+    _memory_profile(bench, rounds)
+
+
+def _memory_scaling(bench: Bench, rounds: Rounds) -> None:
+    table = Table(bench, "000 memory scaling")
+    large = rounds.peak(TASKS, doc.LARGE)
+    note = "KB of 1000 bytes: 18.33 MB / 10,000"
+    table.put("each message, concurrent", "KB", large / doc.LARGE / 1000, doc.KB_PER_MESSAGE, note=note)
+    table.put(f"{doc.LARGE:,} messages, concurrent", "MB", large / MIB, doc.MEMORY[doc.LARGE].tasks_mb)
+    most = max(rounds.peak(ONE, messages) for messages in doc.MESSAGES)
+    table.put("any number, sequential", "MB", most / MIB, 0.01)
+    for messages, known in doc.MEMORY.items():
+        table.put(f"{messages:,} messages, growth of the ratio", "×", rounds.memory_ratio(messages), known.ratio)
+
+
+def _memory_profile(bench: Bench, rounds: Rounds) -> None:
+    table = Table(bench, "000 memory profile", metric="memory", note="the first round counts, as there")
+    for messages, known in doc.MEMORY.items():
+        for form, peak_mb, mean_mb in (
+            (ONE, known.one_mb, known.one_mb),
+            (TASKS, known.tasks_mb, known.tasks_mean_mb),
+        ):
+            label, peaks = f"{messages:,} messages, {NAMES[form]}", rounds.peaks(form, messages)
+            table.put(f"{label}, peak", "MB", max(peaks) / MIB, peak_mb, series=f"{NAMES[form]}, peak", x=messages)
+            table.put(f"{label}, mean", "MB", fmean(peaks) / MIB, mean_mb, series=f"{NAMES[form]}, mean", x=messages)
+    direct = Table(bench, "000 direct comparison")
+    one, tasks = rounds.peak(ONE, DIRECT), rounds.peak(TASKS, DIRECT)
+    direct.put(f"{doc.LARGE:,} messages, sequential", "MB", one / MIB, 0.01)
+    direct.put(f"{doc.LARGE:,} messages, concurrent", "MB", tasks / MIB, doc.DIRECT_TASKS_MB)
+    direct.put(f"{doc.LARGE:,} messages, ratio", "×", tasks / one, doc.DIRECT_RATIO)
+
+
+def raw(bench: Bench, rounds: Rounds) -> None:
+    """The pytest-benchmark output, figure by figure; as there, the first round counts."""
+    table = Table(bench, "000 raw output", contended=rounds.contended)
+    for (name, messages), known in doc.RAW.items():
+        if name == "large load":
+            both = zip(*(rounds.wall_ms("document", form, DIRECT) for form in NAMES), strict=True)
+            values, label = [sum(pair) for pair in both], "both, 10,000"
+        else:
+            values = rounds.wall_ms("document", ONE if name == "sequential" else TASKS, messages)
+            label = f"{name}[{messages:,}]"
+        measured = _raw_figures(values)
+        for figure, value, documented in zip(doc.RAW_FIGURES, measured, known[:-1], strict=True):
+            note = "" if value is not None else "one round in a quick run"
+            table.put(f"{label} {figure}", "ms", value, documented, metric=figure, series=name, x=messages, note=note)
+        ops = 1e3 / fmean(values)
+        table.put(f"{label} OPS", "1/s", ops, known[-1], metric="OPS", series=name, x=messages)
+
+
+def _raw_figures(values: list[float]) -> tuple[float | None, ...]:
+    """In the order of ``doc.RAW_FIGURES``."""
+    ordered, several = sorted(values), len(values) > 1
+    sd = stdev(values) if several else None
+    range_ms = percentile(ordered, 0.75) - percentile(ordered, 0.25) if several else None
+    return ordered[0], ordered[-1], fmean(values), sd, median(values), range_ms
+
+
+# --- what the document hid ---
+
+
+def conditions(bench: Bench, rounds: Rounds) -> None:
+    """The timer around nothing, the work alone, the first round, tracing, the straight line, and the variants."""
+    table = Table(bench, "000 conditions", contended=rounds.contended)
+    empty = rounds.stats(rounds.wall_ms("document", ONE, 0))
+    table.put("the timer around no message", "ms", empty, note="gc.collect, tracemalloc, a loop's start and end")
+    empty = rounds.stats(rounds.wall_ms("work", ONE, 0))
+    table.put("the same without tracemalloc", "ms", empty)
+    _work_alone(table, rounds)
+    _first_round(table, rounds)
+    for form, name in NAMES.items():
+        traced = (rounds.cpu_ms(form, 3000, "document") - rounds.cpu_ms(ONE, 0, "document")) / 3
+        bare = rounds.cpu_ms(form, 3000) / 3
+        note = f"{bare:.1f} µs of CPU a message bare, {traced:.1f} µs traced"
+        table.put(f"a traced message over a bare one, {name}", "×", traced / bare, note=note)
+    for form, name in NAMES.items():
+        (start_ms, slope_ms, fit), known = rounds.line(form), doc.FITS[name]
+        note = f"least squares, medians of 1,000 messages and more; R² = {fit:.4f}"
+        table.put(f"a further message, {name}", "µs", 1e3 * slope_ms, known[1], note=note)
+        table.put(f"before the first message, {name}", "ms", start_ms, known[0], note=note)
+    _variants(table, rounds)
+
+
+def _work_alone(table: Table, rounds: Rounds) -> None:
+    """Nothing traced, on a loop that runs already."""
+    for messages, known in doc.TIMING.items():
+        for form, name in NAMES.items():
+            stats = rounds.stats(rounds.wall_ms("work", form, messages))
+            table.put(f"work alone: {messages:,} messages, {name}", "ms", stats, series=name, x=messages)
+        ratio = table.sub(metric="ratio", x=messages, note="CPU time, quickest rounds")
+        value, floor = rounds.work_ratio(messages), rounds.floor(messages)
+        label = f"work alone: {messages:,} messages, ratio"
+        ratio.put(label, "×", value, known.ratio, series="work alone", floor=floor)
+        if unavailable("asyncio tasks") is None:
+            value = rounds.work_ratio(messages, "asyncio tasks")
+            ratio.put(f"{label}, asyncio.TaskGroup", "×", value, series="work alone, asyncio.TaskGroup")
+
+
+def _first_round(table: Table, rounds: Rounds) -> None:
+    """What made 38 ms and 0.58 MB of the first line of the document's concurrent column."""
+    peaks, walls = rounds.peaks(TASKS, 100), rounds.wall_ms("document", TASKS, 100)
+    first = table.sub(note="the process's first use of its loop; documented: the largest of five", contended=False)
+    first.put("first round, 100 messages, concurrent", "ms", walls[0], doc.RAW["concurrent", 100][1])
+    first.put("first round, 100 messages, its peak", "MB", peaks[0] / MIB, doc.MEMORY[100].tasks_mb)
+    rule = "documented: (5 × its mean - its peak) / 4"
+    first.put("other rounds, 100 messages, their peak", "MB", max(peaks[1:]) / MIB, doc.OTHER_ROUNDS_MB, note=rule)
+    ratio = median(walls[1:]) / median(rounds.wall_ms("document", ONE, 100)[1:])
+    table.put("100 messages, ratio without first rounds", "×", ratio, doc.MEDIAN_RATIO_100, note="medians")
+
+
+def _variants(table: Table, rounds: Rounds) -> None:
+    """The same messages; only the source, the limit or the kind of task differ."""
+    for form, about in VARIANTS.items():
+        missing, cpu_us, peak_kib = unavailable(form), None, None
+        if missing is None:
+            cpu_us = 1e3 * rounds.cpu_ms(form, VARIANT_MESSAGES) / VARIANT_MESSAGES
+            peak_kib = rounds.peaks(form, VARIANT_MESSAGES)[-1] / KIB
+        note = missing or f"{VARIANT_MESSAGES:,} messages"
+        table.put(f"{about}: CPU of a message", "µs", cpu_us, metric="variant time", x=about, note=note)
+        table.put(f"{about}: peak", "KiB", peak_kib, metric="variant memory", x=about, note=note, contended=False)

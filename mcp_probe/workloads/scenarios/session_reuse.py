@@ -1,0 +1,254 @@
+"""``session-reuse``: document 004's client per request, as MCP has it: a session, or a process, for every call."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import httpx2
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
+from mcp_probe.workloads.bench.serving import Mode, ProfiledServer
+from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.client import stdio_client_session
+from mcp_probe.workloads.scenarios.providers import followed
+from mcp_probe.workloads.scenarios.verdicts import graded
+
+MODULE = "mcp_probe.workloads.servers.twin"
+TABLE = "004 sessions"
+DOCUMENTED_RATIO = 20.0
+ARGUMENTS = {"a": 1, "b": 2}
+OWN, OWN_CONTEXT, SHARED = "a session per call", "..., one TLS context for all", "one session"
+PROTOCOLS: tuple[tuple[Mode, str], ...] = (("legacy", "legacy handshake"), ("auto", "2026-07-28"))
+
+Once = Callable[[], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class Spans:
+    """Milliseconds of each part of a call with a session of its own, summed over all of them."""
+
+    calls: int = 0
+    connect: float = 0.0
+    call: float = 0.0
+    close: float = 0.0
+
+    def mean(self, part: str) -> float:
+        """Of one call."""
+        total: float = getattr(self, part)
+        return total / max(1, self.calls)
+
+
+async def run(bench: Bench) -> Outcome:
+    """Streamable HTTP in both protocols; then stdio, where a session is a process."""
+    rounds = bench.size(15, 100)
+    async with bench.server(MODULE, transport="sse", connect=False) as server:
+        found: dict[str, tuple[Interleaved, Spans]] = {}
+        for mode, protocol in PROTOCOLS:
+            bench.step(f"streamable HTTP, {protocol}")
+            found[protocol] = await _http(bench, server, mode, protocol, rounds)
+        bench.step("what a probe on the client's side says")
+        why = await _client_side(server)
+        for mode, protocol in PROTOCOLS:
+            await _one_alone(server, mode, protocol)
+    for protocol, (taken, spans) in found.items():
+        _http_rows(bench, server, protocol, taken, spans, why)
+        _http_claim(bench, protocol, taken)
+    for _, protocol in PROTOCOLS:
+        count = len(server.seen(_counted(protocol)).requests)
+        bench.row(
+            TABLE,
+            f"{protocol}: requests at the server, a session a call",
+            "",
+            count,
+            metric="requests",
+            series=OWN,
+            x=protocol,
+            protocol=protocol,
+            note="besides the tool call: what a session begins with, and the tools listed to check the result",
+        )
+    await _stdio(bench)
+    return bench.outcome()
+
+
+async def _http(
+    bench: Bench, server: ProfiledServer, mode: Mode, protocol: str, rounds: int
+) -> tuple[Interleaved, Spans]:
+    assert server.url is not None
+    url, spans, context = server.url, Spans(), ssl.create_default_context()
+
+    async def own() -> None:
+        await _timed_session(lambda: Client(url, mode=mode, cache=None), spans)
+
+    async def with_context() -> None:
+        await _with_context(url, mode, context)
+
+    async with Client(url, mode=mode, cache=None) as client:
+        await client.list_tools()
+
+        async def shared() -> None:
+            await client.call_tool("add", ARGUMENTS)
+
+        with server.phase(protocol):
+            ways = {OWN: own, OWN_CONTEXT: with_context, SHARED: shared}
+            taken = await bench.interleaved(ways, rounds, twin=SHARED, warm_up=1)
+    return taken, spans
+
+
+async def _timed_session(make: Callable[[], Client], spans: Spans) -> None:
+    """One call in a session of its own."""
+    began = time.perf_counter_ns()
+    async with make() as client:
+        connected = time.perf_counter_ns()
+        await client.call_tool("add", ARGUMENTS)
+        answered = time.perf_counter_ns()
+    spans.calls += 1
+    spans.connect += (connected - began) / 1e6
+    spans.call += (answered - connected) / 1e6
+    spans.close += (time.perf_counter_ns() - answered) / 1e6
+
+
+async def _with_context(url: str, mode: Mode, context: ssl.SSLContext) -> None:
+    """As the SDK makes its HTTP client, but with a TLS context that exists already."""
+    async with httpx2.AsyncClient(verify=context, timeout=httpx2.Timeout(30.0, read=300.0)) as http:
+        transport = streamable_http_client(url, http_client=http)
+        async with Client(transport, mode=mode, cache=None) as client:
+            await client.call_tool("add", ARGUMENTS)
+
+
+def _counted(protocol: str) -> str:
+    return f"{protocol}, counted"
+
+
+async def _one_alone(server: ProfiledServer, mode: Mode, protocol: str) -> None:
+    """One call in a session of its own, alone in its phase; the server's probe counts what it takes."""
+    assert server.url is not None
+    with server.phase(_counted(protocol)):
+        await _timed_session(lambda: Client(server.url or "", mode=mode, cache=None), Spans())
+
+
+async def _client_side(server: ProfiledServer) -> str:
+    """The probe's sentence on calls with a session each, five at once, from inside the client's process."""
+    url = server.url or ""
+
+    async def call() -> dict[str, Any]:
+        async with Client(url, cache=None) as client:
+            return {"result": await client.call_tool("add", ARGUMENTS)}
+
+    call.__qualname__ = "call"
+    with followed() as client_side:
+        once = client_side.follow(call)
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(once)
+    return client_side.why()
+
+
+def _http_rows(bench: Bench, server: ProfiledServer, protocol: str, taken: Interleaved, spans: Spans, why: str) -> None:
+    for way, stats in taken.stats.items():
+        bench.row(
+            TABLE,
+            f"{protocol}: {way}",
+            "ms",
+            stats,
+            metric="time",
+            series=way,
+            x=protocol,
+            floor=taken.floor,
+            protocol=f"streamable HTTP, {protocol}",
+            why=why if way == OWN else server.why(protocol) if way == SHARED else "",
+        )
+    bench.row(
+        TABLE,
+        f"{protocol}: session per call over one",
+        "×",
+        taken.ratio(OWN, SHARED),
+        documented=DOCUMENTED_RATIO,
+        metric="ratio",
+        series="session per call",
+        x=protocol,
+        floor=taken.floor,
+        contended=taken.stats[OWN].contended,
+        protocol=f"streamable HTTP, {protocol}",
+        note="the document's figure is of plain HTTP requests",
+    )
+    for part, name in (("connect", "to connect"), ("call", "the call"), ("close", "to close")):
+        mean = spans.mean(part)
+        bench.row(TABLE, f"{protocol}: {name}, mean", "ms", mean, metric="spans", series=name, x=protocol)
+
+
+def _http_claim(bench: Bench, protocol: str, taken: Interleaved) -> None:
+    ratio = taken.ratio(OWN, SHARED)
+    own, context, shared = (taken.stats[way].median for way in (OWN, OWN_CONTEXT, SHARED))
+    contended = taken.stats[OWN].contended
+    bench.check(
+        f"004-1 (MCP, {protocol})",
+        "a session per call is many times slower than one that is kept",
+        documented="~20× (a client per plain HTTP request)",
+        measured=f"{own:.1f} and {shared:.2f} ms: {ratio:.1f}×; {context:.1f} ms with one TLS context for all sessions",
+        tolerance="> 5×",
+        verdict=graded(ratio > 5, ratio > 2),
+        why=f"{100 * (own - context) / (own - shared):.0f} % of the difference is the TLS context that a new client "
+        "builds, for a URL without TLS."
+        if own > context > shared
+        else "",
+        value=ratio,
+        contended=contended,
+    )
+
+
+async def _import_alone() -> None:
+    await anyio.run_process([sys.executable, "-c", f"import {MODULE}"])
+
+
+async def _stdio(bench: Bench) -> None:
+    """A process per call, and the one that is kept."""
+    rounds = bench.size(3, 6)  # the first is kept apart
+    command = [sys.executable, "-m", MODULE]
+    async with bench.server(MODULE) as server:
+
+        async def process() -> Ms:
+            began = time.perf_counter_ns()
+            async with stdio_client_session(command) as session:
+                await session.call("add", **ARGUMENTS)
+                return Ms((time.perf_counter_ns() - began) / 1e6)
+
+        bench.step("stdio: a process per call")
+        own = await bench.timed(process, rounds)
+        bench.step("stdio: importing alone")
+        imported = await bench.timed(_import_alone, rounds)
+        bench.step("stdio: one process")
+
+        async def kept() -> None:
+            await server.session.call("add", **ARGUMENTS)
+
+        with server.phase("kept"):
+            shared = await bench.timed(kept, bench.size(100, 500), warm_up=10)
+    ratio = own.median / shared.median
+    note = "from starting it to its answer; stopping it is not counted"
+    bench.row(TABLE, "stdio: a process per call", "ms", own, metric="time", series=OWN, x="stdio", note=note)
+    label = "stdio: a process that only imports the server"
+    bench.row(TABLE, label, "ms", imported, metric="spans", series="import", x="stdio")
+    why = server.why("kept")
+    bench.row(TABLE, "stdio: one process", "ms", shared, metric="time", series=SHARED, x="stdio", why=why)
+    bench.row(
+        TABLE, "stdio: process per call over one", "×", ratio, metric="ratio", series="process per call", x="stdio"
+    )
+    bench.check(
+        "004-1 (stdio)",
+        "a process per call is some hundreds of times slower than one that is kept",
+        documented="not measured there",
+        measured=f"{own.median:.0f} and {shared.median:.2f} ms: {ratio:.0f}×",
+        tolerance="> 50×; about 700 on a quiet machine",
+        verdict=graded(ratio > 50),
+        why=f"Starting Python and importing the server takes {imported.median:.0f} ms of it.",
+        value=ratio,
+        contended=own.contended or shared.contended,
+    )

@@ -1,0 +1,325 @@
+"""The memory hooks where they could do harm, in a process of its own.
+
+``python -m tests.native.memory_torture PART SECONDS`` ends with 0 and a line of JSON, or dies: of an assertion, or of a
+signal where memory was misused. ``all`` runs the parts that may be repeated in turn until the time is over.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import lzma
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mcp_probe import native
+
+core: Any = native.core
+MODES = ("gross", "hybrid", "shadow")
+TEXT = b"".join(b"%d bottles of beer on the wall, " % number for number in range(4000))
+PACKED, DEFLATED = lzma.compress(TEXT), zlib.compress(TEXT)
+BLOCK = 3_000_000
+
+
+def request(number: int = 1) -> Any:
+    """A request that is measured from its beginning where the hooks are installed."""
+    return core.Request(number, "request", "tools/call", "t", "stdio")
+
+
+def churn(seed: int, stop: threading.Event, charged: bool) -> None:
+    """Allocate, move and free in every domain, with and without the GIL, and check what was stored."""
+    rolls = random.Random(seed)
+    kept: list[Any] = []
+    while not stop.is_set():
+        before = core.charge(request(seed)) if charged else None
+        for _ in range(20):
+            size = rolls.randrange(1, 3000)
+            one = bytearray([size % 251]) * size
+            one.extend(one)  # moves it
+            kept.append((size, one))
+            kept.append({number: str(number) for number in range(size % 40)})
+        assert zlib.decompress(DEFLATED) == TEXT  # allocates without the GIL
+        assert lzma.decompress(PACKED) == TEXT
+        if len(kept) > 400:
+            for part in kept[:300]:
+                if isinstance(part, tuple):
+                    assert part[1] == bytes([part[0] % 251]) * (2 * part[0])
+            del kept[:300]
+        if charged:
+            core.charge(before)
+
+
+class Churning:
+    """Threads that churn while the block runs; half of them charge what they do to requests."""
+
+    def __init__(self, threads: int = 4) -> None:
+        self._stop = threading.Event()
+        self._failures: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(threads)]
+
+    def _run(self, number: int) -> None:
+        try:
+            churn(number, self._stop, number % 2 == 0)
+        except BaseException as exc:  # noqa: BLE001 - raised again at the end
+            self._failures.append(exc)
+
+    def __enter__(self) -> Churning:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+
+def check_balance() -> None:
+    """Install anew: what a request allocates is its own, and is no longer held when it is freed."""
+    core.memory_install("shadow")
+    state = core.memory_state()
+    assert state["valid"], state
+    raw = request()
+    core.charge(raw)
+    block = bytearray(BLOCK)
+    core.charge(None)
+    requested, allocations, owned, held, peak, blocks = raw.memory()
+    assert requested == owned and allocations >= blocks, raw.memory()
+    assert BLOCK < held <= peak <= requested < BLOCK + 1000, raw.memory()
+    del block
+    assert raw.memory()[3] < 200, raw.memory()  # the interpreter may keep something of its own from a first call
+    core.memory_uninstall()
+
+
+def toggle(seconds: float) -> dict[str, Any]:
+    """Hooks come, change and go while threads churn."""
+    rolls, until, times = random.Random(7), time.monotonic() + seconds, 0
+    with Churning():
+        while time.monotonic() < until:
+            for _ in range(50):
+                if rolls.random() < 0.5:
+                    core.memory_uninstall()
+                else:
+                    core.memory_install(rolls.choice(MODES))
+                times += 1
+            time.sleep(0.001)
+        core.memory_uninstall()
+    check_balance()
+    return {"times": times}
+
+
+def fork(seconds: float) -> dict[str, Any]:
+    """Children are made while threads churn in the raw domain; they measure, and end well."""
+    until, children = time.monotonic() + seconds, 0
+    while time.monotonic() < until or not children:
+        core.memory_install(MODES[1 + children % 2])
+        with Churning():
+            for _ in range(5):
+                time.sleep(0.002)
+                child = os.fork()
+                if child == 0:
+                    try:
+                        raw = request()
+                        core.charge(raw)
+                        block = bytearray(BLOCK)
+                        core.charge(None)
+                        assert raw.memory()[3] > BLOCK
+                        del block
+                        assert raw.memory()[3] < BLOCK
+                        check_balance()
+                        os._exit(0)
+                    finally:
+                        os._exit(1)
+                _, status = os.waitpid(child, 0)
+                assert status == 0, status
+                children += 1
+        core.memory_uninstall()
+    check_balance()
+    return {"children": children}
+
+
+class Tracemalloc:
+    """Python's own tracer, which puts itself over whatever allocator is there, and takes that back at its end."""
+
+    def start(self) -> None:
+        tracemalloc.start(2)
+
+    def stop(self) -> None:
+        tracemalloc.stop()
+
+
+class Memray:
+    """A tracer that also patches the C library's allocator."""
+
+    def start(self) -> None:
+        import memray
+
+        self._folder = tempfile.TemporaryDirectory()
+        self._tracker = memray.Tracker(Path(self._folder.name) / "out.bin", trace_python_allocators=True)
+        self._tracker.__enter__()
+
+    def stop(self) -> None:
+        self._tracker.__exit__(None, None, None)
+        self._folder.cleanup()
+
+
+def measured(size: int) -> int:
+    """What a request holds that keeps a block of so many bytes; 0 where nothing was measured."""
+    raw = request()
+    core.charge(raw)
+    block = bytearray(size)
+    core.charge(None)
+    told = raw.memory()
+    del block
+    return told[3] if told else 0
+
+
+def beside(tool: Any) -> dict[str, Any]:
+    """Every order in which another tool's hooks and ours can come and go; the data is right or says that it is not."""
+    core.memory_install("shadow")  # ours first, and last to go
+    tool.start()
+    during = core.memory_state()
+    assert during["valid"] and during["covered"], during
+    assert BLOCK < measured(BLOCK) < BLOCK + 10_000
+    tool.stop()
+    assert core.memory_state()["valid"] and not core.memory_state()["covered"]
+    assert BLOCK < measured(BLOCK) < BLOCK + 1000
+    core.memory_uninstall()
+
+    tool.start()  # the other's first, and last to go
+    core.memory_install("shadow")
+    assert core.memory_state()["valid"], core.memory_state()
+    assert BLOCK < measured(BLOCK) < BLOCK + 1000
+    core.memory_uninstall()
+    tool.stop()
+    assert measured(BLOCK) == 0
+
+    tool.start()  # the other's first, and first to go: it takes ours with it
+    core.memory_install("hybrid")
+    early = request()
+    core.charge(early)
+    core.charge(None)
+    tool.stop()
+    lost = core.memory_state()
+    assert not lost["valid"] and "another tool" in lost["reason"], lost
+    assert early.memory() is None and measured(BLOCK) == 0
+    core.memory_install("hybrid")
+    assert core.memory_state()["valid"]
+    assert BLOCK < measured(BLOCK) < BLOCK + 1000
+    core.memory_uninstall()
+
+    core.memory_install("shadow")  # ours first, and first to go: the other puts them back at its end
+    tool.start()
+    core.memory_uninstall()
+    assert measured(BLOCK) == 0
+    try:
+        core.memory_install("gross")
+        raise AssertionError("another set of hooks under the other tool's")
+    except RuntimeError as exc:
+        assert "stop that tool first" in str(exc)
+    assert core.memory_state()["mode"] == "off"
+    core.memory_install("shadow")  # the same as before is there still
+    assert core.memory_state()["valid"]
+    assert BLOCK < measured(BLOCK) < BLOCK + 10_000
+    core.memory_uninstall()
+    tool.stop()
+    check_balance()
+    return {}
+
+
+def crowd(seconds: float) -> dict[str, Any]:
+    """More blocks than the table holds: counted, without an owner, and nothing is amiss when they are freed."""
+    import ctypes
+
+    library = ctypes.PyDLL(None)
+    library.PyMem_RawMalloc.restype = ctypes.c_void_p
+    library.PyMem_RawFree.argtypes = [ctypes.c_void_p]
+    core.memory_install("hybrid")
+    most, raw = core.memory_state()["most_entries"], request()
+    core.charge(raw)
+    blocks = [library.PyMem_RawMalloc(8) for _ in range(most + most // 4)]
+    core.charge(None)
+    state, told = core.memory_state(), raw.memory()
+    assert state["untracked"] >= most // 4 - 100, state
+    assert state["entries"] < most + 1000 and state["table_bytes"] < 70e6, state
+    assert told[3] < told[0] and told[5] < most + 1000, told
+    for block in blocks:
+        library.PyMem_RawFree(block)
+    assert raw.memory()[3] < 1_000_000, raw.memory()  # Python's own large blocks, such as the list
+    core.memory_uninstall()
+    check_balance()
+    return {"untracked": state["untracked"]}
+
+
+def accounts(seconds: float) -> dict[str, Any]:
+    """Requests come and go, and each leaves a block behind that is freed long after: no other request is credited."""
+    core.memory_install("shadow")
+    most = core.memory_state()["most_accounts"]
+    left, watched = [], request()
+    core.charge(watched)
+    own = bytearray(5000)
+    core.charge(None)
+    for number in range(3 * most):
+        raw = request(number)
+        core.charge(raw)
+        block = bytes(100), bytes(700)
+        core.charge(None)
+        left.append(block)
+        if len(left) > 5000:
+            del left[:2500]
+        if number % 10_000 == 0:
+            assert raw.memory()[3] >= 800 + 2 * sys.getsizeof(b""), raw.memory()
+            assert 5000 < watched.memory()[3] < 5200, watched.memory()
+    del left[:]
+    assert 5000 < watched.memory()[3] < 5200, watched.memory()
+    del own
+    assert watched.memory()[3] < 200
+    held = [request(number) for number in range(most + 10)]  # more than there are accounts
+    for raw in held:
+        core.charge(raw)
+    core.charge(None)
+    state = core.memory_state()
+    assert state["accounts_refused"] >= 10, state
+    del held, raw
+    gc.collect()
+    core.memory_uninstall()
+    check_balance()
+    return {"accounts": state["accounts"]}
+
+
+PARTS: dict[str, Callable[[float], dict[str, Any]]] = {
+    "toggle": toggle,
+    "fork": fork,
+    "crowd": crowd,
+    "accounts": accounts,
+    "tracemalloc": lambda seconds: beside(Tracemalloc()),
+    "memray": lambda seconds: beside(Memray()),
+}
+
+
+def everything(seconds: float) -> dict[str, Any]:
+    """The parts that run as long as they are told to, in turn."""
+    until, told = time.monotonic() + seconds, {"times": 0, "children": 0}
+    while time.monotonic() < until:
+        told["times"] += toggle(5)["times"]
+        told["children"] += fork(2)["children"]
+        accounts(0)
+        crowd(0)
+        print(f"{until - time.monotonic():.0f} s to go, {told}", file=sys.stderr, flush=True)
+    return told
+
+
+if __name__ == "__main__":
+    part, length = sys.argv[1], float(sys.argv[2])
+    print(json.dumps({**(everything if part == "all" else PARTS[part])(length)}))

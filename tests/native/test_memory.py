@@ -1,0 +1,393 @@
+"""Whose memory it is: requests against what their code is known to allocate."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_probe import native
+from mcp_probe.capture.steps import Steps, Track
+from mcp_probe.record.raw import PythonRequest
+from tests.native.twins import needs_the_accelerator
+
+pytestmark = needs_the_accelerator
+core: Any = native.core
+MODES = ("gross", "hybrid", "shadow")
+HEADER = sys.getsizeof(b"")
+Told = tuple[int, int, int, int, int, int]
+
+API = ctypes.PyDLL(None)
+FAMILIES = {"raw": "PyMem_Raw", "mem": "PyMem_", "obj": "PyObject_"}
+for _family in FAMILIES.values():
+    for _name, _arguments in (("Malloc", 1), ("Calloc", 2), ("Realloc", 2), ("Free", 1)):
+        _function = getattr(API, _family + _name)
+        _function.argtypes = [ctypes.c_size_t] * _arguments
+        _function.restype = None if _name == "Free" else ctypes.c_size_t
+
+
+@pytest.fixture(autouse=True)
+def _hooks_end() -> Iterator[None]:
+    yield
+    core.charge(None)
+    core.memory_uninstall()
+
+
+def request(number: int = 1, parent: Any = None) -> Any:
+    made = core.Request(number, "request", "tools/call", "t", "stdio")
+    made.parent = parent
+    return made
+
+
+def charged(raw: Any, work: Callable[[], Any]) -> Any:
+    """What ``work`` returns, done at the cost of ``raw``."""
+    core.charge(raw)
+    try:
+        return work()
+    finally:
+        core.charge(None)
+
+
+def told(work: Callable[[], Any]) -> Told:
+    """What a request is told to have asked for that does only that; it keeps what ``work`` returns until then."""
+    raw = request()
+    kept = charged(raw, work)
+    memory: Told = raw.memory()
+    del kept
+    return memory
+
+
+def more(larger: Callable[[], Any], smaller: Callable[[], Any]) -> Told:
+    """By how much the figures of one piece of work exceed those of another that differs in a size only."""
+    told(larger), told(smaller)  # the interpreter may keep something of its own from a first call
+    one, other = told(larger), told(smaller)
+    a, b, c, d, e, f = (x - y for x, y in zip(one, other, strict=True))
+    return a, b, c, d, e, f
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("large", "small"), [(5000, 4000), (300, 100), (3_000_000, 2_000_000)])
+def test_bytes_asked_for_are_known_to_the_byte(mode: str, large: int, small: int) -> None:
+    core.memory_install(mode)
+    owned = mode == "shadow" or (mode == "hybrid" and small > 512)
+    requested, allocations, requested_owned, held, peak, blocks = more(lambda: bytes(large), lambda: bytes(small))
+    assert (requested, allocations, blocks) == (large - small, 0, 0)
+    assert (requested_owned, held, peak) == ((large - small,) * 3 if owned else (0, 0, 0))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_way_to_ask_is_counted_once(mode: str, family: str) -> None:
+    core.memory_install(mode)
+    name = FAMILIES[family]
+    malloc, calloc, realloc, free = (getattr(API, name + part) for part in ("Malloc", "Calloc", "Realloc", "Free"))
+
+    def ask(size: int) -> Callable[[], Any]:
+        def work() -> None:
+            block = calloc(size, 3)
+            block = realloc(block, size * 5)
+            free(block)
+            free(malloc(size))
+
+        return work
+
+    # Numbers that are stored in one word each, whatever the size, are the same in both.
+    for sizes in ((2000, 1500), (90, 60), (400, 300)):
+        by = sizes[0] - sizes[1]
+        requested, allocations, _, held, _, blocks = more(ask(sizes[0]), ask(sizes[1]))
+        assert (requested, allocations, held, blocks) == (9 * by, 0, 0, 0)
+    nothing = told(lambda: [free(0), free(0), free(0)])
+    three = told(lambda: [free(malloc(700)), free(calloc(7, 100)), free(realloc(0, 700))])
+    assert three[1] - nothing[1] >= 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_cannot_be_had_was_not_asked_for(mode: str) -> None:
+    core.memory_install(mode)
+
+    def fail() -> None:
+        with pytest.raises(MemoryError):
+            bytearray(1 << 60)
+
+    told(fail)
+    requested, _, _, held, peak, _ = told(fail)
+    assert requested < 1 << 20 and held < 1 << 20 and peak < 1 << 20
+
+
+def test_zero_bytes_count_as_one_as_the_interpreter_asks_for_one() -> None:
+    core.memory_install("gross")
+    for name in FAMILIES.values():
+        malloc, free = getattr(API, name + "Malloc"), getattr(API, name + "Free")
+
+        def ask(size: int, malloc: Any = malloc, free: Any = free) -> None:
+            free(malloc(size))
+
+        assert more(lambda: ask(0), lambda: ask(1))[:2] == (0, 0)
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "shadow"])
+def test_peak_is_what_was_held_at_once(mode: str) -> None:
+    core.memory_install(mode)
+    raw = request()
+    core.charge(raw)
+    one = bytearray(3_000_000)
+    two = bytearray(2_000_000)
+    del one
+    three = bytearray(1_500_000)
+    core.charge(None)
+    _, _, _, held, peak, _ = raw.memory()
+    assert 3_500_000 < held < 3_510_000
+    assert 5_000_000 < peak < 5_010_000
+    del two, three
+    assert raw.memory()[3] < 1000 and raw.memory()[4] == peak
+
+
+def test_what_another_request_frees_was_still_the_first_ones() -> None:
+    core.memory_install("hybrid")
+    one, two = request(1), request(2)
+    held = [charged(one, lambda: bytearray(1_000_000))]
+    before = one.memory()
+    charged(two, held.clear)
+    assert before[3] > 1_000_000 > one.memory()[3]
+    assert two.memory()[3:5] == (0, 0) and two.memory()[0] < 1000
+
+
+def test_cyclic_garbage_that_is_collected_during_another_request_costs_that_one_nothing() -> None:
+    core.memory_install("shadow")
+    one, two = request(1), request(2)
+
+    def tangle() -> None:
+        for _ in range(50):
+            ring: list[Any] = [bytearray(20_000)]
+            ring.append(ring)
+
+    gc.disable()
+    try:
+        charged(one, tangle)
+        assert one.memory()[3] > 1_000_000
+        charged(two, gc.collect)
+    finally:
+        gc.enable()
+    assert one.memory()[3] < 10_000
+    requested, _, _, held, peak, _ = two.memory()
+    assert requested < 8192 and held < 8192 and peak < 8192
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "shadow"])
+@pytest.mark.parametrize("first", [100, 5_000])
+def test_a_block_that_is_moved_is_its_movers(mode: str, first: int) -> None:
+    core.memory_install(mode)
+    one, two = request(1), request(2)
+    array = charged(one, lambda: bytearray(first))
+    charged(two, lambda: array.extend(bytes(1_000_000)))
+    assert one.memory()[3] < 200  # the object itself, without its bytes
+    assert 1_000_000 < two.memory()[3] < 1_300_000
+    two_before = two.memory()[3]
+    array.extend(bytes(3_000_000))  # by nobody: it stays whose it is
+    assert two.memory()[3] > two_before + 2_500_000
+    assert two.memory()[0] < 2_500_000
+    array.clear()
+    assert two.memory()[3] < 1000
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "shadow"])
+def test_what_is_charged_to_a_nested_request_is_its_parents_too(mode: str) -> None:
+    core.memory_install(mode)
+    outer = request(1)
+    core.charge(outer)
+    kept = [bytearray(1_000_000)]
+    inner = request(2, parent=outer)
+    core.charge(inner)
+    kept.append(bytearray(2_000_000))
+    core.charge(outer)
+    kept.append(bytearray(4_000_000))
+    core.charge(None)
+    assert 2_000_000 < inner.memory()[0] < 2_010_000 and 2_000_000 < inner.memory()[3] < 2_010_000
+    assert 7_000_000 < outer.memory()[0] < 7_010_000 and 7_000_000 < outer.memory()[3] < 7_010_000
+    del inner  # its blocks are its parent's all the same
+    del kept[1]
+    assert 5_000_000 < outer.memory()[3] < 5_010_000
+    kept.clear()
+    assert outer.memory()[3] < 5000
+
+
+def test_each_thread_charges_its_own_request() -> None:
+    core.memory_install("hybrid")
+    raws, kept = [request(number) for number in range(8)], []
+    ready = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        previous = core.charge(raws[number])
+        assert previous is None
+        ready.wait()
+        for _ in range(20):
+            kept.append(bytearray(10_000 * (number + 1)))
+        ready.wait()
+        assert core.charge(previous) is raws[number]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, raw in enumerate(raws):
+        size = 200_000 * (number + 1)
+        assert size < raw.memory()[3] < size + 20_000
+        assert size < raw.memory()[0] < size + 40_000
+
+
+def test_a_step_charges_its_owner_until_it_ends() -> None:
+    core.memory_install("hybrid")
+    steps, one, two = Steps(), request(1), request(2)
+    steps.begin(one, 1, 0, 0, 0, 1)
+    a = bytearray(1_000_000)
+    steps.split(two, 2)
+    b = bytearray(2_000_000)
+    steps.close(3, False)
+    c = bytearray(4_000_000)
+    steps.begin(None, 1, 0, 0, 0, 4)
+    d = bytearray(4_000_000)
+    steps.close(5, False)
+    assert 1_000_000 < one.memory()[3] < 1_010_000
+    assert 2_000_000 < two.memory()[3] < 2_010_000
+    assert len(a) + len(b) + len(c) + len(d) == 11_000_000
+
+
+def test_what_is_allocated_after_a_requests_end_is_not_its_own() -> None:
+    core.memory_install("hybrid")
+    steps, raw = Track(0, "loop", deque(), 1 << 60, lambda raw, now: None), request()
+    desk = core.Desk()
+    steps.begin(raw, 1, 0, 0, 0, 1)
+    kept = [bytearray(1_000_000)]
+    desk.end(raw, 2)
+    kept.append(bytearray(2_000_000))
+    steps.close(3, False)
+    steps.begin(raw, 1, 0, 0, 0, 4)
+    kept.append(bytearray(2_000_000))
+    steps.close(5, True)
+    requested, _, _, held, peak, _ = raw.memory()
+    assert 1_000_000 < requested < 1_010_000 and 1_000_000 < held == peak < 1_010_000
+    kept.clear()
+    assert raw.memory()[3] < 1000  # followed on
+
+
+def test_only_a_whole_request_is_measured() -> None:
+    early = request(1)
+    core.memory_install("hybrid")
+    charged(early, lambda: bytearray(1_000_000))
+    assert early.memory() is None
+    cut = request(2)
+    charged(cut, lambda: bytearray(1_000_000))
+    core.memory_install("shadow")
+    assert cut.memory() is None
+    idle = request(3)
+    assert idle.memory() is None  # nothing was charged to it
+    core.memory_uninstall()
+    charged(idle, lambda: bytearray(1_000_000))
+    assert idle.memory() is None
+
+
+def test_of_a_request_that_ended_before_the_hooks_changed_only_what_it_holds_is_unknown() -> None:
+    core.memory_install("hybrid")
+    raw = request()
+    kept = charged(raw, lambda: bytearray(1_000_000))
+    core.Desk().end(raw, 1)
+    whole = raw.memory()
+    core.memory_uninstall()
+    assert raw.memory() == (*whole[:3], None, whole[4], None)
+    assert len(kept) == 1_000_000
+
+
+def test_blocks_that_requests_still_hold_are_told_by_address() -> None:
+    core.memory_install("shadow")
+    one, two = request(1), request(2)
+    small, large = charged(one, lambda: (bytes(100), bytes(100_000)))
+    other = charged(two, lambda: bytes(200))
+    blocks = dict(core.memory_blocks([one], 1000))
+    assert blocks[id(small)] == HEADER + 100 and blocks[id(large)] == HEADER + 100_000
+    assert id(other) not in blocks
+    assert dict(core.memory_blocks([one, two], 1000))[id(other)] == HEADER + 200
+    assert len(core.memory_blocks([one, two], 2)) == 2
+    assert sum(core.memory_blocks([one], 1000)[at][1] for at in range(len(blocks))) == one.memory()[3]
+
+
+def test_the_state_says_what_the_hooks_are() -> None:
+    off = core.memory_state()
+    assert (off["mode"], off["valid"]) == ("off", False) and "not installed" in off["reason"]
+    scopes = {"gross": sys.maxsize, "shadow": -1}
+    for mode in MODES:
+        core.memory_install(mode)
+        state = core.memory_state()
+        assert (state["mode"], state["valid"], state["reason"]) == (mode, True, "")
+        assert state["exact"] and not state["covered"] and state["untracked"] == 0
+        if mode in scopes:
+            assert state["owned_above"] == scopes[mode]
+        else:
+            assert 400 <= state["owned_above"] <= 512
+
+
+def test_bad_use_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match="'everything' is not known: gross, hybrid or shadow"):
+        core.memory_install("everything")
+    with pytest.raises(TypeError, match="a request or None"):
+        core.charge("request")
+    with pytest.raises(TypeError, match="name of a mode"):
+        core.memory_install(None)
+
+
+def test_the_python_twin_says_that_nothing_was_measured() -> None:
+    assert PythonRequest(1, "request", "tools/call", "t", "stdio").memory() is None
+
+
+OPERATIONS = st.tuples(
+    st.sampled_from(["make", "make", "extend", "shrink", "free", "gc"]),
+    st.integers(0, 4),
+    st.integers(0, 30),
+    st.integers(0, 6000),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(["hybrid", "shadow"]), st.lists(OPERATIONS, max_size=60))
+def test_what_each_request_holds_is_what_a_ledger_says(mode: str, operations: list[tuple[str, int, int, int]]) -> None:
+    """Raw blocks, which have owners in both modes: made, moved and freed by five requests and by nobody."""
+    core.memory_install(mode)
+    raws = [request(number) for number in range(5)]
+    ledger: dict[int, tuple[int, int]] = {}  # block -> (owner, size)
+    for raw in raws:
+        charged(raw, lambda: None)
+    for kind, who, which, size in operations:
+        owner = raws[who] if who < 4 else None
+        block = list(ledger)[which % len(ledger)] if ledger else 0
+        if kind == "make":
+            made = charged(owner, partial(API.PyMem_RawMalloc, size + 1))
+            ledger[made] = (who, size + 1)
+        elif kind in ("extend", "shrink") and block:
+            before_owner, before = ledger.pop(block)
+            size = before + size + 1 if kind == "extend" else max(1, before // 2)
+            moved = charged(owner, partial(API.PyMem_RawRealloc, block, size))
+            ledger[moved] = (who if owner is not None else before_owner, size)
+        elif kind == "free" and block:
+            charged(owner, partial(API.PyMem_RawFree, block))
+            del ledger[block]
+        elif kind == "gc":
+            gc.collect(0)
+    held = {(address, size) for address, size in core.memory_blocks(raws, 10_000) if address in ledger}
+    assert held == {(block, size) for block, (who, size) in ledger.items() if who < 4}
+    if mode == "hybrid":
+        for number in range(4):
+            wanted = sum(size for who, size in ledger.values() if who == number)
+            assert raws[number].memory()[3] == wanted
+    for block in ledger:
+        API.PyMem_RawFree(block)
+    if mode == "hybrid":
+        assert [raw.memory()[3] for raw in raws] == [0] * 5

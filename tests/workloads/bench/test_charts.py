@@ -1,0 +1,116 @@
+"""Which charts rows make, that each is drawn whole, and that the page has them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from mcp_probe.workloads.bench.charts import charts_of
+from mcp_probe.workloads.bench.documents import by_document
+from tests.workloads.bench.made import check, full, result, results, row, stats
+
+
+def test_numbers_along_an_axis_make_lines_and_names_make_bars() -> None:
+    models = [row(model, 5.0, table="003 CPU-bound", x=model, series="time") for model in ("sync", "asyncio")]
+    waves, cpu = charts_of(results(*full().results, result(*models)))
+    assert (waves.kind, waves.name, waves.title) == ("lines", "001-4-time", "001 §4: time")
+    assert (cpu.kind, cpu.name) == ("bars", "003-cpu-bound-time")
+
+
+def test_documented_figures_are_drawn_at_the_size_that_ran() -> None:
+    [waves] = charts_of(full())
+    [(name, points)] = waves.series
+    assert name == "pool of 4"
+    assert [(point.x, point.documented, point.measured) for point in points] == [
+        (5, 104.0, 105.0),
+        (10, 156.5, 158.0),
+        (20, 260.5, 265.0),
+    ]
+    assert waves.scaled
+
+
+def test_a_row_without_a_partner_makes_no_chart() -> None:
+    assert charts_of(results(result(row()))) == []
+    assert charts_of(results(result(row(x=1), row(x=2, documented=None), row(x=3, measured=None)))) == []
+
+
+def test_figures_that_differ_by_far_get_a_logarithmic_axis() -> None:
+    near, far = (
+        charts_of(results(result(row(measured=10.0, x=1), row(measured=top, documented=top, scale=1.0, x=2))))[0]
+        for top in (250.0, 50000.0)
+    )
+    assert (near.log_y, far.log_y) == (False, True)
+
+
+def test_charts_of_one_table_in_two_units_have_two_names() -> None:
+    rows = [row(f"{unit}{x}", unit=unit, x=x) for unit in ("MB", "%") for x in (1, 2)]
+    names = {chart.name for chart in charts_of(results(result(*rows)))}
+    assert names == {"001-4-time-mb", "001-4-time-percent"}
+
+
+def test_conditions_are_told_last_and_claims_in_their_order() -> None:
+    claims = (check("001-10"), check("001-2"), check("001-1a"), check("001-1"))
+    rows = (row(table="001 conditions"), row(table="001 §4"), row(table="002 bars"))
+    first, second = by_document(results(result(*rows, checks=claims, documents=("001", "002"))))
+    assert list(first.tables) == ["001 §4", "001 conditions"]
+    assert [claim.claim for claim in first.checks] == ["001-1", "001-1a", "001-2", "001-10"]
+    assert (second.number, list(second.tables)) == ("002", ["002 bars"])
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("matplotlib")
+    from mcp_probe.workloads.bench.html import write_html
+    from mcp_probe.workloads.bench.plots import write_plots
+
+    folder = tmp_path_factory.mktemp("drawn")
+    models = [
+        row(f"{model} {part}", stats(value), table="003 CPU-bound", x=model, series=part, scale=1.0)
+        for model, value in (("sync", 9.77), ("asyncio", 9.78))
+        for part in ("user", "system")
+    ]
+    found = results(*full().results, result(*models, name="cpu-models", documents=("003",)))
+    write_plots(found, folder)
+    write_html(found, folder / "page.html")
+    return folder
+
+
+def test_every_chart_is_a_picture_in_both_forms(drawn: Path) -> None:
+    names = {path.stem for path in drawn.glob("*.svg")}
+    assert names == {"001-4-time", "003-cpu-bound-time"}
+    for name in names:
+        ElementTree.parse(drawn / f"{name}.svg")
+        assert (drawn / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_figures_give_the_same_picture(drawn: Path) -> None:
+    from mcp_probe.workloads.bench.plots import image
+
+    [chart] = charts_of(full())
+    assert image(chart, "svg") == image(chart, "svg")
+
+
+def test_the_page_is_whole_and_loads_nothing(drawn: Path) -> None:
+    text = (drawn / "page.html").read_text()
+    assert text.count("data:image/svg+xml;base64,") == 2
+    assert "http://" not in text and "https://" not in text and "<script" not in text
+    for told in (
+        "001 · MCP Hangar",
+        "003 · asyncio-vs-thread",
+        "001 conditions",
+        "asked: round(t(N)/t(4)) = ceil(N/4)",
+    ):
+        assert told in text
+    assert "`nap` held all threads." in text
+    assert text.count("<tr") == text.count("</tr>")
+    assert "httpx is not installed: HTTP/2" in text
+
+
+def test_labels_of_strangers_stay_text(drawn: Path) -> None:
+    from mcp_probe.workloads.bench.html import write_html
+
+    path = drawn / "strange.html"
+    write_html(results(result(row("<script>alert(1)</script>"))), path)
+    assert "<script>alert" not in path.read_text()

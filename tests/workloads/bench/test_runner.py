@@ -1,0 +1,231 @@
+"""Whatever one workload does, what is done is kept, and the others run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import anyio
+import pytest
+
+from mcp_probe.workloads.bench import context
+from mcp_probe.workloads.bench.context import Bench, Ms, Patience
+from mcp_probe.workloads.bench.registry import DOCUMENTS, WORKLOADS, load, named, of_document
+from mcp_probe.workloads.bench.runner import run_all, run_one
+from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, RunWorkload, Workload
+
+
+def workload(name: str, limit_s: float = 60.0) -> Workload:
+    return Workload(name, ("001",), "about it", "nowhere:run", limit_s, limit_s)
+
+
+def finder(**runs: Callable[[Bench], object]) -> Callable[[Workload], RunWorkload]:
+    """Finds ``runs`` by name; each may add rows before it ends as it likes."""
+
+    def find(wanted: Workload) -> RunWorkload:
+        async def run(bench: Bench) -> Outcome:
+            bench.row("001 §4", "before", "ms", 1.0)
+            ended = runs[wanted.name](bench)
+            if hasattr(ended, "__await__"):
+                await ended
+            bench.row("001 §4", "after", "ms", 2.0)
+            return bench.outcome()
+
+        return run
+
+    return find
+
+
+def fails(error: BaseException) -> Callable[[Bench], object]:
+    def run(bench: Bench) -> object:
+        raise error
+
+    return run
+
+
+def test_results_come_in_order_and_whole() -> None:
+    found = list(
+        run_all([workload("a"), workload("b")], quick=True, find=finder(a=lambda bench: None, b=lambda bench: None))
+    )
+    assert [(each.name, each.error, each.outcome.complete, len(each.outcome.rows)) for each in found] == [
+        ("a", None, True, 2),
+        ("b", None, True, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("no such thing"), "ValueError: no such thing"),
+        (ImportError("No module named 'httpx'"), "needs a package that is not installed (No module named 'httpx')"),
+        (OSError(24, "Too many open files"), "Too many open files"),
+    ],
+)
+def test_a_failure_keeps_what_was_found_and_the_next_one_runs(error: Exception, said: str) -> None:
+    find = finder(a=fails(error), b=lambda bench: None)
+    first, second = run_all([workload("a"), workload("b")], quick=True, find=find)
+    assert said in (first.error or "")
+    assert [row.label for row in first.outcome.rows] == ["before"]
+    assert not first.outcome.complete
+    assert second.error is None
+
+
+def test_a_failure_inside_task_groups_is_told_as_itself() -> None:
+    async def grouped() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.sleep, 60)
+            raise ValueError("deep inside")
+
+    result, _ = run_one(workload("a"), quick=True, find=finder(a=lambda bench: grouped()))
+    assert result.error == "ValueError: deep inside"
+
+
+def test_what_hangs_is_stopped_at_its_limit() -> None:
+    result, interrupted = run_one(
+        workload("a", limit_s=0.2), quick=True, find=finder(a=lambda bench: anyio.sleep_forever())
+    )
+    assert "took longer than 0 s and was stopped" in (result.error or "")
+    assert ([row.label for row in result.outcome.rows], interrupted) == (["before"], False)
+
+
+def test_ctrl_c_keeps_what_was_found_and_ends_the_run() -> None:
+    find = finder(a=lambda bench: None, b=fails(KeyboardInterrupt()), c=lambda bench: None)
+    found = list(run_all([workload("a"), workload("b"), workload("c")], quick=True, find=find))
+    assert [(each.name, each.error) for each in found] == [("a", None), ("b", INTERRUPTED)]
+    assert [row.label for row in found[1].outcome.rows] == ["before"]
+
+
+# --- the registry ---------------------------------------------------------------------------------
+
+
+def test_there_are_eighteen_workloads_of_five_documents() -> None:
+    names = [each.name for each in WORKLOADS]
+    assert len(names) == len(set(names)) == 18
+    assert {document for each in WORKLOADS for document in each.documents} == set(DOCUMENTS)
+
+
+@pytest.mark.parametrize("each", WORKLOADS, ids=lambda each: each.name)
+def test_every_workload_can_be_found(each: Workload) -> None:
+    assert callable(load(each))
+
+
+def test_names_and_documents_that_do_not_exist_are_told() -> None:
+    with pytest.raises(ValueError, match=r"no workload wave\. There are: .*waves"):
+        named(("wave",))
+    with pytest.raises(ValueError, match=r"no document 005\. There are: 000, 001"):
+        of_document("005")
+
+
+# --- timing ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def load_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterator[float]], None]:
+    """Replaces what the machine says of others' load, one figure per measurement."""
+
+    def use(cores: Iterator[float]) -> None:
+        class Load:
+            def cores(self) -> float:
+                return next(cores)
+
+        monkeypatch.setattr(context, "ForeignLoad", Load)
+
+    return use
+
+
+def test_a_contended_measurement_is_run_again_while_there_is_patience(
+    load_of: Callable[[Iterator[float]], None],
+) -> None:
+    load_of(iter([1.0, 1.0, 0.1]))
+    turns: list[int] = []
+    found = anyio.run(Bench(quick=True, patience_s=60).timed, lambda: turns.append(1), 4)
+    assert (found.reruns, found.contended, found.foreign_cores, len(turns)) == (2, False, 0.1, 12)
+
+
+def test_without_patience_it_is_marked(load_of: Callable[[Iterator[float]], None]) -> None:
+    load_of(iter([1.0]))
+    found = anyio.run(Bench(quick=True, patience_s=0).timed, lambda: None, 4)
+    assert (found.reruns, found.contended, found.n) == (0, True, 3)
+
+
+def test_patience_is_one_for_the_whole_workload() -> None:
+    patience = Patience(1.0)
+    patience.spend(0.6)
+    assert patience.left
+    patience.spend(0.6)
+    assert not patience.left
+
+
+def test_all_take_turns_and_the_twin_gives_the_floor() -> None:
+    order: list[str] = []
+
+    def turn(name: str, milliseconds: float) -> Callable[[], Ms]:
+        def run() -> Ms:
+            order.append(name)
+            return Ms(milliseconds)
+
+        return run
+
+    async def main() -> context.Interleaved:
+        return await Bench(quick=True).interleaved({"a": turn("a", 10), "b": turn("b", 30)}, 6, twin="a")
+
+    found = anyio.run(main)
+    assert (found.ratio("b", "a"), found.floor, set(found.stats)) == (3.0, 1.0, {"a", "b"})
+    rounds = [order[at : at + 3] for at in range(0, len(order), 3)]
+    assert all(sorted(each) == ["a", "a", "b"] for each in rounds)
+    assert {each.index("b") for each in rounds} == {0, 1, 2}
+
+
+def test_only_a_time_of_its_own_replaces_the_clock() -> None:
+    async def main() -> float:
+        return (await Bench(quick=True).timed(lambda: 123456.0, 3)).max
+
+    assert anyio.run(main) < 123456
+
+
+def test_coroutines_are_awaited_inside_the_clock() -> None:
+    async def nap() -> None:
+        await anyio.sleep(0.02)
+
+    async def main() -> float:
+        return (await Bench(quick=True).timed(nap, 3)).min
+
+    assert anyio.run(main) >= 20
+
+
+def test_warm_up_is_run_and_not_kept() -> None:
+    turns: list[int] = []
+    found = anyio.run(lambda: Bench(quick=True).timed(lambda: turns.append(1), 5, warm_up=3, first_apart=False))
+    assert (found.n, len(turns)) == (5, 8)
+
+
+def test_sizes_and_findings() -> None:
+    bench = Bench(quick=False)
+    bench.lacks("httpx", "HTTP/2")
+    bench.note("A note.")
+    assert (bench.size(1, 2), Bench(quick=True).size(1, 2)) == (2, 1)
+    assert bench.outcome().missing == ("httpx is not installed: HTTP/2",)
+    assert bench.outcome().notes == ("A note.",)
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_PROCESS_CPUTIME_ID"), reason="no CPU clock")
+def test_own_work_and_that_of_children_is_not_foreign() -> None:
+    import subprocess
+    import sys
+
+    from mcp_probe.workloads.bench.machine import busy_ns, tree_ns
+
+    if busy_ns() is None:
+        pytest.skip("nobody counts what the cores do here")
+    before = tree_ns()
+    burn = "import time; began = time.process_time()\nwhile time.process_time() - began < 0.5: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    child_ns = tree_ns() - before
+    began = time.process_time()
+    while time.process_time() - began < 0.3:
+        pass
+    assert child_ns >= 450_000_000
+    assert tree_ns() - before - child_ns >= 250_000_000

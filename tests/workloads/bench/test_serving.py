@@ -1,0 +1,65 @@
+"""Bundled servers for real: each transport is served, and each phase has the readings of its own requests."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from mcp_probe.aggregate.explain import reasons
+from mcp_probe.errors import LaunchError
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.client import Call
+
+SERVER = "mcp_probe.workloads.servers.delays"
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["stdio", "sse", "json"])
+async def test_each_transport_is_served_and_read(transport: Literal["stdio", "sse", "json"]) -> None:
+    async with Bench(quick=True).server("mcp_probe.workloads.servers.twin", transport=transport) as server:
+        with server.phase("adding"):
+            answers = await server.session.one_by_one([Call("add", {"a": 1, "b": n}) for n in range(7)])
+        await server.session.call("add", a=1, b=1)
+    assert all(answer.error is None for answer in answers)
+    seen = server.seen("adding")
+    assert [each.name for each in seen.requests] == ["add"] * 7
+    assert len([each for each in server.seen().requests if each.name == "add"]) == 8
+    assert server.why("adding")
+
+
+@pytest.mark.slow
+async def test_two_phases_of_one_server_have_a_reason_each() -> None:
+    async with Bench(quick=True).server(SERVER, "--pool", "2") as server:
+        with server.phase("pool"):
+            pooled = await server.session.pipelined([Call("pooled", {"delay_ms": 60})] * 8)
+        with server.phase("waits"):
+            waited = await server.session.pipelined([Call("wait", {"delay_ms": 200})] * 8)
+    assert [answer.error for answer in (*pooled, *waited)] == [None] * 16
+    at_pool = [reason for reason in reasons(server.seen("pool")) if reason.code in ("waves", "thread-wait")]
+    assert "has 2 threads" in at_pool[0].sentence
+    assert not {"waves", "thread-wait"} & {reason.code for reason in reasons(server.seen("waits"))}
+
+
+async def test_a_server_that_cannot_start_says_what_it_said() -> None:
+    with pytest.raises(LaunchError, match=r"The server no_such_module did not start .*No module named no_such_module"):
+        async with Bench(quick=True).server("no_such_module"):
+            pass
+
+
+async def test_an_http_server_that_ends_is_not_waited_for() -> None:
+    with pytest.raises(LaunchError, match="it ended with status 1"):
+        async with Bench(quick=True).server("no_such_module", transport="json", probe=False):
+            pass
+
+
+async def test_readings_are_not_there_before_the_end() -> None:
+    async with Bench(quick=True).server(SERVER, probe=False) as server:
+        with pytest.raises(LaunchError, match="no readings"):
+            server.seen()
