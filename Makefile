@@ -12,7 +12,7 @@ LOCK_ARGS ?=
 
 # Tests that reach the Python twins of the accelerator: run a second time without it.
 TWINS := tests/record tests/capture/test_executor.py tests/capture/test_read.py tests/capture/test_blame_truth.py \
-tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/safety/test_faults.py
+tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_asgi.py tests/safety/test_faults.py
 
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
 ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust
@@ -88,7 +88,7 @@ envs: $(ENVS:%=.envs/%/.installed)  ## .envs/*: other SDK generations and real s
 backends: $(BACKENDS:%=.tools/backends/%) .envs/chdb/.installed  ## Collector, Jaeger, Prometheus, ClickHouse for tests/export/backends
 
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
-	@$(LOCK) --extra cli --extra otel --extra memory --group dev -o requirements/dev.txt pyproject.toml
+	@$(LOCK) --extra cli --extra otel --extra memory --extra bench --group dev -o requirements/dev.txt pyproject.toml
 	@for name in tool-uv tool-go $(ENVS); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made

@@ -60,7 +60,7 @@ def report(text: str) -> str:
         found.sort(key=lambda row: -row["total"])
         lines += [f"{city}: {row['name']} bought for {row['total']:.2f} ({row['words']} words)" for row in found]
     body = "\n".join(lines)
-    packed = zlib.compress(json.dumps(cities).encode(), 1)
+    packed = zlib.compress(json.dumps(cities).encode())
     return f"{hashlib.sha256(packed).hexdigest()} {len(packed)} {len(body)}"
 
 

@@ -43,10 +43,12 @@ def parts(results: Path = RESULTS) -> dict[str, str]:
     """What the committed results say, by name of the part."""
     runs = [from_json(json.loads(file.read_text("utf-8"))) for file in sorted(results.glob("overhead-*.json"))]
     soak = results / "soak.json"
+    memory = [json.loads(file.read_text("utf-8")) for file in sorted(results.glob("memory-*.json"))]
     return {
         "overhead": "\n\n".join(map(run_section, runs)) or "No results are committed yet.",
         "hot-path": "\n\n".join(hot_path_section(run) for run in runs if run.hot_path)
         or "No results are committed yet.",
+        "memory": "\n\n".join(map(memory_section, memory)) or "No results are committed yet.",
         "soak": soak_section(json.loads(soak.read_text("utf-8"))) if soak.exists() else "No results are committed yet.",
     }
 
@@ -138,6 +140,13 @@ def soak_section(document: dict[str, Any]) -> str:
         f"The probe counted {seen['requests']:,} requests, the handshake among them, "
         f"and dropped {seen['dropped']:,}. CPython {document['machine']['python']}, {document['machine']['date']}."
     )
+
+
+def memory_section(document: dict[str, Any]) -> str:
+    """What memory per request costs."""
+    from benchmarks import memory  # which needs this module
+
+    return memory.section(memory.from_json(document))
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

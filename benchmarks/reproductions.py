@@ -164,17 +164,13 @@ def _reasons(rows: list[Row]) -> str:
     for row in rows:
         excuse = row.little.excused if row.little is not None else ""
         parts = (row.why, figures.expected(row), row.note, excuse)
-        if text := " ".join(_sentence(part) for part in parts if part):
+        if text := " ".join(figures.sentence(part) for part in parts if part):
             told.setdefault(text, []).append(row.label)
     return "\n".join(f"- **{_text(_listed(labels))}**: {_text(text)}" for text, labels in told.items())
 
 
 def _listed(labels: list[str]) -> str:
     return "; ".join(labels) if len(labels) <= 3 else f"{labels[0]} … {labels[-1]}"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def _text(words: str) -> str:

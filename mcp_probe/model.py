@@ -495,7 +495,8 @@ class OperationSummary:
     executor_run_sum_ms: float
     crowding_p95_share: float | None = None  # as waited_for_others_p95_share, for steps < 0.5 ms
     tasks_max: int = 0  # tasks of one call alive at once, at most
-    pipe_wait_ms: Percentiles = Percentiles(None, None, None, None)  # written by the client to arrived; outside the budget
+    # From its writing by the client to its arrival; outside the budget.
+    pipe_wait_ms: Percentiles = Percentiles(None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,11 @@ async def test_each_of_two_probes_sees_the_slow_steps_of_the_loop_they_share() -
                 await first.call_tool("block", {})
                 await second.call_tool("add", {"a": 1, "b": 2})
     for kept in (of_one, of_two):
-        assert len([step for step in kept.steps() if step.operation == "block"]) == 10
+        # Others of their steps are short, unless the machine was kept from them.
+        blocked = [
+            step for step in kept.steps() if step.operation == "block" and step.end_ns - step.start_ns >= 2 * 10**7
+        ]
+        assert len({step.request for step in blocked}) == 10
         assert [frame for frame in kept.frames if type(frame).__name__ == "LoopSample"]
 
 
@@ -389,7 +393,7 @@ async def test_attaching_while_the_server_runs_takes_hold_at_the_next_message() 
     server = make_server(gate)
     async with Client(InMemoryTransport(server)) as client:
         await client.call_tool("add", {"a": 1, "b": 2})
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             async with anyio.create_task_group() as group:
                 group.start_soon(client.call_tool, "meet", {})
                 await gate.entered.wait()
@@ -420,7 +424,7 @@ async def test_detaching_while_requests_are_in_flight_lets_them_finish(over_stre
             result = await client.call_tool("meet", {})
             texts.append(result.content[0].text)  # type: ignore[union-attr]
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             async with anyio.create_task_group() as group:
                 group.start_soon(call)
                 await gate.entered.wait()
@@ -655,7 +659,7 @@ async def test_snapshot_counts_requests_in_flight_as_unfinished_and_outlives_det
     server = make_server(gate)
     probe = mcp_probe.attach(server)
     async with Client(InMemoryTransport(server)) as client:
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             async with anyio.create_task_group() as group:
                 group.start_soon(client.call_tool, "meet", {})
                 await gate.entered.wait()

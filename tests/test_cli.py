@@ -102,6 +102,7 @@ def test_the_module_is_the_command() -> None:
         (["run", "--slow-step-ms", "soon", "--", "true"], "from 0.5 to 3600000"),
         (["run", "--fail-on", "no-such-code", "--", "true"], "no-such-code"),
         (["run", "--memory", "--", "true"], "--memory"),
+        (["run", "--memory", "much", "--", "true"], "invalid choice: 'much'"),
         (["report"], "FILE"),
         (["report", "x", "--width", "20"], "at least 60"),
         (["report", "x", "--width", "wide"], "at least 60"),
@@ -120,6 +121,15 @@ def test_a_bad_limit_in_the_environment_is_named(call: Cli, monkeypatch: pytest.
     code, _, err = call("report", recording)
     assert code == 2
     assert "MCP_PROBE_SLOW_STEP_MS is 'soon'" in err
+
+
+def test_a_bad_tier_in_the_environment_is_named_before_anything_starts(
+    call: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_PROBE_MEMORY", "all")
+    code, _, err = call("run", "--", "true")
+    assert code == 2
+    assert "memory is 'all'" in err
 
 
 def test_bad_use_of_run_starts_nothing_and_empties_no_file(call: Cli, tmp_path: Path) -> None:
@@ -232,6 +242,19 @@ def test_options_of_the_command_are_the_commands(tmp_path: Path) -> None:
     script.write_text("import sys; print(sys.argv[1:])")
     arguments = ["--json", "-", "--", "--version"]
     assert probed([sys.executable, str(script), *arguments]).stdout == f"{arguments}\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "inherited", "expected"),
+    [(["--memory", "leaks"], "off", "leaks"), ([], "detailed", "detailed"), ([], "", "light")],
+    ids=["option", "environment", "neither"],
+)
+def test_the_tier_of_memory_reaches_the_command(
+    given: list[str], inherited: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_PROBE_MEMORY", inherited)
+    source = "from mcp_probe.options import Options; print(Options.from_environment({}).memory)"
+    assert probed([sys.executable, "-c", source], *given).stdout == f"{expected}\n"
 
 
 def test_the_two_dashes_may_be_left_out(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_whoever_closes_a_transport_does_not_wait_for_a_collector_that_has_faile
     probe = Probe()
     collector = probe._collector
     assert collector._thread is not None
-    collector._thread.join(30)
+    collector._thread.join(100)
     collector.flush()
     assert not collector._flushes, "it would have waited in vain, on the loop's thread"
     probe.detach()

@@ -61,7 +61,7 @@ def test_decorator_example_reports_both_functions_and_the_blocking_line() -> Non
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     assert done.stdout == ""
@@ -89,13 +89,13 @@ async def test_http_example_reports_its_tool_when_it_is_interrupted(tmp_path: Pa
             stderr=stderr,
         )
         try:
-            with anyio.fail_after(30):
+            with anyio.fail_after(100):
                 await listening(port)
                 async with Client(f"http://127.0.0.1:{port}/mcp") as client:
                     result = await client.call_tool("price", {"item": "tea"})
             assert result.content[0].type == "text" and result.content[0].text == "320"
             server.send_signal(signal.SIGINT)
-            server.wait(timeout=20)
+            server.wait(timeout=120)
         finally:
             server.kill()
             server.wait()

@@ -108,7 +108,7 @@ def test_a_program_that_never_imports_mcp_loads_no_more_than_the_instrumentor(tm
         "print(json.dumps([[m for m in sys.modules if m.startswith('mcp_probe.')], threading.active_count()]))\n"
     )
     env = environment(OTEL_TRACES_EXPORTER="none", OTEL_METRICS_EXPORTER="none", **INTO_HTTP)
-    ended = subprocess.run([INSTRUMENT, sys.executable, script], capture_output=True, text=True, env=env, timeout=60)
+    ended = subprocess.run([INSTRUMENT, sys.executable, script], capture_output=True, text=True, env=env, timeout=120)
     loaded, threads = json.loads(ended.stdout)
     assert sorted(loaded) == ["mcp_probe.adapters", "mcp_probe.adapters.imports", "mcp_probe.instrumentor"]
     assert threads == 1
@@ -144,7 +144,7 @@ if not worker:
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
 """
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", source]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

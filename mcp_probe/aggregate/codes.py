@@ -21,6 +21,10 @@ CODES: Mapping[str, str] = MappingProxyType(
         "transport-starvation": "the transport's own reader or writer waits for a thread",
         "serial-client": "the client sends one request at a time while the server could serve more",
         "slow-reader": "the client does not read its answers as fast as they come",
+        "memory-growth": "calls of a tool keep memory, and what they keep grows with their number",
+        "memory-peak": "a single call holds a large part of the memory there is",
+        "large-payload": "arguments or results are so large that coding them holds the event loop",
+        "unbounded-fan-out": "a call starts as many tasks at once as its input asks for",
         "not-enough-data": "too few requests, or too short a time, for the statistical checks",
     }
 )
@@ -32,14 +36,10 @@ NOT_YET: tuple[str, ...] = (
     "abandoned-work",
     "serial-handler",
     "dispatch-backlog",
-    "unbounded-fan-out",
     "cold-start",
     "cold-start-stampede",
     "client-per-request",
     "pool-exhausted",
-    "memory-growth",
-    "memory-peak",
-    "large-payload",
     "chatty-notifications",
     "stdout-pollution",
 )

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.data import not_enough_data
 from mcp_probe.aggregate.checks.evidence import window_ms
+from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memory_peak, unbounded_fan_out
 from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
 from mcp_probe.aggregate.checks.pools import executor_saturated, transport_starvation
 from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pressure
@@ -38,6 +39,10 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "transport-starvation": transport_starvation,
         "serial-client": serial_client,
         "slow-reader": slow_reader,
+        "memory-growth": memory_growth,
+        "memory-peak": memory_peak,
+        "large-payload": large_payload,
+        "unbounded-fan-out": unbounded_fan_out,
         "not-enough-data": not_enough_data,
     }
 )
@@ -61,8 +66,14 @@ def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[F
 def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     """The finding that explains most of the time lost; without one, "healthy" or "not-enough-data".
 
-    A finding that only follows from another one is never the verdict, neither is one of severity ``info``.
+    A finding that only follows from another one is never the verdict, neither is one of severity ``info``. Whoever
+    hunts leaks is told of the leak: the hunt itself slows the server down.
     """
+    if summary.leaks is not None:
+        leaks = [finding for finding in findings if finding.code == "memory-growth"]
+        if leaks:
+            told = max(leaks, key=_bytes_per_call)
+            return Verdict(told.code, told.subject, told.sentence)
     candidates = [
         finding for finding in findings if finding.severity != "info" and not _is_explained(finding, findings)
     ]
@@ -73,6 +84,11 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
         if finding.code == "not-enough-data":
             return Verdict(finding.code, finding.subject, finding.sentence)
     return Verdict("healthy", summary.server.name, _healthy(summary))
+
+
+def _bytes_per_call(finding: Finding) -> float:
+    found = finding.evidence.get("bytes_per_call")
+    return float(found) if isinstance(found, (int, float)) else 0.0
 
 
 def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:

@@ -5,14 +5,15 @@ still holds memory, group by group, and not the newest only. A full cache holds 
 filled once, a first call's set-up, and garbage hold nothing there. A cache that is not full yet when the run ends looks
 like a leak, and is one as far as anybody can tell by then.
 
-Where only totals are known (tracemalloc), it is in their course: they rise over the second half of the calls at least
-half as fast as over all of them.
+Where only totals are known (tracemalloc), it is in their course: over the second half of the calls they rise from look
+to look, four times in five, and at least half as fast as over all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from mcp_probe.model import (
@@ -106,7 +107,8 @@ class GrowthTally:
         if self.calls < MIN_CALLS or len(self.points) < MIN_POINTS or len(late) < 3:
             return None
         whole, second = _slope(self.points), _slope(late)
-        return second >= max(MIN_BYTES, whole / 2), max(0.0, second)
+        rises = sum(after[1] > before[1] for before, after in pairwise(late)) / (len(late) - 1)
+        return rises >= STILL_HELD and second >= max(MIN_BYTES, whole / 2), max(0.0, second)
 
 
 def _slope(points: Sequence[Point]) -> float:

@@ -48,6 +48,18 @@ class FindingOptions:
     serial_awaiting_share: float = 0.5  # serial-client: "awaiting-bound" means most of the time
     serial_example: int = 10  # serial-client: in flight, in the sentence
     flush_ms: float = 50.0  # slow-reader: p95
+    growth_calls: int = 50  # memory-growth, where no leak hunt was on
+    # Workload: a server whose cache of results fills up. What its calls keep stays below; a leak passes it some day.
+    kept_bytes: int = 10_000_000  # memory-growth: kept by all calls; a hunt's finding is critical from here on
+    rss_share: float = 0.5  # memory-growth: of what the calls keep, so much must show in the process
+    peak_bytes: int = 64_000_000  # memory-peak
+    peak_share: float = 0.10  # memory-peak: of the memory limit
+    peak_critical_share: float = 0.5  # memory-peak: of the memory limit; two such calls at once are the end
+    payload_bytes: int = 1_000_000  # large-payload
+    coding_share: float = 0.20  # large-payload: of the operation's time
+    # Workload: `add` of a stdio server. Coding its 300 bytes is a fifth of its 0.5 ms, and no finding.
+    coding_ms: float = 5.0  # large-payload: mean of a call
+    fan_out_tasks: int = 1000  # unbounded-fan-out
 
     def __post_init__(self) -> None:
         check_codes(self.disabled)

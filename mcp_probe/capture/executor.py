@@ -49,6 +49,7 @@ class Pools:
         self.dropped = 0
         self.carry: Callable[[], Callable[..., Any] | None] | None = None  # set where telemetry is on
         self.lender: Any = None  # charges what a job's thread allocates; see capture.memory
+        self.charge: Callable[[Any], Any] | None = None  # charge this thread to somebody else; returns to whom it was
 
     def known(self, owner: Any) -> Pool | None:
         """The row of ``owner``, if it has had a job."""
@@ -65,6 +66,16 @@ class Pools:
 
     def submit(self, pool: Pool, operation: str | None = None, transport: bool = False) -> Job:
         """A job is handed to ``pool`` by the current request."""
+        charge = self.charge
+        if charge is None:
+            return self._submitted(pool, operation, transport)
+        before = charge(None)  # what we keep of the job is not the request's memory
+        try:
+            return self._submitted(pool, operation, transport)
+        finally:
+            charge(before)
+
+    def _submitted(self, pool: Pool, operation: str | None, transport: bool) -> Job:
         raw = CURRENT.get()
         if operation is None:
             operation = raw.operation if raw is not None else NO_REQUEST_OPERATION
@@ -151,6 +162,16 @@ class Pools:
 
     def resumed(self, job: Job) -> None:
         """The job's waiter runs again."""
+        charge = self.charge
+        if charge is None:
+            return self._resumed(job)
+        before = charge(None)
+        try:
+            return self._resumed(job)
+        finally:
+            charge(before)
+
+    def _resumed(self, job: Job) -> None:
         job.resumed_ns = now_ns()
         if job.finish_ns is None:
             job.cancelled = job.start_ns is None

@@ -79,7 +79,8 @@ class Hub:
 
     def _note(self, hook: str, state: str) -> None:
         """The state of ``hook``, which may change more than once; said on the logger where it has stopped."""
-        self.hooks[hook] = state
+        if state.startswith("active") or not self.hooks.get(hook, "").startswith("disabled"):
+            self.hooks[hook] = state
         if state.startswith("stopped"):
             logger.warning("mcp_probe: %s %s", hook, state)
 
@@ -92,6 +93,7 @@ class Hub:
 
             self.hunt = hunt_on(self)
         self.pools.lender = self.memory.lender
+        self.pools.charge = self.memory.charge
         self.desk.sizer = self.memory.sizer
         for track in self.tracks.values():
             track.measure_by(self.memory.meter)

@@ -82,9 +82,10 @@ class Kept:
         self.calls += 1
 
     def is_suspect(self) -> bool:
-        """Whether its lines and types are worth looking for: calls older than the latest half still hold something."""
-        held = sum(held_by(raw) * weight for number, weight, raw in self.holders if number < self.calls // 2)
-        return self.calls >= MIN_CALLS and held >= MIN_HELD * (self.calls // 2)
+        """Whether its lines and types are worth looking for: older calls, besides the first, still hold something."""
+        first, half = self.calls // GROUPS, self.calls // 2
+        held = sum(held_by(raw) * weight for number, weight, raw in self.holders if first < number < half)
+        return self.calls >= MIN_CALLS and held >= MIN_HELD * (half - first)
 
     def groups(self) -> list[tuple[int, int]]:
         """(calls, bytes) of equal shares of the calls, oldest first; forgets those that hold nothing any more."""
@@ -150,13 +151,14 @@ class LeakHunt:
         self._look_ns = 0  # no look before
         self._looked_at = 0  # calls seen by the last sample
         self._sited_at = 0  # calls seen by the last look at sites
+        self._ended_at = 0  # calls seen by the last look that was to be the last
 
     # --- in ---
 
     def settle(self, *, waiting: int, final: bool) -> None:
         """Collect, before requests that have ended are read: ``waiting`` of them; not too often unless ``final``."""
         now = now_ns()
-        if not waiting and not (final and self._calls() > self._sited_at):
+        if not waiting and not (final and self._calls() > self._ended_at):
             return
         if now < self._free_ns and not final:
             return
@@ -191,8 +193,10 @@ class LeakHunt:
     def frames(self, now: int, *, final: bool) -> Iterator[GrowthSample | GrowthSites]:
         """What there is to tell: at most twice a second, and once more where it is ``final``."""
         calls = self._calls()
-        if calls == (self._sited_at if final else self._looked_at) or (now < self._look_ns and not final):
+        if calls == (self._ended_at if final else self._looked_at) or (now < self._look_ns and not final):
             return
+        if final:
+            self._ended_at = calls
         owners = self._owners()
         self._looked_at = calls
         began = now_ns()
@@ -205,8 +209,9 @@ class LeakHunt:
             grown = () if self._traces is None else tuple(self._traces.grown())
             yield self._sample_of_traces(now, grown)
         if calls > self._sited_at and (final or calls >= 2 * self._sited_at):
-            self._sited_at = calls
-            yield from self._sites(now, owners, grown)
+            for frame in self._sites(now, owners, grown):
+                self._sited_at = calls
+                yield frame
         self._look_ns = max(now + MIN_LOOK_NS, now_ns() + LOOK_SHARE * (now_ns() - began))
 
     def _calls(self) -> int:

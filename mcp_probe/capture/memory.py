@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
@@ -88,6 +87,7 @@ class Memory:
         self._tracing = False  # we have started tracemalloc
         self._hooked = False  # the accelerator's allocator hook is installed
         self._lost = False  # another tool has taken it off
+        self._above = ""  # which other tool's hook lies over it, and what that means
         self.looping = False  # a loop is followed: servers are made, modules imported, and threads come next
         self.tier: MemoryTier = "off"
         self.method: MemoryMethod | None = None  # None: nothing measures requests
@@ -95,6 +95,7 @@ class Memory:
         self.why = ""  # why not better, a sentence
         self.meter: Meter | None = None  # reads counters around steps, where the accelerator does not do it itself
         self.lender: Any = None  # has ``enter`` and ``leave``, for jobs on threads
+        self.charge: Callable[[Any], Any] | None = None  # the accelerator's: to whom this thread's allocations belong
         self.sizer: Sizer | None = None
         self.watchdog: Callable[[], threading.Thread | None] = lambda: None
         self.changed: Callable[[], None] = lambda: None  # ``meter`` or ``lender`` did
@@ -105,7 +106,8 @@ class Memory:
         if self.tier == "off":
             return "off"
         by = "payload sizes and the process's RSS only" if self.method is None else f"{self.method}, {self.scope}"
-        return f"{self.tier}: {by}" + (f" ({self.why})" if self.why else "")
+        notes = "; ".join(note for note in (self.why, self._above) if note)
+        return f"{self.tier}: {by}" + (f" ({notes})" if notes else "")
 
     # --- tiers ---
 
@@ -151,6 +153,8 @@ class Memory:
     def _settle(self) -> None:
         tier: MemoryTier = max(self._wants.values(), key=TIERS.index, default="off")
         if tier == self.tier and not self._lost:
+            if tier == "off":
+                self._tell()
             return
         self._lost = False
         try:
@@ -187,7 +191,7 @@ class Memory:
             self._turn_off()
         self.tier = tier
         self.why = "; ".join(note for note in (choice.why, *notes) if note)
-        self.sizer = self._make_sizer() if tier == "detailed" and self.method is not None else None
+        self.sizer = self._make_sizer() if tier in ("detailed", "leaks") and self._hooked else None
         self._since_ns, self._previous = now_ns(), before
         self.changed()
 
@@ -196,13 +200,15 @@ class Memory:
         if method in _MODES:
             native.core.memory_install(_MODES[method])
             self._hooked = True
-            self.lender = NativeLender()
+            self.lender, self.charge = NativeLender(), native.core.charge
             self.scope = _owners(native.core.memory_state()["owned_above"])
         elif method == "tracemalloc":
             from mcp_probe.capture.meters import TracemallocMeter
 
             if not self.looping:
                 raise RuntimeError("tracing begins with the event loop")
+            import tracemalloc
+
             if not tracemalloc.is_tracing():
                 tracemalloc.start(1)
                 self._tracing = True
@@ -218,23 +224,27 @@ class Memory:
     def _turn_off(self) -> None:
         if self._hooked:
             self._hooked = False
-            native.core.memory_uninstall()
-        self.meter = self.lender = self.sizer = None
+            try:
+                native.core.memory_uninstall()
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                self._fail(exc)
+        self.meter = self.lender = self.sizer = self.charge = None
         self.method, self.scope = None, ""
         if self._tracing:
+            import tracemalloc
+
             from mcp_probe.capture.meters import switchable
 
             if switchable():  # else it goes on: stopping it would risk the process
                 tracemalloc.stop()
                 self._tracing = False
-        self._since_ns = now_ns()
         self.changed()
 
     def _make_sizer(self) -> Sizer | None:
         try:
             from mcp_probe.capture.sizing import Sizer
 
-            return Sizer(self._fail)
+            return Sizer(self._fail, charge=native.core.charge)
         except ImportError:
             self.why = "; ".join(
                 note for note in (self.why, "arguments and results are not sized: pympler is not installed") if note
@@ -250,15 +260,19 @@ class Memory:
         try:
             state = native.core.memory_state()
             if state["valid"]:
+                above = str(state["reason"]) if state.get("covered") else ""
+                if above != self._above:
+                    self._above = above
+                    self._tell()
                 return
             with self._lock:
                 self._lost = True
-                self.method, self.scope, self.lender = None, "", None
+                self.method, self.scope, self.lender, self.charge = None, "", None, None
                 self.why = str(state["reason"] or "another tool has taken the allocator hook off")
                 self.changed()
             self._say(f"stopped: {self.why}")
         except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the collector
-            self.method = None
+            self.method, self._lost = None, True
             self._fail(exc)
 
     def use_of(self, raw: RawRequest) -> MemoryUse | None:
@@ -276,7 +290,7 @@ class Memory:
             sized: tuple[int | None, int | None] | None = raw.sized
             return use if sized is None or use is None else _with_sizes(use, *sized)
         except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the server
-            self.method = None
+            self.method, self._lost = None, True
             self._fail(exc)
             return None
 
@@ -341,6 +355,8 @@ def _owners(above: int) -> str:
 
 
 def _has_jemalloc() -> bool:
+    if native.core is not None:  # its steps read no counters of ours
+        return False
     from mcp_probe.capture.jemalloc import has_jemalloc
 
     return has_jemalloc()

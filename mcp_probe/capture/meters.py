@@ -17,12 +17,16 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from mcp_probe.clock import now_ns
 from mcp_probe.model import MemoryMethod, MemoryUse, Tag
 from mcp_probe.record.raw import RawRequest
 
 OTHERS_CPU_NS = 30_000
 """CPU time of other threads within a step from which on one of them may have allocated: waking up and getting the GIL
 alone takes them 10-20 us."""
+
+WAITERS_SHARE, WAITERS_MOST_NS = 200, 100_000
+"""One that waits for the GIL wakes once per switch interval: this share of the step more, up to so much, is no work."""
 
 Row = tuple[str, Tag, "int | None", "int | None"]
 _FIGURES = ("requested", "allocations", "peak", "retained")
@@ -75,6 +79,7 @@ class TracedReading(NamedTuple):
     held: int
     others_ns: int
     jobs: int
+    at_ns: int
 
 
 class TracemallocMeter:
@@ -91,13 +96,15 @@ class TracemallocMeter:
         self._begun = 0  # and how many ever did
 
     def begin(self) -> TracedReading:
-        others = self._others_ns()
+        others, jobs, at = self._others_ns(), -1 if self._running else self._begun, now_ns()
         tracemalloc.reset_peak()
-        return TracedReading(tracemalloc.get_traced_memory()[0], others, self._begun if not self._running else -1)
+        return TracedReading(tracemalloc.get_traced_memory()[0], others, jobs, at)
 
     def end(self, reading: TracedReading, owner: RawRequest) -> None:
         held, peak = tracemalloc.get_traced_memory()
-        alone = reading.jobs == self._begun and self._others_ns() - reading.others_ns <= OTHERS_CPU_NS
+        others_ns = self._others_ns() - reading.others_ns
+        idle_ns = OTHERS_CPU_NS + min(WAITERS_MOST_NS, (now_ns() - reading.at_ns) // WAITERS_SHARE)
+        alone = reading.jobs == self._begun and others_ns <= idle_ns
         rise = max(0, peak - reading.held)
         for metered in metered_up_from(owner):
             metered.add(rise, held - reading.held, rise)
@@ -130,9 +137,12 @@ class TracemallocMeter:
         thread = self._own_thread()
         if thread is None or thread.ident is None or not thread.is_alive():
             return 0
-        if self._own_clock is None or self._own_clock[0] is not thread:
-            self._own_clock = (thread, time.pthread_getcpuclockid(thread.ident))
-        return time.clock_gettime_ns(self._own_clock[1])
+        try:
+            if self._own_clock is None or self._own_clock[0] is not thread:
+                self._own_clock = (thread, time.pthread_getcpuclockid(thread.ident))
+            return time.clock_gettime_ns(self._own_clock[1])
+        except OSError:  # it ended just now
+            return 0
 
 
 ESTIMATES: tuple[Row, ...] = (("peak", "estimate", None, None), ("retained", "estimate", None, None))

@@ -3,8 +3,6 @@
 Runs on the loop, since the objects may change later: at most one sample of an operation and kind a second, graphs of
 at most :data:`MOST_OBJECTS`, and no more than one part in :data:`SHARE` of the loop's time. What is over the cap, or
 was not sampled, has no size.
-
-Importing this module raises ImportError where pympler is not installed.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ import gc
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
-
-from pympler.asizeof import asizeof
 
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RawRequest
@@ -30,16 +26,28 @@ _SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 
 class Sizer:
-    """Sizes arguments and results on the loop's thread. ``fail`` is told of a fault, which ends it."""
+    """Sizes arguments and results on the loop's thread. ``fail`` is told of a fault, which ends it.
+
+    ``charge`` charges this thread's allocations to somebody else, and returns to whom they were: what sizing takes is
+    not the request's.
+
+    Raises: ImportError where ``size_of`` is not given and pympler is not installed.
+    """
 
     def __init__(
         self,
         fail: Callable[[Exception], None] = lambda exc: None,
         *,
+        charge: Callable[[Any], Any] = lambda whom: None,
         clock: Callable[[], int] = now_ns,
-        size_of: Callable[[Any], int] = asizeof,
+        size_of: Callable[[Any], int] | None = None,
     ) -> None:
+        if size_of is None:
+            from pympler.asizeof import asizeof
+
+            size_of = asizeof
         self._fail = fail
+        self._charge = charge
         self._clock = clock
         self._size_of = size_of
         self._due: dict[tuple[str, str], int] = {}  # (kind, operation) -> when it may be sampled again
@@ -58,12 +66,15 @@ class Sizer:
     def _offer(self, kind: str, raw: RawRequest, value: Any) -> None:
         if self.off or value is None:
             return
+        before = self._charge(None)
         try:
             size = self._sample((kind, raw.operation), value)
         except Exception as exc:  # noqa: BLE001 - a fault of ours, or an object that cannot be looked at
             self.off = True
             self._fail(exc)
             return
+        finally:
+            self._charge(before)
         if size is not None:
             arguments, result = raw.sized or (None, None)
             raw.sized = (size, result) if kind == "arguments" else (arguments, size)

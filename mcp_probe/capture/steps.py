@@ -175,7 +175,7 @@ class PythonSteps:
                 unit = self.unit
                 owner.marks.append((unit, self.suspended, self.earliest, self.ready, since, now, self.wake))
                 if unit:
-                    owner.units[unit] = now
+                    owner.set_unit(unit, now)
         if now - since >= RING_NS:
             self._keep(owner, since, now)
         self.steps += 1

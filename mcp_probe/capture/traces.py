@@ -208,9 +208,10 @@ def sites_of_blocks(now: int, blocks: Mapping[int, str]) -> GrowthSites:
         if _is_ours(cls):
             continue
         size = sys.getsizeof(found) if cls in _BUFFERS else cls.__basicsize__
-        row = types.setdefault((operation, cls), [0, 0])
+        row = types.setdefault((operation, cls), [0, 0, 0])
         row[0] += 1
         row[1] += size
+        row[2] = max(row[2], size)
         few = samples.setdefault((operation, cls), [])
         if len(few) < MEASURED:
             few.append(found)
@@ -296,7 +297,8 @@ def _top_types(
     types: Mapping[tuple[str, type], Sequence[int]], samples: Mapping[tuple[str, type], Sequence[Any]]
 ) -> Iterator[tuple[str, str, int, int | None, int | None]]:
     told: Counter[str] = Counter()
-    for (operation, cls), (count, size) in sorted(types.items(), key=lambda row: -row[1][1]):
+    # Without the largest of each: one dict of the whole process would outweigh a thousand small ones.
+    for (operation, cls), (count, size, _) in sorted(types.items(), key=lambda row: row[1][2] - row[1][1]):
         if told[operation] < MOST:
             told[operation] += 1
             is_suspect = told[operation] == 1 and count >= MIN_OBJECTS and cls not in _ATOMS

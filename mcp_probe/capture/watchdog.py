@@ -78,13 +78,14 @@ class _Case:
 
     def place(self) -> Place | None:
         """The line seen most often, whatever it called; and of what it called that which was seen most often."""
+        places = dict(self.places)  # in one go: the watchdog may be adding to it
         lines: Counter[tuple[str, int]] = Counter()
-        for place, count in self.places.items():
+        for place, count in places.items():
             lines[place.file, place.line] += count
         if not lines:
             return None
         [(line, _)] = lines.most_common(1)
-        return next(place for place, _ in self.places.most_common() if (place.file, place.line) == line)
+        return max((place for place in places if (place.file, place.line) == line), key=places.__getitem__)
 
 
 class Watch:

@@ -74,6 +74,7 @@ Source: semantic-conventions-genai, change #404 (status of the MCP server span).
 STAGE = "stage"  # transport, dispatch
 BLOCKER = "blocker"
 EXECUTOR = "executor"
+MEMORY_SCOPE = "scope"  # which allocations the bytes are of: "all Python allocations", …
 GENERATION = "generation"
 REASON = "reason"
 
@@ -118,6 +119,9 @@ WAIT_BOUNDARIES_S = (
     *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
 )
 """Boundaries of our histograms where they are replayed into explicit buckets: a stdio call takes about 1 ms."""
+
+SIZE_BOUNDARIES_BY = tuple(float(1 << power) for power in range(10, 33, 2))
+"""The same for bytes: 1 KiB to 4 GiB in factors of four."""
 
 OPERATION_DURATION = Instrument(
     "mcp.server.operation.duration",
@@ -225,6 +229,29 @@ EXECUTOR_RETURN = Instrument(
     (EXECUTOR, GEN_AI_TOOL_NAME),
     "Time from a job being done to its waiter running again.",
 )
+MEMORY_REQUESTED = Instrument(
+    "mcp_probe.request.memory.requested",
+    "exponential histogram",
+    "By",
+    (GEN_AI_TOOL_NAME, MEMORY_SCOPE),
+    "Bytes that a request asked of the allocator, freed or not.",
+)
+MEMORY_PEAK = Instrument(
+    "mcp_probe.request.memory.peak",
+    "exponential histogram",
+    "By",
+    (GEN_AI_TOOL_NAME, MEMORY_SCOPE),
+    "Most bytes that a request held at one time.",
+    exactness="bounded",
+)
+MEMORY_RETAINED = Instrument(
+    "mcp_probe.request.memory.retained",
+    "exponential histogram",
+    "By",
+    (GEN_AI_TOOL_NAME, MEMORY_SCOPE),
+    "Bytes that a request still held up to a second after its end.",
+    exactness="bounded",
+)
 GC_PAUSE = Instrument(
     "mcp_probe.gc.pause",
     "exponential histogram",
@@ -317,6 +344,9 @@ EXPONENTIAL = (
     EXECUTOR_WAIT,
     EXECUTOR_RUN,
     EXECUTOR_RETURN,
+    MEMORY_REQUESTED,
+    MEMORY_PEAK,
+    MEMORY_RETAINED,
     GC_PAUSE,
 )
 """Histograms of ours, aggregated by us."""
@@ -375,6 +405,9 @@ AWAITING_TIME = "mcp_probe.awaiting"
 GC_TIME = "mcp_probe.gc"
 UNACCOUNTED = "mcp_probe.unaccounted"
 CPU = "mcp_probe.cpu"
+MEMORY_REQUESTED_BYTES = "mcp_probe.memory.requested"
+MEMORY_PEAK_BYTES = "mcp_probe.memory.peak"
+MEMORY_RETAINED_BYTES = "mcp_probe.memory.retained"
 REQUEST_BYTES = "mcp_probe.request.bytes"
 RESPONSE_BYTES = "mcp_probe.response.bytes"
 BLOCKED_BY = "mcp_probe.blocked_by"
@@ -417,6 +450,8 @@ SERVER_SPAN_ATTRIBUTES = (
     AWAITING_TIME,
     GC_TIME,
     UNACCOUNTED,
+    MEMORY_REQUESTED_BYTES,
+    MEMORY_PEAK_BYTES,
     REQUEST_BYTES,
     BLOCKED_BY,
     BLOCKED_OTHERS,
@@ -449,6 +484,7 @@ PHASE_ATTRIBUTES = (
     WRITE_WAIT_TIME,
     WRITE_FLUSH_TIME,
     RESPONSE_BYTES,
+    MEMORY_RETAINED_BYTES,
     BLOCKED_OTHERS,
     QUALITY,
 )

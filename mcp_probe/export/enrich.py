@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mcp_probe.aggregate.blocking import blocker_of, union
 from mcp_probe.export import conventions as names
-from mcp_probe.model import RequestRecord, StepRecord, Tag
+from mcp_probe.model import MemoryUse, RequestRecord, StepRecord, Tag
 from mcp_probe.record.raw import RawRequest
 from mcp_probe.record.so_far import SoFar
 
@@ -58,7 +58,41 @@ def budget_attributes(record: RequestRecord) -> Attributes:
     quality = quality_of(record)
     if quality:
         found[names.QUALITY] = quality
+    if record.memory is not None:
+        add_memory(found, record.memory)
     return found
+
+
+_MEMORY = (("requested", names.MEMORY_REQUESTED_BYTES), ("peak", names.MEMORY_PEAK_BYTES))
+_MEMORY_KEYS = {
+    part: attribute.removeprefix("mcp_probe.")
+    for part, attribute in (*_MEMORY, ("retained", names.MEMORY_RETAINED_BYTES))
+}
+
+
+def add_memory(found: Attributes, use: MemoryUse) -> None:
+    """What ``use`` says on a SERVER span; what is retained is known only after that has ended."""
+    for part, attribute in _MEMORY:
+        size = getattr(use, part)
+        if size is not None:
+            found[attribute] = size
+    _add_quality(found, use, ("requested", "peak"))
+
+
+def retained_attributes(use: MemoryUse | None) -> Attributes:
+    """What is known after the SERVER span has ended."""
+    found: Attributes = {}
+    if use is not None and use.retained is not None:
+        found[names.MEMORY_RETAINED_BYTES] = use.retained
+        _add_quality(found, use, ("retained",))
+    return found
+
+
+def _add_quality(found: Attributes, use: MemoryUse, parts: tuple[str, ...]) -> None:
+    rows = [f"{_MEMORY_KEYS[part]}={tag}" for part, tag, _, _ in use.quality if part in parts]
+    if rows:
+        known = found.get(names.QUALITY)
+        found[names.QUALITY] = ",".join([str(known), *rows] if known else rows)
 
 
 def _add_ready_wait(found: Attributes, least_ns: int, record: RequestRecord) -> None:

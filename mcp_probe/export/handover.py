@@ -15,12 +15,14 @@ from typing import Protocol
 
 from opentelemetry.metrics import Meter
 
-from mcp_probe.export.conventions import EXPONENTIAL, OTHER, WAIT_BOUNDARIES_S, Instrument
+from mcp_probe.export.conventions import EXPONENTIAL, OTHER, SIZE_BOUNDARIES_BY, WAIT_BOUNDARIES_S, Instrument
 from mcp_probe.export.histograms import MAX_SERIES, Book, ExponentialHistogram, Series, Value, ladder_of
 from mcp_probe.export.observables import NO_SPAN, Observables
 
 RECENT_S = 60.0
 """Quantiles and maxima are of the last one to two such stretches."""
+
+_BOUNDARIES = {"s": WAIT_BOUNDARIES_S, "By": SIZE_BOUNDARIES_BY}
 
 MAX_REPLAYED = 100
 """Values replayed of one lot of equal ones (steps too short to be kept one by one); the others are counted as lost."""
@@ -109,7 +111,7 @@ class Replay:
                 instrument.name,
                 instrument.unit,
                 instrument.description,
-                explicit_bucket_boundaries_advisory=WAIT_BOUNDARIES_S if instrument.unit == "s" else None,
+                explicit_bucket_boundaries_advisory=_BOUNDARIES.get(instrument.unit),
             )
             for instrument in EXPONENTIAL
         }

@@ -20,7 +20,7 @@ from mcp_probe.export import conventions as names
 from mcp_probe.export.blockers import Blockers
 from mcp_probe.export.enrich import Attributes, network_attributes
 from mcp_probe.export.handover import Observed, Replay, Takes
-from mcp_probe.export.histograms import Book, Value
+from mcp_probe.export.histograms import Book, Series, Value
 from mcp_probe.export.labels import Labels
 from mcp_probe.export.levels import Levels, Reading
 from mcp_probe.export.observables import NO_SPAN, Observables
@@ -32,6 +32,7 @@ from mcp_probe.model import (
     Frame,
     JobTimes,
     LoopSample,
+    MemoryUse,
     PoolSample,
     ProcessSample,
     RequestRecord,
@@ -192,6 +193,8 @@ class MetricExport:
             length = getattr(budget, part)
             if length is not None:
                 yield instrument, tool, length, 1
+        if record.memory is not None:
+            yield from _memory_values(record.memory, tool)
         for job in record.jobs:
             yield from self._job_values(job, tool)
 
@@ -231,6 +234,17 @@ class MetricExport:
 
 def _described(instrument: names.Instrument) -> tuple[str, str, str]:
     return instrument.name, instrument.unit, instrument.description
+
+
+def _memory_values(use: MemoryUse, tool: Series) -> Iterator[Value]:
+    series = (*tool, (names.MEMORY_SCOPE, use.scope))
+    for instrument, size in (
+        (names.MEMORY_REQUESTED, use.requested),
+        (names.MEMORY_PEAK, use.peak),
+        (names.MEMORY_RETAINED, use.retained),
+    ):
+        if size is not None:
+            yield instrument, series, size, 1
 
 
 def _gc_values(sample: ProcessSample) -> Iterator[Value]:

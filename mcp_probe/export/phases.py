@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mcp_probe.aggregate.blocking import union
 from mcp_probe.export import conventions as names
-from mcp_probe.export.enrich import Attributes, code_attributes, quality_of
+from mcp_probe.export.enrich import Attributes, code_attributes, quality_of, retained_attributes
 from mcp_probe.model import JobTimes, RequestRecord, StepRecord
 
 MAX_STEP_SPANS = 32
@@ -113,7 +113,11 @@ def _write_attributes(record: RequestRecord, cost_ns: int) -> Attributes:
         found[names.RESPONSE_BYTES] = record.response_bytes
     if cost_ns:
         found[names.BLOCKED_OTHERS] = cost_ns / 1e9
-    return _with_quality(found, record, ("write_wait", "write_flush"))
+    found = _with_quality(found, record, ("write_wait", "write_flush"))
+    retained = retained_attributes(record.memory)
+    if names.QUALITY in found and names.QUALITY in retained:
+        retained[names.QUALITY] = f"{found[names.QUALITY]},{retained[names.QUALITY]}"
+    return {**found, **retained}
 
 
 def _with_quality(found: Attributes, record: RequestRecord, parts: tuple[str, ...]) -> Attributes:

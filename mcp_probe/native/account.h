@@ -14,8 +14,15 @@ typedef struct {
     unsigned int marked;                    /* while memory_blocks() looks for its blocks */
     unsigned int checked;                   /* its generation when words of dead accounts were last forgotten */
     account_ref parent;
-    long long gil_held, gil_blocks, gil_peak, raw_held, raw_blocks, raw_peak;
+    long long gil_held, gil_blocks, gil_peak, raw, raw_peak; /* raw: held and blocks in one word, see ONE_BLOCK */
 } account_t;
+
+#define ONE_BLOCK (1LL << 43) /* above 8 TB */
+
+static inline long long held_in(long long raw)
+{
+    return raw & (ONE_BLOCK - 1);
+}
 
 static account_t *accounts; /* MAX_ACCOUNTS, from the first install on; [0] is nobody's */
 static struct {
@@ -47,7 +54,7 @@ static inline void gil_hold(account_t *account, long long size)
         long long held = account->gil_held + size;
         __atomic_store_n(&account->gil_held, held, __ATOMIC_RELAXED);
         account->gil_blocks++;
-        held += __atomic_load_n(&account->raw_held, __ATOMIC_RELAXED);
+        held += held_in(__atomic_load_n(&account->raw, __ATOMIC_RELAXED));
         if (held > account->gil_peak)
             account->gil_peak = held;
     }
@@ -65,8 +72,7 @@ static inline void gil_release(account_t *account, long long size)
 static void raw_hold(account_ref ref, long long size)
 {
     for (account_t *a = account_of(ref); a != NULL; a = parent_of(a)) {
-        long long held = __atomic_add_fetch(&a->raw_held, size, __ATOMIC_RELAXED);
-        __atomic_add_fetch(&a->raw_blocks, 1, __ATOMIC_RELAXED);
+        long long held = held_in(__atomic_add_fetch(&a->raw, ONE_BLOCK + size, __ATOMIC_RELAXED));
         held += __atomic_load_n(&a->gil_held, __ATOMIC_RELAXED);
         long long peak = __atomic_load_n(&a->raw_peak, __ATOMIC_RELAXED);
         while (held > peak &&
@@ -77,10 +83,8 @@ static void raw_hold(account_ref ref, long long size)
 
 static void raw_release(account_ref ref, long long size)
 {
-    for (account_t *a = account_of(ref); a != NULL; a = parent_of(a)) {
-        __atomic_sub_fetch(&a->raw_held, size, __ATOMIC_RELAXED);
-        __atomic_sub_fetch(&a->raw_blocks, 1, __ATOMIC_RELAXED);
-    }
+    for (account_t *a = account_of(ref); a != NULL; a = parent_of(a))
+        __atomic_sub_fetch(&a->raw, ONE_BLOCK + size, __ATOMIC_RELAXED);
 }
 
 /* From here on under the GIL. */

@@ -48,12 +48,27 @@ static PyInterpreterState *main_interpreter;
 extern PyThreadState *_PyThreadState_UncheckedGet(void) __attribute__((weak));
 extern PyThreadState *PyThreadState_GetUnchecked(void) __attribute__((weak));
 
+static inline PyThreadState *current_state(void)
+{
+    return PyThreadState_GetUnchecked ? PyThreadState_GetUnchecked() : _PyThreadState_UncheckedGet();
+}
+
+/* For whoever is known to hold a GIL: whether it is the main interpreter's. */
 static int under_main_gil(void)
 {
     if (!many_gils)
         return 1;
-    PyThreadState *state = PyThreadState_GetUnchecked ? PyThreadState_GetUnchecked() : _PyThreadState_UncheckedGet();
+    PyThreadState *state = current_state();
     return state != NULL && PyThreadState_GetInterpreter(state) == main_interpreter;
+}
+
+/* For anybody. Where each interpreter has its GIL the current state is the thread's own; before, it was the process's. */
+static int has_main_gil(void)
+{
+    PyThreadState *state = current_state();
+    if (state == NULL)
+        return 0;
+    return many_gils ? PyThreadState_GetInterpreter(state) == main_interpreter : state == PyGILState_GetThisThreadState();
 }
 
 #define INLINE static inline __attribute__((always_inline))
@@ -71,14 +86,15 @@ static inline void own(void *block, size_t size, account_ref owner)
     account_t *account = account_of(owner);
     if (account == NULL)
         return;
-    int kept = size <= MOST_SMALL ? keep_small(block, size, owner, account) : keep_large(block, size, owner);
+    int kept = size <= MOST_SMALL ? keep_small(block, size, owner, account)
+                                  : under_main_gil() && keep_large(block, size, owner);
     if (kept && owner == thread.owner)
         thread.owned += size;
 }
 
 static inline int take(void *block, value_t *found)
 {
-    return take_small(block, found) || (gil_table.used != 0 && take_large(block, found));
+    return take_small(block, found) || (gil_table.used != 0 && under_main_gil() && take_large(block, found));
 }
 
 /* The raw domain may be called below, and counts then, too: what it has added is set right afterwards. */
@@ -193,7 +209,7 @@ INLINE void *owning_calloc(const allocator_t *below, void *ctx, size_t count, si
 NOINLINE void take_and_free(const allocator_t *below, void *ctx, void *block)
 {
     value_t old;
-    if (block != NULL)
+    if (block != NULL && under_main_gil())
         take_large(block, &old);
     below->free(ctx, block);
 }
@@ -212,14 +228,30 @@ INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
 
 /* ---- the raw domain: with or without the GIL ---- */
 
+/* A block that a domain above has asked for will be freed under the GIL as well. */
+static int own_raw(void *block, size_t size, account_ref owner, int from_above)
+{
+    if (from_above && under_main_gil())
+        return account_of(owner) != NULL && keep_large(block, size, owner);
+    return keep_raw(block, size, owner);
+}
+
+static int disown_raw(void *block, value_t *found)
+{
+    if (gil_table.used != 0 && has_main_gil() && take_large(block, found))
+        return 1;
+    return take_raw(block, found);
+}
+
 INLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
 {
-    size = thread.outer != 0 ? thread.outer : asked(size);
+    int from_above = thread.outer != 0;
+    size = from_above ? thread.outer : asked(size);
     thread.outer = 0;
     thread.bytes += size;
     thread.allocations++;
     account_ref owner = thread.owner != 0 ? thread.owner : heir != 0 ? heir : thread.inherited;
-    if (owns && owner != 0 && !thread.forking && keep_raw(block, size, owner) && owner == thread.owner)
+    if (owns && owner != 0 && !thread.forking && own_raw(block, size, owner, from_above) && owner == thread.owner)
         thread.owned += size;
 }
 
@@ -245,7 +277,7 @@ INLINE void *raw_realloc(const allocator_t *below, void *ctx, void *block, size_
 {
     /* The entry goes first: the address may be another thread's as soon as the block has moved. */
     value_t old = {0, 0};
-    int had_owner = owns && block != NULL && !thread.forking && take_raw(block, &old);
+    int had_owner = owns && block != NULL && !thread.forking && disown_raw(block, &old);
     thread.raw_calls++;
     void *moved = below->realloc(ctx, block, size);
     if (moved != NULL)
@@ -259,7 +291,7 @@ INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
 {
     value_t old;
     if (block != NULL && !thread.forking)
-        take_raw(block, &old);
+        disown_raw(block, &old);
     below->free(ctx, block);
 }
 

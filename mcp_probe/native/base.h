@@ -66,16 +66,6 @@ static int is_set(PyObject *slot)
     return slot != NULL && slot != Py_None;
 }
 
-static int replace_with_int(PyObject **slot, ns_t value)
-{
-    PyObject *number = PyLong_FromLongLong(value), *before = *slot;
-    if (number == NULL)
-        return -1;
-    *slot = number;
-    Py_XDECREF(before);
-    return 0;
-}
-
 static PyObject *none_unless(int failed)
 {
     if (failed)

@@ -1,9 +1,8 @@
 /* ---- blocks: whose a large block of memory is, and how many bytes of it were asked for (small ones: small.h) ----
  *
- * Hash tables, address -> (account, size). Blocks of PyMem_Raw*, which are all the large ones where pymalloc is at work,
- * come and go without the GIL: SHARDS tables, each under a lock that is held for one entry. Other allocators have their
- * large blocks under the GIL: one table, written only by whoever holds the main interpreter's (others, which a release
- * with a GIL per interpreter may have, only look, and find nothing of theirs).
+ * Hash tables, address -> (account, size). What PyMem_* and PyObject_* hand out comes and goes under the GIL: one table,
+ * touched only by whoever holds the main interpreter's. Blocks of PyMem_Raw* may come and go without it: SHARDS tables,
+ * each under a lock that is held for one entry.
  * Bounded: what does not fit is counted and has no owner. Entries of dead requests make way as a table fills.
  */
 #define SHARDS 64
@@ -51,14 +50,12 @@ static size_t bytes_of(const table_t *table)
     return count_of(table) * (sizeof(unsigned long) + sizeof(value_t));
 }
 
-static int under_main_gil(void); /* allocator.h */
-
 /* Where the address is, or where it would go. Ends, as a table is never full. */
 static inline size_t place_of(const slots_t *slots, unsigned long address)
 {
     size_t at = hash_of(address) & slots->mask;
     for (;;) {
-        unsigned long found = __atomic_load_n(&slots->addresses[at], __ATOMIC_RELAXED);
+        unsigned long found = slots->addresses[at];
         if (found == 0 || found == address)
             return at;
         at = (at + 1) & slots->mask;
@@ -72,11 +69,11 @@ static void remove_at(table_t *table, size_t hole)
         size_t home = hash_of(slots->addresses[at]) & slots->mask;
         if (((at - home) & slots->mask) >= ((at - hole) & slots->mask)) {
             slots->values[hole] = slots->values[at];
-            __atomic_store_n(&slots->addresses[hole], slots->addresses[at], __ATOMIC_RELAXED);
+            slots->addresses[hole] = slots->addresses[at];
             hole = at;
         }
     }
-    __atomic_store_n(&slots->addresses[hole], 0, __ATOMIC_RELAXED);
+    slots->addresses[hole] = 0;
     table->used--;
 }
 
@@ -88,8 +85,7 @@ static void remove_dead(table_t *table)
             remove_at(table, at);
 }
 
-/* `watched`: others may still look into the old slots, which then read as empty; only their address space is lost. */
-static int grow(table_t *table, int watched)
+static int grow(table_t *table)
 {
     slots_t *old = table->slots, *slots = old == NULL ? table->sizes : old + 1;
     size_t before = bytes_of(table), count = old == NULL ? FIRST_SLOTS : 2 * count_of(table);
@@ -106,15 +102,13 @@ static int grow(table_t *table, int watched)
             slots->addresses[to] = old->addresses[at];
             slots->values[to] = old->values[at];
         }
-    __atomic_store_n(&table->slots, slots, __ATOMIC_RELEASE);
-    if (old != NULL && watched)
-        madvise(old->addresses, before, MADV_DONTNEED);
-    else if (old != NULL)
+    table->slots = slots;
+    if (old != NULL)
         munmap(old->addresses, before);
     return 0;
 }
 
-static int __attribute__((noinline)) search_for_room(table_t *table, int watched)
+static int __attribute__((noinline)) search_for_room(table_t *table)
 {
     if (table->wait > 0) {
         table->wait--;
@@ -123,7 +117,7 @@ static int __attribute__((noinline)) search_for_room(table_t *table, int watched
     size_t count = count_of(table);
     if (count != 0)
         remove_dead(table);
-    if (count < table->most && table->used >= count / 4 && grow(table, watched) == 0)
+    if (count < table->most && table->used >= count / 4 && grow(table) == 0)
         return 0;
     if (table->used < count / 8 * 5)
         return 0;
@@ -132,12 +126,12 @@ static int __attribute__((noinline)) search_for_room(table_t *table, int watched
 }
 
 /* Room for one more entry: -1 where there is none. */
-static inline int room_for_one(table_t *table, int watched)
+static inline int room_for_one(table_t *table)
 {
     size_t count = count_of(table);
     if (__builtin_expect(table->used < (count < table->most ? count / 2 : count / 4 * 3), 1))
         return 0;
-    return search_for_room(table, watched);
+    return search_for_room(table);
 }
 
 /* Forget every entry. */
@@ -183,7 +177,7 @@ static int keep_raw(void *block, unsigned long long size, account_ref owner)
     table_t *table = &shards[number].table;
     int kept = 0;
     lock_shard(number);
-    if (room_for_one(table, 0) < 0)
+    if (room_for_one(table) < 0)
         table->refused++;
     else {
         size_t at = place_of(table->slots, address);
@@ -230,7 +224,7 @@ static int keep_large(void *block, unsigned long long size, account_ref owner)
 {
     unsigned long address = (unsigned long)block;
     table_t *table = &gil_table;
-    if (!under_main_gil() || room_for_one(table, 1) < 0) {
+    if (room_for_one(table) < 0) {
         table->refused++;
         return 0;
     }
@@ -239,7 +233,7 @@ static int keep_large(void *block, unsigned long long size, account_ref owner)
     if (slots->addresses[at] != 0)
         gil_release(account_of(slots->values[at].owner), slots->values[at].size);
     else {
-        __atomic_store_n(&slots->addresses[at], address, __ATOMIC_RELAXED);
+        slots->addresses[at] = address;
         table->used++;
     }
     slots->values[at] = (value_t){owner, size};
@@ -249,11 +243,11 @@ static int keep_large(void *block, unsigned long long size, account_ref owner)
 
 static int __attribute__((noinline)) take_large(void *block, value_t *found)
 {
-    slots_t *slots = __atomic_load_n(&gil_table.slots, __ATOMIC_ACQUIRE);
+    slots_t *slots = gil_table.slots;
     if (slots == NULL || block == NULL)
         return 0;
     size_t at = place_of(slots, (unsigned long)block);
-    if (__atomic_load_n(&slots->addresses[at], __ATOMIC_RELAXED) == 0 || !under_main_gil())
+    if (slots->addresses[at] == 0)
         return 0;
     *found = slots->values[at];
     remove_at(&gil_table, at);

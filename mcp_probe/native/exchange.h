@@ -271,18 +271,18 @@ static int enter_request(Awaited *self)
 /* Reads off the answer whether it failed; keeps nothing of it. */
 static int note_end(Request *raw, PyObject *result, PyObject *error)
 {
-    PyObject *done = Py_None;
+    PyObject *done;
     if (result == NULL)
         done = PyObject_CallFunctionObjArgs(note_exception, (PyObject *)raw, error == NULL ? Py_None : error, NULL);
-    else if (PyUnicode_Compare(raw->method, str_tools_call) == 0) {
+    else {
+        if (PyUnicode_Compare(raw->method, str_tools_call) != 0)
+            return 0;
         PyObject *failed = PyDict_CheckExact(result) ? PyDict_GetItemWithError(result, str_is_error) : Py_True;
-        if (failed == NULL && PyErr_Occurred())
-            return -1;
-        if (failed == Py_True)
-            done = PyObject_CallFunctionObjArgs(note_result, (PyObject *)raw, result, NULL);
+        if (failed != Py_True)
+            return failed == NULL && PyErr_Occurred() ? -1 : 0;
+        done = PyObject_CallFunctionObjArgs(note_result, (PyObject *)raw, result, NULL);
     }
-    if (done != NULL && done != Py_None)
-        Py_DECREF(done);
+    Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }
 

@@ -58,19 +58,14 @@ static void memory_switch(Request *next)
         memory_settle();
     while (next != NULL && (next->ended || next->memory_epoch != memory_epoch || memory.mode == MODE_OFF))
         next = as_request(next->parent);
-    if (before != next) {
-        thread.request = (PyObject *)next;
-        Py_XINCREF((PyObject *)next);
-        thread.owner = 0;
-        Py_XDECREF((PyObject *)before);
-    }
-    if (next == NULL)
-        return;
-    next->memory_charged = 1;
-    thread.owner = account_for(next);
+    thread.request = Py_XNewRef((PyObject *)next);
+    thread.owner = next == NULL ? 0 : account_for(next);
     thread.bytes_before = thread.bytes;
     thread.allocations_before = thread.allocations;
     thread.owned_before = thread.owned;
+    if (next != NULL)
+        next->memory_charged = 1;
+    Py_XDECREF((PyObject *)before); /* last: whatever it frees may come here again */
 }
 
 static inline void memory_begin(Request *request)
@@ -93,6 +88,38 @@ static void memory_end(Request *request)
         memory_switch(as_request(request->parent));
     else if (thread.request != NULL)
         memory_settle(); /* it may be a child's, which lives on */
+}
+
+/* What the probe makes for itself in the middle of a step is nobody's. */
+typedef struct {
+    account_ref owner;
+    unsigned long long bytes, allocations;
+} paused_t;
+
+static inline paused_t pause_charge(void)
+{
+    paused_t paused = {thread.owner, thread.bytes, thread.allocations};
+    thread.owner = 0;
+    return paused;
+}
+
+static inline void resume_charge(paused_t paused)
+{
+    thread.owner = paused.owner;
+    thread.bytes = paused.bytes;
+    thread.allocations = paused.allocations;
+}
+
+static int replace_with_int(PyObject **slot, ns_t value)
+{
+    paused_t paused = pause_charge();
+    PyObject *number = PyLong_FromLongLong(value), *before = *slot;
+    resume_charge(paused);
+    if (number == NULL)
+        return -1;
+    *slot = number;
+    Py_XDECREF(before);
+    return 0;
 }
 
 /* ---- probes: what the hooks see of requests made on purpose ---- */
@@ -192,9 +219,9 @@ static int is_owned(int domain, size_t size)
     thread.owner = ref;
     void *block = probe_malloc(domain, size);
     thread.owner = 0;
-    int held = account->gil_held + account->raw_held == (long long)size;
+    int held = account->gil_held + held_in(account->raw) == (long long)size;
     probe_free(domain, block);
-    held &= account->gil_held + account->raw_held == 0;
+    held &= account->gil_held + held_in(account->raw) == 0;
     thread = saved;
     drop_account(ref);
     return held;
@@ -498,9 +525,9 @@ static PyObject *request_memory(Request *self, PyObject *ignored)
         Py_RETURN_NONE;
     account_t *account = account_of(self->account), nobody = {0};
     account = account == NULL ? &nobody : account;
-    long long held = account->gil_held + __atomic_load_n(&account->raw_held, __ATOMIC_RELAXED),
+    long long raw = __atomic_load_n(&account->raw, __ATOMIC_RELAXED), held = account->gil_held + held_in(raw),
               raw_peak = __atomic_load_n(&account->raw_peak, __ATOMIC_RELAXED),
-              blocks = account->gil_blocks + __atomic_load_n(&account->raw_blocks, __ATOMIC_RELAXED),
+              blocks = account->gil_blocks + raw / ONE_BLOCK,
               peak = account->gil_peak > raw_peak ? account->gil_peak : raw_peak;
     if (!same) /* other hooks since it ended: what it still holds is no longer followed */
         return Py_BuildValue("(LLLOLO)", self->requested, self->allocations, self->requested_owned, Py_None, peak, Py_None);

@@ -290,7 +290,7 @@ async def test_concurrent_requests_keep_their_own_records(mode: Mode) -> None:
             async def call(id: int, key: str) -> None:
                 answers[key] = await client.call(id, "meet", key=key)
 
-            with anyio.fail_after(30):
+            with anyio.fail_after(100):
                 async with anyio.create_task_group() as group:
                     for id, key in enumerate("abc", 1):
                         group.start_soon(call, id, key)
@@ -318,7 +318,7 @@ async def call_and_disconnect(mode: Mode, app: App, meeting: Rendezvous) -> None
     await client.open()
     gone = anyio.Event()
     params: dict[str, Any] = {"name": "meet", "arguments": {"key": "a"}, **client.envelope}
-    with anyio.fail_after(30):
+    with anyio.fail_after(100):
         async with anyio.create_task_group() as group:
             group.start_soon(partial(client.post, message(1, "tools/call", **params), name="meet", gone=gone))
             await meeting.entered["a"].wait()
@@ -401,7 +401,7 @@ async def test_question_to_the_client_is_part_of_the_request_that_asks() -> None
                 body = message(1, "tools/call", name="ask", arguments={})
                 answers.append(await client.post(body, on_send=watch))
 
-            with anyio.fail_after(30):
+            with anyio.fail_after(100):
                 async with anyio.create_task_group() as group:
                     group.start_soon(ask)
                     await asked.wait()
@@ -478,7 +478,7 @@ async def test_detaching_while_http_requests_are_in_flight_lets_them_finish() ->
         async def call() -> None:
             answers.append(await client.call(1, "meet", key="a"))
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             async with anyio.create_task_group() as group:
                 group.start_soon(call)
                 await meeting.entered["a"].wait()
@@ -549,7 +549,7 @@ def listening(app: Any, loop: str) -> Iterator[int]:
         yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(100)
 
 
 def ask_over_a_socket(port: int) -> list[tuple[int, list[tuple[str, str]], bytes]]:

@@ -423,7 +423,7 @@ async def test_a_victims_span_names_its_blocker_and_links_to_the_blockers_span(s
 
     async def block() -> str:
         woken.set()
-        time.sleep(0.01)
+        time.sleep(0.1)
         return "done"
 
     server = make_server(wait, block)
@@ -434,10 +434,12 @@ async def test_a_victims_span_names_its_blocker_and_links_to_the_blockers_span(s
             await client.call_tool("block", {})
     victim, blocker = spans.only("tools/call wait"), spans.only("tools/call block")
     assert attributes_of(victim)["mcp_probe.blocked_by"] == "block"
-    [event] = victim.events
+    # On a busy machine steps of the SDK's own may be long enough to be told after it.
+    event, *others = victim.events
     assert event.name == "mcp_probe.blocked_by"
     found = attributes_of(event)
     assert (found["blocker"], found["quality"]) == ("block", "exact")
+    assert "block" not in [attributes_of(other)["blocker"] for other in others]
     assert 0 < found["duration"] <= attributes_of(victim)["mcp_probe.ready_wait"]
     [link] = victim.links
     assert link.context.span_id == blocker.context.span_id

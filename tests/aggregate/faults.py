@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, Summary, WaitPercentiles
-from tests.aggregate.summaries import make_blocked, make_operation, make_pool, make_slow, make_summary
+from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, Quality, Summary, WaitPercentiles
+from tests.aggregate.summaries import (
+    make_blocked,
+    make_growth,
+    make_hunt,
+    make_memory,
+    make_operation,
+    make_pool,
+    make_slow,
+    make_summary,
+)
 
 _VICTIM = make_operation(
     "lookup", p95=200.0, waited_for_others_ms=31.0, waited_for_others_p95_share=0.21, awaiting=100.0
@@ -28,7 +37,7 @@ _STARVED = replace(_FULL, transport_jobs=900, transport_wait_max_ms=51.0, transp
 _AWAITING = make_operation("fetch", awaiting=95.0, busy=5.0)
 _SERIAL = make_summary(_AWAITING, max_in_flight=1, serial_gaps=90, serial_awaiting_share=0.95)
 _UNREAD = make_operation(
-    "export", p95=90.0, busy=10.0, write_flush=30.0, write_flush_p95_ms=51.0, response_bytes_max=2_100_000
+    "export", p95=90.0, busy=10.0, write_flush=30.0, write_flush_p95_ms=51.0, response_bytes_max=910_000
 )
 
 
@@ -46,6 +55,14 @@ def _crowded(*, utilization: float | None = 0.91, **changed: object) -> Summary:
     return make_summary(victim, utilization=utilization)
 
 
+def _kept(
+    retained: int | None = 600_000, growth: int | None = 20_000_000, count: int = 100, **changed: object
+) -> Summary:
+    """Calls that keep memory, seen without a hunt: 60 MB in all."""
+    row = make_operation("remember", count=count, memory=make_memory(retained=retained), **changed)  # type: ignore[arg-type]
+    return make_summary(row, rss_growth_bytes=growth)
+
+
 FAULTS: dict[str, Summary] = {
     "blocking-call": make_summary(slow_steps=(make_slow(ms=10.0, count=2),)),
     "cpu-bound-step": make_summary(slow_steps=(make_slow("score", 10.0, "cpu", count=2, cpu_share=0.98),)),
@@ -60,6 +77,10 @@ FAULTS: dict[str, Summary] = {
     "transport-starvation": make_summary(executors=(_STARVED,)),
     "serial-client": _SERIAL,
     "slow-reader": make_summary(_UNREAD),
+    "memory-growth": make_summary(leaks=make_hunt(make_growth(), make_growth("add", verdict="steady"))),
+    "memory-peak": make_summary(make_operation("load", memory=make_memory(most=64_000_001))),
+    "large-payload": make_summary(make_operation("export", response_bytes_max=1_000_001, encode_ms=4.0, busy=40.0)),
+    "unbounded-fan-out": make_summary(make_operation("crawl", tasks_max=1_001, memory=make_memory())),
     "not-enough-data": make_summary(count=29),
 }
 
@@ -93,6 +114,39 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
         executors=(make_pool(transport_wait_max_ms=420.0),),
         slow_steps=(make_slow(ms=412.0),),
     ),
+    ("memory-growth", "a lower bound, of nobody knows which line"): make_summary(
+        leaks=make_hunt(
+            make_growth(bytes_per_call=500.0, quality=Quality("lower", 500.0), lines=(), types=(), how="tracemalloc")
+        )
+    ),
+    ("memory-growth", "ten megabytes by now"): make_summary(leaks=make_hunt(make_growth(calls=2_000))),
+    ("memory-growth", "no hunt, and the process grows with the calls"): _kept(),
+    ("memory-growth", "no hunt, fifty calls"): _kept(count=50, retained=1_200_000),
+    ("memory-growth", "no hunt, half of what is kept shows"): _kept(growth=16_000_000),
+    ("memory-peak", "a tenth of the limit"): make_summary(
+        make_operation("load", memory=make_memory(most=10_000_001)), memory_limit_bytes=100_000_000
+    ),
+    ("memory-peak", "half of the limit"): make_summary(
+        make_operation("load", memory=make_memory(most=51_000_000)), memory_limit_bytes=100_000_000
+    ),
+    ("memory-peak", "just under half of the limit"): make_summary(
+        make_operation("load", memory=make_memory(most=49_000_000)), memory_limit_bytes=100_000_000
+    ),
+    ("memory-peak", "certainly, though not exactly"): make_summary(
+        make_operation(
+            "load",
+            memory=make_memory(most=70_000_000),
+            quality={"peak_max": Quality("bounded", 65_000_000, 90_000_000)},
+        )
+    ),
+    ("large-payload", "arguments"): make_summary(make_operation("load", request_bytes_max=1_000_001)),
+    ("large-payload", "coding takes a fifth of its time"): make_summary(
+        make_operation("export", response_bytes_max=900_000, encode_ms=4.0, decode_ms=1.1, busy=20.0)
+    ),
+    ("large-payload", "coding takes just over a fifth"): make_summary(
+        make_operation("export", encode_ms=6.3, busy=30.0)
+    ),
+    ("unbounded-fan-out", "memory is not measured"): make_summary(make_operation("crawl", tasks_max=5_000)),
     ("not-enough-data", "under a second"): make_summary(seconds=0.99),
 }
 
@@ -184,6 +238,38 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ),
     ("slow-reader", "writes not seen"): make_summary(replace(_UNREAD, write_flush_p95_ms=None)),
     ("slow-reader", "too few requests"): make_summary(_UNREAD, count=29),
+    ("memory-growth", "a cache that is full"): make_summary(leaks=make_hunt(make_growth(verdict="steady"))),
+    ("memory-growth", "too few calls to say"): make_summary(
+        leaks=make_hunt(make_growth(verdict="unknown", bytes_per_call=None, calls=49))
+    ),
+    ("memory-growth", "49 calls, no hunt"): _kept(count=49),
+    ("memory-growth", "calls that keep nothing"): _kept(retained=0),
+    ("memory-growth", "it may be nothing that they keep"): _kept(quality={"retained": Quality("bounded", 0, 600_000)}),
+    ("memory-growth", "a process that hardly grows"): _kept(growth=14_000_000),
+    ("memory-growth", "nobody knows whether the process grows"): _kept(growth=None),
+    ("memory-growth", "less than ten megabytes"): _kept(retained=90_000, growth=9_000_000),
+    ("memory-peak", "64 MB, not more"): make_summary(make_operation("load", memory=make_memory(most=64_000_000))),
+    ("memory-peak", "a tenth of the limit, not more"): make_summary(
+        make_operation("load", memory=make_memory(most=10_000_000)), memory_limit_bytes=100_000_000
+    ),
+    ("memory-peak", "it may be more"): make_summary(
+        make_operation(
+            "load",
+            memory=make_memory(most=63_000_000),
+            quality={"peak_max": Quality("bounded", 63_000_000, 90_000_000)},
+        )
+    ),
+    ("memory-peak", "not known"): make_summary(make_operation("load", memory=make_memory(peak=None))),
+    ("large-payload", "1 MB, not more"): make_summary(
+        make_operation("export", response_bytes_max=1_000_000, request_bytes_max=1_000_000)
+    ),
+    ("large-payload", "a quick tool"): make_summary(make_operation("add", encode_ms=0.2, decode_ms=0.1, busy=0.5)),
+    ("large-payload", "a fifth of its time, not more"): make_summary(
+        make_operation("export", encode_ms=6.0, decode_ms=0.0, busy=30.0)
+    ),
+    ("large-payload", "5 ms, not more"): make_summary(make_operation("export", encode_ms=5.0, busy=20.0)),
+    ("large-payload", "coding not seen"): make_summary(make_operation("export", busy=30.0)),
+    ("unbounded-fan-out", "a thousand, not more"): make_summary(make_operation("crawl", tasks_max=1_000)),
     ("not-enough-data", "30 requests in one second"): make_summary(count=30, seconds=1.0),
 }
 

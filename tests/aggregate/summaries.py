@@ -11,6 +11,10 @@ from mcp_probe.model import (
     BlockedBy,
     BudgetMeans,
     ExecutorSummary,
+    Growth,
+    GrowthLine,
+    GrowthType,
+    LeakHunt,
     LoopSummary,
     MemoryStats,
     OperationMemory,
@@ -18,6 +22,7 @@ from mcp_probe.model import (
     Outstanding,
     Percentiles,
     ProbeSelf,
+    Quality,
     RequestCounts,
     ServerInfo,
     Signals,
@@ -130,6 +135,44 @@ QUIET_SIGNALS = Signals(
     rss_bytes_max=None,
 )
 _SIGNALS = frozenset(field.name for field in fields(Signals))
+
+
+def make_memory(
+    requested: int = 200_000, peak: int | None = 100_000, retained: int | None = 0, *, most: int | None = None
+) -> OperationMemory:
+    """Memory of calls that are all alike but for the largest peak, ``most``."""
+    largest = peak if most is None else most
+    return OperationMemory(
+        MemoryStats(requested, requested),
+        MemoryStats(peak, largest),
+        MemoryStats(retained, retained),
+        method="native-shadow",
+        scope="all Python allocations",
+        measured=100,
+    )
+
+
+def make_growth(name: str = "remember", **overrides: Any) -> Growth:
+    """An operation whose thousand calls keep 5 kB each, allocated at a known line."""
+    row = Growth(
+        name=name,
+        method="tools/call",
+        verdict="grows",
+        calls=1_000,
+        held_bytes=5_000_000,
+        bytes_per_call=5_000.0,
+        quality=Quality("exact"),
+        how="native-shadow",
+        scope="all Python allocations",
+        lines=(GrowthLine("/srv/app/server.py", 41, "remember", 4_900_000, 1_000),),
+        types=(GrowthType("app.Entry", 1_000, 4_800_000, 4_800),),
+    )
+    return replace(row, **overrides)
+
+
+def make_hunt(*rows: Growth) -> LeakHunt:
+    """What a hunt found of ``rows``."""
+    return LeakHunt(rows, collections=20, collect_ms=400.0)
 
 
 def make_summary(*operations: OperationSummary, **overrides: Any) -> Summary:

@@ -156,6 +156,11 @@ def test_short_requests_one_by_one_are_split_by_stage() -> None:
     )
 
 
+def test_calls_of_microseconds_are_told_in_microseconds() -> None:
+    calls = [make_request(number, arrival_ns=number * MS, busy=2_100, kind="function") for number in range(1, 20)]
+    assert explain(seen(*calls)) == "One at a time, a call took 2.1 µs: 2.1 µs on the event loop."
+
+
 def test_a_client_that_reads_slowly_is_named() -> None:
     calls = [make_request(number, busy=MS, write_flush=300 * MS) for number in range(1, 5)]
     assert reasons(seen(*calls))[0].code == "slow-reader"

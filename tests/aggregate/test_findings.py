@@ -34,7 +34,15 @@ from mcp_probe.model import (
     WaitPercentiles,
 )
 from tests.aggregate.faults import ALSO_FAULTS, CROWDING_ROW, FAULTS, NEAR_MISSES
-from tests.aggregate.summaries import make_blocked, make_operation, make_pool, make_slow, make_summary
+from tests.aggregate.summaries import (
+    make_blocked,
+    make_growth,
+    make_hunt,
+    make_operation,
+    make_pool,
+    make_slow,
+    make_summary,
+)
 
 ONLY_RUN_LONGER = FindingOptions(disabled=frozenset({"not-enough-data"}))
 
@@ -98,7 +106,11 @@ def test_a_finding_says_a_number_and_what_to_do_and_serialises(code: str) -> Non
     assert json.loads(json.dumps(finding.evidence, allow_nan=False)) == finding.evidence
 
 
-@pytest.mark.parametrize("code", set(CODES) - {"not-enough-data"})
+# What is lost to these is memory.
+TIMELESS = {"not-enough-data", "memory-growth", "memory-peak", "unbounded-fan-out"}
+
+
+@pytest.mark.parametrize("code", sorted(set(CODES) - TIMELESS))
 def test_every_finding_that_loses_time_says_how_much(code: str) -> None:
     assert one(FAULTS[code], code).cost_ms > 0
 
@@ -112,8 +124,8 @@ def test_unknown_codes_are_refused_by_name_with_the_nearest_known() -> None:
 
 
 def test_a_code_that_is_reserved_is_refused_as_not_checked() -> None:
-    with pytest.raises(OptionError, match="'memory-growth' is not checked by this version"):
-        check_codes(["memory-growth"])
+    with pytest.raises(OptionError, match="'busy-spin' is not checked by this version"):
+        check_codes(["busy-spin"])
 
 
 def test_every_unknown_code_is_named_with_the_list_of_known_ones() -> None:
@@ -512,7 +524,7 @@ def test_a_serial_client_is_told_what_several_in_flight_would_give() -> None:
 
 def test_a_slow_reader_shows_size_and_share() -> None:
     finding = one(FAULTS["slow-reader"], "slow-reader")
-    assert "answers of `export` needed 51 ms at p95 to be taken (largest 2.1 MB, 75% of its time)" in finding.sentence
+    assert "answers of `export` needed 51 ms at p95 to be taken (largest 910 kB, 75% of its time)" in finding.sentence
 
 
 # --- order and verdict ------------------------------------------------------------------------------
@@ -728,3 +740,67 @@ def test_no_summary_is_too_odd_to_judge(summary: Summary) -> None:
         assert "None" not in (text := finding.sentence + finding.advice), text
         assert json.loads(json.dumps(finding.evidence, allow_nan=False)) == finding.evidence
     assert findings_of(summary, FindingOptions(disabled=frozenset(CODES))) == ()
+
+
+# --- memory -----------------------------------------------------------------------------------------
+
+
+def test_a_leak_is_told_with_its_rate_line_and_type_and_is_the_verdict_of_its_hunt() -> None:
+    summary = replace(FAULTS["memory-growth"], slow_steps=(make_slow(ms=412.0, count=9),))
+    finding = one(summary, "memory-growth")
+    assert finding.sentence == (
+        "`remember` leaks: each call keeps 5 kB, 5 MB in a thousand calls, allocated at server.py:41 in `remember`; "
+        "of type `app.Entry` there are 1,000."
+    )
+    assert (finding.severity, finding.confidence) == ("warn", "exact")
+    assert verdict_of(summary, findings_of(summary)).code == "memory-growth"
+
+
+def test_a_leak_whose_rate_is_a_lower_bound_says_at_least() -> None:
+    finding = one(ALSO_FAULTS["memory-growth", "a lower bound, of nobody knows which line"], "memory-growth")
+    assert "each call keeps at least 500 B, 500 kB in a thousand calls." in finding.sentence
+    assert finding.evidence["how"] == "tracemalloc"
+    assert finding.confidence == "lower"
+
+
+def test_of_several_leaks_the_one_that_keeps_most_a_call_is_the_verdict() -> None:
+    hunt = make_hunt(make_growth("small", bytes_per_call=600.0), make_growth("large", bytes_per_call=90_000.0))
+    summary = make_summary(leaks=hunt)
+    assert verdict_of(summary, findings_of(summary)).subject == "large"
+
+
+def test_growth_without_a_hunt_is_a_note_that_says_how_to_hunt() -> None:
+    summary = ALSO_FAULTS["memory-growth", "no hunt, and the process grows with the calls"]
+    finding = one(summary, "memory-growth")
+    assert (finding.severity, finding.confidence) == ("info", "estimate")
+    assert "--memory leaks" in finding.advice
+    assert verdict_of(summary, findings_of(summary)).code == "healthy"
+
+
+def test_a_peak_that_lies_between_bounds_is_told_by_its_lower_one() -> None:
+    finding = one(ALSO_FAULTS["memory-peak", "certainly, though not exactly"], "memory-peak")
+    assert "held at least 65 MB at its peak" in finding.sentence
+    assert (finding.evidence["peak_bytes"], finding.confidence) == (65_000_000, "bounded")
+
+
+@pytest.mark.parametrize(("why", "severity"), [("a tenth of the limit", "warn"), ("half of the limit", "critical")])
+def test_a_peak_is_as_severe_as_its_share_of_the_limit(why: str, severity: str) -> None:
+    finding = one(ALSO_FAULTS["memory-peak", why], "memory-peak")
+    assert finding.severity == severity
+    assert "of the 100 MB it may use" in finding.sentence
+
+
+def test_large_arguments_and_costly_coding_are_told_in_their_own_words() -> None:
+    assert one(FAULTS["large-payload"], "large-payload").sentence.startswith("A result of `export` took 1 MB; encoding")
+    arguments = one(ALSO_FAULTS["large-payload", "arguments"], "large-payload")
+    assert arguments.sentence == "Arguments of `load` took 1 MB."
+    coding = one(ALSO_FAULTS["large-payload", "coding takes a fifth of its time"], "large-payload")
+    assert coding.sentence.startswith("Encoding and decoding messages of `export` takes 5.1 ms a call")
+
+
+def test_a_fan_out_is_told_with_the_bytes_of_a_task_where_they_are_known() -> None:
+    assert (
+        "had 1,001 tasks alive at once, 99.9 B each." in one(FAULTS["unbounded-fan-out"], "unbounded-fan-out").sentence
+    )
+    unmeasured = one(ALSO_FAULTS["unbounded-fan-out", "memory is not measured"], "unbounded-fan-out")
+    assert unmeasured.sentence == "A call of `crawl` had 5,000 tasks alive at once."

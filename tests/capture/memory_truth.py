@@ -3,9 +3,9 @@
 Twenty-one calls on one loop, alone and among fifty others that allocate and free all the while. Needs nothing but the
 standard library and mcp_probe: calls are profiled functions, so no SDK has to be there.
 
-    python memory_truth.py TIER [apart]
+    python memory_truth.py TIER[,TIER] [apart]
 
-``apart``: those that use threads run after the others and not beside them. Prints one JSON object:
+``apart``: those that use threads run after the others and not beside them. Prints one JSON object: for each tier
 {"state", "alone", "among"}, the last two a list of [case, truth, what was measured] each.
 """
 
@@ -262,29 +262,37 @@ async def run(probe: Probe, among: bool, apart: bool) -> list[Case]:
     return [*on_the_loop, *on_threads, *collected]
 
 
-def measured(tier: str, among: bool, apart: bool) -> tuple[str, list[Any]]:
-    """(state, rows) of one probe's life."""
+def rows_of(heard: Heard, cases: list[Case]) -> list[Any]:
+    """[case, truth, what was measured] each; forgets what was heard."""
+    by_name = {record.method: record.memory for record in heard.records}
+    heard.records.clear()
+    uses = [(name, truth, by_name[name]) for name, truth, _ in cases]
+    return [[name, truth, None if use is None else asdict(use)] for name, truth, use in uses]
+
+
+def measured(tier: str, apart: bool) -> dict[str, Any]:
+    """What a probe of ``tier`` says of all cases, alone and among others."""
     heard = Heard()
     probe = Probe(memory=tier, telemetry="off")
+    told: dict[str, Any] = {}
     try:
         probe.add_listener(heard)
-        asyncio.run(run(probe, False, apart))  # what Python itself sets up at first use is nobody's
-        probe.snapshot()
-        heard.records.clear()
-        cases = asyncio.run(run(probe, among, apart))
-        state = probe.snapshot().probe.memory or ""
+        for when, among in (("alone", False), ("among", True)):
+            cases = asyncio.run(run(probe, among, apart))
+            told["state"] = probe.snapshot().probe.memory or ""
+            told[when] = rows_of(heard, cases)
     finally:
         probe.detach()
-    by_name = {record.method: record for record in heard.records}
-    rows = []
-    for name, truth, _ in cases:
-        use = by_name[name].memory
-        rows.append([name, truth, None if use is None else asdict(use)])
-    return state, rows
+    return told
+
+
+def main(tiers: list[str], apart: bool) -> None:
+    """Measures; what Python itself sets up at first use is nobody's."""
+    probe = Probe(memory="off", telemetry="off")
+    asyncio.run(run(probe, False, apart))
+    probe.detach()
+    print(json.dumps({tier: measured(tier, apart) for tier in tiers}))
 
 
 if __name__ == "__main__":
-    tier, apart = sys.argv[1], "apart" in sys.argv[2:]
-    state, alone = measured(tier, False, apart)
-    _, among = measured(tier, True, apart)
-    print(json.dumps({"state": state, "alone": alone, "among": among}))
+    main(sys.argv[1].split(","), "apart" in sys.argv[2:])

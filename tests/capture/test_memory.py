@@ -22,7 +22,7 @@ class Core:
 
     def __init__(self) -> None:
         self.mode: str | None = None
-        self.valid, self.reason = True, ""
+        self.valid, self.covered, self.reason = True, False, ""
         self.refused: dict[str, str] = {}
         self.calls: list[str] = []
 
@@ -36,9 +36,13 @@ class Core:
         self.calls.append("uninstall")
         self.mode = None
 
+    def charge(self, raw: Any) -> None:
+        """Nobody's memory is measured here."""
+
     def memory_state(self) -> dict[str, Any]:
         above = {"shadow": -1, "hybrid": 512}.get(self.mode or "", sys.maxsize)
-        return {"mode": self.mode, "valid": self.valid, "reason": self.reason, "owned_above": above}
+        told = {"mode": self.mode, "valid": self.valid, "reason": self.reason, "covered": self.covered}
+        return {**told, "owned_above": above}
 
 
 class Answered(RawRequest):
@@ -197,6 +201,17 @@ def test_figures_end_where_another_tool_takes_the_hook_off(core: Core, clock: Ca
     assert said[-1] == "stopped: memray has taken the hook off"
     made.check()
     assert len(said) == 2, "said once"
+
+
+def test_another_tool_over_the_hook_is_said_once(core: Core) -> None:
+    made, said, _ = measuring("light")
+    core.covered, core.reason = True, "tracemalloc lies over the hooks"
+    made.check()
+    made.check()
+    assert said[1:] == ["active (light: native-hybrid, all Python allocations, owners > 512 B (" + core.reason + "))"]
+    core.covered = False
+    made.check()
+    assert said[2:] == said[:1]
 
 
 def test_wanting_a_tier_again_starts_what_was_lost_anew(core: Core) -> None:

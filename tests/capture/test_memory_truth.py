@@ -9,6 +9,7 @@ import ctypes.util
 import json
 import os
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from mcp_probe import native
 from tests.test_packaging import interpreter
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIMIT_S = 120  # a run takes one or two seconds
+LIMIT_S = 120  # a run takes about a second
 BASE = 16_000
 """Bytes that a call needs besides: its coroutine, its task, its timers, and for a job its thread."""
 THREAD = 24_000
@@ -31,7 +32,8 @@ Rows = dict[str, tuple[dict[str, int], dict[str, Any]]]
 
 
 @cache
-def measured(version: str, tier: str, *options: str) -> dict[str, Any]:
+def ran(version: str, tiers: str, *options: str) -> dict[str, Any]:
+    """One process: ``options`` with an equals sign are environment variables, the others arguments."""
     python = interpreter(version)
     if python is None:
         pytest.skip(f"Python {version} is not here")
@@ -41,15 +43,16 @@ def measured(version: str, tier: str, *options: str) -> dict[str, Any]:
         name, _, value = option.partition("=")
         if value:
             environ[name] = value
-    done = subprocess.run(
-        [python, ROOT / "tests" / "capture" / "memory_truth.py", tier, *(o for o in options if "=" not in o)],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
+    program = ROOT / "tests" / "capture" / "memory_truth.py"
+    command = [str(python), str(program), tiers, *(option for option in options if "=" not in option)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def natively(version: str, tier: str) -> dict[str, Any]:
+    told: dict[str, Any] = ran(version, "light,detailed")[tier]
     return told
 
 
@@ -82,7 +85,7 @@ def assert_alike(alone: Rows, among: Rows) -> None:
     """What a call requests does not depend on who else is there."""
     for name, (_, use) in alone.items():
         difference = abs(use["requested"] - among[name][1]["requested"])
-        assert difference <= 0.01 * use["requested"] + 4_000, (name, use, among[name])
+        assert difference <= 0.01 * use["requested"] + 4_000 + room(name) - BASE, (name, use, among[name])
 
 
 when = pytest.mark.parametrize("when", ["alone", "among"])
@@ -93,7 +96,7 @@ python = pytest.mark.parametrize("version", PYTHONS)
 @python
 @when
 def test_by_the_hybrid_hook_large_blocks_are_right_and_small_ones_bounded(version: str, when: str) -> None:
-    told = measured(version, "light")
+    told = natively(version, "light")
     assert told["state"] == "light: native-hybrid, all Python allocations, owners > 512 B"
     rows = rows_of(told, when)
     assert_requested(rows)
@@ -116,7 +119,7 @@ def test_by_the_hybrid_hook_large_blocks_are_right_and_small_ones_bounded(versio
 @python
 @when
 def test_by_the_shadow_hook_blocks_of_every_size_are_right(version: str, when: str) -> None:
-    told = measured(version, "detailed")
+    told = natively(version, "detailed")
     assert told["state"].startswith("detailed: native-shadow, all Python allocations")
     rows = rows_of(told, when)
     assert_requested(rows)
@@ -137,7 +140,7 @@ def test_by_the_shadow_hook_blocks_of_every_size_are_right(version: str, when: s
 @python
 @pytest.mark.parametrize("tier", ["light", "detailed"])
 def test_what_a_call_requests_is_the_same_alone_and_among_seventy(version: str, tier: str) -> None:
-    told = measured(version, tier)
+    told = natively(version, tier)
     assert_alike(rows_of(told, "alone"), rows_of(told, "among"))
 
 
@@ -153,7 +156,7 @@ def assert_unavailable(use: dict[str, Any]) -> None:
 @python
 @when
 def test_by_tracemalloc_steps_are_right_and_what_threads_did_is_unavailable(version: str, when: str) -> None:
-    told = measured(version, "detailed", "apart", "MCP_PROBE_NATIVE=0")
+    told = ran(version, "detailed", "apart", "MCP_PROBE_NATIVE=0")["detailed"]
     assert told["state"].startswith("detailed: tracemalloc, all Python allocations (no accelerator")
     rows = rows_of(told, when)
     known = 0
@@ -172,7 +175,7 @@ def test_by_tracemalloc_steps_are_right_and_what_threads_did_is_unavailable(vers
         if "requested" in truth:
             assert use["requested"] <= truth["requested"] + room(name), name
         if "peak" in truth:
-            assert truth["peak"] <= use["peak"] <= 1.06 * truth["peak"] + BASE, name
+            assert 0.99 * truth["peak"] <= use["peak"] <= 1.06 * truth["peak"] + BASE, name
         if "retained" in truth:
             assert abs(use["retained"] - truth["retained"]) <= 0.06 * truth["retained"] + room(name), name
     assert known, "every step overlapped with another thread's work"
@@ -183,7 +186,7 @@ def test_by_tracemalloc_steps_are_right_and_what_threads_did_is_unavailable(vers
 @when
 def test_by_jemalloc_large_blocks_are_right_within_its_size_classes(version: str, when: str) -> None:
     library = ctypes.util.find_library("jemalloc")
-    told = measured(version, "light", "MCP_PROBE_NATIVE=0", f"LD_PRELOAD={library}")
+    told = ran(version, "light", "MCP_PROBE_NATIVE=0", f"LD_PRELOAD={library}")["light"]
     assert told["state"].startswith("light: jemalloc, malloc: blocks > 512 B, native libraries (no accelerator")
     rows = rows_of(told, when)
     for name, (truth, use) in rows.items():
@@ -197,8 +200,8 @@ def test_by_jemalloc_large_blocks_are_right_within_its_size_classes(version: str
             assert abs(use["retained"] - truth["retained"]) <= 0.25 * truth["retained"] + room(name), name
 
 
-@python
-def test_where_nothing_can_measure_nothing_is_said(version: str) -> None:
-    told = measured(version, "light", "MCP_PROBE_NATIVE=0")
+def test_where_nothing_can_measure_nothing_is_said() -> None:
+    version = ".".join(map(str, sys.version_info[:2]))
+    told = ran(version, "light", "MCP_PROBE_NATIVE=0")["light"]
     assert told["state"].startswith("light: payload sizes and the process's RSS only (no accelerator")
     assert [use for _, _, use in [*told["alone"], *told["among"]] if use is not None] == []

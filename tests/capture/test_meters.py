@@ -24,7 +24,7 @@ class World:
 
     def __init__(self) -> None:
         self.held = self.peak = 1_000
-        self.process_ns = self.thread_ns = 0
+        self.process_ns = self.thread_ns = self.now = 0
 
     def get_traced_memory(self) -> tuple[int, int]:
         return self.held, self.peak
@@ -48,6 +48,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(meters, "tracemalloc", made)
     monkeypatch.setattr(meters, "time", made)
+    monkeypatch.setattr(meters, "now_ns", lambda: made.now)
     return made
 
 
@@ -135,6 +136,22 @@ def test_a_step_beside_another_threads_work_makes_its_request_unavailable(
     assert {row[1] for row in use.quality} == {"unavailable"} and len(use.quality) == 4
 
 
+@pytest.mark.parametrize(
+    ("length_ns", "others_ns", "alone"),
+    [(5_000_000, 55_000, True), (5_000_000, 56_000, False), (10**9, 130_000, True), (10**9, 131_000, False)],
+)
+def test_waiting_for_the_gil_is_no_work(
+    length_ns: int, others_ns: int, alone: bool, meter: TracemallocMeter, world: World
+) -> None:
+    raw = request()
+    reading = meter.begin()
+    world.now += length_ns
+    world.process_ns += others_ns
+    meter.end(reading, raw)
+    use = meter.use_of(raw)
+    assert use is not None and (use.peak is not None) == alone
+
+
 @pytest.mark.parametrize("ended", [False, True], ids=["while it runs", "that ended within the step"])
 def test_a_step_beside_a_requests_job_on_a_thread_is_not_its_own(
     ended: bool, meter: TracemallocMeter, world: World
@@ -197,6 +214,21 @@ def test_a_job_on_a_thread_is_lent_its_request_and_gives_it_back(meter: Tracemal
     with pytest.raises(KeyError):
         pools.run(job, fail)
     assert told == [raw, "before"]
+
+
+def test_what_we_keep_of_a_job_is_not_charged_to_its_request() -> None:
+    told: list[object] = []
+
+    def charge(whom: object) -> str:
+        told.append(whom)
+        return "the request"
+
+    pools = Pools()
+    pools.charge = charge
+    pool = pools.pool_of(pools, "pool", None, lambda owner: (None, 0))
+    job = pools.submit(pool)
+    pools.resumed(job)
+    assert told == [None, "the request"] * 2
 
 
 def test_a_fault_of_ours_never_reaches_the_job() -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from mcp_probe.capture import sizing
 from mcp_probe.record.raw import RawRequest
 
-sizing = pytest.importorskip("mcp_probe.capture.sizing")
+pytest.importorskip("pympler")
 
 
 class Clock:
@@ -103,6 +104,21 @@ def test_a_fault_ends_sizing_and_reaches_nobody() -> None:
     for _ in range(2):
         sizer.result(request(), message(result=[1]))
     assert (sizer.off, [type(fault) for fault in faults]) == (True, [ZeroDivisionError])
+
+
+def test_what_sizing_takes_is_not_charged_to_the_request() -> None:
+    told: list[object] = []
+
+    def charge(whom: object) -> str:
+        told.append(whom)
+        return "the request"
+
+    def size_of(value: Any) -> int:
+        assert told == [None]
+        return 5
+
+    sizing.Sizer(charge=charge, size_of=size_of).result(request(), message(result=[1]))
+    assert told == [None, "the request"]
 
 
 def test_messages_without_arguments_have_none() -> None:

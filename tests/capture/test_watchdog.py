@@ -30,6 +30,7 @@ MS = 1_000_000
 ROUNDS = 3
 TRIES = 10
 """How many times as many rounds are played where the machine disturbs them."""
+PATIENCE_S = 20
 
 
 def marked_line(function: Callable[..., Any]) -> int:
@@ -84,10 +85,13 @@ def is_disturbed(step: StepRecord) -> bool:
 def undisturbed(play: Callable[[], list[StepRecord]], rounds: int = ROUNDS) -> list[StepRecord]:
     """At least ``rounds`` steps of ``play()`` that the host let run; it is played again for those it did not."""
     found: list[StepRecord] = []
+    until = time.monotonic() + PATIENCE_S
     for _ in range(TRIES):
-        found += [step for step in play() if not is_disturbed(step)]
-        if len(found) >= rounds:
-            return found
+        played = play()
+        found += [step for step in played if not is_disturbed(step)]
+        assert {step.cause for step in played if is_disturbed(step)} <= {"run-queue", "gc"}
+        if len(found) >= rounds or time.monotonic() > until:
+            break
     if not found:
         pytest.skip("the host gave this process too little CPU to tell")
     return found
@@ -105,10 +109,11 @@ def seen_steps(
     def play() -> list[StepRecord]:
         return slow_steps(backend, function, rounds)
 
+    until = time.monotonic() + PATIENCE_S
     for _ in range(TRIES):
         played = undisturbed(play, rounds) if known else play()
         found += [step for step in played if step.where != "unavailable"]
-        if len(found) >= rounds:
+        if len(found) >= rounds or time.monotonic() > until:
             break
     assert found, "the watchdog saw none of them"
     return found
@@ -241,14 +246,17 @@ def test_a_call_that_holds_the_gil_computes_and_its_place_is_no_more_than_an_est
             pass  # bytecode, between which the GIL is given to whoever waits for it
         waits.append(looks[0] - began)
 
-    steps = undisturbed(lambda: slow_steps("asyncio", holds_the_gil))
-    assert causes(steps) == "cpu"
-    # A machine that was slow as the pattern was tried out may be twice as fast now.
-    assert most_common([wait * 3 > HELD_S * 1e9 for wait in waits])
-    for step in steps:
-        assert step.where == "estimate"
-        assert step.file == __file__
-        assert step.line in lines_of(holds_the_gil)
+    def play() -> list[StepRecord]:
+        steps = slow_steps("asyncio", holds_the_gil)
+        for step in steps:
+            assert step.where == "estimate"
+            assert step.file == __file__
+            assert step.line in lines_of(holds_the_gil)
+        # A machine that was slow as the pattern was tried out may be twice as fast now.
+        assert most_common([wait * 3 > HELD_S * 1e9 for wait in waits])
+        return steps
+
+    assert causes(undisturbed(play)) == "cpu"
 
 
 @pytest.fixture
@@ -277,7 +285,9 @@ def test_a_step_that_waits_for_the_gil_blames_the_gil() -> None:
     share = (time.process_time() - cpu) / (time.perf_counter() - wall)
     found = causes(steps)
     # Where the threads that hold the GIL have to wait for a CPU themselves, their turns take longer than they should.
-    assert found == "gil" or (share < 0.9 and found == "unknown"), (share, steps)
+    # Where they hardly run at all nothing tells that they are waited for.
+    doubtful = {"unknown"} if share > 0.5 else {"unknown", "blocking-call"}
+    assert found == "gil" or (share < 0.9 and found in doubtful), (share, steps)
 
 
 @pytest.mark.usefixtures("busy_threads")
@@ -335,7 +345,7 @@ def test_a_step_that_still_runs_is_recorded_as_running_with_its_place() -> None:
     kept = Kept()
 
     async def hangs() -> None:
-        release.wait(30)  # here
+        release.wait(200)  # here
 
     async def run() -> None:
         probe = Probe()
@@ -346,8 +356,8 @@ def test_a_step_that_still_runs_is_recorded_as_running_with_its_place() -> None:
             probe.detach()
 
     def let_go_once_seen() -> None:
-        until = time.monotonic() + 20
-        while time.monotonic() < until and not running():
+        until = time.monotonic() + 100
+        while time.monotonic() < until and not any(step.line for step in running()):
             time.sleep(0.02)
         release.set()
 
@@ -362,7 +372,8 @@ def test_a_step_that_still_runs_is_recorded_as_running_with_its_place() -> None:
     watcher.start()
     run_on("asyncio", run)
     watcher.join()
-    (first, *_) = running()
+    # The collector may have come before the watchdog's first look.
+    (first, *_) = [step for step in running() if step.line]
     assert (first.file, first.line) == (__file__, marked_line(hangs))
     (ended,) = [step for step in kept.steps() if step.operation == hangs.__qualname__]
     assert ended.start_ns == first.start_ns

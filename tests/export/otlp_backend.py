@@ -46,7 +46,7 @@ class Kept:
             self.refused.append(path)
             self.changed.notify_all()
 
-    def wait(self, until: Callable[[Kept], bool], timeout_s: float = 30.0) -> bool:
+    def wait(self, until: Callable[[Kept], bool], timeout_s: float = 100.0) -> bool:
         """Whether ``until(self)`` became true."""
         with self.changed:
             return self.changed.wait_for(lambda: until(self), timeout_s)

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 _SERVER = """
 import logging, os, sys, time

@@ -30,7 +30,7 @@ import json, mcp_probe
 
 def run(source: str, python: Path | str = sys.executable) -> Any:
     command = [str(python), "-W", "error", "-c", source]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mcp_probe.export.enrich import (
@@ -10,8 +12,10 @@ from mcp_probe.export.enrich import (
     operation_attributes,
     plain_attributes,
     quality_of,
+    retained_attributes,
     span_name,
 )
+from mcp_probe.model import MemoryUse
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import WAKE_LOOP, RawRequest
 from mcp_probe.record.so_far import so_far
@@ -161,3 +165,40 @@ def test_a_network_is_named_only_where_one_is_known() -> None:
     assert network_attributes("stdio") == {"network.transport": "pipe"}
     assert network_attributes("http") == {"network.transport": "tcp", "network.protocol.name": "http"}
     assert network_attributes("memory") == {}
+
+
+# --- memory ---------------------------------------------------------------------------------------------
+
+USE = MemoryUse(
+    "native-hybrid",
+    "all Python allocations, owners > 512 B",
+    requested=90_000,
+    allocations=70,
+    peak=40_000,
+    retained=600,
+    quality=(("peak", "bounded", 40_000, 55_000), ("retained", "bounded", 600, 15_600)),
+)
+
+
+def test_a_server_span_has_what_is_requested_and_the_peak_with_their_exactness() -> None:
+    found = budget_attributes(replace(make_request(partial=True), memory=USE))
+    assert (found["mcp_probe.memory.requested"], found["mcp_probe.memory.peak"]) == (90_000, 40_000)
+    assert found["mcp_probe.quality"] == "partial,memory.peak=bounded"
+    assert "mcp_probe.memory.retained" not in found
+
+
+def test_what_is_retained_is_told_where_the_span_has_ended() -> None:
+    assert retained_attributes(USE) == {
+        "mcp_probe.memory.retained": 600,
+        "mcp_probe.quality": "memory.retained=bounded",
+    }
+    assert retained_attributes(replace(USE, retained=None)) == {}
+    assert retained_attributes(None) == {}
+
+
+def test_what_is_not_known_of_memory_is_absent_and_called_unavailable() -> None:
+    gross = replace(USE, peak=None, retained=None, quality=(("peak", "unavailable", None, None),))
+    found = budget_attributes(replace(make_request(), memory=gross))
+    assert "mcp_probe.memory.peak" not in found
+    assert found["mcp_probe.quality"] == "memory.peak=unavailable"
+    assert "mcp_probe.memory.requested" not in budget_attributes(make_request())

@@ -35,7 +35,7 @@ print(json.dumps([scope, raw.trace_id, raw.parent_span_id, raw.trace_flags, raw.
 
 def test_a_foreign_interpreter_gets_ids_and_no_opentelemetry() -> None:
     command = [sys.executable, "-I", "-S", "-c", ALONE, str(ROOT), TRACEPARENT]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     trace_id = 0x0AF7651916CD43DD8448EB211C80319C
     expected: list[object] = [None, trace_id, "b7ad6b7169203331", 0, None, "session", 256, True, None, True, []]

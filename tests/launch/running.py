@@ -17,7 +17,7 @@ from mcp_probe.record.file import encode
 from tests.frames import MS, SECOND, make_end, make_header, make_request
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIMIT_S = 60  # of any one run; far above what a loaded machine needs
+LIMIT_S = 120  # of any one run; far above what a loaded machine needs
 SEND_ALL = "sink.write(lines)\nsink.close()\n"
 
 THREE_REQUESTS: tuple[Frame, ...] = (

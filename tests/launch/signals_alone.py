@@ -19,14 +19,14 @@ SOURCES = [HandledSignals, *([BlockedSignals] if hasattr(signal, "sigtimedwait")
 def test_a_signal_from_a_process_is_to_be_passed_on(make: Callable[[], SignalSource]) -> None:
     with make() as source:
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert source.wait(20) == Arrived(signal.SIGUSR1, pass_on=True)
+        assert source.wait(100) == Arrived(signal.SIGUSR1, pass_on=True)
         assert source.wait(0) is None
 
 
 @pytest.mark.parametrize("make", SOURCES)
 def test_the_end_of_a_child_wakes_it(make: Callable[[], SignalSource]) -> None:
     with make() as source, subprocess.Popen([sys.executable, "-c", ""]):
-        arrived = source.wait(20)
+        arrived = source.wait(100)
         assert arrived is not None
         assert arrived.number == signal.SIGCHLD
 

@@ -32,14 +32,14 @@ def listener(address: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(str(address))
         listening.listen()
-        listening.settimeout(20)
+        listening.settimeout(100)
         yield listening
 
 
 def read_all(listener: socket.socket) -> bytes:
     """Everything the next connection sends until it hangs up."""
     peer, _ = listener.accept()
-    peer.settimeout(20)
+    peer.settimeout(100)
     with peer, peer.makefile("rb") as stream:
         return stream.read()
 

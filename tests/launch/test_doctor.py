@@ -28,3 +28,19 @@ def test_a_command_that_is_no_python_program_is_told_so() -> None:
 def test_a_command_that_does_not_end_is_ended() -> None:
     with pytest.raises(LaunchError, match="It was ended after"):
         diagnose_command(["/bin/sh", "-c", "exec sleep 1000"], limit_s=0.05)
+
+
+@pytest.mark.parametrize("tier", ["light", "detailed", "off"])
+def test_the_tier_of_memory_and_its_back_end_are_told(
+    tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_PROBE_MEMORY", tier)
+    told = dict(diagnose_command(program(tmp_path, "")).hooks)
+    back_end = {"light": "native-hybrid", "detailed": "native-shadow"}.get(tier)
+    if tier == "off":
+        assert told["memory"] == "does not apply: switched off"
+    elif told["accelerator"] == "active":
+        assert told["memory"].startswith(f"active ({tier}: {back_end}, all Python allocations")
+    else:
+        assert told["memory"].startswith(f"active ({tier}: ")
+        assert "no accelerator" in told["memory"]

@@ -16,6 +16,6 @@ ROOT = ALONE.parents[2]
 
 def test_signals_are_taken_and_passed_on() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "--no-cov", str(ALONE)]
-    run = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+    run = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, run.stdout + run.stderr
     assert " passed" in run.stdout

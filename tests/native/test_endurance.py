@@ -26,7 +26,7 @@ def endured(part: str, rounds: int, **environment: str) -> Any:
         env={**os.environ, "MCP_PROBE_NATIVE": "", **environment},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

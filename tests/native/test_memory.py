@@ -391,3 +391,18 @@ def test_what_each_request_holds_is_what_a_ledger_says(mode: str, operations: li
         API.PyMem_RawFree(block)
     if mode == "hybrid":
         assert [raw.memory()[3] for raw in raws] == [0] * 5
+
+
+def test_what_the_probe_notes_of_a_request_in_the_middle_of_its_step_is_not_the_requests() -> None:
+    core.memory_install("shadow")
+    desk, raws = core.Desk(), []
+    for noted in (False, True):
+        raw = request()
+        core.charge(raw)
+        if noted:
+            desk.finished(raw, 1 << 60)
+        core.charge(None)
+        raws.append(raw)
+    plain, noted_too = (raw.memory() for raw in raws)
+    assert raws[1].result_ns == 1 << 60
+    assert noted_too[3] == plain[3] == 0

@@ -59,6 +59,11 @@ def test_blocks_that_outlive_their_request_are_credited_to_no_other(allocator: s
     assert survived("accounts", 0, allocator)["accounts"] > 0
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="one lock for all interpreters here")
+def test_interpreters_with_a_lock_of_their_own_may_allocate_at_the_same_time() -> None:
+    survived("interpreters", 2, "pymalloc")
+
+
 @pytest.mark.slow
 def test_blocks_beyond_the_table_are_counted_and_have_no_owner() -> None:
     assert survived("crowd", 0, "pymalloc")["untracked"] > 0

@@ -47,7 +47,7 @@ def told_by(folder: Path, **environment: str) -> Any:
         env={**os.environ, "PYTHONPATH": str(folder), "MCP_PROBE_NATIVE": "", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
@@ -124,7 +124,7 @@ assert context[CURRENT].method == "ping"
 
 def test_messages_are_followed_where_no_loop_was_ever_known() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ON_AN_UNKNOWN_LOOP], cwd=PACKAGE.parent, capture_output=True, timeout=60
+        [sys.executable, "-c", ON_AN_UNKNOWN_LOOP], cwd=PACKAGE.parent, capture_output=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -128,7 +128,7 @@ def as_python(raw: RawRequest) -> PythonRaw:
     for name in TOLD:
         if not callable(getattr(raw, name)):
             setattr(twin, name, getattr(raw, name))
-    twin.marks, twin.units = list(raw.marks), dict(raw.units)
+    twin.marks, twin.units, twin.unit_peak = list(raw.marks), dict(raw.units), raw.unit_peak
     return twin
 
 

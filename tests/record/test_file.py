@@ -15,6 +15,8 @@ from mcp_probe.errors import RecordingError
 from mcp_probe.model import (
     End,
     Frame,
+    GrowthSample,
+    GrowthSites,
     Header,
     LoopSample,
     MemoryUse,
@@ -38,7 +40,10 @@ from mcp_probe.record.file import (
 from tests.frames import make_end, make_header, make_open, make_request, make_step, make_wait
 
 DATA = Path(__file__).resolve().parent.parent / "data"
-KINDS = [Header, RequestRecord, OpenRequest, StepRecord, LoopSample, PoolSample, ProcessSample, End]
+KINDS = [
+    *(Header, RequestRecord, OpenRequest, StepRecord, LoopSample, PoolSample, ProcessSample),
+    *(GrowthSample, GrowthSites, End),
+]
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
@@ -202,7 +207,7 @@ def test_requests_of_before_memory_was_measured_have_none() -> None:
 def test_what_a_newer_version_knows_besides_of_memory_is_ignored() -> None:
     use = MemoryUse("native-hybrid", "all", 9, 1, 8, 7, (("peak", "bounded", 8, 9),), 3, 4)
     value = json.loads(encode(make_request(memory=use)))
-    value[-1].append("new")
+    value[1 + json.loads(preamble())["fields"]["request"].index("memory")].append("new")
     assert decode([preamble(), encode_json(value)]) == [make_request(memory=use)]
 
 

@@ -56,7 +56,7 @@ def test_report_at_exit_is_rendered_on_every_python(python: str, tmp_path: Path)
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=60,
+        timeout=120,
     )
     assert (ended.returncode, ended.stdout) == (0, "")
     assert ended.stderr.startswith("lookups.py ")  # a CI log gets ASCII

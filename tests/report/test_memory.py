@@ -99,6 +99,13 @@ def test_the_table_fits_any_width(width: int) -> None:
     assert "[1.11–1.13 GB]" in shown[2] and "[0.988–1.01 GB]" in shown[2]
 
 
+def test_sizes_of_sampled_objects_have_a_line_of_their_own() -> None:
+    sized = replace(exact(5000, 5000, 5000), arguments=1200, result=304_000)
+    half = replace(exact(4000, 4000, 4000), result=96)
+    shown = section(summary_of(("t", sized), ("u", half), ("v", exact(1, 1, 1))))
+    assert shown[-2] == " objects sent and received, sampled: t 1.2 kB in, 304 kB out · u 96 B out"
+
+
 def test_many_operations_are_cut_to_the_largest() -> None:
     shown = section(summary_of(*((f"t{number}", exact(number, number, 0)) for number in range(1, 31))))
     assert shown[-2].strip() == "+20 more: 20 calls"

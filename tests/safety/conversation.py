@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIMIT_S = 60.0  # far above what a loaded machine needs for any one answer
+LIMIT_S = 120.0  # far above what a loaded machine needs for any one answer
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

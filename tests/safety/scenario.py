@@ -73,7 +73,7 @@ def make_server() -> MCPServer:
             else:
                 first = pool.submit(str, 5).result()
             second = pool.submit(partial(int, "11", base=2)).result()
-        with anyio.fail_after(20):
+        with anyio.fail_after(100):
             third = await anyio.to_thread.run_sync(len, "abc", limiter=anyio.CapacityLimiter(1))
         return f"{first} {second} {third}"
 
@@ -215,7 +215,7 @@ def call_over_stdio(server: MCPServer, loop: str) -> list[bytes]:
         sys.stdin, sys.stdout = before
         stdin.close()
         stdout.close()
-        client.join(30)
+        client.join(100)
     return sorted(lines, key=lambda line: int(json.loads(key_of(line))))
 
 
@@ -225,7 +225,7 @@ def run_scenario(
     """Everything above on one kind of loop; ``after`` is called after each call made in process."""
 
     async def in_process() -> dict[str, Any]:
-        with anyio.fail_after(60):
+        with anyio.fail_after(200):
             return {
                 "streams": await call_in_process(server, over_streams=True, after=after),
                 "in process": await call_in_process(server, over_streams=False, after=after),

@@ -59,7 +59,7 @@ def run(
         capture_output=True,
         cwd=folder,
         env={**environment(), **env},
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -176,7 +176,7 @@ def seconds_to_exit(folder: Path, attach: str) -> float:
         try:
             assert process.stdout.read(1) == b"x"
             began = time.monotonic()
-            assert process.wait(60) == 0
+            assert process.wait(120) == 0
             took = time.monotonic() - began
         finally:
             process.kill()
@@ -189,4 +189,4 @@ def test_report_to_a_stderr_that_nobody_reads_does_not_hold_up_the_exit(tmp_path
     bare = min(seconds_to_exit(tmp_path, "") for _ in range(2))
     attach = "import mcp_probe; probe = mcp_probe.attach(server, report='stderr')"
     probed = min(seconds_to_exit(tmp_path, attach) for _ in range(2))
-    assert probed - bare < 10  # 0.5 s by design, a minute where it waits for a reader; the rest is for a loaded machine
+    assert probed - bare < 10  # 0.5 s by design; for ever where it waits for a reader

@@ -50,8 +50,6 @@ PARTS_OF_BOTH: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.drain:Drain.steps", ("asyncio",)),
     ("mcp_probe.capture.drain:Drain.loops", ("asyncio",)),
     ("mcp_probe.capture.drain:Drain.process", ("asyncio",)),
-    ("mcp_probe.capture.current:Exchange.__init__", ("asyncio",)),
-    ("mcp_probe.adapters.asgi:now_ns", ("asyncio",)),
     ("mcp_probe.adapters.coroutine:Followed.__init__", ("uvloop", "trio")),
     ("mcp_probe.adapters.trio_loop:ProbeInstrument._stamp", ("trio",)),
     ("mcp_probe.adapters.stdio:StdioHooks.install", ("asyncio",)),
@@ -75,6 +73,8 @@ PARTS_OF_PYTHON: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.queueing:Channel.taken", ("asyncio",)),
     ("mcp_probe.capture.queueing:Channel.flushed", ("asyncio",)),
     ("mcp_probe.capture.transport:now_ns", ("asyncio",)),
+    ("mcp_probe.capture.current:Exchange.__init__", ("asyncio",)),
+    ("mcp_probe.adapters.asgi:now_ns", ("asyncio",)),
     ("mcp_probe.adapters.asyncio_loop:_FromThread.__init__", ("asyncio",)),
 )
 # Where the accelerator comes back to Python, or other loops' hooks call it from there.
@@ -85,6 +85,9 @@ PARTS_OF_THE_ACCELERATOR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.queueing:Channel.sending", ALL),
     ("mcp_probe.capture.queueing:Channel.handed_over", ("asyncio",)),
     ("mcp_probe.capture.queueing:Channel.taken", ("asyncio",)),
+    ("mcp_probe.capture.memory:NativeLender.enter", ALL),
+    ("mcp_probe.capture.memory:NativeLender.leave", ("asyncio",)),
+    ("mcp_probe.capture.memory:Memory._native_use", ("asyncio",)),
 )
 if native.core is not None:
     PARTS = (*PARTS_OF_BOTH, *PARTS_OF_THE_ACCELERATOR)
@@ -338,7 +341,7 @@ class HangingSink:
 
     def write(self, lines: list[bytes]) -> None:
         self.entered.set()
-        self.gave_up |= not self.leave.wait(60)
+        self.gave_up |= not self.leave.wait(250)
 
     def close(self) -> None:
         pass
@@ -349,13 +352,16 @@ def test_sink_that_hangs_holds_up_neither_answers_nor_the_end_of_a_transport_nor
     probe = mcp_probe.attach(server)
     sink = HangingSink()
     probe.add_sink(sink)
+    collector = probe._collector._thread
     answers = run_scenario(server, "asyncio")
-    assert sink.entered.wait(30)
+    assert sink.entered.wait(100)
     again = run_scenario(server, "asyncio")
     probe.snapshot()
     probe.detach()
     assert not sink.leave.is_set() and not sink.gave_up
     sink.leave.set()
+    assert collector is not None
+    collector.join(100)  # it must not go on beside the next test
     assert answers == again == bare("asyncio")
 
 

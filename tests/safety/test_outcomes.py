@@ -236,7 +236,7 @@ class Holding:
         self._release = threading.Event()
 
     def block(self) -> None:
-        self._release.wait(30)
+        self._release.wait(250)
 
     def release(self) -> None:
         self._release.set()
@@ -251,7 +251,7 @@ async def test_call_that_the_client_gives_up_is_cancelled_in_the_server_and_reco
     holding = Holding()
     with probed(holding.server) as kept:
         async with Client(InMemoryTransport(holding.server) if over_streams else holding.server) as client:
-            with anyio.fail_after(30):
+            with anyio.fail_after(100):
                 async with anyio.create_task_group() as group:
                     group.start_soon(client.call_tool, tool, {})
                     await holding.entered.wait()
@@ -273,7 +273,7 @@ async def test_cancellation_and_timeouts_inside_a_tool_stay_inside(over_streams:
     holding = Holding()
     with probed(holding.server) as kept:
         async with Client(InMemoryTransport(holding.server) if over_streams else holding.server) as client:
-            with anyio.fail_after(30):
+            with anyio.fail_after(100):
                 timed_out = await client.call_tool("own_timeout", {})
                 scoped = await client.call_tool("own_scope", {})
     assert timed_out.is_error
@@ -287,7 +287,7 @@ async def test_client_that_hangs_up_cancels_what_runs_and_ends_the_server() -> N
     ended = anyio.Event()
     with probed(holding.server) as kept:
         server = holding.server._lowlevel_server
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             async with create_client_server_memory_streams() as ((_, write), streams):
 
                 async def serve() -> None:
@@ -321,7 +321,7 @@ async def test_request_in_flight_when_the_probe_leaves_is_unfinished_with_what_i
     probe = mcp_probe.attach(holding.server)
     kept = keep(probe)
     async with Client(InMemoryTransport(holding.server) if over_streams else holding.server) as client:
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             async with anyio.create_task_group() as group:
                 group.start_soon(client.call_tool, "hold", {})
                 await holding.entered.wait()
@@ -348,7 +348,7 @@ async def test_base_exception_of_a_handler_ends_the_server_as_without_a_probe() 
             mcp_probe.attach(server)
         try:
             async with Client(InMemoryTransport(server)) as client:
-                with anyio.fail_after(30):
+                with anyio.fail_after(100):
                     await client.call_tool("refuse", {})
         except BaseException as exc:  # noqa: BLE001 - whatever comes out is what is looked at
             return leaves(exc)

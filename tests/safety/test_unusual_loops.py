@@ -30,7 +30,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 async def everything(server: Any) -> list[Any]:
-    with anyio.fail_after(60):
+    with anyio.fail_after(200):
         return [
             await call_in_process(server, over_streams=True, after=lambda: None),
             await call_in_process(server, over_streams=False, after=lambda: None),
@@ -136,7 +136,7 @@ if sys.version_info >= (3, 12):
 
 @pytest.mark.parametrize("kind", LOOPS)
 def test_server_answers_the_same_and_is_followed(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # debug mode writes a line per callback
+    caplog.set_level(logging.ERROR, logger="asyncio")  # debug mode writes a line per callback
     bare = LOOPS[kind]()(everything(make_server()))
     server = make_server()
     with probed(server) as kept:
@@ -271,7 +271,7 @@ def test_loops_on_several_threads_are_followed_side_by_side() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(200)
     records = kept.requests("add")
     assert len(records) == 20
     assert len({record.loop for record in records}) == 4

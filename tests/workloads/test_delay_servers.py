@@ -61,7 +61,13 @@ class Clock:
 
 @pytest.mark.parametrize(
     ("tool", "where"),
-    [("wait", "nowhere"), ("pooled", "elsewhere"), ("to_thread", "elsewhere"), ("threaded", "elsewhere"), ("blocking", "loop")],
+    [
+        ("wait", "nowhere"),
+        ("pooled", "elsewhere"),
+        ("to_thread", "elsewhere"),
+        ("threaded", "elsewhere"),
+        ("blocking", "loop"),
+    ],
 )
 async def test_only_the_blocking_tool_sleeps_on_the_event_loop(
     tool: str, where: str, monkeypatch: pytest.MonkeyPatch
@@ -132,4 +138,4 @@ def test_the_servers_run_as_programs() -> None:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=True
         )
-        assert done.stdout == b"", name
+        assert done.stdout == "", name

@@ -12,6 +12,7 @@ from mcp_probe.workloads.client import Call, LoadSession, stdio_client_session
 pytestmark = pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
 
 LOOKUP = Call("lookup", {"item": "item-1"})
+RENDER_MS = 2500
 
 
 def command(loop: str) -> list[str]:
@@ -48,18 +49,18 @@ async def test_a_quick_call_waits_for_the_tool_that_blocks_the_loop_and_for_no_o
 
 async def test_a_ping_passes_38_busy_threads_and_waits_for_the_first_of_39(loop: str) -> None:
     async with stdio_client_session(command(loop), mode="legacy") as session:
-        assert await ping_beside(session, busy=38) < 1000
-        assert await ping_beside(session, busy=39) >= 1000
+        assert await ping_beside(session, busy=38) < RENDER_MS
+        assert await ping_beside(session, busy=39) >= RENDER_MS
 
 
 async def ping_beside(session: LoadSession, *, busy: int) -> float:
-    """When a ping is answered, in ms since ``busy`` renders of 1000 ms each were sent.
+    """When a ping is answered, in ms since ``busy`` renders of RENDER_MS each were sent.
 
-    A sleeping thread is never done early, so a ping that needs a thread of theirs is never answered before 1000.
+    A sleeping thread is never done early, so a ping that needs a thread of theirs is never answered before that.
     """
     seen = len(session.answers)
     async with anyio.create_task_group() as group:
-        group.start_soon(session.pipelined, [Call("render", {"page": n, "dpi": 1000}) for n in range(busy)])
-        await anyio.sleep(0.3)
+        group.start_soon(session.pipelined, [Call("render", {"page": n, "dpi": RENDER_MS}) for n in range(busy)])
+        await anyio.sleep(0.8)
         ping = await session.ping()
     return (ping.answered_ns - min(answer.sent_ns for answer in session.answers[seen:])) / 1e6

@@ -67,17 +67,18 @@ def test_waiting_handlers_overlap_as_the_form_allows(form: Form, together: int) 
 
 def test_the_source_never_lets_others_run() -> None:
     async def others_ran() -> bool:
-        ran = False
+        ran: list[str] = []
 
         async def other() -> None:
-            nonlocal ran
-            ran = True
+            ran.append("other")
 
         async with anyio.create_task_group() as group:
             group.start_soon(other)
             async for _ in source(50):
                 pass
-            return ran
+            before_waiting = bool(ran)
+        assert ran == ["other"]
+        return before_waiting
 
     assert anyio.run(others_ran) is False
 
@@ -89,11 +90,13 @@ def test_memory_grows_with_the_messages_only_where_nothing_holds_them_back() -> 
         return found
 
     peak("anyio tasks", 10)  # the loop's first use imports it
-    flat = {form: peak(form, 800) / peak(form, 200) for form in ("one by one", "suspending source", "limit")}
-    assert max(flat.values()) < 1.5, flat
-    assert 3.2 < peak("anyio tasks", 800) / peak("anyio tasks", 200) < 4.4
-    if unavailable("eager tasks") is None:
-        assert peak("eager tasks", 800) / peak("eager tasks", 200) < 1.5
+    tasks = peak("anyio tasks", 800)
+    assert 3.2 < tasks / peak("anyio tasks", 200) < 4.4
+    forms: tuple[Form, ...] = ("one by one", "suspending source", "limit", "eager tasks")
+    for form in forms:
+        if unavailable(form) is None:
+            peak(form, 800)  # what is used for the first time is imported, and counts
+            assert peak(form, 800) < tasks / 20, form
 
 
 def test_the_work_is_timed_untraced_and_the_document_s_timer_is_not() -> None:

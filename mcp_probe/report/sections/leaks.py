@@ -13,6 +13,7 @@ from mcp_probe.report.places import place
 
 LEAK_ROWS = 10
 SITES = 4
+SHOWN = 0.1  # of what the first line allocated: below, a line is left to the JSON summary
 VERDICTS: dict[str, tuple[str, Role]] = {
     "grows": ("grows", "critical"),
     "steady": ("steady", "good"),
@@ -65,6 +66,8 @@ def _row(row: Growth, notation: Notation) -> tuple[Cell, ...]:
 
 def _sites(lines: Sequence[GrowthLine], types: Sequence[GrowthType], cwd: str) -> Iterator[Paragraph | Flow]:
     for line in lines[:SITES]:
+        if line.bytes < SHOWN * lines[0].bytes:
+            break
         function = f"  {line.function}()" if line.function else ""
         blocks = f"{figures.size(line.bytes)} in {plural(line.blocks, 'block')}"
         spans: Spans = (

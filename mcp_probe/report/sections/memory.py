@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mcp_probe.model import MemoryStats, OperationSummary, Summary
 from mcp_probe.report import figures
@@ -25,6 +25,9 @@ def memory(summary: Summary, notation: Notation) -> Iterator[Block]:
     if hidden:
         calls = plural(sum(operation.count for operation in hidden), "call")
         rows.append(Paragraph(one(f"+{len(hidden)} more: {calls}", "dim"), indent=1))
+    sampled = tuple(one(text, "plain") for text in _sampled(shown))
+    if sampled:
+        rows.append(Flow(sampled, lead=one("objects sent and received, sampled: ", "dim"), indent=1))
     rows.append(Flow(tuple(one(text, "dim") for text in _how(summary, measured)), indent=1))
     yield Heading("Memory", "per call, largest peak first")
     yield Grid(
@@ -71,6 +74,16 @@ def _how(summary: Summary, measured: list[OperationSummary]) -> Iterator[str]:
         yield f"by {method}: {scope}" if scope else f"by {method}"
     if summary.signals.rss_bytes_max is not None:
         yield f"process RSS at most {figures.size(summary.signals.rss_bytes_max)}"
+
+
+def _sampled(shown: Iterable[OperationSummary]) -> Iterator[str]:
+    """Median sizes of the object graphs of arguments and results, by operation."""
+    for operation in shown:
+        found = operation.memory
+        sizes = (("in", found.arguments.p50), ("out", found.result.p50))
+        texts = [f"{figures.size(value)} {way}" for way, value in sizes if value is not None]
+        if texts:
+            yield f"{figures.brief(operation.name)} {', '.join(texts)}"
 
 
 def _most_first(operation: OperationSummary) -> tuple[float, float]:

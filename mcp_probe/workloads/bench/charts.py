@@ -57,8 +57,7 @@ def _worth_drawing(rows: list[Row]) -> bool:
     """At least two places, of which the document has two or more."""
     if not rows[0].unit:
         return False  # bare counts: how many cores, how many threads
-    both = [row for row in rows if row.documented is not None and row.figure is not None]
-    return len(both) >= 2 and len({(row.series, row.x) for row in both}) >= 2
+    return len({(row.series, row.x) for row in rows if row.documented is not None and row.figure is not None}) >= 2
 
 
 def _chart(key: tuple[str, str, str], rows: list[Row]) -> Chart:
@@ -68,6 +67,8 @@ def _chart(key: tuple[str, str, str], rows: list[Row]) -> Chart:
     for row in rows:
         assert row.x is not None
         series.setdefault(row.series, {})[row.x] = _point(row)
+    if len(series) > 1 and len({x for points in series.values() for x in points}) == len(series) == len(rows):
+        series = {"": {x: point for points in series.values() for x, point in points.items()}}  # a name for each place
     lines = all(_is_a_line(points) for points in series.values())
     values = [value for points in series.values() for point in points.values() for value in _values(point)]
     places = [float(x) for points in series.values() for x in points if isinstance(x, (int, float))]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from dataclasses import replace
 
 from mcp_probe.errors import MissingExtraError, OptionError
 from mcp_probe.workloads.bench import console, registry
 from mcp_probe.workloads.bench.machine import describe_machine, version
 from mcp_probe.workloads.bench.progress import Progress
 from mcp_probe.workloads.bench.results import read_results, write_results
-from mcp_probe.workloads.bench.shapes import INTERRUPTED, Find, Result, Results, Workload
+from mcp_probe.workloads.bench.shapes import INTERRUPTED, Find, Results, Workload
 
 
 def bench(options: argparse.Namespace) -> bool:
@@ -32,20 +33,23 @@ def bench(options: argparse.Namespace) -> bool:
     _check_files(options)
     results = Results(describe_machine(), "quick" if options.quick else "full", ())
     interrupted = False
-    found: list[Result] = []
+    if options.json is not None:
+        write_results(results, options.json)
     with Progress(sys.stderr, [workload.name for workload in workloads]) as progress:
-        for result in run_all(workloads, quick=options.quick, show=progress.show, find=find):
-            found.append(result)
-            progress.done(result)
-            interrupted = result.error == INTERRUPTED
-            results = Results(results.machine, results.size, tuple(found))
-            if options.json is not None:
-                write_results(results, options.json)
+        try:
+            for result in run_all(workloads, quick=options.quick, show=progress.show, find=find):
+                results = replace(results, results=(*results.results, result))
+                if options.json is not None:
+                    write_results(results, options.json)
+                progress.done(result)
+                interrupted = result.error == INTERRUPTED
+        except KeyboardInterrupt:
+            interrupted = True
     _say(console.page(results, details=options.details, look=_look(options)))
     _charts(results, options)
     if interrupted:
         raise KeyboardInterrupt
-    return all(result.error is None for result in found)
+    return all(result.error is None for result in results.results)
 
 
 def compare(options: argparse.Namespace) -> None:

@@ -30,12 +30,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A claim whose verdict is not the same in both; ``None``: it is not in that one."""
+    """A claim whose verdict is not the same in both."""
 
     claim: str
     sentence: str
-    before: str | None
-    after: str | None
+    before: str
+    after: str
 
 
 def differences(before: Results, after: Results) -> list[Difference]:
@@ -46,16 +46,13 @@ def differences(before: Results, after: Results) -> list[Difference]:
 
 
 def turns(before: Results, after: Results) -> list[Turn]:
-    """The claims that came out differently."""
+    """The claims that both have and that came out differently."""
     old, new = _checks(before), _checks(after)
-    found = []
-    for claim in [*new, *(claim for claim in old if claim not in new)]:
-        one, other = old.get(claim), new.get(claim)
-        was, is_now = (None if check is None else check.verdict for check in (one, other))
-        shown = other or one
-        if shown is not None and was != is_now:
-            found.append(Turn(claim, shown.sentence, was, is_now))
-    return found
+    return [
+        Turn(claim, check.sentence, old[claim].verdict, check.verdict)
+        for claim, check in new.items()
+        if claim in old and old[claim].verdict != check.verdict
+    ]
 
 
 def setting_changes(before: Results, after: Results) -> list[str]:

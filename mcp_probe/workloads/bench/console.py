@@ -97,7 +97,7 @@ def comparison(
         rows = [
             (
                 _words(turn.claim, "name"),
-                _words(f"{turn.before or 'absent'} → {turn.after or 'absent'}", "warn"),
+                _words(f"{turn.before} → {turn.after}", "warn"),
                 _words(turn.sentence),
             )
             for turn in changed
@@ -140,7 +140,7 @@ def _difference_grid(found: Sequence[Difference]) -> Grid:
 
 def _section(result: Result, details: bool) -> Iterator[Block]:
     yield Heading(result.name, f"{' '.join(result.documents)} · {result.seconds:.1f} s")
-    yield _dim(result.about[:1].upper() + result.about[1:] + ("" if result.about.endswith("?") else "."))
+    yield _dim(figures.sentence(result.about))
     if result.outcome.rows:
         yield _tables(result.outcome.rows, details)
     for note in (*result.outcome.missing, *result.outcome.notes):
@@ -231,7 +231,7 @@ def _closing(results: Results) -> Iterator[Block]:
     )
     machine = results.machine
     body: list[Paragraph | Flow] = [
-        Paragraph((Span(f"{len(checks)} claims: {told}." if checks else "No claims were checked."),))
+        Paragraph((Span(f"{_claims(len(checks))}: {told}." if checks else "No claims were checked."),))
     ]
     contended = sum(row.is_contended for row in rows)
     if contended:
@@ -257,6 +257,10 @@ def _closing(results: Results) -> Iterator[Block]:
         "warn" if failed else "info",
         tuple(body),
     )
+
+
+def _claims(count: int) -> str:
+    return "1 claim" if count == 1 else f"{count} claims"
 
 
 def machine_texts(machine: Mapping[str, object]) -> list[str]:

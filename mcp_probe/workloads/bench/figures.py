@@ -101,6 +101,13 @@ def expected(row: Row) -> str:
     return f"at this size the document's figure is {with_unit(row.documented * row.scale, row.unit)}"
 
 
+def sentence(text: str) -> str:
+    """With a capital letter, unless it begins with a name such as ``gc.collect``, and with a full stop."""
+    first = text.split(" ", 1)[0]
+    capital = text[:1].upper() if first.strip(",;:").isalpha() else text[:1]
+    return capital + text[1:] + ("" if not text or text.endswith((".", "?", "!")) else ".")
+
+
 def counted(verdict: Verdict, count: int) -> str:
     """A verdict after how many there are: "1 holds", "3 hold"."""
     if count == 1:

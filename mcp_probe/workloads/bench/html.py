@@ -154,12 +154,15 @@ def _table(rows: list[Row]) -> Iterator[str]:
 def _told(row: Row) -> str:
     excuse = row.little.excused if row.little is not None else ""
     return " ".join(
-        part for part in (row.why, _sentence(figures.expected(row)), _sentence(row.note), _sentence(excuse)) if part
+        part
+        for part in (
+            row.why,
+            figures.sentence(figures.expected(row)),
+            figures.sentence(row.note),
+            figures.sentence(excuse),
+        )
+        if part
     )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
 
 
 def _row(row: Row, has_more: bool) -> str:

@@ -138,7 +138,8 @@ def waves_of(single_ms: float, ends_ms: Sequence[float]) -> Waves:
         return Waves(
             None,
             "does not hold",
-            f"The last of {count} took {ends[-1] / single_ms:.1f} times as long as one alone, but not in equal waves.",
+            f"The last of {count} took {ends[-1] / single_ms:.1f} times as long as one alone, not in equal waves; "
+            f"on average {count * single_ms / ends[-1]:.1f} were handled at once.",
         )
     if width == 1:
         return Waves(1.0, "does not hold", "They were handled one at a time: something in the server lets in only one.")

@@ -16,7 +16,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from mcp_probe.workloads.bench.charts import Chart, Point, charts_of
-from mcp_probe.workloads.bench.figures import number
 from mcp_probe.workloads.bench.shapes import Results
 
 # Told apart with every kind of colour vision. Source: Okabe and Ito, https://jfly.uni-koeln.de/color/.
@@ -43,7 +42,7 @@ _STYLE: Any = {  # its stubs want each key as a literal
     "legend.fontsize": 8,
 }
 _MOST_LABELLED = 24
-_WRAP = 16
+_WRAP = 11
 
 
 def write_plots(results: Results, folder: Path) -> list[Path]:
@@ -72,7 +71,9 @@ def draw(chart: Chart) -> Figure:
     """The figure; call it within the style of :func:`image`."""
     places = len({point.x for _, points in chart.series for point in points})
     bars = places * len(chart.series) if chart.kind == "bars" else 0
-    figure = Figure(figsize=(min(12.0, max(6.8, 0.62 * bars + 1.5)), 4.0), layout="constrained")
+    figure = Figure(
+        figsize=(min(13.0, max(6.8, 0.62 * bars + 1.5, 1.15 * places * (bars > 0) + 1.5)), 4.0), layout="constrained"
+    )
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     (_lines if chart.kind == "lines" else _bars)(axes, chart)
@@ -145,10 +146,20 @@ def _label(axes: Axes, x: float, value: float | None, top: float | None, wide: f
     """``value`` in figures, above ``top``: the bar's end or its whisker's."""
     if value is not None and top is not None:
         look: dict[str, Any] = {"ha": "center", "fontsize": 7 if wide > 0.15 else 6, "color": INK}
-        axes.annotate(number(value), (x, top), (0, 3), textcoords="offset points", **look)
+        axes.annotate(_short(value), (x, top), (0, 3), textcoords="offset points", **look)
+
+
+def _short(value: float) -> str:
+    """What fits over a bar: ``1.41M``, ``0.089``."""
+    for scale, unit in ((1e9, "G"), (1e6, "M")):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g}{unit}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _tick(value: float) -> str:
+    if abs(value) >= 1e6:
+        return _short(value)
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 

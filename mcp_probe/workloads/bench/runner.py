@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import anyio
 
+from mcp_probe.errors import ProbeError
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.registry import load
 from mcp_probe.workloads.bench.shapes import INTERRUPTED, Find, Outcome, Result, Workload
@@ -70,4 +71,6 @@ def run_one(workload: Workload, *, quick: bool, show: Show | None = None, find: 
 
 def _sentence(exc: BaseException) -> str:
     inner: tuple[BaseException, ...] = getattr(exc, "exceptions", ())
-    return _sentence(inner[0]) if inner else f"{type(exc).__name__}: {exc}"
+    if inner:
+        return _sentence(inner[0])
+    return str(exc).removesuffix(".") if isinstance(exc, ProbeError) else f"{type(exc).__name__}: {exc}"

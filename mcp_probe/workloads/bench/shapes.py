@@ -91,7 +91,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Measured over documented at this size; ``None`` where either is missing or, as a difference may be, below 0."""
+        """Measured over documented at this size; ``None`` where either is missing, or below 0 like a difference."""
         if self.figure is None or self.figure < 0 or not self.documented or self.documented < 0:
             return None
         return self.figure / (self.documented * self.scale)

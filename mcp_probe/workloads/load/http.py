@@ -54,6 +54,10 @@ class HttpPeer:
         """Always empty: the next request may find the server back."""
         return ""
 
+    async def last_words(self) -> str:
+        """Empty, as :meth:`gone`."""
+        return ""
+
     async def _post(self, number: int | None, order: Order, stamped: bool) -> Reply:
         now = now_ns()
         try:

@@ -37,7 +37,10 @@ SMALL_MS = 1.0
 """What the closed loop leaves out is spoken of from this factor, and from this many milliseconds, on."""
 
 BEHIND = 0.95
-"""Answered over offered below which a server does not keep up; the rest of 5 % is noise of short windows."""
+GROWN = 1.5
+LONG_ENOUGH_S = 2.0
+"""A server does not keep up when it answers less than this share of what arrives and requests wait ever longer: by
+this factor from the first third of the window to the last. One stall, or a short window, looks alike for a moment."""
 
 
 def page(
@@ -73,7 +76,7 @@ def judgement(result: LoadResult) -> tuple[str, Role, str]:
     rate = f"{figures.decimal(phase.offered_per_s)}/s"
     if not phase.answered:
         return "no answers", "critical", f"None of {plural(phase.due, 'request')} was answered."
-    if phase.fates["not sent"] or phase.fates["cancelled"] or phase.answered_per_s < BEHIND * phase.offered_per_s:
+    if phase.fates["not sent"] or phase.fates["cancelled"] or _falls_behind(phase):
         lost = phase.fates["cancelled"] + phase.fates["not sent"]
         rest = (
             f"; {quantity(lost)} of {quantity(phase.due)} were still unanswered when the drain was over" if lost else ""
@@ -94,6 +97,15 @@ def judgement(result: LoadResult) -> tuple[str, Role, str]:
     )
 
 
+def _falls_behind(phase: Phase) -> bool:
+    """Whether requests came faster than they were answered, for long enough to be sure."""
+    return (
+        phase.window_s >= LONG_ENOUGH_S
+        and phase.answered_per_s < BEHIND * phase.offered_per_s
+        and (phase.growth or 0.0) >= GROWN
+    )
+
+
 def omission(result: LoadResult) -> str:
     """What the waiting client leaves out of its own figures; empty where it leaves out nothing.
 
@@ -102,19 +114,24 @@ def omission(result: LoadResult) -> str:
     closed = result.closed
     if closed is None:
         return ""
-    for name, share in (("p99", 0.99), ("p90", 0.9), ("p50", 0.5)):
-        reported, true = _value(closed.sent_to_answer, share), _value(closed.due_to_answer, share)
-        if reported is not None and true is not None and true >= max(OMITTED * reported, reported + SMALL_MS):
-            break
-    else:
+    theirs, due = closed.sent_to_answer, closed.due_to_answer
+    hidden = [
+        (name, share)
+        for name, share in (("p99", 0.99), ("p90", 0.9), ("p50", 0.5))
+        if (reported := _value(theirs, share)) is not None
+        and (true := _value(due, share)) is not None
+        and true >= max(OMITTED * reported, reported + SMALL_MS)
+    ]
+    if not hidden:
         return ""
+    name, share = hidden[0]
     unsent = closed.fates["not sent"]
     count = "one request" if result.mix.in_flight == 1 else f"{result.mix.in_flight} requests"
     left = f" It never sent {quantity(unsent)} of {quantity(closed.due)}." if unsent else ""
     return (
-        f"A client with {count} in flight reports {name} {_figure(closed.sent_to_answer, share)}. Counted from when its "
-        f"requests were due it is {_figure(closed.due_to_answer, share)}: while it waits for an answer it sends nothing, "
-        f"so those that would have waited are missing (coordinated omission).{left}"
+        f"A client with {count} in flight reports {name} {_figure(theirs, share)}. Counted from when its requests were "
+        f"due it is {_figure(due, share)}: while it waits for an answer it sends nothing, so those that would have "
+        f"waited are missing (coordinated omission).{left}"
     )
 
 
@@ -165,9 +182,9 @@ def _latency(result: LoadResult) -> Iterator[Block]:
 def _grid(title: str, rows: list[tuple[Cell, ...] | Paragraph | Flow]) -> Grid:
     names = ("requests", "p50", "p90", "p99", "p99.9", "max")
     return Grid(
-        columns=(Column(title, gap=1, most=44), *(Column(name, right=True) for name in names)),
+        columns=(Column(title, gap=1, most=48), *(Column(name, right=True) for name in names)),
         rows=tuple(rows),
-        squeeze=((0, 30), (5, 0), (3, 0), (0, 12)),
+        squeeze=((0, 46), (5, 0), (0, 30), (3, 0), (0, 12)),
     )
 
 
@@ -303,9 +320,12 @@ def _warnings(result: LoadResult) -> Iterator[tuple[Role, str]]:
         )
     if result.foreign_cores is not None and result.foreign_cores > 0.25:
         yield "warn", f"Others used {result.foreign_cores:.1f} cores of this machine meanwhile."
-    if phase.due_to_answer.exact_up_to < 1.0:
-        yield "dim", "≥: requests were given up unanswered, and count with the time they had waited by then."
     closed = result.closed
+    if phase.due_to_answer.lower_bounds or (closed is not None and closed.due_to_answer.lower_bounds):
+        yield (
+            "dim",
+            "≥: requests were given up unanswered, or never sent, and count with the time they had waited by then.",
+        )
     if closed is not None and closed.interrupted:
         yield "dim", "The closed loop was cut short."
     for note in result.notes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import shutil
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +35,7 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict)  # for HTTP: an authorization, for example
     environment: Mapping[str, str] = field(default_factory=dict)  # for a command, on top of this process's own
     stderr: Path | None = None  # where a command's stderr is kept; ``None``: thrown away at the end
+    label: str = ""  # how a report names it, where that is not the command
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -48,7 +51,18 @@ class Target:
     @property
     def name(self) -> str:
         """How a report names it."""
-        return self.url or shlex.join(self.command)
+        return self.label or self.url or shlex.join(self.command)
+
+    def under_probe(self, recording: Path) -> Target:
+        """The same command under ``mcp-probe run``, which records to ``recording``.
+
+        Raises: LaunchError where there is no such program; said here, it is not said by the probe's own process.
+        """
+        if shutil.which(self.command[0]) is None:
+            raise LaunchError(f"The server {self.name} does not start: there is no program {self.command[0]}.")
+        run = [sys.executable, "-m", "mcp_probe", "run", "--record", str(recording)]
+        command = (*run, "--output", str(recording.with_suffix(".txt")), "--", *self.command)
+        return replace(self, command=command, label=self.name)
 
 
 def command_of(text: str) -> tuple[str, ...]:
@@ -86,6 +100,9 @@ class Peer(Protocol):
     def gone(self) -> str:
         """Why the server can no longer be reached; empty while it can."""
 
+    async def last_words(self) -> str:
+        """As :meth:`gone`, when the exit code of a server that is just ending is known as well."""
+
 
 @asynccontextmanager
 async def connect(target: Target, *, connections: int = 0) -> AsyncIterator[Peer]:
@@ -117,12 +134,12 @@ async def shake_hands(peer: Any, target: Target) -> None:
         if not said:
             return
         if target.era == "modern" or peer.gone():
-            raise LaunchError(_no_server(peer, target, said))
+            raise LaunchError(_no_server(target, await peer.last_words() or said))
     peer.modern = False
     hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": wire.CLIENT}
     reply = await _answered(peer, Order("initialize", hello), START_S)
     if reply.kind != "ok" or reply.result is None:
-        raise LaunchError(_no_server(peer, target, reply.failure))
+        raise LaunchError(_no_server(target, await peer.last_words() or reply.failure))
     peer.protocol = str(reply.result.get("protocolVersion", LEGACY))
     _introduce(peer, reply.result, reply.result.get("serverInfo"))
     await peer.notify(Order("notifications/initialized", {}))
@@ -160,11 +177,8 @@ async def _answered(peer: Peer, order: Order, limit_s: float) -> Reply:
         return Reply(0, 0, "transport error", f"{order.method} was not answered within {limit_s:g} s")
 
 
-def _no_server(peer: Peer, target: Target, said: str) -> str:
-    return (
-        f"{target.name} is not an MCP server that can be talked to over {target.transport}: "
-        f"{peer.gone() or said or 'no answer'}."
-    )
+def _no_server(target: Target, said: str) -> str:
+    return f"{target.name} is not an MCP server that can be talked to over {target.transport}: {said or 'no answer'}."
 
 
 async def listed(peer: Peer, what: str, *, most_pages: int = 50) -> list[Mapping[str, Any]]:
@@ -179,7 +193,7 @@ async def listed(peer: Peer, what: str, *, most_pages: int = 50) -> list[Mapping
     for _ in range(most_pages):
         reply = await _answered(peer, Order(f"{what}/list", {} if cursor is None else {"cursor": cursor}), START_S)
         if reply.kind != "ok" or reply.result is None:
-            raise LaunchError(f"The server does not list its {what}: {peer.gone() or reply.failure}.")
+            raise LaunchError(f"The server does not list its {what}: {await peer.last_words() or reply.failure}.")
         items = reply.result.get(what)
         found += [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
         cursor = reply.result.get("nextCursor")

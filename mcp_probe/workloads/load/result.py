@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
+from statistics import median
 from typing import Any
 
 from mcp_probe.model import Percentiles
@@ -21,9 +22,15 @@ SLICES = 10
 """Parts of the window in which latency is shown over time."""
 
 
+SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)
+
+CERTAIN = 1.05
+"""A percentile that requests given up unanswered could raise by no more than this is not called a lower bound."""
+
+
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds, by nearest rank; ``None`` where nothing is known. Shares above ``exact_up_to`` are lower bounds.
+    """Milliseconds, by nearest rank; ``None`` where nothing is known.
 
     Source of the ranks: Hyndman and Fan (1996), definition 1.
     """
@@ -35,11 +42,11 @@ class Latency:
     p99: float | None
     p999: float | None
     max: float | None
-    exact_up_to: float = 1.0
+    lower_bounds: tuple[float, ...] = ()  # of SHARES
 
     def is_lower(self, share: float) -> bool:
-        """Whether the percentile ``share`` is a lower bound."""
-        return share > self.exact_up_to
+        """Whether the percentile ``share`` is a lower bound, because requests were given up unanswered."""
+        return share in self.lower_bounds
 
 
 NO_LATENCY = Latency(0, None, None, None, None, None, None)
@@ -108,6 +115,7 @@ class Phase:
     window_s: float
     drain_s: float  # how long answers took to come in after the last request was due
     interrupted: bool
+    growth: float | None = None  # median latency of the last third of what was due over that of the first third
 
     @property
     def answered(self) -> int:
@@ -164,16 +172,19 @@ def latency_of(times_ns: Sequence[int], given_up_ns: Sequence[int] = ()) -> Late
     if not ordered:
         return NO_LATENCY
     n = len(ordered)
-
-    def at(share: float) -> float:
-        return ordered[max(ceil(share * n) - 1, 0)] / 1e6
-
-    exact = 1.0
+    ranks = [max(ceil(share * n) - 1, 0) for share in SHARES]
+    values = [ordered[rank] for rank in ranks]
+    lower: tuple[float, ...] = ()
     if given_up_ns:
-        # Whatever it would have become, it moves only what lies above the first of them.
-        first = min(given_up_ns)
-        exact = sum(1 for each in ordered if each < first) / n
-    return Latency(n, sum(ordered) / n / 1e6, at(0.5), at(0.9), at(0.99), at(0.999), ordered[-1] / 1e6, exact)
+        # However long they would have taken: with patience without end, each would stand behind all answered ones.
+        answered = sorted(times_ns)
+        lower = tuple(
+            share
+            for share, rank, value in zip(SHARES, ranks, values, strict=True)
+            if rank >= len(answered) or answered[rank] > CERTAIN * value
+        )
+    p50, p90, p99, p999, longest = (value / 1e6 for value in values)
+    return Latency(n, sum(ordered) / n / 1e6, p50, p90, p99, p999, longest, lower)
 
 
 def phase_of(log: Log, drain_limit_s: float) -> Phase:
@@ -211,7 +222,22 @@ def phase_of(log: Log, drain_limit_s: float) -> Phase:
         window_s=window_s,
         drain_s=min(max(0.0, (log.ended_ns - last_due) / 1e9), drain_limit_s),
         interrupted=log.interrupted,
+        growth=_growth(log),
     )
+
+
+def _growth(log: Log) -> float | None:
+    """A backlog that grows makes each request wait longer than the one before; one stall does not, for long."""
+    rows = sorted(
+        (due, done - due)
+        for due, done, number in zip(log.due_ns, log.done_ns, log.fate, strict=True)
+        if FATES[number] in ("ok", "cancelled")
+    )
+    third = len(rows) // 3
+    if not third:
+        return None
+    first, last = (median(took for _, took in part) for part in (rows[:third], rows[-third:]))
+    return last / first if first > 0 else None
 
 
 def operations_of(log: Log, mix: Mix) -> tuple[OperationLoad, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -71,13 +70,8 @@ def run_load(target: Target, mix: Mix, options: LoadOptions | None = None, show:
         return loops.run(_loaded(target, mix, options, tell))[0]
     with tempfile.TemporaryDirectory(prefix="mcp-probe-load-") as folder:
         recording = Path(folder, "recording.jsonl")
-        result, log = loops.run(_loaded(_profiled(target, recording), mix, options, tell))
-        return replace(result, target=target.name, server_side=_server_side(recording, log))
-
-
-def _profiled(target: Target, recording: Path) -> Target:
-    probe = [sys.executable, "-m", "mcp_probe", "run", "--record", str(recording)]
-    return replace(target, command=(*probe, "--output", str(recording.with_suffix(".txt")), "--", *target.command))
+        result, log = loops.run(_loaded(target.under_probe(recording), mix, options, tell))
+        return replace(result, server_side=_server_side(recording, log))
 
 
 async def _loaded(target: Target, mix: Mix, options: LoadOptions, show: Show) -> tuple[LoadResult, Log]:
@@ -91,7 +85,7 @@ async def _loaded(target: Target, mix: Mix, options: LoadOptions, show: Show) ->
                 await check_calls(peer, mix)
             machine = describe_machine()
             log, closed_log, foreign = await _phases(peer, mix, stop, show)
-            if gone := peer.gone():
+            if gone := await peer.last_words():
                 notes.append(f"The server went away during the load: {gone}.")
             described = (peer.protocol, peer.server)
     if stop.is_set():
@@ -175,8 +169,8 @@ async def _check(peer: Peer, call: Call) -> None:
     reply = future.result()
     if reply.kind != "ok":
         raise LaunchError(
-            f"{call.operation} fails ({reply.kind}): {peer.gone() or reply.failure}. Correct its arguments, "
-            "or say --allow-failures to load it all the same."
+            f"{call.operation} fails ({reply.kind}): {await peer.last_words() or reply.failure}. Correct its "
+            "arguments, or say --allow-failures to load it all the same."
         )
 
 

@@ -110,6 +110,12 @@ class StdioPeer(asyncio.SubprocessProtocol):
         noise = f"; its stdout began with: {self._first_noise}" if self._first_noise else ""
         return self._gone + noise + (f"; on stderr it said last: {last}" if last else "")
 
+    async def last_words(self) -> str:
+        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
+        if self._gone:
+            await self._ends_within(_KILLING_S)
+        return self.gone()
+
     # --- inside ---
 
     def _line(self, line: bytes, now: int) -> None:

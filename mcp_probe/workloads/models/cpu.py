@@ -100,7 +100,7 @@ def profiled(model: str, count: int, threads: int, record: str) -> dict[str, Any
 
     async def every() -> int:
         if model == "threads":
-            with ThreadPoolExecutor(threads) as pool:
+            with ThreadPoolExecutor(threads, thread_name_prefix="encoders") as pool:
                 return sum(await asyncio.gather(*(followed_in_thread(count // threads, pool) for _ in range(threads))))
         calls = threads if model == "gather" else 1
         return sum(await asyncio.gather(*(followed(count // calls) for _ in range(calls))))

@@ -279,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _under_the_probe(httpx: Any, options: argparse.Namespace, levels: list[Level]) -> list[dict[str, Any]]:
     from mcp_probe.session import Probe
 
-    probe = Probe(record=options.record)
+    probe = Probe(record=options.record, slow_step_ms=2.0)  # a TLS context takes 5 to 20 ms
 
     def wrap_for(level: Level) -> Callable[[Once], Once]:
         def wrap(once: Once) -> Once:

@@ -230,7 +230,7 @@ def threads_of_a_pool(job: Job) -> None:
 
     async def every() -> None:
         loop = asyncio.get_running_loop()
-        with sync_client(job.library) as plain, ThreadPoolExecutor(job.threads) as pool:
+        with sync_client(job.library) as plain, ThreadPoolExecutor(job.threads, thread_name_prefix="fetchers") as pool:
 
             async def get(url: str) -> bytes:
                 return await loop.run_in_executor(pool, plain, url)

@@ -285,7 +285,7 @@ class ColdStart:
         first, most = self.gated[1], self.gated[20]
         serial = median(first.wall_ms) + 19 * (self.one_by_one[20].median / 20)
         table.put(
-            "cold: 20 calls one by one over 20 behind one start",
+            "cold: 20 one by one over 20 at once",
             "×",
             serial / median(most.wall_ms),
             doc.COLD_START[20].speed_up,
@@ -298,7 +298,7 @@ class ColdStart:
 
     def _gate_rows(self, table: Table) -> None:
         """What the callers waited for, by the probe on both sides."""
-        for seen, label in ((self.at_gate, "waiting at the gate"), (self.at_server, "in the server, all of a call")):
+        for seen, label in ((self.at_gate, "at the gate"), (self.at_server, "in the server")):
             if seen is not None:
                 totals = [(request.end_ns - request.arrival_ns) / 1e6 for request in seen.requests if _is_call(request)]
                 table.put(
@@ -361,6 +361,7 @@ class ColdStart:
             "001-6a",
             "the 18.5× come from not starting a server twenty times",
             not cold > 2 * doc.COLD_START[1].single_flight_ms,
+            sturdy=True,
             documented="18.5×; 54 ms for one cold call",
             measured=f"one cold call takes {cold:,.0f} ms here, and 20 behind one start are {real:.1f}× as fast as one "
             f"by one; a running server gives {' / '.join(f'{ms:.0f}' for ms in warm.values())} ms",

@@ -12,12 +12,13 @@ from mcp_probe.workloads.bench.shapes import Outcome, Row, Stats
 from mcp_probe.workloads.bench.statistics import describe, ratio_floor
 from mcp_probe.workloads.models.process import ModelRun, ask_model, explain_model, run_model
 from mcp_probe.workloads.models.urls import expected_bytes
-from mcp_probe.workloads.scenarios.io_documented import CHARTS
+from mcp_probe.workloads.scenarios.documents.doc003 import CHARTS
+from mcp_probe.workloads.scenarios.documents.doc003 import CORES as DOCUMENTED_CORES
+from mcp_probe.workloads.scenarios.documents.doc003 import CPU_BOUND as DOCUMENTED
+from mcp_probe.workloads.scenarios.documents.doc003 import CPU_URLS as DOCUMENTED_URLS
 from mcp_probe.workloads.scenarios.verdicts import graded
 
 MODULE = "mcp_probe.workloads.models.cpu"
-DOCUMENTED_URLS = 100_000
-DOCUMENTED_CORES = 4
 TABLE = "003 CPU-bound"
 HIDDEN = "003 conditions"
 
@@ -36,36 +37,6 @@ SYNC, AGAIN, AWAIT = Model("sync", "sync"), Model("sync", "sync again"), Model("
 TEN = Model("threads", "10 threads", 10)
 GATHER = Model("gather", "asyncio, a task per URL", 1, "the document awaits its coroutines one by one")
 MORE = tuple(Model("threads", f"{count} threads", count, "run, but not shown") for count in (2, 4, 6, 8))
-
-DOCUMENTED: Mapping[str, Mapping[str, float]] = {
-    "sync": {
-        "time": 9.77,
-        "bytes": 51_258_766,
-        "CPU": 95.01,
-        "CPU max": 104.2,
-        "system CPU": 24.67,
-        "system CPU max": 28.5,
-        "memory": 15.79,
-    },
-    "asyncio": {
-        "time": 9.78,
-        "bytes": 51_258_766,
-        "CPU": 95.89,
-        "CPU max": 102.6,
-        "system CPU": 24.47,
-        "system CPU max": 26.8,
-        "memory": 22.72,
-    },
-    "10 threads": {
-        "time": 12.35,
-        "bytes": 51_145_360,
-        "CPU": 109.59,
-        "CPU max": 172.1,
-        "system CPU": 27.03,
-        "system CPU max": 27.9,
-        "memory": 16.01,
-    },
-}
 
 
 @dataclass(slots=True)

@@ -18,9 +18,9 @@ VARIANTS: dict[Form, str] = {
     TASKS: "an anyio task each",
     "asyncio tasks": "asyncio.TaskGroup",
     "eager tasks": "eager asyncio tasks",
-    "suspending source": "anyio, a source that suspends",
+    "suspending source": "anyio, suspending source",
     "limit": f"anyio, at most {LIMIT} at once",
-    "yielding": "anyio, a handler that yields once",
+    "yielding": "anyio, handler yields once",
 }
 
 
@@ -72,7 +72,7 @@ def memory(bench: Bench, rounds: Rounds) -> None:
         ratio, place = rounds.memory_ratio(messages), {"metric": "memory ratio", "series": "ratio", "x": messages}
         table.put(f"{messages:,} messages, ratio", "×", ratio, known.ratio, note=known.note, **place)
         saved = 100 * (1 - 1 / ratio)
-        table.put(f"{messages:,} messages, saved", "%", saved, known.saved_percent, metric="saved", x=messages)
+        table.put(f"{messages:,} messages, saved", "%", saved, known.saved_percent, metric="saved")
         label = f"{messages:,} messages, memory ratio, one denominator"
         conditions.put(label, "×", ratio, known.tasks_mb / doc.ONE_MB, note=rule, **place)
     _memory_scaling(bench, rounds)
@@ -121,9 +121,10 @@ def raw(bench: Bench, rounds: Rounds) -> None:
         measured = _raw_figures(values)
         for figure, value, documented in zip(doc.RAW_FIGURES, measured, known[:-1], strict=True):
             note = "" if value is not None else "one round in a quick run"
-            table.put(f"{label} {figure}", "ms", value, documented, metric=figure, series=name, x=messages, note=note)
+            place = messages if figure == "median" else None  # one chart of the seven figures
+            table.put(f"{label} {figure}", "ms", value, documented, metric=figure, series=name, x=place, note=note)
         ops = 1e3 / fmean(values)
-        table.put(f"{label} OPS", "1/s", ops, known[-1], metric="OPS", series=name, x=messages)
+        table.put(f"{label} OPS", "1/s", ops, known[-1], metric="OPS", series=name)
 
 
 def _raw_figures(values: list[float]) -> tuple[float | None, ...]:
@@ -150,7 +151,7 @@ def conditions(bench: Bench, rounds: Rounds) -> None:
         traced = (rounds.cpu_ms(form, 3000, "document") - rounds.cpu_ms(ONE, 0, "document")) / 3
         bare = rounds.cpu_ms(form, 3000) / 3
         note = f"{bare:.1f} µs of CPU a message bare, {traced:.1f} µs traced"
-        table.put(f"a traced message over a bare one, {name}", "×", traced / bare, note=note)
+        table.put(f"a traced message over a bare, {name}", "×", traced / bare, note=note)
     for form, name in NAMES.items():
         (start_ms, slope_ms, fit), known = rounds.line(form), doc.FITS[name]
         note = f"least squares, medians of 1,000 messages and more; R² = {fit:.4f}"
@@ -171,7 +172,9 @@ def _work_alone(table: Table, rounds: Rounds) -> None:
         ratio.put(label, "×", value, known.ratio, series="work alone", floor=floor)
         if unavailable("asyncio tasks") is None:
             value = rounds.work_ratio(messages, "asyncio tasks")
-            ratio.put(f"{label}, asyncio.TaskGroup", "×", value, series="work alone, asyncio.TaskGroup")
+            ratio.put(
+                f"work alone: {messages:,}, ratio, asyncio tasks", "×", value, series="work alone, asyncio.TaskGroup"
+            )
 
 
 def _first_round(table: Table, rounds: Rounds) -> None:
@@ -194,5 +197,5 @@ def _variants(table: Table, rounds: Rounds) -> None:
             cpu_us = 1e3 * rounds.cpu_ms(form, VARIANT_MESSAGES) / VARIANT_MESSAGES
             peak_kib = rounds.peaks(form, VARIANT_MESSAGES)[-1] / KIB
         note = missing or f"{VARIANT_MESSAGES:,} messages"
-        table.put(f"{about}: CPU of a message", "µs", cpu_us, metric="variant time", x=about, note=note)
+        table.put(f"{about}: CPU a message", "µs", cpu_us, metric="variant time", x=about, note=note)
         table.put(f"{about}: peak", "KiB", peak_kib, metric="variant memory", x=about, note=note, contended=False)

@@ -29,11 +29,11 @@ async def run(bench: Bench) -> Outcome:
     table = Table(bench, "000 conditions", metric="waiting", note="nothing traced; in process, no transport")
     for form, name in FORMS:
         stats = describe(taken[form], foreign_cores=foreign, contended=contended)
-        table.put(f"{count:,} handlers of {WAIT_MS:g} ms, {name}", "ms", stats, series=name, x=count, why=why[form])
+        table.put(f"{count:,} × {WAIT_MS:g} ms, {name}", "ms", stats, series=name, x=count, why=why[form])
     ratio = min(taken["one by one"]) / min(taken["anyio tasks"])
     floor = ratio_floor(taken["anyio tasks"], taken["again"])
     table.put(
-        f"{count:,} handlers of {WAIT_MS:g} ms, ratio",
+        f"{count:,} × {WAIT_MS:g} ms, ratio",
         "×",
         ratio,
         metric="ratio",

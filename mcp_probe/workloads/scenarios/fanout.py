@@ -6,7 +6,7 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
-from mcp_probe.workloads.scenarios.providers import most_in_flight
+from mcp_probe.workloads.scenarios.readings import most_in_flight
 from mcp_probe.workloads.scenarios.tables import Burst, Table, burst, calls_of, judge, through_session
 
 SERVER = "mcp_probe.workloads.servers.delays"
@@ -199,7 +199,8 @@ class FanOut:
 
     def checks(self) -> None:
         """001-1 and 001-2."""
-        ratio, contended = self.ratio("10"), self.stats["10 beside"].contended
+        quickest = {label: min(calls.wall_ms) for label, calls in self.bursts.items()}
+        ratio, contended = quickest["10 one by one"] / quickest["10"], self.stats["10 beside"].contended
         most = most_in_flight(self.server.seen("10").requests)
         judge(
             self.bench,
@@ -207,14 +208,13 @@ class FanOut:
             "one stdio session carries calls side by side",
             ratio >= 8,
             documented="1047 ms one by one, 107 ms at once: 9.8×",
-            measured=f"{self.stats['10 one by one'].median:,.0f} ms and {self.stats['10 beside'].median:,.0f} ms: "
-            f"{ratio:.1f}×",
-            tolerance="at least 0.8 × 10 for calls of 50 ms and more",
+            measured=f"{quickest['10 one by one']:,.0f} ms and {quickest['10']:,.0f} ms: {ratio:.1f}×",
+            tolerance="at least 0.8 × 10 for calls of 50 ms and more, quickest rounds",
             why=f"the server had {most} calls in flight at once",
             value=ratio,
             contended=contended,
         )
-        flat = self.stats["20"].median / self.stats["1"].median
+        flat = quickest["20"] / quickest["1"]
         contended = self.stats["20"].contended or self.stats["1"].contended
         limit = FLAT_CONTENDED if contended else FLAT
         judge(
@@ -223,8 +223,8 @@ class FanOut:
             "the time of N calls at once hardly depends on N",
             flat < limit,
             documented="108-112 ms for N = 5 … 20",
-            measured=", ".join(f"{self.stats[f'{n}'].median:.0f}" for n in doc.FAN_OUT) + " ms",
-            tolerance=f"t(20) / t(1) < {FLAT} ({FLAT_CONTENDED} on a contended machine)",
+            measured=", ".join(f"{quickest[f'{count}']:.0f}" for count in doc.FAN_OUT) + " ms",
+            tolerance=f"t(20) / t(1) < {FLAT} ({FLAT_CONTENDED} on a contended machine), quickest rounds",
             value=flat,
             contended=contended,
             why=self.server.why("20"),

@@ -104,7 +104,9 @@ def _more_threads(bench: Bench, found: Runs) -> None:
     some, many = found["100 threads"], found["1000 threads"]
     ratio = many.run.seconds / some.run.seconds
     bound = some.run.cpu_percent >= BUSY_PERCENT
-    verdict: Verdict = "does not hold" if ratio < 1 else "cannot be tested here" if bound else "holds"
+    # Slower is a finding only where the threads had the machine to themselves.
+    testable = not bound and not _contended(some, many)
+    verdict: Verdict = "does not hold" if ratio < 1 else "holds" if testable else "cannot be tested here"
     bench.check(
         "003-8",
         "1 000 threads are slower than 100",
@@ -151,13 +153,17 @@ def _hybrids(bench: Bench, found: Runs) -> None:
     pure = found["asyncio"]
     ten, hundred, thousand = (found[f"hybrid {count}"] for count in (10, 100, 1000))
     wall, cpu = ten.run.seconds / pure.run.seconds, ten.run.cpu_seconds / pure.run.cpu_seconds
+    verdict = graded(0.8 <= wall <= 1.3 and cpu > 1.2, 0.6 <= wall <= 1.7 and cpu > 1.0)
+    if verdict == "does not hold" and _contended(ten, pure):
+        verdict = "cannot be tested here"
     bench.check(
         "003-10",
         "10 loops in threads are as fast as one, for more CPU",
         documented="14.96 s, 14.08 s: 1.06×; CPU 110 %, 68 %",
         measured=f"{wall:.2f}× the time, {cpu:.2f}× the CPU time",
+        why="Others used the machine, and not alike in both runs." if verdict == "cannot be tested here" else "",
         tolerance="time 0.8-1.3×, CPU above 1.2×",
-        verdict=graded(0.8 <= wall <= 1.3 and cpu > 1.2, wall <= 1.7 and cpu > 1.0),
+        verdict=verdict,
         value=wall,
         contended=_contended(ten, pure),
     )

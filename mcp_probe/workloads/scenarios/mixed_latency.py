@@ -81,7 +81,7 @@ def _mixes(ways: Sequence[One], scale: float) -> dict[str, Mixed]:
         "providers": Mixed("three providers, parallel", Burst(spread), head, []),
         "fast first": Mixed("one by one, quickest first", Burst(one, one_by_one=True), head, []),
         "slow first": Mixed("one by one, slowest first", Burst(turned, one_by_one=True), tail, []),
-        "capped": Mixed(f"at most {CAP} at once, slowest first", Burst(turned, in_flight=CAP), tail, []),
+        "capped": Mixed(f"{CAP} at once, slowest first", Burst(turned, in_flight=CAP), tail, []),
     }
 
 
@@ -118,7 +118,7 @@ def _rows(
         documented = doc.OVERHEAD["S5"].direct_ms if label == "providers" else None
         little = mix.burst.little(UNEQUAL)
         table.put(
-            f"{mix.name}: all nine",
+            f"{mix.name}: all",
             "ms",
             stats[label],
             documented,
@@ -129,7 +129,7 @@ def _rows(
             why=why[label],
         )
         table.put(
-            f"{mix.name}: the quick ones",
+            f"{mix.name}: quick ones",
             "ms",
             describe(mix.quick_ms),
             series="quick",
@@ -146,13 +146,13 @@ def _beside_rows(bench: Bench, server: ProfiledServer, beside: dict[str, Stats],
     slow_ms = scale * max(delay_ms for _, delay_ms in doc.MIXED)
     table = Table(bench, "001 conditions", metric="beside", series="quick call")
     about = {
-        "wait": "an async tool that awaits",
-        "threaded": "a plain def tool",
-        "blocking": "an async tool that blocks",
+        "wait": "awaiting",
+        "threaded": "on a thread",
+        "blocking": "blocking",
     }
     for tool, stats in beside.items():
         table.put(
-            f"a call of 0 ms beside {slow_ms:g} ms of {about[tool]}",
+            f"0 ms beside {slow_ms:g} ms {about[tool]}",
             "ms",
             stats,
             x=tool,

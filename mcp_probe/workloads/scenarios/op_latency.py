@@ -17,15 +17,15 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Verdict
 from mcp_probe.workloads.bench.statistics import little
+from mcp_probe.workloads.scenarios.documents.doc002 import COUNT as DOCUMENTED_COUNT
+from mcp_probe.workloads.scenarios.documents.doc002 import OPERATIONS as DOCUMENTED
+from mcp_probe.workloads.scenarios.documents.doc002 import Operation as Documented
 from mcp_probe.workloads.scenarios.operations import (
-    DOCUMENTED,
-    DOCUMENTED_COUNT,
     LISTS,
     OPERATIONS,
     PROBE_NAMES,
     STAGES,
     WARM_UP,
-    Documented,
     Timed,
     closed_loop,
     stages_ms,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 from mcp_probe.aggregate.explain import explain
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.bench.statistics import little
+from mcp_probe.workloads.scenarios.documents.doc002 import HTTP as DOCUMENTED
+from mcp_probe.workloads.scenarios.documents.doc002 import THROUGHPUT
 from mcp_probe.workloads.scenarios.operations import PROBE_NAMES, Timed, closed_loop, stages_ms, take_turns
 from mcp_probe.workloads.scenarios.verdicts import graded
 
@@ -20,22 +21,6 @@ COMPARED = ("ping", "tool call", "resource read")
 CONCURRENCY = 32
 ONE_BY_ONE, MANY = "one by one", "many at once"
 
-
-@dataclass(frozen=True, slots=True)
-class Documented:
-    """One line of the document's comparison: milliseconds (1/s for the throughput) and how many times better."""
-
-    stdio: float
-    http: float
-    ratio: float
-
-
-DOCUMENTED: Mapping[str, Documented] = {
-    "ping": Documented(0.245, 2.5, 10.2),
-    "tool call": Documented(0.523, 4.3, 8.2),
-    "resource read": Documented(0.413, 3.8, 9.2),
-}
-THROUGHPUT = Documented(4077, 850, 4.8)
 
 LABELS: Mapping[str, str] = {"stdio": "stdio", "sse": "HTTP, SSE answers", "json": "HTTP, JSON answers"}
 PROTOCOLS: Mapping[str, str] = {

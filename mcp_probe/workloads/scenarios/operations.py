@@ -65,35 +65,6 @@ PROBE_NAMES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Documented:
-    """One table of the document, milliseconds and 1/s."""
-
-    section: str
-    total: float
-    mean: float
-    median: float
-    min: float
-    max: float
-    p95: float
-    p99: float
-    sd: float
-    throughput: float
-
-
-DOCUMENTED: Mapping[str, Documented] = {
-    "ping": Documented("002 §1 ping", 245.32, 0.245, 0.231, 0.187, 1.523, 0.358, 0.521, 0.089, 4077),
-    "tool call": Documented("002 §2 tool call", 523.45, 0.523, 0.498, 0.412, 2.156, 0.721, 1.023, 0.145, 1910),
-    "resource read": Documented("002 §3 resource", 412.78, 0.413, 0.395, 0.321, 1.845, 0.598, 0.823, 0.112, 2423),
-    "list tools": Documented("002 §4.1 list tools", 356.23, 0.356, 0.342, 0.289, 1.523, 0.512, 0.698, 0.098, 2808),
-    "list resources": Documented(
-        "002 §4.2 list resources", 334.56, 0.335, 0.321, 0.276, 1.412, 0.487, 0.654, 0.091, 2989
-    ),
-    "list prompts": Documented("002 §4.3 list prompts", 345.89, 0.346, 0.332, 0.283, 1.467, 0.498, 0.672, 0.094, 2891),
-}
-DOCUMENTED_COUNT = 1000
-
-
-@dataclass(frozen=True, slots=True)
 class Timed:
     """One operation over one transport: every call's milliseconds in order, the warm-up apart."""
 

@@ -14,7 +14,6 @@ import anyio
 
 from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.errors import LaunchError
-from mcp_probe.model import RequestRecord
 from mcp_probe.record.file import read_recording
 from mcp_probe.session import Probe
 from mcp_probe.workloads.bench.serving import ProfiledServer, recording_in, under_probe
@@ -102,29 +101,3 @@ def followed() -> Iterator[Followed]:
         finally:
             probe.detach()
         calls.end(recording)
-
-
-def most_in_flight(requests: Sequence[RequestRecord]) -> int:
-    """How many of these requests were being handled at once, from their first step to their result."""
-    changes = sorted(
-        change
-        for request in requests
-        if request.first_step_ns is not None
-        for change in ((request.first_step_ns, 1), (request.result_ns or request.end_ns, -1))
-    )
-    level = most = 0
-    for _, change in changes:
-        level += change
-        most = max(most, level)
-    return most
-
-
-def longest_wait_ms(requests: Sequence[RequestRecord], executor: str | None = None) -> float | None:
-    """The longest that a job of ``executor`` waited for a thread; ``None`` where there was no such job."""
-    waits = [
-        job.start_ns - job.submit_ns
-        for request in requests
-        for job in request.jobs
-        if job.start_ns is not None and executor in (None, job.executor)
-    ]
-    return max(waits) / 1e6 if waits else None

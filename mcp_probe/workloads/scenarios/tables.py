@@ -34,9 +34,28 @@ class Table:
         return self._bench.row(self._table, label, unit, measured, documented=documented, **fields)
 
 
-def judge(bench: Bench, claim: str, sentence: str, fine: bool, *, good: Verdict = "holds", **more: Any) -> None:
-    """Keeps one check: ``good`` where it is fine, else that it does not hold."""
-    bench.check(claim, sentence, verdict=good if fine else "does not hold", **more)
+def judge(
+    bench: Bench,
+    claim: str,
+    sentence: str,
+    fine: bool,
+    *,
+    good: Verdict = "holds",
+    sturdy: bool = False,
+    why: str = "",
+    contended: bool = False,
+    **more: Any,
+) -> None:
+    """Keeps one check: ``good`` where it is fine, else that it does not hold.
+
+    Figures of a machine that others used refute nothing, unless the claim is ``sturdy``: one that others' work
+    could only have helped.
+    """
+    verdict: Verdict = good if fine else "does not hold"
+    if contended and not fine and not sturdy:
+        verdict = "cannot be tested here"
+        why = f"others used the machine meanwhile; {why}" if why else "others used the machine meanwhile"
+    bench.check(claim, sentence, verdict=verdict, why=why, contended=contended, **more)
 
 
 One = Callable[[Call], Awaitable[float]]

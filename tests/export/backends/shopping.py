@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class Visit:
     service: str
     log: Path  # what the server wrote to stderr
     traces: dict[str, list[str]] = field(default_factory=dict)  # tool -> trace ids that its client sent
+    slowest_s: dict[str, float] = field(default_factory=dict)  # tool -> its longest call, as the client saw it
     outgoing: dict[str, str] = field(default_factory=dict)  # path -> traceparent that arrived there
 
 
@@ -140,4 +142,6 @@ async def _call(visit: Visit, client: Client, tool: str, arguments: dict[str, An
     trace_id = os.urandom(16).hex()
     visit.traces.setdefault(tool, []).append(trace_id)
     meta: Any = {"traceparent": f"00-{trace_id}-{PARENT_SPAN_ID}-01"}
+    began = time.perf_counter()
     await client.call_tool(tool, arguments, meta=meta)
+    visit.slowest_s[tool] = max(visit.slowest_s.get(tool, 0.0), time.perf_counter() - began)

@@ -227,10 +227,12 @@ def test_sql_counts_every_call_although_traces_are_sampled(fleet: Fleet) -> None
         (service, tool): count for service in SERVICES for tool, count in CALLS.items()
     }
     for service in SERVICES:
-        row = rows[service, "wait"]
-        assert 1 < row["p50_seconds"] <= row["p90_seconds"] <= row["p99_seconds"] <= 2  # the bucket it is in
-        assert 1.3 < row["mean_seconds"] < 2.6
-        assert rows[service, "add"]["p50_seconds"] < 0.1
+        row, slowest_s = rows[service, "wait"], fleet.visits[service].slowest_s
+        bucket = 2.5  # none ends more than that many times above where it begins
+        assert 1 < row["p50_seconds"] <= row["p90_seconds"] <= row["p99_seconds"] <= bucket * slowest_s["wait"]
+        # Its client may have read the answer some time before the server knows that it is sent.
+        assert 1.3 <= row["mean_seconds"] <= slowest_s["wait"] + 1
+        assert rows[service, "add"]["p50_seconds"] <= max(0.1, bucket * slowest_s["add"])
 
 
 def test_sql_tells_failures_and_how_they_failed(fleet: Fleet) -> None:

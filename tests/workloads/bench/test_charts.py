@@ -36,6 +36,12 @@ def test_a_row_without_a_partner_makes_no_chart() -> None:
     assert charts_of(results(result(row(x=1), row(x=2, documented=None), row(x=3, measured=None)))) == []
 
 
+def test_series_that_only_repeat_the_places_are_one() -> None:
+    rows = [row(name, x=name, series=name) for name in ("ping", "add", "read")]
+    [chart] = charts_of(results(result(*rows)))
+    assert [(name, [point.x for point in points]) for name, points in chart.series] == [("", ["ping", "add", "read"])]
+
+
 def test_figures_that_differ_by_far_get_a_logarithmic_axis() -> None:
     near, far = (
         charts_of(results(result(row(measured=10.0, x=1), row(measured=top, documented=top, scale=1.0, x=2))))[0]

@@ -95,9 +95,11 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
         process.kill()
     assert "[1/2] dispatch-wait" in first
     assert process.returncode == 128 + signal.SIGINT
-    done, cut = read_results(target).results
-    assert (done.error, cut.name, cut.error) == (None, "fanout", INTERRUPTED)
-    assert "Not complete: interrupted." in shown
+    done, *cut = read_results(target).results
+    assert (done.name, done.error) == ("dispatch-wait", None)
+    # Between two workloads there is none to be cut.
+    assert [(each.name, each.error) for each in cut] in ([], [("fanout", INTERRUPTED)])
+    assert "dispatch-wait" in shown and ("Not complete: interrupted." in shown or not cut)
 
 
 def test_compare_refuses_what_is_no_result(tmp_path: Path) -> None:

@@ -162,3 +162,16 @@ def test_numbers_have_three_digits_or_four(value: float | None, text: str) -> No
 )
 def test_documented_figures_keep_the_digits_they_were_printed_with(value: float, unit: str, text: str) -> None:
     assert figures.documented(Row(table="t", label="l", unit=unit, measured=1.0, documented=value)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ""),
+        ("calls of 50 ms", "Calls of 50 ms."),
+        ("gc.collect is inside.", "gc.collect is inside."),
+        ("no reason, yet?", "No reason, yet?"),
+    ],
+)
+def test_notes_become_sentences_and_names_keep_their_letters(text: str, told: str) -> None:
+    assert figures.sentence(text) == told

@@ -12,7 +12,7 @@ import pytest
 
 from mcp_probe import cli
 from mcp_probe.errors import LaunchError, OptionError
-from mcp_probe.workloads.bench import own_server
+from mcp_probe.workloads.bench import own_calls
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.own_server import OwnServer, compare
 from mcp_probe.workloads.bench.shapes import Check, Outcome
@@ -111,7 +111,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(own: OwnServer, error:
 
 
 def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_server, "ANSWER_S", 0.3)
+    monkeypatch.setattr(own_calls, "ANSWER_S", 0.3)
     with pytest.raises(LaunchError, match=r"never was not answered within 0\.3 s"):
         compared(OwnServer(Target(command=(sys.executable, str(RAW))), tool="never", probe=False))
 

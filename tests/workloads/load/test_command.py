@@ -121,3 +121,12 @@ def test_ctrl_c_ends_a_load_early_and_keeps_what_is_done(tmp_path: Path) -> None
     assert process.returncode in (0, 1), err  # 1: what was in flight at that moment was given up
     assert "Interrupted" in out
     assert "open loop, from when it was due" in out
+
+
+def test_the_example_mix_is_one(capfd: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[3] / "examples" / "load.toml"
+    server = shlex.join([sys.executable, "-m", "mcp_probe.workloads.demo_server"])
+    code, out, err = typed(capfd, "--mix", str(example), "--server", server, "--count", "20", "--in-flight", "0")
+    assert code == 0, err
+    assert "20 requests" in out
+    assert "By operation" in out

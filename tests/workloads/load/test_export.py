@@ -29,7 +29,7 @@ CALLS = (
     tool("broken"),
     Call("tools/list", ({},)),
 )
-MIX = Mix(CALLS, rate=40, seconds=3, warm_up=0, drain=5)
+MIX = Mix(CALLS, rate=40, seconds=10, warm_up=0, drain=5)
 
 
 class Counting(BaseHTTPRequestHandler):
@@ -129,14 +129,14 @@ def test_locust_runs_the_mix(tmp_path: Path, env_python: Callable[[str], Path], 
         "broken": (handler.seen["broken"], handler.seen["broken"]),
         "tools/list": (handler.seen["tools/list"], 0),
     }
-    # 40 a second for 3 s at most: its users begin late on a busy machine, and then send no more than is due.
-    assert 20 <= sent <= 40 * 3 + 10
+    # Its users begin late on a busy machine, and then send no more than is due.
+    assert 20 <= sent <= 40 * 10 + 10
 
 
 @pytest.mark.slow
 def test_locust_spreads_the_mix_over_processes(tmp_path: Path, env_python: Callable[[str], Path]) -> None:
     locust = str(env_python("locust").with_name("locust"))
-    length = ["--users", "2", "--spawn-rate", "2", "--run-time", "4s", "--stop-timeout", "10"]
+    length = ["--users", "2", "--spawn-rate", "2", "--run-time", "10s", "--stop-timeout", "10"]
     with counting_server() as (url, handler):
         script = script_in(tmp_path, "locust", url, "modern")
         done = run([locust, "-f", script.name, "--headless", "--json", "--processes", "2", *length], tmp_path)
@@ -159,7 +159,7 @@ def test_k6_runs_the_mix(tmp_path: Path, era: Era) -> None:
     assert metrics["mcp_latency"]["count"] == sent, done.stderr
     assert metrics["mcp_failed"]["passes"] == handler.seen["broken"]
     dropped = metrics.get("dropped_iterations", {}).get("count", 0)
-    assert 119 <= sent + dropped <= 121
+    assert 399 <= sent + dropped <= 401
 
 
 def test_k6_refuses_what_it_cannot_do() -> None:

@@ -16,8 +16,8 @@ from mcp_probe.workloads.load.wire import Reply
 from tests.workloads.load.raw import SERVER, raw_target, talk, tool
 
 
-async def reply_of(peer: Peer, name: str, **arguments: object) -> Reply:
-    return await peer.post(tool(name, **arguments).order(0))
+async def reply_of(peer: Peer, name: str) -> Reply:
+    return await peer.post(tool(name).order(0))
 
 
 def test_both_eras_are_spoken() -> None:

@@ -47,7 +47,7 @@ def test_asyncio_takes_its_memory_when_it_is_imported() -> None:
 @pytest.mark.parametrize("model", ["sync", "gather", "threads"])
 def test_a_cpu_model_explains_itself_under_a_probe(model: str) -> None:
     seen, sentence = anyio.run(explain_model, CPU, "--model", model, "--urls", 3000, "--threads", 3)
-    assert {each.name for each in seen.requests} == {"encode"}
+    assert {each.method for each in seen.requests} == {"encode"}
     assert len(seen.requests) == (1 if model == "sync" else 3)
     assert sentence.endswith(".")
 
@@ -87,15 +87,10 @@ def test_every_io_model_writes_to_the_byte_and_keeps_to_its_concurrency(
     server: DelayServer, model: str, most: int, more: dict[str, int]
 ) -> None:
     run, seen = fetch(server, model, 40, **more)
-    share = 10 if model == "hybrid" else 40
-    expected = 40 // share * [sum(answer_bytes(path) for path in paths(share))]
-    if model == "hybrid":  # chunks of one list, not generators of their own
-        expected = [sum(answer_bytes(path) for path in paths(40))]
     assert run.said["failures"] == {}
-    assert run.said["written_bytes"] == sum(expected)
+    assert run.said["written_bytes"] == sum(answer_bytes(path) for path in paths(40))
     assert seen.requests == run.said["urls"] == 40
-    assert seen.in_flight_peak <= most
-    assert seen.in_flight_peak == 1 or most > 1
+    assert 1 <= seen.in_flight_peak <= most
 
 
 def test_requests_to_nobody_fail_and_say_of_what(server: DelayServer) -> None:
@@ -132,7 +127,7 @@ def test_an_io_model_explains_itself_under_a_probe(server: DelayServer, model: s
     library = installed(SYNC_LIBRARIES if model in ("sync", "threads") else ASYNC_LIBRARIES)[0]
     arguments = ["--model", model, "--url", server.url, "--urls", 12, "--library", library, "--threads", 3]
     seen, sentence = anyio.run(explain_model, IO, *arguments, "--limit", 6)
-    assert [each.name for each in seen.requests] == ["fetch"] * 12
+    assert [each.method for each in seen.requests] == ["fetch"] * 12
     assert sentence.endswith(".")
 
 

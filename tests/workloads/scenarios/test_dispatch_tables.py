@@ -102,7 +102,7 @@ def test_conditions_take_the_timer_s_own_time_out() -> None:
     assert alone.floor == 1.0
     assert rows["000 conditions", "before the first message, sequential"].figure == pytest.approx(5.0)
     assert rows["000 conditions", "a further message, concurrent"].figure == pytest.approx(30.0)
-    traced = rows["000 conditions", "a traced message over a bare one, sequential"]
+    traced = rows["000 conditions", "a traced message over a bare, sequential"]
     assert traced.figure == pytest.approx(1.0)
     missing = rows["000 conditions", "eager asyncio tasks: peak"]
     assert (missing.figure is None) == (unavailable("eager tasks") is not None)

@@ -1,0 +1,324 @@
+"""What memory per request costs: the probe's tiers against the probe without memory, beside tracemalloc and memray.
+
+Three tools of one server, client and server over memory streams in one process. The tiers take turns within that one
+process, so that nothing but the tier differs; tracemalloc and memray run in processes of their own, from their
+beginning. ``--quick`` takes about a minute and only prints; without it the run takes about six, writes
+``benchmarks/results/memory-<python>.json`` and puts the table into ``docs/performance.md``. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.blocks import BARE, Block, Estimate, Verdict, added, judge, level, per_call, undisturbed
+from benchmarks.machine import ForeignLoad, describe_machine, python_tag
+from benchmarks.page import RESULTS, markdown_table, write_page
+from mcp_probe.workloads.bench.statistics import turn_order
+
+FORMAT = "mcp-probe-memory/1"
+SUBJECTS = Path(__file__).with_name("memory_subjects.py")
+FOREIGN_LIMIT = 0.25
+TIERS = {"bare": "off", "bare again": "off", "light": "light", "detailed": "detailed"}
+"""By variant, within one process. ``bare`` is the probe without memory."""
+FOREIGN = ("tracemalloc", "memray")
+NAMES = {
+    "bare": 'probe, `memory="off"`',
+    "bare again": "the same again (the floor)",
+    "light": '**`memory="light"`** (the default)',
+    "detailed": '**`memory="detailed"`**',
+    "tracemalloc": '`memory="off"`, under tracemalloc (1 frame)',
+    "memray": '`memory="off"`, under memray (Python allocators)',
+}
+ROWS = {
+    "call": "a tool that adds two numbers",
+    "documents": "a tool that reads a document and packs a report",
+    "objects": "a tool that does nothing but make and drop small objects",
+}
+TARGETS = (
+    ("call", "light", 3.0),
+    ("documents", "light", 2.0),
+    ("call", "detailed", 10.0),
+    ("documents", "detailed", 10.0),
+)
+"""Percent of the median call without memory. Source: docs/performance.md. The third row, the worst case, has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure; ``calls`` per row make a burst last about 0.1 s."""
+
+    generations: int = 4
+    cycles: int = 6
+    rounds: int = 4  # a square of turn_order of the four variants that share a process
+    calls: tuple[tuple[str, int], ...] = (("call", 300), ("documents", 25), ("objects", 40))
+    warm_up: int = 60
+    lead_in: float = 0.1
+    patience_s: float = 40.0  # per row, for running cycles again that others disturbed
+
+
+QUICK = Plan(generations=1, cycles=5, patience_s=5.0)
+SMOKE = Plan(1, 1, 1, (("call", 10), ("documents", 2), ("objects", 2)), warm_up=1, patience_s=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run, raw."""
+
+    machine: dict[str, Any]
+    plan: dict[str, Any]
+    blocks: tuple[Block, ...]
+    said: dict[str, dict[str, Any]]  # per row: what the probe said of itself
+    left_out: tuple[str, ...] = ()  # tracers that are not installed
+
+    def rows(self) -> dict[str, list[Block]]:
+        """Blocks by row, without the cycles that others disturbed where enough remain."""
+        found: dict[str, list[Block]] = {}
+        for block in self.blocks:
+            found.setdefault(block.row, []).append(block)
+        return {row: undisturbed(blocks) for row, blocks in found.items()}
+
+    def verdicts(self) -> list[Verdict]:
+        """Every target that was measured."""
+        rows = self.rows()
+        return [
+            judge(row, f"{ROWS[row]}, {tier}", share(rows[row], tier), limit, "%")
+            for row, tier, limit in TARGETS
+            if any(block.variant == tier for block in rows.get(row, ()))
+        ]
+
+
+def share(blocks: Sequence[Block], variant: str) -> Estimate:
+    """What a variant adds to the median call, in percent of it."""
+    return added(blocks, variant, "p50_us").relative_to(level(blocks, BARE, "p50_us"))
+
+
+class Process:
+    """A subject, which is told how many calls to make and under which tier."""
+
+    def __init__(self, row: str, tracer: str) -> None:
+        command = [sys.executable, str(SUBJECTS), "--tool", row, "--tracer", tracer]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.pid: int = self._answer()["pid"]
+
+    def ask(self, **order: Any) -> dict[str, Any]:
+        """The answer to one order."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"The measured process ended with status {self._process.wait()}.")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """Its stdin ends, and so does it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+@contextmanager
+def process(row: str, tracer: str) -> Iterator[Process]:
+    """A subject for as long as the block runs."""
+    made = Process(row, tracer)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def tracers() -> tuple[list[str], list[str]]:
+    """(those that are here, those that are not)."""
+    here = [name for name in FOREIGN if importlib.util.find_spec(name) is not None]
+    return here, [name for name in FOREIGN if name not in here]
+
+
+def measure_row(row: str, calls: int, plan: Plan) -> tuple[list[Block], dict[str, Any]]:
+    """All blocks of one row, and what the probe said at the end."""
+    blocks: list[Block] = []
+    said: dict[str, Any] = {}
+    patience = plan.patience_s
+    for generation in range(plan.generations):
+        with ExitStack() as stack:
+            shared = stack.enter_context(process(row, "none"))
+            subjects = {name: (shared, tier) for name, tier in TIERS.items()}
+            for name in tracers()[0]:
+                subjects[name] = (stack.enter_context(process(row, name)), "off")
+            for subject, tier in subjects.values():
+                subject.ask(tier=tier, calls=plan.warm_up if subject is shared else 1, lead_in=0)
+            pids = [subject.pid for subject, _ in subjects.values()]
+            for cycle in range(plan.cycles):
+                while True:
+                    load, began = ForeignLoad(set(pids)), time.monotonic()
+                    found = one_cycle(row, (generation, cycle), subjects, calls, plan)
+                    foreign = load.cores()
+                    if foreign <= FOREIGN_LIMIT or patience <= 0:
+                        break
+                    patience -= time.monotonic() - began
+                contended = foreign > FOREIGN_LIMIT
+                blocks += [replace(one, foreign_cores=round(foreign, 3), contended=contended) for one in found]
+            said = shared.ask(describe=True)
+    return blocks, said
+
+
+def one_cycle(
+    row: str, place: tuple[int, int], subjects: dict[str, tuple[Process, str]], calls: int, plan: Plan
+) -> list[Block]:
+    """A block of each variant: the tiers in bursts that take turns, then each tracer, with a tenth of the calls."""
+    taken: dict[str, list[int]] = {name: [] for name in subjects}
+    cpu, paid = dict.fromkeys(subjects, 0), dict.fromkeys(subjects, 0)
+    order = [name for turn in range(plan.rounds) for name in turn_order(list(TIERS), turn)]
+    for name in [*order, *(name for name in subjects if name not in TIERS)]:
+        subject, tier = subjects[name]
+        some = calls if name in TIERS else max(2, calls // 10)
+        lead_in = max(1, round(some * plan.lead_in))
+        answer = subject.ask(tier=tier, calls=some, lead_in=lead_in)
+        taken[name] += answer["taken_ns"]
+        cpu[name] += answer["cpu_ns"]
+        paid[name] += some + lead_in
+    return [per_call(row, name, place, taken[name], cpu[name], paid[name]) for name in subjects]
+
+
+def measure(plan: Plan, rows: Sequence[str]) -> Run:
+    """Everything, row after row."""
+    machine = describe_machine()
+    blocks: list[Block] = []
+    said: dict[str, dict[str, Any]] = {}
+    for row, calls in plan.calls:
+        if row in rows:
+            began = time.monotonic()
+            found, said[row] = measure_row(row, calls, plan)
+            blocks += found
+            print(f"{row}: {len(found)} blocks in {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return Run(machine, asdict(plan), tuple(blocks), said, tuple(tracers()[1]))
+
+
+def cells_of(run: Run) -> dict[str, list[list[str]]]:
+    """The table of each row."""
+    tables: dict[str, list[list[str]]] = {}
+    for row, blocks in run.rows().items():
+        variants = list(dict.fromkeys(block.variant for block in blocks))
+        for variant in variants:
+            cells = [NAMES[variant], f"{level(blocks, [variant], 'p50_us'):,.0f}"]
+            if variant == BARE[0]:
+                cells += ["", ""]
+            else:
+                mean = added(blocks, variant, "mean_us").relative_to(level(blocks, BARE, "mean_us"))
+                cells += [percent(share(blocks, variant)), percent(mean)]
+            tables.setdefault(row, []).append(cells)
+    return tables
+
+
+def percent(found: Estimate) -> str:
+    """With its interval; whole percent where it is large."""
+    places = 1 if abs(found.us) < 100 else 0
+    return f"{found.us:+,.{places}f} % ({found.low:+,.{places}f} … {found.high:+,.{places}f})"
+
+
+HEAD = ("", "p50 µs", "added (95 %)", "of the mean")
+
+
+def console_text(run: Run) -> str:
+    """The tables and the verdicts."""
+    out = [f"Python {run.machine['python']}, {run.machine['cpu']} × {run.machine['cores']}"]
+    for row, lines in cells_of(run).items():
+        table = [HEAD, *([line[0].replace("`", "").replace("*", ""), *line[1:]] for line in lines)]
+        widths = [max(len(line[at]) for line in table) for at in range(len(HEAD))]
+        out.append(f"\n{ROWS[row]}")
+        out += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
+    out += ["", *map(sentence_of, run.verdicts()), *trouble(run)]
+    return "\n".join(out)
+
+
+def sentence_of(verdict: Verdict) -> str:
+    """One target."""
+    found = verdict.estimate
+    return (
+        f"{verdict.what}: {found.us:+.2f} % ({found.low:+.2f} … {found.high:+.2f}), "
+        f"target at most {verdict.limit:g} %: {verdict.state}"
+    )
+
+
+def trouble(run: Run) -> list[str]:
+    """What a reader must know of this run."""
+    out = [f"{name} is not installed here, so it was left out" for name in run.left_out]
+    for row, said in run.said.items():
+        if said["disabled_hooks"] or not said["measured"]:
+            out.append(
+                f"{row}: the probe measured {said['measured']} of {said['calls']} calls, {said['disabled_hooks']}"
+            )
+    bad = {(one.row, one.generation, one.cycle) for blocks in run.rows().values() for one in blocks if one.contended}
+    if bad:
+        out.append(f"others used the machine in {len(bad)} cycles: the figures are rough")
+    return out
+
+
+def section(run: Run) -> str:
+    """One Python's tables and verdicts, for the page."""
+    machine = run.machine
+    out = [
+        f"### CPython {machine['python']}, memory",
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}; mcp {machine['packages'].get('mcp')}; "
+        f"mcp_probe at {machine['commit']}, {machine['date']}.",
+    ]
+    for row, lines in cells_of(run).items():
+        out += [f"**{ROWS[row][0].upper()}{ROWS[row][1:]}**", markdown_table(HEAD, lines)]
+    states = [f"- {sentence_of(one)}".replace(one.state, f"**{one.state}**", 1) for one in run.verdicts()]
+    out.append("\n".join(states))
+    if said := trouble(run):
+        out.append("Of this run must be known:\n\n" + "\n".join(f"- {sentence}" for sentence in said))
+    return "\n\n".join(out)
+
+
+def from_json(document: dict[str, Any]) -> Run:
+    """Raises: ValueError where the document is of another format."""
+    if document.get("format") != FORMAT:
+        raise ValueError(f"The results have the format {document.get('format')!r}; expected {FORMAT!r}.")
+    blocks = tuple(Block(**block) for block in document["blocks"])
+    return Run(document["machine"], document["plan"], blocks, document["said"], tuple(document["left_out"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="about a minute, one set of processes; prints only")
+    parser.add_argument("--smoke", action="store_true", help="a few calls, for tests: its figures mean nothing")
+    parser.add_argument("--row", action="append", choices=list(ROWS), help="only this row (repeatable)")
+    parser.add_argument("--output", type=Path, help="write the results here instead")
+    parser.add_argument("--show", type=Path, help="only print the results in this file")
+    arguments = parser.parse_args()
+    if arguments.show:
+        print(console_text(from_json(json.loads(arguments.show.read_text()))))
+        return
+    os.environ.pop("MCP_PROBE_REPORT", None)
+    plan = SMOKE if arguments.smoke else QUICK if arguments.quick else Plan()
+    run = measure(plan, arguments.row or list(ROWS))
+    print(console_text(run))
+    whole = plan == Plan() and not arguments.row
+    target = arguments.output or (RESULTS / f"memory-{python_tag()}.json" if whole else None)
+    if target is not None:
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(json.dumps({"format": FORMAT, **asdict(run)}, indent=1) + "\n", "utf-8")
+    if whole and arguments.output is None:
+        write_page()
+
+
+if __name__ == "__main__":
+    main()

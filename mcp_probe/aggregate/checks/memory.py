@@ -1,0 +1,221 @@
+"""What calls do to memory: `memory-growth`, `memory-peak`, `large-payload`, `unbounded-fan-out`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.checks.evidence import total_ms
+from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import Finding, Growth, OperationSummary, Quality, Summary, Tag
+
+EXACT = Quality("exact")
+
+
+# --- memory-growth ------------------------------------------------------------------------------------
+
+
+def memory_growth(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """Calls of one operation keep memory, and what they keep grows with their number."""
+    if summary.leaks is not None:
+        yield from (_grown(row, options) for row in summary.leaks.operations if row.verdict == "grows")
+        return
+    rows = [row for row in summary.operations if _may_grow(row, options)]
+    kept = {row.name: _kept_by(row) for row in rows}
+    grown, expected = summary.signals.rss_growth_bytes, sum(kept.values())
+    # From the second quarter of the window to the last, half of what the calls of the whole window keep must show.
+    if grown is None or expected < options.kept_bytes or grown < options.rss_share * expected / 2:
+        return
+    first = max(rows, key=lambda row: (kept[row.name], row.name))
+    each = first.memory.retained.p50 or 0
+    yield Finding(
+        code="memory-growth",
+        severity="info",
+        confidence="estimate",
+        subject=first.name,
+        sentence=(
+            f"`{first.name}` may leak: half of its calls still held {phrasing.size(each)} or more when they had ended "
+            f"({phrasing.plural(first.count, 'call')}), and the process grew by {phrasing.size(grown)} meanwhile."
+        ),
+        advice="Run it with `--memory leaks`, which tells a leak from a cache, and the lines that allocate what stays.",
+        evidence={
+            "bytes_per_call": each,
+            "calls": first.count,
+            "held_bytes": kept[first.name],
+            "rss_growth_bytes": grown,
+            "how": first.memory.method,
+            "scope": first.memory.scope,
+        },
+    )
+
+
+def _grown(row: Growth, options: FindingOptions) -> Finding:
+    each = row.bytes_per_call or 0.0
+    at_least = "at least " if row.quality.tag in ("lower", "estimate") else ""
+    line = row.lines[0] if row.lines else None
+    kind = row.types[0] if row.types else None
+    where = "" if line is None else f", allocated at {phrasing.place_of(line.file, line.line)}"
+    if line is not None and line.function:
+        where += f" in `{line.function}`"
+    what = "" if kind is None else f"; of type `{kind.name}` there are {kind.objects:,}"
+    return Finding(
+        code="memory-growth",
+        severity="critical" if each * row.calls >= options.kept_bytes else "warn",
+        confidence=row.quality.tag,
+        subject=row.name,
+        sentence=(
+            f"`{row.name}` leaks: each call keeps {at_least}{phrasing.size(each)}, {phrasing.size(1000 * each)} in a "
+            f"thousand calls{where}{what}."
+        ),
+        advice=(
+            "Let go of it when the call is over, or bound what collects it (a cache with a `maxsize`, a deque with a "
+            "`maxlen`). A cache that is not full yet looks the same: a longer run tells."
+        ),
+        evidence={
+            "bytes_per_call": each,
+            "calls": row.calls,
+            "held_bytes": row.held_bytes,
+            "file": None if line is None else line.file,
+            "line": None if line is None else line.line,
+            "function": None if line is None else line.function,
+            "type": None if kind is None else kind.name,
+            "objects": None if kind is None else kind.objects,
+            "how": row.how,
+            "scope": row.scope,
+        },
+    )
+
+
+def _may_grow(row: OperationSummary, options: FindingOptions) -> bool:
+    quality = row.quality.get("retained", EXACT)
+    least = row.memory.retained.p50 if quality.lo is None else quality.lo
+    return row.kind == "request" and row.count >= options.growth_calls and (least or 0) > 0
+
+
+def _kept_by(row: OperationSummary) -> int:
+    return row.count * (row.memory.retained.p50 or 0)
+
+
+# --- memory-peak --------------------------------------------------------------------------------------
+
+
+def memory_peak(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One call held so much at once that a few together are the process's memory."""
+    limit = summary.signals.memory_limit_bytes
+    most = options.peak_bytes if limit is None else min(options.peak_bytes, round(options.peak_share * limit))
+    for row in summary.operations:
+        peak, quality = row.memory.peak.max, row.quality.get("peak_max", row.quality.get("peak", EXACT))
+        least = peak if quality.lo is None else round(quality.lo)
+        if peak is None or least is None or least <= most:
+            continue
+        share = None if limit is None else least / limit
+        of_limit = "" if share is None else f", {phrasing.percent(share)} of the {phrasing.size(limit or 0)} it may use"
+        typical = row.memory.peak.p50
+        at_least = "at least " if quality.tag != "exact" else ""
+        yield Finding(
+            code="memory-peak",
+            severity="critical" if share is not None and share > options.peak_critical_share else "warn",
+            confidence=quality.tag,
+            subject=row.name,
+            sentence=(
+                f"A call of `{row.name}` held {at_least}{phrasing.size(least)} at its peak{of_limit}; "
+                f"half of its calls {phrasing.size(typical or 0)} or more."
+            ),
+            advice=(
+                "Stream it, or work on a page at a time; and bound how many such calls run at once "
+                "(a semaphore, or a `CapacityLimiter` of its own)."
+            ),
+            evidence={
+                "peak_bytes": least,
+                "peak_p50_bytes": typical,
+                "requested_max_bytes": row.memory.requested.max,
+                "limit_bytes": limit,
+                "limit_share": share,
+                "calls": row.count,
+                "how": row.memory.method,
+                "scope": row.memory.scope,
+            },
+        )
+
+
+# --- large-payload ------------------------------------------------------------------------------------
+
+
+def large_payload(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """Arguments or results are large, or encoding and decoding them is much of the operation's time."""
+    for row in summary.operations:
+        if row.kind != "request":
+            continue
+        sent, got = row.response_bytes_max or 0, row.request_bytes_max or 0
+        coding = [ms for ms in (row.decode_ms, row.encode_ms) if ms is not None]
+        whole = total_ms(row)
+        coding_ms = sum(coding)
+        share = min(1.0, coding_ms * row.count / whole) if whole > 0 and coding else None
+        is_large = max(sent, got) > options.payload_bytes
+        if not is_large and not (share is not None and share > options.coding_share and coding_ms > options.coding_ms):
+            continue
+        yield _payload(row, sent, got, coding_ms if coding else None, share, is_large)
+
+
+def _payload(
+    row: OperationSummary, sent: int, got: int, coding_ms: float | None, share: float | None, is_large: bool
+) -> Finding:
+    which, size = ("A result", sent) if sent >= got else ("Arguments", got)
+    parts = [f"{which} of `{row.name}` took {phrasing.size(size)}"] if is_large else []
+    if coding_ms is not None and share is not None:
+        loop = f"{phrasing.duration(coding_ms)} a call on the event loop, {phrasing.percent(share)} of its time"
+        parts.append(
+            f"encoding and decoding {loop}" if parts else f"Encoding and decoding messages of `{row.name}` takes {loop}"
+        )
+    return Finding(
+        code="large-payload",
+        severity="warn",
+        confidence="exact",
+        subject=row.name,
+        sentence=f"{'; '.join(parts)}.",
+        advice="Return a page, or a link to a resource that the client reads when it needs it; take references.",
+        evidence={
+            "response_bytes_max": row.response_bytes_max,
+            "request_bytes_max": row.request_bytes_max,
+            "encode_ms": row.encode_ms,
+            "decode_ms": row.decode_ms,
+            "coding_share": share,
+            "calls": row.count,
+        },
+        cost_ms=(coding_ms or 0.0) * row.count,
+    )
+
+
+# --- unbounded-fan-out --------------------------------------------------------------------------------
+
+
+def unbounded_fan_out(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """A call had so many tasks at once that nothing can have bounded them."""
+    for row in summary.operations:
+        if row.tasks_max <= options.fan_out_tasks:
+            continue
+        peak = row.memory.peak.max
+        each = None if peak is None else peak / row.tasks_max
+        tag: Tag = "lower"  # a task is counted from its first step on
+        quality = row.quality.get("peak_max", row.quality.get("peak", EXACT))
+        cost = "" if each is None else f", {phrasing.size(each)} each"
+        if peak is not None and quality.tag != "exact":
+            tag, cost = worst((tag, quality.tag)), cost.replace(", ", ", at least ")
+        yield Finding(
+            code="unbounded-fan-out",
+            severity="warn",
+            confidence=tag,
+            subject=row.name,
+            sentence=f"A call of `{row.name}` had {row.tasks_max:,} tasks alive at once{cost}.",
+            advice=(
+                "Bound them: a semaphore around what each does, or a few workers that take from a queue; start the "
+                "next when one is done."
+            ),
+            evidence={
+                "tasks_max": row.tasks_max,
+                "bytes_per_task": each,
+                "peak_bytes": peak,
+                "calls": row.count,
+            },
+        )

@@ -1,0 +1,120 @@
+"""The readings of one stretch of time, and the sums over them that explanations rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.model import (
+    BUDGET_PARTS,
+    Frame,
+    LoopSample,
+    OpenRequest,
+    PoolSample,
+    ProcessSample,
+    RequestRecord,
+    StepRecord,
+    Summary,
+)
+
+MS = 1e6
+LOOP_WAITS = ("queue_transport", "queue_dispatch", "ready_wait", "executor_return")
+"""Parts of the budget in which a request could go on and waits for the event loop to take it up."""
+
+_AROUND = ("queue_transport", "queue_dispatch", "write_wait", "write_flush")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Readings of one stretch of time: its summary and the single requests and steps in it.
+
+    Requests and steps are exactly those of the stretch; samples (pools, loop, process) span half a second and are
+    taken where they overlap it.
+    """
+
+    summary: Summary
+    requests: tuple[RequestRecord, ...]
+    steps: tuple[StepRecord, ...] = ()
+    pools: tuple[PoolSample, ...] = ()
+
+    @classmethod
+    def of(cls, frames: Iterable[Frame], since_ns: int | None = None, until_ns: int | None = None) -> Seen:
+        """What ``frames`` hold of the requests that arrived in [since_ns, until_ns]; ``None``: no bound."""
+        low = since_ns if since_ns is not None else -(1 << 62)
+        high = until_ns if until_ns is not None else 1 << 62
+        kept = [frame for frame in frames if _within(frame, low, high)]
+        fold = Fold()
+        fold.add_all(kept)
+        return cls(
+            fold.summary(),
+            tuple(frame for frame in kept if isinstance(frame, RequestRecord) and frame.kind != "notification"),
+            tuple(frame for frame in kept if isinstance(frame, StepRecord)),
+            tuple(frame for frame in kept if isinstance(frame, PoolSample)),
+        )
+
+    def only(self, operation: str) -> Seen:
+        """The requests of one operation, with everything else that went on meanwhile."""
+        return replace(self, requests=tuple(each for each in self.requests if (each.name or each.method) == operation))
+
+    @property
+    def most_in_flight(self) -> int:
+        """Requests that were open at once, from arrival to answer written; as the records say, not as sampled."""
+        return most_at_once((each.arrival_ns, each.end_ns) for each in self.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One explanation: ``share`` of the requests' time that it explains, 0 to 1."""
+
+    code: str
+    share: float
+    sentence: str
+
+
+def _within(frame: Frame, low: int, high: int) -> bool:
+    if isinstance(frame, (RequestRecord, OpenRequest)):
+        return low <= frame.arrival_ns <= high
+    if isinstance(frame, StepRecord):
+        return frame.start_ns <= high and frame.end_ns >= low
+    if isinstance(frame, (LoopSample, PoolSample, ProcessSample)):
+        return frame.at_ns - frame.span_ns <= high and frame.at_ns >= low
+    return True
+
+
+def most_at_once(spans: Iterable[tuple[int, int]]) -> int:
+    """How many of these half-open spans overlap: one that ends when another begins is not with it."""
+    edges = sorted(chain.from_iterable(((start, 1), (end, -1)) for start, end in spans))
+    most = now = 0
+    for _, change in edges:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def share_of(seen: Seen, *parts: str) -> float:
+    """Of all requests' time, the part that these parts of the budget take."""
+    return of_time(seen, sum(getattr(each.budget, part) or 0 for each in seen.requests for part in parts))
+
+
+def of_time(seen: Seen, ns: float) -> float:
+    """``ns`` as a share of all requests' time, at most 1."""
+    total = sum(total_of(each) for each in seen.requests)
+    return min(1.0, ns / total) if total else 0.0
+
+
+def mean_total(seen: Seen) -> float:
+    """Mean time of a request, ns. There must be one."""
+    return sum(total_of(each) for each in seen.requests) / len(seen.requests)
+
+
+def total_of(request: RequestRecord) -> int:
+    """From arrival to end, ns."""
+    return max(0, request.end_ns - request.arrival_ns)
+
+
+def handling(request: RequestRecord) -> int:
+    """From the first step to the result, ns."""
+    handled = [part for part in BUDGET_PARTS if part not in _AROUND]
+    return sum(getattr(request.budget, part) or 0 for part in handled)

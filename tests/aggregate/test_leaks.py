@@ -1,0 +1,152 @@
+"""From growth samples to verdicts, with literal samples: what is a leak, and what only looks like one."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.aggregate.leaks import MAX_POINTS, LeakTally
+from mcp_probe.model import Growth, GrowthSample, GrowthSites, LeakHunt
+from tests.frames import make_header
+
+Groups = tuple[tuple[int, int], ...]
+
+
+def sample(calls: int, held: int, groups: Groups = (), **overrides: object) -> GrowthSample:
+    values: dict[str, object] = {
+        "at_ns": 1,
+        "how": "native-shadow" if groups else "tracemalloc",
+        "scope": "all",
+        "rows": (("tools/call", "add", calls, held, groups),),
+        "collections": 1,
+        "collect_ns": 2_000_000,
+        **overrides,
+    }
+    return GrowthSample(**values)  # type: ignore[arg-type]
+
+
+def hunt_of(*frames: GrowthSample | GrowthSites) -> LeakHunt:
+    tally = LeakTally()
+    for frame in frames:
+        tally.add(frame)
+    found = tally.hunt()
+    assert found is not None
+    return found
+
+
+def grouped(rates: list[float], calls: int = 160) -> Growth:
+    """The row of calls of which each sixteenth keeps so many bytes a call."""
+    groups = tuple((calls // 16, round(rate * (calls // 16))) for rate in rates)
+    (row,) = hunt_of(sample(calls, sum(size for _, size in groups), groups)).operations
+    return row
+
+
+# --- with owners ------------------------------------------------------------------------------------
+
+
+def test_a_leak_is_what_older_calls_still_hold() -> None:
+    row = grouped([500.0] * 16)
+    assert (row.verdict, row.bytes_per_call, row.quality.tag) == ("grows", 500.0, "lower")
+
+
+def test_above_what_free_lists_can_hide_the_rate_is_exact() -> None:
+    assert grouped([5_000.0] * 16).quality.tag == "exact"
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        pytest.param([0.0] * 16, id="clean"),
+        pytest.param([9e6] + [0.0] * 15, id="set up by the first calls"),
+        pytest.param([0.0] * 8 + [900.0] * 8, id="a cache of half of the calls"),
+        pytest.param([0.0] * 4 + [900.0] * 12, id="a cache of three quarters of the calls"),
+        pytest.param([0.0] * 15 + [9e6], id="held by the calls of just now"),
+        pytest.param([255.0] * 16, id="bookkeeping"),
+        pytest.param([0.0, 0.0, 9e6] + [0.0] * 13, id="once, later"),
+    ],
+)
+def test_what_only_looks_like_a_leak_is_steady(rates: list[float]) -> None:
+    assert grouped(rates).verdict == "steady"
+
+
+def test_what_the_first_and_the_newest_calls_hold_is_no_part_of_the_rate() -> None:
+    assert grouped([9e6] + [500.0] * 14 + [9e6]).bytes_per_call == 500.0
+
+
+def test_a_leak_in_every_fifth_call_is_named() -> None:
+    assert grouped([1_000.0 * (index % 2) + 300 for index in range(16)]).verdict == "grows"
+
+
+def test_of_fewer_than_fifty_calls_nothing_is_said() -> None:
+    (row,) = hunt_of(sample(49, 49_000, tuple((3, 3_000) for _ in range(16)))).operations
+    assert (row.verdict, row.bytes_per_call, row.quality.tag) == ("unknown", None, "unavailable")
+
+
+# --- with totals only -------------------------------------------------------------------------------
+
+
+def course(*points: tuple[int, int]) -> Growth:
+    (row,) = hunt_of(*(sample(calls, held) for calls, held in points)).operations
+    return row
+
+
+def test_a_total_that_rises_to_the_end_is_a_leak() -> None:
+    row = course(*((calls, 500 * calls) for calls in range(20, 201, 20)))
+    assert (row.verdict, row.bytes_per_call, row.quality.tag) == ("grows", 500.0, "lower")
+
+
+def test_a_total_that_levels_off_is_a_cache() -> None:
+    assert course(*((calls, 500 * min(calls, 90)) for calls in range(20, 201, 20))).verdict == "steady"
+
+
+def test_a_total_that_jumps_once_is_no_leak() -> None:
+    assert course(*((calls, 100_000 * (calls > 150)) for calls in range(20, 201, 20))).verdict == "steady"
+
+
+def test_three_looks_are_too_few() -> None:
+    assert course((50, 25_000), (100, 50_000), (200, 100_000)).verdict == "unknown"
+
+
+def test_a_long_course_is_thinned_out_and_says_the_same() -> None:
+    row = course(*((calls, 500 * calls) for calls in range(1, 50 * MAX_POINTS)))
+    assert (row.verdict, row.bytes_per_call) == ("grows", 500.0)
+
+
+# --- what goes with it ------------------------------------------------------------------------------
+
+
+def test_lines_and_types_go_to_their_operation_and_the_rest_to_the_process() -> None:
+    sites = GrowthSites(
+        2,
+        lines=(("add", "/srv/server.py", 7, "add", 900, 9), ("", "/srv/other.py", 3, "", 50, 1)),
+        types=(("add", "app.Entry", 9, 800, None), ("", "list", 40, None, None)),
+    )
+    found = hunt_of(sample(160, 1, ((10, 0),) * 16), sites)
+    (row,) = found.operations
+    assert [(line.file, line.line, line.bytes) for line in row.lines] == [("/srv/server.py", 7, 900)]
+    assert [kind.name for kind in row.types] == ["app.Entry"]
+    assert [line.file for line in found.lines] == ["/srv/other.py"]
+    assert [kind.name for kind in found.types] == ["list"]
+
+
+def test_those_that_grow_come_first_the_largest_rate_before_the_others() -> None:
+    rows = (
+        ("tools/call", "steady", 160, 0, ((10, 0),) * 16),
+        ("tools/call", "small", 160, 1, ((10, 5_000),) * 16),
+        ("tools/call", "large", 160, 1, ((10, 50_000),) * 16),
+    )
+    assert [row.name for row in hunt_of(sample(1, 1, rows=rows)).operations] == ["large", "small", "steady"]
+
+
+def test_the_fold_tells_of_the_hunts_of_several_processes_and_of_none_where_there_was_none() -> None:
+    first, second = Fold(), Fold()
+    for fold in (first, second):
+        fold.add(make_header())
+    assert first.summary().leaks is None
+    first.add(sample(160, 1, ((10, 5_000),) * 16))
+    second.add(sample(160, 1, ((10, 0),) * 16))
+    first.merge(second)
+    found = first.summary().leaks
+    assert found is not None
+    assert ([row.verdict for row in found.operations], found.collections) == (["grows", "steady"], 2)
+    assert "memory-growth" in {finding.code for finding in first.summary().findings}

@@ -1,0 +1,55 @@
+"""The page of reproductions says what the committed results say, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import reproductions
+from mcp_probe.workloads.bench.results import read_results
+from tests.docs.test_docs import broken_links
+from tests.workloads.bench.made import full, result, results, row
+
+
+def test_the_page_is_that_of_the_committed_results() -> None:
+    path = reproductions.committed()
+    found = None if path is None else read_results(path)
+    assert reproductions.PAGE.read_text("utf-8") == reproductions.page(found)
+
+
+def test_every_row_claim_and_reason_is_on_the_page() -> None:
+    text = reproductions.page(full())
+    assert "| 20 calls | 521 ms | 265 ms | ±4.0% | 292 | 1.02× | 1.02× | 18.40 of 20 |" in text
+    assert "| 001-4 | a pool of 4 works in ceil(N/4) waves" in text
+    assert "**does not hold** **!**" in text
+    assert "- **39 calls**: `nap` held all threads." in text
+    assert "![001 §4: time](reproductions/001-4-time.svg)" in text
+    assert "2 claims: 1 holds, 1 does not hold." in text
+    assert "waves: Delays are halved." in text
+
+
+def test_a_reason_that_rows_share_is_said_once_for_all() -> None:
+    rows = [row(f"{count} calls", why="Nothing waited.", documented=None) for count in range(5)]
+    text = reproductions.page(results(result(*rows)))
+    assert text.count("Nothing waited.") == 1
+    assert "- **0 calls … 4 calls**: Nothing waited." in text
+
+
+def test_signs_of_markdown_in_texts_stay_signs() -> None:
+    text = reproductions.page(results(result(row("a|b *c* <d> e_f"))))
+    assert r"| a\|b \*c\* &lt;d> e\_f |" in text
+
+
+def test_pictures_are_those_the_page_links_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(reproductions, "PICTURES", tmp_path / "reproductions")
+    monkeypatch.setattr(reproductions, "PAGE", tmp_path / "reproductions.md")
+    (tmp_path / "bench.md").touch()
+    (tmp_path / "reproductions").mkdir()
+    (tmp_path / "reproductions" / "old.svg").touch()
+    reproductions.draw(full())
+    page = tmp_path / "reproductions.md"
+    page.write_text(reproductions.page(full()))
+    assert broken_links(page) == ["../benchmarks/results"]
+    assert [path.name for path in (tmp_path / "reproductions").iterdir()] == ["001-4-time.svg"]

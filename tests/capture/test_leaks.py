@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from mcp_probe import native
+from mcp_probe.adapters.tools import functions_of_tools
+from mcp_probe.capture.leaks import GROUPS, Kept
+from mcp_probe.capture.traces import function_at, is_start_safe, living, start_tracing
+from tests.capture import leaking
+from tests.docs.test_docs import ROOT
+
+HOOKED = native.core is not None and hasattr(native.core, "memory_install")
+
+
+def hunted(accelerator: bool) -> dict[str, Any]:
+    """In a process of its own: tracemalloc would slow this one down for good."""
+    environment = {**os.environ, "MCP_PROBE_NATIVE": "1" if accelerator else "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.capture.leaking", "96", "6"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "accelerator", [pytest.param(True, marks=pytest.mark.skipif(not HOOKED, reason="not built")), False]
+)
+def test_of_a_clean_a_cached_a_cyclic_and_a_leaking_tool_exactly_one_is_named(accelerator: bool) -> None:
+    found = hunted(accelerator)
+    rows = found["rows"]
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "clean": "steady",
+        "cached": "steady",
+        "tangle": "steady",
+        "once": "steady",
+        "remember": "grows",
+    }
+    leak = rows["remember"]
+    # The list that holds them grows, too: some 5 bytes a call.
+    assert leaking.LEAK_BYTES <= leak["each"] <= leaking.LEAK_BYTES * 1.05
+    function, line, _ = leak["lines"][0]
+    assert (function, line) == ("remember", leaking.remember.__code__.co_firstlineno + 1)
+    if accelerator:
+        assert (leak["how"], leak["types"][0][0]) == ("native-shadow", "bytes")
+    else:
+        assert leak["how"] == "tracemalloc"
+        assert "switched off by MCP_PROBE_NATIVE" in found["notes"][0]
+
+
+class Holding:
+    """Stands for an ended request that still holds ``size`` bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def memory(self) -> tuple[int, int, int, int, int, int]:
+        return self.size, 1, self.size, self.size, self.size, 1
+
+    def keep_memory(self) -> Holding:
+        return self
+
+
+@pytest.mark.parametrize("calls", [1, 7, 16, 17, 50, 333])
+def test_groups_divide_the_calls_from_oldest_to_newest(calls: int) -> None:
+    kept = Kept("tools/call", "add")
+    for number in range(calls):
+        kept.add(Holding(number + 1))
+    groups = kept.groups()
+    assert len(groups) == min(GROUPS, calls)
+    numbers = iter(range(1, calls + 1))
+    for count, held in groups:
+        assert held == sum(next(numbers) for _ in range(count))
+    assert next(numbers, None) is None
+
+
+def test_calls_that_hold_nothing_any_more_are_forgotten_and_still_counted() -> None:
+    kept = Kept("tools/call", "add")
+    calls = [Holding(10) for _ in range(64)]
+    for call in calls:
+        kept.add(call)
+    for call in calls[:40]:
+        call.size = 0
+    assert sum(held for _, held in kept.groups()) == 240
+    assert len(kept.holders) == 24
+    assert sum(count for count, _ in kept.groups()) == 64
+
+
+def test_only_a_tool_whose_older_calls_hold_memory_is_worth_a_look() -> None:
+    def kept_of(sizes: list[int]) -> Kept:
+        kept = Kept("tools/call", "add")
+        for size in sizes:
+            kept.add(Holding(size))
+        return kept
+
+    assert kept_of([500] * 60).is_suspect()
+    assert not kept_of([1_000_000] + [0] * 59).is_suspect()
+    assert not kept_of([0] * 30 + [500] * 30).is_suspect()
+    assert not kept_of([500] * 49).is_suspect()
+
+
+def test_tracing_is_started_beside_threads_only_where_that_is_safe() -> None:
+    safe = {(3, 12, 9), (3, 12, 11), (3, 13, 2), (3, 14, 0)}
+    unsafe = {(3, 10, 13), (3, 11, 7), (3, 12, 1), (3, 12, 8), (3, 13, 0), (3, 13, 1)}
+    assert {version for version in safe | unsafe if is_start_safe(version)} == safe
+
+
+def test_tracing_that_cannot_be_started_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    over = threading.Event()
+    other = threading.Thread(target=over.wait, name="somebody's")
+    other.start()
+    monkeypatch.setattr("mcp_probe.capture.traces.is_start_safe", lambda version: False)
+    try:
+        assert '"somebody\'s" runs already' in start_tracing()
+    finally:
+        over.set()
+        other.join()
+
+
+@pytest.mark.skipif(not HOOKED, reason="the accelerator is not built")
+def test_living_objects_are_found_by_their_blocks_whatever_stands_before_them() -> None:
+    class Plain:
+        pass
+
+    core: Any = native.core
+    core.memory_install("shadow")
+    try:
+        from mcp_probe.record.raw import RawRequest
+
+        raw = RawRequest(1, "request", "tools/call", "add", "memory")
+        before = core.charge(raw)
+        held = [[Plain(), {"a": object()}, bytes(700), bytearray(800), (str(n) * 100, n << 80)] for n in range(1, 301)]
+        core.charge(before)
+        raw.ended = True
+        blocks = {address: "add" for address, _ in core.memory_blocks([raw], 10_000)}
+        found = Counter(type(each) for _, each in living(blocks))
+    finally:
+        core.memory_uninstall()
+    assert len(held) == 300
+    # Up to 80 lists and dicts come from free lists, and are no new blocks; tuples all may.
+    for kind in (Plain, object, bytes, bytearray, str, int):
+        assert found[kind] >= 299, kind
+    for kind in (list, dict):
+        assert found[kind] >= 200, kind
+
+
+def test_a_line_is_in_the_function_whose_indentation_it_is_under() -> None:
+    line = leaking.hunted.__code__.co_firstlineno
+    assert function_at(leaking.__file__, line) == "hunted"
+    assert function_at(leaking.__file__, line + 4) == "hunted"
+    assert function_at(leaking.__file__, 1) == ""
+    assert function_at(__file__, Holding.memory.__code__.co_firstlineno + 1) == "Holding.memory"
+    assert function_at("/nowhere/at/all.py", 3) == ""
+
+
+def test_the_tools_own_functions_are_found_below_decorators() -> None:
+    from functools import wraps
+
+    from mcp.server import MCPServer
+
+    server = MCPServer("tools")
+
+    def logged(function: Any) -> Any:
+        @wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return await function(*args, **kwargs)
+
+        return wrapper
+
+    @server.tool(name="a tool of this test")
+    @logged
+    async def own(number: int) -> int:
+        return number
+
+    code = own.__wrapped__.__code__
+    found = [known for known in functions_of_tools() if known.tool == "a tool of this test"]
+    assert [(known.file, known.first, known.last) for known in found] == [
+        (__file__, code.co_firstlineno, code.co_firstlineno + 3)
+    ]

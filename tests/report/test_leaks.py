@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mcp_probe.model import Growth, GrowthLine, GrowthType, LeakHunt, Quality
+from mcp_probe.report.console import render
+from tests.aggregate.summaries import make_growth, make_hunt
+from tests.report.summaries import healthy
+
+
+def lines_of(hunt: LeakHunt | None, width: int = 100) -> list[str]:
+    lines = render(replace(healthy(), leaks=hunt), width=width, color=False, ascii_only=False).split("\n")
+    start = next((index for index, line in enumerate(lines) if line.startswith("Leaks")), None)
+    return [] if start is None else [" ".join(line.split()) for line in lines[start + 2 : lines.index("", start)]]
+
+
+def steady(name: str = "add") -> Growth:
+    return make_growth(name, verdict="steady", held_bytes=12_000, lines=(), types=())
+
+
+def test_without_a_hunt_there_is_no_section() -> None:
+    assert lines_of(None) == []
+
+
+def test_a_tool_that_grows_shows_its_rate_its_lines_and_its_types() -> None:
+    rows = lines_of(make_hunt(make_growth(bytes_per_call=544.0, quality=Quality("lower", 544.0)), steady()))
+    assert rows == [
+        "remember grows ≥544 B 5 MB 1,000",
+        "allocated at /srv/app/server.py:41 remember() 4.9 MB in 1,000 blocks",
+        "of type 1,000 app.Entry 4.8 MB (4.8 kB each, with what it refers to)",
+        "add steady 12 kB 1,000",
+        "by native-shadow: all Python allocations · 20 full collections of the hunt took 400 ms",
+    ]
+
+
+def test_lines_of_little_weight_are_left_to_the_json() -> None:
+    lines = (GrowthLine("/srv/a.py", 1, "a", 1_000, 10), GrowthLine("/srv/b.py", 2, "b", 90, 1))
+    text = " ".join(lines_of(make_hunt(make_growth(lines=lines, types=()))))
+    assert "a.py:1" in text
+    assert "b.py:2" not in text
+
+
+def test_a_tool_of_which_nothing_is_known_says_so_and_a_footnote_why() -> None:
+    hunt = make_hunt(make_growth(verdict="unknown", bytes_per_call=None, held_bytes=0, calls=3, lines=(), types=()))
+    assert lines_of(hunt)[0] == "remember not known – 3"
+    text = " ".join(render(replace(healthy(), leaks=hunt), color=False).split())
+    assert "growth of remember (fewer than 50 calls, or too few looks at them)" in text
+
+
+def test_what_grew_in_the_process_and_what_the_hunt_could_not_do_stand_below() -> None:
+    hunt = replace(
+        make_hunt(steady()),
+        lines=(GrowthLine("/srv/c.py", 3, "c", 700, 7),),
+        types=(GrowthType("list", 40, None),),
+        notes=("Lines are not known: tracemalloc is off.",),
+    )
+    text = " ".join(lines_of(hunt))
+    assert "Grew in the process, of no operation that could be told: allocated at /srv/c.py:3 c() 700 B" in text
+    assert "of type 40 list" in text
+    assert text.endswith("Lines are not known: tracemalloc is off.")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_it_fits(width: int) -> None:
+    hunt = make_hunt(make_growth("a_tool_with_a_name_that_is_much_longer_than_it_ought_to_be"), steady())
+    text = render(replace(healthy(), leaks=hunt), width=width, color=False, ascii_only=False)
+    assert max(map(len, text.split("\n"))) <= width

@@ -1,0 +1,87 @@
+"""One start for all callers, or one for each; and what the claims make of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from mcp_probe.errors import LaunchError
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.client import LoadSession
+from mcp_probe.workloads.scenarios.cold_start import Cold, ColdStart, Gate, Starting, _callers, starting
+
+
+class Slow:
+    """Starts that last until they are let go."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.go = asyncio.Event()
+        self.starts = 0
+        self._failure = failure
+
+    async def start(self) -> LoadSession:
+        self.starts += 1
+        await self.go.wait()
+        if self._failure is not None:
+            raise self._failure
+        return cast(LoadSession, f"session {self.starts}")
+
+
+async def test_callers_of_a_gate_wait_for_one_start_and_share_what_it_gives() -> None:
+    slow = Slow()
+    gate = Gate(cast(Starting, slow))
+    callers = [asyncio.create_task(gate.session()) for _ in range(20)]
+    await asyncio.sleep(0)
+    slow.go.set()
+    assert set(map(str, await asyncio.gather(*callers))) == {"session 1"}
+    assert str(await gate.session()) == "session 1"
+    assert slow.starts == 1
+
+
+async def test_all_callers_of_a_gate_hear_why_the_start_failed() -> None:
+    slow = Slow(LaunchError("it broke"))
+    gate = Gate(cast(Starting, slow))
+    callers = [asyncio.create_task(gate.session()) for _ in range(3)]
+    await asyncio.sleep(0)
+    slow.go.set()
+    heard = await asyncio.gather(*callers, return_exceptions=True)
+    assert [str(one) for one in heard] == ["it broke"] * 3
+    assert slow.starts == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gated", "starts"), [(True, 1), (False, 3)])
+async def test_servers_count_their_own_starts(gated: bool, starts: int) -> None:
+    async with starting(Bench(quick=True), 20.0) as servers:
+        wall_ms = await _callers(servers, 3, gated=gated)
+        assert servers.count() == starts
+    assert wall_ms > 20 + 50
+
+
+def measured(gated_ms: float, warm_ms: float, naive_ms: float, starts: int = 1) -> ColdStart:
+    work = ColdStart(Bench(quick=True))
+    for count in (1, 5, 10, 20):
+        work.one_by_one[count] = describe([50.0 * count])
+        work.at_once[count] = describe([warm_ms])
+        work.gated[count] = Cold([gated_ms], [starts])
+    work.naive[5] = Cold([naive_ms], [5])
+    return work
+
+
+@pytest.mark.parametrize(
+    ("work", "verdicts"),
+    [
+        (measured(1000, 58, 1900), ["holds in shape", "does not hold", "holds"]),
+        (measured(1000, 58, 1900, starts=2), ["does not hold", "does not hold", "holds"]),
+        (measured(1000, 58, 1100), ["holds in shape", "does not hold", "does not hold"]),
+        (measured(54, 58, 90), ["holds in shape", "holds", "holds"]),
+    ],
+)
+def test_claims_follow_from_starts_and_from_what_a_cold_call_takes(work: ColdStart, verdicts: list[str]) -> None:
+    work.checks()
+    checks = work.bench.outcome().checks
+    assert [check.claim for check in checks] == ["001-6", "001-6a", "001-6b"]
+    assert [check.verdict for check in checks] == verdicts
