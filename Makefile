@@ -38,7 +38,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check lock clean
+.PHONY: help demo test test-workloads lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,9 @@ demo: env  ## profile the bundled server under the bundled load and print the re
 test: env envs .tools/backends/collector lint format-check types  ## everything CI checks: lint, format, types, tests with coverage
 	@$(PY) -m pytest --cov --cov-report= $(PYTEST_ARGS)
 	@MCP_PROBE_NATIVE=0 $(PY) -m pytest --cov --cov-append --cov-report=term $(TWINS) $(PYTEST_ARGS)
+
+test-workloads: env  ## every workload of `mcp-probe bench` for real, in its quick size; some ten minutes
+	@$(PY) -m pytest -m workloads tests/workloads $(PYTEST_ARGS)
 
 lint: env  ## ruff's rules
 	@.venv/bin/ruff check .

@@ -20,7 +20,7 @@ LIMIT_S = 1800
 CLAIMS = {"000": 8, "001": 10, "002": 8, "003": 13, "004": 6}
 """How many numbered claims each document makes."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 60)]
+pytestmark = [pytest.mark.workloads, pytest.mark.timeout(LIMIT_S + 60)]
 
 
 @pytest.fixture(scope="module")

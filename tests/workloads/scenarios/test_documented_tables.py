@@ -12,7 +12,7 @@ from mcp_probe.workloads.bench.runner import run_one
 from mcp_probe.workloads.bench.shapes import Outcome, Row
 from mcp_probe.workloads.scenarios.documents.doc003 import IO_BOUND
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.workloads, pytest.mark.timeout(600)]
 
 
 def outcome_of(name: str) -> Outcome:
