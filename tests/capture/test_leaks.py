@@ -118,6 +118,8 @@ def test_tracing_that_cannot_be_started_says_why(monkeypatch: pytest.MonkeyPatch
     other = threading.Thread(target=over.wait, name="somebody's")
     other.start()
     monkeypatch.setattr("mcp_probe.capture.traces.is_start_safe", lambda version: False)
+    # Other tests' worker threads may still be ending.
+    monkeypatch.setattr("mcp_probe.capture.traces.threading.enumerate", lambda: [threading.current_thread(), other])
     try:
         assert '"somebody\'s" runs already' in start_tracing()
     finally:

@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 from mcp_probe.capture import watchdog
+from mcp_probe.capture.places import Place
 from mcp_probe.capture.readings import Reading
 from mcp_probe.capture.steps import Track
 from mcp_probe.clock import now_ns
@@ -453,3 +454,25 @@ def test_a_step_under_way_as_the_loop_comes_to_be_known_has_a_cause_and_a_place(
     steps = [step for _ in range(TRIES) for step in undisturbed(play, 1)]
     assert causes(steps) == "blocking-call"
     assert most_common([step.line for step in steps if step.line is not None]) == marked_line(first_step_is_slow)
+
+
+def test_a_place_is_told_while_others_are_still_being_seen() -> None:
+    """The loop's thread asks as its step ends; the watchdog may be in the middle of a look."""
+    case = watchdog._Case(since=1, places=Counter(), gil_gap=False)
+    told = threading.Event()
+
+    def see() -> None:
+        for line in range(30_000):
+            case.places[Place("server.py", line, "tool")] += 1
+            if line > 100 and told.is_set():
+                return
+
+    watching = threading.Thread(target=see)
+    watching.start()
+    try:
+        for _ in range(300):
+            place = case.place()
+            assert place is None or place.function == "tool"
+    finally:
+        told.set()
+        watching.join()

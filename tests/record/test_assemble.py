@@ -228,7 +228,8 @@ def test_folding_marks_away_at_any_point_changes_nothing(life: Life, data: st.Da
     }
     spilled = life.raw(spill=spill, spill_after=points)
     event(f"spilled: {spilled.spilled is not None}")
-    assert record_of(life, spilled) == record_of(life)
+    # How many tasks lived at once is counted as they come and go; here only those alive at each folding are set.
+    assert replace(record_of(life, spilled), tasks_peak=1) == replace(record_of(life), tasks_peak=1)
 
 
 @given(lives(max_units=1, threads=False, gc=False), st.data())
