@@ -310,7 +310,7 @@ def busiest(top: int = 18) -> list[str]:
 
 def hooks_off() -> list[str]:
     """Hooks that do not work here: their cost is missing from the figures."""
-    return [f"{hook}: {state}" for hook, state in session.diagnose() if state != "active"]
+    return [f"{hook}: {state}" for hook, state in session.diagnose() if not state.startswith("active")]
 
 
 def measure() -> dict[str, Any]:
