@@ -470,7 +470,7 @@ def test_a_place_is_told_while_others_are_still_being_seen() -> None:
     watching = threading.Thread(target=see)
     watching.start()
     try:
-        for _ in range(300):
+        for _ in range(60):
             place = case.place()
             assert place is None or place.function == "tool"
     finally:

@@ -63,7 +63,7 @@ def test_only_read_only_tools_without_arguments_are_called_unasked(tmp_path: Pat
     }
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 def test_a_named_tool_is_called_and_everything_is_measured_with_it(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     outcome = compared(OwnServer(annotated(log), tool="nap"))
@@ -82,7 +82,7 @@ def test_a_named_tool_is_called_and_everything_is_measured_with_it(tmp_path: Pat
     assert all(row.little is not None and row.little.fits for row in sweep)
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 def test_a_server_that_handles_one_at_a_time_is_recognised() -> None:
     """The raw server sleeps 80 ms in every call, and reads the next line only then."""
     target = Target(command=(sys.executable, str(RAW)))
@@ -128,7 +128,7 @@ def test_what_was_measured_before_a_crash_is_kept(tmp_path: Path) -> None:
     assert {row.label for row in bench.outcome().rows} >= {"list tools", "tool exit"}
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 def test_the_command_line_runs_it_and_saves_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = f"{sys.executable} {SERVER} {tmp_path / 'calls'}"
     saved = tmp_path / "own.json"

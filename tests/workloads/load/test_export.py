@@ -133,7 +133,7 @@ def test_locust_runs_the_mix(tmp_path: Path, env_python: Callable[[str], Path], 
     assert 20 <= sent <= 40 * 10 + 10
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 def test_locust_spreads_the_mix_over_processes(tmp_path: Path, env_python: Callable[[str], Path]) -> None:
     locust = str(env_python("locust").with_name("locust"))
     length = ["--users", "2", "--spawn-rate", "2", "--run-time", "10s", "--stop-timeout", "10"]
