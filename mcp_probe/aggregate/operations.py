@@ -315,7 +315,7 @@ class OperationTally:
         encode_ns: int,
         request_bytes_max: int,
         response_bytes_max: int,
-        parts: list[tuple[int, int, int, int, int, int]],
+        parts: list[tuple[int, int, int, int, int]],
         totals: list[tuple[int, int, int]],
         flushes: list[tuple[int, int, int]],
     ) -> None:
@@ -335,7 +335,7 @@ class OperationTally:
         )
         self.totals.add_rows(totals)
         self.write_flush.add_rows(flushes)
-        for part, (unseen, sum_ns, lo_off, hi_off, bounded, _) in zip(self.parts, parts, strict=True):
+        for part, (unseen, sum_ns, lo_off, hi_off, bounded) in zip(self.parts, parts, strict=True):
             tag: Tag = "bounded" if bounded else "exact"
             part.merge(PartTally(count - unseen, sum_ns, sum_ns + lo_off, sum_ns + hi_off, tag=tag, unseen=unseen))
 

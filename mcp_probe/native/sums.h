@@ -15,7 +15,7 @@ typedef struct {
 typedef struct {
     ns_t count, steps, step_max, detached, run_sum, longest, decodes, decode_ns, encodes, encode_ns, request_bytes_max,
         response_bytes_max, sums[KNOWN_PARTS], lo[KNOWN_PARTS], hi[KNOWN_PARTS], unseen[KNOWN_PARTS];
-    char bounded[KNOWN_PARTS], unavailable[KNOWN_PARTS];
+    char bounded[KNOWN_PARTS];
 } sums_t;
 
 typedef struct {
@@ -24,16 +24,18 @@ typedef struct {
     buckets_t totals, flushes;
 } Sums;
 
+static void buckets_reset(buckets_t *found)
+{
+    memset(found->place, 0, sizeof(found->place));
+    found->used = 0;
+}
+
 static void sums_reset(Sums *self)
 {
     memset(&self->of, 0, sizeof(self->of));
     self->of.request_bytes_max = self->of.response_bytes_max = ABSENT;
-    for (buckets_t *found = &self->totals;; found = &self->flushes) {
-        memset(found->place, 0, sizeof(found->place));
-        found->used = 0;
-        if (found == &self->flushes)
-            return;
-    }
+    buckets_reset(&self->totals);
+    buckets_reset(&self->flushes);
 }
 
 static PyObject *sums_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -115,10 +117,8 @@ static int take_quality(sums_t *sums, PyObject *row, const ns_t *parts, const ch
     int part = part_named(PyTuple_GetItem(row, 0));
     if (part < 0 || !PyUnicode_Check(tag))
         return 0;
-    if (PyUnicode_CompareWithASCIIString(tag, "unavailable") == 0) {
-        sums->unavailable[part] = 1;
+    if (PyUnicode_CompareWithASCIIString(tag, "unavailable") == 0)
         return !seen[part];
-    }
     if (PyUnicode_CompareWithASCIIString(tag, "bounded") != 0 || !seen[part] || !PyLong_CheckExact(lo) || !PyLong_CheckExact(hi))
         return 0;
     sums->bounded[part] = 1;
@@ -223,8 +223,8 @@ static PyObject *parts_of(const sums_t *sums)
 {
     PyObject *rows = PyList_New(0);
     for (int i = 0; rows != NULL && i < KNOWN_PARTS; i++) {
-        PyObject *row = Py_BuildValue("(LLLLii)", sums->unseen[i], sums->sums[i], sums->lo[i], sums->hi[i],
-                                      sums->bounded[i], sums->unavailable[i]);
+        PyObject *row = Py_BuildValue("(LLLLi)", sums->unseen[i], sums->sums[i], sums->lo[i], sums->hi[i],
+                                      sums->bounded[i]);
         if (row == NULL || PyList_Append(rows, row) < 0)
             Py_CLEAR(rows);
         Py_XDECREF(row);

@@ -23,12 +23,6 @@ static PyObject *str_requested, *str_peak, *str_retained, *str_scope, *str_quali
 #define USES_OBJECTS(EACH) EACH(method) EACH(scope)
 TRAVERSE_AND_CLEAR(Uses, uses, USES_OBJECTS)
 
-static void buckets_reset(buckets_t *found)
-{
-    memset(found->place, 0, sizeof(found->place));
-    found->used = 0;
-}
-
 static void uses_reset(Uses *self)
 {
     Py_CLEAR(self->method);
