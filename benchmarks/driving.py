@@ -17,6 +17,8 @@ from typing import Any, Protocol
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from benchmarks.orders import Ordered
+
 SUBJECTS = Path(__file__).with_name("subjects.py")
 PROTOCOL = "2026-07-28"
 ARGUMENTS = {"a": 1, "b": 2}
@@ -43,43 +45,27 @@ def command(transport: str, variant: str, *more: str) -> list[str]:
 class MemorySubject:
     """Client and server in one child process, which is told how many calls to make."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self.pid = process.pid
-        self._answer()
+    def __init__(self, ordered: Ordered) -> None:
+        self._ordered = ordered
+        self.pid = ordered.process.pid
 
     async def block(self, calls: int, lead_in: int) -> list[int]:
-        taken: list[int] = self._ask({"calls": calls, "lead_in": lead_in})["taken_ns"]
+        taken: list[int] = self._ordered.ask(calls=calls, lead_in=lead_in)["taken_ns"]
         return taken
 
     async def describe(self) -> dict[str, Any]:
-        return self._ask({"describe": True})
-
-    def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"The measured process ended with status {self._process.wait()}.")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return self._ordered.ask(describe=True)
 
 
 @asynccontextmanager
 async def memory_subject(variant: str) -> AsyncIterator[Subject]:
     """Client and server over memory streams in one process."""
-    process = subprocess.Popen(command("memory", variant), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    ordered = Ordered(command("memory", variant))
     try:
-        yield MemorySubject(process)
+        yield MemorySubject(ordered)
     finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        _end(process)
+        ordered.close()
+        _end(ordered.process)
 
 
 class StdioSubject:

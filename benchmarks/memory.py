@@ -12,7 +12,6 @@ import argparse
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.blocks import BARE, Block, Estimate, Verdict, added, judge, level, per_call, undisturbed
 from benchmarks.machine import ForeignLoad, describe_machine, python_tag
+from benchmarks.orders import Ordered
 from benchmarks.page import RESULTS, markdown_table, write_page
 from mcp_probe.workloads.bench.statistics import turn_order
 
@@ -105,34 +105,17 @@ def share(blocks: Sequence[Block], variant: str) -> Estimate:
     return added(blocks, variant, "p50_us").relative_to(level(blocks, BARE, "p50_us"))
 
 
-class Process:
+class Process(Ordered):
     """A subject, which is told how many calls to make and under which tier."""
 
     def __init__(self, row: str, tracer: str) -> None:
-        command = [sys.executable, str(SUBJECTS), "--tool", row, "--tracer", tracer]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.pid: int = self._answer()["pid"]
-
-    def ask(self, **order: Any) -> dict[str, Any]:
-        """The answer to one order."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"The measured process ended with status {self._process.wait()}.")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        super().__init__([sys.executable, str(SUBJECTS), "--tool", row, "--tracer", tracer])
+        self.pid: int = self.hello["pid"]
 
     def end(self) -> None:
         """Its stdin ends, and so does it."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
+        self.close()
+        self.process.wait(60)
 
 
 @contextmanager
