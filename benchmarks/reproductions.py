@@ -39,10 +39,11 @@ own, and what the columns mean.
 """
 EMPTY = "No results of a full run are committed yet: run `mcp-probe bench --all --quick` for a first look."
 LEGEND = """\
-*Documented* is the figure as printed, *median* what was measured here; *±95 %* is half the 95 % interval of the
-mean, *of doc.* the median over the documented figure at the size that ran, *A/A* what two runs of the same thing
-differed by. A figure with **!** was measured while others used more than a quarter of a core. The machines differ:
-compare shapes, not milliseconds.
+*Documented* is the figure as printed, *measured* what came out here: the median, where there are rounds. *±95 %* is
+half the 95 % interval of the mean, *of doc.* what was measured over the documented figure at the size that ran, *A/A*
+what two runs of the same thing differed by, *L* throughput × mean latency beside the concurrency that was asked for.
+A figure with **!** was measured while others used more than a quarter of a core. The machines differ: compare shapes,
+not milliseconds.
 """
 
 
@@ -103,8 +104,9 @@ def _parts(results: Results) -> Iterator[str]:
     seconds = sum(result.seconds for result in results.results)
     yield HEAD
     commit = results.machine.get("commit")
-    settings = [f"{results.size} run of {seconds / 60:.0f} min", *machine_texts(results.machine)]
-    yield f"{', '.join(settings)}{f'; mcp_probe at {commit}' if commit else ''}. {len(checks)} claims: {told}."
+    run = f"A {results.size} run, {seconds / 60:.0f} min"
+    settings = f"{', '.join(machine_texts(results.machine))}{f'; mcp_probe at {commit}' if commit else ''}"
+    yield f"{run}: {settings}.\n\n**{len(checks)} claims: {told}.**"
     yield LEGEND
     for each in pages:
         yield from _document(each, [chart for chart in _shown(results) if chart.document == each.number])
@@ -145,15 +147,14 @@ def _claims(checks: tuple[Check, ...]) -> str:
 
 def _table(rows: list[Row]) -> str:
     lines = [
-        "| | documented | median | ±95 % | P95 | of doc. | A/A | L |",
+        "| | documented | measured | ±95 % | P95 | of doc. | A/A | L |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
         label = f"{row.label} ({row.protocol})" if row.protocol else row.label
         mark = " **!**" if row.is_contended else ""
-        floor = "" if row.floor is None else figures.times(row.floor)
         cells = [figures.documented(row), figures.measured(row) + mark, figures.spread(row), figures.tail(row)]
-        cells += [figures.times(row.ratio), floor, figures.little(row.little)]
+        cells += [figures.times(row.ratio), figures.times(row.noise_floor), figures.little(row.little)]
         lines.append(f"| {_text(label)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -166,11 +167,7 @@ def _reasons(rows: list[Row]) -> str:
         parts = (row.why, figures.expected(row), row.note, excuse)
         if text := " ".join(figures.sentence(part) for part in parts if part):
             told.setdefault(text, []).append(row.label)
-    return "\n".join(f"- **{_text(_listed(labels))}**: {_text(text)}" for text, labels in told.items())
-
-
-def _listed(labels: list[str]) -> str:
-    return "; ".join(labels) if len(labels) <= 3 else f"{labels[0]} … {labels[-1]}"
+    return "\n".join(f"- **{_text(figures.listed(labels))}**: {_text(text)}" for text, labels in told.items())
 
 
 def _text(words: str) -> str:

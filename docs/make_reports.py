@@ -2,8 +2,10 @@
 
 Run it from the root, on a quiet machine, after `make env envs`:   .venv/bin/python -m docs.make_reports [RUN ...]
 
-RUN is ``demo`` (of `mcp-probe demo`), ``blocking`` (docs/reading/server.py), ``mended`` (the same, one word less), or a
-server of tests/field/; without any, all are run. SECTION is a heading of the report, ``header``, or ``all``.
+RUN is ``demo`` (of `mcp-probe demo`), ``blocking`` (docs/reading/server.py), ``mended`` (the same, one word less),
+``leaky`` (mcp_probe.workloads.leaky_server under ``--memory leaks``), or a server of tests/field/, alone or with
+``-leaks`` behind it for a leak hunt of two thousand calls; without any, all are run. SECTION is a heading of the
+report, ``header``, or ``all``.
 The words around a block are nobody's but the writer's: read them again.
 """
 
@@ -13,23 +15,33 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+
+import anyio
 
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import Summary
 from mcp_probe.record.file import read_recording
 from mcp_probe.report.console import render
 from mcp_probe.workloads import demo
+from mcp_probe.workloads.client import Call, LoadSession, stdio_client_session
 from tests.field.driving import ROOT, run_probed
 from tests.field.servers import SERVERS
 
 DOCS = ROOT / "docs"
-PAGES = (DOCS / "reading-the-report.md", DOCS / "field-reports.md")
+PAGES = (DOCS / "reading-the-report.md", DOCS / "field-reports.md", DOCS / "memory.md")
 WIDTH = 100
 BLOCK = re.compile(r"(<!-- report: (?P<run>[\w-]+), (?P<section>[^>]+) -->\n+```text\n).*?^```$", re.M | re.S)
 TITLE = re.compile(r"^(?:╭─ )?([A-Z][A-Za-z ]+?) ─")
 ROUNDS = {"mcp-server-time": 40, "mcp-server-git": 8, "mcp-server-fetch": 4, "mcp-server-sqlite": 8}
+LEAKS = "-leaks"
+HUNTED_CALLS = 2_000
+LEAKY_TOOLS = ("clean", "recall", "tangle", "remember")
+LEAKY_CALLS = 200
+LAST_LOOK_SECONDS = 15.0
+"""A client that closes the connection leaves the hunt 2 s for its last look, and this takes longer."""
 
 
 @cache
@@ -38,16 +50,64 @@ def report(run: str) -> str:
     sys.stderr.write(f"{run} …\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        summary = demo.run() if run == "demo" else field(run, folder) if run in SERVERS else reading(run, folder)
+        summary = summary_of(run, folder)
         text = render(summary, width=WIDTH, color=False, ascii_only=False)
         if str(ROOT) in text or name in text:
             raise SystemExit(f"The report of {run} names a folder of this machine.")
     return text
 
 
-def field(program: str, folder: Path) -> Summary:
+def summary_of(run: str, folder: Path) -> Summary:
+    program = run.removesuffix(LEAKS)
+    if program in SERVERS:
+        return field(program, folder, hunt=run != program)
+    if run == "demo":
+        return demo.run()
+    return leaky(folder) if run == "leaky" else reading(run, folder)
+
+
+def field(program: str, folder: Path, *, hunt: bool) -> Summary:
     with SERVERS[program].set_up(folder) as setting:
-        return folded(run_probed(SERVERS[program], setting, folder, rounds=ROUNDS.get(program, 6)).recording)
+        if not hunt:
+            return folded(run_probed(SERVERS[program], setting, folder, rounds=ROUNDS.get(program, 6)).recording)
+
+        async def ask(session: LoadSession) -> None:
+            for _ in range(-(-HUNTED_CALLS // sum(setting.counts.values()))):
+                await setting.ask(session)
+
+        environment = {"PYTHONPATH": "", **setting.environment}
+        return hunted(SERVERS[program].command(ROOT, setting), ask, folder, environment)
+
+
+def leaky(folder: Path) -> Summary:
+    """What a hunt finds of a server with one tool that leaks and three that only look like it."""
+
+    async def ask(session: LoadSession) -> None:
+        for number in range(LEAKY_CALLS):
+            await session.pipelined([Call(tool, {"number": number}) for tool in LEAKY_TOOLS])
+
+    return hunted([sys.executable, "-m", "mcp_probe.workloads.leaky_server"], ask, folder)
+
+
+def hunted(
+    server: Sequence[str],
+    ask: Callable[[LoadSession], Awaitable[None]],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+) -> Summary:
+    """Of a server that is asked under ``mcp-probe run --memory leaks``, and that the client may have to kill."""
+    recording = folder / "recording"
+    options = ["--memory", "leaks", "--record", str(recording), "--output", str(folder / "report")]
+    command = [sys.executable, "-m", "mcp_probe", "run", *options, "--", *server]
+
+    async def talk() -> None:
+        with (folder / "stderr").open("w") as errors:
+            async with stdio_client_session(command, environment=environment, stderr=errors) as session:
+                await ask(session)
+                await anyio.sleep(LAST_LOOK_SECONDS)
+
+    anyio.run(talk)
+    return folded(recording)
 
 
 def reading(run: str, folder: Path) -> Summary:
@@ -96,6 +156,7 @@ def main(runs: list[str]) -> None:
         return f"{block[1]}{section(report(block['run']), block['section'])}```"
 
     for page in PAGES:
+        BLOCK.sub(fresh, page.read_text("utf-8"))  # may take minutes, in which the page may be edited
         page.write_text(BLOCK.sub(fresh, page.read_text("utf-8")), "utf-8")
 
 

@@ -157,7 +157,7 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
         "--memory",
         choices=("off", "light", "detailed", "leaks"),
         help="what to measure of each request's memory (default: light); `leaks` hunts for tools that keep what they "
-        "allocate",
+        "allocate, and makes the server several times slower",
     )
     run.add_argument(
         "--otlp",

@@ -30,10 +30,10 @@ SLICE = 64
 """Records assembled before the collector lets others have the GIL (64 x ~25 us is about 1.6 ms)."""
 BACKLOG = 1024
 """With more than this waiting the collector keeps the GIL: on a saturated loop every offer costs it 5 ms."""
-DRAIN_S = 0.4
-IDLE_DRAIN_S = 0.8
-"""While no request is in flight and none has just ended. What a SIGKILL may cost stays below a second."""
-SAMPLE_S = 1.0
+DRAIN_S = 1.0
+SOON_DRAIN_S = 0.4
+"""While requests come and somebody outside reads along: what a SIGKILL costs a recording stays below a second."""
+SAMPLE_S = 0.95  # a drain comes a little early now and then
 IDLE_SAMPLE_S = 2.0
 """While no request ends and no step is long, samples have little to say."""
 OPEN_AFTER_NS = 300_000_000
@@ -62,6 +62,9 @@ class Listener(Protocol):
 
     def note_transport(self, transport: str) -> None:
         """A request came over ``transport``."""
+
+    def is_read(self) -> bool:
+        """Frames leave the process as they come."""
 
     def close_sinks(self) -> None:
         """No more frames will come."""
@@ -158,7 +161,7 @@ class Collector:
         try:
             self._drain.calibrate()
             while self._thread is own:
-                self._wake.wait(IDLE_DRAIN_S if self._quiet and not self._hub.desk.live else DRAIN_S)
+                self._wake.wait(self._pause_s())
                 if self._thread is not own:
                     return
                 self._wake.clear()
@@ -170,6 +173,10 @@ class Collector:
         finally:
             for done in list(self._flushes):
                 done.set()
+
+    def _pause_s(self) -> float:
+        busy = not self._quiet or self._hub.desk.live
+        return SOON_DRAIN_S if busy and any(listener.is_read() for listener in self._listeners) else DRAIN_S
 
     def _drain_once(self) -> None:
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]

@@ -310,6 +310,11 @@ class GrowthSample:
     collections: int  # full collections that the hunt has made so far
     collect_ns: int  # what they took together, with the GIL held
     notes: tuple[str, ...] = ()  # what this hunt could not do, and why
+    are_lines_known: bool = False
+    # What allocating and freeing an object took here before tracing began, and with it; None: it was on already.
+    allocation_ns: tuple[float, float] | None = None
+    # (operation, file, line, function, bytes allocated there at least, bytes that the call held when it was looked at)
+    peaks: tuple[tuple[str, str, int, str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +328,9 @@ class GrowthSites:
     at_ns: int
     lines: tuple[tuple[str, str, int, str, int, int], ...]
     types: tuple[tuple[str, str, int, int | None, int | None], ...]
+    own_files: tuple[
+        str, ...
+    ] = ()  # of the lines' files those that are no part of Python, of the SDK or of its plumbing
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,6 +543,22 @@ class Growth:
     scope: str
     lines: tuple[GrowthLine, ...] = ()
     types: tuple[GrowthType, ...] = ()
+    floor_bytes: float | None = (
+        None  # growth of less a call would not have been told from noise; None: nothing was said
+    )
+    looked_at_calls: int | None = None  # how many calls there had been when lines and types were looked for
+
+
+@dataclass(frozen=True, slots=True)
+class PeakLine:
+    """The line at which a call in flight had allocated most of what it held when it was looked at."""
+
+    operation: str
+    file: str
+    line: int
+    function: str
+    bytes: int  # at least
+    held_bytes: int  # by the call, then: at most its peak
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,6 +571,10 @@ class LeakHunt:
     lines: tuple[GrowthLine, ...] = ()  # that grew, of no operation that could be told
     types: tuple[GrowthType, ...] = ()  # the same
     notes: tuple[str, ...] = ()
+    peaks: tuple[PeakLine, ...] = ()
+    are_lines_known: bool = True  # False: nothing was traced, see the notes
+    # How many times longer allocating and freeing an object took with tracing, measured as it began; None: not known.
+    tracing_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

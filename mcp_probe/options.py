@@ -29,7 +29,8 @@ class Options:
         record: A path that gets every frame.
         memory: What is measured of each request's memory. ``"light"``: bytes requested, and peak and retained of
             blocks above 512 bytes with bounds for the rest. ``"detailed"``: of every block, and the sizes of some
-            arguments and results. ``"leaks"``: a hunt for tools that keep what they allocate. ``"off"``: nothing.
+            arguments and results. ``"leaks"``: a hunt for tools that keep what they allocate, which makes the server
+            several times slower. ``"off"``: nothing.
             Several probes in one process share one allocator: the highest of what they ask for is measured.
         otlp: ``True`` sends spans and metrics as the ``OTEL_*`` environment variables say, a URL sends them there;
             signals for which the application has set a provider go to that instead. Needs the extra ``otel``.

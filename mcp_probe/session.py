@@ -372,6 +372,10 @@ class Probe:
         if transport not in self._transports and transport not in _NO_TRANSPORTS:
             self._transports = self._transports | {transport}
 
+    def is_read(self) -> bool:
+        """Frames leave the process as they come."""
+        return bool(self._sinks)
+
     def add_sink(self, sink: FrameSink) -> None:
         """Send frames to ``sink`` too, from the next drain on."""
         self._sinks.append(sink)

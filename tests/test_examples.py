@@ -6,29 +6,39 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 import pytest
 from mcp.client import Client
 
-from mcp_probe.workloads.client import stdio_client_session
+from mcp_probe import native
+from mcp_probe.workloads.client import LoadSession, stdio_client_session
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 
 
-async def report_of_stdio(python: str, example: str, stderr_path: Path) -> str:
-    """What ``example`` wrote to stderr, served by ``python`` to a client that called ``price`` twice."""
+async def ask_two_prices(session: LoadSession) -> None:
+    for item, cents in (("tea", "320"), ("cake", "450")):
+        answer = await session.call("price", item=item)
+        assert (answer.error, answer.text) == (None, cents)
+
+
+async def report_of_stdio(
+    python: str,
+    example: str,
+    stderr_path: Path,
+    ask: Callable[[LoadSession], Awaitable[None]] = ask_two_prices,
+) -> str:
+    """What ``example`` wrote to stderr, served by ``python`` to a client that asked."""
     with stderr_path.open("w+") as stderr:
         async with stdio_client_session(
             [python, str(EXAMPLES / example)], mode="legacy", environment={"PYTHONPATH": str(ROOT)}, stderr=stderr
         ) as session:
-            for item, cents in (("tea", "320"), ("cake", "450")):
-                answer = await session.call("price", item=item)
-                assert (answer.error, answer.text) == (None, cents)
+            await ask(session)
         stderr.seek(0)
         return stderr.read()
 
@@ -53,6 +63,22 @@ async def test_fastmcp_example_reports_its_tool(
 ) -> None:
     python = str(env_python(environment))
     assert_reports(await report_of_stdio(python, "fastmcp_server.py", tmp_path / "stderr"), "price")
+
+
+@pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
+async def test_leak_example_names_the_tool_that_grows_once_it_hunts_and_goes_back(tmp_path: Path) -> None:
+    async def ask(session: LoadSession) -> None:
+        await ask_two_prices(session)
+        assert (await session.call("hunt", on=True)).text == "leaks"
+        for _ in range(100):
+            await session.call("price", item="tea")
+        await anyio.sleep(2)  # it looks at most twice a second
+        assert (await session.call("hunt", on=False)).text == "light"
+
+    said = await report_of_stdio(sys.executable, "leak_hunt.py", tmp_path / "stderr", ask)
+    assert_reports(said, "price", "hunt", "memory-growth")
+    (row,) = [line.split() for line in said.splitlines() if line.startswith(" price") and "grows" in line]
+    assert row[-1] == "100", "calls before the hunt are not its own"
 
 
 def test_decorator_example_reports_both_functions_and_the_blocking_line() -> None:
@@ -106,7 +132,7 @@ async def test_http_example_reports_its_tool_when_it_is_interrupted(tmp_path: Pa
 def test_every_example_is_short_says_how_to_run_it_and_is_run_here() -> None:
     here = Path(__file__).read_text()
     examples = sorted(EXAMPLES.glob("*.py"))
-    assert len(examples) == 5
+    assert len(examples) == 6
     for example in examples:
         text = example.read_text()
         assert len(text.splitlines()) < 40

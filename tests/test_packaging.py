@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -189,6 +190,44 @@ def test_the_wheel_accelerates_each_python_that_is_here(version: str, wheel: Pat
     state, marks, polled, stuck = follow_a_loop(python, wheel, tmp_path)
     assert (state, polled, stuck) == ("active", True, [])
     assert marks > 40
+
+
+COUNTS_REFERENCES = """
+import sys
+import _core
+
+nothing, counted = _core.Steps(), _core.Sums()
+before = sys.getrefcount(None), sys.getrefcount(False)
+for _ in range(1000):
+    _core.rouse()
+    nothing.begin_poll(1)
+    counted.add(nothing)
+after = sys.getrefcount(None), sys.getrefcount(False)
+print([abs(a - b) < 50 for a, b in zip(after, before)])
+"""
+
+
+@pytest.mark.skipif(not COMPILES, reason="no compiler or no Python.h here")
+@pytest.mark.parametrize("newer", ["3.12", "3.13"])
+@pytest.mark.parametrize("older", ["3.10", "3.11"])
+def test_what_newer_headers_made_counts_references_on_older_pythons(older: str, newer: str, tmp_path: Path) -> None:
+    maker, python = interpreter(newer), interpreter(older)
+    if maker is None or python is None:
+        pytest.skip(f"Python {newer} or {older} is not here")
+    where = "import sysconfig; print(sysconfig.get_paths()['include'])"
+    include = subprocess.run([maker, "-c", where], check=True, capture_output=True, text=True).stdout.strip()
+    source, target = ROOT / "mcp_probe" / "native" / "core.c", tmp_path / "_core.abi3.so"
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    subprocess.run([*compiler, "-shared", "-fPIC", "-std=c11", "-I", include, source, "-o", target], check=True)
+    done = subprocess.run(
+        [python, "-c", COUNTS_REFERENCES],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "[True, True]"
 
 
 def test_what_is_built_without_a_compiler_does_the_same_and_says_so(sdist: Path, tmp_path: Path) -> None:

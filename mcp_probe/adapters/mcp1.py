@@ -17,6 +17,7 @@ from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.adapters.tracing import client_of
 from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.memory import HOOK as MEMORY
 from mcp_probe.capture.queueing import MAX_NAME
 from mcp_probe.capture.sent import KEY as SENT
 from mcp_probe.capture.sent import sent_ns
@@ -88,6 +89,8 @@ class HandlerHooks:
     def install(self, server: Any) -> None:
         """Attach to the low-level ``server``."""
         self._patches.replace(server, "_handle_request", self._make_handle(server._handle_request))
+        if hasattr(server, "run"):
+            self._patches.replace(server, "run", self._make_run(server.run))
         self._hub.working(HOOK)
 
     def trace(self, tracing: Tracing) -> None:
@@ -102,6 +105,20 @@ class HandlerHooks:
         stuck = SEAM.restore() if self._shares else []
         self._shares = False
         return stuck + self._patches.restore()
+
+    def _make_run(self, original: Any) -> Any:
+        """Called before the transport's first step, so that tracemalloc can begin while there are no threads yet."""
+        hooks = self
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if hooks.active:
+                try:
+                    hooks._hub.memory.loop_begins()
+                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                    hooks._hub.fail(MEMORY, exc)
+            return original(*args, **kwargs)
+
+        return run
 
     def _make_handle(self, original: Any) -> Any:
         hooks = self

@@ -21,6 +21,7 @@ WORTH_SAYING = 0.10
 
 _SHORT_NS = 5_000_000
 _MOST_OF_IT = 0.5
+_MOST_SAMPLED = 1.5  # times as long as the requests; beyond it a sample tells of the idle time around them
 _LATE_FLUSH_NS = 20_000_000
 _SLOW_READER_SHARE = 0.3
 _OWN_PARTS = {
@@ -64,7 +65,7 @@ def _loop_held(seen: Seen) -> Reason | None:
     if blocker == CROWDING_OPERATION:
         if seen.most_in_flight < 3:
             return None  # no crowd; a wake-up of a loop that had gone to sleep takes its time
-        return Reason("crowding", share, _crowding_sentence(seen, share))
+        return _starved_of_cpu(seen, share) or Reason("crowding", share, _crowding_sentence(seen, share))
     most = max((row.victims for row in rows if row.blocker == blocker), default=0)
     slow = max(
         (step for step in seen.summary.slow_steps if step.tool == blocker), key=lambda step: step.ms, default=None
@@ -84,8 +85,33 @@ def _loop_held(seen: Seen) -> Reason | None:
     return Reason("loop-held", share, f"{subject_of(blocker)} held the event loop{how}: {waited}")
 
 
-def _crowding_sentence(seen: Seen, share: float) -> str:
+def _starved_of_cpu(seen: Seen, share: float) -> Reason | None:
+    """The loop's thread waited for a CPU longer than it ran: then it is not the requests that are in each other's way.
+
+    Both are sums over the same samples, so that an idle loop around a short burst does not matter.
+    """
+    queued_ms, ran_ms = seen.summary.signals.run_queue_ms, seen.summary.signals.loop_cpu_ms
+    if queued_ms is None or ran_ms is None or queued_ms <= ran_ms:
+        return None
+    sentence = (
+        f"The machine had no CPU for the event loop: its thread ran {duration(ran_ms)} and waited "
+        f"{duration(queued_ms)} to run, so the requests waited {percent(share)} of their time for a turn."
+    )
+    return Reason("no-cpu", share, sentence)
+
+
+def _utilization(seen: Seen) -> float | None:
+    """Of the loop while the requests were there; ``None`` where its samples, of half a second each, are mostly not."""
     utilization = seen.summary.loop.utilization
+    if not utilization:
+        return None
+    sampled_ms = seen.summary.signals.busy_ms / utilization
+    lasted_ms = (max(each.end_ns for each in seen.requests) - min(each.arrival_ns for each in seen.requests)) / MS
+    return utilization if sampled_ms <= _MOST_SAMPLED * lasted_ms else None
+
+
+def _crowding_sentence(seen: Seen, share: float) -> str:
+    utilization = _utilization(seen)
     busy = "" if utilization is None else f", which was busy {percent(utilization)} of the time"
     return (
         f"{plural(seen.most_in_flight, 'request')} in flight shared one event loop{busy}: {percent(share)} of their "
@@ -101,8 +127,10 @@ def _loop_queue(seen: Seen) -> Reason | None:
     held = _loop_held(seen)
     if held is not None and held.share >= _MOST_OF_IT * share:
         return None
+    if (starved := _starved_of_cpu(seen, share)) is not None:
+        return starved
     per_request = share * mean_total(seen)
-    utilization = seen.summary.loop.utilization
+    utilization = _utilization(seen)
     busy = "" if utilization is None else f" (busy {percent(utilization)} of the time)"
     sentence = (
         f"With {plural(seen.most_in_flight, 'request')} in flight each waited {duration(per_request / MS)} for its "

@@ -19,8 +19,9 @@ from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pr
 from mcp_probe.aggregate.checks.steps import blocking_call, cpu_bound_step
 from mcp_probe.aggregate.checks.waiting import crowding, head_of_line
 from mcp_probe.aggregate.codes import CODES, NOT_YET, check_codes
+from mcp_probe.aggregate.leaks import MIN_CALLS
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Finding, Severity, Summary, Verdict
+from mcp_probe.model import Finding, LeakHunt, Severity, Summary, Verdict
 
 __all__ = ["CHECKS", "CODES", "NOT_YET", "FindingOptions", "check_codes", "findings_of", "verdict_of"]
 
@@ -67,13 +68,10 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     """The finding that explains most of the time lost; without one, "healthy" or "not-enough-data".
 
     A finding that only follows from another one is never the verdict, neither is one of severity ``info``. Whoever
-    hunts leaks is told of the leak: the hunt itself slows the server down.
+    hunts leaks is told of memory only: the hunt itself slows the server down.
     """
     if summary.leaks is not None:
-        leaks = [finding for finding in findings if finding.code == "memory-growth"]
-        if leaks:
-            told = max(leaks, key=_bytes_per_call)
-            return Verdict(told.code, told.subject, told.sentence)
+        return _verdict_of_hunt(summary, summary.leaks, findings)
     candidates = [
         finding for finding in findings if finding.severity != "info" and not _is_explained(finding, findings)
     ]
@@ -84,6 +82,28 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
         if finding.code == "not-enough-data":
             return Verdict(finding.code, finding.subject, finding.sentence)
     return Verdict("healthy", summary.server.name, _healthy(summary))
+
+
+def _verdict_of_hunt(summary: Summary, hunt: LeakHunt, findings: Sequence[Finding]) -> Verdict:
+    """The worst leak, or what else was found of memory, or how far it is certain that there is no leak."""
+    leaks = [finding for finding in findings if finding.code == "memory-growth"]
+    others = [finding for finding in findings if finding.code == "memory-peak" and finding.severity != "info"]
+    if leaks or others:
+        told = max(leaks, key=_bytes_per_call) if leaks else others[0]
+        return Verdict(told.code, told.subject, told.sentence)
+    steady = [row for row in hunt.operations if row.verdict == "steady"]
+    unknown = len(hunt.operations) - len(steady)
+    if not steady:
+        sentence = f"No operation was called often enough to tell whether it leaks: that takes {MIN_CALLS} calls."
+        return Verdict("not-enough-data", summary.server.name, sentence)
+    floor = max(row.floor_bytes or 0.0 for row in steady)
+    calls = phrasing.plural(sum(row.calls for row in steady), "call")
+    rest = f"; of {phrasing.plural(unknown, 'operation')} there were too few calls to say" if unknown else ""
+    sentence = (
+        f"No leak: in {calls} none of {phrasing.plural(len(steady), 'operation')} grew by "
+        f"{phrasing.size(floor)} a call or more{rest}."
+    )
+    return Verdict("healthy", summary.server.name, sentence)
 
 
 def _bytes_per_call(finding: Finding) -> float:

@@ -91,7 +91,8 @@ class Hub:
         elif self.hunt is None and self.memory.looping:
             from mcp_probe.capture.leaks import hunt_on
 
-            self.hunt = hunt_on(self)
+            hunt = self.hunt = hunt_on(self)
+            hunt.watch_peaks(lambda: self.hunt is hunt, partial(self.fail, "lines of peaks"))
         self.pools.lender = self.memory.lender
         self.pools.charge = self.memory.charge
         self.desk.sizer = self.memory.sizer

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp_probe import native
+from mcp_probe.capture.peaks import PeakWatch, held_by
 from mcp_probe.capture.traces import (
     Code,
     Grown,
@@ -26,6 +27,7 @@ from mcp_probe.capture.traces import (
     sites_of_blocks,
     sites_of_traces,
     start_tracing,
+    tracing_cost,
     tracing_state,
 )
 from mcp_probe.clock import now_ns
@@ -42,8 +44,15 @@ MAX_KEPT = 8_192
 """Calls of one operation kept because they still hold something; beyond, every other one stands for two."""
 
 MIN_CALLS = 50
-MIN_HELD = 128
-"""Bytes a call and calls of an operation below which its lines and types are not looked for."""
+MIN_HELD = 24
+"""Calls of an operation and bytes a call below which its lines and types are not looked for. Workload: clean tools of
+mcp 2.3, of which four groups in five hold 0-6 bytes a call."""
+
+STILL_HELD = 0.7
+"""Of the groups of the older half: a little less than what makes a leak, so that its lines are there in time."""
+
+SITED_AGAIN = 1.25
+"""Lines and types are looked for again when there are so many times as many calls."""
 
 MAX_BLOCKS = 65_536
 """Blocks of one operation of which the objects are looked for."""
@@ -83,9 +92,10 @@ class Kept:
 
     def is_suspect(self) -> bool:
         """Whether its lines and types are worth looking for: older calls, besides the first, still hold something."""
-        first, half = self.calls // GROUPS, self.calls // 2
-        held = sum(held_by(raw) * weight for number, weight, raw in self.holders if first < number < half)
-        return self.calls >= MIN_CALLS and held >= MIN_HELD * (half - first)
+        if self.calls < MIN_CALLS:
+            return False
+        rates = [held / max(1, calls) for calls, held in self.groups()]
+        return sum(rate >= MIN_HELD for rate in rates[1 : GROUPS // 2]) >= STILL_HELD * (GROUPS // 2 - 1)
 
     def groups(self) -> list[tuple[int, int]]:
         """(calls, bytes) of equal shares of the calls, oldest first; forgets those that hold nothing any more."""
@@ -110,12 +120,6 @@ def _group_of(number: int, calls: int, count: int) -> int:
     return index + 1 if index + 1 < count and (index + 1) * calls // count <= number else index
 
 
-def held_by(raw: Any) -> int:
-    """Bytes of living blocks that ``raw`` owns; 0 where nothing measured it."""
-    use = raw.memory()
-    return 0 if use is None else max(0, use[3])
-
-
 class LeakHunt:
     """See the module's text.
 
@@ -124,6 +128,7 @@ class LeakHunt:
         functions: The tools' own functions, asked for each time: (tool, code).
         pausing: Called with True before and False after a collection of ours, which is no pause of the server's own.
         tracing: Why tracemalloc is not on; empty where it is.
+        live: The requests in flight.
     """
 
     exit_patience_s = EXIT_PATIENCE_S
@@ -134,6 +139,7 @@ class LeakHunt:
         functions: Callable[[], Iterable[Code]] = tuple,
         pausing: Callable[[bool], None] = lambda pausing: None,
         tracing: str = "",
+        live: Callable[[], Iterable[RawRequest]] = tuple,
     ) -> None:
         self._owners = owners
         self._functions = functions
@@ -141,6 +147,7 @@ class LeakHunt:
         self._tracing = tracing
         self._kept: dict[tuple[str, str], Kept] = {}
         self._traces: Traces | None = Traces() if tracing_state() else None
+        self._peaks = PeakWatch(lambda: live() if owners() else ())
         self._codes: tuple[Code, ...] = ()
         self._codes_of = 0  # operations known when they were asked for
         self.collections = 0
@@ -152,6 +159,11 @@ class LeakHunt:
         self._looked_at = 0  # calls seen by the last sample
         self._sited_at = 0  # calls seen by the last look at sites
         self._ended_at = 0  # calls seen by the last look that was to be the last
+
+    def watch_peaks(self, is_wanted: Callable[[], bool], fail: Callable[[Exception], None]) -> None:
+        """Look for the lines of what calls in flight hold, on a thread, where both can be known."""
+        if self._traces is not None and native.core is not None:
+            self._peaks.start(is_wanted, fail)
 
     # --- in ---
 
@@ -208,7 +220,7 @@ class LeakHunt:
                 kept.holders.clear()
             grown = () if self._traces is None else tuple(self._traces.grown())
             yield self._sample_of_traces(now, grown)
-        if calls > self._sited_at and (final or calls >= 2 * self._sited_at):
+        if calls > self._sited_at and (final or calls >= SITED_AGAIN * self._sited_at):
             for frame in self._sites(now, owners, grown):
                 self._sited_at = calls
                 yield frame
@@ -236,7 +248,18 @@ class LeakHunt:
         return self._sample("tracemalloc", TRACES_SCOPE, now, rows)
 
     def _sample(self, how: Any, scope: str, now: int, rows: Any) -> GrowthSample:
-        return GrowthSample(now, how, scope, rows, self.collections, self.collect_ns, tuple(self._notes(how, rows)))
+        return GrowthSample(
+            at_ns=now,
+            how=how,
+            scope=scope,
+            rows=rows,
+            collections=self.collections,
+            collect_ns=self.collect_ns,
+            notes=tuple(self._notes(how, rows)),
+            are_lines_known=self._traces is not None,
+            allocation_ns=tracing_cost(),
+            peaks=self._peaks.peaks(),
+        )
 
     def _notes(self, how: str, rows: Any) -> Iterator[str]:
         if how != "native-shadow":
@@ -278,4 +301,5 @@ def hunt_on(hub: Hub) -> LeakHunt:
         functions=lambda: hub.functions_of_tools(),
         pausing=pausing,
         tracing=start_tracing(),
+        live=lambda: list(hub.desk.live.values()),
     )

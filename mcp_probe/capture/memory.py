@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from mcp_probe import native
 from mcp_probe.clock import now_ns
-from mcp_probe.model import MemoryMethod, MemoryTier, MemoryUse, Tag
+from mcp_probe.model import MemoryMethod, MemoryTier, MemoryUse, Tag, draft_of
 from mcp_probe.record.raw import RawRequest
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _NATIVE: dict[MemoryTier, tuple[MemoryMethod, ...]] = {
 _Row = tuple[str, Tag, "int | None", "int | None"]
 _NO_OWNERS: tuple[_Row, ...] = (("peak", "unavailable", None, None), ("retained", "unavailable", None, None))
 _ALL = "all Python allocations"
+_DraftUse = draft_of(MemoryUse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +171,17 @@ class Memory:
         self._say(f"active ({self.state})" if self.tier != "off" else "does not apply: switched off")
 
     def _switch(self, tier: MemoryTier) -> None:
-        notes = [] if tier != "leaks" or not self.looping else [_start_leak_tracing()]
+        before = (self.method, self.scope)
+        notes = []
+        if tier == "leaks" and self.looping:
+            self._turn_off()  # tracemalloc has to be below our hook
+            notes.append(_start_leak_tracing())
         choice = choose(
             tier,
             accelerator=_no_accelerator(),
             jemalloc=_has_jemalloc,
             no_tracemalloc=_no_tracemalloc() if tier == "detailed" else "",
         )
-        before = (self.method, self.scope)
         if not (self._hooked and choice.methods and choice.methods[0] in _MODES):  # else one mode follows another
             self._turn_off()
         for method in choice.methods:
@@ -294,6 +298,27 @@ class Memory:
             self._fail(exc)
             return None
 
+    def held_now(self, raw: RawRequest) -> tuple[int, int | None, Tag] | None:
+        """(bytes requested, most held, how exact that is) of a request that runs; ``None`` without the accelerator.
+
+        What :meth:`use_of` says, for a fifth of its cost. Never raises.
+        """
+        method, began = self.method, raw.first_step_ns
+        if began is None or began < self._since_ns or method not in _MODES:
+            return None
+        try:
+            found = raw.memory()
+        except Exception as exc:  # noqa: BLE001 - see use_of
+            self.method, self._lost = None, True
+            self._fail(exc)
+            return None
+        if found is None:
+            return None
+        requested, _, owned, _, peak, _ = found
+        if method == "native-gross":
+            return requested, None, "unavailable"
+        return requested, peak, "bounded" if requested > owned else "exact"
+
     def _before(self, raw: RawRequest) -> tuple[MemoryMethod | None, str]:
         """What measured ``raw``, which began before the back end changed: only if it ended before that, too."""
         return self._previous if raw.ended and (raw.end_ns or 0) < self._since_ns else (None, "")
@@ -317,7 +342,9 @@ class Memory:
             rows += (("retained", "bounded", held, held + loose),)
         elif held < FREE_LISTS_HIDE:
             rows += (("retained", "lower", held, None),)
-        return MemoryUse(method, scope, requested, allocations, peak, held, rows)
+        use = _DraftUse(method, scope, requested, allocations, peak, held, rows)
+        use.__class__ = MemoryUse
+        return use
 
 
 class NativeLender:

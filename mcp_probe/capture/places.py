@@ -93,6 +93,11 @@ def line_among(frames: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
     return None if best is None else frames[best]
 
 
+def is_plumbing(file: str) -> bool:
+    """Whether ``file`` is part of Python, of the SDK, or of what both run on."""
+    return _kind(file)[0] not in (_USER, _PACKAGE)
+
+
 def _own_frames(frame: Any) -> list[Any]:
     """The step's frames without ours, innermost first."""
     frames = []

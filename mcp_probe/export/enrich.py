@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from mcp_probe.aggregate.blocking import blocker_of, union
 from mcp_probe.export import conventions as names
@@ -70,6 +71,9 @@ _MEMORY_KEYS = {
 }
 
 
+_PEAK_ROWS = {tag: f"{_MEMORY_KEYS['peak']}={tag}" if tag != "exact" else "" for tag in get_args(Tag)}
+
+
 def add_memory(found: Attributes, use: MemoryUse) -> None:
     """What ``use`` says on a SERVER span; what is retained is known only after that has ended."""
     for part, attribute in _MEMORY:
@@ -77,6 +81,17 @@ def add_memory(found: Attributes, use: MemoryUse) -> None:
         if size is not None:
             found[attribute] = size
     _add_quality(found, use, ("requested", "peak"))
+
+
+def add_held(found: Attributes, requested: int, peak: int | None, tag: Tag) -> None:
+    """As :func:`add_memory`, of a request that still runs; ``tag`` is the peak's."""
+    found[names.MEMORY_REQUESTED_BYTES] = requested
+    if peak is not None:
+        found[names.MEMORY_PEAK_BYTES] = peak
+    row = _PEAK_ROWS[tag]
+    if row:
+        known = found.get(names.QUALITY)
+        found[names.QUALITY] = f"{known},{row}" if known else row
 
 
 def retained_attributes(use: MemoryUse | None) -> Attributes:

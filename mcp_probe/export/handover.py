@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from opentelemetry.metrics import Meter
 
-from mcp_probe.export.conventions import EXPONENTIAL, OTHER, SIZE_BOUNDARIES_BY, WAIT_BOUNDARIES_S, Instrument
-from mcp_probe.export.histograms import MAX_SERIES, Book, ExponentialHistogram, Series, Value, ladder_of
+from mcp_probe.export.conventions import EXPONENTIAL, SIZE_BOUNDARIES_BY, WAIT_BOUNDARIES_S, Instrument
+from mcp_probe.export.histograms import Amounts, Book, Bundle, ExponentialHistogram, Known, Series, Value, ladder_of
 from mcp_probe.export.observables import NO_SPAN, Observables
 
 RECENT_S = 60.0
@@ -34,18 +34,28 @@ class Takes(Protocol):
     def add(self, values: Iterable[Value]) -> None:
         """Count every one of ``values``. Any thread."""
 
+    def add_requests(self, requests: Sequence[tuple[Bundle, Amounts]]) -> None:
+        """Count one value in each histogram of each request's bundle. Any thread."""
+
 
 class Observed:
-    """Histograms as observable statistics. Any thread."""
+    """Histograms as observable statistics. Any thread.
+
+    Invariant: what was counted is in one of three, the past (sums only), the book before, and the recent one.
+    """
 
     def __init__(self, observables: Observables, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._totals: dict[Instrument, dict[Series, list[int]]] = {}
-        self._recent, self._before = Book(), Book()
+        self._known: Known = {}  # for as long as it lives: a counter's series must not go
+        self._past: dict[Instrument, dict[Series, tuple[int, int]]] = {}
+        self._recent, self._before = self._book(), self._book()
         self._turned = clock()
         for instrument in EXPONENTIAL:
             self._register(observables, instrument)
+
+    def _book(self) -> Book:
+        return Book(known=self._known)
 
     def _register(self, to: Observables, instrument: Instrument) -> None:
         name, unit, about = instrument.name, instrument.unit, instrument.description
@@ -58,35 +68,43 @@ class Observed:
 
     def add(self, values: Iterable[Value]) -> None:
         """Count every one of ``values``."""
-        values = list(values)
         with self._lock:
             self._turn()
             self._recent.add(values)
-            for instrument, series, value, times in values:
-                known = self._totals.setdefault(instrument, {})
-                if series not in known and len(known) >= MAX_SERIES:
-                    series = tuple((key, OTHER) for key, _ in series)
-                total = known.setdefault(series, [0, 0])
-                total[0] += times
-                total[1] += max(value, 0) * times
+
+    def add_requests(self, requests: Sequence[tuple[Bundle, Amounts]]) -> None:
+        """Count one value in each histogram of each request's bundle."""
+        with self._lock:
+            self._turn()
+            self._recent.add_requests(requests)
 
     def _turn(self) -> None:
         now = self._clock()
         if now - self._turned < RECENT_S:
             return
-        self._before = self._recent if now - self._turned < 2 * RECENT_S else Book()
-        self._recent, self._turned = Book(), now
+        aside = [self._before]
+        if now - self._turned < 2 * RECENT_S:
+            self._before = self._recent
+        else:
+            aside.append(self._recent)
+            self._before = self._book()
+        self._recent, self._turned = self._book(), now
+        for book in aside:
+            for instrument, histograms in book.so_far().histograms.items():
+                _add_sums(self._past.setdefault(instrument, {}), histograms)
 
     def _counted(self, instrument: Instrument, which: int, per_unit: int) -> list[tuple[float, Series]]:
         with self._lock:
-            rows = self._totals.get(instrument, {})
-            return [(row[which] if per_unit == 1 else row[which] / per_unit, series) for series, row in rows.items()]
+            found = dict(self._past.get(instrument, {}))
+            for book in (self._before, self._recent):
+                _add_sums(found, book.of(instrument))
+            return [(row[which] if per_unit == 1 else row[which] / per_unit, series) for series, row in found.items()]
 
     def _lately(self, instrument: Instrument) -> dict[Series, ExponentialHistogram]:
         with self._lock:
             self._turn()
-            found = dict(self._recent.so_far().histograms.get(instrument, {}))
-            for series, histogram in self._before.so_far().histograms.get(instrument, {}).items():
+            found = self._recent.of(instrument)
+            for series, histogram in self._before.of(instrument).items():
                 if series in found:
                     histogram.merge(found[series])
                 found[series] = histogram
@@ -99,6 +117,12 @@ class Observed:
     def _maxima(self, instrument: Instrument) -> list[tuple[float, Series]]:
         found = self._lately(instrument)
         return [(histogram.max / histogram.ladder.per_unit, series) for series, histogram in found.items()]
+
+
+def _add_sums(sums: dict[Series, tuple[int, int]], histograms: Mapping[Series, ExponentialHistogram]) -> None:
+    for series, histogram in histograms.items():
+        count, total = sums.get(series, (0, 0))
+        sums[series] = count + histogram.count, total + histogram.total
 
 
 class Replay:
@@ -124,3 +148,12 @@ class Replay:
                 self._histograms[instrument].record(amount, dict(series), NO_SPAN)
             if times > MAX_REPLAYED:
                 self._lost(times - MAX_REPLAYED)
+
+    def add_requests(self, requests: Sequence[tuple[Bundle, Amounts]]) -> None:
+        """Record one value in each histogram of each request's bundle."""
+        for bundle, amounts in requests:
+            self.add(
+                (instrument, series, amount, 1)
+                for (instrument, series), amount in zip(bundle.keys, amounts, strict=True)
+                if amount is not None
+            )

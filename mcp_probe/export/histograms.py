@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
+from typing import Any
 
+from mcp_probe import native
 from mcp_probe.export.conventions import OTHER, Instrument
 
 MAX_SCALE = 5
@@ -36,11 +39,23 @@ Series = tuple[tuple[str, str], ...]
 Value = tuple[Instrument, Series, int, int]
 """(instrument, series, value, how many times); the value in nanoseconds where the unit is seconds."""
 
+Amounts = tuple["int | None", ...]
+"""One value for each histogram of a :class:`Bundle`; ``None`` = there is none."""
+
+
+class Bundle:
+    """Histograms that get one value each of every request. Compared by identity: made once, and kept."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: tuple[tuple[Instrument, Series], ...]) -> None:
+        self.keys = keys
+
 
 class Ladder:
     """Bounds of the finest buckets, in whole steps of ``1 / per_unit`` of the unit that is sent."""
 
-    __slots__ = ("_bounds", "_first", "_within", "per_unit")
+    __slots__ = ("_bounds", "_first", "_packed", "_within", "per_unit")
 
     def __init__(self, per_unit: int) -> None:
         self.per_unit = per_unit
@@ -54,6 +69,13 @@ class Ladder:
         ]
         powers = [bisect_left(self._bounds, 1 << bits) for bits in range(_TOP_BITS + 2)]
         self._within = [(0, 1), *pairwise(powers)]
+        self._packed: tuple[int, bytes] | None = None
+
+    def packed(self) -> tuple[int, bytes]:
+        """(bucket below the first bound, the bounds as 64-bit integers), for the accelerator."""
+        if self._packed is None:
+            self._packed = self._first, array("q", self._bounds).tobytes()
+        return self._packed
 
     def index(self, value: int) -> int:
         """Bucket of ``value`` > 0 at :data:`MAX_SCALE`; what is too large for 64 bits falls into the last one."""
@@ -177,6 +199,43 @@ class ExponentialHistogram:
 
 _NONE: dict[Series, ExponentialHistogram] = {}
 
+Part = tuple[int, int, int, int, "int | None", int, dict[int, int]]
+"""(scale, zeros, count, total, min, max, counts) of a histogram."""
+
+
+class PythonRow:
+    """The histograms of one bundle between two looks at them. Twin of ``Row`` in native/exponential.h."""
+
+    def __init__(self, ladders: list[Ladder]) -> None:
+        self._ladders = ladders
+        self._histograms = [ExponentialHistogram(ladder) for ladder in ladders]
+
+    def add(self, amounts: Amounts) -> None:
+        """Count one value, or none, in each histogram."""
+        for histogram, amount in zip(self._histograms, amounts, strict=True):
+            if amount is not None:
+                histogram.add(amount)
+
+    def take(self) -> list[Part]:
+        """What was counted since the last call, histogram by histogram."""
+        taken, self._histograms = self._histograms, [ExponentialHistogram(ladder) for ladder in self._ladders]
+        return [(row.scale, row.zeros, row.count, row.total, row.min, row.max, row.counts) for row in taken]
+
+
+def row_of(bundle: Bundle) -> Any:
+    """A row for ``bundle``: the accelerator's, where there is one."""
+    ladders = [ladder_of(instrument.unit) for instrument, _ in bundle.keys]
+    return PythonRow(ladders) if native.core is None else native.core.Row([ladder.packed() for ladder in ladders])
+
+
+def _histogram_of(ladder: Ladder, part: Part) -> ExponentialHistogram:
+    found = ExponentialHistogram(ladder)
+    found.scale, found.zeros, found.count, found.total, found.min, found.max, found.counts = part
+    return found
+
+
+Known = dict[Instrument, set[Series]]
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -188,32 +247,73 @@ class Page:
 
 
 class Book:
-    """The histograms of one pipeline. Any thread; takes its lock for no longer than it takes to copy them."""
+    """The histograms of one pipeline. Any thread; takes its lock for no longer than it takes to copy them.
 
-    def __init__(self, max_series: int = MAX_SERIES) -> None:
+    Args:
+        known: the series of each instrument that have a histogram of their own; shared by books that follow each other.
+    """
+
+    def __init__(self, max_series: int = MAX_SERIES, known: Known | None = None) -> None:
         self._lock = threading.Lock()
         self._max_series = max_series
         self._start_unix_ns = time.time_ns()
+        self._known: Known = {} if known is None else known
         self._histograms: dict[Instrument, dict[Series, ExponentialHistogram]] = {}
+        self._rows: dict[Bundle, Any] = {}
+        self._settled = True  # nothing was counted by a row that is not in the histograms yet
 
     def add(self, values: Iterable[Value]) -> None:
         """Count every one of ``values``."""
         with self._lock:
             for instrument, series, value, times in values:
-                histogram = self._histograms.get(instrument, _NONE).get(series)
-                if histogram is None:
-                    histogram = self._opened(instrument, series)
-                histogram.add(value, times)
+                self._of(instrument, series).add(value, times)
+
+    def add_requests(self, requests: Iterable[tuple[Bundle, Amounts]]) -> None:
+        """Count one value in each histogram of each request's bundle."""
+        with self._lock:
+            self._settled = False
+            rows = self._rows
+            for bundle, amounts in requests:
+                row = rows.get(bundle)
+                if row is None:
+                    row = rows[bundle] = row_of(bundle)
+                row.add(amounts)
+
+    def _of(self, instrument: Instrument, series: Series) -> ExponentialHistogram:
+        found = self._histograms.get(instrument, _NONE).get(series)
+        return self._opened(instrument, series) if found is None else found
 
     def _opened(self, instrument: Instrument, series: Series) -> ExponentialHistogram:
-        known = self._histograms.setdefault(instrument, {})
-        if len(known) >= self._max_series:
-            series = tuple((key, OTHER) for key, _ in series)
-        return known.setdefault(series, ExponentialHistogram(ladder_of(instrument.unit)))
+        known = self._known.setdefault(instrument, set())
+        if series not in known:
+            if len(known) < self._max_series:
+                known.add(series)
+            else:
+                series = tuple((key, OTHER) for key, _ in series)
+        return self._histograms.setdefault(instrument, {}).setdefault(
+            series, ExponentialHistogram(ladder_of(instrument.unit))
+        )
+
+    def _settle(self) -> None:
+        """Bring what the rows have counted into the histograms."""
+        if self._settled:
+            return
+        self._settled = True
+        for bundle, row in self._rows.items():
+            for (instrument, series), part in zip(bundle.keys, row.take(), strict=True):
+                if part[2]:
+                    self._of(instrument, series).merge(_histogram_of(ladder_of(instrument.unit), part))
+
+    def of(self, instrument: Instrument) -> dict[Series, ExponentialHistogram]:
+        """A copy of the histograms of ``instrument``."""
+        with self._lock:
+            self._settle()
+            return {series: histogram.copy() for series, histogram in self._histograms.get(instrument, _NONE).items()}
 
     def so_far(self) -> Page:
         """Everything counted since the book was opened."""
         with self._lock:
+            self._settle()
             copied = {
                 instrument: {series: histogram.copy() for series, histogram in known.items()}
                 for instrument, known in self._histograms.items()
@@ -223,6 +323,8 @@ class Book:
     def turn(self) -> Page:
         """What was counted since the previous turn; from now on it counts anew."""
         with self._lock:
+            self._settle()
             turned, self._histograms = self._histograms, {}
+            self._known.clear()
             start, self._start_unix_ns = self._start_unix_ns, time.time_ns()
             return Page(start, self._start_unix_ns, turned)

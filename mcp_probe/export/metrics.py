@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -20,7 +21,7 @@ from mcp_probe.export import conventions as names
 from mcp_probe.export.blockers import Blockers
 from mcp_probe.export.enrich import Attributes, network_attributes
 from mcp_probe.export.handover import Observed, Replay, Takes
-from mcp_probe.export.histograms import Book, Series, Value
+from mcp_probe.export.histograms import Amounts, Book, Bundle, Series, Value
 from mcp_probe.export.labels import Labels
 from mcp_probe.export.levels import Levels, Reading
 from mcp_probe.export.observables import NO_SPAN, Observables
@@ -32,7 +33,6 @@ from mcp_probe.model import (
     Frame,
     JobTimes,
     LoopSample,
-    MemoryUse,
     PoolSample,
     ProcessSample,
     RequestRecord,
@@ -52,6 +52,9 @@ _STAGES = (
     ("queue_transport", ((names.STAGE, "transport"),)),
     ("queue_dispatch", ((names.STAGE, "dispatch"),)),
 )
+
+_MEMORY = (names.MEMORY_REQUESTED, names.MEMORY_PEAK, names.MEMORY_RETAINED)
+_parts_of = attrgetter(*(part for part, _ in (*_STAGES, *PARTS)))
 
 Recording = tuple[float, Attributes, Context]
 """(seconds, attributes, context) of one value that the SDK aggregates."""
@@ -90,6 +93,7 @@ class MetricExport:
         )
         self._observables = Observables(meter_provider, meter)
         self._register_levels()
+        self._bundles: dict[tuple[Series, str | None], Bundle] = {}  # as many as there are tools with a label
         self._histograms: Sequence[Takes] = books
         if not books and replay:
             self._histograms = (Replay(meter, lambda count: self.note_dropped("not replayed", count)),)
@@ -111,14 +115,18 @@ class MetricExport:
     def take(self, frames: Sequence[Frame]) -> None:
         """Take the next frames. One thread at a time; calls the SDK, which may take its locks, but no backend."""
         values: list[Value] = []
+        requests: list[tuple[Bundle, Amounts]] = []
         operations: list[Recording] = []
         sessions: list[Session] = []
         with self._lock:
             for frame in frames:
                 if isinstance(frame, RequestRecord):
-                    operations += self._operation(frame)
+                    tool = self._labels.tool(frame)
+                    if frame.kind != "function" and frame.outcome != "unfinished":
+                        operations.append(self._operation(frame))
+                        requests.append(self._amounts(frame, tool))
                     sessions += self._sessions.add(frame)
-                    values += self._request_values(frame)
+                    values += self._request_values(frame, tool)
                 elif isinstance(frame, StepRecord):
                     values += self._step_values(frame)
                 elif isinstance(frame, LoopSample):
@@ -131,7 +139,7 @@ class MetricExport:
                 elif isinstance(frame, End):
                     sessions += self._sessions.end(frame.at_ns, everything=frame.reason != TRANSPORT_CLOSED)
             values += self._blocked_values()
-        self._hand_over(values, operations, sessions)
+        self._hand_over(values, requests, operations, sessions)
 
     def note_dropped(self, reason: str, count: int) -> None:
         """Something of telemetry was lost: it shows in ``mcp_probe.probe.dropped``. Any thread."""
@@ -147,12 +155,21 @@ class MetricExport:
             values = [*self._blocked_values(all_of_them=True)]
             values += ((names.STEP_DURATION, series, length, 1) for length, series in self._owners.rest())
             sessions = [*self._sessions.end(0)]
-        self._hand_over(values, [], sessions)
+        self._hand_over(values, [], [], sessions)
         self._observables.close()
 
-    def _hand_over(self, values: list[Value], operations: list[Recording], sessions: list[Session]) -> None:
-        for histograms in self._histograms if values else ():
-            histograms.add(values)
+    def _hand_over(
+        self,
+        values: list[Value],
+        requests: list[tuple[Bundle, Amounts]],
+        operations: list[Recording],
+        sessions: list[Session],
+    ) -> None:
+        for histograms in self._histograms:
+            if values:
+                histograms.add(values)
+            if requests:
+                histograms.add_requests(requests)
         for seconds, attributes, context in operations:
             self._operations.record(seconds, attributes, context)
         for session in sessions:
@@ -161,12 +178,10 @@ class MetricExport:
 
     # --- requests ---
 
-    def _operation(self, record: RequestRecord) -> Iterator[Recording]:
-        if record.kind == "function" or record.outcome == "unfinished":
-            return
+    def _operation(self, record: RequestRecord) -> Recording:
         self._levels.know(self._labels.method(record))
         seconds = max(0, record.end_ns - record.arrival_ns) / 1e9
-        yield seconds, self._labels.operation(record), context_of(record)
+        return seconds, self._labels.operation(record), context_of(record)
 
     def _session(self, session: Session) -> tuple[float, Attributes]:
         attributes = self._labels.version(session.protocol_version)
@@ -175,8 +190,17 @@ class MetricExport:
                 attributes[key] = value
         return max(0, session.end_ns - session.start_ns) / 1e9, attributes
 
-    def _request_values(self, record: RequestRecord) -> Iterator[Value]:
-        tool = self._labels.tool(record)
+    def _amounts(self, record: RequestRecord, tool: Series) -> tuple[Bundle, Amounts]:
+        """What every request has one value of."""
+        use = record.memory
+        key = (tool, None if use is None else use.scope)
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            bundle = self._bundles[key] = _bundle_of(*key)
+        amounts: Amounts = _parts_of(record.budget)
+        return bundle, amounts if use is None else (*amounts, use.requested, use.peak, use.retained)
+
+    def _request_values(self, record: RequestRecord, tool: Series) -> Iterator[Value]:
         for length, series in self._owners.add_request(record, tool):
             yield names.STEP_DURATION, series, length, 1
         if record.kind == "function":
@@ -184,17 +208,6 @@ class MetricExport:
         if record.kind == "function" or record.outcome == "unfinished":
             return  # a part of another request, or not over
         self._blockers.add_request(record, tool)
-        budget = record.budget
-        for part, stage in _STAGES:
-            waited = getattr(budget, part)
-            if waited is not None:
-                yield names.QUEUE_WAIT, stage + tool, waited, 1
-        for part, instrument in PARTS:
-            length = getattr(budget, part)
-            if length is not None:
-                yield instrument, tool, length, 1
-        if record.memory is not None:
-            yield from _memory_values(record.memory, tool)
         for job in record.jobs:
             yield from self._job_values(job, tool)
 
@@ -236,15 +249,15 @@ def _described(instrument: names.Instrument) -> tuple[str, str, str]:
     return instrument.name, instrument.unit, instrument.description
 
 
-def _memory_values(use: MemoryUse, tool: Series) -> Iterator[Value]:
-    series = (*tool, (names.MEMORY_SCOPE, use.scope))
-    for instrument, size in (
-        (names.MEMORY_REQUESTED, use.requested),
-        (names.MEMORY_PEAK, use.peak),
-        (names.MEMORY_RETAINED, use.retained),
-    ):
-        if size is not None:
-            yield instrument, series, size, 1
+def _bundle_of(tool: Series, memory_scope: str | None) -> Bundle:
+    keys = [
+        *((names.QUEUE_WAIT, (*stage, *tool)) for _, stage in _STAGES),
+        *((instrument, tool) for _, instrument in PARTS),
+    ]
+    if memory_scope is not None:
+        series = (*tool, (names.MEMORY_SCOPE, memory_scope))
+        keys += [(instrument, series) for instrument in _MEMORY]
+    return Bundle(tuple(keys))
 
 
 def _gc_values(sample: ProcessSample) -> Iterator[Value]:

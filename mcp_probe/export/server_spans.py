@@ -24,7 +24,7 @@ from mcp_probe.export import conventions as names
 from mcp_probe.export.content import Content, Redact
 from mcp_probe.export.enrich import (
     Attributes,
-    add_memory,
+    add_held,
     blocked_by,
     budget_attributes,
     error_attributes,
@@ -298,14 +298,14 @@ def _budget_now(scope: _Scope) -> Attributes:
     """Where its time went up to this instant, and who held it up."""
     raw, now = scope.raw, now_ns()
     running = _running_mark(scope.hub, raw, now)
-    use = scope.hub.memory.use_of(raw)
     plain = None if running is None else so_far(raw, running)
     if plain is not None:
         found = plain_attributes(raw, plain)
-        if use is not None:
-            add_memory(found, use)
+        held = scope.hub.memory.held_now(raw)
+        if held is not None:
+            add_held(found, *held)
         return found
-    record = assemble(raw, now, running, use)
+    record = assemble(raw, now, running, scope.hub.memory.use_of(raw))
     found = budget_attributes(record)
     if record.waits:
         _add_blockers(scope, record, found)

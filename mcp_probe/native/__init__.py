@@ -23,6 +23,7 @@ NEEDED = (
     "Poll",
     "Readings",
     "Request",
+    "Row",
     "Schedule",
     "Send",
     "SocketReady",

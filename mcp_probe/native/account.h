@@ -9,22 +9,37 @@
 
 typedef unsigned long long account_ref; /* generation << 32 | index; 0: nobody */
 
+/* One cache line. */
 typedef struct {
-    unsigned int generation, next, orphans; /* next: in the list it is in; orphans: accounts of dead children */
-    unsigned int marked;                    /* while memory_blocks() looks for its blocks */
-    unsigned int checked;                   /* its generation when words of dead accounts were last forgotten */
+    unsigned int generation;
+    unsigned int word;            /* word_for() it, with no size: see small.h; 0 when its request is gone */
+    unsigned short next, orphans; /* next: in the list it is in; orphans: accounts of dead children */
+    unsigned char checked;        /* its generation when words of dead accounts were last forgotten */
+    unsigned char marked;         /* while memory_blocks() looks for its blocks */
     account_ref parent;
-    long long gil_held, gil_blocks, gil_peak, raw, raw_peak; /* raw: held and blocks in one word, see ONE_BLOCK */
+    long long gil_held, gil_blocks, gil_peak, raw, raw_peak; /* raw: held and blocks in one word, see BLOCK_BITS */
 } account_t;
+_Static_assert(sizeof(account_t) == 64 && MAX_ACCOUNTS - 1 <= USHRT_MAX, "an account fits its cache line");
 
-#define ONE_BLOCK (1LL << 43) /* above 8 TB */
+#define BLOCK_BITS 22 /* more blocks than the tables of blocks.h hold; up to 2 TB */
 
 static inline long long held_in(long long raw)
 {
-    return raw & (ONE_BLOCK - 1);
+    return raw >> BLOCK_BITS;
 }
 
-static account_t *accounts; /* MAX_ACCOUNTS, from the first install on; [0] is nobody's */
+static inline long long blocks_in(long long raw)
+{
+    return raw & ((1LL << BLOCK_BITS) - 1);
+}
+
+static inline long long one_block(long long size)
+{
+    return size << BLOCK_BITS | 1;
+}
+
+/* [0] is nobody's. Pages of it are taken as they are used. */
+static account_t accounts[MAX_ACCOUNTS] __attribute__((aligned(64)));
 static struct {
     unsigned int fresh;                             /* the first that was never used */
     unsigned int free_first, free_last;             /* reused in the order in which they were given back */
@@ -35,10 +50,16 @@ static struct {
 static void pass_every_shard(void);  /* blocks.h */
 static void forget_dead_words(void); /* small.h */
 static unsigned int most_generations(void);
+static inline unsigned int word_for(account_ref owner, size_t size);
+
+static inline account_t *account_at(account_ref ref)
+{
+    return &accounts[(unsigned int)ref & (MAX_ACCOUNTS - 1)];
+}
 
 static inline account_t *account_of(account_ref ref)
 {
-    account_t *account = &accounts[(unsigned int)ref & (MAX_ACCOUNTS - 1)];
+    account_t *account = account_at(ref);
     unsigned int generation = __atomic_load_n(&account->generation, __ATOMIC_RELAXED);
     return generation == (unsigned int)(ref >> 32) ? account : NULL;
 }
@@ -48,31 +69,56 @@ static inline account_t *parent_of(const account_t *account)
     return __builtin_expect(account->parent == 0, 1) ? NULL : account_of(account->parent);
 }
 
-static inline void gil_hold(account_t *account, long long size)
+static inline void gil_hold_alone(account_t *account, long long size)
 {
-    for (; account != NULL; account = parent_of(account)) {
-        long long held = account->gil_held + size;
-        __atomic_store_n(&account->gil_held, held, __ATOMIC_RELAXED);
-        account->gil_blocks++;
-        held += held_in(__atomic_load_n(&account->raw, __ATOMIC_RELAXED));
-        if (held > account->gil_peak)
-            account->gil_peak = held;
-    }
+    long long held = account->gil_held + size;
+    __atomic_store_n(&account->gil_held, held, __ATOMIC_RELAXED);
+    account->gil_blocks++;
+    held += held_in(__atomic_load_n(&account->raw, __ATOMIC_RELAXED));
+    if (__builtin_expect(held > account->gil_peak, 0))
+        account->gil_peak = held;
 }
 
+static inline void gil_release_alone(account_t *account, long long size)
+{
+    __atomic_store_n(&account->gil_held, account->gil_held - size, __ATOMIC_RELAXED);
+    account->gil_blocks--;
+}
+
+static void __attribute__((noinline)) gil_hold_above(const account_t *account, long long size)
+{
+    for (account_t *above = parent_of(account); above != NULL; above = parent_of(above))
+        gil_hold_alone(above, size);
+}
+
+static void __attribute__((noinline)) gil_release_above(const account_t *account, long long size)
+{
+    for (account_t *above = parent_of(account); above != NULL; above = parent_of(above))
+        gil_release_alone(above, size);
+}
+
+static inline void gil_hold(account_t *account, long long size)
+{
+    gil_hold_alone(account, size);
+    if (__builtin_expect(account->parent != 0, 0))
+        gil_hold_above(account, size);
+}
+
+/* NULL is nobody. */
 static inline void gil_release(account_t *account, long long size)
 {
-    for (; account != NULL; account = parent_of(account)) {
-        __atomic_store_n(&account->gil_held, account->gil_held - size, __ATOMIC_RELAXED);
-        account->gil_blocks--;
-    }
+    if (account == NULL)
+        return;
+    gil_release_alone(account, size);
+    if (__builtin_expect(account->parent != 0, 0))
+        gil_release_above(account, size);
 }
 
 /* The two of the raw side are called under a shard's lock, so that no account is reused in the middle of them. */
 static void raw_hold(account_ref ref, long long size)
 {
     for (account_t *a = account_of(ref); a != NULL; a = parent_of(a)) {
-        long long held = held_in(__atomic_add_fetch(&a->raw, ONE_BLOCK + size, __ATOMIC_RELAXED));
+        long long held = held_in(__atomic_add_fetch(&a->raw, one_block(size), __ATOMIC_RELAXED));
         held += __atomic_load_n(&a->gil_held, __ATOMIC_RELAXED);
         long long peak = __atomic_load_n(&a->raw_peak, __ATOMIC_RELAXED);
         while (held > peak &&
@@ -84,7 +130,7 @@ static void raw_hold(account_ref ref, long long size)
 static void raw_release(account_ref ref, long long size)
 {
     for (account_t *a = account_of(ref); a != NULL; a = parent_of(a))
-        __atomic_sub_fetch(&a->raw, ONE_BLOCK + size, __ATOMIC_RELAXED);
+        __atomic_sub_fetch(&a->raw, one_block(size), __ATOMIC_RELAXED);
 }
 
 /* From here on under the GIL. */
@@ -95,7 +141,7 @@ static void append_account(unsigned int *first, unsigned int *last, unsigned int
     if (*first == 0)
         *first = index;
     else
-        accounts[*last].next = index;
+        accounts[*last].next = (unsigned short)index;
     *last = index;
 }
 
@@ -108,7 +154,7 @@ static void end_quarantine(void)
     if (slab.free_first == 0)
         slab.free_first = slab.waiting_first;
     else
-        accounts[slab.free_last].next = slab.waiting_first;
+        accounts[slab.free_last].next = (unsigned short)slab.waiting_first;
     slab.free_last = slab.waiting_last;
     slab.waiting_first = slab.waiting_last = slab.waiting = 0;
 }
@@ -130,17 +176,20 @@ static account_ref open_account(account_ref parent)
         return 0;
     }
     account_t *account = &accounts[index];
-    if (account->generation - account->checked >= most_generations()) {
+    if ((unsigned char)(account->generation - account->checked) >= most_generations()) {
         forget_dead_words();
         for (unsigned int i = 0; i < slab.fresh; i++)
-            accounts[i].checked = accounts[i].generation;
+            accounts[i].checked = (unsigned char)accounts[i].generation;
     }
-    unsigned int generation = account->generation, checked = account->checked;
+    unsigned int generation = account->generation;
+    unsigned char checked = account->checked;
     memset(account, 0, sizeof(*account));
     account->generation = generation ? generation : 1;
     account->checked = checked;
     account->parent = parent;
-    return (account_ref)account->generation << 32 | index;
+    account_ref ref = (account_ref)account->generation << 32 | index;
+    account->word = word_for(ref, 0);
+    return ref;
 }
 
 /* Its request is gone. While the parent lives its blocks are still the parent's, so it waits for that. */
@@ -152,7 +201,7 @@ static void drop_account(account_ref ref)
     unsigned int todo = (unsigned int)ref;
     if (parent != NULL) {
         account->next = parent->orphans;
-        parent->orphans = todo;
+        parent->orphans = (unsigned short)todo;
         return;
     }
     account->next = 0;
@@ -165,10 +214,11 @@ static void drop_account(account_ref ref)
             todo = last;
             while (accounts[last].next != 0)
                 last = accounts[last].next;
-            accounts[last].next = rest;
+            accounts[last].next = (unsigned short)rest;
         }
         unsigned int after = dead->generation + 1;
         __atomic_store_n(&dead->generation, after ? after : 1, __ATOMIC_SEQ_CST);
+        dead->word = 0;
         append_account(&slab.waiting_first, &slab.waiting_last, index);
         slab.waiting++;
     }

@@ -20,55 +20,60 @@ typedef struct {
     void (*free)(void *ctx, void *block);
 } allocator_t;
 
+/* Whether a domain above has passed a call on, and the raw hook has seen and counted it. */
+enum { NOT_INSIDE = 0, NOT_SEEN_YET = 1, SEEN = 2 };
+
 typedef struct {
-    unsigned long long bytes; /* running totals: of what was asked for; apart, or the compiler adds both as one vector */
-    account_ref owner;        /* of what is allocated now */
-    unsigned long long allocations, owned; /* owned: bytes of the blocks that got an owner */
-    account_ref inherited; /* owner of the block that realloc() replaces, while nobody's step runs */
-    size_t outer;          /* size that the caller asked of a domain above, until the raw hook takes it */
-    unsigned int raw_calls;
-    int forking; /* every shard's lock is held */
+    unsigned long long unowned; /* running totals of bytes: of blocks that did not become the request's own */
+    account_ref owner;          /* of what is allocated now; apart, or the compiler adds both totals as one vector */
+    unsigned long long owned;   /* of those that did */
+    account_t *account;         /* of the owner */
+    unsigned long long allocations;
+    size_t outer;               /* size that the caller asked of a domain above, for the raw hook */
+    account_ref inherited;      /* owner of the block that realloc() replaces, while nobody's step runs */
+    unsigned int word;          /* beside a small block: word_for() the owner; 0 where small ones get none */
+    char inside;                /* where a domain above has passed a call on */
+    char passed;                /* the last of them came to the raw domain */
+    char forking;               /* every shard's lock is held */
     PyObject *request;
-    unsigned long long bytes_before, allocations_before, owned_before; /* at the last boundary */
+    unsigned long long unowned_before, owned_before, allocations_before; /* at the last boundary */
 } thread_t;
 
 #ifdef __GLIBC__ /* elsewhere a library loaded at run time may not have that */
-static __thread thread_t thread __attribute__((tls_model("initial-exec")));
+static __thread thread_t thread __attribute__((tls_model("initial-exec"), aligned(64)));
 #else
 static __thread thread_t thread;
 #endif
 
 static allocator_t wrapped[LAYERS][DOMAINS];
-static size_t small_limit;          /* requests up to it are never passed on to the raw domain by what we wrap */
-static size_t own_from[DOMAINS];    /* blocks of this size and more get their owner in this domain's own hook */
+static struct {
+    size_t small_limit;       /* requests up to it are never passed on to the raw domain by what we wrap */
+    size_t own_from[DOMAINS]; /* blocks of this size and more get their owner in this domain's own hook */
+    int passes_large_on;      /* what we wrap asks the raw domain for large blocks */
+} __attribute__((aligned(64))) calibrated;
 static int many_gils;
 static PyInterpreterState *main_interpreter;
 
 /* One name or the other, by release. */
 extern PyThreadState *_PyThreadState_UncheckedGet(void) __attribute__((weak));
 extern PyThreadState *PyThreadState_GetUnchecked(void) __attribute__((weak));
+extern PyInterpreterState *PyInterpreterState_Head(void) __attribute__((weak));
 
 static inline PyThreadState *current_state(void)
 {
     return PyThreadState_GetUnchecked ? PyThreadState_GetUnchecked() : _PyThreadState_UncheckedGet();
 }
 
-/* For whoever is known to hold a GIL: whether it is the main interpreter's. */
-static int under_main_gil(void)
+static int __attribute__((noinline)) is_main_gil_ours(void)
 {
-    if (!many_gils)
-        return 1;
     PyThreadState *state = current_state();
     return state != NULL && PyThreadState_GetInterpreter(state) == main_interpreter;
 }
 
-/* For anybody. Where each interpreter has its GIL the current state is the thread's own; before, it was the process's. */
-static int has_main_gil(void)
+/* For whoever is known to hold a GIL: whether it is the main interpreter's. A new interpreter goes to the head. */
+static inline int under_main_gil(void)
 {
-    PyThreadState *state = current_state();
-    if (state == NULL)
-        return 0;
-    return many_gils ? PyThreadState_GetInterpreter(state) == main_interpreter : state == PyGILState_GetThisThreadState();
+    return !many_gils || PyInterpreterState_Head() == main_interpreter || is_main_gil_ours();
 }
 
 #define INLINE static inline __attribute__((always_inline))
@@ -81,145 +86,172 @@ INLINE size_t asked(size_t size)
 
 /* ---- domains under the GIL: PyMem_* and PyObject_* ---- */
 
-static inline void own(void *block, size_t size, account_ref owner)
+INLINE void count(size_t size, int owned)
+{
+    if (owned)
+        thread.owned += size;
+    else
+        thread.unowned += size;
+    thread.allocations++;
+}
+
+INLINE unsigned long long asked_for(void)
+{
+    return thread.unowned + thread.owned;
+}
+
+INLINE int own_large(void *block, size_t size, account_ref owner)
 {
     account_t *account = account_of(owner);
-    if (account == NULL)
-        return;
-    int kept = size <= MOST_SMALL ? keep_small(block, size, owner, account)
-                                  : under_main_gil() && keep_large(block, size, owner);
-    if (kept && owner == thread.owner)
-        thread.owned += size;
+    return account != NULL && keep_large(block, size, owner, account);
 }
 
-static inline int take(void *block, value_t *found)
+/* 0 where the block got no owner. */
+NOINLINE int own(void *block, size_t size, account_ref owner)
 {
-    return take_small(block, found) || (gil_table.used != 0 && under_main_gil() && take_large(block, found));
+    return size <= MOST_SMALL ? keep_small(block, size, owner) : under_main_gil() && own_large(block, size, owner);
 }
 
-/* The raw domain may be called below, and counts then, too: what it has added is set right afterwards. */
-typedef struct {
-    unsigned long long bytes, allocations;
-    unsigned int raw_calls;
-} before_t;
-
-INLINE before_t enter(size_t size)
+/* What was passed on to the raw domain that one's hook takes. */
+static int take(void *block, value_t *found)
 {
-    before_t before = {thread.bytes, thread.allocations, thread.raw_calls};
+    return take_small(block, found) || (!calibrated.passes_large_on && take_large(block, found));
+}
+
+/* Between the two the raw domain may be called: its hook takes the first such call for this one and counts no other. */
+INLINE void enter(size_t size)
+{
     thread.outer = asked(size);
-    return before;
+    thread.inside = NOT_SEEN_YET;
 }
 
-INLINE void leave(before_t before, size_t size, const void *block)
+INLINE void leave(void *block, size_t size, int domain, account_ref owner)
 {
-    thread.outer = 0;
-    thread.bytes = before.bytes + (block != NULL ? asked(size) : 0);
-    thread.allocations = before.allocations + (block != NULL);
-}
-
-INLINE void own_unless_raw(before_t before, void *block, size_t size, int domain, account_ref owner)
-{
-    if (owner != 0 && block != NULL && asked(size) >= own_from[domain] && thread.raw_calls == before.raw_calls)
-        own(block, asked(size), owner);
+    int seen = thread.inside == SEEN;
+    thread.inside = NOT_INSIDE;
+    thread.passed = seen;
+    if (seen || block == NULL)
+        return;
+    size = asked(size);
+    count(size, owner != 0 && size >= calibrated.own_from[domain] && own(block, size, owner) && owner == thread.owner);
 }
 
 NOINLINE void *large_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
-    before_t before = enter(size);
+    enter(size);
     void *block = below->malloc(ctx, size);
-    leave(before, size, block);
-    own_unless_raw(before, block, size, domain, thread.owner);
+    leave(block, size, domain, thread.owner);
     return block;
 }
 
-NOINLINE void *large_calloc(const allocator_t *below, void *ctx, size_t count, size_t size, int domain)
+NOINLINE void *large_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
-    before_t before = enter(count * size);
-    void *block = below->calloc(ctx, count, size);
-    leave(before, count * size, block);
-    own_unless_raw(before, block, count * size, domain, thread.owner);
+    enter(number * size);
+    void *block = below->calloc(ctx, number, size);
+    leave(block, number * size, domain, thread.owner);
     return block;
 }
 
-NOINLINE void *any_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain, int owns)
+NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
+{
+    enter(size);
+    void *moved = below->realloc(ctx, block, size);
+    leave(moved, size, domain, thread.owner);
+    return moved;
+}
+
+NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
 {
     value_t old = {0, 0};
-    int had_owner = owns && take(block, &old);
-    thread.inherited = old.owner;
-    before_t before = enter(size);
+    if (block != NULL && take(block, &old))
+        thread.inherited = old.owner;
+    enter(size);
     void *moved = below->realloc(ctx, block, size);
-    leave(before, size, moved);
     thread.inherited = 0;
-    if (moved == NULL && had_owner)
+    leave(moved, size, domain, thread.owner != 0 ? thread.owner : old.owner);
+    if (moved == NULL && old.owner != 0)
         own(block, old.size, old.owner);
-    own_unless_raw(before, moved, size, domain, thread.owner != 0 ? thread.owner : old.owner);
     return moved;
 }
 
 INLINE int is_small(size_t size)
 {
-    return __builtin_expect(size - 1 < small_limit, 1); /* zero bytes are not: they go to the raw domain */
+    return __builtin_expect(size - 1 < calibrated.small_limit, 1); /* zero bytes are not: they go to the raw domain */
 }
 
 INLINE void *counting_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
     if (!is_small(size))
         return large_malloc(below, ctx, size, domain);
-    thread.bytes += size;
-    thread.allocations++;
+    count(size, 0);
     return below->malloc(ctx, size);
 }
 
-INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t count, size_t size, int domain)
+INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
-    if (!is_small(count * size))
-        return large_calloc(below, ctx, count, size, domain);
-    thread.bytes += count * size;
-    thread.allocations++;
-    return below->calloc(ctx, count, size);
+    if (!is_small(number * size))
+        return large_calloc(below, ctx, number, size, domain);
+    count(number * size, 0);
+    return below->calloc(ctx, number, size);
 }
 
-INLINE void *own_word(void *block, size_t size, int domain)
+INLINE void *counting_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
 {
-    /* The thread holds its request, and that the account. */
-    if (thread.owner != 0 && block != NULL && size >= own_from[domain] &&
-        keep_small(block, size, thread.owner, &accounts[(unsigned int)thread.owner]))
-        thread.owned += size;
+    if (block != NULL || !is_small(size)) /* a small block may replace a large one */
+        return counted_realloc(below, ctx, block, size, domain);
+    count(size, 0);
+    return below->realloc(ctx, block, size);
+}
+
+NOINLINE void *own_small_slowly(void *block, size_t size)
+{
+    if (block != NULL)
+        count(size, keep_small(block, size, thread.owner));
+    return block;
+}
+
+INLINE void *own_small(void *block, size_t size)
+{
+    if (__builtin_expect(block == NULL || !keep_small_fast(block, size, thread.word, thread.account), 0))
+        return own_small_slowly(block, size);
+    count(size, 1);
     return block;
 }
 
 INLINE void *owning_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
-    if (!is_small(size))
-        return large_malloc(below, ctx, size, domain);
-    thread.bytes += size;
-    thread.allocations++;
-    return own_word(below->malloc(ctx, size), size, domain);
+    if (!is_small(size) || thread.word == 0)
+        return counting_malloc(below, ctx, size, domain);
+    return own_small(below->malloc(ctx, size), size);
 }
 
-INLINE void *owning_calloc(const allocator_t *below, void *ctx, size_t count, size_t size, int domain)
+INLINE void *owning_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
-    if (!is_small(count * size))
-        return large_calloc(below, ctx, count, size, domain);
-    thread.bytes += count * size;
-    thread.allocations++;
-    return own_word(below->calloc(ctx, count, size), count * size, domain);
+    if (!is_small(number * size) || thread.word == 0)
+        return counting_calloc(below, ctx, number, size, domain);
+    return own_small(below->calloc(ctx, number, size), number * size);
+}
+
+INLINE void *owning_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
+{
+    if (block != NULL || !is_small(size) || thread.word == 0)
+        return owned_realloc(below, ctx, block, size, domain);
+    return own_small(below->realloc(ctx, block, size), size);
 }
 
 NOINLINE void take_and_free(const allocator_t *below, void *ctx, void *block)
 {
     value_t old;
-    if (block != NULL && under_main_gil())
-        take_large(block, &old);
+    take_large(block, &old);
     below->free(ctx, block);
 }
 
 INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
 {
     unsigned int *word = word_of(block);
-    if (word != NULL && *word != 0 && has_word(block))
+    if (__builtin_expect(word != NULL, 1) && *word != 0 && has_word(block))
         drop_word(word);
-    else if (__builtin_expect(gil_table.used != 0, 0)) {
+    else if (__builtin_expect(!calibrated.passes_large_on, 0)) {
         take_and_free(below, ctx, block);
         return;
     }
@@ -228,36 +260,32 @@ INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
 
 /* ---- the raw domain: with or without the GIL ---- */
 
-/* A block that a domain above has asked for will be freed under the GIL as well. */
-static int own_raw(void *block, size_t size, account_ref owner, int from_above)
+NOINLINE int own_raw(void *block, size_t size, account_ref owner)
 {
-    if (from_above && under_main_gil())
-        return account_of(owner) != NULL && keep_large(block, size, owner);
-    return keep_raw(block, size, owner);
+    return !thread.forking && keep_raw(block, size, owner);
 }
 
-static int disown_raw(void *block, value_t *found)
+NOINLINE int disown_raw(void *block, value_t *found)
 {
-    if (gil_table.used != 0 && has_main_gil() && take_large(block, found))
-        return 1;
-    return take_raw(block, found);
+    return !thread.forking && take_raw(block, found);
 }
 
 INLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
 {
-    int from_above = thread.outer != 0;
+    int from_above = thread.inside == NOT_SEEN_YET, owned = 0;
     size = from_above ? thread.outer : asked(size);
-    thread.outer = 0;
-    thread.bytes += size;
-    thread.allocations++;
     account_ref owner = thread.owner != 0 ? thread.owner : heir != 0 ? heir : thread.inherited;
-    if (owns && owner != 0 && !thread.forking && own_raw(block, size, owner, from_above) && owner == thread.owner)
-        thread.owned += size;
+    if (owns && owner != 0) /* what a domain above asked for will be freed under the GIL as well */
+        owned = (from_above && under_main_gil() ? own_large(block, size, owner) : own_raw(block, size, owner)) &&
+                owner == thread.owner;
+    if (thread.inside != SEEN)
+        count(size, owned);
+    if (from_above)
+        thread.inside = SEEN;
 }
 
 INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int owns)
 {
-    thread.raw_calls++;
     void *block = below->malloc(ctx, size);
     if (block != NULL)
         raw_got(block, size, owns, 0);
@@ -266,7 +294,6 @@ INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int ow
 
 INLINE void *raw_calloc(const allocator_t *below, void *ctx, size_t count, size_t size, int owns)
 {
-    thread.raw_calls++;
     void *block = below->calloc(ctx, count, size);
     if (block != NULL)
         raw_got(block, count * size, owns, 0);
@@ -277,20 +304,19 @@ INLINE void *raw_realloc(const allocator_t *below, void *ctx, void *block, size_
 {
     /* The entry goes first: the address may be another thread's as soon as the block has moved. */
     value_t old = {0, 0};
-    int had_owner = owns && block != NULL && !thread.forking && disown_raw(block, &old);
-    thread.raw_calls++;
+    int had_owner = owns && block != NULL && (take_large(block, &old) || disown_raw(block, &old));
     void *moved = below->realloc(ctx, block, size);
     if (moved != NULL)
         raw_got(moved, size, owns, old.owner);
     else if (had_owner)
-        keep_raw(block, old.size, old.owner);
+        own_raw(block, old.size, old.owner);
     return moved;
 }
 
 INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
 {
     value_t old;
-    if (block != NULL && !thread.forking)
+    if (block != NULL && !take_large(block, &old))
         disown_raw(block, &old);
     below->free(ctx, block);
 }
@@ -308,7 +334,7 @@ INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
     } \
     static void *name##_counts_realloc_##layer(void *ctx, void *block, size_t size) \
     { \
-        return any_realloc(&wrapped[layer][domain], ctx, block, size, domain, 0); \
+        return counting_realloc(&wrapped[layer][domain], ctx, block, size, domain); \
     } \
     static void *name##_owns_malloc_##layer(void *ctx, size_t size) \
     { \
@@ -320,7 +346,7 @@ INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
     } \
     static void *name##_owns_realloc_##layer(void *ctx, void *block, size_t size) \
     { \
-        return any_realloc(&wrapped[layer][domain], ctx, block, size, domain, 1); \
+        return owning_realloc(&wrapped[layer][domain], ctx, block, size, domain); \
     } \
     static void name##_owns_free_##layer(void *ctx, void *block) \
     { \

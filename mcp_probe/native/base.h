@@ -31,6 +31,15 @@ extern PyTypeObject PyCoro_Type;
 #ifndef Py_TPFLAGS_METHOD_DESCRIPTOR
 #define Py_TPFLAGS_METHOD_DESCRIPTOR (1UL << 17)
 #endif
+
+/* Headers from 3.12 on hand these out without a reference, as they are immortal there; before, they are not. */
+#undef Py_RETURN_NONE
+#undef Py_RETURN_TRUE
+#undef Py_RETURN_FALSE
+#define Py_RETURN_NONE return Py_NewRef(Py_None)
+#define Py_RETURN_TRUE return Py_NewRef(Py_True)
+#define Py_RETURN_FALSE return Py_NewRef(Py_False)
+
 #define NARGS(nargsf) ((Py_ssize_t)((nargsf) & ~((size_t)1 << (8 * sizeof(size_t) - 1))))
 
 typedef long long ns_t;

@@ -7,6 +7,7 @@
  */
 #define SHARDS 64
 #define FIRST_SLOTS 128
+#define SPARSE_SLOTS 4096 /* 100 KB */
 #define MAX_SHARD_SLOTS (1u << 15)
 #define MAX_GIL_SLOTS (1u << 21)
 #define MAX_BLOCKS (SHARDS * (MAX_SHARD_SLOTS / 4 * 3)) /* of either table: 1.5 million in 50 MB */
@@ -17,14 +18,20 @@ typedef struct {
 } value_t;
 
 typedef struct {
+    unsigned long address; /* 0: free */
+    value_t value;
+} slot_t;
+
+typedef struct {
     size_t mask;
-    unsigned long *addresses; /* 0: free */
-    value_t *values;
+    slot_t *at;
 } slots_t;
 
 typedef struct {
     slots_t *slots; /* one of sizes, each twice the one before; NULL before the first entry */
-    size_t used, most, wait; /* wait: refusals until it is searched for dead entries once more */
+    size_t used, room; /* room: as many entries fit before it grows, or is searched for dead ones */
+    size_t most, wait; /* most: slots; wait: refusals until it is searched once more */
+    size_t sparse;     /* up to as many slots it is kept so empty that probes find their place at once */
     unsigned long long refused;
     slots_t sizes[16];
 } table_t;
@@ -47,33 +54,49 @@ static size_t count_of(const table_t *table)
 
 static size_t bytes_of(const table_t *table)
 {
-    return count_of(table) * (sizeof(unsigned long) + sizeof(value_t));
+    return count_of(table) * sizeof(slot_t);
+}
+
+static inline unsigned long address_in(const slot_t *slot)
+{
+    return __atomic_load_n(&slot->address, __ATOMIC_RELAXED);
+}
+
+static inline void put_into(slot_t *slot, slot_t put)
+{
+    slot->value = put.value;
+    __atomic_store_n(&slot->address, put.address, __ATOMIC_RELAXED);
 }
 
 /* Where the address is, or where it would go. Ends, as a table is never full. */
 static inline size_t place_of(const slots_t *slots, unsigned long address)
 {
-    size_t at = hash_of(address) & slots->mask;
-    for (;;) {
-        unsigned long found = slots->addresses[at];
-        if (found == 0 || found == address)
+    for (size_t at = hash_of(address) & slots->mask;; at = (at + 1) & slots->mask) {
+        unsigned long found = address_in(&slots->at[at]);
+        if (found == address || found == 0)
             return at;
-        at = (at + 1) & slots->mask;
     }
 }
 
-static void remove_at(table_t *table, size_t hole)
+static void __attribute__((noinline)) close_hole(const slots_t *slots, size_t hole)
 {
-    slots_t *slots = table->slots;
-    for (size_t at = (hole + 1) & slots->mask; slots->addresses[at] != 0; at = (at + 1) & slots->mask) {
-        size_t home = hash_of(slots->addresses[at]) & slots->mask;
+    for (size_t at = (hole + 1) & slots->mask; slots->at[at].address != 0; at = (at + 1) & slots->mask) {
+        size_t home = hash_of(slots->at[at].address) & slots->mask;
         if (((at - home) & slots->mask) >= ((at - hole) & slots->mask)) {
-            slots->values[hole] = slots->values[at];
-            slots->addresses[hole] = slots->addresses[at];
+            put_into(&slots->at[hole], slots->at[at]);
             hole = at;
         }
     }
-    slots->addresses[hole] = 0;
+    __atomic_store_n(&slots->at[hole].address, 0, __ATOMIC_RELAXED);
+}
+
+static inline void remove_at(table_t *table, size_t at)
+{
+    const slots_t *slots = table->slots;
+    if (__builtin_expect(slots->at[(at + 1) & slots->mask].address != 0, 0))
+        close_hole(slots, at);
+    else
+        __atomic_store_n(&slots->at[at].address, 0, __ATOMIC_RELAXED);
     table->used--;
 }
 
@@ -81,7 +104,7 @@ static void remove_dead(table_t *table)
 {
     slots_t *slots = table->slots;
     for (size_t at = 0; at <= slots->mask; at++)
-        while (slots->addresses[at] != 0 && account_of(slots->values[at].owner) == NULL)
+        while (slots->at[at].address != 0 && account_of(slots->at[at].value.owner) == NULL)
             remove_at(table, at);
 }
 
@@ -89,22 +112,20 @@ static int grow(table_t *table)
 {
     slots_t *old = table->slots, *slots = old == NULL ? table->sizes : old + 1;
     size_t before = bytes_of(table), count = old == NULL ? FIRST_SLOTS : 2 * count_of(table);
-    void *memory = mmap(NULL, count * (sizeof(unsigned long) + sizeof(value_t)), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, count * sizeof(slot_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         table->most = count_of(table);
+        table->room = table->most / 4 * 3;
         return -1;
     }
-    *slots = (slots_t){count - 1, memory, (value_t *)((unsigned long *)memory + count)};
+    *slots = (slots_t){count - 1, memory};
     for (size_t at = 0; old != NULL && at <= old->mask; at++)
-        if (old->addresses[at] != 0) {
-            size_t to = place_of(slots, old->addresses[at]);
-            slots->addresses[to] = old->addresses[at];
-            slots->values[to] = old->values[at];
-        }
-    table->slots = slots;
+        if (old->at[at].address != 0)
+            slots->at[place_of(slots, old->at[at].address)] = old->at[at];
+    table->room = count >= table->most ? count / 4 * 3 : count <= table->sparse ? count / 8 : count / 2;
+    __atomic_store_n(&table->slots, slots, __ATOMIC_RELEASE);
     if (old != NULL)
-        munmap(old->addresses, before);
+        madvise(old->at, before, MADV_DONTNEED); /* and not unmapped: see take_large() */
     return 0;
 }
 
@@ -117,9 +138,9 @@ static int __attribute__((noinline)) search_for_room(table_t *table)
     size_t count = count_of(table);
     if (count != 0)
         remove_dead(table);
-    if (count < table->most && table->used >= count / 4 && grow(table) == 0)
+    if (count < table->most && table->used >= table->room / 2 && grow(table) == 0)
         return 0;
-    if (table->used < count / 8 * 5)
+    if (table->used < table->room / 6 * 5)
         return 0;
     table->wait = count / 8; /* a search costs as much as that many entries */
     return -1;
@@ -128,17 +149,14 @@ static int __attribute__((noinline)) search_for_room(table_t *table)
 /* Room for one more entry: -1 where there is none. */
 static inline int room_for_one(table_t *table)
 {
-    size_t count = count_of(table);
-    if (__builtin_expect(table->used < (count < table->most ? count / 2 : count / 4 * 3), 1))
-        return 0;
-    return search_for_room(table);
+    return __builtin_expect(table->used < table->room, 1) ? 0 : search_for_room(table);
 }
 
 /* Forget every entry. */
 static void empty(table_t *table)
 {
     if (table->slots != NULL)
-        memset(table->slots->addresses, 0, (table->slots->mask + 1) * sizeof(unsigned long));
+        memset(table->slots->at, 0, bytes_of(table));
     table->used = table->wait = 0;
     table->refused = 0;
 }
@@ -180,14 +198,12 @@ static int keep_raw(void *block, unsigned long long size, account_ref owner)
     if (room_for_one(table) < 0)
         table->refused++;
     else {
-        size_t at = place_of(table->slots, address);
-        if (table->slots->addresses[at] != 0) /* its end was not seen */
-            raw_release(table->slots->values[at].owner, table->slots->values[at].size);
-        else {
-            table->slots->addresses[at] = address;
+        slot_t *slot = &table->slots->at[place_of(table->slots, address)];
+        if (slot->address != 0) /* its end was not seen */
+            raw_release(slot->value.owner, slot->value.size);
+        else
             table->used++;
-        }
-        table->slots->values[at] = (value_t){owner, size};
+        *slot = (slot_t){address, {owner, size}};
         raw_hold(owner, size);
         kept = 1;
     }
@@ -196,7 +212,7 @@ static int keep_raw(void *block, unsigned long long size, account_ref owner)
 }
 
 /* The block is about to be freed or moved. 1 where it had an owner. */
-static int take_raw(void *block, value_t *found)
+static int __attribute__((noinline)) take_raw(void *block, value_t *found)
 {
     unsigned long address = (unsigned long)block;
     size_t number = shard_of(address);
@@ -207,8 +223,8 @@ static int take_raw(void *block, value_t *found)
     lock_shard(number);
     if (table->slots != NULL) {
         size_t at = place_of(table->slots, address);
-        if (table->slots->addresses[at] != 0) {
-            *found = table->slots->values[at];
+        if (table->slots->at[at].address != 0) {
+            *found = table->slots->at[at].value;
             remove_at(table, at);
             raw_release(found->owner, found->size);
             taken = 1;
@@ -220,37 +236,39 @@ static int take_raw(void *block, value_t *found)
 
 /* ---- under the main interpreter's GIL ---- */
 
-static int keep_large(void *block, unsigned long long size, account_ref owner)
+/* `account` is the owner's. */
+static inline int keep_large(void *block, unsigned long long size, account_ref owner, account_t *account)
 {
-    unsigned long address = (unsigned long)block;
     table_t *table = &gil_table;
     if (room_for_one(table) < 0) {
         table->refused++;
         return 0;
     }
-    slots_t *slots = table->slots;
-    size_t at = place_of(slots, address);
-    if (slots->addresses[at] != 0)
-        gil_release(account_of(slots->values[at].owner), slots->values[at].size);
-    else {
-        slots->addresses[at] = address;
+    slot_t *slot = &table->slots->at[place_of(table->slots, (unsigned long)block)];
+    if (__builtin_expect(slot->address != 0, 0))
+        gil_release(account_of(slot->value.owner), slot->value.size);
+    else
         table->used++;
-    }
-    slots->values[at] = (value_t){owner, size};
-    gil_hold(account_of(owner), size);
+    put_into(slot, (slot_t){(unsigned long)block, {owner, size}});
+    gil_hold(account, size);
     return 1;
 }
 
-static int __attribute__((noinline)) take_large(void *block, value_t *found)
+/* The only one here that may be called without the GIL. Only blocks that came from PyMem_* or PyObject_* are found, and
+ * whoever frees one of those holds it. Anybody else meets entries on their way from slot to slot, and finds nothing; that
+ * is why slots that were outgrown stay mapped. */
+static inline int take_large(void *block, value_t *found)
 {
-    slots_t *slots = gil_table.slots;
+    slots_t *slots = __atomic_load_n(&gil_table.slots, __ATOMIC_ACQUIRE);
     if (slots == NULL || block == NULL)
         return 0;
     size_t at = place_of(slots, (unsigned long)block);
-    if (slots->addresses[at] == 0)
+    if (address_in(&slots->at[at]) != (unsigned long)block)
         return 0;
-    *found = slots->values[at];
+    account_ref owner = slots->at[at].value.owner;
+    unsigned long long size = slots->at[at].value.size;
     remove_at(&gil_table, at);
-    gil_release(account_of(found->owner), found->size);
+    gil_release(account_of(owner), size);
+    *found = (value_t){owner, size};
     return 1;
 }

@@ -27,6 +27,7 @@
 #include "watch.h"
 #include "sums.h"
 #include "uses.h"
+#include "exponential.h"
 #include "exchange.h"
 
 /* ---- the module ---- */
@@ -197,12 +198,12 @@ PyMODINIT_FUNC PyInit__core(void)
     readings_type = (PyTypeObject *)add_type(module, "Readings", &readings_spec);
     PyObject *sums = add_type(module, "Sums", &sums_spec), *timers = add_type(module, "Timers", &timers_spec),
              *opener = add_type(module, "Opener", &opener_spec), *send = add_type(module, "Send", &send_spec);
-    PyObject *uses = add_type(module, "Uses", &uses_spec);
+    PyObject *uses = add_type(module, "Uses", &uses_spec), *row = add_type(module, "Row", &row_spec);
     exchange_type = (PyTypeObject *)add_type(module, "Exchange", &exchange_spec);
     awaited_type = (PyTypeObject *)add_type(module, "Awaited", &awaited_spec);
     if (request_type == NULL || steps_type == NULL || handle_type == NULL || schedule == NULL || poll == NULL ||
-        transport == NULL || socket == NULL || readings_type == NULL || desk_type == NULL || channel == NULL || sums == NULL || uses == NULL || timers == NULL ||
-        opener == NULL || send == NULL || exchange_type == NULL || awaited_type == NULL)
+        transport == NULL || socket == NULL || readings_type == NULL || desk_type == NULL || channel == NULL || sums == NULL ||
+        uses == NULL || row == NULL || timers == NULL || opener == NULL || send == NULL || exchange_type == NULL || awaited_type == NULL)
         return NULL;
     return module;
 }

@@ -17,16 +17,23 @@ static struct {
     int mode, lost, layers, prepared;
     int buried;           /* by the last probe: somebody's hooks lie over ours */
     int exact;            /* by the last probe: what was asked is what was counted, to the byte */
-    int passes_large_on;  /* what is wrapped asks the raw domain for large blocks */
     long long owned_above; /* blocks larger than this get an owner; -1: all do */
     allocator_t installed[DOMAINS];
 } memory;
 
 /* ---- requests: differences of the thread's running totals ---- */
 
+static void begin_count(void)
+{
+    thread.unowned_before = thread.unowned;
+    thread.owned_before = thread.owned;
+    thread.allocations_before = thread.allocations;
+}
+
 static void memory_settle(void)
 {
-    unsigned long long bytes = thread.bytes - thread.bytes_before, owned = thread.owned - thread.owned_before,
+    unsigned long long owned = thread.owned - thread.owned_before,
+                       bytes = thread.unowned - thread.unowned_before + owned,
                        allocations = thread.allocations - thread.allocations_before;
     for (Request *r = (Request *)thread.request; r != NULL; r = as_request(r->parent))
         if (!r->ended && r->memory_epoch == memory_epoch) {
@@ -34,9 +41,7 @@ static void memory_settle(void)
             r->allocations += allocations;
             r->requested_owned += owned;
         }
-    thread.bytes_before = thread.bytes;
-    thread.allocations_before = thread.allocations;
-    thread.owned_before = thread.owned;
+    begin_count();
 }
 
 /* The account of a request that is measured; 0 where blocks get no owners, or none is left. */
@@ -49,6 +54,13 @@ static account_ref account_for(Request *request)
     return request->account;
 }
 
+static inline void give_to(account_ref owner)
+{
+    thread.owner = owner;
+    thread.account = account_at(owner);
+    thread.word = owner != 0 && memory.mode == MODE_SHADOW ? word_for(owner, 0) : 0;
+}
+
 /* From now on what this thread allocates is of `next`, or of nobody. A request that was there before the hooks were is
  * not measured: it would be a part of it. */
 static void memory_switch(Request *next)
@@ -59,10 +71,8 @@ static void memory_switch(Request *next)
     while (next != NULL && (next->ended || next->memory_epoch != memory_epoch || memory.mode == MODE_OFF))
         next = as_request(next->parent);
     thread.request = Py_XNewRef((PyObject *)next);
-    thread.owner = next == NULL ? 0 : account_for(next);
-    thread.bytes_before = thread.bytes;
-    thread.allocations_before = thread.allocations;
-    thread.owned_before = thread.owned;
+    give_to(next == NULL ? 0 : account_for(next));
+    begin_count();
     if (next != NULL)
         next->memory_charged = 1;
     Py_XDECREF((PyObject *)before); /* last: whatever it frees may come here again */
@@ -93,20 +103,20 @@ static void memory_end(Request *request)
 /* What the probe makes for itself in the middle of a step is nobody's. */
 typedef struct {
     account_ref owner;
-    unsigned long long bytes, allocations;
+    unsigned long long unowned, allocations;
 } paused_t;
 
 static inline paused_t pause_charge(void)
 {
-    paused_t paused = {thread.owner, thread.bytes, thread.allocations};
-    thread.owner = 0;
+    paused_t paused = {thread.owner, thread.unowned, thread.allocations};
+    give_to(0);
     return paused;
 }
 
 static inline void resume_charge(paused_t paused)
 {
-    thread.owner = paused.owner;
-    thread.bytes = paused.bytes;
+    give_to(paused.owner);
+    thread.unowned = paused.unowned;
     thread.allocations = paused.allocations;
 }
 
@@ -145,15 +155,15 @@ static void probe_free(int domain, void *block)
 static thread_t begin_probe(void)
 {
     thread_t saved = thread;
-    thread.owner = thread.inherited = 0;
+    give_to(0);
     return saved;
 }
 
 static unsigned long long seen_of(int domain, size_t size)
 {
-    unsigned long long before = thread.bytes;
+    unsigned long long before = asked_for();
     void *block = probe_malloc(domain, size);
-    unsigned long long seen = thread.bytes - before;
+    unsigned long long seen = asked_for() - before;
     probe_free(domain, block);
     return seen;
 }
@@ -175,10 +185,10 @@ static int is_exact(void)
     int exact = 1;
     for (int domain = 0; domain < DOMAINS; domain++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-            unsigned long long bytes = thread.bytes, allocations = thread.allocations;
+            unsigned long long bytes = asked_for(), allocations = thread.allocations;
             void *block = probe_malloc(domain, sizes[i]);
             void *moved = block == NULL ? NULL : probe_realloc(domain, block, 2 * sizes[i] + 1);
-            exact &= moved != NULL && thread.bytes - bytes == asked(sizes[i]) + 2 * sizes[i] + 1 &&
+            exact &= moved != NULL && asked_for() - bytes == asked(sizes[i]) + 2 * sizes[i] + 1 &&
                      thread.allocations - allocations == 2;
             probe_free(domain, moved != NULL ? moved : block);
         }
@@ -188,9 +198,9 @@ static int is_exact(void)
 
 static int passes_on(int domain, size_t size)
 {
-    unsigned int before = thread.raw_calls;
+    thread.passed = 0;
     void *block = probe_malloc(domain, size);
-    int passed = thread.raw_calls != before;
+    int passed = thread.passed;
     probe_free(domain, block);
     return passed;
 }
@@ -199,12 +209,12 @@ static int passes_on(int domain, size_t size)
 static void calibrate(void)
 {
     thread_t saved = begin_probe();
-    small_limit = 0;
-    memory.passes_large_on = passes_on(DOMAIN_MEM, PROBE_BYTES) && passes_on(DOMAIN_OBJ, PROBE_BYTES);
+    calibrated.small_limit = 0;
+    calibrated.passes_large_on = passes_on(DOMAIN_MEM, PROBE_BYTES) && passes_on(DOMAIN_OBJ, PROBE_BYTES);
     size_t limit = LARGE - 1;
     while (limit > 0 && (passes_on(DOMAIN_MEM, limit) || passes_on(DOMAIN_OBJ, limit)))
         limit -= 8;
-    small_limit = limit;
+    calibrated.small_limit = limit;
     thread = saved;
 }
 
@@ -216,9 +226,9 @@ static int is_owned(int domain, size_t size)
     if (ref == 0 || account == NULL)
         return 0;
     thread_t saved = begin_probe();
-    thread.owner = ref;
+    give_to(ref);
     void *block = probe_malloc(domain, size);
-    thread.owner = 0;
+    give_to(0);
     int held = account->gil_held + held_in(account->raw) == (long long)size;
     probe_free(domain, block);
     held &= account->gil_held + held_in(account->raw) == 0;
@@ -233,7 +243,7 @@ static long long find_owned_above(int mode)
         return -1;
     if (mode >= MODE_HYBRID && is_owned(DOMAIN_OBJ, LARGE) && is_owned(DOMAIN_MEM, LARGE) &&
         is_owned(DOMAIN_OBJ, PROBE_BYTES))
-        return memory.passes_large_on ? (long long)small_limit : LARGE - 1;
+        return calibrated.passes_large_on ? (long long)calibrated.small_limit : LARGE - 1;
     return PY_SSIZE_T_MAX;
 }
 
@@ -306,21 +316,20 @@ static const char *prepare_memory(void)
     if (sizeof(void *) != 8 || sizeof(unsigned long) != 8)
         return "memory can be attributed on 64-bit machines only";
     if (!PyMem_GetAllocator || !PyMem_SetAllocator || !PyMem_RawMalloc || !PyMem_RawRealloc || !PyMem_RawFree ||
-        !PyInterpreterState_Main || !(PyThreadState_GetUnchecked || _PyThreadState_UncheckedGet))
+        !PyInterpreterState_Main || !PyInterpreterState_Head || !(PyThreadState_GetUnchecked || _PyThreadState_UncheckedGet))
         return "this interpreter does not let its allocator be hooked";
     int minor = 0;
     if (sscanf(Py_GetVersion(), "3.%d", &minor) != 1 || minor < 10 || minor > 13)
         return "the allocator of this release of Python is not known";
     if (PyThreadState_GetInterpreter(PyThreadState_Get()) != PyInterpreterState_Main())
         return "memory is attributed in the main interpreter only";
-    void *slots = mmap(NULL, MAX_ACCOUNTS * sizeof(account_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (slots == MAP_FAILED || pthread_atfork(hold_every_shard, free_every_shard, free_every_shard) != 0)
-        return "there is no memory left for the accounts";
-    accounts = slots;
+    if (pthread_atfork(hold_every_shard, free_every_shard, free_every_shard) != 0)
+        return "there is no memory left for the hooks";
     accounts[0].generation = 1; /* so that no reference is to it */
     many_gils = minor >= 12;
     main_interpreter = PyInterpreterState_Main();
     gil_table.most = MAX_GIL_SLOTS;
+    gil_table.sparse = SPARSE_SLOTS;
     for (size_t i = 0; i < SHARDS; i++)
         shards[i].table.most = MAX_SHARD_SLOTS;
     memory.prepared = 1;
@@ -413,8 +422,8 @@ static int memory_set(int mode)
     memory.exact = is_exact();
     for (int domain = 0; domain < DOMAINS; domain++) {
         int owns = domain == DOMAIN_RAW ? mode >= MODE_HYBRID
-                                        : mode == MODE_SHADOW || (mode == MODE_HYBRID && !memory.passes_large_on);
-        own_from[domain] = mode == MODE_SHADOW ? 1 : LARGE;
+                                        : mode == MODE_SHADOW || (mode == MODE_HYBRID && !calibrated.passes_large_on);
+        calibrated.own_from[domain] = !owns ? SIZE_MAX : mode == MODE_SHADOW ? 1 : LARGE;
         put(domain, hooks_of(layer, domain, owns ? SET_OWNS : SET_COUNTS));
     }
     memory.owned_above = find_owned_above(mode);
@@ -476,7 +485,7 @@ static PyObject *core_memory_uninstall(PyObject *module, PyObject *ignored)
 static PyObject *core_memory_state(PyObject *module, PyObject *ignored)
 {
     int in_place = is_in_place();
-    unsigned long long entries = gil_table.used + small.used, untracked = gil_table.refused + small.refused,
+    unsigned long long entries = gil_table.used, untracked = gil_table.refused + small.refused,
                        bytes = bytes_of(&gil_table) + (unsigned long long)small.chunks * CHUNK_WORDS * sizeof(int);
     for (size_t i = 0; i < SHARDS; i++) {
         lock_shard(i);
@@ -500,7 +509,7 @@ static PyObject *core_memory_state(PyObject *module, PyObject *ignored)
                          "owned_above", memory.mode == MODE_OFF ? (long long)PY_SSIZE_T_MAX : memory.owned_above, "entries",
                          entries, "untracked", untracked, "most_entries", (unsigned int)MAX_BLOCKS, "covered",
                          PyBool_FromLong(memory.buried), "exact", PyBool_FromLong(memory.exact), "passes_large_on",
-                         PyBool_FromLong(memory.passes_large_on), "small_limit", (Py_ssize_t)small_limit, "accounts",
+                         PyBool_FromLong(calibrated.passes_large_on), "small_limit", (Py_ssize_t)calibrated.small_limit, "accounts",
                          slab.fresh - 1, "accounts_refused", slab.refused, "most_accounts",
                          (unsigned int)MAX_ACCOUNTS - 1, "epoch", memory_epoch, "table_bytes", bytes);
 }
@@ -527,7 +536,7 @@ static PyObject *request_memory(Request *self, PyObject *ignored)
     account = account == NULL ? &nobody : account;
     long long raw = __atomic_load_n(&account->raw, __ATOMIC_RELAXED), held = account->gil_held + held_in(raw),
               raw_peak = __atomic_load_n(&account->raw_peak, __ATOMIC_RELAXED),
-              blocks = account->gil_blocks + raw / ONE_BLOCK,
+              blocks = account->gil_blocks + blocks_in(raw),
               peak = account->gil_peak > raw_peak ? account->gil_peak : raw_peak;
     if (!same) /* other hooks since it ended: what it still holds is no longer followed */
         return Py_BuildValue("(LLLOLO)", self->requested, self->allocations, self->requested_owned, Py_None, peak, Py_None);
@@ -567,11 +576,10 @@ typedef struct {
 static size_t find_marked(const table_t *table, found_t *found, size_t count, size_t most)
 {
     for (size_t at = 0; table->slots != NULL && at <= table->slots->mask && count < most; at++) {
-        if (table->slots->addresses[at] == 0)
-            continue;
-        account_t *account = account_of(table->slots->values[at].owner);
+        const slot_t *slot = &table->slots->at[at];
+        account_t *account = slot->address == 0 ? NULL : account_of(slot->value.owner);
         if (account != NULL && account->marked)
-            found[count++] = (found_t){table->slots->addresses[at], table->slots->values[at].size};
+            found[count++] = (found_t){slot->address, slot->value.size};
     }
     return count;
 }
@@ -594,7 +602,7 @@ static void mark_requests(PyObject *requests, unsigned int marked)
         Request *request = as_request(PyList_GetItem(requests, i));
         account_t *account = request == NULL ? NULL : account_of(request->account);
         if (account != NULL)
-            account->marked = marked;
+            account->marked = (unsigned char)marked;
     }
 }
 
@@ -605,7 +613,7 @@ static PyObject *core_memory_blocks(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!n", &PyList_Type, &requests, &most))
         return NULL;
     size_t bytes = (most > 0 ? (size_t)most : 1) * sizeof(found_t), count = 0;
-    if (accounts == NULL || most <= 0 || bytes / sizeof(found_t) != (size_t)most)
+    if (most <= 0 || bytes / sizeof(found_t) != (size_t)most)
         return PyList_New(0);
     found_t *found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (found == MAP_FAILED)

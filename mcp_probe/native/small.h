@@ -20,7 +20,7 @@ static struct {
 } chunks[CHUNK_SLOTS];
 static struct {
     unsigned int chunks;
-    unsigned long long used, refused;
+    unsigned long long refused;
 } small;
 
 /* The chunk's place in the hash, or where it would go. */
@@ -56,7 +56,7 @@ static inline int has_word(const void *block)
     return ((unsigned long)block & 15) == 0;
 }
 
-static int under_main_gil(void); /* allocator.h */
+static inline int under_main_gil(void); /* allocator.h */
 
 static unsigned int *__attribute__((noinline)) make_word(const void *block)
 {
@@ -90,7 +90,7 @@ static inline unsigned int word_for(account_ref owner, size_t size)
 static inline account_t *owner_in(unsigned int word)
 {
     account_t *account = &accounts[word >> SIZE_BITS & (MAX_ACCOUNTS - 1)];
-    return (account->generation & (GENERATIONS - 1)) == word >> (SIZE_BITS + INDEX_BITS) ? account : NULL;
+    return word - account->word < 1u << SIZE_BITS ? account : NULL;
 }
 
 static inline size_t size_in(unsigned int word)
@@ -103,28 +103,39 @@ static inline __attribute__((always_inline)) void drop_word(unsigned int *word)
     unsigned int dropped = *word;
     *word = 0;
     gil_release(owner_in(dropped), (long long)size_in(dropped));
-    small.used--;
 }
 
-static void __attribute__((noinline)) drop_old_word(unsigned int *word)
+/* 0 where the owner is gone, or there is no room for the words. */
+static int __attribute__((noinline)) keep_small(const void *block, size_t size, account_ref owner)
 {
-    drop_word(word);
-}
-
-/* `owner` has not gone, and `account` is its own. */
-static inline int keep_small(const void *block, size_t size, account_ref owner, account_t *account)
-{
+    account_t *account = account_of(owner);
+    if (account == NULL)
+        return 0;
     unsigned int *word = word_of(block);
-    if (__builtin_expect(word == NULL || !has_word(block), 0) &&
-        (!has_word(block) || (word = make_word(block)) == NULL)) {
+    if (!has_word(block) || (word == NULL && (word = make_word(block)) == NULL)) {
         small.refused++;
         return 0;
     }
-    if (__builtin_expect(*word != 0, 0))
-        drop_old_word(word); /* its end was not seen */
+    if (*word != 0)
+        drop_word(word); /* its end was not seen */
     *word = word_for(owner, size);
-    small.used++;
     gil_hold(account, (long long)size);
+    return 1;
+}
+
+/* The same where nothing is out of the ordinary, else 0. `said` is word_for() the owner, and `account` its own. */
+static inline __attribute__((always_inline)) int keep_small_fast(const void *block, size_t size, unsigned int said,
+                                                                 account_t *account)
+{
+    unsigned long address = (unsigned long)block, number = address >> CHUNK_BITS, at = number & (CHUNK_SLOTS - 1);
+    if (__builtin_expect(__atomic_load_n(&chunks[at].number, __ATOMIC_ACQUIRE) != number || account->word != said ||
+                             !has_word(block) || account->parent != 0, 0))
+        return 0;
+    unsigned int *word = &chunks[at].words[(address >> 4) & (CHUNK_WORDS - 1)];
+    if (__builtin_expect(*word != 0, 0))
+        return 0;
+    *word = said + (unsigned int)size;
+    gil_hold_alone(account, (long long)size);
     return 1;
 }
 
@@ -144,10 +155,8 @@ static void forget_dead_words(void)
 {
     for (size_t at = 0; at < CHUNK_SLOTS; at++)
         for (size_t i = 0; chunks[at].number != 0 && i < CHUNK_WORDS; i++)
-            if (chunks[at].words[i] != 0 && owner_in(chunks[at].words[i]) == NULL) {
+            if (chunks[at].words[i] != 0 && owner_in(chunks[at].words[i]) == NULL)
                 chunks[at].words[i] = 0;
-                small.used--;
-            }
 }
 
 static void forget_every_word(void)
@@ -155,5 +164,5 @@ static void forget_every_word(void)
     for (size_t at = 0; at < CHUNK_SLOTS; at++)
         if (chunks[at].number != 0)
             madvise(chunks[at].words, CHUNK_WORDS * sizeof(int), MADV_DONTNEED);
-    small.used = small.refused = 0;
+    small.refused = 0;
 }

@@ -220,6 +220,10 @@ class PythonRequest:
         """
         return None
 
+    def so_far(self, running: StepMark) -> tuple[Any, ...] | None:
+        """As :class:`~mcp_probe.record.so_far.SoFar`; only the native twin has this short cut."""
+        return None
+
     def fold_single(self, start: int, end: int) -> SingleUnit | None:
         """What the marks of the plainest request claim of [start, end); only the native twin has this short cut."""
         return None

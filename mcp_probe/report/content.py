@@ -79,6 +79,8 @@ def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
     ]
     if probe.accelerator is not None:
         items.append(one("accelerated" if probe.accelerator == "active" else "not accelerated, see below", "dim"))
+    if summary.leaks is not None:
+        items.append(one("slowed down by the leak hunt, see below", "warn"))
     if counts.dropped:
         items.insert(2, one(f"{plural(counts.dropped, 'request')} dropped", "warn"))
     if probe.disabled_hooks:

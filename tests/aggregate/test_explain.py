@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp_probe.aggregate.explain import Seen, explain, reasons
 from mcp_probe.model import Frame, JobTimes, PoolSample, RequestRecord
-from tests.frames import MS, make_header, make_request, make_step, make_wait
+from tests.frames import MS, make_header, make_loop_sample, make_request, make_step, make_wait
 
 
 def pool(name: str = "app", size: float | None = 4, **given: Any) -> PoolSample:
@@ -117,6 +117,29 @@ def test_a_queue_at_the_loop_without_a_name_is_still_told() -> None:
     found = reasons(seen(*calls))[0]
     assert found.code == "loop-queue"
     assert "With 50 requests in flight" in found.sentence
+
+
+def crowd(**loop: Any) -> list[str]:
+    """Codes for twenty requests that waited for a loop whose thread ran and queued for so long."""
+    calls = [make_request(number, busy=2 * MS, ready_wait=number * 2 * MS) for number in range(1, 21)]
+    return [reason.code for reason in reasons(seen(make_loop_sample(**loop), *calls))]
+
+
+def test_a_loop_whose_thread_ran_less_than_it_waited_to_run_is_not_crowded() -> None:
+    assert crowd(cpu_ns=40 * MS, run_queue_ns=60 * MS) == ["no-cpu"]
+
+
+def test_a_loop_whose_thread_mostly_ran_is() -> None:
+    assert crowd(cpu_ns=40 * MS, run_queue_ns=30 * MS) == ["loop-queue"]
+    assert crowd(cpu_ns=40 * MS, run_queue_ns=None) == ["loop-queue"]
+
+
+def test_how_busy_the_loop_was_is_told_of_the_requests_own_time_only() -> None:
+    calls = [make_request(number, busy=2 * MS, ready_wait=number * 2 * MS) for number in range(1, 21)]
+    lasted = max(each.end_ns for each in calls) - min(each.arrival_ns for each in calls)
+    fitting = make_loop_sample([lasted // 2], span_ns=lasted)
+    assert "(busy 50% of the time)" in explain(seen(fitting, *calls))
+    assert "busy" not in explain(seen(make_loop_sample([lasted // 2], span_ns=20 * lasted), *calls))
 
 
 def test_threads_that_compute_share_one_interpreter() -> None:

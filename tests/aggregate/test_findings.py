@@ -26,6 +26,7 @@ from mcp_probe.model import (
     BudgetMeans,
     Finding,
     Outstanding,
+    PeakLine,
     Percentiles,
     Quality,
     ServerInfo,
@@ -781,6 +782,67 @@ def test_a_peak_that_lies_between_bounds_is_told_by_its_lower_one() -> None:
     finding = one(ALSO_FAULTS["memory-peak", "certainly, though not exactly"], "memory-peak")
     assert "held at least 65 MB at its peak" in finding.sentence
     assert (finding.evidence["peak_bytes"], finding.confidence) == (65_000_000, "bounded")
+
+
+def test_a_peak_is_told_with_the_line_of_the_look_at_most_of_it() -> None:
+    lines = (
+        PeakLine("load", "/srv/app/server.py", 7, "load", 9_000_000, 10_000_000),
+        PeakLine("load", "/srv/app/server.py", 9, "load", 50_000_000, 60_000_000),
+        PeakLine("other", "/srv/app/server.py", 11, "other", 90_000_000, 99_000_000),
+    )
+    hunted = replace(FAULTS["memory-peak"], leaks=replace(make_hunt(), peaks=lines))
+    finding = one(hunted, "memory-peak")
+    assert finding.sentence.endswith(
+        "Looked at while it held 60 MB, at least 50 MB of that had been allocated at server.py:9 in `load`."
+    )
+    assert (finding.evidence["file"], finding.evidence["line"]) == ("/srv/app/server.py", 9)
+    assert verdict_of(hunted, findings_of(hunted)).code == "memory-peak"
+
+
+def test_a_peak_whose_line_is_not_known_says_so_and_how_to_get_it() -> None:
+    finding = one(FAULTS["memory-peak"], "memory-peak")
+    assert finding.sentence.endswith("At which line is not known in this tier.")
+    assert finding.advice.endswith("`--memory leaks` looks for the line that allocates it.")
+    unseen = one(replace(FAULTS["memory-peak"], leaks=make_hunt()), "memory-peak")
+    assert unseen.sentence.endswith("At which line is not known: the hunt got no look while a call held so much.")
+    assert "--memory leaks" not in unseen.advice
+    assert (finding.evidence["line"], unseen.evidence["line"]) == (None, None)
+    untraced = replace(FAULTS["memory-peak"], leaks=replace(make_hunt(), are_lines_known=False))
+    assert one(untraced, "memory-peak").sentence.endswith("At which line is not known: nothing was traced.")
+
+
+def test_a_leak_whose_line_was_not_traced_says_where_it_is_said_why() -> None:
+    hunt = make_hunt(make_growth(lines=()))
+    traced, untraced = (
+        one(make_summary(leaks=replace(hunt, are_lines_known=known)), "memory-growth") for known in (True, False)
+    )
+    assert untraced.advice == traced.advice + " Its line was not traced: the report's section on leaks says why."
+
+
+def test_a_hunt_that_finds_no_leak_says_from_where_on_it_would_have_whatever_it_did_to_the_times() -> None:
+    slow = replace(
+        FAULTS["blocking-call"],
+        leaks=make_hunt(
+            make_growth("add", verdict="steady", calls=900, floor_bytes=32.0),
+            make_growth("get", verdict="steady", calls=100, floor_bytes=256.0),
+            make_growth("tools/list", verdict="unknown", calls=1, bytes_per_call=None),
+        ),
+    )
+    found = findings_of(slow)
+    verdict = verdict_of(slow, found)
+    assert "blocking-call" in {finding.code for finding in found}
+    assert (verdict.code, verdict.sentence) == (
+        "healthy",
+        "No leak: in 1,000 calls none of 2 operations grew by 256 B a call or more; of 1 operation there were too few "
+        "calls to say.",
+    )
+
+
+def test_a_hunt_of_too_few_calls_says_how_many_it_takes() -> None:
+    summary = make_summary(leaks=make_hunt(make_growth(verdict="unknown", calls=12, bytes_per_call=None)))
+    verdict = verdict_of(summary, findings_of(summary))
+    assert verdict.code == "not-enough-data"
+    assert "50 calls" in verdict.sentence
 
 
 @pytest.mark.parametrize(("why", "severity"), [("a tenth of the limit", "warn"), ("half of the limit", "critical")])

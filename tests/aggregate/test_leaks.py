@@ -69,6 +69,72 @@ def test_what_only_looks_like_a_leak_is_steady(rates: list[float]) -> None:
     assert grouped(rates).verdict == "steady"
 
 
+SMALL = 64.0
+"""Bytes a call: more than a clean tool keeps, and less than some bookkeeping."""
+
+
+def traced(
+    rates: list[float],
+    *,
+    blocks: int,
+    calls: int = 160,
+    looked_at: int = 160,
+    own: tuple[str, ...] = ("/srv/server.py",),
+) -> Growth:
+    """:func:`grouped`, where tracemalloc is on and one line has allocated ``blocks`` of 64 bytes when it was looked."""
+    groups = tuple((calls // 16, round(rate * (calls // 16))) for rate in rates)
+    held = sum(size for _, size in groups)
+    lines = (("add", "/srv/server.py", 7, "add", round(SMALL) * blocks, blocks),) if blocks else ()
+    (row,) = hunt_of(
+        sample(looked_at, 1, groups, rows=(("tools/call", "add", looked_at, held, groups),), are_lines_known=True),
+        GrowthSites(2, lines, (), own),
+        sample(calls, held, groups, are_lines_known=True),
+    ).operations
+    return row
+
+
+def test_a_small_leak_is_told_where_one_line_allocates_it_in_nearly_every_call() -> None:
+    row = traced([SMALL] * 16, blocks=150)
+    assert (row.verdict, row.bytes_per_call, row.floor_bytes) == ("grows", SMALL, 32.0)
+
+
+def test_of_a_small_leak_the_rate_is_that_of_most_calls_and_not_what_was_set_up_once() -> None:
+    row = traced([SMALL] * 10 + [2_000.0] + [SMALL] * 5, blocks=150)
+    assert (row.verdict, row.bytes_per_call) == ("grows", SMALL)
+    row = grouped([500.0] * 10 + [9_000.0] + [500.0] * 5)
+    assert (row.verdict, row.bytes_per_call) == ("grows", 500.0)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "looked_at"),
+    [
+        pytest.param(0, 160, id="of no line but the probe's"),
+        pytest.param(100, 160, id="the links of a cache, which those that filled it seem to hold"),
+        pytest.param(100, 100, id="looked for too long ago"),
+    ],
+)
+def test_a_little_that_may_be_bookkeeping_is_steady_and_says_what_would_not_have_been_told(
+    blocks: int, looked_at: int
+) -> None:
+    row = traced([SMALL] * 16, blocks=blocks, looked_at=looked_at)
+    assert (row.verdict, row.floor_bytes) == ("steady", 256.0)
+
+
+def test_what_the_sdk_or_python_allocates_is_no_small_leak() -> None:
+    assert traced([SMALL] * 16, blocks=150, own=()).verdict == "steady"
+    assert traced([500.0] * 16, blocks=150, own=()).verdict == "grows", "from 256 bytes on it is"
+
+
+def test_where_next_to_nothing_is_held_a_smaller_leak_would_have_been_told_and_beside_a_cache_none() -> None:
+    assert traced([6.0] * 16, blocks=0).floor_bytes == 32.0
+    assert grouped([6.0] * 16).floor_bytes == 256.0, "lines are not known"
+    cached = grouped([0.0] * 8 + [40_000.0] * 8)
+    assert (cached.verdict, cached.floor_bytes) == ("steady", 20_000.0 / 3)
+    beside = grouped([rate + 6_700.0 for rate in [0.0] * 8 + [40_000.0] * 8])
+    assert beside.verdict == "grows", "that much beside the cache is told"
+    assert grouped([rate + 6_600.0 for rate in [0.0] * 8 + [40_000.0] * 8]).verdict == "steady"
+
+
 def test_what_the_first_and_the_newest_calls_hold_is_no_part_of_the_rate() -> None:
     assert grouped([9e6] + [500.0] * 14 + [9e6]).bytes_per_call == 500.0
 
@@ -125,8 +191,18 @@ def test_lines_and_types_go_to_their_operation_and_the_rest_to_the_process() -> 
     (row,) = found.operations
     assert [(line.file, line.line, line.bytes) for line in row.lines] == [("/srv/server.py", 7, 900)]
     assert [kind.name for kind in row.types] == ["app.Entry"]
+    assert row.looked_at_calls == 160
     assert [line.file for line in found.lines] == ["/srv/other.py"]
     assert [kind.name for kind in found.types] == ["list"]
+
+
+def test_how_much_slower_allocating_is_and_lines_of_peaks_are_told_of_the_hunt() -> None:
+    peak = ("add", "/srv/server.py", 7, "add", 80, 90)
+    found = hunt_of(sample(160, 1, ((10, 0),) * 16, allocation_ns=(40.0, 900.0), peaks=(peak,)))
+    assert found.tracing_factor == 22.5
+    assert [(line.operation, line.line, line.bytes, line.held_bytes) for line in found.peaks] == [("add", 7, 80, 90)]
+    assert hunt_of(sample(160, 1, ((10, 0),) * 16)).tracing_factor is None
+    assert [hunt_of(sample(1, 1, are_lines_known=known)).are_lines_known for known in (True, False)] == [True, False]
 
 
 def test_those_that_grow_come_first_the_largest_rate_before_the_others() -> None:

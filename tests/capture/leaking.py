@@ -1,7 +1,7 @@
-"""Four tools as a hunt sees them, without a server: ``python -m tests.capture.leaking`` prints what is told of each.
+"""Six tools as a hunt sees them, without a server: ``python -m tests.capture.leaking`` prints what is told of each.
 
-One leaks 500 bytes a call; the others are clean, cached, and leave cyclic garbage. With ``MCP_PROBE_NATIVE=0`` blocks
-have no owners, and tracemalloc's traces stand in for them.
+One leaks 500 bytes a call and one 64; the others are clean, cached, and leave cyclic garbage. With
+``MCP_PROBE_NATIVE=0`` blocks have no owners, and tracemalloc's traces stand in for them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from mcp_probe.capture.traces import Code, start_tracing
 from mcp_probe.model import LeakHunt as Found
 from mcp_probe.record.raw import RawRequest
 
-LEAK_BYTES = 500
+LEAK_BYTES, TRICKLE_BYTES = 500, 64
 history: list[bytes] = []
+trickled: list[bytes] = []
 
 
 def clean(number: int) -> None:
@@ -48,13 +49,17 @@ def remember(number: int) -> None:
     history.append(bytes(LEAK_BYTES - 33))
 
 
+def trickle(number: int) -> None:
+    trickled.append(bytes(TRICKLE_BYTES - 33))
+
+
 def once(number: int) -> None:
     """What its first call sets up stays, and grows no further."""
     if not hasattr(once, "table"):
         once.table = bytearray(1_000_000)  # type: ignore[attr-defined]
 
 
-TOOLS: tuple[Callable[[int], None], ...] = (clean, cached, tangle, remember, once)
+TOOLS: tuple[Callable[[int], None], ...] = (clean, cached, tangle, remember, trickle, once)
 
 
 def codes() -> tuple[Code, ...]:
@@ -103,10 +108,20 @@ if __name__ == "__main__":
         row.name: {
             "verdict": row.verdict,
             "each": row.bytes_per_call,
+            "floor": row.floor_bytes,
             "how": row.how,
             "lines": [(line.function, line.line, line.bytes) for line in row.lines],
             "types": [(kind.name, kind.objects) for kind in row.types],
         }
         for row in found.operations
     }
-    print(json.dumps({"rows": rows, "types": [kind.name for kind in found.types], "notes": found.notes}))
+    print(
+        json.dumps(
+            {
+                "rows": rows,
+                "types": [kind.name for kind in found.types],
+                "notes": found.notes,
+                "factor": found.tracing_factor,
+            }
+        )
+    )

@@ -152,6 +152,20 @@ def test_one_native_mode_follows_another_without_a_gap(core: Core) -> None:
     assert core.calls == ["hybrid", "shadow", "hybrid"]
 
 
+def test_tracing_for_a_hunt_begins_below_the_hook_on_a_running_server_too(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_tracing() -> str:
+        core.calls.append("tracing")
+        return ""
+
+    monkeypatch.setattr(memory, "_start_leak_tracing", start_tracing)
+    made, _, _ = measuring("light")
+    made.loop_begins()
+    made.want("a session", "leaks")
+    assert core.calls == ["hybrid", "uninstall", "tracing", "shadow"]
+
+
 def test_a_mode_that_is_refused_gives_way_to_the_next_and_says_why(core: Core) -> None:
     core.refused = {"shadow": "No room for the table.", "hybrid": "Its blocks cannot be told apart here."}
     made, said, faults = measuring("detailed")
@@ -312,3 +326,19 @@ def test_bounds_hold_the_figure_they_belong_to(tier: MemoryTier, core: Core, clo
             value = getattr(use, name)
             assert lo is None or lo <= value
             assert hi is None or value <= hi
+
+
+@pytest.mark.parametrize("figures", [(9000, 30, 9000, 10, 5000, 1), (9000, 30, 4000, 10, 5000, 1), None])
+@pytest.mark.parametrize("tier", ["light", "detailed"])
+def test_what_a_running_request_holds_is_what_its_use_says(figures: Figures | None, tier: MemoryTier) -> None:
+    made, raw = measuring(tier)[0], request(figures, 2000, False)
+    use, held = made.use_of(raw), made.held_now(raw)
+
+    if use is None:
+        assert held is None
+        return
+    assert held is not None
+    assert held == (use.requested, use.peak, {name: tag for name, tag, _, _ in use.quality}.get("peak", "exact"))
+    assert made.held_now(request(figures, 1, False)) == (
+        None if made.use_of(request(figures, 1, False)) is None else held
+    )

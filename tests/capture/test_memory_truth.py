@@ -196,7 +196,8 @@ def test_by_jemalloc_large_blocks_are_right_within_its_size_classes(version: str
         if "peak" in truth:
             assert truth["peak"] <= use["peak"] <= 1.25 * truth["peak"] + room(name), name
             assert use["requested"] >= truth["requested"]
-        if "retained" in truth:
+        # What a pool's job returned may be freed by the pool's thread after the job: that is nobody's step.
+        if "retained" in truth and not name.startswith("executor"):
             assert abs(use["retained"] - truth["retained"]) <= 0.25 * truth["retained"] + room(name), name
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mcp_probe.capture.places import Place, place_of, place_of_caller
+from mcp_probe.capture.places import Place, is_plumbing, place_of, place_of_caller
 
 SITE = "/venv/lib/python3.13/site-packages/"
 STDLIB = os.path.dirname(os.__file__) + "/"
@@ -188,3 +188,17 @@ def test_looking_at_a_thread_while_a_collection_is_due_does_not_hang_the_process
         [sys.executable, "-c", LOOK], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (STDLIB + "threading.py", True),
+        (SITE + "anyio/_backends/_asyncio.py", True),
+        (SITE + "mcp/server/session.py", True),
+        (SITE + "shapely/geometry.py", False),
+        ("/srv/app/server.py", False),
+    ],
+)
+def test_python_the_sdk_and_what_it_runs_on_are_plumbing_and_other_libraries_are_not(file: str, expected: bool) -> None:
+    assert is_plumbing(file) is expected

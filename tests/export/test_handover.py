@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.export import HistogramDataPoint
@@ -16,7 +18,7 @@ from mcp_probe.export.conventions import (
     WAIT_BOUNDARIES_S,
 )
 from mcp_probe.export.handover import MAX_REPLAYED, RECENT_S, Observed, Replay
-from mcp_probe.export.histograms import MAX_SERIES, Series
+from mcp_probe.export.histograms import MAX_SERIES, Bundle, Series
 from mcp_probe.export.observables import Observables
 from tests.export.collected import Backend, only_grows, points, tool, values
 from tests.frames import MS
@@ -84,6 +86,24 @@ def test_quantiles_are_of_the_last_minutes_and_counts_of_all_time(backend: Backe
     assert values(found[f"{BUSY.name}.sum"])[tool("add")] == pytest.approx(0.91)
 
 
+def test_a_counter_never_falls_however_many_series_come_and_go(backend: Backend, observables: Observables) -> None:
+    clock = Clock()
+    observed = Observed(observables, clock)
+    before: dict[Any, Any] = {}
+    for minute in range(6):
+        clock.now = minute * RECENT_S
+        named = [
+            ((GEN_AI_TOOL_NAME, f"t{n}"),) for n in range(minute * MAX_SERIES // 3, (minute + 2) * MAX_SERIES // 3)
+        ]
+        observed.add((BUSY, series, MS, 1) for series in named[::2])
+        observed.add_requests([(Bundle(((BUSY, series),)), (MS,)) for series in named[1::2]])
+        counted = values(backend.collect()[f"{BUSY.name}.count"])
+        assert all(counted[series] >= count for series, count in before.items())
+        assert sum(counted.values()) == sum(before.values()) + len(named)
+        before = counted
+    assert len(before) == MAX_SERIES + 1
+
+
 def test_series_stay_below_the_limit_at_which_the_sdk_overflows(backend: Backend, observables: Observables) -> None:
     observed = Observed(observables)
     observed.add((BUSY, ((GEN_AI_TOOL_NAME, f"t{n}"),), MS, 1) for n in range(2 * MAX_SERIES))
@@ -126,3 +146,14 @@ def test_many_equal_values_are_replayed_up_to_a_bound_and_the_rest_is_told(backe
 
     assert points(backend.collect()[STEP_DURATION.name])[tool("add")].count == MAX_REPLAYED
     assert lost == [900]
+
+
+def test_replay_records_what_a_request_has_one_value_of(backend: Backend) -> None:
+    replay = Replay(backend.provider.get_meter("ours"), no_loss)
+    replay.add_requests(
+        [(Bundle(((BUSY, ADD), (STEP_DURATION, ADD))), (MS, None)), (Bundle(((BUSY, ADD),)), (2 * MS,))]
+    )
+    [point] = points(backend.collect()[BUSY.name]).values()
+
+    assert (point.count, point.sum) == (2, pytest.approx(0.003))
+    assert STEP_DURATION.name not in backend.collect()

@@ -9,18 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_probe.export.conventions import BLOCKED, BLOCKER, BUSY, GEN_AI_TOOL_NAME, OTHER
+from mcp_probe import native
+from mcp_probe.export.conventions import (
+    BLOCKED,
+    BLOCKER,
+    BUSY,
+    GEN_AI_TOOL_NAME,
+    MEMORY_PEAK,
+    OTHER,
+    QUEUE_WAIT,
+)
 from mcp_probe.export.histograms import (
     MAX_BUCKETS,
     MAX_SCALE,
     MAX_SERIES,
+    Amounts,
     Book,
+    Bundle,
     ExponentialHistogram,
     Ladder,
+    PythonRow,
     Series,
     ladder_of,
 )
 from tests.frames import MS, SECOND, US
+from tests.native.twins import needs_the_accelerator
 
 SECONDS = ladder_of("s")
 BYTES = ladder_of("By")
@@ -174,3 +187,73 @@ def test_series_beyond_the_limit_are_counted_under_other_and_nothing_is_lost() -
 
     assert len(known) == MAX_SERIES + 1
     assert known[other].count == 50
+
+
+# --- rows: one value each of every request ---
+
+AMOUNT = st.none() | st.integers(-5, 40) | st.integers(0, 2**56)
+REQUESTS = st.lists(st.tuples(AMOUNT, AMOUNT, AMOUNT), max_size=60)
+
+
+@needs_the_accelerator
+@given(batches=st.lists(REQUESTS, max_size=3))
+def test_both_rows_count_alike_whatever_comes_and_begin_anew_when_taken(batches: list[list[Amounts]]) -> None:
+    ladders = [SECONDS, BYTES, SECONDS]
+    python, accelerated = PythonRow(ladders), native.core.Row([ladder.packed() for ladder in ladders])
+    for batch in batches:
+        for amounts in batch:
+            python.add(amounts)
+            accelerated.add(amounts)
+        assert accelerated.take() == python.take()
+
+
+@needs_the_accelerator
+def test_a_row_says_what_it_cannot_take() -> None:
+    row = native.core.Row([SECONDS.packed()])
+    for wrong in ((1, 2), [1], ("one",)):
+        with pytest.raises(TypeError):
+            row.add(wrong)
+    with pytest.raises(TypeError):
+        native.core.Row([("first", b"")])
+
+
+@given(batches=st.lists(REQUESTS, max_size=3))
+def test_requests_are_counted_as_their_values_one_by_one(batches: list[list[Amounts]]) -> None:
+    keys = ((BUSY, tool("add")), (MEMORY_PEAK, tool("add")), (QUEUE_WAIT, tool("add")))
+    bundle = Bundle(keys)
+    together, apart = Book(), Book()
+    for batch in batches:
+        together.add_requests([(bundle, amounts) for amounts in batch])
+        for amounts in batch:
+            apart.add((*key, amount, 1) for key, amount in zip(keys, amounts, strict=True) if amount is not None)
+        assert described(together) == described(apart)
+        assert {series: row.count for series, row in together.of(BUSY).items()} == {
+            series: row.count for series, row in apart.of(BUSY).items()
+        }
+
+
+def described(book: Book) -> dict[str, Any]:
+    fields = ("scale", "zeros", "count", "total", "min", "max", "counts")
+    return {
+        instrument.name: {series: [getattr(row, name) for name in fields] for series, row in rows.items()}
+        for instrument, rows in book.so_far().histograms.items()
+    }
+
+
+def test_bundles_beyond_the_limit_are_counted_under_other_and_nothing_is_lost() -> None:
+    book = Book(max_series=3)
+    book.add_requests([(Bundle(((BUSY, tool(f"t{n}")),)), (MS,)) for n in range(10)])
+
+    assert {series: row.count for series, row in book.of(BUSY).items()} == {
+        **{tool(f"t{n}"): 1 for n in range(3)},
+        tool(OTHER): 7,
+    }
+
+
+def test_books_that_share_what_they_know_together_stay_below_the_limit() -> None:
+    known: dict[Any, set[Series]] = {}
+    first, second = Book(3, known), Book(3, known)
+    first.add((BUSY, tool(f"a{n}"), MS, 1) for n in range(3))
+    second.add((BUSY, tool(name), MS, 1) for name in ("a1", "b1", "b2"))
+
+    assert {series: row.count for series, row in second.of(BUSY).items()} == {tool("a1"): 1, tool(OTHER): 2}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import anyio
 import pytest
 
-from mcp_probe.model import RequestRecord
-from tests.field.driving import ProbedRun, Run, run_bare, run_probed
-from tests.field.servers import SERVERS, RealServer
+from mcp_probe.model import GrowthSample, RequestRecord
+from mcp_probe.record.file import read_recording
+from mcp_probe.workloads.client import stdio_client_session
+from tests.field.driving import ROOT, ProbedRun, Run, run_bare, run_probed
+from tests.field.servers import SERVERS, RealServer, Setting
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -141,3 +145,23 @@ def test_a_server_that_works_in_threads_is_not_said_to_block_its_loop(server: Re
     _, probed, counts = runs.of(server)
     blamed = {finding["subject"] for finding in probed.summary["findings"] if finding["code"] in BLOCKING}
     assert not blamed & set(counts)
+
+
+@pytest.mark.parametrize("server", ["mcp-server-time", "mcp-server-sqlite"], indirect=True)
+def test_a_leak_hunt_is_traced_before_the_transport_has_threads(server: RealServer, tmp_path: Path) -> None:
+    """Of a client that kills a server which takes long to end, so all is read from the recording."""
+    recording = tmp_path / "recording"
+    probe = [sys.executable, "-m", "mcp_probe", "run", "--memory", "leaks", "--record", str(recording), "--"]
+
+    async def talk(setting: Setting) -> None:
+        environment = {"PYTHONPATH": "", **setting.environment}
+        with (tmp_path / "stderr").open("w") as errors:
+            command = [*probe, *server.command(ROOT, setting)]
+            async with stdio_client_session(command, environment=environment, stderr=errors) as session:
+                await setting.ask(session)
+                await anyio.sleep(2)  # the hunt looks every half second or so
+
+    with server.set_up(tmp_path) as setting:
+        anyio.run(talk, setting)
+    samples = [frame for frame in read_recording(recording) if isinstance(frame, GrowthSample)]
+    assert {sample.are_lines_known for sample in samples} == {True}

@@ -175,6 +175,16 @@ class Memray:
         self._folder.cleanup()
 
 
+def asked(size: int) -> int:
+    """What a request asks for that makes a block of so many bytes."""
+    raw = request()
+    core.charge(raw)
+    bytes(size)
+    core.charge(None)
+    requested: int = raw.memory()[0]
+    return requested
+
+
 def measured(size: int) -> int:
     """What a request holds that keeps a block of so many bytes; 0 where nothing was measured."""
     raw = request()
@@ -193,6 +203,10 @@ def beside(tool: Any) -> dict[str, Any]:
     during = core.memory_state()
     assert during["valid"] and during["covered"], during
     assert BLOCK < measured(BLOCK) < BLOCK + 10_000
+    for small, large in ((100, 300), (BLOCK, BLOCK + 1000)):
+        # The first two hold what the tool takes for itself when it sees a line for the first time.
+        found = [asked(size) for size in (small, large, small, large)]
+        assert found[3] - found[2] == large - small, found
     tool.stop()
     assert core.memory_state()["valid"] and not core.memory_state()["covered"]
     assert BLOCK < measured(BLOCK) < BLOCK + 1000
@@ -258,10 +272,39 @@ def crowd(seconds: float) -> dict[str, Any]:
     for block in blocks:
         library.PyMem_RawFree(block)
     del blocks, block
-    assert raw.memory()[3] < 10_000, raw.memory()
+    # Python's allocator may have made tables of its own meanwhile, which it keeps: where its heap crosses a border of
+    # 16 GB of addresses one of 128 KB (Objects/obmalloc.c arena_map_bot_t), and the array of its arenas.
+    assert raw.memory()[3] < 150_000 and raw.memory()[5] < 5, raw.memory()
     core.memory_uninstall()
     check_balance()
     return {"untracked": state["untracked"]}
+
+
+class LateJob:
+    """A thread that works on for a request whose account has been given back, and may be another's by then."""
+
+    SIZE = 200_000
+
+    def __init__(self) -> None:
+        self._begun, self._go = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        self._begun.wait()
+
+    def _run(self) -> None:
+        raw = request()
+        core.charge(raw)
+        raw.keep_memory()  # nobody keeps what that returns
+        self._begun.set()
+        self._go.wait()
+        self.blocks = [bytes(number % 400) for number in range(self.SIZE // 100)]
+        self.blocks += [bytes(10_000) for _ in range(self.SIZE // 10_000)]
+        core.charge(None)
+
+    def end(self) -> None:
+        """Let it allocate, and wait for its end; what it allocated is kept."""
+        self._go.set()
+        self._thread.join()
 
 
 def accounts(seconds: float) -> dict[str, Any]:
@@ -287,13 +330,17 @@ def accounts(seconds: float) -> dict[str, Any]:
     assert 5000 < watched.memory()[3] < 5200, watched.memory()
     del own
     assert watched.memory()[3] < 200
+    late = LateJob()
     held = [request(number) for number in range(most + 10)]  # more than there are accounts
     for raw in held:
         core.charge(raw)
     core.charge(None)
     state = core.memory_state()
     assert state["accounts_refused"] >= 10, state
-    del held, raw
+    before = sum(raw.memory()[3] for raw in held)
+    late.end()
+    assert sum(raw.memory()[3] for raw in held) < before + LateJob.SIZE, "charged to the next request of that account"
+    del held, raw, late
     gc.collect()
     core.memory_uninstall()
     check_balance()

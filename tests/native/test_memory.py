@@ -335,6 +335,32 @@ def test_the_state_says_what_the_hooks_are() -> None:
             assert 400 <= state["owned_above"] <= 512
 
 
+class Allocator(ctypes.Structure):
+    """PyMemAllocatorEx."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free")]
+
+
+@pytest.mark.parametrize("domain", range(3))
+@pytest.mark.parametrize("mode", MODES)
+def test_figures_are_not_valid_once_the_hooks_are_passed_by_in_any_domain(mode: str, domain: int) -> None:
+    below, ours = Allocator(), Allocator()
+    API.PyMem_GetAllocator(domain, ctypes.byref(below))
+    core.memory_install(mode)
+    API.PyMem_GetAllocator(domain, ctypes.byref(ours))
+    raw = request()
+    charged(raw, lambda: bytes(1000))
+    assert core.memory_state()["valid"] and raw.memory() is not None
+    API.PyMem_SetAllocator(domain, ctypes.byref(below))
+    state = core.memory_state()
+    API.PyMem_SetAllocator(domain, ctypes.byref(ours))
+    assert not state["valid"] and "in the place of the memory hooks" in state["reason"]
+    assert not core.memory_state()["valid"], "they are back, but have missed something"
+    assert raw.memory() is None
+    core.memory_install(mode)
+    assert core.memory_state()["valid"]
+
+
 def test_bad_use_is_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="'everything' is not known: gross, hybrid or shadow"):
         core.memory_install("everything")

@@ -32,7 +32,33 @@ def test_a_tool_that_grows_shows_its_rate_its_lines_and_its_types() -> None:
         "of type 1,000 app.Entry 4.8 MB (4.8 kB each, with what it refers to)",
         "add steady 12 kB 1,000",
         "by native-shadow: all Python allocations · 20 full collections of the hunt took 400 ms",
+        "Do not judge the server's times by this run: the hunt and its tracing slow it down.",
     ]
+
+
+def test_a_steady_tool_shows_from_where_on_its_growth_would_have_been_told() -> None:
+    rows = lines_of(make_hunt(replace(steady(), floor_bytes=32.0)))
+    assert rows[0] == "add steady <32 B 12 kB 1,000"
+    assert "<N: a leak of fewer bytes a call could not have been told from noise in this run" in " ".join(rows)
+    assert "<N" not in " ".join(lines_of(make_hunt(make_growth(floor_bytes=32.0))))
+
+
+def test_lines_of_an_earlier_look_say_how_many_calls_there_were_by_then() -> None:
+    assert "lines and types as of 300 calls, the latest look for them" in lines_of(
+        make_hunt(make_growth(looked_at_calls=300))
+    )
+    assert "as of" not in " ".join(lines_of(make_hunt(make_growth(looked_at_calls=1_000))))
+
+
+def test_it_says_how_much_the_hunt_slows_the_server_and_the_header_that_it_does() -> None:
+    hunt = replace(make_hunt(steady()), tracing_factor=22.5)
+    text = " ".join(render(replace(healthy(), leaks=hunt), color=False).split())
+    assert "slowed down by the leak hunt, see below" in text
+    assert (
+        "Do not judge the server's times by this run: tracing made allocating an object take 22 times as long" in text
+    )
+    assert "leak hunt" not in render(healthy(), color=False)
+    assert "collections and looks slow it down" in " ".join(lines_of(replace(hunt, are_lines_known=False)))
 
 
 def test_lines_of_little_weight_are_left_to_the_json() -> None:

@@ -7,6 +7,7 @@ import pytest
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import MemoryUse, Summary
 from mcp_probe.report.console import render
+from tests.aggregate.summaries import make_hunt
 from tests.frames import make_end, make_header, make_process, make_request
 
 MB = 1_000_000
@@ -51,7 +52,15 @@ def test_each_figure_has_a_column_with_its_quality() -> None:
         "big 7 MB 7 MB [5–5.25 MB] [5–5.25 MB] ≤250 kB ≤250 kB 120 B 4.5 kB",
         "small 45 kB 45 kB ≤45 kB ≤45 kB ≤45 kB ≤45 kB 120 B 4.5 kB",
         "by native-hybrid: all Python allocations, owners > 512 B · process RSS at most 84 MB",
+        "who owns small blocks is not followed here, so they are bounded; `--memory detailed` follows them",
     ]
+
+
+def test_what_is_retained_is_said_to_be_no_leak_by_itself_but_not_to_who_hunts_leaks() -> None:
+    kept = summary_of(("t", exact(9_000, 9_000, 9_000)))
+    assert section(kept)[-1] == " what is retained need not be a leak; `--memory leaks` looks again later, and tells"
+    assert not [line for line in section(replace(kept, leaks=make_hunt())) if "need not be" in line]
+    assert not [line for line in section(summary_of(("t", exact(9_000, 9_000, 0)))) if "need not be" in line]
 
 
 def test_what_was_sent_and_received_stands_beside_it_where_there_is_room() -> None:
@@ -103,7 +112,7 @@ def test_sizes_of_sampled_objects_have_a_line_of_their_own() -> None:
     sized = replace(exact(5000, 5000, 5000), arguments=1200, result=304_000)
     half = replace(exact(4000, 4000, 4000), result=96)
     shown = section(summary_of(("t", sized), ("u", half), ("v", exact(1, 1, 1))))
-    assert shown[-2] == " objects sent and received, sampled: t 1.2 kB in, 304 kB out · u 96 B out"
+    assert shown[-3] == " objects sent and received, sampled: t 1.2 kB in, 304 kB out · u 96 B out"
 
 
 def test_many_operations_are_cut_to_the_largest() -> None:
@@ -114,5 +123,5 @@ def test_many_operations_are_cut_to_the_largest() -> None:
 
 def test_operations_that_were_not_measured_are_left_out() -> None:
     summary = summary_of(("t", exact(1, 1, 1)), ("u", None))
-    assert [line.split()[0] for line in section(summary)[2:-1]] == ["t"]
+    assert [line.split()[0] for line in section(summary)[2:-2]] == ["t"]
     assert section(replace(summary, operations=())) == []

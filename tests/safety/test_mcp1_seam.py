@@ -31,6 +31,9 @@ class OldServer:
         await message.respond(SimpleNamespace(root=SimpleNamespace(isError=req.params.name == "sorry")))
         return others
 
+    async def run(self, *streams: Any) -> Any:
+        return streams
+
 
 class Message:
     def __init__(self) -> None:
@@ -71,6 +74,29 @@ async def test_answers_pass_once_and_are_recorded() -> None:
     probe.detach()
     assert vars(server).keys() == {"request_handlers", "fault"}
     assert [(record.name, record.outcome) for record in kept.requests()] == [("add", "ok"), ("sorry", "tool_error")]
+
+
+async def test_what_traces_begins_as_the_server_is_run_before_its_transport_takes_a_step() -> None:
+    server = OldServer()
+    probe = mcp_probe.attach(server)
+    memory = probe._hub.memory
+    assert not memory.looping
+    streams = (object(), object())
+    running = server.run(*streams)
+    assert memory.looping
+    assert await running == streams
+    probe.detach()
+    assert "run" not in vars(server)
+
+
+async def test_a_server_runs_whatever_fails_as_its_loop_begins(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
+    breaker = Breaker(monkeypatch, "mcp_probe.capture.memory:Memory.loop_begins", 0)
+    server = OldServer()
+    probe = mcp_probe.attach(server)
+    assert await server.run(1) == (1,)
+    probe.detach()
+    assert breaker.hits == 1
+    assert log.messages == ["mcp_probe: hook memory is disabled"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import total_ms
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Finding, Growth, OperationSummary, Quality, Summary, Tag
+from mcp_probe.model import Finding, Growth, LeakHunt, OperationSummary, PeakLine, Quality, Summary, Tag
 
 EXACT = Quality("exact")
 
@@ -18,8 +18,9 @@ EXACT = Quality("exact")
 
 def memory_growth(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """Calls of one operation keep memory, and what they keep grows with their number."""
-    if summary.leaks is not None:
-        yield from (_grown(row, options) for row in summary.leaks.operations if row.verdict == "grows")
+    hunt = summary.leaks
+    if hunt is not None:
+        yield from (_grown(row, hunt, options) for row in hunt.operations if row.verdict == "grows")
         return
     rows = [row for row in summary.operations if _may_grow(row, options)]
     kept = {row.name: _kept_by(row) for row in rows}
@@ -50,7 +51,7 @@ def memory_growth(summary: Summary, options: FindingOptions) -> Iterator[Finding
     )
 
 
-def _grown(row: Growth, options: FindingOptions) -> Finding:
+def _grown(row: Growth, hunt: LeakHunt, options: FindingOptions) -> Finding:
     each = row.bytes_per_call or 0.0
     at_least = "at least " if row.quality.tag in ("lower", "estimate") else ""
     line = row.lines[0] if row.lines else None
@@ -71,6 +72,7 @@ def _grown(row: Growth, options: FindingOptions) -> Finding:
         advice=(
             "Let go of it when the call is over, or bound what collects it (a cache with a `maxsize`, a deque with a "
             "`maxlen`). A cache that is not full yet looks the same: a longer run tells."
+            + ("" if hunt.are_lines_known else " Its line was not traced: the report's section on leaks says why.")
         ),
         evidence={
             "bytes_per_call": each,
@@ -112,6 +114,7 @@ def memory_peak(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
         share = None if limit is None else least / limit
         of_limit = "" if share is None else f", {phrasing.percent(share)} of the {phrasing.size(limit or 0)} it may use"
         typical = row.memory.peak.p50
+        line = _line_of_peak(summary, row)
         at_least = "at least " if quality.tag != "exact" else ""
         yield Finding(
             code="memory-peak",
@@ -120,11 +123,12 @@ def memory_peak(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
             subject=row.name,
             sentence=(
                 f"A call of `{row.name}` held {at_least}{phrasing.size(least)} at its peak{of_limit}; "
-                f"half of its calls {phrasing.size(typical or 0)} or more."
+                f"half of its calls {phrasing.size(typical or 0)} or more. {_where_allocated(summary, line)}"
             ),
             advice=(
                 "Stream it, or work on a page at a time; and bound how many such calls run at once "
                 "(a semaphore, or a `CapacityLimiter` of its own)."
+                + ("" if summary.leaks is not None else " `--memory leaks` looks for the line that allocates it.")
             ),
             evidence={
                 "peak_bytes": least,
@@ -133,10 +137,34 @@ def memory_peak(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
                 "limit_bytes": limit,
                 "limit_share": share,
                 "calls": row.count,
+                "file": None if line is None else line.file,
+                "line": None if line is None else line.line,
+                "function": None if line is None else line.function,
+                "line_bytes": None if line is None else line.bytes,
+                "line_held_bytes": None if line is None else line.held_bytes,
                 "how": row.memory.method,
                 "scope": row.memory.scope,
             },
         )
+
+
+def _line_of_peak(summary: Summary, row: OperationSummary) -> PeakLine | None:
+    peaks = () if summary.leaks is None else summary.leaks.peaks
+    found = (peak for peak in peaks if peak.operation == row.name)
+    return max(found, key=lambda peak: peak.held_bytes, default=None)
+
+
+def _where_allocated(summary: Summary, line: PeakLine | None) -> str:
+    if line is not None:
+        place = phrasing.place_of(line.file, line.line)
+        most, held = phrasing.size(line.bytes), phrasing.size(line.held_bytes)
+        function = f" in `{line.function}`" if line.function else ""
+        return f"Looked at while it held {held}, at least {most} of that had been allocated at {place}{function}."
+    if summary.leaks is None:
+        return "At which line is not known in this tier."
+    if not summary.leaks.are_lines_known:
+        return "At which line is not known: nothing was traced."
+    return "At which line is not known: the hunt got no look while a call held so much."
 
 
 # --- large-payload ------------------------------------------------------------------------------------

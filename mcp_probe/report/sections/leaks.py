@@ -31,7 +31,7 @@ def leaks(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
     for row in shown:
         rows.append(_row(row, notation))
         if row.verdict == "grows":
-            rows += _sites(row.lines, row.types, cwd)
+            rows += _sites(row.lines, row.types, cwd, row)
     if hidden:
         rows.append(Paragraph(one(f"+{plural(len(hidden), 'more operation', 'more operations')}", "dim"), indent=1))
     yield Heading("Leaks", "what ended calls still hold, after a full collection")
@@ -39,7 +39,7 @@ def leaks(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
         columns=(
             Column("operation", gap=1, most=36),
             Column("memory"),
-            Column("kept per call", right=True, most=20),
+            Column("growth per call", right=True, most=20),
             Column("held by all", right=True, most=16),
             Column("calls", right=True),
         ),
@@ -58,13 +58,19 @@ def _row(row: Growth, notation: Notation) -> tuple[Cell, ...]:
         Words(one(row.name, "name"), "middle"),
         Words(one(text, role)),
         # What a healthy call keeps is the share of the latest ones in a cache, and no rate.
-        number(notation.size(row.bytes_per_call, row.quality) if grows else "", "critical"),
+        number(notation.size(row.bytes_per_call, row.quality), "critical") if grows else number(_below(row), "dim"),
         number(figures.size(row.held_bytes) if row.held_bytes else UNKNOWN if row.verdict == "unknown" else "0 B"),
         number(quantity(row.calls)),
     )
 
 
-def _sites(lines: Sequence[GrowthLine], types: Sequence[GrowthType], cwd: str) -> Iterator[Paragraph | Flow]:
+def _below(row: Growth) -> str:
+    return "" if row.floor_bytes is None else f"<{figures.size(row.floor_bytes)}"
+
+
+def _sites(
+    lines: Sequence[GrowthLine], types: Sequence[GrowthType], cwd: str, row: Growth | None = None
+) -> Iterator[Paragraph | Flow]:
     for line in lines[:SITES]:
         if line.bytes < SHOWN * lines[0].bytes:
             break
@@ -79,6 +85,9 @@ def _sites(lines: Sequence[GrowthLine], types: Sequence[GrowthType], cwd: str) -
     told = [one(_type(found), "plain") for found in types[:SITES]]
     if told:
         yield Flow(tuple(told), lead=one("of type ", "dim"), indent=3)
+    if row is not None and (lines or told) and row.looked_at_calls is not None and row.looked_at_calls < row.calls:
+        calls = f"lines and types as of {plural(row.looked_at_calls, 'call')}, the latest look for them"
+        yield Paragraph(one(calls, "dim"), indent=3)
 
 
 def _type(found: GrowthType) -> str:
@@ -88,6 +97,22 @@ def _type(found: GrowthType) -> str:
     if found.each_bytes is not None:
         text += f" ({figures.size(found.each_bytes)} each, with what it refers to)"
     return text
+
+
+_FLOOR = (
+    "<N: a leak of fewer bytes a call could not have been told from noise in this run; of small objects that Python "
+    "reuses, one of up to three times as many."
+)
+
+
+def _slower(hunt: LeakHunt) -> str:
+    times = "Do not judge the server's times by this run: "
+    if not hunt.are_lines_known:
+        return f"{times}the hunt's collections and looks slow it down."
+    if hunt.tracing_factor is None:
+        return f"{times}the hunt and its tracing slow it down."
+    factor = f"{hunt.tracing_factor:.0f}" if hunt.tracing_factor >= 10 else f"{hunt.tracing_factor:.1f}"
+    return f"{times}tracing made allocating an object take {factor} times as long, measured as it began."
 
 
 def _process(hunt: LeakHunt, cwd: str) -> Iterator[Block]:
@@ -100,5 +125,8 @@ def _process(hunt: LeakHunt, cwd: str) -> Iterator[Block]:
         took = figures.duration(hunt.collect_ms)
         items.append(one(f"{plural(hunt.collections, 'full collection')} of the hunt took {took}", "dim"))
     yield Flow(tuple(items), indent=1)
+    if any(_below(row) for row in hunt.operations if row.verdict == "steady"):
+        yield Paragraph(one(_FLOOR, "dim"), indent=1)
+    yield Paragraph(one(_slower(hunt), "dim"), indent=1)
     for note in hunt.notes:
         yield Paragraph(prose(note, "dim"), indent=1)

@@ -8,7 +8,7 @@ from mcp_probe.model import MemoryStats, OperationSummary, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Items, Paragraph
 from mcp_probe.report.figures import EXACT, Notation, plural
-from mcp_probe.report.phrases import first, number, one
+from mcp_probe.report.phrases import first, number, one, prose
 
 MEMORY_ROWS = 10
 _FIGURES = ("requested", "peak", "retained")
@@ -29,6 +29,7 @@ def memory(summary: Summary, notation: Notation) -> Iterator[Block]:
     if sampled:
         rows.append(Flow(sampled, lead=one("objects sent and received, sampled: ", "dim"), indent=1))
     rows.append(Flow(tuple(one(text, "dim") for text in _how(summary, measured)), indent=1))
+    rows += [Paragraph(prose(text, "dim"), indent=1) for text in _more(summary, shown)]
     yield Heading("Memory", "per call, largest peak first")
     yield Grid(
         columns=(
@@ -74,6 +75,14 @@ def _how(summary: Summary, measured: list[OperationSummary]) -> Iterator[str]:
         yield f"by {method}: {scope}" if scope else f"by {method}"
     if summary.signals.rss_bytes_max is not None:
         yield f"process RSS at most {figures.size(summary.signals.rss_bytes_max)}"
+
+
+def _more(summary: Summary, shown: Iterable[OperationSummary]) -> Iterator[str]:
+    """Which tier tells what this one leaves open."""
+    if any(row.memory.method == "native-hybrid" for row in shown):
+        yield "who owns small blocks is not followed here, so they are bounded; `--memory detailed` follows them"
+    if summary.leaks is None and any(row.memory.retained.max for row in shown):
+        yield "what is retained need not be a leak; `--memory leaks` looks again later, and tells"
 
 
 def _sampled(shown: Iterable[OperationSummary]) -> Iterator[str]:

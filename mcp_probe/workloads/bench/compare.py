@@ -68,7 +68,7 @@ def noise_of(before: Row, after: Row) -> float | None:
 
     The intervals of two independent means add in quadrature; ``None`` where neither row knows its noise.
     """
-    known = [row.floor for row in (before, after) if row.floor is not None]
+    known = [floor for row in (before, after) if (floor := row.noise_floor) is not None]
     shares = [share for row in (before, after) if (share := _half_width(row.measured)) is not None]
     if len(shares) == 2:
         known.append(1 + hypot(*shares))

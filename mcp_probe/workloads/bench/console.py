@@ -165,21 +165,26 @@ def _tables(rows: Sequence[Row], details: bool) -> Grid:
     return Grid(tuple(columns), tuple(kept), tuple(squeeze), indent=2)
 
 
-_TITLES = ("", "documented", "median", "±95 %", "P95", "of doc.", "A/A", "L")
+_TITLES = ("", "documented", "measured", "±95 %", "P95", "of doc.", "A/A", "L")
 _DROPPED_FIRST = (4, 3)
 
 
 def _lines(rows: Sequence[Row], details: bool) -> Iterator[tuple[Words, ...] | Paragraph]:
-    """Rows; reasons and conditions stand below the last of those that share them."""
-    for row, after in zip(rows, [*rows[1:], None], strict=True):
+    """Rows; reasons and conditions stand below the last of those that share them, or below the table."""
+    whys, shared_whys = figures.placed(rows, [row.why for row in rows])
+    asides, shared_asides = figures.placed(rows, [_aside(row) for row in rows])
+    for place, row in enumerate(rows):
         yield _row(row)
         if details and (told := figures.statistics(row)):
             yield Paragraph((Span(told, "dim"),), indent=6)
-        if row.why and (after is None or after.why != row.why):
-            yield Paragraph((Span(row.why),), lead=(Span("→ ", "info"),), indent=6)
-        aside = _aside(row)
-        if aside and (after is None or _aside(after) != aside):
-            yield Paragraph((Span(aside, "dim"),), indent=6)
+        if place in whys:
+            yield Paragraph((Span(whys[place]),), lead=(Span("→ ", "info"),), indent=6)
+        if place in asides:
+            yield Paragraph((Span(asides[place], "dim"),), indent=6)
+    for labels, told in shared_whys:
+        yield Paragraph((Span(f"{labels}: ", "dim"), Span(told)), lead=(Span("→ ", "info"),), indent=4)
+    for labels, told in shared_asides:
+        yield Paragraph((Span(f"{labels}: {told}", "dim"),), indent=4)
 
 
 def _row(row: Row) -> tuple[Words, ...]:
@@ -193,7 +198,7 @@ def _row(row: Row) -> tuple[Words, ...]:
         _words(figures.spread(row), "dim"),
         _words(figures.tail(row)),
         _words(figures.times(row.ratio)),
-        _words("" if row.floor is None else figures.times(row.floor), "dim"),
+        _words(figures.times(row.noise_floor), "dim"),
         _words(figures.little(row.little) + (" !" if off else ""), "critical" if off else "dim"),
     )
 

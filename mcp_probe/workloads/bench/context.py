@@ -6,11 +6,12 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import anyio
 
+from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
 from mcp_probe.workloads.bench.shapes import Check, Outcome, Row, Stats, Verdict
 from mcp_probe.workloads.bench.statistics import describe, ratio_floor, turn_order
@@ -26,6 +27,9 @@ Timed = Callable[[], Any]
 """One round: a function or coroutine function. What it returns is ignored, unless it is :class:`Ms`."""
 
 Show = Callable[[str], None]
+
+Why = Callable[[], str]
+"""A sentence that can be asked for once the readings are there. Raises: LaunchError before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Bench:
         self._show = show or (lambda what: None)
         self._patience = Patience(patience_s)
         self._rows: list[Row] = []
+        self._whys: dict[int, Why] = {}
         self._checks: list[Check] = []
         self._notes: list[str] = []
         self._missing: list[str] = []
@@ -82,11 +87,14 @@ class Bench:
 
     # --- findings ---
 
-    def row(self, table: str, label: str, unit: str, measured: Stats | float | None, **more: Any) -> Row:
-        """Keeps and returns one :class:`Row`."""
-        row = Row(table=table, label=label, unit=unit, measured=measured, **more)
-        self._rows.append(row)
-        return row
+    def row(self, table: str, label: str, unit: str, measured: Stats | float | None, **more: Any) -> None:
+        """Keeps one :class:`Row`, to be handed in as soon as it is measured: Ctrl-C takes nothing that was.
+
+        A server's readings are there only when it has ended, so ``why`` may be a function, which is asked at the end.
+        """
+        if callable(more.get("why")):
+            self._whys[len(self._rows)] = more.pop("why")
+        self._rows.append(Row(table=table, label=label, unit=unit, measured=measured, **more))
 
     def check(
         self,
@@ -121,8 +129,17 @@ class Bench:
         self._missing.append(f"{library} is not installed: {what}")
 
     def outcome(self, *, complete: bool = True) -> Outcome:
-        """What was handed in so far."""
-        return Outcome(tuple(self._rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete)
+        """What was handed in so far.
+
+        With ``complete=False`` a row whose readings never came is without its sentence.
+
+        Raises: LaunchError where a complete run has no readings for a row that wants them.
+        """
+        rows = [
+            replace(row, why=_told(self._whys[place], complete)) if place in self._whys else row
+            for place, row in enumerate(self._rows)
+        ]
+        return Outcome(tuple(rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete)
 
     # --- timing ---
 
@@ -199,6 +216,15 @@ class Bench:
         return profiled_server(
             module, arguments, transport=transport, probe=probe, mode=mode, environment=environment, connect=connect
         )
+
+
+def _told(why: Why, complete: bool) -> str:
+    try:
+        return why()
+    except LaunchError:
+        if complete:
+            raise
+        return ""
 
 
 async def _take_turns(calls: Mapping[str, Timed], rounds: int, warm_up: int) -> dict[str, list[float]]:

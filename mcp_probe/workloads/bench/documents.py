@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,5 +67,5 @@ def _incomplete(error: str | None) -> tuple[str, ...]:
 def _order(claim: str) -> tuple[int, str]:
     """``004-1a`` after ``004-1`` and before ``004-10``."""
     rest = claim[4:]
-    digits = "".join(character for character in rest if character.isdigit())
-    return (int(digits) if digits and rest[0].isdigit() else 1000, rest)
+    digits = re.match(r"\d+", rest)
+    return (int(digits[0]) if digits else 1000, rest)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from math import floor, isfinite, log10
+from typing import TypeVar
 
 from mcp_probe.workloads.bench.shapes import Little, Row, Stats, Verdict
+
+T = TypeVar("T", bound=Hashable)
 
 UNKNOWN = "–"
 
@@ -99,6 +103,30 @@ def expected(row: Row) -> str:
     if row.documented is None or row.scale == 1.0:
         return ""
     return f"at this size the document's figure is {with_unit(row.documented * row.scale, row.unit)}"
+
+
+def placed(rows: Sequence[Row], told: Sequence[T]) -> tuple[dict[int, T], list[tuple[str, T]]]:
+    """Where what is said of each row goes, so that nothing is said twice in a table; what is empty goes nowhere.
+
+    First, by place, what stands under a row: it and the rows right above that share it. Second, with the names of
+    its rows, what rows apart from each other share: it stands below the table.
+    """
+    ends: dict[T, list[int]] = {}
+    for place, text in enumerate(told):
+        if text and (place + 1 == len(told) or told[place + 1] != text):
+            ends.setdefault(text, []).append(place)
+    under = {places[0]: text for text, places in ends.items() if len(places) == 1}
+    below = [
+        (listed([row.label for row, own in zip(rows, told, strict=True) if own == text]), text)
+        for text, places in ends.items()
+        if len(places) > 1
+    ]
+    return under, below
+
+
+def listed(labels: Sequence[str]) -> str:
+    """The names of up to three rows, or of the first and the last."""
+    return "; ".join(labels) if len(labels) <= 3 else f"{labels[0]} … {labels[-1]}"
 
 
 def sentence(text: str) -> str:

@@ -22,8 +22,15 @@ _CLASSES: dict[Verdict, str] = {
     "cannot be tested here": "none",
 }
 _MOST_CHARTS = 4
-_HEADS = ("", "documented", "median", "of doc.", "A/A")
+_HEADS = ("", "documented", "measured", "of doc.", "A/A")
 _MORE = ("mean", "sd", "95 % CI", "P95", "P99", "min", "max", "n", "first", "L", "others' cores")
+
+_LEGEND = (
+    "<b>documented</b> is the figure as printed, <b>measured</b> what came out here: the median, where there are "
+    "rounds. <b>of doc.</b> is what was measured over the documented figure, brought to the size that ran; <b>A/A</b> "
+    'is what two runs of the same thing differed by: a ratio nearer to 1 means nothing. <span class="mark">!</span> '
+    "marks what was measured while others used more than a quarter of a core. Sentences under rows are the probe's."
+)
 
 _CSS = """
 :root{--ink:#1f2328;--dim:#656d76;--line:#d8dee4;--paper:#fff;--soft:#f6f8fa;--good:#1a7f37;--shape:#4c8a2b;
@@ -50,7 +57,7 @@ tr.why td{border-bottom:1px solid var(--line);padding:.05rem 0 .45rem 1.2rem;tex
 white-space:normal;color:var(--dim);max-width:60rem}tr.told td{border-bottom:0}
 .more{display:none}#all:checked~main .more{display:table-cell}label{cursor:pointer;color:var(--link)}
 #all{margin-right:.4rem}
-.claim{display:grid;grid-template-columns:10.5rem 1fr;gap:.1rem .9rem;padding:.5rem 0;
+.claim{display:grid;grid-template-columns:12rem 1fr;gap:.1rem .9rem;padding:.5rem 0;
 border-bottom:1px solid var(--line)}
 .claim b{font-weight:600}.verdict{font-weight:600;white-space:nowrap}.good{color:var(--good)}
 .shape{color:var(--shape)}
@@ -76,6 +83,7 @@ def _page(results: Results) -> Iterator[str]:
     yield "<h1>Documented and measured</h1>"
     yield f'<p class="dim">{escape(" · ".join([f"{results.size} run", *machine_texts(results.machine)]))}</p>'
     yield _counts([check for page in pages for check in page.checks])
+    yield f'<p class="dim">{_LEGEND}</p>'
     links = "".join(
         f'<a href="#d{page.number}">{page.number} {escape(page.title.partition(":")[0])}</a>' for page in pages
     )
@@ -116,7 +124,7 @@ def _figures(charts: list[Chart]) -> Iterator[str]:
     if shown:
         yield f'<div class="charts">{"".join(map(_figure, shown))}</div>'
     if more:
-        yield f"<details><summary>{len(more)} more charts</summary>"
+        yield f"<details><summary>{len(more)} more {'chart' if len(more) == 1 else 'charts'}</summary>"
         yield f'<div class="charts">{"".join(map(_figure, more))}</div></details>'
 
 
@@ -143,12 +151,14 @@ def _table(rows: list[Row]) -> Iterator[str]:
     heads = "".join(f"<th>{escape(head)}</th>" for head in _HEADS)
     more = "".join(f'<th class="more">{escape(head)}</th>' for head in _MORE)
     yield f'<div class="scroll"><table><thead><tr>{heads}{more}</tr></thead><tbody>'
-    for row, after in zip(rows, [*rows[1:], None], strict=True):
-        told = _told(row) if after is None or _told(after) != _told(row) else ""
-        yield _row(row, bool(told))
-        if told:
-            yield f'<tr class="why"><td colspan="{len(_HEADS) + len(_MORE)}">{escape(told)}</td></tr>'
+    under, below = figures.placed(rows, [_told(row) for row in rows])
+    for place, row in enumerate(rows):
+        yield _row(row, place in under)
+        if place in under:
+            yield f'<tr class="why"><td colspan="{len(_HEADS) + len(_MORE)}">{escape(under[place])}</td></tr>'
     yield "</tbody></table></div>"
+    for labels, told in below:
+        yield f'<p class="dim"><b>{escape(labels)}</b>: {escape(told)}</p>'
 
 
 def _told(row: Row) -> str:
@@ -173,7 +183,7 @@ def _row(row: Row, has_more: bool) -> str:
         f'<td class="dim">{escape(figures.documented(row))}</td>',
         f'<td class="strong">{escape(figures.measured(row))}{mark}</td>',
         f"<td>{figures.times(row.ratio)}</td>",
-        f'<td class="dim">{figures.times(row.floor)}</td>',
+        f'<td class="dim">{figures.times(row.noise_floor)}</td>',
     ]
     more = "".join(f'<td class="more">{escape(text)}</td>' for text in _statistics(row))
     opening = '<tr class="told">' if has_more else "<tr>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 import anyio
 
@@ -62,7 +61,7 @@ def run_one(workload: Workload, *, quick: bool, show: Show | None = None, find: 
     except Exception as exc:  # noqa: BLE001 - one workload must not take the others' results with it
         error = _sentence(exc)
     if error is not None:
-        outcome = replace(bench.outcome(), complete=False)
+        outcome = bench.outcome(complete=False)
     found = Result(
         workload.name, workload.documents, workload.about, outcome, round(time.monotonic() - began, 3), error
     )

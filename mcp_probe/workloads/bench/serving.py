@@ -6,24 +6,28 @@ each row has the readings of exactly its own requests.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal, TextIO, TypeVar
 
 import anyio
 from mcp.client import Client
 
 from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.clock import now_ns
-from mcp_probe.errors import LaunchError
+from mcp_probe.errors import LaunchError, RecordingError
 from mcp_probe.model import Frame, Summary
 from mcp_probe.record.file import read_recording
+from mcp_probe.workloads.bench.context import Why
 from mcp_probe.workloads.client import LoadSession, stdio_client_session
+
+T = TypeVar("T")
 
 Transport = Literal["stdio", "sse", "json"]
 Mode = Literal["auto", "legacy"]
@@ -67,12 +71,21 @@ class ProfiledServer:
         try:
             yield
         finally:
-            self._phases[label] = (began, now_ns())
+            self.mark(label, (began, now_ns()))
+
+    def mark(self, label: str, span_ns: tuple[int, int]) -> None:
+        """As :meth:`phase`, for what has been: from when to when, on the probe's clock."""
+        self._phases[label] = span_ns
 
     def seen(self, phase: str | None = None) -> Seen:
-        """What the probe saw in ``phase``, ``None``: in all. Only when the server has ended."""
+        """What the probe saw in ``phase``, ``None``: in all. Only when the server has ended.
+
+        Raises: LaunchError where there are no readings, or there was no such phase.
+        """
         if self._frames is None:
             raise LaunchError("There are no readings: the server still runs, or ran without the probe.")
+        if phase is not None and phase not in self._phases:
+            raise LaunchError(f"There was no phase {phase} of this server.")
         return Seen.of(self._frames, *(self._phases[phase] if phase is not None else (None, None)))
 
     def summary(self, phase: str | None = None) -> Summary:
@@ -82,6 +95,10 @@ class ProfiledServer:
     def why(self, phase: str | None = None) -> str:
         """One sentence: where the time of the requests of ``phase`` went."""
         return explain(self.seen(phase))
+
+    def later(self, phase: str | None = None, operation: str | None = None) -> Why:
+        """:meth:`why` for a row that is handed in while the server runs; of one operation's requests only."""
+        return lambda: explain(self.seen(phase), operation)
 
 
 @asynccontextmanager
@@ -109,24 +126,64 @@ async def profiled_server(
         http = [] if transport == "stdio" else ["--http", transport, "--port-file", str(port_file)]
         plain = [sys.executable, "-m", module, *arguments, *http]
         command = under_probe(plain, Path(folder)) if probe else plain
+        recording = recording_in(Path(folder)) if probe else None
         with Path(folder, "stderr.txt").open("w+", encoding="utf-8", errors="replace") as stderr:
-            async with AsyncExitStack() as stack:
-                if transport == "stdio":
-                    server = ProfiledServer(None)
-                    try:
-                        server._session = await stack.enter_async_context(
-                            stdio_client_session(command, mode=mode, environment=environment, stderr=stderr)
-                        )
-                    except Exception as exc:
-                        raise LaunchError(_failed(module, exc, stderr)) from exc
-                else:
-                    process = await stack.enter_async_context(_process(command, environment, stderr))
-                    server = ProfiledServer(await _url(port_file, process, module, stderr))
-                    if connect:
-                        server._session = await stack.enter_async_context(server.connect(mode))
-                yield server
-        if probe:
-            server._frames = list(read_recording(recording_in(Path(folder))))
+            server: ProfiledServer | None = None
+            try:
+                async with AsyncExitStack() as stack:
+                    if transport == "stdio":
+                        server = ProfiledServer(None)
+                        try:
+                            server._session = await stack.enter_async_context(
+                                stdio_client_session(command, mode=mode, environment=environment, stderr=stderr)
+                            )
+                        except Exception as exc:
+                            raise LaunchError(_failed(module, exc, stderr)) from exc
+                    else:
+                        process = await stack.enter_async_context(_process(command, environment, stderr))
+                        server = ProfiledServer(await _url(port_file, process, module, stderr))
+                        if connect:
+                            server._session = await stack.enter_async_context(server.connect(mode))
+                    yield server
+            except BaseException:
+                if server is not None and recording is not None:
+                    with suppress(RecordingError):  # the rows of an interrupted run keep what readings there are
+                        server._frames = list(read_recording(recording))
+                raise
+        if recording is not None:
+            server._frames = list(read_recording(recording))
+
+
+@asynccontextmanager
+async def side_by_side(contexts: Sequence[AbstractAsyncContextManager[T]]) -> AsyncIterator[list[T]]:
+    """Enters all of them at once, and leaves them so: starting a server is mostly waiting for its imports.
+
+    Each lives in a task of its own: a transport must be left by the task that entered it.
+
+    Raises: what the first of those that failed raised, when the others have been left.
+    """
+    over = asyncio.Event()
+
+    async def live(context: AbstractAsyncContextManager[T], entered: asyncio.Future[T]) -> None:
+        try:
+            async with context as value:
+                entered.set_result(value)
+                await over.wait()
+        except BaseException as exc:
+            if entered.done():
+                raise
+            entered.set_exception(exc)
+            if not isinstance(exc, Exception):
+                raise
+
+    entered: list[asyncio.Future[T]] = [asyncio.get_running_loop().create_future() for _ in contexts]
+    lives = [asyncio.create_task(live(context, future)) for context, future in zip(contexts, entered, strict=True)]
+    try:
+        await asyncio.wait(entered)
+        yield [future.result() for future in entered]
+    finally:
+        over.set()
+        await asyncio.gather(*lives)
 
 
 def under_probe(command: Sequence[str], folder: Path) -> list[str]:

@@ -24,7 +24,7 @@ class Stats:
     """Of ``n`` rounds, in the unit of the row they stand in; the first round is kept apart and in none of the others.
 
     ``sd`` is the sample's (n - 1), ``ci_low`` and ``ci_high`` bound the mean at 95 % by Student's t. With one round
-    ``sd`` and both bounds are ``None``.
+    ``sd``, both bounds and ``halves`` are ``None``.
     """
 
     n: int
@@ -41,6 +41,7 @@ class Stats:
     foreign_cores: float | None = None  # mean of what others used of the machine meanwhile; None: not known here
     contended: bool = False  # more than FOREIGN_LIMIT of it, also after the re-runs
     reruns: int = 0  # runs that were thrown away as contended
+    halves: float | None = None  # A/A of its own: medians of every other round and of the rest, greater over smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Row:
     metric: str = "time"  # rows of one table with different metrics go into different charts
     series: str = ""
     x: float | str | None = None
-    floor: float | None = None  # A/A: ratio of two runs of the same thing, >= 1; for ratio rows and their parts
+    floor: float | None = None  # A/A of a control that ran beside it; without one, see ``noise_floor``
     little: Little | None = None
     contended: bool = False  # also set where the statistics say so
     why: str = ""  # one sentence from the probe's readings
@@ -95,6 +96,16 @@ class Row:
         if self.figure is None or self.figure < 0 or not self.documented or self.documented < 0:
             return None
         return self.figure / (self.documented * self.scale)
+
+    @property
+    def noise_floor(self) -> float | None:
+        """A/A, at least 1: two runs of the same thing beside it, or the halves of its own rounds.
+
+        ``None`` for what was measured once, or only counted.
+        """
+        if self.floor is None and isinstance(self.measured, Stats):
+            return self.measured.halves
+        return self.floor
 
     @property
     def is_contended(self) -> bool:

@@ -86,7 +86,24 @@ def describe(
         foreign_cores=foreign_cores,
         contended=contended,
         reruns=reruns,
+        halves=halves_floor(kept),
     )
+
+
+def halves_floor(values: Sequence[float]) -> float | None:
+    """A/A of one thing's own rounds: every other one against the rest, so that a drift is in both.
+
+    ``None`` with fewer than two of them, or where a median is not above 0.
+    """
+    if len(values) < 2 or min(median(values[::2]), median(values[1::2])) <= 0:
+        return None
+    return ratio_floor(values[::2], values[1::2])
+
+
+def floor_of(*parts: Stats | float | None) -> float | None:
+    """A/A of a figure that is made of others: that of the part which repeats worst; ``None`` where none is known."""
+    known = [part.halves if isinstance(part, Stats) else part for part in parts]
+    return max((floor for floor in known if floor is not None), default=None)
 
 
 def ratio_floor(one: Sequence[float], other: Sequence[float]) -> float:

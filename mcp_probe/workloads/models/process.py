@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,19 @@ async def explain_model(module: str, *arguments: object) -> tuple[Seen, str]:
         await _run(module, [*(str(argument) for argument in arguments), "--record", str(recording)])
         seen = Seen.of(list(read_recording(recording)), None, None)
     return seen, explain(seen)
+
+
+async def explain_models(module: str, wanted: Mapping[str, Sequence[object]]) -> dict[str, str]:
+    """The probe's sentence for each command line, by its key; all at once, since nothing of it is timed."""
+    found: dict[str, str] = {}
+
+    async def one(key: str, arguments: Sequence[object]) -> None:
+        found[key] = (await explain_model(module, *arguments))[1]
+
+    async with anyio.create_task_group() as group:
+        for key, arguments in wanted.items():
+            group.start_soon(one, key, arguments)
+    return found
 
 
 async def _run(module: str, arguments: Sequence[str]) -> tuple[dict[str, Any], list[Sample]]:

@@ -19,11 +19,12 @@ from statistics import median
 import anyio
 
 from mcp_probe.aggregate.explain import Seen, explain
+from mcp_probe.aggregate.phrasing import plural
 from mcp_probe.model import RequestRecord
 from mcp_probe.workloads.bench.context import Bench, Ms
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
-from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.bench.statistics import describe, floor_of
 from mcp_probe.workloads.client import Call, LoadSession
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.providers import followed
@@ -131,9 +132,7 @@ async def run(bench: Bench) -> Outcome:
     """Warm rows, which are the document's; then cold ones."""
     work = ColdStart(bench)
     await work.measure_warm()
-    work.warm_rows()
     await work.measure_cold()
-    work.cold_rows()
     work.checks()
     return bench.outcome()
 
@@ -146,8 +145,6 @@ class ColdStart:
         self.start_ms = bench.size(quick=200.0, full=doc.START_MS)
         self.one_by_one: dict[int, Stats] = {}
         self.at_once: dict[int, Stats] = {}
-        self.floor: dict[int, float | None] = {}
-        self.warm_why: dict[tuple[str, int], str] = {}
         self.gated: dict[int, Cold] = {}
         self.naive: dict[int, Cold] = {}
         self.at_gate: Seen | None = None
@@ -160,77 +157,54 @@ class ColdStart:
         async with self.bench.server(SERVER) as server:
             one = through_session(server.session)
             for count in doc.COLD_START:
-                self.bench.step(f"{count} calls of a running server")
+                self.bench.step(f"{plural(count, 'call')} of a running server")
                 calls = calls_of("wait", count, doc.COLD_CALL_MS)
-                serial = burst(one, calls, one_by_one=True)
-                together = burst(one, calls)
-                self.one_by_one[count] = await self.bench.timed(serial, self.bench.size(quick=1, full=10))
+                ways = {"one by one": burst(one, calls, one_by_one=True), "at once": burst(one, calls)}
+                self.one_by_one[count] = await self.bench.timed(ways["one by one"], self.bench.size(quick=1, full=6))
                 found = await self.bench.interleaved(
-                    {"at once": together}, self.bench.size(quick=3, full=30), twin="at once"
+                    {"at once": ways["at once"]}, self.bench.size(quick=2, full=20), twin="at once"
                 )
-                self.at_once[count], self.floor[count] = found.stats["at once"], found.floor
-                for label, round_of in (("one by one", serial), ("at once", together)):
-                    with server.phase(f"{count} {label}"):
-                        await round_of()
-        for count in doc.COLD_START:
-            for label in ("one by one", "at once"):
-                self.warm_why[label, count] = server.why(f"{count} {label}")
+                self.at_once[count] = found.stats["at once"]
+                for label, way in ways.items():
+                    server.mark(f"{count} {label}", way.last_ns)
+                self._warm_rows(server, count, found.floor)
 
-    def warm_rows(self) -> None:
-        """Section 3.3."""
-        table = Table(self.bench, "001 §3.3", note="a server that runs already, as in the document's suite")
-        for count, known in doc.COLD_START.items():
-            serial, together = self.one_by_one[count], self.at_once[count]
-            table.put(
-                f"{count} calls, one by one",
-                "ms",
-                serial,
-                known.one_by_one_ms,
-                series="sequential",
-                x=count,
-                why=self.warm_why["one by one", count],
-            )
-            table.put(
-                f"{count} calls, at once",
-                "ms",
-                together,
-                known.single_flight_ms,
-                series="single-flight",
-                x=count,
-                floor=self.floor[count],
-                why=self.warm_why["at once", count],
-            )
-            table.put(
-                f"{count} calls, speed-up",
-                "×",
-                serial.median / together.median,
-                known.speed_up,
-                metric="ratio",
-                series="speed-up",
-                x=count,
-                floor=self.floor[count],
-                contended=serial.contended or together.contended,
-            )
+    def _warm_rows(self, server: ProfiledServer, count: int, floor: float | None) -> None:
+        """A line of section 3.3."""
+        note = "a server that runs already, as in the document's suite"
+        table = Table(self.bench, "001 §3.3", note=note, x=count, floor=floor)
+        known, serial, together = doc.COLD_START[count], self.one_by_one[count], self.at_once[count]
+        for way, stats, documented, series in (
+            ("one by one", serial, known.one_by_one_ms, "sequential"),
+            ("at once", together, known.single_flight_ms, "single-flight"),
+        ):
+            why = server.later(f"{count} {way}")
+            table.put(f"{plural(count, 'call')}, {way}", "ms", stats, documented, series=series, why=why)
+        ratio = table.sub(contended=serial.contended or together.contended, metric="ratio", series="speed-up")
+        ratio.put(f"{plural(count, 'call')}, speed-up", "×", serial.median / together.median, known.speed_up)
 
     # --- cold: what it said it measured ---
 
     async def measure_cold(self) -> None:
         """A new server for every round; then one round that is not timed, under the probe."""
-        repeats = self.bench.size(quick=1, full=5)
         for count in self.bench.size(quick=(1, 20), full=tuple(doc.COLD_START)):
-            self.gated[count] = await self._rounds(count, repeats, gated=True)
-        for count in self.bench.size(quick=(1, 5), full=(1, 5, 10)):
-            self.naive[count] = await self._rounds(count, self.bench.size(quick=1, full=3), gated=False)
+            self.gated[count] = await self._rounds(count, self.bench.size(quick=2, full=4), gated=True)
+            self._gated_rows(count)
+        for count in self.bench.size(quick=(5,), full=(1, 5, 10)):
+            self.naive[count] = await self._rounds(count, self.bench.size(quick=1, full=2), gated=False)
+            self._naive_rows(count)
+        self._speed_up_row()
         self.bench.step("20 callers of one start, under the probe")
         async with starting(self.bench, self.start_ms, probe=True) as servers:
             with followed() as gate:
                 await _callers(servers, 20, gated=True, follow=gate.follow)
         self.at_gate = gate.seen
         self.at_server = servers.servers[0].seen()
+        self._gate_rows()
 
     async def _rounds(self, count: int, repeats: int, *, gated: bool) -> Cold:
         cold = Cold()
-        self.bench.step(f"{count} callers, {'one start' if gated else 'a start each'}")
+        self.bench.step(f"{plural(count, 'caller')}, {'one start' if gated else 'a start each'}")
         foreign = []
         for _ in range(repeats):
 
@@ -247,61 +221,46 @@ class ColdStart:
         cold.foreign = median(foreign) if foreign else None
         return cold
 
-    def cold_rows(self) -> None:
-        """Conditions of section 3."""
+    @property
+    def _conditions(self) -> Table:
         said = f"start of {self.start_ms:g} ms and the import of the SDK, then calls of {doc.COLD_CALL_MS:g} ms"
-        table = Table(self.bench, "001 conditions", note=said, metric="cold start")
-        for count, cold in self.gated.items():
-            known = doc.COLD_START[count].single_flight_ms
-            why = self._why() if count == 20 else ""
-            table.put(
-                f"cold, single-flight: {count} callers",
-                "ms",
-                cold.stats(),
-                known,
-                series="single-flight",
-                x=count,
-                why=why,
-            )
-            table.put(
-                f"cold, single-flight: {count} callers, starts",
-                "starts",
-                float(max(cold.starts)),
-                1,
-                metric="starts",
-                series="single-flight",
-                x=count,
-            )
-        for count, cold in self.naive.items():
-            table.put(f"cold, a start for each: {count} callers", "ms", cold.stats(), series="naive", x=count)
-            table.put(
-                f"cold, a start for each: {count} callers, starts",
-                "starts",
-                float(max(cold.starts)),
-                metric="starts",
-                series="naive",
-                x=count,
-            )
+        return Table(self.bench, "001 conditions", note=said, metric="cold start")
+
+    def _gated_rows(self, count: int) -> None:
+        """N callers of one start."""
+        cold, table = self.gated[count], self._conditions.sub(series="single-flight", x=count)
+        label, known = f"cold, single-flight: {plural(count, 'caller')}", doc.COLD_START[count].single_flight_ms
+        table.put(label, "ms", cold.stats(), known, why=self._why if count == 20 else "")
+        table.put(f"{label}, starts", "", float(max(cold.starts)), 1, metric="starts")
+
+    def _naive_rows(self, count: int) -> None:
+        """N callers, each with a start of its own."""
+        cold, table = self.naive[count], self._conditions.sub(series="naive", x=count)
+        label = f"cold, a start for each: {plural(count, 'caller')}"
+        table.put(label, "ms", cold.stats())
+        table.put(f"{label}, starts", "", float(max(cold.starts)), metric="starts")
+
+    def _speed_up_row(self) -> None:
+        """The document's 18.5 times, of servers that do start."""
         first, most = self.gated[1], self.gated[20]
         serial = median(first.wall_ms) + 19 * (self.one_by_one[20].median / 20)
-        table.put(
+        self._conditions.put(
             "cold: 20 one by one over 20 at once",
             "×",
             serial / median(most.wall_ms),
             doc.COLD_START[20].speed_up,
             metric="ratio",
+            floor=floor_of(first.stats(), most.stats()),
             contended=most.contended or first.contended,
             note="one by one: one cold call, and 19 as the warm rows have them",
         )
 
-        self._gate_rows(table)
-
-    def _gate_rows(self, table: Table) -> None:
+    def _gate_rows(self) -> None:
         """What the callers waited for, by the probe on both sides."""
         for seen, label in ((self.at_gate, "at the gate"), (self.at_server, "in the server")):
             if seen is not None:
                 totals = [(request.end_ns - request.arrival_ns) / 1e6 for request in seen.requests if _is_call(request)]
-                table.put(
+                self._conditions.put(
                     f"cold, single-flight: 20 callers, {label}",
                     "ms",
                     describe(totals, first_apart=False),
@@ -312,6 +271,7 @@ class ColdStart:
                 )
 
     def _why(self) -> str:
+        """What the callers waited for; empty where nobody has looked yet."""
         return explain(self.at_gate) if self.at_gate is not None else ""
 
     # --- claims ---

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Outcome, Row, Stats
+from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.bench.statistics import describe, ratio_floor
-from mcp_probe.workloads.models.process import ModelRun, ask_model, explain_model, run_model
+from mcp_probe.workloads.models.process import ModelRun, ask_model, explain_models, run_model
 from mcp_probe.workloads.models.urls import expected_bytes
 from mcp_probe.workloads.scenarios.documents.doc003 import CHARTS
 from mcp_probe.workloads.scenarios.documents.doc003 import CORES as DOCUMENTED_CORES
@@ -21,6 +21,7 @@ from mcp_probe.workloads.scenarios.verdicts import graded
 MODULE = "mcp_probe.workloads.models.cpu"
 TABLE = "003 CPU-bound"
 HIDDEN = "003 conditions"
+EXPLAINED_URLS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +70,22 @@ class Runs:
 
 async def run(bench: Bench) -> Outcome:
     """003's CPU-bound section: three tables, three plots, and what they leave out."""
-    urls, rounds = bench.size(16_000, DOCUMENTED_URLS), bench.size(3, 5)
-    models = [SYNC, AGAIN, AWAIT, TEN]
-    taken = await _rounds(bench, models, urls, rounds)
-    others = [GATHER] if bench.quick else [GATHER, *MORE]
-    taken |= await _rounds(bench, others, urls, 1 if bench.quick else 3)
+    urls, rounds = bench.size(16_000, DOCUMENTED_URLS), bench.size(3, 4)
+    documented = (SYNC, AWAIT, TEN)
+    bench.step("what the probe says of each")
+    whys = await explain_models(MODULE, {model.x: _arguments(model, EXPLAINED_URLS) for model in documented})
+    taken = await _rounds(bench, [SYNC, AGAIN, AWAIT, TEN], urls, rounds)
+    floor = ratio_floor([one.seconds for one in taken["sync"].runs], [one.seconds for one in taken["sync again"].runs])
+    for model in documented:
+        _documented_rows(bench, taken[model.x], urls, floor, whys[model.x])
+    _ratios(bench, taken, floor)
+    for model in [GATHER] if bench.quick else [GATHER, *MORE]:
+        taken |= await _rounds(bench, [model], urls, bench.size(1, 2))
+        for metric in ("time", "memory"):
+            _row(bench, taken[model.x], urls, HIDDEN, metric, None, "", model.conditions)
     if not bench.quick:
         bench.note("Threads own a share of the URLs each, so the sum over 6 or 8 threads is of a few URLs fewer.")
-    floor = ratio_floor([one.seconds for one in taken["sync"].runs], [one.seconds for one in taken["sync again"].runs])
-    bench.step("the same under the probe")
-    whys = {model.x: (await explain_model(MODULE, *_arguments(model, urls)))[1] for model in (SYNC, AWAIT, TEN)}
-    for model in (SYNC, AWAIT, TEN):
-        _documented_rows(bench, taken[model.x], urls, floor, whys[model.x])
-    for model in others:
-        _row(bench, taken[model.x], urls, HIDDEN, "time", None, "", model.conditions)
-        _row(bench, taken[model.x], urls, HIDDEN, "memory", None, "", model.conditions)
-    _ratios(bench, taken, floor)
+    _switches(bench, taken)
     await _memory(bench, taken)
     _claims(bench, taken, floor)
     _byte_check(bench, list(taken.values()), urls)
@@ -157,7 +158,7 @@ def _row(
     why: str,
     note: str = "",
     floor: float | None = None,
-) -> Row:
+) -> None:
     figure, unit, what = FIGURES[metric]
     chart, series = CHARTS.get(metric, (metric, what))
     scale = {"time": urls / DOCUMENTED_URLS, "system CPU": DOCUMENTED_CORES / (os.cpu_count() or 1)}
@@ -166,7 +167,7 @@ def _row(
         note = "; ".join(filter(None, (note, f"{urls:,} URLs instead of {DOCUMENTED_URLS:,}")))
     if measured is None:
         note = "the run is shorter than a window of 0.2 s" if metric.endswith("max") else "not told on this system"
-    return bench.row(
+    bench.row(
         table,
         f"{runs.model.x}: {what}",
         unit,
@@ -197,6 +198,9 @@ def _ratios(bench: Bench, taken: Mapping[str, Runs], floor: float) -> None:
             floor=floor,
             contended=taken[x].contended or taken["sync"].contended,
         )
+
+
+def _switches(bench: Bench, taken: Mapping[str, Runs]) -> None:
     for x, runs in taken.items():
         bench.row(
             HIDDEN,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import anyio
 
-from mcp_probe.aggregate.explain import explain
-from mcp_probe.workloads.bench.context import Bench, Ms, Timed
+from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms, Timed
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.client import Call
@@ -32,13 +31,16 @@ async def run(bench: Bench) -> Outcome:
         for count in COUNTS:
             bench.step(f"{count} computing calls at once")
             with server.phase(f"{count} at once"):
-                found = await bench.interleaved({tool: _burst(server, tool, count) for tool in KINDS}, rounds)
-            together |= {(tool, count): found.stats[tool] for tool in KINDS}
+                ways = {tool: _burst(server, tool, count) for tool in KINDS}
+                found = await bench.interleaved(ways, rounds, twin="on_the_loop")
+            for tool in KINDS:
+                together[tool, count] = found.stats[tool]
+                _together_row(bench, server, tool, count, found)
         for tool in KINDS:
             bench.step(f"a quick call behind {KINDS[tool]}")
             with server.phase(f"quick behind {tool}"):
                 quick[tool] = await bench.timed(_quick_behind(server, tool), rounds)
-    _rows(bench, server, together, quick)
+            _quick_row(bench, server, tool, quick[tool])
     _claims(bench, together, quick)
     return bench.outcome()
 
@@ -68,33 +70,33 @@ def _quick_behind(server: ProfiledServer, tool: str) -> Timed:
     return behind
 
 
-def _rows(
-    bench: Bench, server: ProfiledServer, together: Mapping[tuple[str, int], Stats], quick: Mapping[str, Stats]
-) -> None:
-    for (tool, count), stats in together.items():
-        bench.row(
-            TABLE,
-            f"{KINDS[tool]}: {count} of {CPU_MS:g} ms at once",
-            "ms",
-            stats,
-            metric="CPU tools",
-            series=KINDS[tool],
-            x=count,
-            why=explain(server.seen(f"{count} at once"), tool),
-            note=f"{count * CPU_MS:g} ms of computation in one process",
-        )
-    for tool, stats in quick.items():
-        bench.row(
-            TABLE,
-            f"quick call behind {LONG_MS:g} ms: {KINDS[tool]}",
-            "ms",
-            stats,
-            metric="quick call",
-            series=KINDS[tool],
-            x=KINDS[tool],
-            why=explain(server.seen(f"quick behind {tool}"), "quick"),
-            note="sent 20 ms after the other; where the loop is held it lies in the pipe, unread",
-        )
+def _together_row(bench: Bench, server: ProfiledServer, tool: str, count: int, found: Interleaved) -> None:
+    bench.row(
+        TABLE,
+        f"{KINDS[tool]}: {count} of {CPU_MS:g} ms at once",
+        "ms",
+        found.stats[tool],
+        metric="CPU tools",
+        series=KINDS[tool],
+        x=count,
+        floor=found.floor,
+        why=server.later(f"{count} at once", tool),
+        note=f"{count * CPU_MS:g} ms of computation in one process",
+    )
+
+
+def _quick_row(bench: Bench, server: ProfiledServer, tool: str, stats: Stats) -> None:
+    bench.row(
+        TABLE,
+        f"quick call behind {LONG_MS:g} ms: {KINDS[tool]}",
+        "ms",
+        stats,
+        metric="quick call",
+        series=KINDS[tool],
+        x=KINDS[tool],
+        why=server.later(f"quick behind {tool}", "quick"),
+        note="sent 20 ms after the other; where the loop is held it lies in the pipe, unread",
+    )
 
 
 def _claims(bench: Bench, together: Mapping[tuple[str, int], Stats], quick: Mapping[str, Stats]) -> None:

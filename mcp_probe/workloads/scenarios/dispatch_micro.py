@@ -23,61 +23,55 @@ TIMERS: tuple[Timer, ...] = ("document", "work")
 
 async def run(bench: Bench) -> Outcome:
     """Every table of document 000, then what its timer and its source hid."""
-    (rounds, why), foreign, contended = await bench.quiet(partial(_measure, bench))
-    rounds.foreign, rounds.contended = foreign, contended
-    tables.timing(bench, rounds, why)
-    tables.scaling(bench, rounds)
-    tables.throughput(bench, rounds)
-    tables.memory(bench, rounds)
-    tables.raw(bench, rounds)
+    rounds = Rounds()
+    why = rounds.take(await bench.quiet(partial(_as_documented, bench)))
+    tables.documented(bench, rounds, why)
+    rounds.take(await bench.quiet(partial(_work_alone, bench)))
     tables.conditions(bench, rounds)
     _check_time(bench, rounds, why)
     _check_memory(bench, rounds)
     return bench.outcome()
 
 
-async def _measure(bench: Bench) -> tuple[Rounds, dict[Form, str]]:
-    """All rounds in one fresh process, whose first is the document's first."""
+async def _as_documented(bench: Bench) -> tuple[Rounds, dict[Form, str]]:
+    """Its timer, and its order in a fresh process: tasks stood first in its file. A quick run has fewer rounds."""
     rounds = Rounds()
+    bench.step("the document's timer, its order")
     async with dispatcher() as process:
-        await _as_documented(bench, process, rounds)
-        await _work_alone(bench, process, rounds)
+        for form in (TASKS, ONE):
+            for messages in doc.MESSAGES:
+                for _ in range(bench.size(quick=3 if messages <= 3000 else 2, full=doc.ROUNDS)):
+                    await _one(process, rounds, form, "document", messages)
+        for _ in range(bench.size(quick=1, full=doc.DIRECT_ROUNDS)):
+            for form in (ONE, TASKS):
+                order = Order(form, "document", doc.LARGE)
+                rounds.add(order, await process.measure(order), messages=DIRECT)
+        for timer in TIMERS:
+            for _ in range(3):
+                await _one(process, rounds, ONE, timer, 0)
+        why = {form: await process.why(Order(form, "work", EXPLAINED)) for form in NAMES}
+    return rounds, why
+
+
+async def _work_alone(bench: Bench) -> tuple[Rounds, None]:
+    """Nothing traced; by turns, each form of the comparison twice. Then the variants, and their memory."""
+    rounds = Rounds()
+    bench.step("the work alone")
+    turns: tuple[tuple[Form, bool], ...] = ((ONE, False), (TASKS, False), (ONE, True), (TASKS, True))
+    if unavailable("asyncio tasks") is None:
+        turns = (*turns, ("asyncio tasks", False))
+    async with dispatcher() as process:
+        for messages in doc.MESSAGES:
+            for _ in range(bench.size(quick=4 if messages <= 3000 else 2, full=10)):
+                for form, again in turns:
+                    await _one(process, rounds, form, "work", messages, again=again)
         bench.step("variants")
         for form in tables.VARIANTS:
             if unavailable(form) is None:
                 for _ in range(bench.size(quick=2, full=5)):
                     await _one(process, rounds, form, "work", tables.VARIANT_MESSAGES)
                 await _one(process, rounds, form, "document", tables.VARIANT_MESSAGES)
-        why = {form: await process.why(Order(form, "work", EXPLAINED)) for form in NAMES}
-    return rounds, why
-
-
-async def _as_documented(bench: Bench, process: Dispatcher, rounds: Rounds) -> None:
-    """Its timer and its order: tasks stood first in its file. A quick run has fewer rounds."""
-    bench.step("the document's timer, its order")
-    for form in (TASKS, ONE):
-        for messages in doc.MESSAGES:
-            for _ in range(bench.size(quick=3 if messages <= 3000 else 2, full=doc.ROUNDS)):
-                await _one(process, rounds, form, "document", messages)
-    for _ in range(bench.size(quick=1, full=doc.DIRECT_ROUNDS)):
-        for form in (ONE, TASKS):
-            order = Order(form, "document", doc.LARGE)
-            rounds.add(order, await process.measure(order), messages=DIRECT)
-    for timer in TIMERS:
-        for _ in range(3):
-            await _one(process, rounds, ONE, timer, 0)
-
-
-async def _work_alone(bench: Bench, process: Dispatcher, rounds: Rounds) -> None:
-    """Nothing traced; by turns, each form of the comparison twice."""
-    bench.step("the work alone")
-    turns: tuple[tuple[Form, bool], ...] = ((ONE, False), (TASKS, False), (ONE, True), (TASKS, True))
-    if unavailable("asyncio tasks") is None:
-        turns = (*turns, ("asyncio tasks", False))
-    for messages in doc.MESSAGES:
-        for _ in range(bench.size(quick=4 if messages <= 3000 else 2, full=10)):
-            for form, again in turns:
-                await _one(process, rounds, form, "work", messages, again=again)
+    return rounds, None
 
 
 async def _one(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
+from typing import TypeVar
 
 from mcp_probe.workloads.bench.shapes import Stats
-from mcp_probe.workloads.bench.statistics import describe, line_fit, ratio_floor
+from mcp_probe.workloads.bench.statistics import describe, floor_of, halves_floor, line_fit, ratio_floor
 from mcp_probe.workloads.models.dispatch import Form, Measured, Order, Timer
 from mcp_probe.workloads.scenarios.documents import doc000 as doc
+
+T = TypeVar("T")
 
 ONE: Form = "one by one"
 TASKS: Form = "anyio tasks"
@@ -34,6 +37,15 @@ class Rounds:
         self.taken.setdefault((order.timer, form, order.messages if messages is None else messages), []).append(
             measured
         )
+
+    def take(self, found: tuple[tuple[Rounds, T], float | None, bool]) -> T:
+        """Adds rounds that were run together, as :meth:`Bench.quiet` hands them over; returns what came with them."""
+        (rounds, more), foreign, contended = found
+        for key, measured in rounds.taken.items():
+            self.taken.setdefault(key, []).extend(measured)
+        self.foreign = max((cores for cores in (self.foreign, foreign) if cores is not None), default=None)
+        self.contended |= contended
+        return more
 
     def of(self, timer: Timer, form: str, messages: int) -> list[Measured]:
         """Its rounds, oldest first."""
@@ -81,6 +93,15 @@ class Rounds:
         return max(
             ratio_floor([self.cpu_ms(form, messages)], [self.cpu_ms(form + AGAIN, messages)]) for form in (ONE, TASKS)
         )
+
+    def time_floor(self, *parts: tuple[Timer, str, int]) -> float | None:
+        """A/A of a figure made of these: halves of their rounds by the clock, of the one that repeats worst."""
+        return floor_of(*(halves_floor(self.wall_ms(*part)) for part in parts))
+
+    def memory_floor(self, messages: int) -> float | None:
+        """The same of what was traced, both forms; as of :meth:`peak`, without the first round of several."""
+        every = [self.peaks(form, messages) for form in (ONE, TASKS)]
+        return floor_of(*(halves_floor(peaks[1:] if len(peaks) > 2 else peaks) for peaks in every))
 
     def line(self, form: Form) -> tuple[float, float, float]:
         """Milliseconds before the first message and of each further one, and R²: medians of 1,000 and more."""

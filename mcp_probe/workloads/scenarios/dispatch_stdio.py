@@ -14,6 +14,7 @@ from typing import Any
 from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench, Ms
+from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.client import Call, LoadSession
 from mcp_probe.workloads.models.dispatch import LIMIT
@@ -25,6 +26,7 @@ TOOLS = {"compute": "async tool", "compute_in_thread": "plain def tool"}
 SHORT = {"compute": "async", "compute_in_thread": "def"}
 WAYS = ("one by one", "pipelined", f"{LIMIT} at once")
 SETTLING = 30
+MANY = 3000
 KIB, MIB = 1024.0, 1024.0**2
 
 
@@ -57,6 +59,10 @@ class Group:
         """Throughput of pipelined calls over that of calls one by one, quickest rounds."""
         return min(self.turns["one by one"].us) / min(self.turns["pipelined"].us)
 
+    def label(self, way: str) -> str:
+        """What its rows are called."""
+        return f"{self.count:,} × {SHORT[self.tool]}, {way}"
+
     def phase(self, way: str) -> str:
         """The label of its readings."""
         return f"{self.tool} {self.count} {way}"
@@ -71,11 +77,12 @@ async def run(bench: Bench) -> Outcome:
             group = await _measure(bench, server.session, tool, count, rounds)
             groups.append(group)
             for way, turn in group.turns.items():
-                with server.phase(group.phase(way)):
-                    await turn.burst()
+                server.mark(group.phase(way), turn.burst.last_ns)
+            _rows(bench, server, group)
     seen = {group.phase(way): server.seen(group.phase(way)) for group in groups for way in WAYS}
     for group in groups:
-        _rows(bench, group, seen)
+        for way in WAYS:
+            _stage_rows(bench, group, way, seen[group.phase(way)])
     await _memory(bench)
     _check(bench, groups, seen)
     return bench.outcome()
@@ -84,7 +91,7 @@ async def run(bench: Bench) -> Outcome:
 def _plan(bench: Bench) -> list[tuple[str, int, int]]:
     """Tool, calls of a round, rounds."""
     if bench.quick:
-        return [("compute", 400, 2), ("compute_in_thread", 200, 2)]
+        return [("compute", 300, 2), ("compute_in_thread", 150, 2)]
     return [("compute", 1000, 4), ("compute", 3000, 2), ("compute_in_thread", 1000, 2)]
 
 
@@ -100,31 +107,28 @@ async def _measure(bench: Bench, session: LoadSession, tool: str, count: int, ro
     return Group(tool, count, turns, found.stats, found.floor)
 
 
-def _rows(bench: Bench, group: Group, seen: dict[str, Seen]) -> None:
+def _rows(bench: Bench, server: ProfiledServer, group: Group) -> None:
     name = TOOLS[group.tool]
-    table = Table(bench, "000 on stdio", x=group.count, note=f"CPU-bound {name}, one session, wall time of a call")
+    note = f"CPU-bound {name}, one session, wall time of a call"
+    table = Table(bench, "000 on stdio", x=group.count, note=note, floor=group.floor)
     for way, turn in group.turns.items():
-        label = f"{group.count:,} × {SHORT[group.tool]}, {way}"
-        reading = seen[group.phase(way)]
-        table.put(
-            label, "µs", group.stats[way], series=f"{name}, {way}", little=turn.burst.little(), why=explain(reading)
-        )
-        _stage_rows(bench, label, group.count, reading)
+        little, why = turn.burst.little(), server.later(group.phase(way))
+        table.put(group.label(way), "µs", group.stats[way], series=f"{name}, {way}", little=little, why=why)
     table.put(
         f"{group.count:,} × {SHORT[group.tool]}, gain of pipelining",
         "×",
         group.gain,
         metric="ratio",
         series=name,
-        floor=group.floor,
         contended=group.stats["pipelined"].contended,
         note="throughput of pipelined over one by one, quickest rounds",
     )
 
 
-def _stage_rows(bench: Bench, label: str, count: int, seen: Seen) -> None:
-    """Where the time of a call went, medians; in a round that is not timed."""
-    table = Table(bench, "000 conditions", metric="stage", x=count, note="median of a round that is not timed")
+def _stage_rows(bench: Bench, group: Group, way: str, seen: Seen) -> None:
+    """Where the time of a call went, medians of the last round."""
+    label = group.label(way)
+    table = Table(bench, "000 conditions", metric="stage", x=group.count, note="median of the last round")
     requests = [request for request in seen.requests if request.method == "tools/call"]
     for stage, values in (
         ("queue", [_between(request.arrival_ns, request.first_step_ns) for request in requests]),
@@ -133,9 +137,9 @@ def _stage_rows(bench: Bench, label: str, count: int, seen: Seen) -> None:
     ):
         known = [value / 1e6 for value in values if value is not None]
         table.put(f"{label}: {stage}", "ms", median(known) if known else None, series=stage)
-    counts = Table(bench, "000 conditions", metric="in flight", x=count, note="at most, in a round that is not timed")
-    counts.put(f"{label}: handlers at once", "calls", float(most_in_flight(requests)), series="handlers")
-    counts.put(f"{label}: outstanding", "calls", float(most_outstanding(requests)), series="outstanding")
+    counts = Table(bench, "000 conditions", metric="in flight", x=group.count, note="at most, in the last round")
+    counts.put(f"{label}: handlers at once", "", float(most_in_flight(requests)), series="handlers")
+    counts.put(f"{label}: outstanding", "", float(most_outstanding(requests)), series="outstanding")
 
 
 def _between(since_ns: int | None, until_ns: int | None) -> int | None:
@@ -148,16 +152,19 @@ def _between(since_ns: int | None, until_ns: int | None) -> int | None:
 async def _memory(bench: Bench) -> None:
     """Traced in one server, resident in another; both without the probe, whose records would count."""
     table = Table(bench, "000 conditions", metric="memory on stdio")
-    for count in bench.size(quick=(400,), full=(1000, 3000)):
+    for count in bench.size(quick=(300,), full=(1000, 3000)):
         calls = [Call("compute", {"item": item}) for item in range(count)]
         bench.step(f"memory of {count} calls")
         async with bench.server(SERVER, probe=False) as server:
             one = through_session(server.session)
-            for way, round_of in (
-                ("one by one", burst(one, calls, one_by_one=True)),
-                ("pipelined", burst(one, calls)),
-                (WAYS[2], burst(one, calls, in_flight=LIMIT)),
-            ):
+            ways = {
+                "one by one": burst(one, calls, one_by_one=True),
+                "pipelined": burst(one, calls),
+                WAYS[2]: burst(one, calls, in_flight=LIMIT),
+            }
+            for way, round_of in ways.items():
+                if count >= MANY and way != "pipelined":
+                    continue  # what does not grow with the calls is known from fewer
                 await burst(one, calls[:SETTLING], one_by_one=True)()
                 base = (await _ask(server.session, "trace_memory"))["base_bytes"]
                 await round_of()
@@ -178,7 +185,7 @@ async def _memory(bench: Bench) -> None:
                         x=count,
                         metric="memory of a call on stdio",
                     )
-        if count < 3000:
+        if count < MANY:
             continue  # it fits into what the process had before
         async with bench.server(SERVER, probe=False) as server:
             before = (await _ask(server.session, "resident_memory"))["peak_bytes"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from statistics import fmean, median, stdev
+from typing import Any
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.statistics import percentile
+from mcp_probe.workloads.bench.statistics import floor_of, halves_floor, percentile
 from mcp_probe.workloads.models.dispatch import LIMIT, Form, unavailable
 from mcp_probe.workloads.scenarios.dispatch_rounds import DIRECT, NAMES, ONE, TASKS, Rounds
 from mcp_probe.workloads.scenarios.documents import doc000 as doc
@@ -24,6 +25,15 @@ VARIANTS: dict[Form, str] = {
 }
 
 
+def documented(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+    """The document's tables, in its order."""
+    timing(bench, rounds, why)
+    scaling(bench, rounds)
+    throughput(bench, rounds)
+    memory(bench, rounds)
+    raw(bench, rounds)
+
+
 def timing(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
     """The timing table."""
     table = Table(bench, "000 timing", note="gc.collect, tracemalloc and the loop's start are inside this timer")
@@ -32,7 +42,9 @@ def timing(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
             stats = rounds.stats(rounds.wall_ms("document", form, messages))
             label, name = f"{messages:,} messages, {NAMES[form]}", NAMES[form]
             table.put(label, "ms", stats, documented, series=name, x=messages, why=why[form])
-        ratio = table.sub(metric="ratio", contended=rounds.contended, why=why[TASKS], floor=rounds.floor(messages))
+        note = "of the means, first rounds included, as there"
+        more = {"contended": rounds.contended, "why": why[TASKS], "floor": _both(rounds, messages), "note": note}
+        ratio = table.sub(metric="ratio", **more)
         ratio.put(f"{messages:,} messages, ratio", "×", rounds.ratio(messages), known.ratio, series="ratio", x=messages)
 
 
@@ -42,23 +54,38 @@ def scaling(bench: Bench, rounds: Rounds) -> None:
     for form, name in NAMES.items():
         for messages, documented in doc.SCALING[name].items():
             value = rounds.mean_ms(form, messages) / rounds.mean_ms(form, 100)
-            table.put(f"100 → {messages:,}, {name}", "×", value, documented, series=name, x=messages)
+            floor = rounds.time_floor(("document", form, messages), ("document", form, 100))
+            table.put(f"100 → {messages:,}, {name}", "×", value, documented, series=name, x=messages, floor=floor)
+
+
+def _both(rounds: Rounds, messages: int) -> float | None:
+    """A/A of what compares the two forms by the document's timer."""
+    return rounds.time_floor(*(("document", form, messages) for form in NAMES))
 
 
 def throughput(bench: Bench, rounds: Rounds) -> None:
     """Operations per second, which are rounds; and messages per second, which are operations."""
-    counted = Table(bench, "000 OPS", metric="throughput", note="rounds per second", contended=rounds.contended)
+    counted = Table(
+        bench,
+        "000 OPS",
+        metric="throughput",
+        note="rounds per second, of the mean, as there",
+        contended=rounds.contended,
+    )
     honest = Table(
         bench, "000 conditions", metric="messages", note="its OPS × its messages", contended=rounds.contended
     )
     for messages, known in doc.TIMING.items():
         rates = {form: 1e3 / rounds.mean_ms(form, messages) for form in NAMES}
         for form, documented in ((ONE, known.one_ops), (TASKS, known.tasks_ops)):
-            label, place = f"{messages:,} messages, {NAMES[form]}", {"series": NAMES[form], "x": messages}
+            label = f"{messages:,} messages, {NAMES[form]}"
+            floor = rounds.time_floor(("document", form, messages))
+            place: dict[str, Any] = {"series": NAMES[form], "x": messages, "floor": floor}
             counted.put(label, "1/s", rates[form], documented, **place)
             honest.put(f"{label}, of messages", "1/s", messages * rates[form], messages * documented, **place)
         advantage = rates[ONE] / rates[TASKS]
-        counted.put(f"{messages:,} messages, advantage", "×", advantage, known.ratio, series="advantage", x=messages)
+        label, floor = f"{messages:,} messages, advantage", _both(rounds, messages)
+        counted.put(label, "×", advantage, known.ratio, series="advantage", x=messages, floor=floor)
 
 
 def memory(bench: Bench, rounds: Rounds) -> None:
@@ -69,10 +96,14 @@ def memory(bench: Bench, rounds: Rounds) -> None:
         for form, documented in ((ONE, known.one_mb), (TASKS, known.tasks_mb)):
             label, peak = f"{messages:,} messages, {NAMES[form]}", rounds.peak(form, messages) / MIB
             table.put(label, "MB", peak, documented, metric="memory", series=NAMES[form], x=messages)
-        ratio, place = rounds.memory_ratio(messages), {"metric": "memory ratio", "series": "ratio", "x": messages}
+        ratio = rounds.memory_ratio(messages)
+        place: dict[str, Any] = {"metric": "memory ratio", "series": "ratio", "x": messages}
+        place["floor"] = rounds.memory_floor(messages)
         table.put(f"{messages:,} messages, ratio", "×", ratio, known.ratio, note=known.note, **place)
         saved = 100 * (1 - 1 / ratio)
-        table.put(f"{messages:,} messages, saved", "%", saved, known.saved_percent, metric="saved")
+        table.put(
+            f"{messages:,} messages, saved", "%", saved, known.saved_percent, metric="saved", floor=place["floor"]
+        )
         label = f"{messages:,} messages, memory ratio, one denominator"
         conditions.put(label, "×", ratio, known.tasks_mb / doc.ONE_MB, note=rule, **place)
     _memory_scaling(bench, rounds)
@@ -88,7 +119,8 @@ def _memory_scaling(bench: Bench, rounds: Rounds) -> None:
     most = max(rounds.peak(ONE, messages) for messages in doc.MESSAGES)
     table.put("any number, sequential", "MB", most / MIB, 0.01)
     for messages, known in doc.MEMORY.items():
-        table.put(f"{messages:,} messages, growth of the ratio", "×", rounds.memory_ratio(messages), known.ratio)
+        label, floor = f"{messages:,} messages, growth of the ratio", rounds.memory_floor(messages)
+        table.put(label, "×", rounds.memory_ratio(messages), known.ratio, floor=floor)
 
 
 def _memory_profile(bench: Bench, rounds: Rounds) -> None:
@@ -105,7 +137,11 @@ def _memory_profile(bench: Bench, rounds: Rounds) -> None:
     one, tasks = rounds.peak(ONE, DIRECT), rounds.peak(TASKS, DIRECT)
     direct.put(f"{doc.LARGE:,} messages, sequential", "MB", one / MIB, 0.01)
     direct.put(f"{doc.LARGE:,} messages, concurrent", "MB", tasks / MIB, doc.DIRECT_TASKS_MB)
-    direct.put(f"{doc.LARGE:,} messages, ratio", "×", tasks / one, doc.DIRECT_RATIO)
+    label, floor = (
+        f"{doc.LARGE:,} messages, ratio",
+        floor_of(rounds.memory_floor(DIRECT), rounds.memory_floor(doc.LARGE)),
+    )
+    direct.put(label, "×", tasks / one, doc.DIRECT_RATIO, floor=floor)
 
 
 def raw(bench: Bench, rounds: Rounds) -> None:
@@ -151,7 +187,8 @@ def conditions(bench: Bench, rounds: Rounds) -> None:
         traced = (rounds.cpu_ms(form, 3000, "document") - rounds.cpu_ms(ONE, 0, "document")) / 3
         bare = rounds.cpu_ms(form, 3000) / 3
         note = f"{bare:.1f} µs of CPU a message bare, {traced:.1f} µs traced"
-        table.put(f"a traced message over a bare, {name}", "×", traced / bare, note=note)
+        floor = rounds.time_floor(("document", form, 3000), ("work", form, 3000))
+        table.put(f"a traced message over a bare, {name}", "×", traced / bare, note=note, floor=floor)
     for form, name in NAMES.items():
         (start_ms, slope_ms, fit), known = rounds.line(form), doc.FITS[name]
         note = f"least squares, medians of 1,000 messages and more; R² = {fit:.4f}"
@@ -167,14 +204,13 @@ def _work_alone(table: Table, rounds: Rounds) -> None:
             stats = rounds.stats(rounds.wall_ms("work", form, messages))
             table.put(f"work alone: {messages:,} messages, {name}", "ms", stats, series=name, x=messages)
         ratio = table.sub(metric="ratio", x=messages, note="CPU time, quickest rounds")
-        value, floor = rounds.work_ratio(messages), rounds.floor(messages)
-        label = f"work alone: {messages:,} messages, ratio"
-        ratio.put(label, "×", value, known.ratio, series="work alone", floor=floor)
+        value, label = rounds.work_ratio(messages), f"work alone: {messages:,} messages, ratio"
+        ratio.put(label, "×", value, known.ratio, series="work alone", floor=rounds.floor(messages))
         if unavailable("asyncio tasks") is None:
             value = rounds.work_ratio(messages, "asyncio tasks")
-            ratio.put(
-                f"work alone: {messages:,}, ratio, asyncio tasks", "×", value, series="work alone, asyncio.TaskGroup"
-            )
+            label, series = f"work alone: {messages:,}, ratio, asyncio tasks", "work alone, asyncio.TaskGroup"
+            floor = rounds.time_floor(("work", "asyncio tasks", messages), ("work", ONE, messages))
+            ratio.put(label, "×", value, series=series, floor=floor)
 
 
 def _first_round(table: Table, rounds: Rounds) -> None:
@@ -186,7 +222,9 @@ def _first_round(table: Table, rounds: Rounds) -> None:
     rule = "documented: (5 × its mean - its peak) / 4"
     first.put("other rounds, 100 messages, their peak", "MB", max(peaks[1:]) / MIB, doc.OTHER_ROUNDS_MB, note=rule)
     ratio = median(walls[1:]) / median(rounds.wall_ms("document", ONE, 100)[1:])
-    table.put("100 messages, ratio without first rounds", "×", ratio, doc.MEDIAN_RATIO_100, note="medians")
+    floor = floor_of(*(halves_floor(rounds.wall_ms("document", form, 100)[1:]) for form in NAMES))
+    label = "100 messages, ratio without first rounds"
+    table.put(label, "×", ratio, doc.MEDIAN_RATIO_100, note="medians", floor=floor)
 
 
 def _variants(table: Table, rounds: Rounds) -> None:

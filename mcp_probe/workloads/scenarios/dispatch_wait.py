@@ -21,7 +21,7 @@ FORMS: tuple[tuple[Form, str], ...] = (
 
 async def run(bench: Bench) -> Outcome:
     """The micro benchmark's process, with handlers that wait instead of computing."""
-    count = 1000
+    count = bench.size(300, 1000)
     async with dispatcher() as process:
         bench.step(f"{count} handlers that wait {WAIT_MS:g} ms")
         taken, foreign, contended = await bench.quiet(partial(_measure, bench, process, count))

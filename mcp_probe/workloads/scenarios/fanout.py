@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mcp_probe.aggregate.phrasing import plural
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
@@ -20,16 +21,12 @@ async def run(bench: Bench) -> Outcome:
     async with bench.server(SERVER) as server:
         fan = FanOut(bench, server)
         await fan.measure()
-    fan.section_1()
-    fan.scenario_2()
-    fan.headline()
-    fan.conditions()
     fan.checks()
     return bench.outcome()
 
 
 class FanOut:
-    """What was measured on one server, by label; and its rows once the server's readings are there."""
+    """What was measured on one server, by label."""
 
     def __init__(self, bench: Bench, server: ProfiledServer) -> None:
         self.bench = bench
@@ -39,13 +36,12 @@ class FanOut:
         self.bursts: dict[str, Burst] = {}
         self.stats: dict[str, Stats] = {}
         self.floor: dict[str, float | None] = {}
-        self.protocol = ""
+        self.protocol = str(server.session.client.protocol_version)
 
     async def measure(self) -> None:
-        """All rounds, and one more of each kind that is not timed, for its readings."""
-        session, delay = self.server.session, self.delay_ms
-        one = through_session(session)
-        self.protocol = str(session.client.protocol_version)
+        """All rounds, and their rows; the readings are those of the last round of each kind."""
+        delay = self.delay_ms
+        one = through_session(self.server.session)
         self.bursts = {
             "10 one by one": burst(one, calls_of("wait", 10, delay), one_by_one=True),
             "20 one by one": burst(one, calls_of("wait", 20, delay), one_by_one=True),
@@ -53,26 +49,17 @@ class FanOut:
             "10 quick": burst(one, calls_of("wait", 10, 0)),
             **{f"{n}": burst(one, calls_of("wait", n, delay)) for n in self.widths},
         }
-        at_once = self.bench.size(quick=4, full=100)
-        serial = self.bench.size(quick=2, full=10)
         self.bench.step("one by one, and all at once")
+        serial = self.bench.size(quick=3, full=7)
         await self._pair("10 one by one", "10", serial)
-        await self._pair("20 one by one", "20", self.bench.size(quick=1, full=serial))
+        self._section_1()
         for count in self.widths:
-            self.bench.step(f"{count} calls at once")
-            label = f"{count}"
-            found = await self.bench.interleaved(
-                {label: self.bursts[label]},
-                at_once if count <= 20 else max(3, at_once // 10),
-                twin=label,
-                warm_up=self.bench.size(quick=1, full=doc.WARM_UP),
-            )
-            self.stats[label], self.floor[label] = found.stats[label], found.floor
+            await self._at_once(count)
+        await self._pair("20 one by one", "20", self.bench.size(quick=1, full=5))
+        self._headline()
         self.bench.step("calls that need not wait")
         await self._pair("10 quick one by one", "10 quick", self.bench.size(quick=10, full=100))
-        for label, calls in self.bursts.items():
-            with self.server.phase(label):
-                await calls()
+        self._without_wait()
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -85,10 +72,44 @@ class FanOut:
         found = await self.bench.interleaved(both, rounds, twin=other, warm_up=self.bench.size(quick=0, full=1))
         self.stats[one], self.floor[one] = found.stats[one], found.floor
         self.stats[f"{other} beside"] = found.stats[other]
+        for label, calls in both.items():
+            self.server.mark(label, calls.last_ns)
 
-    def section_1(self) -> None:
+    async def _at_once(self, count: int) -> None:
+        """N calls at once, and their row: S2's, or a condition where the document stopped."""
+        label = f"{count}"
+        self.bench.step(f"{plural(count, 'call')} at once")
+        rounds = self.bench.size(quick=3, full=25 if count <= 20 else 8)
+        warm_up = self.bench.size(quick=0, full=doc.WARM_UP)
+        found = await self.bench.interleaved({label: self.bursts[label]}, rounds, twin=label, warm_up=warm_up)
+        self.stats[label] = found.stats[label]
+        self.server.mark(label, self.bursts[label].last_ns)
+        if count in BEYOND:
+            table, name = (
+                Table(self.bench, "001 conditions"),
+                f"{plural(count, 'call')} of {self.delay_ms:g} ms at once",
+            )
+        else:
+            table, name = (
+                Table(self.bench, "001 S2", scale=self.scale, note=self.note),
+                f"{plural(count, 'call')} at once",
+            )
+        table.put(
+            name,
+            "ms",
+            self.stats[label],
+            doc.DIRECT.get(count),
+            series="direct, parallel",
+            x=count,
+            little=self.bursts[label].little(),
+            why=self.server.later(label),
+            floor=found.floor,
+        )
+
+    def _section_1(self) -> None:
         """Section 1.1."""
-        table = Table(self.bench, "001 §1.1", scale=self.scale, note=self.note)
+        floor, contended = self.floor["10 one by one"], self.stats["10 beside"].contended
+        table = Table(self.bench, "001 §1.1", scale=self.scale, note=self.note, floor=floor, contended=contended)
         for label, stats, documented, series in (
             ("10 one by one", "10 one by one", doc.ONE_BY_ONE_MS, "sequential"),
             ("10", "10 beside", doc.ALL_AT_ONCE_MS, "parallel"),
@@ -101,7 +122,7 @@ class FanOut:
                 series=series,
                 x=10,
                 little=self.bursts[label].little(),
-                why=self.server.why(label),
+                why=self.server.later(label),
                 protocol=self.protocol,
             )
         table.put(
@@ -112,90 +133,36 @@ class FanOut:
             metric="ratio",
             series="ratio",
             x=10,
-            floor=self.floor["10 one by one"],
             scale=1.0,
-            why=self.server.why("10"),
+            why=self.server.later("10"),
         )
 
-    def scenario_2(self) -> None:
-        """S2: what the document's section 2.2 prints of it, and the sizes it left out."""
-        table = Table(self.bench, "001 S2", scale=self.scale, note=self.note, series="direct, parallel")
-        for count in doc.FAN_OUT:
-            label = f"{count}"
-            table.put(
-                f"{count} calls at once",
-                "ms",
-                self.stats[label],
-                doc.DIRECT.get(count),
-                x=count,
-                little=self.bursts[label].little(),
-                why=self.server.why(label),
-                floor=self.floor[label],
-            )
-
-    def headline(self) -> None:
+    def _headline(self) -> None:
         """The 19.6x of the document's summary."""
-        table = Table(self.bench, "001 headline", note="no table of the document has it; 20 calls of 100 ms fit")
-        table.put(
-            "20 calls, one by one",
-            "ms",
-            self.stats["20 one by one"],
-            series="sequential",
-            x=20,
-            little=self.bursts["20 one by one"].little(),
-            why=self.server.why("20 one by one"),
-        )
-        table.put(
-            "20 calls at once",
-            "ms",
-            self.stats["20 beside"],
-            series="parallel",
-            x=20,
-            little=self.bursts["20"].little(),
-            why=self.server.why("20"),
-        )
-        table.put(
-            "20 calls, ratio",
-            "×",
-            self.ratio("20"),
-            doc.HEADLINE,
-            metric="ratio",
-            series="ratio",
-            x=20,
-            floor=self.floor["20 one by one"],
-            why=self.server.why("20"),
-        )
+        note = "; ".join(filter(None, ("no table of the document has it, 20 calls of 100 ms fit", self.note)))
+        floor, contended = self.floor["20 one by one"], self.stats["20 beside"].contended
+        table = Table(self.bench, "001 headline", note=note, floor=floor, contended=contended)
+        for label, stats, name, series in (
+            ("20 one by one", "20 one by one", "20 calls, one by one", "sequential"),
+            ("20", "20 beside", "20 calls at once", "parallel"),
+        ):
+            little, why = self.bursts[label].little(), self.server.later(label)
+            table.put(name, "ms", self.stats[stats], series=series, x=20, little=little, why=why)
+        why = self.server.later("20")
+        table.put("20 calls, ratio", "×", self.ratio("20"), doc.HEADLINE, metric="ratio", series="ratio", x=20, why=why)
 
-    def conditions(self) -> None:
-        """Where the gain ends: more calls, and calls with nothing to wait for."""
-        table = Table(self.bench, "001 conditions")
-        for count in self.widths:
-            if count in BEYOND:
-                label = f"{count}"
-                table.put(
-                    f"{count} calls of {self.delay_ms:g} ms at once",
-                    "ms",
-                    self.stats[label],
-                    x=count,
-                    series="direct, parallel",
-                    little=self.bursts[label].little(),
-                    why=self.server.why(label),
-                    floor=self.floor[label],
-                )
-        for label, name in (("10 quick one by one", "one by one"), ("10 quick", "at once")):
-            stats = self.stats[label if label in self.stats else f"{label} beside"]
-            table.put(
-                f"10 calls of 0 ms, {name}", "ms", stats, little=self.bursts[label].little(), why=self.server.why(label)
-            )
-        gain = self.stats["10 quick one by one"].median / self.stats["10 quick beside"].median
-        table.put(
-            "10 calls of 0 ms, ratio",
-            "×",
-            gain,
-            metric="ratio",
-            floor=self.floor["10 quick one by one"],
-            note='"10× on the table" needs calls that wait',
-        )
+    def _without_wait(self) -> None:
+        """Where the gain ends: calls with nothing to wait for."""
+        floor, contended = self.floor["10 quick one by one"], self.stats["10 quick beside"].contended
+        table = Table(self.bench, "001 conditions", floor=floor, contended=contended)
+        for label, stats, name in (
+            ("10 quick one by one", "10 quick one by one", "one by one"),
+            ("10 quick", "10 quick beside", "at once"),
+        ):
+            little, why = self.bursts[label].little(), self.server.later(label)
+            table.put(f"10 calls of 0 ms, {name}", "ms", self.stats[stats], little=little, why=why)
+        note = '"10× on the table" needs calls that wait'
+        table.put("10 calls of 0 ms, ratio", "×", self.ratio("10 quick"), metric="ratio", note=note)
 
     def checks(self) -> None:
         """001-1 and 001-2."""

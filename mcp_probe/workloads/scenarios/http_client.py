@@ -5,23 +5,24 @@ The document publishes no table of its patterns, only "about 20×"; the rows her
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.context import Bench, Why
 from mcp_probe.workloads.bench.shapes import Outcome, Verdict
 from mcp_probe.workloads.models.clients import installed
-from mcp_probe.workloads.models.http_load import Level, Pattern
-from mcp_probe.workloads.models.process import ask_model
+from mcp_probe.workloads.models.http_load import OWN_CLIENT, Level, Pattern
 from mcp_probe.workloads.scenarios.http_runs import (
     DELAY_MS,
     DOCUMENTED_LIBRARY,
-    MODULE,
     SDK_LIBRARY,
     Found,
-    arguments,
+    Told,
+    claim_id,
     libraries,
     measure,
+    profile,
+    rate_row,
+    repeat_floor,
     whys,
 )
 from mcp_probe.workloads.scenarios.verdicts import graded
@@ -53,47 +54,50 @@ LABELS: dict[str, str] = {
 
 async def run(bench: Bench) -> Outcome:
     """Every pattern with every library there is."""
-    seconds, drain_s, rounds = bench.size(0.4, 2.0), bench.size(1.5, 4.0), bench.size(1, 3)
+    seconds, drain_s, rounds = bench.size(0.3, 1.2), bench.size(1.2, 2.5), bench.size(1, 3)
     patterns = [pattern for pattern, _ in (*DOCUMENTED_PATTERNS, *STEPS)]
     if not installed(["h2"]):
         bench.lacks("h2", "document 004's pattern http2 cannot even be constructed without it")
         patterns.remove("http2")
-    sizes = {"concurrency": CONCURRENCY, "seconds": seconds, "drain_s": drain_s}
-    levels = [Level(pattern=pattern, **sizes) for pattern in (*patterns, "default")]  # type: ignore[arg-type]
     with delay_server(DELAY_MS) as server:
         for library in libraries(bench):
             bench.step(f"{library}: {len(patterns)} patterns")
+            wanted: list[Pattern] = [*patterns, "default", *(["raw"] if library == SDK_LIBRARY else [])]  # type: ignore[list-item]
+            levels = [
+                Level(pattern=pattern, concurrency=CONCURRENCY, seconds=seconds, drain_s=drain_s) for pattern in wanted
+            ]
             measured = await measure(bench, library, levels, server.url, rounds=rounds)
-            found = dict(zip([*patterns, "again"], measured, strict=True))
+            found = dict(zip([*patterns, "again", "raw"], measured, strict=False))
+            told = Told()
+            _rows(bench, library, found, told)
             bench.step(f"{library}: what the probe and the profiler say")
-            short = [replace(found[name].level, seconds=0.35, drain_s=0.5) for name in ("per_request", "default")]
-            sentences = await whys(library, short, server.url)
-            made = await ask_model(
-                MODULE, *arguments(library, short[:1], server.url), "--profile", "--construct", bench.size(5, 30)
-            )
-            _rows(bench, library, found, sentences)
+            short = [_few("per_request"), _few("default")]
+            told |= await whys(library, short, server.url)
+            made = await profile(library, short[0], server.url, construct=bench.size(5, 30))
             _construction(bench, library, made)
             _claims(bench, library, found, made)
-        bench.step("without a client library")
-        (raw,) = await measure(bench, SDK_LIBRARY, [Level(pattern="raw", **sizes)], server.url)  # type: ignore[arg-type]
-    _row(bench, HIDDEN, raw, LABELS["raw"], "", 1.0)
     return bench.outcome()
 
 
-def _rows(bench: Bench, library: str, found: dict[str, Found], sentences: dict[str, str]) -> None:
-    slower, quicker = sorted((found["default"].rps, found["again"].rps))
-    floor = quicker / slower if slower else None
+def _few(pattern: Pattern) -> Level:
+    """Only to be explained: few enough workers that a client for each request holds the loop and not the run."""
+    return Level(pattern=pattern, concurrency=10, seconds=0.3, drain_s=0.5)
+
+
+def _rows(bench: Bench, library: str, found: dict[str, Found], told: Told) -> None:
+    floor = repeat_floor(found["default"], found["again"])
     documented = library == DOCUMENTED_LIBRARY
+    table = TABLE if documented else HIDDEN
     for pattern, label in DOCUMENTED_PATTERNS:
         if pattern not in found:
-            bench.row(TABLE if documented else HIDDEN, f"{library}: {label}, throughput", "1/s", None, note="needs h2")
+            bench.row(table, f"{library}: {label}, throughput", "1/s", None, note="needs h2")
             continue
-        _row(bench, TABLE if documented else HIDDEN, found[pattern], label, sentences.get(pattern, ""), floor)
+        _row(bench, table, found[pattern], label, floor, told.later(_few(pattern)))
     for pattern, label in STEPS:
-        _row(bench, HIDDEN, found[pattern], label, "", floor)
+        _row(bench, HIDDEN, found[pattern], label, floor)
     ratio = found["default"].rps / found["per_request"].rps if found["per_request"].rps else None
     bench.row(
-        TABLE if documented else HIDDEN,
+        table,
         f"{library}: shared client over a client per request, throughput",
         "×",
         ratio,
@@ -105,39 +109,28 @@ def _rows(bench: Bench, library: str, found: dict[str, Found], sentences: dict[s
         contended=found["default"].contended or found["per_request"].contended,
         protocol=found["default"].protocol,
     )
+    if "raw" in found:
+        place = {"series": "raw", "protocol": found["raw"].version}
+        rate_row(bench, HIDDEN, f"{LABELS['raw']}, throughput", found["raw"], x=LABELS["raw"], **place)
 
 
-def _row(bench: Bench, table: str, one: Found, label: str, why: str, floor: float | None) -> None:
-    cpu = "" if one.cpu_ms is None else f"{one.cpu_ms:.2f} ms of client CPU a request, "
+def _row(bench: Bench, table: str, one: Found, label: str, floor: float | None, why: Why | str = "") -> None:
+    rate_row(bench, table, f"{one.library}: {label}, throughput", one, x=label, floor=floor, why=why)
     bench.row(
         table,
-        f"{one.library}: {label}, throughput" if one.level.pattern != "raw" else f"{label}, throughput",
-        "1/s",
-        one.rate,
-        metric="throughput",
-        series=one.library if one.level.pattern != "raw" else "raw",
-        x=label,
-        floor=floor,
-        little=one.little,
-        contended=one.contended,
-        why=why,
-        protocol=one.protocol if one.level.pattern != "raw" else one.version,
-        note=f"{cpu}client at {one.cpu_percent:.0f} %, server at {one.server_percent:.0f} % of a core; "
-        f"{one.server.connections} connections" + (f"; {one.excuse}" if one.excuse else ""),
-    )
-    bench.row(
-        table,
-        f"{one.library}: {label}, median latency" if one.level.pattern != "raw" else f"{label}, median latency",
+        f"{one.library}: {label}, median latency",
         "ms",
         one.said.get("p50_ms"),
         metric="latency",
-        series=one.library if one.level.pattern != "raw" else "raw",
+        series=one.library,
         x=label,
         contended=one.contended,
-        protocol=one.protocol if one.level.pattern != "raw" else one.version,
+        protocol=one.protocol,
         note="of the request alone, as the document takes it: making the client is left out"
-        if one.level.pattern in ("per_request", "unverified", "one_context")
-        else "",
+        if one.level.pattern in OWN_CLIENT
+        else ""
+        if one.said["answered"]
+        else "nothing was answered",
     )
 
 
@@ -188,16 +181,11 @@ def _claims(bench: Bench, library: str, found: dict[str, Found], made: dict[str,
     _default_limits(bench, library, made["default_limits"])
 
 
-def _claim_id(number: str, library: str) -> str:
-    """Each library gets a verdict of its own."""
-    return f"004-{number}" if library == DOCUMENTED_LIBRARY else f"004-{number} ({library})"
-
-
 def _per_request(bench: Bench, library: str, found: dict[str, Found]) -> None:
     own, shared = found["per_request"], found["default"]
     ratio = shared.rps / own.rps
     bench.check(
-        _claim_id("1", library),
+        claim_id("1", library),
         f"a client per request is about 20 times slower than a shared one ({library})",
         documented="~20×, without a table",
         measured=f"{own.rps:.0f} and {shared.rps:.0f} requests/s: {ratio:.1f}×; "
@@ -215,7 +203,7 @@ def _because_of(bench: Bench, library: str, found: dict[str, Found], made: dict[
     share = (own - context) / (own - shared) if own > shared else 0.0
     ms = made["construction_ms"]
     bench.check(
-        _claim_id("1a", library),
+        claim_id("1a", library),
         f"... because each client opens a connection of its own ({library})",
         documented='"TCP handshake" per request',
         measured=f"{own:.1f} ms a request; {context:.1f} with one TLS context for all clients, {shared:.1f} with one "
@@ -231,12 +219,12 @@ def _because_of(bench: Bench, library: str, found: dict[str, Found], made: dict[
 
 def _recommended(bench: Bench, library: str, found: dict[str, Found]) -> None:
     ratio = found["default"].rps / found["limits"].rps
-    floor = max(found["default"].rps, found["again"].rps) / min(found["default"].rps, found["again"].rps)
+    floor = repeat_floor(found["default"], found["again"]) or 1.0
     contended = found["default"].contended or found["limits"].contended
     dearer = (found["limits"].cpu_ms or 0.0) > 1.1 * (found["default"].cpu_ms or 0.0)
     slower = ratio > max(1.1, floor) and (dearer or not contended)
     bench.check(
-        _claim_id("2", library),
+        claim_id("2", library),
         f"a shared client with limits is the recommended pattern ({library})",
         documented='"recommended", no figure',
         measured=f"{found['default'].rps:.0f} requests/s with default limits, {found['limits'].rps:.0f} with "
@@ -257,7 +245,7 @@ def _http2(bench: Bench, library: str, one: Found) -> None:
     void = one.said["versions"] == ["HTTP/1.1"]
     verdict: Verdict = "does not hold" if void else "cannot be tested here"
     bench.check(
-        _claim_id("5", library),
+        claim_id("5", library),
         f"HTTP/2 brings little on localhost ({library})",
         documented='"minimal benefit"',
         measured=f"every response says {one.version}; {one.rps:.0f} requests/s",
@@ -272,7 +260,7 @@ def _http2(bench: Bench, library: str, one: Found) -> None:
 def _default_limits(bench: Bench, library: str, limits: dict[str, Any]) -> None:
     said = (limits["max_connections"], limits["max_keepalive_connections"], limits["keepalive_expiry"])
     bench.check(
-        _claim_id("6", library),
+        claim_id("6", library),
         f"a client without Limits has no limits ({library})",
         documented='"shared_no_limits"',
         measured=f"{said[0]} connections, {said[1]} kept, for {said[2]:g} s",

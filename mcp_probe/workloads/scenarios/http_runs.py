@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mcp_probe.aggregate.explain import explain
-from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.context import Bench, Why
 from mcp_probe.workloads.bench.shapes import Little, Stats
 from mcp_probe.workloads.bench.statistics import describe, little
 from mcp_probe.workloads.models.clients import installed
-from mcp_probe.workloads.models.http_load import Level
+from mcp_probe.workloads.models.http_load import Level, Pattern
 from mcp_probe.workloads.models.process import ask_model, explain_model
 from mcp_probe.workloads.servers.delay_http import Seen
 
@@ -97,6 +96,13 @@ class Found:
         return "; ".join(reasons)
 
     @property
+    def cost(self) -> str:
+        """What it took of the machine, for a row's note."""
+        cpu = "" if self.cpu_ms is None else f"{self.cpu_ms:.2f} ms of client CPU a request, "
+        busy = f"client at {self.cpu_percent:.0f} %, server at {self.server_percent:.0f} % of a core"
+        return f"{cpu}{busy}; {self.server.connections} connections opened"
+
+    @property
     def errors(self) -> int:
         return sum(self.said["errors"].values())
 
@@ -113,6 +119,34 @@ def libraries(bench: Bench) -> list[str]:
     if DOCUMENTED_LIBRARY not in found:
         bench.lacks(DOCUMENTED_LIBRARY, f"the rows of document 004 are {SDK_LIBRARY}'s here")
     return found
+
+
+def claim_id(number: str, library: str) -> str:
+    """Each library gets a verdict of its own."""
+    return f"004-{number}" if library == DOCUMENTED_LIBRARY else f"004-{number} ({library})"
+
+
+def rate_row(bench: Bench, table: str, label: str, one: Found, *, note: str = "", **more: Any) -> None:
+    """Throughput of a level, with what it cost and with Little's law."""
+    little = one.little  # carries the excuse, where there is one
+    parts = (note, one.cost, one.excuse if little is None else "")
+    fields: dict[str, Any] = {"metric": "throughput", "series": one.library, "protocol": one.protocol, **more}
+    bench.row(
+        table,
+        label,
+        "1/s",
+        one.rate,
+        little=little,
+        contended=one.contended,
+        note="; ".join(part for part in parts if part),
+        **fields,
+    )
+
+
+def repeat_floor(one: Found, again: Found) -> float | None:
+    """A/A: the same level twice in one process; ``None`` where one of them was not answered at all."""
+    slower, quicker = sorted((one.rps, again.rps))
+    return quicker / slower if slower else None
 
 
 async def measure(bench: Bench, library: str, levels: Sequence[Level], url: str, *, rounds: int = 1) -> list[Found]:
@@ -137,14 +171,25 @@ def arguments(library: str, levels: Sequence[Level], url: str) -> list[object]:
     return ["--library", library, "--url", f"{url}/health", "--levels", json.dumps([asdict(level) for level in levels])]
 
 
-async def whys(library: str, levels: Sequence[Level], url: str) -> dict[str, str]:
-    """The probe's sentence for each pattern among ``levels``, from a run of its own."""
-    seen, _ = await explain_model(MODULE, *arguments(library, levels, url))
-    return {level.pattern: explain(seen, level.pattern) for level in levels}
+async def whys(library: str, levels: Sequence[Level], url: str) -> dict[tuple[Pattern, int], str]:
+    """The probe's sentence for each pattern and number of workers among ``levels``, each from a process of its own:
+    a second event loop would have the first one's readings.
+    """
+    return {
+        (level.pattern, level.concurrency): (await explain_model(MODULE, *arguments(library, [level], url)))[1]
+        for level in levels
+    }
 
 
-async def profile(library: str, level: Level, url: str) -> dict[str, float]:
-    """Shares of the client's own time, by the interpreter's profiler."""
-    said = await ask_model(MODULE, *arguments(library, [level], url), "--profile")
-    shares: dict[str, float] = said["shares"][0]
-    return shares
+class Told(dict[tuple[Pattern, int], str]):
+    """Sentences that come after the rows which want them."""
+
+    def later(self, level: Level) -> Why:
+        """That of a level's pattern and number of workers; empty where it was not looked into."""
+        return lambda: self.get((level.pattern, level.concurrency), "")
+
+
+async def profile(library: str, level: Level, url: str, *, construct: int = 0) -> dict[str, Any]:
+    """Under the interpreter's profiler: shares of the client's own time; with ``construct``, of making clients too."""
+    more = ["--construct", construct] if construct else []
+    return await ask_model(MODULE, *arguments(library, [level], url), "--profile", *more)

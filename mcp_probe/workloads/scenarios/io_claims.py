@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Verdict
 from mcp_probe.workloads.scenarios.io_runs import Found
-from mcp_probe.workloads.scenarios.verdicts import graded
+from mcp_probe.workloads.scenarios.verdicts import OTHERS, graded
 
 Runs = Mapping[str, Found]
 BUSY_PERCENT = 85.0
@@ -53,7 +53,8 @@ def _sync_is_linear(bench: Bench, found: Runs) -> None:
         documented="18.16 -> 182.84 s for ten times the URLs: 1.007×",
         measured=f"{few.plan.urls} and {many.plan.urls} URLs, {said}",
         tolerance="time per URL ± 5 %",
-        verdict=graded(abs(value - 1) <= 0.05, abs(value - 1) <= 0.2),
+        verdict=graded(abs(value - 1) <= 0.05, abs(value - 1) <= 0.2, contended=_contended(few, many)),
+        why=OTHERS if _contended(few, many) else "",
         value=value,
         contended=_contended(few, many),
     )
@@ -179,7 +180,8 @@ def _hybrids(bench: Bench, found: Runs) -> None:
         + ", ".join(f"{ms:.2f}" for ms in works)
         + " ms",
         tolerance="each step up no faster than the one before (5 %)",
-        verdict=graded(rises, works[0] < works[2]),
+        verdict=graded(rises, works[0] < works[2], contended=_contended(ten, hundred, thousand)),
+        why=OTHERS if _contended(ten, hundred, thousand) else "",
         value=times[2] / times[0],
         contended=_contended(ten, hundred, thousand),
     )

@@ -9,9 +9,10 @@ import os
 
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Outcome, Row
+from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.statistics import ratio_floor
 from mcp_probe.workloads.models.clients import ASYNC_LIBRARIES, SYNC_LIBRARIES, installed
-from mcp_probe.workloads.models.process import explain_model
+from mcp_probe.workloads.models.process import explain_models
 from mcp_probe.workloads.models.urls import paths
 from mcp_probe.workloads.scenarios import io_claims
 from mcp_probe.workloads.scenarios.documents.doc003 import (
@@ -30,9 +31,11 @@ from mcp_probe.workloads.scenarios.documents.doc003 import (
     IoTable as Documented,
 )
 from mcp_probe.workloads.scenarios.io_runs import MODULE, Found, Plan, arguments, measure, plans
+from mcp_probe.workloads.scenarios.tables import Table
 from mcp_probe.workloads.servers.delay_http import DelayServer, answer_bytes, delay_server
 
 TABLE = "003 I/O-bound"
+EQUAL = "asyncio, limit 100"
 HIDDEN = "003 conditions"
 DOCUMENTED_DELAY_MS = 182.8
 """Its mean time of one request, one after another: 182.84 s for 1 000."""
@@ -58,6 +61,8 @@ async def run(bench: Bench) -> Outcome:
             if plan.documented:
                 _documented_rows(bench, one, DOCUMENTED[plan.documented], whys.get(plan.documented, ""), libraries)
             _condition_rows(bench, one)
+        if EQUAL in found:
+            await _ratio_rows(bench, found, servers, libraries)
     bench.row(TABLE, "CPU cores", "", os.cpu_count(), documented=DOCUMENTED_CORES, metric="cores")
     for key, documented in DOCUMENTED.items():
         if key not in found:
@@ -85,9 +90,8 @@ async def _whys(slow: DelayServer, quick: DelayServer, libraries: tuple[str, str
         "100 threads": (Plan("", "threads", 300, 100), slow),
         "hybrid 10": (Plan("", "hybrid", 300, 10, limit=100), slow),
     }
-    whys = {}
-    for key, (plan, server) in wanted.items():
-        whys[key] = (await explain_model(MODULE, *arguments(plan, server.url, libraries)))[1]
+    orders = {key: arguments(plan, server.url, libraries) for key, (plan, server) in wanted.items()}
+    whys = await explain_models(MODULE, orders)
     whys["sync 100"] = whys["sync"]
     return whys
 
@@ -180,8 +184,8 @@ def _condition_rows(bench: Bench, one: Found) -> None:
     plan = one.plan
     where = {"x": plan.x, "contended": one.contended, "note": plan.note}
 
-    def row(what: str, unit: str, measured: float | None, metric: str) -> Row:
-        return bench.row(HIDDEN, f"{plan.x}: {what}", unit, measured, metric=metric, series=what, **where)
+    def row(what: str, unit: str, measured: float | None, metric: str) -> None:
+        bench.row(HIDDEN, f"{plan.x}: {what}", unit, measured, metric=metric, series=what, **where)
 
     if not plan.documented:
         row("execution time", "s", one.run.seconds, "time")
@@ -194,6 +198,34 @@ def _condition_rows(bench: Bench, one: Found) -> None:
     row("CPU per request, client", "ms", one.cpu_ms, "CPU per request")
     row("requests in flight at the server, at most", "", one.server.in_flight_peak, "in flight")
     row("connections opened", "", one.server.connections, "connections")
+
+
+async def _ratio_rows(
+    bench: Bench, found: dict[str, Found], servers: dict[float, DelayServer], libraries: tuple[str, str]
+) -> None:
+    """What the document compares and what it should have; A/A: asyncio with 100 connections once more, at the end."""
+    equal = found[EQUAL]
+    bench.step(f"{EQUAL}, again")
+    again = await measure(bench, equal.plan, servers[equal.plan.delay_ms], libraries)
+    floor = ratio_floor([equal.run.seconds], [again.run.seconds])
+    cpu_floor = ratio_floor([equal.cpu_ms], [again.cpu_ms])
+    table, hidden = Table(bench, TABLE, metric="ratio"), Table(bench, HIDDEN, metric="ratio")
+    if "100 threads" not in found:
+        return
+    threads = found["100 threads"]
+    cost, label = threads.cpu_ms / equal.cpu_ms, "CPU of a request, 100 threads over asyncio"
+    hidden.put(
+        label, "×", cost, 5.6 / 0.95, x=label, floor=cpu_floor, note="documented: its CPU time over its requests"
+    )
+    label = "100 threads over asyncio, as many connections"
+    contended = threads.contended or equal.contended
+    hidden.put(label, "×", threads.run.seconds / equal.run.seconds, x=label, floor=floor, contended=contended)
+    if "asyncio" in found:
+        most, label = found["asyncio"], "100 threads over asyncio, execution time"
+        contended = threads.contended or most.contended
+        note = f"{most.plan.limit} connections against 100, as in the document"
+        ratio = threads.run.seconds / most.run.seconds
+        table.put(label, "×", ratio, 50.01 / 14.08, x=label, floor=floor, contended=contended, note=note)
 
 
 def _same_bytes(bench: Bench, every: list[Found]) -> None:

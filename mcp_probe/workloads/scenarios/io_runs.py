@@ -60,9 +60,9 @@ class Found:
 
 
 def plans(*, quick: bool) -> list[Plan]:
-    """All runs, in order. A quick run has a tenth of the URLs and at most half of the threads and connections."""
-    count, most = (1_000, 500) if quick else (10_000, 1_000)
-    few, many, many_ms = (20, 100, 20.0) if quick else (100, 1_000, 20.0)
+    """All runs, in order. A quick run has a sixteenth of the URLs and at most half of the threads and connections."""
+    count, most = (600, 300) if quick else (10_000, 1_000)
+    few, many, many_ms = (20, 60, 20.0) if quick else (100, 1_000, 20.0)
     few_ms = 20.0 if quick else 180.0
     note = f"{most} connections" if quick else ""
     found = [
@@ -96,7 +96,7 @@ def plans(*, quick: bool) -> list[Plan]:
     ]
     if not quick:
         found.insert(3, Plan("asyncio 100000", "gather", 100_000, documented="asyncio 100000"))
-        found.append(Plan("10 threads", "threads", 1_000, 10, note="run, but not shown"))
+        found.append(Plan("10 threads", "threads", 200, 10, note="run, but not shown"))
     return found
 
 

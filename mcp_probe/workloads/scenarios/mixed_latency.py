@@ -8,11 +8,10 @@ round's: that is where a slow call at the head shows. Last, a slow call that blo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from mcp_probe.workloads.bench.context import Bench, Ms
-from mcp_probe.workloads.bench.serving import ProfiledServer
+from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
+from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.client import Call
@@ -22,6 +21,8 @@ from mcp_probe.workloads.scenarios.tables import Burst, One, Table, judge, throu
 SERVER = "mcp_probe.workloads.servers.delays"
 CAP = 4
 UNEQUAL = "its calls are of unequal length"
+BESIDE = {"wait": "awaiting", "threaded": "on a thread", "blocking": "blocking"}
+"""How the slow call waits, by its tool."""
 
 
 @dataclass
@@ -43,23 +44,20 @@ class Mixed:
 async def run(bench: Bench) -> Outcome:
     """One session, both orders, a cap; the document's three providers; then a tool that blocks."""
     scale = bench.size(quick=0.5, full=1.0)
-    async with AsyncExitStack() as stack:
-        bench.step("starting three servers")
-        servers = [await stack.enter_async_context(bench.server(SERVER)) for _ in doc.MIXED]
+    bench.step("starting three servers")
+    async with side_by_side([bench.server(SERVER) for _ in doc.MIXED]) as servers:
         ways = [through_session(server.session) for server in servers]
         mixes = _mixes(ways, scale)
         bench.step("nine calls, quick and slow")
-        rounds = bench.size(quick=2, full=20)
+        rounds = bench.size(quick=2, full=8)
         found = await bench.interleaved(mixes, rounds, twin="parallel")
-        for label in mixes:
-            with servers[0].phase(label):
-                await mixes[label].burst()
+        for label, mix in mixes.items():
+            servers[0].mark(label, mix.burst.last_ns)
+        _rows(bench, servers[0], mixes, found, scale)
         bench.step("a quick call beside a slow one")
-        beside = await _beside(bench, servers[0], ways[0], scale)
-    why = {label: servers[0].why(label) for label in mixes}
-    _rows(bench, mixes, found.stats, found.floor, why, scale)
-    _beside_rows(bench, servers[0], beside, scale)
-    _check(bench, mixes, found.stats, why, scale)
+        for tool in BESIDE:
+            await _beside(bench, servers[0], ways[0], tool, scale)
+    _check(bench, mixes, found.stats, servers[0].why("slow first"))
     return bench.outcome()
 
 
@@ -85,82 +83,41 @@ def _mixes(ways: Sequence[One], scale: float) -> dict[str, Mixed]:
     }
 
 
-async def _beside(bench: Bench, server: ProfiledServer, one: One, scale: float) -> dict[str, Stats]:
-    """A call of 0 ms, sent while one call of 500 ms runs in each of the ways that a tool can wait."""
+async def _beside(bench: Bench, server: ProfiledServer, one: One, tool: str, scale: float) -> None:
+    """A call of 0 ms, sent while one of 500 ms waits in one of the ways that a tool can: head-of-line blocking,
+    which three pipes cannot show.
+    """
     slow_ms = scale * max(delay_ms for _, delay_ms in doc.MIXED)
-    taken: dict[str, list[float]] = {}
-    for tool in ("wait", "threaded", "blocking"):
-        for _ in range(bench.size(quick=2, full=10)):
-            taken.setdefault(tool, []).append(await _quick_beside(one, tool, slow_ms))
-        with server.phase(f"beside {tool}"):
-            await _quick_beside(one, tool, slow_ms)
-    return {tool: describe(values) for tool, values in taken.items()}
+    taken, both = [], _quick_beside(one, tool, slow_ms)
+    for _ in range(bench.size(quick=2, full=6)):
+        await both()
+        taken.append(both.latency_ms[-1])
+    server.mark(f"beside {tool}", both.last_ns)
+    table = Table(bench, "001 conditions", metric="beside", series="quick call")
+    why = server.later(f"beside {tool}")
+    table.put(f"0 ms beside {slow_ms:g} ms {BESIDE[tool]}", "ms", describe(taken), x=tool, why=why)
 
 
-async def _quick_beside(one: One, tool: str, slow_ms: float) -> float:
-    """Latency of the quick call, milliseconds; sent right behind the slow one, on the same pipe."""
-    both = Burst([(one, Call(tool, {"delay_ms": slow_ms})), (one, Call("wait", {"delay_ms": 0}))])
-    await both()
-    return both.latency_ms[1]
+def _quick_beside(one: One, tool: str, slow_ms: float) -> Burst:
+    """The quick call is sent right behind the slow one, on the same pipe; its latency is the last of each round."""
+    return Burst([(one, Call(tool, {"delay_ms": slow_ms})), (one, Call("wait", {"delay_ms": 0}))])
 
 
-def _rows(
-    bench: Bench,
-    mixes: dict[str, Mixed],
-    stats: dict[str, Stats],
-    floor: float | None,
-    why: dict[str, str],
-    scale: float,
-) -> None:
+def _rows(bench: Bench, server: ProfiledServer, mixes: dict[str, Mixed], found: Interleaved, scale: float) -> None:
     note = "5 × 10, 3 × 100 and 1 × 500 ms" + ("" if scale == 1 else f", at {scale:g} of it")
     table = Table(bench, "001 S5", scale=scale, note=note)
     for label, mix in mixes.items():
         documented = doc.OVERHEAD["S5"].direct_ms if label == "providers" else None
-        little = mix.burst.little(UNEQUAL)
-        table.put(
-            f"{mix.name}: all",
-            "ms",
-            stats[label],
-            documented,
-            series="all",
-            x=mix.name,
-            floor=floor,
-            little=little,
-            why=why[label],
-        )
-        table.put(
-            f"{mix.name}: quick ones",
-            "ms",
-            describe(mix.quick_ms),
-            series="quick",
-            x=mix.name,
-            metric="quick calls",
-            why=why[label],
-        )
-    ratio = stats["fast first"].median / stats["parallel"].median
-    table.put("ratio, one by one over parallel", "×", ratio, metric="ratio", series="ratio", scale=1.0, floor=floor)
+        both = table.sub(x=mix.name, why=server.later(label))
+        little, name = mix.burst.little(UNEQUAL), f"{mix.name}: all"
+        both.put(name, "ms", found.stats[label], documented, series="all", floor=found.floor, little=little)
+        quick = describe(mix.quick_ms)
+        both.put(f"{mix.name}: quick ones", "ms", quick, series="quick", metric="quick calls")
+    ratio, name = found.ratio("fast first", "parallel"), "ratio, one by one over parallel"
+    table.put(name, "×", ratio, metric="ratio", series="ratio", scale=1.0, floor=found.floor)
 
 
-def _beside_rows(bench: Bench, server: ProfiledServer, beside: dict[str, Stats], scale: float) -> None:
-    """Head-of-line blocking, which three pipes cannot show."""
-    slow_ms = scale * max(delay_ms for _, delay_ms in doc.MIXED)
-    table = Table(bench, "001 conditions", metric="beside", series="quick call")
-    about = {
-        "wait": "awaiting",
-        "threaded": "on a thread",
-        "blocking": "blocking",
-    }
-    for tool, stats in beside.items():
-        table.put(
-            f"0 ms beside {slow_ms:g} ms {about[tool]}",
-            "ms",
-            stats,
-            x=tool,
-            why=server.why(f"beside {tool}"),
-        )
-
-
-def _check(bench: Bench, mixes: dict[str, Mixed], stats: dict[str, Stats], why: dict[str, str], scale: float) -> None:
+def _check(bench: Bench, mixes: dict[str, Mixed], stats: dict[str, Stats], why: str) -> None:
     parallel, serial = stats["parallel"], stats["fast first"]
     quickest = {label: min(mix.burst.wall_ms) for label, mix in mixes.items()}
     ratio = quickest["fast first"] / quickest["parallel"]
@@ -176,6 +133,6 @@ def _check(bench: Bench, mixes: dict[str, Mixed], stats: dict[str, Stats], why: 
         f"{quick['slow first']:.0f} ms, capped at {CAP} after {quick['capped']:.0f} ms",
         tolerance="1.55-1.75×, 1.85× at half the delays; quickest rounds",
         value=ratio,
-        why=why["slow first"],
+        why=why,
         contended=parallel.contended or serial.contended,
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack
 
 from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.serving import side_by_side
 from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
@@ -25,10 +25,10 @@ async def run(bench: Bench) -> Outcome:
 async def _providers(bench: Bench, delays_ms: Sequence[float], scale: float) -> None:
     """One set: by turns, all at once, one by one, and all calls to one server."""
     count, longest, total = len(delays_ms), scale * max(delays_ms), scale * sum(delays_ms)
+    equal = len(set(delays_ms)) == 1
     bench.step(f"{count} servers")
     calls = [Call("wait", {"delay_ms": scale * delay_ms}) for delay_ms in delays_ms]
-    async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(bench.server(SERVER)) for _ in delays_ms]
+    async with side_by_side([bench.server(SERVER) for _ in delays_ms]) as servers:
         ways = [through_session(server.session) for server in servers]
         spread = list(zip(ways, calls, strict=True))
         turns = {
@@ -38,36 +38,26 @@ async def _providers(bench: Bench, delays_ms: Sequence[float], scale: float) -> 
         }
         for server in servers:
             await server.session.call("wait", delay_ms=0)
-        found = await bench.interleaved(turns, bench.size(quick=3, full=30), twin="at once")
+        found = await bench.interleaved(turns, bench.size(quick=3, full=12 if equal else 8), twin="at once")
         for label, burst in turns.items():
-            with ExitStack() as phases:
-                for server in servers:
-                    phases.enter_context(server.phase(label))
-                await burst()
-    slowest = servers[max(range(count), key=lambda place: delays_ms[place])]
-    equal = len(set(delays_ms)) == 1
-    documented = doc.OVERHEAD["S3"].direct_ms if equal else None
-    sizes = f"{count} × {delays_ms[0]:g}" if equal else " + ".join(f"{delay_ms:g}" for delay_ms in delays_ms)
-    note = f"{sizes} ms" + ("" if scale == 1 else f", at {scale:g} of it")
-    table = Table(bench, "001 S3", scale=scale, x=f"{count} providers", note=note)
-    for label, name, known, why in (
-        ("at once", f"{count} providers, parallel", documented, slowest.why("at once")),
-        ("one by one", f"{count} providers, one by one", None, slowest.why("one by one")),
-        ("one server", f"{count} calls to one provider, parallel", None, servers[0].why("one server")),
-    ):
-        little = turns[label].little("" if equal else "its calls are of unequal length")
-        table.put(name, "ms", found.stats[label], known, series=label, floor=found.floor, why=why, little=little)
+            for server in servers:
+                server.mark(label, burst.last_ns)
+        slowest = servers[max(range(count), key=lambda place: delays_ms[place])]
+        documented = doc.OVERHEAD["S3"].direct_ms if equal else None
+        sizes = f"{count} × {delays_ms[0]:g}" if equal else " + ".join(f"{delay_ms:g}" for delay_ms in delays_ms)
+        note = f"{sizes} ms" + ("" if scale == 1 else f", at {scale:g} of it")
+        table = Table(bench, "001 S3", scale=scale, x=f"{count} providers", note=note, floor=found.floor)
+        for label, name, known, server in (
+            ("at once", f"{count} providers, parallel", documented, slowest),
+            ("one by one", f"{count} providers, one by one", None, slowest),
+            ("one server", f"{count} calls to one provider, parallel", None, servers[0]),
+        ):
+            little = turns[label].little("" if equal else "its calls are of unequal length")
+            table.put(name, "ms", found.stats[label], known, series=label, why=server.later(label), little=little)
+        at_once, serial = found.stats["at once"], found.stats["one by one"]
+        ratio, contended = serial.median / at_once.median, at_once.contended or serial.contended
+        table.put(f"{count} providers, ratio", "×", ratio, metric="ratio", series="ratio", contended=contended)
     quickest = {label: min(burst.wall_ms) for label, burst in turns.items()}
-    at_once, serial = found.stats["at once"], found.stats["one by one"]
-    table.put(
-        f"{count} providers, ratio",
-        "×",
-        serial.median / at_once.median,
-        metric="ratio",
-        series="ratio",
-        floor=found.floor,
-        contended=at_once.contended or serial.contended,
-    )
     judge(
         bench,
         "001-7" if equal else "001-7a",

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 import anyio
 from mcp.client import Client
 
-from mcp_probe.aggregate.explain import explain
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Verdict
-from mcp_probe.workloads.bench.statistics import little
+from mcp_probe.workloads.bench.statistics import floor_of
 from mcp_probe.workloads.scenarios.documents.doc002 import COUNT as DOCUMENTED_COUNT
 from mcp_probe.workloads.scenarios.documents.doc002 import OPERATIONS as DOCUMENTED
 from mcp_probe.workloads.scenarios.documents.doc002 import Operation as Documented
@@ -26,12 +25,14 @@ from mcp_probe.workloads.scenarios.operations import (
     PROBE_NAMES,
     STAGES,
     WARM_UP,
+    Rate,
     Timed,
     closed_loop,
     stages_ms,
     take_turns,
 )
-from mcp_probe.workloads.scenarios.verdicts import graded
+from mcp_probe.workloads.scenarios.tables import Table
+from mcp_probe.workloads.scenarios.verdicts import OTHERS, graded
 from mcp_probe.workloads.servers import twin
 
 MODULE = "mcp_probe.workloads.servers.twin"
@@ -47,29 +48,32 @@ async def run(bench: Bench) -> Outcome:
     """Every operation one call after another; then in memory, in the newer protocol, raw and pipelined."""
     count = bench.size(200, DOCUMENTED_COUNT)
     found: dict[tuple[str, str], Timed] = {}
+    bench.note("The stdio servers run under the probe; what that adds to a call is what `overhead` shows.")
     async with bench.server(MODULE, mode="legacy") as server:
         bench.step("stdio: six operations, taking turns")
         with server.phase(ONE_BY_ONE):
             found |= await take_turns(bench, {LEGACY: server.session.client}, tuple(OPERATIONS), count)
+        _tables(bench, found, server, count)
+        _bars(bench, found)
         bench.step("stdio: many at once")
         rates = {
-            (name, workers): await closed_loop(server.session.client, name, workers, 2 * count)
+            (name, workers): await closed_loop(server.session.client, name, workers, count // 2)
             for name in ("ping", "tool call")
             for workers in (1, CONCURRENCY)
         }
+        _rate_rows(bench, rates)
     bench.step("in memory")
     async with Client(twin.server, mode="legacy", cache=None) as client:
         await client.list_tools()
         found |= await take_turns(bench, {"in memory": client}, tuple(OPERATIONS), count)
+    _other_rows(bench, found, "in memory")
+    _share_rows(bench, found, server)
     bench.step("stdio, protocol 2026-07-28")
     async with bench.server(MODULE) as modern:
         found |= await take_turns(bench, {MODERN: modern.session.client}, ("tool call", "resource read"), count)
+        _other_rows(bench, found, MODERN)
     bench.step("without an SDK client")
-    raw = await anyio.to_thread.run_sync(_raw_client, count)
-    bench.note("The stdio servers run under the probe; what that adds to a call is what `overhead` shows.")
-    _tables(bench, found, server, count)
-    _bars(bench, found)
-    _conditions(bench, found, server, raw, rates)
+    _raw_rows(bench, await anyio.to_thread.run_sync(_raw_client, count))
     _claims(bench, found, rates)
     return bench.outcome()
 
@@ -81,132 +85,72 @@ def _tables(bench: Bench, found: Found, server: ProfiledServer, count: int) -> N
     for name, documented in DOCUMENTED.items():
         timed = found[LEGACY, name]
         stats, first = timed.stats, timed.with_warm_up
-        shared = {"series": name, "contended": timed.contended, "protocol": LEGACY}
-        scale = count / DOCUMENTED_COUNT
-        table = documented.section
-        why = _why(server, name)
-        bench.row(
-            table,
-            "requests",
-            "",
-            stats.n,
-            documented=DOCUMENTED_COUNT,
-            scale=scale,
-            metric="count",
-            x="count",
-            **shared,
-        )
+        scale, shared = count / DOCUMENTED_COUNT, {"contended": timed.contended, "protocol": LEGACY}
+        table = Table(bench, documented.section, series=name, floor=stats.halves, **shared)
+        table.put("requests", "", stats.n, DOCUMENTED_COUNT, scale=scale, metric="count", x="count", floor=None)
         note = "sum of the latencies, as the document takes it"
-        total = stats.mean * stats.n
-        bench.row(table, "total", "ms", total, documented=documented.total, scale=scale, x="total", note=note, **shared)
-        bench.row(table, "mean", "ms", stats.mean, documented=documented.mean, x="mean", **shared)
-        bench.row(table, "median", "ms", stats, documented=documented.median, x="median", why=why, **shared)
-        bench.row(table, "minimum", "ms", stats.min, documented=documented.min, x="minimum", **shared)
-        bench.row(table, "maximum", "ms", stats.max, documented=documented.max, x="maximum", **shared)
-        bench.row(table, "P95", "ms", stats.p95, documented=documented.p95, x="P95", **shared)
-        bench.row(table, "P99", "ms", stats.p99, documented=documented.p99, x="P99", **shared)
-        bench.row(table, "standard deviation", "ms", stats.sd, documented=documented.sd, x="sd", **shared)
-        rate = 1000 / stats.mean
-        bench.row(
-            table,
-            "throughput",
-            "1/s",
-            rate,
-            documented=documented.throughput,
-            metric="throughput",
-            x="throughput",
-            note="1000 / mean: no information of its own",
-            **shared,
-        )
-        bench.row(
-            HIDDEN,
-            f"{name}: mean, warm-up included",
-            "ms",
-            first.mean,
-            documented=documented.mean,
-            metric="warm-up",
-            x=name,
-            note=f"the document has no warm-up; here the first {WARM_UP} calls, of {max(timed.warm_up):.2f} ms at most",
-            **shared,
-        )
-
-
-def _why(server: ProfiledServer, name: str) -> str:
-    return explain(server.seen(ONE_BY_ONE), PROBE_NAMES[name])
+        table.put("total", "ms", stats.mean * stats.n, documented.total, scale=scale, x="total", note=note)
+        table.put("mean", "ms", stats.mean, documented.mean, x="mean")
+        why = server.later(ONE_BY_ONE, PROBE_NAMES[name])
+        table.put("median", "ms", stats, documented.median, x="median", why=why)
+        table.put("minimum", "ms", stats.min, documented.min, x="minimum")
+        table.put("maximum", "ms", stats.max, documented.max, x="maximum")
+        table.put("P95", "ms", stats.p95, documented.p95, x="P95")
+        table.put("P99", "ms", stats.p99, documented.p99, x="P99")
+        table.put("standard deviation", "ms", stats.sd, documented.sd, x="sd")
+        note = "1000 / mean: no information of its own"
+        place = {"metric": "throughput", "x": "throughput"}
+        table.put("throughput", "1/s", 1000 / stats.mean, documented.throughput, note=note, **place)
+        note = f"the document has no warm-up; here the first {WARM_UP} calls, of {max(timed.warm_up):.2f} ms at most"
+        hidden = Table(bench, HIDDEN, series=name, metric="warm-up", x=name, note=note, **shared)
+        hidden.put(f"{name}: mean, warm-up included", "ms", first.mean, documented.mean, floor=first.halves)
 
 
 def _bars(bench: Bench, found: Found) -> None:
     for name, documented in DOCUMENTED.items():
         timed = found[LEGACY, name]
-        shared = {"x": name, "contended": timed.contended, "protocol": LEGACY}
-        mean = timed.stats.mean
-        label = f"{name}: latency"
-        bench.row(
-            BARS, label, "ms", mean, documented=documented.mean, metric="latency", series="mean latency", **shared
-        )
-        label = f"{name}: throughput"
-        rate, metric = 1000 / mean, "throughput"
-        bench.row(BARS, label, "1/s", rate, documented=documented.throughput, metric=metric, series=metric, **shared)
+        mean, floor = timed.stats.mean, timed.stats.halves
+        table = Table(bench, BARS, x=name, contended=timed.contended, protocol=LEGACY, floor=floor)
+        place = {"metric": "latency", "series": "mean latency"}
+        table.put(f"{name}: latency", "ms", mean, documented.mean, **place)
+        place = {"metric": "throughput", "series": "throughput"}
+        table.put(f"{name}: throughput", "1/s", 1000 / mean, documented.throughput, **place)
 
 
-def _conditions(
-    bench: Bench,
-    found: Found,
-    server: ProfiledServer,
-    raw: Mapping[str, Timed],
-    rates: Mapping[tuple[str, int], tuple[float, float]],
-) -> None:
-    for (transport, name), timed in found.items():
-        if transport != LEGACY:
-            bench.row(
-                HIDDEN,
-                f"{name}: {transport}",
-                "ms",
-                timed.stats,
-                metric=transport,
-                series=transport,
-                x=name,
-                protocol=transport,
-            )
+def _other_rows(bench: Bench, found: Found, transport: str) -> None:
+    """The operations over another transport."""
+    table = Table(bench, HIDDEN, metric=transport, series=transport, protocol=transport)
+    for (kind, name), timed in found.items():
+        if kind == transport:
+            table.put(f"{name}: {transport}", "ms", timed.stats, x=name)
+
+
+def _share_rows(bench: Bench, found: Found, server: ProfiledServer) -> None:
+    """What of a call is transport, and where it is in the server."""
     seen = server.seen(ONE_BY_ONE)
     for name in OPERATIONS:
-        stdio, memory = found[LEGACY, name].stats.median, found["in memory", name].stats.median
-        bench.row(
-            HIDDEN,
-            f"{name}: transport's share",
-            "%",
-            100 * (stdio - memory) / stdio,
-            metric="share",
-            series="transport",
-            x=name,
-            note=f"medians: {stdio:.3f} ms over stdio, {memory:.3f} in memory",
-        )
+        both = found[LEGACY, name].stats, found["in memory", name].stats
+        stdio, memory = (stats.median for stats in both)
+        note = f"medians: {stdio:.3f} ms over stdio, {memory:.3f} in memory"
+        share = Table(bench, HIDDEN, metric="share", series="transport", x=name, floor=floor_of(*both), note=note)
+        share.put(f"{name}: transport's share", "%", 100 * (stdio - memory) / stdio)
         for stage, ms in stages_ms(seen, name).items():
-            bench.row(
-                HIDDEN,
-                f"{name}: {stage}, in the server",
-                "ms",
-                ms,
-                metric="stages",
-                series=stage,
-                x=name,
-                note="mean, as the probe in the server saw it" if stage == next(iter(STAGES)) else "",
-            )
+            note = "mean, as the probe in the server saw it" if stage == next(iter(STAGES)) else ""
+            label = f"{name}: {stage}, in the server"
+            bench.row(HIDDEN, label, "ms", ms, metric="stages", series=stage, x=name, note=note)
+
+
+def _raw_rows(bench: Bench, raw: Mapping[str, Timed]) -> None:
+    note = "JSON lines written and read without the SDK: what is left is server, pipes and wake-ups"
     for name, timed in raw.items():
-        note = "JSON lines written and read without the SDK: what is left is server, pipes and wake-ups"
         bench.row(HIDDEN, f"{name}: raw client", "ms", timed.stats, metric="raw", series="raw", x=name, note=note)
-    for (name, workers), (rate, latency_ms) in rates.items():
-        bench.row(
-            HIDDEN,
-            f"{name}: {workers} at a time, throughput",
-            "1/s",
-            rate,
-            metric="pipelined",
-            series=name,
-            x=workers,
-            little=little(1, 1 / rate, latency_ms / 1000, workers),
-            protocol=LEGACY,
-        )
+
+
+def _rate_rows(bench: Bench, rates: Mapping[tuple[str, int], Rate]) -> None:
+    table = Table(bench, HIDDEN, metric="pipelined", protocol=LEGACY)
+    for (name, workers), rate in rates.items():
+        label = f"{name}: {workers} at a time, throughput"
+        table.put(label, "1/s", rate.per_s, series=name, x=workers, little=rate.little, floor=rate.floor)
 
 
 # --- without the SDK's client ---
@@ -260,7 +204,7 @@ def _exchange(process: subprocess.Popen[bytes], method: str, params: Mapping[str
 # --- claims ---
 
 
-def _claims(bench: Bench, found: Found, rates: Mapping[tuple[str, int], tuple[float, float]]) -> None:
+def _claims(bench: Bench, found: Found, rates: Mapping[tuple[str, int], Rate]) -> None:
     stats = {name: found[LEGACY, name].stats for name in OPERATIONS}
     contended = any(found[LEGACY, name].contended for name in OPERATIONS)
     # What others' load adds to a call is not the operation's: the least disturbed call of each is compared then.
@@ -311,8 +255,8 @@ def _claims(bench: Bench, found: Found, rates: Mapping[tuple[str, int], tuple[fl
         documented="P99 / mean 1.9-2.1",
         measured=", ".join(f"{name} {value:.1f}" for name, value in tails.items()),
         tolerance="reported",
-        verdict=graded(max(tails.values()) <= 2.5, max(tails.values()) <= 5),
-        why="Others used the machine meanwhile, which is what a tail shows first." if contended else "",
+        verdict=graded(max(tails.values()) <= 2.5, max(tails.values()) <= 5, contended=contended),
+        why=f"{OTHERS} A tail shows that first." if contended else "",
         value=max(tails.values()),
         contended=contended,
     )
@@ -344,9 +288,9 @@ def _lists(bench: Bench, medians: Mapping[str, float], contended: bool) -> None:
     )
 
 
-def _concurrency(bench: Bench, rates: Mapping[tuple[str, int], tuple[float, float]]) -> None:
-    gains = {name: rates[name, CONCURRENCY][0] / rates[name, 1][0] for name in ("ping", "tool call")}
-    in_flight = min(rate * ms / 1000 for (_, workers), (rate, ms) in rates.items() if workers == CONCURRENCY)
+def _concurrency(bench: Bench, rates: Mapping[tuple[str, int], Rate]) -> None:
+    gains = {name: rates[name, CONCURRENCY].per_s / rates[name, 1].per_s for name in ("ping", "tool call")}
+    in_flight = min(rate.little.mean_in_flight for (_, workers), rate in rates.items() if workers == CONCURRENCY)
     bench.check(
         "002-6",
         "stdio is serial and has no concurrency",

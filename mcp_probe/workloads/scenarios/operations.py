@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import anyio
 from mcp.client import Client
 
 from mcp_probe.aggregate.explain import Seen
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Stats
-from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.bench.shapes import Little, Stats
+from mcp_probe.workloads.bench.statistics import describe, little, ratio_floor
 from mcp_probe.workloads.servers import twin
 
 WARM_UP = 10
+
+Key = TypeVar("Key", bound=str)
 
 Operation = Callable[[Client, int], Awaitable[object]]
 
@@ -86,15 +89,15 @@ class Timed:
 
 
 async def take_turns(
-    bench: Bench, clients: Mapping[str, Client], names: Sequence[str], count: int
-) -> dict[tuple[str, str], Timed]:
+    bench: Bench, clients: Mapping[Key, Client], names: Sequence[str], count: int
+) -> dict[tuple[Key, str], Timed]:
     """Every operation of ``names`` ``count`` times over every transport, one call at a time, all taking turns.
 
     Keys are (transport, operation). The document's lists are interleaved in the same way.
     """
 
-    async def once() -> dict[tuple[str, str], list[float]]:
-        taken: dict[tuple[str, str], list[float]] = {(key, name): [] for key in clients for name in names}
+    async def once() -> dict[tuple[Key, str], list[float]]:
+        taken: dict[tuple[Key, str], list[float]] = {(key, name): [] for key in clients for name in names}
         for number in range(WARM_UP + count):
             for key, client in clients.items():
                 for name in names:
@@ -110,8 +113,25 @@ async def take_turns(
     }
 
 
-async def closed_loop(client: Client, name: str, workers: int, count: int) -> tuple[float, float]:
-    """``workers`` callers of one operation, each waiting for its answer: calls per second, mean latency in ms."""
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a closed loop came to, in two runs: calls per second, L, and what the runs differed by."""
+
+    per_s: float
+    little: Little
+    floor: float
+
+
+async def closed_loop(client: Client, name: str, workers: int, count: int) -> Rate:
+    """Twice: ``count`` calls of one operation by ``workers`` callers, each of whom waits for its answer."""
+    runs = [await _loop(client, name, workers, count) for _ in range(2)]
+    seconds, spent_s = (sum(part) for part in zip(*runs, strict=True))
+    floor = ratio_floor([runs[0][0]], [runs[1][0]])
+    return Rate(2 * count / seconds, little(2 * count, seconds, spent_s / (2 * count), workers), floor)
+
+
+async def _loop(client: Client, name: str, workers: int, count: int) -> tuple[float, float]:
+    """Seconds that one run took, and the sum of its calls' latencies."""
     left = iter(range(count))
     spent_ns = 0
 
@@ -126,8 +146,7 @@ async def closed_loop(client: Client, name: str, workers: int, count: int) -> tu
     async with anyio.create_task_group() as group:
         for _ in range(workers):
             group.start_soon(work)
-    seconds = (time.perf_counter_ns() - began) / 1e9
-    return count / seconds, spent_ns / count / 1e6
+    return (time.perf_counter_ns() - began) / 1e9, spent_ns / 1e9
 
 
 def stages_ms(seen: Seen, name: str) -> dict[str, float]:

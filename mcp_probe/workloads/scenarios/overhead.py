@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.errors import LaunchError
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.bench.context import Bench, Ms, Timed
+from mcp_probe.workloads.bench.serving import side_by_side
 from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.client import Call, LoadSession
 from mcp_probe.workloads.facade import Facade
@@ -44,11 +44,9 @@ async def run(bench: Bench) -> Outcome:
         for case in cases:
             bench.step(case.label)
             found[case.key] = await _measure(bench, clients, case)
-        injected = await _inject(bench, clients)
-    rows.documented_rows(bench, cases, found)
-    rows.probe_rows(bench, cases, found)
-    rows.per_call_rows(bench, cases, found)
-    rows.injected_rows(bench, injected)
+            rows.case_rows(bench, case, found[case.key])
+        await _inject(bench, clients)
+    rows.rows_not_run(bench, cases)
     rows.check_overhead(bench, found)
     rows.check_per_call(bench, cases, found)
     return bench.outcome()
@@ -58,7 +56,7 @@ def _cases(bench: Bench) -> list[Case]:
     """In the document's order, then what it left out."""
     delay = bench.size(quick=50.0, full=doc.DELAY_MS)
     short = delay / doc.DELAY_MS
-    wide = bench.size(quick=4, full=30)
+    wide = bench.size(quick=3, full=16)
     note = "" if short == 1 else f"calls of {delay:g} ms instead of {doc.DELAY_MS:g}"
     mixed = short / bench.size(quick=2, full=1)
     spread = tuple(tuple(calls_of("wait", count, ms * mixed)) for count, ms in doc.MIXED)
@@ -75,7 +73,7 @@ def _cases(bench: Bench) -> list[Case]:
             f"S1 {delay_ms:g}", f"S1 {delay_ms:g} ms, sequential", calls, rounds, count / doc.S1_CALLS, True, note
         )
 
-    by_delay = bench.size(quick=3, full=10)
+    by_delay = bench.size(quick=3, full=5)
     cases = [
         at_once(20),
         at_once(5),
@@ -91,15 +89,15 @@ def _cases(bench: Bench) -> list[Case]:
             "S5",
             "S5 mixed latency, parallel",
             spread,
-            bench.size(quick=3, full=20),
+            bench.size(quick=2, full=6),
             mixed,
             note="" if mixed == 1 else f"at {mixed:g} of its delays",
         ),
         serial(50, 2, 10, by_delay),
-        *([] if bench.quick else [serial(200, 0, 10, 6)]),
+        *([] if bench.quick else [serial(200, 0, 5, 4)]),
         at_once(10),
-        serial(0, 30, 50, bench.size(quick=10, full=40)),
-        *([] if bench.quick else [serial(10, 0, 10, by_delay), serial(100, 0, 10, 6)]),
+        serial(0, 30, 50, bench.size(quick=6, full=30)),
+        *([] if bench.quick else [serial(10, 0, 10, by_delay), serial(100, 0, 5, 4)]),
     ]
     return cases
 
@@ -150,8 +148,9 @@ async def _clients(bench: Bench) -> AsyncIterator[Clients]:
     """Three servers of each kind."""
     bench.step("starting six servers")
     async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(bench.server(TOGGLED, probe=False)) for _ in range(PROVIDERS)]
-        providers = [await stack.enter_async_context(threaded_provider(PLAIN, probe=False)) for _ in range(PROVIDERS)]
+        toggled = side_by_side([bench.server(TOGGLED, probe=False) for _ in range(PROVIDERS)])
+        plain = side_by_side([threaded_provider(PLAIN, probe=False) for _ in range(PROVIDERS)])
+        servers, providers = await stack.enter_async_context(toggled), await stack.enter_async_context(plain)
         facades = [Facade(provider.client, THREADS) for provider in providers]
         for facade in facades:
             stack.callback(facade.close)
@@ -179,10 +178,9 @@ async def _measure(bench: Bench, clients: Clients, case: Case) -> Found:
     return Found(measured.stats, bursts, why, case.one_by_one)
 
 
-async def _inject(bench: Bench, clients: Clients) -> dict[str, tuple[float, float]]:
+async def _inject(bench: Bench, clients: Clients) -> None:
     """What work of a known length does to two of the rows: percent at delay 0, and at 20 at once."""
     bench.step("a known cost, injected")
-    reads: dict[str, tuple[float, float]] = {}
     for key, count, delay_ms, one_by_one in (
         ("S1 0", 30, 0.0, True),
         ("S2 N=20", 20, bench.size(quick=50.0, full=doc.DELAY_MS), False),
@@ -192,8 +190,6 @@ async def _inject(bench: Bench, clients: Clients) -> dict[str, tuple[float, floa
             [(clients.direct[0], call) for call in calls_of("wait", count, delay_ms, busy_us=rows.INJECTED_US)],
             one_by_one=one_by_one,
         )
-        both = await bench.interleaved({"plain": plain, "loaded": loaded}, bench.size(quick=5, full=20))
-        base_ms = median(plain.latency_ms) if one_by_one else both.stats["plain"].median
-        more_ms = median(loaded.latency_ms) if one_by_one else both.stats["loaded"].median
-        reads[key] = 100 * (more_ms / base_ms - 1), base_ms
-    return reads
+        both = await bench.interleaved({"plain": plain, "loaded": loaded}, bench.size(quick=3, full=20))
+        found = Found(both.stats, {"plain": plain, "loaded": loaded}, "", one_by_one)
+        rows.injected_row(bench, key, found)

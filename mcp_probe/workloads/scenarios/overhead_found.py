@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from mcp_probe.workloads.bench.shapes import Stats
+from mcp_probe.workloads.bench.statistics import halves_floor
 from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios.tables import Burst, One
 
@@ -46,22 +47,27 @@ class Found:
     @property
     def floor(self) -> float:
         """A/A: the direct client against itself."""
-        low, high = sorted((self._level("direct"), self._level("direct again")))
+        low, high = sorted((self.level("direct"), self.level("direct again")))
         return high / low
 
     @property
     def contended(self) -> bool:
         """Whether others used the machine meanwhile."""
-        return self.stats["direct"].contended
+        return any(stats.contended for stats in self.stats.values())
 
-    def percent(self, label: str) -> float:
-        """Over the direct client."""
-        return 100 * (self._level(label) / self._level("direct") - 1)
+    def percent(self, label: str, over: str = "direct") -> float:
+        """What it takes more than ``over``."""
+        return 100 * (self.level(label) / self.level(over) - 1)
 
     def us_per_call(self, label: str, case: Case) -> float:
         """What a call takes longer; of calls made at once the round's excess is shared out."""
-        excess_ms = self._level(label) - self._level("direct")
+        excess_ms = self.level(label) - self.level("direct")
         return 1e3 * (excess_ms if self.one_by_one else excess_ms / case.count)
 
-    def _level(self, label: str) -> float:
+    def halves(self, label: str) -> float | None:
+        """A/A of one of them: every other call, or round, against the rest."""
+        return halves_floor(self.bursts[label].latency_ms) if self.one_by_one else self.stats[label].halves
+
+    def level(self, label: str) -> float:
+        """Milliseconds: what is compared."""
         return median(self.bursts[label].latency_ms) if self.one_by_one else self.stats[label].median

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.statistics import floor_of
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.overhead_found import Case, Found
 from mcp_probe.workloads.scenarios.tables import Table, judge
@@ -19,77 +20,71 @@ FULL_ONLY = "full runs only"
 # --- rows ---
 
 
-def documented_rows(bench: Bench, cases: Sequence[Case], found: dict[str, Found]) -> None:
-    """Section 2.2, line by line."""
-    by_key = {case.key: case for case in cases}
+def case_rows(bench: Bench, case: Case, found: Found) -> None:
+    """All that one case says: section 2.2's line, the probe's, and what is left of a call after its sleep."""
+    if case.key in doc.OVERHEAD:
+        _documented_rows(bench, case, found)
+    _added_rows(bench, case, found)
+    if case.one_by_one:
+        _per_call_row(bench, case, found)
+
+
+def rows_not_run(bench: Bench, cases: Sequence[Case]) -> None:
+    """Documented lines that a quick run leaves out."""
+    run = {case.key for case in cases}
     for key, known in doc.OVERHEAD.items():
-        case, measured = by_key.get(key), found.get(key)
-        table = Table(
-            bench, "001 §2.2", x=key, scale=case.scale if case else 1.0, note=case.note if case else FULL_ONLY
-        )
-        for series, label, documented in (("direct", "direct", known.direct_ms), ("Hangar", "facade", known.hangar_ms)):
-            stats = measured.stats[label] if measured else None
-            little = measured.bursts[label].little(UNEQUAL if key == "S5" else "") if measured else None
-            name = "direct" if label == "direct" else "facade"
-            table.put(
-                f"{known.label}: {name}",
-                "ms",
-                stats,
-                documented,
-                series=series,
-                little=little,
-                why=measured.why if measured else "",
-            )
-        hidden = ""
-        if case and measured:
-            share = INJECTED_US / 1e3 * case.count / measured.stats["direct"].median
-            hidden = f"0.2 ms of work a call would read +{100 * share:.1f} %" if not case.one_by_one else ""
-            hidden = hidden or f"0.2 ms a call would read +{100 * share:.2f} %"
+        if key not in run:
+            table = Table(bench, "001 §2.2", x=key, note=FULL_ONLY)
+            table.put(f"{known.label}: direct", "ms", None, known.direct_ms, series="direct")
+            table.put(f"{known.label}: facade", "ms", None, known.hangar_ms, series="Hangar")
+            table.put(f"{known.label}: overhead", "%", None, known.percent, metric="overhead", series="overhead")
+    table = Table(bench, "001 S1", series="direct", metric="over the sleep", note=FULL_ONLY)
+    for delay_ms in doc.S1_DELAYS_MS:
+        if f"S1 {delay_ms}" not in run:
+            table.put(f"a call of {delay_ms} ms, beyond its sleep", "ms", None, _documented_rest(delay_ms), x=delay_ms)
+
+
+def _documented_rows(bench: Bench, case: Case, found: Found) -> None:
+    """Section 2.2, one line."""
+    known = doc.OVERHEAD[case.key]
+    table = Table(bench, "001 §2.2", x=case.key, scale=case.scale, note=case.note, floor=found.floor)
+    excused = UNEQUAL if case.key == "S5" else ""
+    for series, label, documented in (("direct", "direct", known.direct_ms), ("Hangar", "facade", known.hangar_ms)):
+        little = found.bursts[label].little(excused)
         table.put(
-            f"{known.label}: overhead",
-            "%",
-            measured.percent("facade") if measured else None,
-            known.percent,
-            metric="overhead",
-            series="overhead",
-            scale=1.0,
-            floor=measured.floor if measured else None,
-            contended=measured.contended if measured else False,
-            note=hidden or FULL_ONLY,
+            f"{known.label}: {label}",
+            "ms",
+            found.stats[label],
+            documented,
+            series=series,
+            little=little,
+            why=found.why,
         )
+    share = 100 * INJECTED_US / 1e3 * case.count / found.stats["direct"].median
+    table.put(
+        f"{known.label}: overhead",
+        "%",
+        found.percent("facade"),
+        known.percent,
+        metric="overhead",
+        series="overhead",
+        scale=1.0,
+        contended=found.contended,
+        note=f"0.2 ms a call would read +{share:.2f} %"
+        if case.one_by_one
+        else f"0.2 ms of work a call would read +{share:.1f} %",
+    )
 
 
-def probe_rows(bench: Bench, cases: Sequence[Case], found: dict[str, Found]) -> None:
-    """What this probe adds to the same rows, and to the rows that the document left out."""
-    table = Table(bench, "001 conditions", metric="overhead")
-    for case in cases:
-        measured = found[case.key]
-        floor, contended = measured.floor, measured.contended
-        for label, name in (("probe", "the probe"), ("facade", "the facade")):
-            if label == "facade" and case.key in doc.OVERHEAD:
-                continue  # section 2.2 has it
-            table.put(
-                f"{case.label}: {name}",
-                "%",
-                measured.percent(label),
-                x=case.key,
-                series=label,
-                floor=floor,
-                contended=contended,
-                note=case.note,
-            )
-        for label in ("probe", "facade"):
-            table.put(
-                f"{case.label}: {label}, a call",
-                "µs",
-                measured.us_per_call(label, case),
-                x=case.key,
-                metric="cost",
-                series=label,
-                floor=floor,
-                contended=contended,
-                note=case.note,
-            )
+def _added_rows(bench: Bench, case: Case, found: Found) -> None:
+    """What this probe adds, and the facade where the document left it out."""
+    table = Table(bench, "001 conditions", x=case.key, floor=found.floor, contended=found.contended, note=case.note)
+    for label in ("probe", "facade"):
+        if label == "probe" or case.key not in doc.OVERHEAD:  # section 2.2 has it
+            name = f"{case.label}: the {label}"
+            table.put(name, "%", found.percent(label), metric="overhead", series=label)
+        cost = found.us_per_call(label, case)
+        table.put(f"{case.label}: {label}, a call", "µs", cost, metric="cost", series=label)
 
 
 def over_the_sleep(case: Case, found: Found) -> float:
@@ -98,38 +93,38 @@ def over_the_sleep(case: Case, found: Found) -> float:
     return median(found.bursts["direct"].latency_ms) - delay_ms
 
 
-def per_call_rows(bench: Bench, cases: Sequence[Case], found: dict[str, Found]) -> None:
+def _documented_rest(delay_ms: float) -> float | None:
+    """What the document's row leaves of a call after its sleep; it prints rows of two delays only."""
+    known = doc.OVERHEAD.get(f"S1 {delay_ms:g}")
+    return None if known is None else round(known.direct_ms / doc.S1_CALLS - delay_ms, 2)
+
+
+def _per_call_row(bench: Bench, case: Case, found: Found) -> None:
     """S1: what is left of a call after its sleep; the document's 5 ms follow from its two printed rows."""
+    delay_ms = case.calls[0][0].arguments["delay_ms"]
     table = Table(bench, "001 S1", series="direct", metric="over the sleep")
-    serial = {case.key: case for case in cases if case.one_by_one}
-    for delay_ms in doc.S1_DELAYS_MS:
-        key = f"S1 {delay_ms}"
-        known = doc.OVERHEAD.get(key)
-        documented = None if known is None else round(known.direct_ms / doc.S1_CALLS - delay_ms, 2)
-        case = serial.get(key)
-        value = None if case is None else over_the_sleep(case, found[key])
-        table.put(
-            f"a call of {delay_ms} ms, beyond its sleep",
-            "ms",
-            value,
-            documented,
-            x=delay_ms,
-            floor=found[key].floor if case else None,
-            note="" if case else FULL_ONLY,
-            contended=found[key].contended if case else False,
-        )
+    table.put(
+        f"a call of {delay_ms:g} ms, beyond its sleep",
+        "ms",
+        over_the_sleep(case, found),
+        _documented_rest(delay_ms),
+        x=delay_ms,
+        floor=found.floor,
+        contended=found.contended,
+    )
 
 
-def injected_rows(bench: Bench, injected: dict[str, tuple[float, float]]) -> None:
-    table = Table(bench, "001 conditions", metric="overhead", series="injected")
-    for key, (percent, base_ms) in injected.items():
-        table.put(
-            f"{INJECTED_US / 1e3:g} ms put into each call, in {key}",
-            "%",
-            percent,
-            x=key,
-            note=f"of {base_ms:.2f} ms",
-        )
+def injected_row(bench: Bench, key: str, found: Found) -> None:
+    """What work of a known length adds in a row of the document's."""
+    Table(bench, "001 conditions", metric="overhead", series="injected").put(
+        f"{INJECTED_US / 1e3:g} ms put into each call, in {key}",
+        "%",
+        found.percent("loaded", over="plain"),
+        x=key,
+        floor=floor_of(found.halves("plain"), found.halves("loaded")),
+        contended=found.contended,
+        note=f"of {found.level('plain'):.2f} ms",
+    )
 
 
 # --- claims ---

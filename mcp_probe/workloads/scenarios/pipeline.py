@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
-from mcp_probe.workloads.bench.context import Bench, Ms
+from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
+from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.statistics import halves_floor
 from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.tables import Burst, One, Table, burst, judge, through_session
@@ -46,38 +48,13 @@ async def run(bench: Bench) -> Outcome:
         one = through_session(server.session)
         flows = {name: Workflow(one, scale, one_by_one=serial) for name, serial in WAYS}
         bench.step("three dependent steps")
-        found = await bench.interleaved(flows, bench.size(quick=3, full=20), twin="parallel")
+        found = await bench.interleaved(flows, bench.size(quick=3, full=8), twin="parallel")
         for name, flow in flows.items():
-            with server.phase(name):
-                await flow()
+            server.mark(name, (flow.steps[0].last_ns[0], flow.steps[-1].last_ns[1]))
+        _rows(bench, server, flows, found, scale)
     critical_ms = scale * sum(delay_ms for _, delay_ms, _ in doc.STAGES)
-    said = " → ".join(f"{count} × {delay_ms:g} ms" for count, delay_ms, _ in doc.STAGES)
-    said += "" if scale == 1 else f", at {scale:g} of it"
-    table = Table(bench, "001 S6", note=f"{said}; the document names the scenario and prints no figure of it")
-    for name, flow in flows.items():
-        table.put(
-            f"workflow, {name}",
-            "ms",
-            found.stats[name],
-            series=name,
-            x="all steps",
-            floor=found.floor,
-            why=server.why(name),
-        )
-        for step, calls in zip(STEPS, flow.steps, strict=True):
-            table.put(
-                f"{step}, {name}",
-                "ms",
-                sum(calls.wall_ms) / len(calls.wall_ms),
-                series=name,
-                x=step,
-                little=calls.little(),
-                note="mean of all rounds",
-            )
     quickest = {name: min(flow.wall_ms) for name, flow in flows.items()}
-    ratio = quickest["one by one"] / quickest["parallel"]
-    contended = any(stats.contended for stats in found.stats.values())
-    table.put("ratio of the quickest rounds", "×", ratio, metric="ratio", floor=found.floor, contended=contended)
+    ratio, contended = _ratio(flows), any(stats.contended for stats in found.stats.values())
     path = quickest["parallel"] / critical_ms
     judge(
         bench,
@@ -93,3 +70,24 @@ async def run(bench: Bench) -> Outcome:
         why=server.why("parallel"),
     )
     return bench.outcome()
+
+
+def _ratio(flows: dict[str, Workflow]) -> float:
+    """Of the quickest rounds."""
+    return min(flows["one by one"].wall_ms) / min(flows["parallel"].wall_ms)
+
+
+def _rows(bench: Bench, server: ProfiledServer, flows: dict[str, Workflow], found: Interleaved, scale: float) -> None:
+    said = " → ".join(f"{count} × {delay_ms:g} ms" for count, delay_ms, _ in doc.STAGES)
+    said += "" if scale == 1 else f", at {scale:g} of it"
+    note = f"{said}; the document names the scenario and prints no figure of it"
+    table = Table(bench, "001 S6", note=note, floor=found.floor)
+    for name, flow in flows.items():
+        label, why = f"workflow, {name}", server.later(name)
+        table.put(label, "ms", found.stats[name], series=name, x="all steps", why=why)
+        for step, calls in zip(STEPS, flow.steps, strict=True):
+            mean, little = sum(calls.wall_ms) / len(calls.wall_ms), calls.little()
+            own = table.sub(floor=halves_floor(calls.wall_ms), note="mean of all rounds")
+            own.put(f"{step}, {name}", "ms", mean, series=name, x=step, little=little)
+    contended = any(stats.contended for stats in found.stats.values())
+    table.put("ratio of the quickest rounds", "×", _ratio(flows), metric="ratio", contended=contended)

@@ -14,18 +14,20 @@ import httpx2
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
+from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms, Why
 from mcp_probe.workloads.bench.serving import Mode, ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.statistics import floor_of
 from mcp_probe.workloads.client import stdio_client_session
-from mcp_probe.workloads.scenarios.providers import followed
+from mcp_probe.workloads.scenarios.providers import Followed, followed
+from mcp_probe.workloads.scenarios.tables import Table
 from mcp_probe.workloads.scenarios.verdicts import graded
 
 MODULE = "mcp_probe.workloads.servers.twin"
 TABLE = "004 sessions"
 DOCUMENTED_RATIO = 20.0
 ARGUMENTS = {"a": 1, "b": 2}
-OWN, OWN_CONTEXT, SHARED = "a session per call", "..., one TLS context for all", "one session"
+OWN, OWN_CONTEXT, SHARED = "a session per call", "a session per call, TLS context shared", "one session"
 PROTOCOLS: tuple[tuple[Mode, str], ...] = (("legacy", "legacy handshake"), ("auto", "2026-07-28"))
 
 Once = Callable[[], Awaitable[object]]
@@ -50,18 +52,18 @@ async def run(bench: Bench) -> Outcome:
     """Streamable HTTP in both protocols; then stdio, where a session is a process."""
     rounds = bench.size(15, 100)
     async with bench.server(MODULE, transport="sse", connect=False) as server:
-        found: dict[str, tuple[Interleaved, Spans]] = {}
+        found: dict[str, Interleaved] = {}
+        client_side = ClientSide()
         for mode, protocol in PROTOCOLS:
             bench.step(f"streamable HTTP, {protocol}")
-            found[protocol] = await _http(bench, server, mode, protocol, rounds)
+            found[protocol], spans = await _http(bench, server, mode, protocol, rounds)
+            _http_rows(bench, server, protocol, found[protocol], spans, client_side)
         bench.step("what a probe on the client's side says")
-        why = await _client_side(server)
+        await client_side.look(server)
         for mode, protocol in PROTOCOLS:
             await _one_alone(server, mode, protocol)
-    for protocol, (taken, spans) in found.items():
-        _http_rows(bench, server, protocol, taken, spans, why)
-        _http_claim(bench, protocol, taken)
     for _, protocol in PROTOCOLS:
+        _http_claim(bench, protocol, found[protocol])
         count = len(server.seen(_counted(protocol)).requests)
         bench.row(
             TABLE,
@@ -134,54 +136,54 @@ async def _one_alone(server: ProfiledServer, mode: Mode, protocol: str) -> None:
         await _timed_session(lambda: Client(server.url or "", mode=mode, cache=None), Spans())
 
 
-async def _client_side(server: ProfiledServer) -> str:
-    """The probe's sentence on calls with a session each, five at once, from inside the client's process."""
-    url = server.url or ""
+class ClientSide:
+    """What a probe in the client's process says of calls with a session each, five at once."""
 
-    async def call() -> dict[str, Any]:
-        async with Client(url, cache=None) as client:
-            return {"result": await client.call_tool("add", ARGUMENTS)}
+    def __init__(self) -> None:
+        self._followed: Followed | None = None
 
-    call.__qualname__ = "call"
-    with followed() as client_side:
-        once = client_side.follow(call)
-        async with anyio.create_task_group() as group:
-            for _ in range(5):
-                group.start_soon(once)
-    return client_side.why()
+    async def look(self, server: ProfiledServer) -> None:
+        """Makes the calls."""
+        url = server.url or ""
+
+        async def call() -> dict[str, Any]:
+            async with Client(url, cache=None) as client:
+                return {"result": await client.call_tool("add", ARGUMENTS)}
+
+        call.__qualname__ = "call"
+        with followed() as calls:
+            once = calls.follow(call)
+            async with anyio.create_task_group() as group:
+                for _ in range(5):
+                    group.start_soon(once)
+        self._followed = calls
+
+    def why(self) -> str:
+        """The sentence; empty where nobody has looked yet."""
+        return self._followed.why() if self._followed is not None else ""
 
 
-def _http_rows(bench: Bench, server: ProfiledServer, protocol: str, taken: Interleaved, spans: Spans, why: str) -> None:
+def _http_rows(
+    bench: Bench, server: ProfiledServer, protocol: str, taken: Interleaved, spans: Spans, client_side: ClientSide
+) -> None:
+    over = f"streamable HTTP, {protocol}"
+    table = Table(bench, TABLE, x=protocol, floor=taken.floor, protocol=over)
+    whys: dict[str, Why] = {OWN: client_side.why, SHARED: server.later(protocol)}
     for way, stats in taken.stats.items():
-        bench.row(
-            TABLE,
-            f"{protocol}: {way}",
-            "ms",
-            stats,
-            metric="time",
-            series=way,
-            x=protocol,
-            floor=taken.floor,
-            protocol=f"streamable HTTP, {protocol}",
-            why=why if way == OWN else server.why(protocol) if way == SHARED else "",
-        )
-    bench.row(
-        TABLE,
+        table.put(f"{protocol}: {way}", "ms", stats, metric="time", series=way, why=whys.get(way, ""))
+    table.put(
         f"{protocol}: session per call over one",
         "×",
         taken.ratio(OWN, SHARED),
-        documented=DOCUMENTED_RATIO,
+        DOCUMENTED_RATIO,
         metric="ratio",
         series="session per call",
-        x=protocol,
-        floor=taken.floor,
         contended=taken.stats[OWN].contended,
-        protocol=f"streamable HTTP, {protocol}",
         note="the document's figure is of plain HTTP requests",
     )
+    parts = Table(bench, TABLE, x=protocol, metric="spans")
     for part, name in (("connect", "to connect"), ("call", "the call"), ("close", "to close")):
-        mean = spans.mean(part)
-        bench.row(TABLE, f"{protocol}: {name}, mean", "ms", mean, metric="spans", series=name, x=protocol)
+        parts.put(f"{protocol}: {name}, mean", "ms", spans.mean(part), series=name)
 
 
 def _http_claim(bench: Bench, protocol: str, taken: Interleaved) -> None:
@@ -210,37 +212,35 @@ async def _import_alone() -> None:
 
 async def _stdio(bench: Bench) -> None:
     """A process per call, and the one that is kept."""
-    rounds = bench.size(3, 6)  # the first is kept apart
     command = [sys.executable, "-m", MODULE]
+    table = Table(bench, TABLE, x="stdio")
+
+    async def process() -> Ms:
+        began = time.perf_counter_ns()
+        async with stdio_client_session(command) as session:
+            await session.call("add", **ARGUMENTS)
+            return Ms((time.perf_counter_ns() - began) / 1e6)
+
     async with bench.server(MODULE) as server:
-
-        async def process() -> Ms:
-            began = time.perf_counter_ns()
-            async with stdio_client_session(command) as session:
-                await session.call("add", **ARGUMENTS)
-                return Ms((time.perf_counter_ns() - began) / 1e6)
-
-        bench.step("stdio: a process per call")
-        own = await bench.timed(process, rounds)
-        bench.step("stdio: importing alone")
-        imported = await bench.timed(_import_alone, rounds)
-        bench.step("stdio: one process")
 
         async def kept() -> None:
             await server.session.call("add", **ARGUMENTS)
 
+        bench.step("stdio: one process")
         with server.phase("kept"):
             shared = await bench.timed(kept, bench.size(100, 500), warm_up=10)
-    ratio = own.median / shared.median
-    note = "from starting it to its answer; stopping it is not counted"
-    bench.row(TABLE, "stdio: a process per call", "ms", own, metric="time", series=OWN, x="stdio", note=note)
-    label = "stdio: a process that only imports the server"
-    bench.row(TABLE, label, "ms", imported, metric="spans", series="import", x="stdio")
-    why = server.why("kept")
-    bench.row(TABLE, "stdio: one process", "ms", shared, metric="time", series=SHARED, x="stdio", why=why)
-    bench.row(
-        TABLE, "stdio: process per call over one", "×", ratio, metric="ratio", series="process per call", x="stdio"
-    )
+        table.put("stdio: one process", "ms", shared, metric="time", series=SHARED, why=server.later("kept"))
+        bench.step("stdio: a process per call")
+        own = await bench.timed(process, bench.size(2, 6), first_apart=False)  # none of a process's rounds is warm
+        note = "from starting it to its answer; stopping it is not counted"
+        table.put("stdio: a process per call", "ms", own, metric="time", series=OWN, note=note)
+        ratio, floor = own.median / shared.median, floor_of(own, shared)
+        label = "stdio: process per call over one"
+        table.put(label, "×", ratio, metric="ratio", series="process per call", floor=floor)
+        bench.step("stdio: importing alone")
+        imported = await bench.timed(_import_alone, bench.size(1, 5), first_apart=False)
+        label = "stdio: a process that only imports the server"
+        table.put(label, "ms", imported, metric="spans", series="import")
     bench.check(
         "004-1 (stdio)",
         "a process per call is some hundreds of times slower than one that is kept",

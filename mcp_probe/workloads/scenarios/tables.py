@@ -7,9 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench, Ms
-from mcp_probe.workloads.bench.shapes import Little, Row, Stats, Verdict
+from mcp_probe.workloads.bench.shapes import Little, Stats, Verdict
 from mcp_probe.workloads.client import Call, LoadSession
 from mcp_probe.workloads.facade import Facade
 
@@ -28,10 +29,10 @@ class Table:
 
     def put(
         self, label: str, unit: str, measured: Stats | float | None, documented: float | None = None, **more: Any
-    ) -> Row:
+    ) -> None:
         """Keeps one row; ``more`` overrules what is shared."""
         fields = {**self._shared, **more}
-        return self._bench.row(self._table, label, unit, measured, documented=documented, **fields)
+        self._bench.row(self._table, label, unit, measured, documented=documented, **fields)
 
 
 def judge(
@@ -89,7 +90,8 @@ class Burst:
     """One round of calls, all at once, at most ``in_flight`` of them, or one by one; for :meth:`Bench.timed`.
 
     Keeps every call's latency and every round's wall time, so that the row's figures can be held against
-    each other by Little's law. ``last_ms`` has, for each call of the last round, when it was answered.
+    each other by Little's law. ``last_ms`` has, for each call of the last round, when it was answered;
+    ``last_ns`` is when that round began and ended, on the probe's clock.
     """
 
     def __init__(
@@ -101,11 +103,13 @@ class Burst:
         self.wall_ms: list[float] = []
         self.latency_ms: list[float] = []
         self.last_ms: list[float] = []
+        self.last_ns = (0, 0)
 
     async def __call__(self) -> Ms:
         """One round. Raises: LaunchError where a call failed."""
         self.last_ms = [0.0] * len(self._plan)
         limit = asyncio.Semaphore(self._asked)
+        began_ns = now_ns()
         began = time.perf_counter_ns()
 
         async def make(place: int, one: One, call: Call) -> float:
@@ -117,6 +121,7 @@ class Burst:
         made = [make(place, one, call) for place, (one, call) in enumerate(self._plan)]
         latencies = [await call for call in made] if self._one_by_one else await asyncio.gather(*made)
         wall_ms = (time.perf_counter_ns() - began) / 1e6
+        self.last_ns = (began_ns, now_ns())
         self.wall_ms.append(wall_ms)
         self.latency_ms += latencies
         return Ms(wall_ms)

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from math import ceil
 
 from mcp_probe.aggregate.explain import Seen, explain
-from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Outcome, Stats
+from mcp_probe.aggregate.phrasing import plural
+from mcp_probe.workloads.bench.context import Bench, Why
+from mcp_probe.workloads.bench.shapes import Little, Outcome, Stats
+from mcp_probe.workloads.bench.statistics import floor_of
 from mcp_probe.workloads.facade import Facade, ThreadedClient
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.providers import followed, threaded_provider
@@ -41,10 +43,9 @@ async def run(bench: Bench) -> Outcome:
     """The client's pool, then the server's widths."""
     waves = Waves(bench)
     await waves.measure_client()
-    waves.client_rows()
     waves.client_checks()
     await waves.measure_server()
-    waves.server_rows()
+    waves.limiter_check()
     return bench.outcome()
 
 
@@ -56,7 +57,7 @@ class Waves:
         self.delay_ms = bench.size(quick=50.0, full=doc.DELAY_MS)
         self.scale = self.delay_ms / doc.DELAY_MS
         self.note = "" if bench.quick is False else f"calls of {self.delay_ms:g} ms instead of {doc.DELAY_MS:g}"
-        self.rounds = bench.size(quick=3, full=20)
+        self.rounds = bench.size(quick=3, full=8)
         self.stats: dict[tuple[str, int], Stats] = {}
         self.floor: dict[tuple[str, int], float | None] = {}
         self.bursts: dict[tuple[str, int], Burst] = {}
@@ -83,12 +84,10 @@ class Waves:
                         self.stats[label, count] = stats
                         self.bursts[label, count] = turns[label]
                         self.floor[label, count] = found.floor
-                for label, facade in (("pool 4", narrow), ("pool 20", wide)):
-                    for count in (5, 10, 20):
-                        with provider.phase(f"{label} {count}"):
-                            await self._through(facade, count)()
-                for count in (5, 10, 20):
-                    self.at_client[count] = await self._seen_at_client(provider.client, count)
+                        provider.mark(f"{label} {count}", turns[label].last_ns)
+                    if count != POOL:
+                        self.at_client[count] = await self._seen_at_client(provider.client, count)
+                        self.client_rows(count, provider.later(f"pool 20 {count}"))
             finally:
                 narrow.close()
                 wide.close()
@@ -110,44 +109,40 @@ class Waves:
             facade.close()
         return calls.seen
 
-    def client_rows(self) -> None:
-        """Both tables of section 4."""
+    def client_rows(self, count: int, why_wide: Why) -> None:
+        """A line of each of section 4's tables."""
         before = Table(self.bench, "001 §4 before", scale=self.scale, note=self.note, series=f"pool of {POOL}")
         after = Table(self.bench, "001 §4 after", scale=self.scale, note=self.note, series=f"pool of {WIDE}")
-        for count, documented in doc.POOL_OF_4.items():
-            why = explain(self.at_client[count])
-            stats = self.stats["pool 4", count]
-            little = self.bursts["pool 4", count].little()
-            before.put(f"{count} calls", "ms", stats, documented, x=count, why=why, little=little)
-            before.put(
-                f"{count} calls, waves",
-                "waves",
-                self._waves(count),
-                ceil(count / POOL),
-                metric="waves",
-                x=count,
-                scale=1.0,
-                floor=self.floor["pool 4", POOL],
-                contended=stats.contended,
-                why=why,
-            )
-        for count, documented in doc.POOL_OF_20.items():
-            stats, direct = self.stats["pool 20", count], self.stats["direct", count]
-            why = explain(self.at_server["pool 20", count])
-            little = self.bursts["pool 20", count].little()
-            after.put(f"{count} calls", "ms", stats, documented, x=count, why=why, little=little)
-            after.put(
-                f"{count} calls, over direct",
-                "%",
-                100 * (stats.median / direct.median - 1),
-                doc.POOL_OF_20_PERCENT[count],
-                metric="overhead",
-                x=count,
-                scale=1.0,
-                floor=self.floor["pool 4", count],
-                contended=stats.contended,
-                note=f"the direct client took {direct.median:.1f} ms",
-            )
+        why = explain(self.at_client[count])
+        stats, wide, direct = (self.stats[label, count] for label in ("pool 4", "pool 20", "direct"))
+        little = self.bursts["pool 4", count].little()
+        before.put(f"{count} calls", "ms", stats, doc.POOL_OF_4[count], x=count, why=why, little=little)
+        before.put(
+            f"{count} calls, waves",
+            "waves",
+            self._waves(count),
+            ceil(count / POOL),
+            metric="waves",
+            x=count,
+            scale=1.0,
+            floor=floor_of(stats, self.stats["pool 4", POOL]),
+            contended=stats.contended,
+            why=why,
+        )
+        little = self.bursts["pool 20", count].little()
+        after.put(f"{count} calls", "ms", wide, doc.POOL_OF_20[count], x=count, why=why_wide, little=little)
+        after.put(
+            f"{count} calls, over direct",
+            "%",
+            100 * (wide.median / direct.median - 1),
+            doc.POOL_OF_20_PERCENT[count],
+            metric="overhead",
+            x=count,
+            scale=1.0,
+            floor=self.floor["pool 20", count],
+            contended=wide.contended,
+            note=f"the direct client took {direct.median:.1f} ms",
+        )
 
     def _waves(self, count: int) -> float:
         """Multiples of the time of one full wave, quickest rounds: what the client and the pipe add is in both."""
@@ -204,13 +199,11 @@ class Waves:
                 for count in counts:
                     self.bench.step(f"{count} calls of {tool} at once")
                     calls = burst(through_session(server.session), calls_of(tool, count, self.delay_ms))
-                    self.bursts[tool, count] = calls
-                    self.stats[tool, count] = await self.bench.timed(calls, self.rounds)
-                    with server.phase(f"{tool} {count}"):
-                        await calls()
-        for tool, counts in self.tools.items():
-            for count in counts:
-                self.at_server[tool, count] = server.seen(f"{tool} {count}")
+                    self.stats[tool, count] = await self.bench.timed(calls, self.bench.size(quick=2, full=8))
+                    server.mark(f"{tool} {count}", calls.last_ns)
+                    self._server_row(tool, count, calls.little(), server.later(f"{tool} {count}"))
+        count = STDIO_WIDTH + 1
+        self.at_server["threaded", count] = server.seen(f"threaded {count}")
 
     @property
     def tools(self) -> dict[str, Sequence[int]]:
@@ -222,31 +215,26 @@ class Waves:
             "blocking": self.bench.size(quick=(1, 5), full=(1, 5, 10)),
         }
 
-    def server_rows(self) -> None:
-        """Conditions: the document's hard-coded number has relatives in every server."""
-        about = {
+    def _server_row(self, tool: str, count: int, little: Little, why: Why) -> None:
+        """A condition: the document's hard-coded number has relatives in every server."""
+        name, width = {
             "pooled": (f"a pool of {POOL} in the server", POOL),
             "threaded": ("plain def tools", STDIO_WIDTH),
             "to_thread": ("asyncio.to_thread", default_threads()),
             "blocking": ("tools that block the loop", 1),
-        }
-        table = Table(self.bench, "001 conditions", note=f"calls of {self.delay_ms:g} ms")
-        for tool, counts in self.tools.items():
-            name, width = about[tool]
-            for count in counts:
-                table.put(
-                    f"{name}: {count} calls",
-                    "ms",
-                    self.stats[tool, count],
-                    series=name,
-                    x=count,
-                    why=explain(self.at_server[tool, count]),
-                    little=self.bursts[tool, count].little(),
-                    note=f"calls of {self.delay_ms:g} ms; width {width}, so {ceil(count / width)} of them in a row",
-                )
-        self._limiter_check()
+        }[tool]
+        Table(self.bench, "001 conditions").put(
+            f"{name}: {plural(count, 'call')}",
+            "ms",
+            self.stats[tool, count],
+            series=name,
+            x=count,
+            why=why,
+            little=little,
+            note=f"calls of {self.delay_ms:g} ms; width {width}, so {plural(ceil(count / width), 'wave')}",
+        )
 
-    def _limiter_check(self) -> None:
+    def limiter_check(self) -> None:
         """The modern SDK's own hidden number, which the document did not know."""
         one, more = (self.stats["threaded", count] for count in (STDIO_WIDTH, STDIO_WIDTH + 1))
         judge(

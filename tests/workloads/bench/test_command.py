@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,39 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     # Between two workloads there is none to be cut.
     assert [(each.name, each.error) for each in cut] in ([], [("fanout", INTERRUPTED)])
     assert "dispatch-wait" in shown and ("Not complete: interrupted." in shown or not cut)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_ctrl_c_keeps_the_rows_of_a_workload_whose_server_still_runs(tmp_path: Path) -> None:
+    """As a terminal sends it: to the command and to the servers it started. Cut when the first rows are measured."""
+    target, said = tmp_path / "now.json", tmp_path / "said.txt"
+    code = (
+        "import sys; from mcp_probe.cli import main; from mcp_probe.workloads.bench import progress;"
+        f"progress.Progress.show = lambda self, workload, what: open({str(said)!r}, 'a').write(what + '\\n');"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "bench", "fanout", "--quick", "--json", str(target)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while "10 calls at once" not in (said.read_text() if said.exists() else "") and time.monotonic() < until:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        shown, stderr = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGINT, stderr
+    (cut,) = read_results(target).results
+    assert cut.error == INTERRUPTED
+    rows = {(row.table, row.label): row for row in cut.outcome.rows}
+    assert ("001 §1.1", "10 calls, ratio") in rows and ("001 S2", "5 calls at once") in rows
+    assert ("001 S2", "20 calls at once") not in rows
+    assert all(row.figure is not None and row.noise_floor is not None for row in rows.values())
+    assert "in flight" in rows["001 S2", "5 calls at once"].why
+    assert "5 calls at once" in shown and "Not complete: interrupted." in shown
 
 
 def test_compare_refuses_what_is_no_result(tmp_path: Path) -> None:

@@ -59,6 +59,14 @@ def test_a_row_without_a_figure_says_why(everything: Results) -> None:
     assert [(name, row.label) for name, row in rows if row.figure is None and not row.note] == []
 
 
+def test_every_ratio_has_an_a_a_floor_beside_it(everything: Results) -> None:
+    rows = [(result.name, row) for result in everything.results for row in result.outcome.rows]
+    ratios = [(name, row) for name, row in rows if row.unit == "×" and row.figure is not None]
+    assert [(name, row.label) for name, row in ratios if row.noise_floor is None] == []
+    # Of counts and of what a probe read there is none; of what is timed every workload has some.
+    assert {name for name, row in rows if row.noise_floor is not None} == {each.name for each in everything.results}
+
+
 def test_every_server_workload_has_reasons(everything: Results) -> None:
     without = {result.name for result in everything.results if not any(row.why for row in result.outcome.rows)}
     assert without == set()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import anyio
 import pytest
 
+from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench import context
 from mcp_probe.workloads.bench.context import Bench, Ms, Patience
 from mcp_probe.workloads.bench.registry import DOCUMENTS, WORKLOADS, load, named, of_document
@@ -229,3 +230,37 @@ def test_own_work_and_that_of_children_is_not_foreign() -> None:
         pass
     assert child_ns >= 450_000_000
     assert tree_ns() - before - child_ns >= 250_000_000
+
+
+def sentence_that_came() -> str:
+    return "because of the readings"
+
+
+def sentence_that_never_came() -> str:
+    raise LaunchError("There are no readings: the server still runs.")
+
+
+def test_a_row_is_handed_in_before_its_readings_are_there() -> None:
+    bench = Bench(quick=True)
+    bench.row("001 §4", "told", "ms", 1.0, why=sentence_that_came)
+    bench.row("001 §4", "plain", "ms", 2.0, why="said at once")
+    assert [row.why for row in bench.outcome().rows] == ["because of the readings", "said at once"]
+
+
+def test_an_interrupted_run_keeps_rows_whose_readings_never_came() -> None:
+    def cut(bench: Bench) -> object:
+        bench.row("001 §4", "done", "ms", 1.0, why=sentence_that_never_came)
+        raise KeyboardInterrupt
+
+    result, interrupted = run_one(workload("a"), quick=True, find=finder(a=cut))
+    assert (interrupted, result.error) == (True, INTERRUPTED)
+    assert [(row.label, row.why) for row in result.outcome.rows] == [("before", ""), ("done", "")]
+
+
+def test_a_whole_run_without_its_readings_is_an_error() -> None:
+    def run(bench: Bench) -> None:
+        bench.row("001 §4", "done", "ms", 1.0, why=sentence_that_never_came)
+
+    result, _ = run_one(workload("a"), quick=True, find=finder(a=run))
+    assert result.error == "There are no readings: the server still runs"
+    assert [row.label for row in result.outcome.rows] == ["before", "done", "after"]

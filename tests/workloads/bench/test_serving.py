@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+import anyio
 import pytest
 
 from mcp_probe.aggregate.explain import reasons
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.serving import side_by_side
 from mcp_probe.workloads.client import Call
 
 SERVER = "mcp_probe.workloads.servers.delays"
@@ -63,3 +65,61 @@ async def test_readings_are_not_there_before_the_end() -> None:
     async with Bench(quick=True).server(SERVER, probe=False) as server:
         with pytest.raises(LaunchError, match="no readings"):
             server.seen()
+
+
+@pytest.mark.slow
+async def test_an_interrupted_server_leaves_its_readings_and_a_phase_that_never_was_has_none() -> None:
+    with pytest.raises(RuntimeError, match="interrupted"):
+        async with Bench(quick=True).server(SERVER) as server:
+            with server.phase("done"):
+                await server.session.call("wait", delay_ms=1)
+            later = server.later("done")
+            raise RuntimeError("interrupted")
+    assert "in the server" in later()
+    with pytest.raises(LaunchError, match="no phase later"):
+        server.why("later")
+
+
+class Entered:
+    """Counts how many of its kind are entered, and waits for the others of its group to be."""
+
+    now = most = 0
+
+    def __init__(self, together: anyio.Event | None = None, *, fails: bool = False) -> None:
+        self._together, self._fails = together, fails
+
+    async def __aenter__(self) -> str:
+        Entered.now += 1
+        Entered.most = max(Entered.most, Entered.now)
+        if self._fails:
+            Entered.now -= 1
+            raise LaunchError("it did not start")
+        if self._together is not None:
+            await self._together.wait()
+        return "running"
+
+    async def __aexit__(self, *failed: object) -> None:
+        Entered.now -= 1
+
+
+async def test_contexts_are_entered_side_by_side_and_all_left() -> None:
+    Entered.now = Entered.most = 0
+    together = anyio.Event()
+
+    class Last(Entered):
+        async def __aenter__(self) -> str:
+            together.set()
+            return await super().__aenter__()
+
+    with anyio.fail_after(30):
+        async with side_by_side([Entered(together), Entered(together), Last(together)]) as running:
+            assert (running, Entered.now) == (["running"] * 3, 3)
+    assert (Entered.most, Entered.now) == (3, 0)
+
+
+async def test_one_that_does_not_start_takes_the_others_down() -> None:
+    Entered.now = 0
+    with anyio.fail_after(30), pytest.raises(LaunchError, match="it did not start"):
+        async with side_by_side([Entered(), Entered(fails=True), Entered()]):
+            raise AssertionError("nobody may use them")
+    assert Entered.now == 0

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from mcp_probe.workloads.bench.statistics import (
     describe,
+    floor_of,
+    halves_floor,
     line_fit,
     little,
     percentile,
@@ -51,6 +53,29 @@ def test_percentiles_are_those_of_the_standard_library(values: list[float]) -> N
 def test_one_round_has_no_spread_and_is_not_set_apart() -> None:
     found = describe([7.0])
     assert (found.n, found.median, found.first, found.sd, found.ci_low) == (1, 7.0, None, None, None)
+
+
+def test_every_other_round_is_held_against_the_rest() -> None:
+    found = describe([99.0, 10.0, 12.0, 10.0, 12.0, 10.0])
+    assert found.halves == pytest.approx(1.2)
+    assert describe([99.0, 10.0]).halves is None
+    assert halves_floor([10.0, 8.0]) == halves_floor([8.0, 10.0]) == 1.25
+    assert halves_floor([0.0, 1.0]) is None
+
+
+@given(rounds)
+def test_a_drift_is_in_both_halves(values: list[float]) -> None:
+    ordered = sorted(values)
+    found = halves_floor(ordered)
+    assert found is not None and found >= 1
+    assert found <= max(after / before for before, after in pairwise(ordered)) * (1 + 1e-9)
+
+
+def test_a_figure_made_of_others_repeats_as_its_worst_part_does() -> None:
+    good, bad, once = describe([9.0, 10.0, 10.0]), describe([9.0, 10.0, 15.0]), describe([9.0])
+    assert (good.halves, bad.halves, once.halves) == (1.0, 1.5, None)
+    assert floor_of(good, bad, once, None, 1.1) == 1.5
+    assert floor_of(once, None) is None
 
 
 def test_nothing_cannot_be_described() -> None:

@@ -46,11 +46,7 @@ def rounds_of(one_us: int = 10, tasks_us: int = 30, start_ms: int = 5, task_byte
 
 def rows_of(rounds: Rounds) -> dict[tuple[str, str], Row]:
     bench = Bench(quick=True)
-    tables.timing(bench, rounds, {ONE: "why one", TASKS: "why tasks"})
-    tables.scaling(bench, rounds)
-    tables.throughput(bench, rounds)
-    tables.memory(bench, rounds)
-    tables.raw(bench, rounds)
+    tables.documented(bench, rounds, {ONE: "why one", TASKS: "why tasks"})
     tables.conditions(bench, rounds)
     rows = bench.outcome().rows
     assert max(Counter((row.table, row.label) for row in rows).values()) == 1

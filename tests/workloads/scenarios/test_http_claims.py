@@ -10,7 +10,7 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Check
 from mcp_probe.workloads.models.http_load import Level, Pattern
 from mcp_probe.workloads.scenarios import http_client, http_sweep
-from mcp_probe.workloads.scenarios.http_runs import Found
+from mcp_probe.workloads.scenarios.http_runs import Found, Told, repeat_floor
 
 SEEN = {
     "requests": 0,
@@ -151,9 +151,24 @@ def test_a_level_without_an_answer_is_no_division_by_zero() -> None:
     assert silent.success_percent is None
     bench = Bench(quick=True)
     http_sweep._sweep_claims(bench, "httpx", [made(900, http_sweep.swept(100, 100)), silent])
-    http_sweep._sweep_rows(bench, "httpx", [made(900, http_sweep.swept(100, 100)), silent], {})
+    sweep = [made(900, http_sweep.swept(100, 100)), silent]
+    for one in sweep:
+        http_sweep._level_rows(bench, one, Told())
+    http_sweep._fall_row(bench, "httpx", sweep, repeat_floor(silent, silent))
     assert {check.claim for check in bench.outcome().checks} == {"004-3", "004-4"}
-    assert len([row for row in bench.outcome().rows if row.table == "004 sweep"]) > 14
+    rows = bench.outcome().rows
+    assert len(rows) == 15 and {row.table for row in rows} == {"004 sweep"}
+    assert [row.label for row in rows if row.figure is None and not row.note] == []
+
+
+def test_a_sweep_s_headline_has_its_a_a_from_a_level_that_ran_twice() -> None:
+    bench = Bench(quick=True)
+    first, last = made(900, http_sweep.swept(100, 100)), made(150, http_sweep.swept(1000, 500))
+    http_sweep._fall_row(bench, "httpx", [first, last], repeat_floor(first, made(1000, http_sweep.swept(100, 100))))
+    (row,) = bench.outcome().rows
+    assert row.figure == 6.0
+    assert row.noise_floor == pytest.approx(10 / 9)
+    assert row.documented == pytest.approx(5.98, abs=0.01)
 
 
 # --- Little's law ---------------------------------------------------------------------------------
@@ -186,8 +201,7 @@ def test_workers_that_never_sent_and_a_long_drain_are_said() -> None:
 def test_rows_of_one_library_are_never_shown_as_the_other_s() -> None:
     bench = Bench(quick=True)
     for library in ("httpx", "httpx2"):
-        sweep = [made(900, http_sweep.swept(100, 100), library)]
-        http_sweep._sweep_rows(bench, library, sweep, {})
+        http_sweep._level_rows(bench, made(900, http_sweep.swept(100, 100), library), Told())
     rows = [row for row in bench.outcome().rows if row.measured is not None and row.metric == "throughput"]
     assert [(row.table, row.series, row.documented is None) for row in rows] == [
         ("004 sweep", "httpx", False),

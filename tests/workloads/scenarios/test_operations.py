@@ -9,10 +9,11 @@ import pytest
 from mcp.client import Client
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Check
-from mcp_probe.workloads.scenarios import op_latency, op_latency_http
+from mcp_probe.workloads.bench.serving import Transport
+from mcp_probe.workloads.bench.shapes import Check, Little
+from mcp_probe.workloads.scenarios import op_latency, op_latency_http, operations
 from mcp_probe.workloads.scenarios.op_latency import CONCURRENCY, LEGACY
-from mcp_probe.workloads.scenarios.operations import OPERATIONS, WARM_UP, Timed, closed_loop, take_turns
+from mcp_probe.workloads.scenarios.operations import OPERATIONS, WARM_UP, Rate, Timed, closed_loop, take_turns
 from mcp_probe.workloads.servers import twin
 
 MEDIANS = {
@@ -24,11 +25,17 @@ MEDIANS = {
     "list prompts": 0.799,
 }
 MEMORY = {name: value / 4 for name, value in MEDIANS.items()}
+
+
+def rate(per_s: float, latency_ms: float, workers: int = CONCURRENCY) -> Rate:
+    return Rate(per_s, Little(per_s * latency_ms / 1000, workers), 1.0)
+
+
 RATES = {
-    ("ping", 1): (1274.0, 0.78),
-    ("ping", CONCURRENCY): (1608.0, 19.0),
-    ("tool call", 1): (1083.0, 0.92),
-    ("tool call", CONCURRENCY): (1363.0, 23.0),
+    ("ping", 1): rate(1274, 0.78, 1),
+    ("ping", CONCURRENCY): rate(1608, 19),
+    ("tool call", 1): rate(1083, 0.92, 1),
+    ("tool call", CONCURRENCY): rate(1363, 23),
 }
 
 
@@ -37,7 +44,7 @@ def timed(ms: float, *, contended: bool = False) -> Timed:
 
 
 def latency_verdicts(
-    medians: Mapping[str, float] = MEDIANS, rates: Mapping[tuple[str, int], tuple[float, float]] = RATES
+    medians: Mapping[str, float] = MEDIANS, rates: Mapping[tuple[str, int], Rate] = RATES
 ) -> dict[str, Check]:
     found = {(LEGACY, name): timed(ms) for name, ms in medians.items()}
     found |= {("in memory", name): timed(ms) for name, ms in MEMORY.items()}
@@ -74,17 +81,29 @@ def test_one_other_figure_is_another_verdict(claim: str, name: str, ms: float, v
     assert latency_verdicts({**MEDIANS, name: ms})[claim].verdict == verdict
 
 
+def test_a_tail_that_others_may_have_made_refutes_nothing() -> None:
+    slow = (*[1.0] * 97, 50.0, 50.0, 50.0)
+    for contended, expected in ((False, "does not hold"), (True, "cannot be tested here")):
+        found = {(LEGACY, name): Timed((9.0,), slow, 1.0, contended) for name in OPERATIONS}
+        found |= {("in memory", name): timed(ms) for name, ms in MEMORY.items()}
+        bench = Bench(quick=True)
+        op_latency._claims(bench, found, RATES)
+        (check,) = (check for check in bench.outcome().checks if check.claim == "002-8")
+        assert check.verdict == expected
+        assert bool(check.why) == contended
+
+
 def test_a_server_that_takes_one_request_after_another_would_be_serial() -> None:
-    serial = {**RATES, ("ping", CONCURRENCY): (1274.0, 0.78)}
+    serial = {**RATES, ("ping", CONCURRENCY): rate(1274, 0.78)}
     assert latency_verdicts(rates=serial)["002-6"].verdict == "holds"
 
 
 def test_http_is_slower_but_not_by_so_much() -> None:
-    stdio = {("stdio", name): timed(0.8) for name in op_latency_http.COMPARED}
-    http = {(kind, name): timed(ms) for kind, ms in (("sse", 2.0), ("json", 1.3)) for name in op_latency_http.COMPARED}
+    medians: dict[Transport, float] = {"stdio": 0.8, "sse": 2.0, "json": 1.3}
+    found = {(kind, name): timed(ms) for kind, ms in medians.items() for name in op_latency_http.COMPARED}
     bench = Bench(quick=True)
-    rates = {"stdio": (1608.0, 20.0), "sse": (701.0, 45.0), "json": (1065.0, 30.0)}
-    op_latency_http._claims(bench, {**stdio, **http}, rates)
+    rates: dict[Transport, Rate] = {"stdio": rate(1608, 20), "sse": rate(701, 45), "json": rate(1065, 30)}
+    op_latency_http._claims(bench, found, rates)
     checks = {check.claim: check for check in bench.outcome().checks}
     assert checks["002-5"].verdict == checks["002-7"].verdict == "holds in shape"
     assert checks["002-5"].value == pytest.approx(1.625)
@@ -127,10 +146,21 @@ def test_the_twin_server_is_the_document_s() -> None:
     )
 
 
-def test_a_closed_loop_makes_every_call_once_and_never_more_than_asked_for_at_a_time() -> None:
-    async def run() -> tuple[float, float]:
-        async with Client(twin.server, mode="legacy", cache=None) as client:
-            return await closed_loop(client, "ping", 4, 40)
+def test_a_closed_loop_makes_every_call_once_a_run_and_never_more_than_asked_for_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers: list[int] = []
 
-    rate, mean_ms = anyio.run(run)
-    assert 0 < rate * mean_ms / 1000 <= 4.0001  # Little: the mean number in flight
+    async def counted(client: Client, number: int) -> object:
+        numbers.append(number)
+        return await OPERATIONS["ping"](client, number)
+
+    async def run() -> Rate:
+        async with Client(twin.server, mode="legacy", cache=None) as client:
+            return await closed_loop(client, "counted", 4, 40)
+
+    monkeypatch.setattr(operations, "OPERATIONS", {"counted": counted})
+    found = anyio.run(run)
+    assert sorted(numbers) == sorted([*range(40), *range(40)])  # two runs, for the A/A
+    assert 0 < found.little.mean_in_flight <= 4.0001
+    assert found.floor >= 1

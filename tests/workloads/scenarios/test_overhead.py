@@ -63,15 +63,27 @@ async def test_a_case_sends_each_provider_its_own_calls() -> None:
 def test_every_line_of_section_2_2_has_its_rows_whether_it_ran_or_not() -> None:
     bench = Bench(quick=True)
     cases = overhead._cases(bench)
-    measured = {one.key: found(60, 60, 61, 60.5, one_by_one=one.one_by_one) for one in cases}
-    rows_of.documented_rows(bench, cases, measured)
-    rows = bench.outcome().rows
-    assert {row.table for row in rows} == {"001 §2.2"}
+    for one in cases:
+        rows_of.case_rows(bench, one, found(60, 60, 61, 60.5, one_by_one=one.one_by_one))
+    rows_of.rows_not_run(bench, cases)
+    rows = [row for row in bench.outcome().rows if row.table == "001 §2.2"]
     printed = [value for known in doc.OVERHEAD.values() for value in (known.direct_ms, known.hangar_ms, known.percent)]
-    assert [row.documented for row in rows] == printed
+    assert sorted(row.documented or 0.0 for row in rows) == sorted(printed)
     missing = [row for row in rows if row.measured is None]
     assert [row.x for row in missing] == ["S1 200"] * 3
     assert all(row.note == "full runs only" for row in missing)
+    assert all(row.noise_floor == 1.0 for row in rows if row.measured is not None)
+
+
+def test_s1_has_a_line_for_each_delay() -> None:
+    bench = Bench(quick=True)
+    cases = overhead._cases(bench)
+    for one in cases:
+        rows_of.case_rows(bench, one, found(60, 60, 61, 60.5, one_by_one=one.one_by_one))
+    rows_of.rows_not_run(bench, cases)
+    rows = {row.x: row for row in bench.outcome().rows if row.table == "001 S1"}
+    assert sorted(float(str(x)) for x in rows) == sorted(doc.S1_DELAYS_MS)
+    assert {x: row.documented for x, row in rows.items() if row.documented is not None} == {50: 5.03, 200: 5.12}
 
 
 def test_a_full_run_leaves_no_line_out() -> None:

@@ -1,0 +1,113 @@
+"""Where a call that holds much has allocated it, looked at while it holds it. Part of the leak hunt.
+
+Afterwards nobody can tell: what a call gave back has no trace any more. So a thread asks the calls in flight how much
+they hold, and where one holds more than any of its operation before, finds the lines among tracemalloc's traces. These
+do not say whose a block is, and the accelerator does not say where one was allocated; what both know is its size.
+Where a line has allocated more blocks of a size than all others together leave the call, some are the call's: at least
+so many. Its bytes are a lower bound therefore, and where others hold too many of just this size, no line is told.
+
+What is held for less than :data:`TICK_S`, or by a C function that does not let go of the GIL, is not seen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from mcp_probe import native
+from mcp_probe.capture.places import line_among
+from mcp_probe.capture.traces import function_at
+from mcp_probe.clock import now_ns
+from mcp_probe.record.raw import RawRequest
+
+LEAST_HELD = 8_000_000
+"""Bytes; an eighth of what `memory-peak` starts at by default, which is lower where the process may use little."""
+
+GROWN = 1.25
+"""The next look at an operation comes when one of its calls holds so many times what the last one held."""
+
+TICK_S = 0.02
+LOOK_SHARE = 4
+"""A look stops the server, by 1 s per million living blocks; it is followed by none for this many times its length."""
+
+MAX_BLOCKS = 262_144
+"""Of one call; of more, only so many are looked for."""
+
+MAX_OPERATIONS = 200
+
+Peak = tuple[str, str, int, str, int, int]
+"""(operation, file, line, function, bytes allocated there at least, bytes that the call held): see ``GrowthSample``."""
+
+
+class PeakWatch:
+    """See the module's text. ``live`` gives the requests in flight."""
+
+    def __init__(self, live: Callable[[], Iterable[RawRequest]]) -> None:
+        self._live = live
+        self._held: dict[str, int] = {}  # operation -> what its call held at the last look
+        self._found: dict[str, Peak] = {}
+        self._free_ns = 0  # no look before
+
+    def start(self, is_wanted: Callable[[], bool], fail: Callable[[Exception], None]) -> None:
+        """Look until ``is_wanted`` says no more; ``fail`` is told of a fault, which ends it."""
+
+        def run() -> None:
+            try:
+                while is_wanted():
+                    self.look()
+                    time.sleep(TICK_S)
+            except Exception as exc:  # noqa: BLE001 - costs lines of peaks, never the server
+                fail(exc)
+
+        threading.Thread(target=run, name="mcp-probe-peaks", daemon=True).start()
+
+    def look(self) -> None:
+        """Find the line of what the call in flight holds that exceeds its operation's last look the most."""
+        if now_ns() < self._free_ns:
+            return
+        known = self._held
+        rows = ((held_by(raw), raw) for raw in self._live())
+        worth = [row for row in rows if row[0] >= max(LEAST_HELD, GROWN * known.get(row[1].operation, 0))]
+        held, raw = max(worth, key=lambda row: row[0] / known.get(row[1].operation, 1), default=(0, None))
+        if raw is None or (raw.operation not in known and len(known) >= MAX_OPERATIONS):
+            return
+        began = now_ns()
+        known[raw.operation] = held
+        sizes = Counter(size for _, size in native.core.memory_blocks([raw], MAX_BLOCKS))
+        line = _line_of(sizes)
+        if line is not None:
+            (file, number), size = line
+            self._found[raw.operation] = (raw.operation, file, number, function_at(file, number), size, held)
+        self._free_ns = now_ns() + LOOK_SHARE * (now_ns() - began)
+
+    def peaks(self) -> tuple[Peak, ...]:
+        """What has been found so far, of each operation the largest."""
+        return tuple(self._found.copy().values())
+
+
+def held_by(raw: Any) -> int:
+    """Bytes of living blocks that ``raw`` owns; 0 where nothing measured it."""
+    use = raw.memory()
+    return 0 if use is None else max(0, use[3] or 0)
+
+
+def _line_of(sizes: Mapping[int, int]) -> tuple[tuple[str, int], int] | None:
+    """The line at which most bytes of blocks of ``sizes`` (bytes -> how many) were allocated, and how many at least."""
+    stacks: dict[int, Counter[Any]] = {size: Counter() for size in sizes}  # size -> frames -> blocks
+    for row in getattr(tracemalloc.take_snapshot().traces, "_traces", ()):
+        if row[0] == 0 and row[1] in stacks:
+            stacks[row[1]][row[2]] += 1
+    lines: Counter[tuple[str, int]] = Counter()
+    for size, counts in stacks.items():
+        here: Counter[tuple[str, int] | None] = Counter()
+        for frames, count in counts.items():
+            here[line_among(frames)] += count
+        for place, count in here.items():
+            if place is not None:
+                lines[place] += size * max(0, sizes[size] - (counts.total() - count))
+    place, size = max(lines.items(), key=lambda row: row[1], default=(None, 0))
+    return None if place is None or not size else (place, size)
