@@ -104,5 +104,5 @@ def test_an_idle_loop_is_idle(backend: Backend) -> None:
 
     # What wakes a loop on a busy machine may be kept from its CPU in the middle of that, which holds the loop up.
     loops = [run_on(backend, idle) for _ in range(2 * ROUNDS)]
-    assert min(known(loop.utilization) for loop in loops) < 0.1
+    assert min(known(loop.utilization) for loop in loops) < 0.3  # a loop that spins has 1
     assert min(known(loop.arrival_delay_ms.mean) for loop in loops) < 1

@@ -389,6 +389,7 @@ async def test_on_every_loop_the_span_has_its_budget_and_threads_have_its_trace(
 
     def work() -> str:
         found.append(seen())
+        time.sleep(0.02)  # done before the step that sent it is over, it would have run in no time of its own
         return "done"
 
     async def hop() -> str:
