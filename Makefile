@@ -17,8 +17,8 @@ tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
 ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust
 
-# Telemetry backends, each a Go program locked in requirements/go/. `make test` builds the first; the others take as
-# long as all tests together, and the tests that ask them are skipped where they are missing.
+# Telemetry backends, each a Go program locked in requirements/go/. `make test` builds the first; the others take some
+# minutes to build, and the tests that ask them are skipped where they are missing (`make test-backends` has them all).
 BACKENDS := collector jaeger prometheus
 PACKAGE_collector := .
 PACKAGE_jaeger := github.com/jaegertracing/jaeger/cmd/jaeger
@@ -38,7 +38,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-workloads lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check lock clean
+.PHONY: help demo test test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,9 @@ test: env envs .tools/backends/collector lint format-check types  ## everything 
 
 test-workloads: env  ## every workload of `mcp-probe bench` for real, in its quick size; some ten minutes
 	@$(PY) -m pytest -m workloads tests/workloads $(PYTEST_ARGS)
+
+test-backends: env backends  ## what arrives at a real Collector, Jaeger, Prometheus and ClickHouse, by their own APIs
+	@$(PY) -m pytest tests/export/backends $(PYTEST_ARGS)
 
 lint: env  ## ruff's rules
 	@.venv/bin/ruff check .

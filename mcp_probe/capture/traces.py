@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from mcp_probe.capture.places import is_plumbing, line_among
@@ -255,13 +256,15 @@ def _sites(now: int, lines: Mapping[Line, Sequence[int]], types: Any) -> GrowthS
 def living(blocks: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
     """(operation, object) of each living object that stands in one of ``blocks``.
 
-    The collector knows containers only, and not all of them: what they refer to is looked at, too.
+    The collector knows containers only, and not all of them: what they refer to is looked at, too. Not what modules
+    do: their dicts are known, and ``_asyncio`` of the first releases of 3.12 hands out freed objects, which are then
+    freed again, and the next collection never ends (CPython gh-122695).
     """
     maybe = {block + offset for block in blocks for offset in (0, _HEADER, 2 * _HEADER)}
     seen: set[int] = set()
     objects = gc.get_objects()
     for start in range(0, len(objects), CHUNK):
-        found = objects[start : start + CHUNK]
+        found = [each for each in objects[start : start + CHUNK] if not issubclass(type(each), ModuleType)]
         while found:
             for each in [each for each in found if id(each) in maybe]:
                 operation = blocks.get(id(each) - _before(type(each)))

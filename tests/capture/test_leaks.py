@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 from collections import Counter
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -138,6 +140,20 @@ def test_tracing_that_cannot_be_started_says_why(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.skipif(not HOOKED, reason="the accelerator is not built")
+def test_no_module_is_asked_what_it_refers_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked that, ``_asyncio`` of CPython 3.12.1 hung the process at its next collection (gh-122695)."""
+    asked: list[Any] = []
+
+    def get_referents(*found: Any) -> list[Any]:
+        asked.extend(map(type, found))
+        return []
+
+    monkeypatch.setattr(gc, "get_referents", get_referents)
+    assert list(living({1: "nobody"})) == []
+    assert dict in asked
+    assert not [cls for cls in asked if issubclass(cls, ModuleType)]
+
+
 def test_living_objects_are_found_by_their_blocks_whatever_stands_before_them() -> None:
     class Plain:
         pass
