@@ -106,7 +106,10 @@ def _parts(results: Results) -> Iterator[str]:
     commit = results.machine.get("commit")
     run = f"A {results.size} run, {seconds / 60:.0f} min"
     settings = f"{', '.join(machine_texts(results.machine))}{f'; mcp_probe at {commit}' if commit else ''}"
-    yield f"{run}: {settings}.\n\n**{len(checks)} claims: {told}.**"
+    rows = [row for result in results.results for row in result.outcome.rows]
+    contended = sum(row.is_contended for row in rows)
+    marked = f" {contended} of {len(rows)} rows were measured while others used the machine." if contended else ""
+    yield f"{run}: {settings}.\n\n**{len(checks)} claims: {told}.**{marked}"
     yield LEGEND
     for each in pages:
         yield from _document(each, [chart for chart in _shown(results) if chart.document == each.number])
