@@ -142,7 +142,7 @@ class ColdStart:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.start_ms = bench.size(quick=200.0, full=doc.START_MS)
+        self.start_ms = bench.size(quick=150.0, full=doc.START_MS)
         self.one_by_one: dict[int, Stats] = {}
         self.at_once: dict[int, Stats] = {}
         self.gated: dict[int, Cold] = {}

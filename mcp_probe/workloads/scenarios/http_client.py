@@ -54,7 +54,7 @@ LABELS: dict[str, str] = {
 
 async def run(bench: Bench) -> Outcome:
     """Every pattern with every library there is."""
-    seconds, drain_s, rounds = bench.size(0.3, 1.2), bench.size(1.2, 2.5), bench.size(1, 3)
+    seconds, drain_s, rounds = bench.size(0.3, 1.2), bench.size(0.8, 2.5), bench.size(1, 3)
     patterns = [pattern for pattern, _ in (*DOCUMENTED_PATTERNS, *STEPS)]
     if not installed(["h2"]):
         bench.lacks("h2", "document 004's pattern http2 cannot even be constructed without it")

@@ -75,7 +75,7 @@ async def run(bench: Bench) -> Outcome:
 
 
 def _sized(bench: Bench, level: Level) -> Level:
-    return replace(level, seconds=bench.size(0.5, 1.5), drain_s=bench.size(1.2, 3.0))
+    return replace(level, seconds=bench.size(0.4, 1.5), drain_s=bench.size(0.8, 3.0))
 
 
 async def _sweep(bench: Bench, library: str, levels: Sequence[Level], url: str) -> list[Found]:
