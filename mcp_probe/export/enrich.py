@@ -88,10 +88,7 @@ def add_held(found: Attributes, requested: int, peak: int | None, tag: Tag) -> N
     found[names.MEMORY_REQUESTED_BYTES] = requested
     if peak is not None:
         found[names.MEMORY_PEAK_BYTES] = peak
-    row = _PEAK_ROWS[tag]
-    if row:
-        known = found.get(names.QUALITY)
-        found[names.QUALITY] = f"{known},{row}" if known else row
+    _append_quality(found, _PEAK_ROWS[tag])
 
 
 def retained_attributes(use: MemoryUse | None) -> Attributes:
@@ -104,10 +101,13 @@ def retained_attributes(use: MemoryUse | None) -> Attributes:
 
 
 def _add_quality(found: Attributes, use: MemoryUse, parts: tuple[str, ...]) -> None:
-    rows = [f"{_MEMORY_KEYS[part]}={tag}" for part, tag, _, _ in use.quality if part in parts]
+    _append_quality(found, ",".join(f"{_MEMORY_KEYS[part]}={tag}" for part, tag, _, _ in use.quality if part in parts))
+
+
+def _append_quality(found: Attributes, rows: str) -> None:
     if rows:
         known = found.get(names.QUALITY)
-        found[names.QUALITY] = ",".join([str(known), *rows] if known else rows)
+        found[names.QUALITY] = f"{known},{rows}" if known else rows
 
 
 def _add_ready_wait(found: Attributes, least_ns: int, record: RequestRecord) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Row
 from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios import overhead
@@ -60,13 +61,17 @@ async def test_a_case_sends_each_provider_its_own_calls() -> None:
     assert sent == [("a", 1.0), ("a", 1.0), ("b", 5.0)]
 
 
-def test_every_line_of_section_2_2_has_its_rows_whether_it_ran_or_not() -> None:
+def quick_rows(table: str) -> list[Row]:
     bench = Bench(quick=True)
     cases = overhead._cases(bench)
     for one in cases:
         rows_of.case_rows(bench, one, found(60, 60, 61, 60.5, one_by_one=one.one_by_one))
     rows_of.rows_not_run(bench, cases)
-    rows = [row for row in bench.outcome().rows if row.table == "001 §2.2"]
+    return [row for row in bench.outcome().rows if row.table == table]
+
+
+def test_every_line_of_section_2_2_has_its_rows_whether_it_ran_or_not() -> None:
+    rows = quick_rows("001 §2.2")
     printed = [value for known in doc.OVERHEAD.values() for value in (known.direct_ms, known.hangar_ms, known.percent)]
     assert sorted(row.documented or 0.0 for row in rows) == sorted(printed)
     missing = [row for row in rows if row.measured is None]
@@ -76,12 +81,7 @@ def test_every_line_of_section_2_2_has_its_rows_whether_it_ran_or_not() -> None:
 
 
 def test_s1_has_a_line_for_each_delay() -> None:
-    bench = Bench(quick=True)
-    cases = overhead._cases(bench)
-    for one in cases:
-        rows_of.case_rows(bench, one, found(60, 60, 61, 60.5, one_by_one=one.one_by_one))
-    rows_of.rows_not_run(bench, cases)
-    rows = {row.x: row for row in bench.outcome().rows if row.table == "001 S1"}
+    rows = {row.x: row for row in quick_rows("001 S1")}
     assert sorted(float(str(x)) for x in rows) == sorted(doc.S1_DELAYS_MS)
     assert {x: row.documented for x, row in rows.items() if row.documented is not None} == {50: 5.03, 200: 5.12}
 
