@@ -163,27 +163,30 @@ async def side_by_side(contexts: Sequence[AbstractAsyncContextManager[T]]) -> As
     Raises: what the first of those that failed raised, when the others have been left.
     """
     over = asyncio.Event()
-
-    async def live(context: AbstractAsyncContextManager[T], entered: asyncio.Future[T]) -> None:
-        try:
-            async with context as value:
-                entered.set_result(value)
-                await over.wait()
-        except BaseException as exc:
-            if entered.done():
-                raise
-            entered.set_exception(exc)
-            if not isinstance(exc, Exception):
-                raise
-
     entered: list[asyncio.Future[T]] = [asyncio.get_running_loop().create_future() for _ in contexts]
-    lives = [asyncio.create_task(live(context, future)) for context, future in zip(contexts, entered, strict=True)]
+    lives = [
+        asyncio.create_task(hold(context, future, over)) for context, future in zip(contexts, entered, strict=True)
+    ]
     try:
         await asyncio.wait(entered)
         yield [future.result() for future in entered]
     finally:
         over.set()
         await asyncio.gather(*lives)
+
+
+async def hold(context: AbstractAsyncContextManager[T], entered: asyncio.Future[T], over: asyncio.Event) -> None:
+    """Stays in ``context`` until ``over``; ``entered`` gets its value, or what entering it raised."""
+    try:
+        async with context as value:
+            entered.set_result(value)
+            await over.wait()
+    except BaseException as exc:
+        if entered.done():
+            raise
+        entered.set_exception(exc)
+        if not isinstance(exc, Exception):
+            raise
 
 
 def under_probe(command: Sequence[str], folder: Path) -> list[str]:

@@ -22,7 +22,7 @@ from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.aggregate.phrasing import plural
 from mcp_probe.model import RequestRecord
 from mcp_probe.workloads.bench.context import Bench, Ms
-from mcp_probe.workloads.bench.serving import ProfiledServer
+from mcp_probe.workloads.bench.serving import ProfiledServer, hold
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.bench.statistics import describe, floor_of
 from mcp_probe.workloads.client import Call, LoadSession
@@ -75,7 +75,7 @@ class Starting:
     async def start(self) -> LoadSession:
         """One more server; returns when it has shaken hands. Raises: LaunchError where it does not."""
         running: asyncio.Future[LoadSession] = asyncio.get_running_loop().create_future()
-        self._lives.append(asyncio.create_task(self._live(running)))
+        self._lives.append(asyncio.create_task(hold(self._started(), running, self._over)))
         return await running
 
     async def end(self) -> None:
@@ -87,19 +87,12 @@ class Starting:
         """How many processes have said that they started."""
         return len(self._file.read_text().splitlines()) if self._file.exists() else 0
 
-    async def _live(self, running: asyncio.Future[LoadSession]) -> None:
+    @asynccontextmanager
+    async def _started(self) -> AsyncIterator[LoadSession]:
         options = ("--startup-ms", f"{self._start_ms:g}", "--starts", str(self._file))
-        try:
-            async with self._bench.server(SERVER, *options, probe=self._probe) as server:
-                self.servers.append(server)
-                running.set_result(server.session)
-                await self._over.wait()
-        except BaseException as exc:
-            if running.done():
-                raise
-            running.set_exception(exc)
-            if not isinstance(exc, Exception):
-                raise
+        async with self._bench.server(SERVER, *options, probe=self._probe) as server:
+            self.servers.append(server)
+            yield server.session
 
 
 @asynccontextmanager
