@@ -4,8 +4,9 @@ Handles that carry a request (by their context) are made as :class:`StampedHandl
 stays asyncio's own and costs nothing when it runs: what lies between two of our stamps is the loop's
 own work. Replaced, and tested once at start-up: ``_call_soon`` (wake-ups), ``call_soon_threadsafe``
 (stamped in the calling thread), ``call_at`` (timers know their deadline), ``_add_callback`` (sockets lie
-between two polls), all on their classes, and the selector's ``select`` (busy and idle). They are not set
-on the loop itself: an instance with more than 30 attributes loses CPython's inline values, which slowed
+between two polls), all on their classes, and the selector's ``select`` (busy and idle). The accelerator, where it is,
+writes out ``_run_once``, too: a loop that turns in C wins back most of what the rest costs. Nothing is set on the
+loop itself: an instance with more than 30 attributes loses CPython's inline values, which slowed
 every access to the loop and cost 6 us a call.
 
 A wake-up inherits: a callback that is no task step (a timer, a socket reader, a report from a worker
@@ -17,10 +18,11 @@ Source: asyncio/base_events.py, selector_events.py and events.py, CPython 3.10-3
 from __future__ import annotations
 
 import asyncio
+import heapq
 import selectors
 import sys
 import threading
-from asyncio import base_events, events, format_helpers
+from asyncio import base_events, events, format_helpers, selector_events
 from collections import deque
 from contextvars import Context, copy_context
 from types import FunctionType
@@ -150,6 +152,8 @@ def _run_inheriting(handle: Any, run: Any, loop: Any, context: Any, inherit: Inh
 _tracks: dict[Any, Track] = {}
 _scheduled: dict[Any, Track] = {}
 """Loops whose ``call_soon`` the accelerator may write out; a part of :data:`_tracks`."""
+_turned: dict[Any, Track] = {}
+"""Loops whose ``_run_once`` it may write out, too; a part of :data:`_scheduled`."""
 _wake_up_pipes: dict[Any, Any] = {}
 
 
@@ -231,6 +235,8 @@ class AsyncioHooks:
         if accelerate:
             owner = base_events.BaseEventLoop
             self._patches.replace(owner, "call_soon", self._schedule(vars(owner)["call_soon"], "call_soon"))
+            if _is_known_turn(vars(owner)["_run_once"]):
+                self._patches.replace(owner, "_run_once", self._turn(vars(owner)["_run_once"]))
         self._hub.working(HOOK)
         self.installed = True
 
@@ -245,6 +251,13 @@ class AsyncioHooks:
         schedule = native.core.Schedule(hook, _scheduled, name, name == "call_soon_threadsafe")
         self._schedules.append(schedule)
         return schedule
+
+    def _turn(self, original: Any) -> Any:
+        add_callback = vars(base_events.BaseEventLoop)["_add_callback"]
+        parts = (deque.popleft, heapq.heappop, events.TimerHandle, add_callback, _wake_up_pipes)
+        turn = native.core.Turn(original, _turned, *parts)
+        self._schedules.append(turn)
+        return turn
 
     def _configure(self, kinds: StepKinds) -> None:
         """Tell the accelerator what this interpreter's tasks and handles are."""
@@ -272,6 +285,7 @@ class AsyncioHooks:
         track = _tracks.pop(loop, None)
         _wake_up_pipes.pop(loop, None)
         _scheduled.pop(loop, None)
+        _turned.pop(loop, None)
         for schedule in self._schedules:
             schedule.forget()
         if track is not None:
@@ -301,6 +315,8 @@ class AsyncioHooks:
         if self._schedules and _is_stock_loop(loop):
             _scheduled[loop] = track
             track.closes_steps = not loop.get_debug()
+            if _takes_stock_turns(loop):
+                _turned[loop] = track
         return track
 
     def _patch_poll(self, loop: Any, track: Track) -> Patches:
@@ -334,6 +350,28 @@ def _is_stock_loop(loop: Any) -> bool:
     """Whether its queue and how it is filled are asyncio's own."""
     own = vars(base_events.BaseEventLoop)
     return type(loop)._call_soon is own["_call_soon"] and type(getattr(loop, "_ready", None)) is deque
+
+
+def _is_known_turn(run_once: Any) -> bool:
+    """Whether it is asyncio's own, and does what the accelerator writes out."""
+    return (
+        type(run_once) is FunctionType
+        and run_once.__module__ == base_events.__name__
+        and sys.version_info < (3, 14)
+        and base_events._MIN_SCHEDULED_TIMER_HANDLES == 100
+        and base_events._MIN_CANCELLED_TIMER_HANDLES_FRACTION == 0.5
+        and base_events.MAXIMUM_SELECT_TIMEOUT == 24 * 3600
+    )
+
+
+def _takes_stock_turns(loop: Any) -> bool:
+    """Whether what its turns consist of is asyncio's own."""
+    own = vars(selector_events.BaseSelectorEventLoop)
+    return (
+        type(loop)._run_once is vars(base_events.BaseEventLoop)["_run_once"]
+        and type(loop)._process_events is own["_process_events"]
+        and type(getattr(loop, "_scheduled", None)) is list
+    )
 
 
 def _report_exception(handle: Any, exc: BaseException) -> None:

@@ -11,8 +11,9 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mcp_probe import native
 from mcp_probe.clock import now_ns
 
 try:
@@ -30,10 +31,14 @@ LineStamp = tuple[int, int, int]
 """(arrival_ns, earliest_ns, bytes) of one complete line."""
 
 
-class LineStamps:
-    """Lines read raw and not yet consumed by the SDK. Appended on the reader's thread, popped on the loop."""
+class PythonLineStamps:
+    """Lines read raw and not yet consumed by the SDK. Appended on the reader's thread, popped on the loop.
 
-    def __init__(self) -> None:
+    The pipe was empty at ``since_ns``; by default now: what came before there was a transport came now.
+    Twin of ``LineStamps`` in native/read.h.
+    """
+
+    def __init__(self, since_ns: int | None = None) -> None:
         self.waiting: deque[LineStamp] = deque()
         self.descriptor: int | None = None
         self.stopped = False
@@ -41,9 +46,7 @@ class LineStamps:
         self._read_bytes = 0  # written by the reader's thread only
         self._consumed_bytes = 0  # written by the loop's thread only
         self._last_read_ns: int | None = None
-        self._empty_ns = (
-            now_ns()
-        )  # the pipe was last known to be empty; what came before there was a transport came now
+        self._empty_ns = now_ns() if since_ns is None else since_ns  # the pipe was last known to be empty
         self._partial = 0
         self._after_cr = False
 
@@ -123,8 +126,18 @@ def _line_ends(chunk: bytes) -> list[int]:
     return ends
 
 
-class StampedBuffer:
-    """The binary buffer under the SDK's text wrapper, with every raw read stamped.
+if TYPE_CHECKING:
+    _LineStamps = PythonLineStamps
+else:
+    _LineStamps = PythonLineStamps if native.core is None else native.core.LineStamps
+
+
+class LineStamps(_LineStamps):
+    """As :class:`PythonLineStamps`."""
+
+
+class PythonStampedBuffer:
+    """The binary buffer under the SDK's text wrapper, with every raw read stamped. Twin of the one in native/read.h.
 
     ``fail`` is told of a fault of ours, once; from then on reads pass through unstamped.
     """
@@ -165,3 +178,9 @@ class StampedBuffer:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._buffer, name)
+
+
+if TYPE_CHECKING:
+    StampedBuffer = PythonStampedBuffer
+else:
+    StampedBuffer = PythonStampedBuffer if native.core is None else native.core.StampedBuffer

@@ -3,6 +3,7 @@
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -11,9 +12,13 @@
 #include <string.h>
 #include <stdio.h>
 #include <structmember.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/epoll.h>
+#endif
 
 /* Exported by every CPython 3.10-3.13, outside its limited API. */
 typedef PyObject *(*vectorcall_t)(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);

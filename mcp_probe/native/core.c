@@ -1,5 +1,5 @@
 /* The hot path in C: what capture writes while a request lives, a loop's steps and polls, and the loop's own
- * call_soon and select around them.
+ * call_soon, select and _run_once around them.
  *
  * Twin of the Python in record/raw.py (Request), capture/steps.py (Steps) and adapters/asyncio_loop.py (Handle,
  * CallSoon, Poll); tests run both. Everything here runs under the GIL; nothing is called while a field is half set.
@@ -20,7 +20,9 @@
 #include "socket.h"
 #include "schedule.h"
 #include "poll.h"
+#include "turn.h"
 #include "desk.h"
+#include "read.h"
 #include "channel.h"
 #include "transport.h"
 #include "readings.h"
@@ -185,25 +187,28 @@ static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec)
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&core_module);
-    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
+    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || make_read_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
         return NULL;
     request_type = (PyTypeObject *)add_type(module, "Request", &request_spec);
     steps_type = (PyTypeObject *)add_type(module, "Steps", &steps_spec);
     handle_type = (PyTypeObject *)add_type(module, "Handle", &handle_spec);
     PyObject *schedule = add_type(module, "Schedule", &schedule_spec), *poll = add_type(module, "Poll", &poll_spec),
              *transport = add_type(module, "TransportCall", &transport_spec);
-    PyObject *socket = add_type(module, "SocketReady", &socket_spec);
+    socket_type = (PyTypeObject *)add_type(module, "SocketReady", &socket_spec);
     desk_type = (PyTypeObject *)add_type(module, "Desk", &desk_spec);
-    PyObject *channel = add_type(module, "Channel", &channel_spec);
+    lines_type = (PyTypeObject *)add_type(module, "LineStamps", &lines_spec);
+    PyObject *channel = add_type(module, "Channel", &channel_spec),
+             *buffer = add_type(module, "StampedBuffer", &buffer_spec);
     readings_type = (PyTypeObject *)add_type(module, "Readings", &readings_spec);
     PyObject *sums = add_type(module, "Sums", &sums_spec), *timers = add_type(module, "Timers", &timers_spec),
              *opener = add_type(module, "Opener", &opener_spec), *send = add_type(module, "Send", &send_spec);
-    PyObject *uses = add_type(module, "Uses", &uses_spec), *row = add_type(module, "Row", &row_spec);
+    PyObject *turn = add_type(module, "Turn", &turn_spec), *uses = add_type(module, "Uses", &uses_spec), *row = add_type(module, "Row", &row_spec);
     exchange_type = (PyTypeObject *)add_type(module, "Exchange", &exchange_spec);
     awaited_type = (PyTypeObject *)add_type(module, "Awaited", &awaited_spec);
     if (request_type == NULL || steps_type == NULL || handle_type == NULL || schedule == NULL || poll == NULL ||
-        transport == NULL || socket == NULL || readings_type == NULL || desk_type == NULL || channel == NULL || sums == NULL ||
-        uses == NULL || row == NULL || timers == NULL || opener == NULL || send == NULL || exchange_type == NULL || awaited_type == NULL)
+        transport == NULL || socket_type == NULL || lines_type == NULL || buffer == NULL || readings_type == NULL || desk_type == NULL || channel == NULL || sums == NULL ||
+        uses == NULL || turn == NULL || row == NULL || timers == NULL || opener == NULL || send == NULL || exchange_type == NULL || awaited_type == NULL)
         return NULL;
+    keep(&poll_type, poll);
     return module;
 }

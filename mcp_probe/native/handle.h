@@ -97,7 +97,7 @@ static PyObject *call_back(Handle *self)
 }
 
 /* What events.Handle._run does with an exception of the callback: the loop's exception handler, or further up. */
-static PyObject *handle_failed(Handle *self)
+static PyObject *handle_failed(PyObject *handle)
 {
     if (PyErr_ExceptionMatches(PyExc_SystemExit) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
         return NULL;
@@ -109,7 +109,7 @@ static PyObject *handle_failed(Handle *self)
     PyObject *outer[3]; /* a handler may ask sys.exc_info(): it is the exception being handled */
     PyErr_GetExcInfo(&outer[0], &outer[1], &outer[2]);
     PyErr_SetExcInfo(type, Py_XNewRef(value), traceback);
-    PyObject *result = PyObject_CallFunctionObjArgs(report_exception, (PyObject *)self, value, NULL);
+    PyObject *result = PyObject_CallFunctionObjArgs(report_exception, handle, value, NULL);
     PyErr_SetExcInfo(outer[0], outer[1], outer[2]);
     Py_XDECREF(value);
     return result;
@@ -143,7 +143,7 @@ static PyObject *handle_run(Handle *self, PyObject *ignored)
     if (!wrapped && PyContext_Enter(context) < 0) {
         Py_DECREF(run);
         Py_DECREF(context);
-        return handle_failed(self);
+        return handle_failed((PyObject *)self);
     }
     Steps *steps = (Steps *)Py_NewRef((PyObject *)self->steps);
     PyObject *task = NULL, *owner = NULL, *result = NULL;
@@ -213,7 +213,7 @@ static PyObject *handle_run(Handle *self, PyObject *ignored)
     Py_DECREF(steps);
     Py_XDECREF(task);
     Py_XDECREF(owner);
-    return result == NULL && !wrapped && !stopped ? handle_failed(self) : result;
+    return result == NULL && !wrapped && !stopped ? handle_failed((PyObject *)self) : result;
 }
 
 static PyObject *handle_cancel(Handle *self, PyObject *ignored)

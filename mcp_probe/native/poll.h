@@ -3,46 +3,123 @@
 typedef struct {
     PyObject_HEAD
     vectorcall_t vectorcall;
-    PyObject *original, *epoll, *keys;
+    PyObject *original, *epoll, *keys; /* epoll: its poll() */
+    PyObject *object;                  /* the select.epoll, where it is one */
+    int descriptor;                    /* its own; -1 where it is none */
     Steps *steps;
 } Poll;
 
-#define POLL_OBJECTS(EACH) EACH(original) EACH(epoll) EACH(keys) EACH(steps)
+#define POLL_OBJECTS(EACH) EACH(original) EACH(epoll) EACH(keys) EACH(object) EACH(steps)
 TRAVERSE_AND_CLEAR(Poll, poll, POLL_OBJECTS)
 DEALLOCATE(Poll, poll, NOTHING_TO_FREE)
 
 #define POLLIN_BIT 1UL  /* select.EPOLLIN */
 #define POLLOUT_BIT 4UL /* select.EPOLLOUT */
+#define EVENTS 64       /* with more descriptors, or for longer, select.epoll itself is asked */
+#define LONGEST_WAIT 1e6
 
-/* [(key, mask), …] of the events that have a key. */
-static PyObject *ready_keys(Poll *self, PyObject *events)
+static PyObject *epoll_class, *str_epoll_closed;
+
+/* Adds (key, mask) of one event, if there is a key. */
+static int add_ready(Poll *self, PyObject *found, PyObject *descriptor, unsigned long bits)
 {
-    PyObject *found = PyList_New(0);
-    Py_ssize_t count = found == NULL ? 0 : PyList_Size(events);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *event = PyList_GetItem(events, i);
-        PyObject *key = PyDict_GetItemWithError(self->keys, PyTuple_GetItem(event, 0));
-        if (key == NULL) {
-            if (PyErr_Occurred())
-                goto fail;
-            continue;
+    PyObject *key = descriptor == NULL ? NULL : PyDict_GetItemWithError(self->keys, descriptor);
+    if (key == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    long wanted = PyLong_AsLong(PyTuple_GetItem(key, 2)); /* SelectorKey(fileobj, fd, events, data) */
+    if (PyErr_Occurred())
+        return -1;
+    long mask = ((bits & ~POLLIN_BIT) ? 2 : 0) | ((bits & ~POLLOUT_BIT) ? 1 : 0);
+    PyObject *row = Py_BuildValue("(Ol)", key, mask & wanted);
+    int failed = row == NULL || PyList_Append(found, row) < 0;
+    Py_XDECREF(row);
+    return failed ? -1 : 0;
+}
+
+/* What select.epoll.poll does: [(descriptor, bits), ...], or NULL. */
+static PyObject *ask_epoll(Poll *self, double timeout, Py_ssize_t room)
+{
+    PyObject *seconds = PyFloat_FromDouble(timeout), *most = PyLong_FromSsize_t(room), *events = NULL;
+    if (seconds != NULL && most != NULL)
+        events = PyObject_CallFunctionObjArgs(self->epoll, seconds, most, NULL);
+    Py_XDECREF(seconds);
+    Py_XDECREF(most);
+    return events;
+}
+
+#ifndef __linux__ /* no Poll is made there: it stands in for EpollSelector only */
+struct epoll_event {
+    unsigned int events;
+    struct {
+        int fd;
+    } data;
+};
+#define epoll_wait(descriptor, events, most, wait) (errno = ENOSYS, -1)
+#endif
+
+/* As ask_epoll(), written out. -1 with an exception set. */
+static int wait_for_events(int descriptor, double timeout, struct epoll_event *events, int most)
+{
+    ns_t deadline = timeout > 0 ? now_ns() + (ns_t)(timeout * 1e9) : 0;
+    int wait = timeout < 0 ? -1 : (int)ceil(timeout * 1e3);
+    for (;;) {
+        PyThreadState *state = PyEval_SaveThread();
+        int count = epoll_wait(descriptor, events, most, wait), error = errno;
+        PyEval_RestoreThread(state);
+        if (count >= 0)
+            return count;
+        if (error != EINTR) {
+            errno = error;
+            PyErr_SetFromErrno(PyExc_OSError);
+            return -1;
         }
-        unsigned long bits = PyLong_AsUnsignedLong(PyTuple_GetItem(event, 1));
-        long wanted = PyLong_AsLong(PyTuple_GetItem(key, 2)); /* SelectorKey(fileobj, fd, events, data) */
-        if (PyErr_Occurred())
-            goto fail;
-        long mask = ((bits & ~POLLIN_BIT) ? 2 : 0) | ((bits & ~POLLOUT_BIT) ? 1 : 0);
-        PyObject *row = Py_BuildValue("(Ol)", key, mask & wanted);
-        if (row == NULL || PyList_Append(found, row) < 0) {
-            Py_XDECREF(row);
-            goto fail;
-        }
-        Py_DECREF(row);
+        if (PyErr_CheckSignals() < 0)
+            return -1;
+        ns_t left = deadline - now_ns();
+        if (wait >= 0 && left <= 0)
+            return 0;
+        if (wait > 0)
+            wait = (int)((left + 999999) / 1000000);
     }
+}
+
+/* Whether the descriptor may be asked itself. */
+static int is_epoll_open(Poll *self)
+{
+    PyObject *closed = self->descriptor < 0 ? NULL : PyObject_GetAttr(self->object, str_epoll_closed);
+    int open = closed == Py_False;
+    Py_XDECREF(closed);
+    PyErr_Clear();
+    return open;
+}
+
+/* [(key, mask), ...] of what is ready, at most `timeout` seconds from now; forever where that is negative. */
+static PyObject *wait_for_keys(Poll *self, double timeout)
+{
+    Py_ssize_t room = PyDict_Size(self->keys), count;
+    room = room < 1 ? 1 : room;
+    struct epoll_event written[EVENTS];
+    PyObject *events = NULL, *found = NULL;
+    if (room <= EVENTS && timeout < LONGEST_WAIT && is_epoll_open(self))
+        count = wait_for_events(self->descriptor, timeout, written, (int)room);
+    else
+        count = (events = ask_epoll(self, timeout, room)) == NULL ? -1 : PyList_Size(events);
+    if (count < 0 && PyErr_ExceptionMatches(PyExc_InterruptedError)) {
+        PyErr_Clear();
+        count = 0;
+    }
+    if (count >= 0)
+        found = PyList_New(0);
+    for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
+        PyObject *event = events == NULL ? NULL : PyList_GetItem(events, i);
+        PyObject *descriptor = event == NULL ? PyLong_FromLong(written[i].data.fd) : Py_NewRef(PyTuple_GetItem(event, 0));
+        unsigned long bits = event == NULL ? written[i].events : PyLong_AsUnsignedLong(PyTuple_GetItem(event, 1));
+        if (PyErr_Occurred() || add_ready(self, found, descriptor, bits) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(descriptor);
+    }
+    Py_XDECREF(events);
     return found;
-fail:
-    Py_XDECREF(found);
-    return NULL;
 }
 
 static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -66,20 +143,7 @@ static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nar
         return NULL;
     }
     steps_begin_poll(steps, began);
-    Py_ssize_t room = PyDict_Size(self->keys);
-    PyObject *seconds = PyFloat_FromDouble(timeout), *most = PyLong_FromSsize_t(room < 1 ? 1 : room), *events = NULL;
-    if (seconds != NULL && most != NULL)
-        events = PyObject_CallFunctionObjArgs(self->epoll, seconds, most, NULL);
-    Py_XDECREF(seconds);
-    Py_XDECREF(most);
-    PyObject *found = NULL;
-    if (events == NULL && PyErr_ExceptionMatches(PyExc_InterruptedError)) {
-        PyErr_Clear();
-        found = PyList_New(0);
-    }
-    else if (events != NULL)
-        found = ready_keys(self, events);
-    Py_XDECREF(events);
+    PyObject *found = wait_for_keys(self, timeout);
     if (steps->alive) {
         ns_t ended = now_ns();
         steps_end_poll(steps, ended);
@@ -89,6 +153,28 @@ static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nar
     }
     Py_DECREF(steps);
     return found;
+}
+
+static int find_epoll(Poll *self)
+{
+    if (epoll_class == NULL) {
+        PyObject *module = PyImport_ImportModule("select");
+        epoll_class = module == NULL ? NULL : PyObject_GetAttrString(module, "epoll");
+        Py_XDECREF(module);
+        if (epoll_class == NULL || (str_epoll_closed = PyUnicode_InternFromString("closed")) == NULL)
+            return -1;
+    }
+    self->descriptor = -1;
+    self->object = PyObject_GetAttr(self->epoll, str_self);
+    if (self->object == NULL || (PyObject *)Py_TYPE(self->object) != epoll_class) {
+        PyErr_Clear();
+        return 0;
+    }
+    PyObject *number = PyObject_CallMethod(self->object, "fileno", NULL);
+    self->descriptor = number == NULL ? -1 : (int)PyLong_AsLong(number);
+    Py_XDECREF(number);
+    PyErr_Clear();
+    return 0;
 }
 
 static PyObject *poll_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -104,6 +190,8 @@ static PyObject *poll_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->original = Py_NewRef(original);
     self->epoll = Py_NewRef(epoll);
     self->keys = Py_NewRef(keys);
+    if (find_epoll(self) < 0)
+        Py_CLEAR(self);
     return (PyObject *)self;
 }
 

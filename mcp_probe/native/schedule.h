@@ -59,7 +59,9 @@ static PyObject *schedule_call(PyObject *callable, PyObject *const *args, size_t
         if (context != NULL && Py_TYPE(context) != &PyContext_Type)
             known = 0; /* asyncio only calls its run() */
     }
-    if (!known || !is_plain(args[0])) {
+    /* In the middle of a turn its loop is open, and was in no debug mode when that began. */
+    PyObject *turn = known && !self->from_thread ? steps->turn : NULL;
+    if (!known || (turn == NULL && !is_plain(args[0]))) {
         Py_XDECREF((PyObject *)steps);
         return pass_on(self->original, args, nargs, kwnames);
     }
@@ -75,7 +77,7 @@ static PyObject *schedule_call(PyObject *callable, PyObject *const *args, size_t
     for (Py_ssize_t i = 2; i < nargs; i++)
         PyTuple_SetItem(rest, i - 2, Py_NewRef(args[i]));
     Handle *handle = handle_make(args[1], rest, loop, context, steps);
-    PyObject *queue = handle == NULL ? NULL : PyObject_GetAttr(loop, str_ready);
+    PyObject *queue = handle == NULL ? NULL : turn != NULL ? Py_NewRef(turn) : PyObject_GetAttr(loop, str_ready);
     PyObject *done = NULL;
     if (queue != NULL) {
         if (self->from_thread && PyThread_get_thread_ident() != steps->thread_id) {

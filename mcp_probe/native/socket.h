@@ -72,17 +72,24 @@ static PyObject *socket_repr(PyObject *self)
     return PyObject_Repr(((SocketReady *)self)->handle);
 }
 
+static PyTypeObject *socket_type;
+
+static PyObject *socket_make(PyObject *handle, Steps *steps)
+{
+    SocketReady *self = (SocketReady *)PyType_GenericAlloc(socket_type, 0);
+    if (self == NULL)
+        return NULL;
+    self->handle = Py_NewRef(handle);
+    self->steps = (Steps *)Py_NewRef((PyObject *)steps);
+    return (PyObject *)self;
+}
+
 static PyObject *socket_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *handle, *steps;
     if (!PyArg_ParseTuple(args, "OO!", &handle, steps_type, &steps))
         return NULL;
-    SocketReady *self = (SocketReady *)PyType_GenericAlloc(type, 0);
-    if (self == NULL)
-        return NULL;
-    self->handle = Py_NewRef(handle);
-    self->steps = (Steps *)Py_NewRef(steps);
-    return (PyObject *)self;
+    return socket_make(handle, (Steps *)steps);
 }
 
 static PyMethodDef socket_methods[] = {{"_run", (PyCFunction)socket_run, METH_NOARGS, NULL}, {NULL}};

@@ -10,6 +10,7 @@ typedef struct {
     unsigned long thread_id;
     int wake, inherit_wake;
     char alive, stretches, inherits, polling;
+    PyObject *turn;     /* borrowed: the loop's queue while turn.h runs what is in it */
     PyObject *readings; /* Readings of this loop's thread, while it is watched */
     unsigned int counts[BUCKETS];
     ns_t sums[BUCKETS];

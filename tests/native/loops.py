@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextvars
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from mcp_probe import native
 from mcp_probe.adapters import asyncio_loop
 from mcp_probe.adapters.asyncio_loop import AsyncioHooks
+from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 
 Handle: Any = None if native.core is None else native.core.Handle
@@ -55,3 +57,32 @@ def python_only() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio_loop, "native", SimpleNamespace(core=None))
         yield
+
+
+def nothing(*_: Any) -> None:
+    """A callback that does nothing."""
+
+
+def open_request(hub: Hub) -> Any:
+    """A request that has just begun."""
+    return hub.desk.open("request", "tools/call", "t", "stdio")
+
+
+def same_as_bare(scenario: Callable[[Any], Any]) -> Any:
+    """What ``scenario`` sees on a bare loop, on one that is followed with or without the accelerator, in a request."""
+    with loop_of() as loop:
+        expected = scenario(loop)
+    with loop_of() as loop, followed(loop):
+        assert type(loop.call_soon(nothing)) is Handle
+        run_ready(loop)
+        assert scenario(loop) == expected
+    with loop_of() as loop, python_only(), followed(loop):
+        assert type(loop.call_soon(nothing)) is asyncio.Handle
+        run_ready(loop)
+        assert scenario(loop) == expected
+    hub = Hub()
+    with loop_of() as loop, followed(loop, hub):
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, open_request(hub))
+        assert context.run(scenario, loop) == expected
+    return expected

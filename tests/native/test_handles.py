@@ -18,37 +18,12 @@ import pytest
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.record.raw import RING_NS
-from tests.native.loops import Handle, followed, loop_of, python_only, run_ready
+from tests.native.loops import Handle, followed, loop_of, nothing, open_request, run_ready, same_as_bare
 from tests.native.twins import needs_the_accelerator
 
 pytestmark = needs_the_accelerator
 
-Scenario = Callable[[Any], Any]
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="unset")
-
-
-def nothing(*_: Any) -> None:
-    pass
-
-
-def same_as_bare(scenario: Scenario) -> Any:
-    """What ``scenario`` sees on a bare loop, on one that is followed with or without the accelerator, in a request."""
-    with loop_of() as loop:
-        expected = scenario(loop)
-    with loop_of() as loop, followed(loop):
-        assert type(loop.call_soon(nothing)) is Handle
-        run_ready(loop)
-        assert scenario(loop) == expected
-    with loop_of() as loop, python_only(), followed(loop):
-        assert type(loop.call_soon(nothing)) is asyncio.Handle
-        run_ready(loop)
-        assert scenario(loop) == expected
-    hub = Hub()
-    with loop_of() as loop, followed(loop, hub):
-        context = contextvars.copy_context()
-        context.run(CURRENT.set, open_request(hub))
-        assert context.run(scenario, loop) == expected
-    return expected
 
 
 def test_handles_look_and_behave_like_asyncios() -> None:
@@ -477,10 +452,6 @@ def test_a_queue_that_is_replaced_while_the_loop_is_followed_is_still_filled() -
 
 class ListQueue(list[Any]):
     """No deque at all."""
-
-
-def open_request(hub: Hub) -> Any:
-    return hub.desk.open("request", "tools/call", "t", "stdio")
 
 
 def a_request_of_three_steps(loop: Any, hub: Hub) -> Any:

@@ -1,0 +1,312 @@
+/* ---- Turn: BaseEventLoop._run_once, one turn of a loop that is followed ----
+ *
+ * What asyncio's own does, in its order. Turns that must tidy up (a cancelled timer comes first, or most of many are
+ * cancelled) are left to the original, and so are loops in debug mode. Not for its own sake: of what the probe costs a
+ * call, this wins back more than half.
+ * Source: asyncio/base_events.py and selector_events.py, the same from CPython 3.10 to 3.13.
+ */
+#define MANY_TIMERS 100     /* base_events._MIN_SCHEDULED_TIMER_HANDLES */
+#define LONGEST_POLL 86400. /* base_events.MAXIMUM_SELECT_TIMEOUT */
+
+static PyObject *deque_popleft, *heap_pop, *poll_type, *add_callback, *wake_up_pipes;
+static PyObject *str_scheduled, *str_stopping, *str_selector, *str_select, *str_when, *str_cancelled, *str_time,
+    *str_clock_resolution, *str_timer_cancelled_count, *str_process_events, *str_callback, *str_args, *str_add_callback,
+    *str_remove_reader, *str_remove_writer, *no_wait;
+
+static int seconds_of(PyObject *owner, PyObject *name, double *found)
+{
+    PyObject *value = PyObject_GetAttr(owner, name);
+    *found = value == NULL ? -1.0 : PyFloat_AsDouble(value);
+    Py_XDECREF(value);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int time_of(PyObject *loop, double *found)
+{
+    PyObject *value = PyObject_CallMethodObjArgs(loop, str_time, NULL);
+    *found = value == NULL ? -1.0 : PyFloat_AsDouble(value);
+    Py_XDECREF(value);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int truth_of(PyObject *owner, PyObject *name)
+{
+    PyObject *value = PyObject_GetAttr(owner, name);
+    int truth = value == NULL ? -1 : value == Py_False ? 0 : PyObject_IsTrue(value);
+    Py_XDECREF(value);
+    return truth;
+}
+
+static int is_cancelled(PyObject *handle)
+{
+    if (Py_TYPE(handle) == handle_type)
+        return ((Handle *)handle)->cancelled == Py_True;
+    if (Py_TYPE(handle) == socket_type)
+        handle = ((SocketReady *)handle)->handle;
+    return truth_of(handle, str_cancelled);
+}
+
+/* 1: timers have to be tidied up first. */
+static int is_untidy(PyObject *loop, PyObject *scheduled, Py_ssize_t timers)
+{
+    if (timers > MANY_TIMERS) {
+        double cancelled;
+        if (seconds_of(loop, str_timer_cancelled_count, &cancelled) < 0)
+            return -1;
+        if (2 * cancelled > (double)timers)
+            return 1;
+    }
+    return is_cancelled(PyList_GetItem(scheduled, 0));
+}
+
+/* What select() is given: a new reference. */
+static PyObject *patience(PyObject *loop, PyObject *ready, PyObject *scheduled, Py_ssize_t timers)
+{
+    int stopping;
+    if (PyObject_Size(ready) > 0)
+        return Py_NewRef(no_wait);
+    if ((stopping = truth_of(loop, str_stopping)) != 0)
+        return stopping < 0 ? NULL : Py_NewRef(no_wait);
+    if (timers == 0)
+        Py_RETURN_NONE;
+    double when, now;
+    if (seconds_of(PyList_GetItem(scheduled, 0), str_when, &when) < 0 || time_of(loop, &now) < 0)
+        return NULL;
+    double left = when - now;
+    return left <= 0 ? Py_NewRef(no_wait) : PyFloat_FromDouble(left > LONGEST_POLL ? LONGEST_POLL : left);
+}
+
+/* _process_events for one of (reader, writer): a handle or None. */
+static int one_ready(PyObject *loop, PyObject *ready, Steps *steps, PyObject *key, PyObject *handle, PyObject *remove)
+{
+    if (handle == Py_None)
+        return 0;
+    int cancelled = is_cancelled(handle);
+    if (cancelled != 0) {
+        PyObject *done = cancelled < 0 ? NULL : PyObject_CallMethodObjArgs(loop, remove, PyTuple_GetItem(key, 0), NULL);
+        Py_XDECREF(done);
+        return done == NULL ? -1 : 0;
+    }
+    PyObject *found = handle == PyDict_GetItemWithError(wake_up_pipes, loop) ? Py_NewRef(handle) : socket_make(handle, steps);
+    PyObject *done = found == NULL ? NULL : PyObject_CallFunctionObjArgs(deque_append, ready, found, NULL);
+    Py_XDECREF(found);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* Whether _process_events does what is written out here, with events such as these. */
+static int is_known_batch(PyObject *loop, PyObject *events)
+{
+    PyObject *hook = PyObject_GetAttr((PyObject *)Py_TYPE(loop), str_add_callback);
+    int known = hook == add_callback && PyList_Check(events);
+    Py_XDECREF(hook);
+    PyErr_Clear();
+    for (Py_ssize_t i = 0; known && i < PyList_Size(events); i++) {
+        PyObject *row = PyList_GetItem(events, i);
+        PyObject *key = PyTuple_Check(row) && PyTuple_Size(row) == 2 ? PyTuple_GetItem(row, 0) : Py_None;
+        PyObject *data = PyTuple_Check(key) && PyTuple_Size(key) == 4 ? PyTuple_GetItem(key, 3) : Py_None;
+        known = PyTuple_Check(data) && PyTuple_Size(data) == 2;
+    }
+    return known;
+}
+
+static int process_events(PyObject *loop, PyObject *ready, Steps *steps, PyObject *events)
+{
+    if (!is_known_batch(loop, events)) {
+        PyObject *done = PyObject_CallMethodObjArgs(loop, str_process_events, events, NULL);
+        Py_XDECREF(done);
+        return done == NULL ? -1 : 0;
+    }
+    for (Py_ssize_t i = 0; i < PyList_Size(events); i++) {
+        PyObject *row = PyList_GetItem(events, i), *key = PyTuple_GetItem(row, 0), *data = PyTuple_GetItem(key, 3);
+        long mask = PyLong_AsLong(PyTuple_GetItem(row, 1));
+        if (mask == -1 && PyErr_Occurred())
+            return -1;
+        if (((mask & 1) && one_ready(loop, ready, steps, key, PyTuple_GetItem(data, 0), str_remove_reader) < 0) ||
+            ((mask & 2) && one_ready(loop, ready, steps, key, PyTuple_GetItem(data, 1), str_remove_writer) < 0))
+            return -1;
+    }
+    return 0;
+}
+
+static int poll_once(PyObject *loop, PyObject *ready, Steps *steps, PyObject *wait)
+{
+    PyObject *selector = PyObject_GetAttr(loop, str_selector),
+             *select = selector == NULL ? NULL : PyObject_GetAttr(selector, str_select), *events = NULL;
+    if (select != NULL)
+        events = (PyObject *)Py_TYPE(select) == poll_type ? poll_call(select, &wait, 1, NULL)
+                                                          : PyObject_CallFunctionObjArgs(select, wait, NULL);
+    int failed = events == NULL || process_events(loop, ready, steps, events) < 0;
+    Py_XDECREF(selector);
+    Py_XDECREF(select);
+    Py_XDECREF(events);
+    return failed ? -1 : 0;
+}
+
+/* Timers that are due go to the end of the queue. */
+static int move_timers(PyObject *loop, PyObject *ready, PyObject *scheduled)
+{
+    double now, resolution, when;
+    if (PyList_Size(scheduled) == 0)
+        return 0;
+    if (time_of(loop, &now) < 0 || seconds_of(loop, str_clock_resolution, &resolution) < 0)
+        return -1;
+    while (PyList_Size(scheduled) > 0) {
+        if (seconds_of(PyList_GetItem(scheduled, 0), str_when, &when) < 0)
+            return -1;
+        if (when >= now + resolution)
+            return 0;
+        PyObject *timer = PyObject_CallFunctionObjArgs(heap_pop, scheduled, NULL), *done = NULL;
+        if (timer != NULL && PyObject_SetAttr(timer, str_scheduled, Py_False) == 0)
+            done = PyObject_CallFunctionObjArgs(deque_append, ready, timer, NULL);
+        Py_XDECREF(timer);
+        Py_XDECREF(done);
+        if (done == NULL)
+            return -1;
+    }
+    return 0;
+}
+
+/* Handle._run of asyncio's own handles, unless somebody has wrapped it. */
+static PyObject *run_plain(PyObject *handle)
+{
+    PyObject *run = PyObject_GetAttr(handle_class, str_run);
+    int wrapped = run != handle_run_original;
+    Py_XDECREF(run);
+    if (run == NULL)
+        return NULL;
+    if (wrapped || ((PyObject *)Py_TYPE(handle) != handle_class && (PyObject *)Py_TYPE(handle) != timer_class))
+        return PyObject_CallMethodObjArgs(handle, str_run, NULL);
+    PyObject *context = PyObject_GetAttr(handle, str__context), *callback = PyObject_GetAttr(handle, str_callback),
+             *args = PyObject_GetAttr(handle, str_args), *result = NULL;
+    if (context == NULL || callback == NULL || args == NULL)
+        ;
+    else if (Py_TYPE(context) != &PyContext_Type || !PyTuple_Check(args))
+        result = PyObject_CallMethodObjArgs(handle, str_run, NULL);
+    else {
+        if (PyContext_Enter(context) == 0) {
+            Py_ssize_t count = PyTuple_Size(args);
+            result = count == 0   ? PyObject_CallFunctionObjArgs(callback, NULL)
+                     : count == 1 ? PyObject_CallFunctionObjArgs(callback, PyTuple_GetItem(args, 0), NULL)
+                                  : PyObject_Call(callback, args, NULL);
+            PyObject *type, *value, *traceback;
+            PyErr_Fetch(&type, &value, &traceback);
+            if (PyContext_Exit(context) < 0)
+                Py_CLEAR(result);
+            else
+                PyErr_Restore(type, value, traceback);
+        }
+        if (result == NULL)
+            result = handle_failed(handle);
+    }
+    Py_XDECREF(context);
+    Py_XDECREF(callback);
+    Py_XDECREF(args);
+    return result;
+}
+
+static int run_ready(PyObject *ready)
+{
+    for (Py_ssize_t left = PyObject_Size(ready); left > 0; left--) {
+        PyObject *handle = PyObject_CallFunctionObjArgs(deque_popleft, ready, NULL), *done = NULL;
+        int skipped = handle == NULL ? -1 : is_cancelled(handle);
+        if (skipped > 0)
+            done = Py_NewRef(Py_None);
+        else if (skipped == 0)
+            done = Py_TYPE(handle) == handle_type   ? handle_run((Handle *)handle, NULL)
+                   : Py_TYPE(handle) == socket_type ? socket_run((SocketReady *)handle, NULL)
+                                                    : run_plain(handle);
+        Py_XDECREF(handle);
+        Py_XDECREF(done);
+        if (done == NULL)
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *turn_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Schedule *self = (Schedule *)callable;
+    Py_ssize_t nargs = NARGS(nargsf), keywords = kwnames == NULL ? 0 : PyTuple_Size(kwnames);
+    Steps *steps = nargs == 1 && !keywords ? follow(self, args[0]) : NULL;
+    if (steps == NULL || !steps->alive || !is_plain(args[0])) {
+        Py_XDECREF((PyObject *)steps);
+        return pass_on(self->original, args, nargs, kwnames);
+    }
+    PyObject *loop = args[0], *ready = PyObject_GetAttr(loop, str_ready),
+             *scheduled = ready == NULL ? NULL : PyObject_GetAttr(loop, str_scheduled), *done = NULL;
+    Py_ssize_t timers = scheduled == NULL ? 0 : PyList_Check(scheduled) ? PyList_Size(scheduled) : -1;
+    int untidy = scheduled == NULL ? -1 : timers > 0 ? is_untidy(loop, scheduled, timers) : timers < 0;
+    if (untidy > 0)
+        done = pass_on(self->original, args, nargs, kwnames);
+    else if (untidy == 0) {
+        PyObject *wait = patience(loop, ready, scheduled, timers);
+        if (wait != NULL && poll_once(loop, ready, steps, wait) == 0 && move_timers(loop, ready, scheduled) == 0) {
+            PyObject *before = steps->turn;
+            steps->turn = ready;
+            done = none_unless(run_ready(ready) < 0);
+            steps->turn = before;
+        }
+        Py_XDECREF(wait);
+    }
+    Py_XDECREF(ready);
+    Py_XDECREF(scheduled);
+    Py_DECREF(steps);
+    return done;
+}
+
+static PyObject *turn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *original, *tracks, *popleft, *pop, *timer, *add, *pipes;
+    if (!PyArg_ParseTuple(args, "OO!OOOOO!", &original, &PyDict_Type, &tracks, &popleft, &pop, &timer, &add, &PyDict_Type,
+                          &pipes))
+        return NULL;
+    static const struct {
+        PyObject **slot;
+        const char *text;
+    } names[] = {{&str_scheduled, "_scheduled"},
+                 {&str_stopping, "_stopping"},
+                 {&str_selector, "_selector"},
+                 {&str_select, "select"},
+                 {&str_when, "_when"},
+                 {&str_cancelled, "_cancelled"},
+                 {&str_time, "time"},
+                 {&str_clock_resolution, "_clock_resolution"},
+                 {&str_timer_cancelled_count, "_timer_cancelled_count"},
+                 {&str_process_events, "_process_events"},
+                 {&str_callback, "_callback"},
+                 {&str_args, "_args"},
+                 {&str_add_callback, "_add_callback"},
+                 {&str_remove_reader, "_remove_reader"},
+                 {&str_remove_writer, "_remove_writer"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (*names[i].slot == NULL && (*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
+            return NULL;
+    Schedule *self = (Schedule *)PyType_GenericAlloc(type, 0);
+    if (self == NULL || (no_wait == NULL && (no_wait = PyLong_FromLong(0)) == NULL))
+        return NULL;
+    keep(&deque_popleft, popleft);
+    keep(&heap_pop, pop);
+    keep(&timer_class, timer);
+    keep(&add_callback, add);
+    keep(&wake_up_pipes, pipes);
+    self->vectorcall = turn_call;
+    self->original = Py_NewRef(original);
+    self->tracks = Py_NewRef(tracks);
+    self->name = PyUnicode_FromString("_run_once");
+    return (PyObject *)self;
+}
+
+static PyType_Slot turn_slots[] = {{Py_tp_new, turn_new},
+                                   {Py_tp_call, PyVectorcall_Call},
+                                   {Py_tp_descr_get, schedule_get},
+                                   {Py_tp_traverse, schedule_traverse},
+                                   {Py_tp_clear, schedule_clear},
+                                   {Py_tp_dealloc, schedule_dealloc},
+                                   {Py_tp_members, schedule_members},
+                                   {Py_tp_methods, schedule_methods},
+                                   {0, NULL}};
+static PyType_Spec turn_spec = {"mcp_probe.native._core.Turn", sizeof(Schedule), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL |
+                                    Py_TPFLAGS_METHOD_DESCRIPTOR,
+                                turn_slots};
