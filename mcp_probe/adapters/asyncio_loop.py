@@ -354,13 +354,12 @@ def _is_stock_loop(loop: Any) -> bool:
 
 def _is_known_turn(run_once: Any) -> bool:
     """Whether it is asyncio's own, and does what the accelerator writes out."""
+    names = ("_MIN_SCHEDULED_TIMER_HANDLES", "_MIN_CANCELLED_TIMER_HANDLES_FRACTION", "MAXIMUM_SELECT_TIMEOUT")
     return (
         type(run_once) is FunctionType
         and run_once.__module__ == base_events.__name__
         and sys.version_info < (3, 14)
-        and base_events._MIN_SCHEDULED_TIMER_HANDLES == 100
-        and base_events._MIN_CANCELLED_TIMER_HANDLES_FRACTION == 0.5
-        and base_events.MAXIMUM_SELECT_TIMEOUT == 24 * 3600
+        and [vars(base_events).get(name) for name in names] == [100, 0.5, 24 * 3600]
     )
 
 

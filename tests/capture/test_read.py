@@ -85,7 +85,7 @@ def ranks(numbers: Sequence[int]) -> list[int]:
 def test_every_line_the_text_wrapper_yields_has_its_own_stamp(buffer: Any, chunks: list[bytes]) -> None:
     stamps = LineStamps()
     wrapper = io.TextIOWrapper(
-        buffer(io.BufferedReader(Pipe(chunks)), stamps),
+        buffer(io.BufferedReader(Pipe(chunks)), stamps),  # type: ignore[type-var]
         encoding="utf-8",
         errors="replace",
     )

@@ -1,4 +1,4 @@
-"""A turn of the loop as the accelerator writes it out, against asyncio's own: timers, sockets, order, faults, wrappers."""
+"""A turn of the loop as the accelerator writes it out, against asyncio's own: timers, sockets, order and faults."""
 
 from __future__ import annotations
 
