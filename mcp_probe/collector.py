@@ -63,6 +63,12 @@ class Listener(Protocol):
     def note_transport(self, transport: str) -> None:
         """A request came over ``transport``."""
 
+    def sums_up(self) -> bool:
+        """Records are of no use to anybody at this time: :meth:`sum_up` may be asked first."""
+
+    def sum_up(self, raw: RawRequest) -> bool:
+        """Count ``raw``, which has ended; ``False``: its record says more."""
+
     def is_read(self) -> bool:
         """Frames leave the process as they come."""
 
@@ -245,11 +251,12 @@ class Collector:
             self._quiet = False
             self._drain.take_polls()
             records = []
-            use_of = self._hub.memory.use_of
+            use_of, summing = self._hub.memory.use_of, listener.sums_up()
             for raw in batch:
                 listener.note_transport(raw.transport)
                 self._drain.note_small_steps(raw)
-                records.append(assemble(raw, raw.end_ns or now_ns(), memory=use_of(raw)))
+                if not (summing and listener.sum_up(raw)):
+                    records.append(assemble(raw, raw.end_ns or now_ns(), memory=use_of(raw)))
             listener.emit(records)
             if self._hub.hunt is not None:
                 self._hub.hunt.take(batch)

@@ -426,6 +426,18 @@ class Probe:
         if self._listeners:
             self._listeners.take(batch)
 
+    def sums_up(self) -> bool:
+        """Nobody reads records at this time, so that plain requests need none. Collector's thread."""
+        return self._fold is not None and not self._sinks and not self._listeners.wanting()
+
+    def sum_up(self, raw: RawRequest) -> bool:
+        """Count a request that has ended without its record; ``False`` where that says more. Collector's thread."""
+        tally = None if self._fold is None else self._fold.count(raw, raw.end_ns or now_ns())
+        if tally is None:
+            return False
+        self._hub.memory.count(raw, tally.memory)
+        return True
+
     @property
     def fold(self) -> Fold | None:
         """The running aggregate, if one is kept."""

@@ -9,12 +9,17 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp import Client
+from mcp.client._memory import InMemoryTransport
+from mcp.server import MCPServer
 
+import mcp_probe
 from mcp_probe import session
 from mcp_probe.collector import Collector
 from mcp_probe.model import End
 from mcp_probe.session import Probe
 from tests.kept import keep
+from tests.native.twins import needs_the_accelerator
 
 
 class BusyLock:
@@ -111,3 +116,38 @@ def test_whoever_closes_a_transport_does_not_wait_for_a_collector_that_has_faile
     collector.flush()
     assert not collector._flushes, "it would have waited in vain, on the loop's thread"
     probe.detach()
+
+
+@needs_the_accelerator
+async def test_plain_requests_are_summed_up_without_records_until_somebody_wants_them() -> None:
+    server = MCPServer("sums", log_level="ERROR")
+
+    @server.tool()
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    probe = mcp_probe.attach(server)
+    summed: list[bool] = []
+    sum_up = probe.sum_up
+
+    def counted(raw: Any) -> bool:
+        summed.append(sum_up(raw))
+        return summed[-1]
+
+    probe.sum_up = counted  # type: ignore[method-assign]
+    try:
+        async with Client(InMemoryTransport(server)) as client:
+            for _ in range(20):
+                await client.call_tool("add", {"a": 1, "b": 2})
+            row = next(row for row in probe.snapshot().operations if row.name == "add")
+            assert (row.count, row.memory.measured, row.steps.mean > 0) == (20, 20, True)
+            assert row.total_ms.p50 is not None and row.budget_ms.busy is not None and row.request_bytes_max is None
+            assert summed.count(True) >= 20
+            kept, before = keep(probe), len(summed)
+            await client.call_tool("add", {"a": 1, "b": 2})
+            row = next(row for row in probe.snapshot().operations if row.name == "add")
+            assert row.count == 21
+            assert len(kept.requests("add")) == 1
+            assert len(summed) == before
+    finally:
+        probe.detach()

@@ -63,11 +63,17 @@ class Flight:
         """One finished request; ``open_since_ns`` is the arrival of the oldest one known to be unanswered."""
         if record.kind != "request":
             return
-        arrival, end, result, totals = record.arrival_ns, record.end_ns, record.result_ns, self._totals
+        end, result = record.end_ns, record.result_ns
+        awaiting_ns = (record.budget.awaiting or 0) + (record.budget.executor_run or 0)
+        self.count(record.arrival_ns, end if result is None else result, end, awaiting_ns, open_since_ns)
+
+    def count(self, arrival: int, result: int, end: int, awaiting_ns: int, open_since_ns: int) -> None:
+        """As :meth:`add`, of a request that is known by its instants and by how long it awaited something."""
+        totals = self._totals
         if end > arrival:
             totals.total_ns += end - arrival
-        totals.awaiting_ns += (record.budget.awaiting or 0) + (record.budget.executor_run or 0)
-        request = (arrival, end if result is None else result, end)
+        totals.awaiting_ns += awaiting_ns
+        request = (arrival, result, end)
         if len(self._waiting) < REORDER:
             heapq.heappush(self._waiting, request)
         else:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mcp_probe.aggregate.blocking import (
     KEEP_SAMPLES,
@@ -28,6 +29,7 @@ from mcp_probe.aggregate.blocking import (
 )
 from mcp_probe.aggregate.findings import FindingOptions, findings_of, verdict_of
 from mcp_probe.aggregate.flight import NEVER_NS, Flight
+from mcp_probe.aggregate.operations import OperationTally
 from mcp_probe.aggregate.summary import Stream, Totals, summary_of
 from mcp_probe.model import (
     End,
@@ -43,6 +45,9 @@ from mcp_probe.model import (
     StepRecord,
     Summary,
 )
+
+if TYPE_CHECKING:
+    from mcp_probe.record.raw import RawRequest
 
 HOLD_NS = 2_000_000_000
 SETTLE_NS = 3_000_000_000
@@ -139,6 +144,27 @@ class Fold:
             self._totals.note_gc_share(gc_ns / (record.end_ns - record.arrival_ns))
         if record.waits and (victim := victim_of(record)) is not None:
             self._hold(victim)
+
+    def count(self, raw: RawRequest, end_ns: int) -> OperationTally | None:
+        """Take a request that has ended in without a record of it; its memory is the caller's to add to the tally.
+
+        ``None`` where its record says more than its sums would: then that has to be added.
+        """
+        if raw.sent_ns is not None:
+            return None
+        tally = self._totals.operations.of(raw)
+        found = None if tally.plain is None else tally.plain.add_request(raw, end_ns)
+        if found is None:
+            return None
+        arrival, result, awaiting_ns = found
+        tally.tasks_max = max(tally.tasks_max, 1)
+        self._saw(arrival, end_ns)
+        opened = self._open
+        if opened:
+            opened.pop(raw.id, None)
+        if raw.kind == "request":
+            self._flight.count(arrival, result, end_ns, awaiting_ns, self._open_since() if opened else NEVER_NS)
+        return tally
 
     def _add_step(self, step: StepRecord) -> None:
         self._saw(step.start_ns, step.end_ns)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import add, attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp_probe import native
 from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
@@ -36,6 +36,9 @@ from mcp_probe.model import (
     StepStats,
     Tag,
 )
+
+if TYPE_CHECKING:
+    from mcp_probe.record.raw import RawRequest
 
 MAX_OPERATIONS = 200
 """Operation names kept apart; calls of further ones are counted under ``other``."""
@@ -465,7 +468,7 @@ class Operations:
         self.by_key: dict[OperationKey, OperationTally] = {}
         self.matrix = Matrix()
 
-    def of(self, call: RequestRecord | OpenRequest) -> OperationTally:
+    def of(self, call: RequestRecord | OpenRequest | RawRequest) -> OperationTally:
         """The row that ``call`` is counted in."""
         return self._tally((call.method, call.name or call.method), call.kind)
 

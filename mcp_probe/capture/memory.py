@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from mcp_probe import native
 from mcp_probe.clock import now_ns
@@ -36,6 +36,7 @@ _NATIVE: dict[MemoryTier, tuple[MemoryMethod, ...]] = {
     "detailed": ("native-shadow", "native-hybrid", "native-gross"),
     "leaks": ("native-shadow",),
 }
+_OWNING: tuple[MemoryMethod | None, ...] = ("native-hybrid", "native-shadow")
 _Row = tuple[str, Tag, "int | None", "int | None"]
 _NO_OWNERS: tuple[_Row, ...] = (("peak", "unavailable", None, None), ("retained", "unavailable", None, None))
 _ALL = "all Python allocations"
@@ -68,6 +69,16 @@ def choose(tier: MemoryTier, *, accelerator: str, jemalloc: Callable[[], bool], 
         return Choice(("tracemalloc",), accelerator)
     why = f"{accelerator}; {no_tracemalloc}" if tier == "detailed" else accelerator
     return Choice(("jemalloc",) if jemalloc() else (), why)
+
+
+class Tally(Protocol):
+    """What the memory of one operation's calls adds up to."""
+
+    plain: Any
+    """``native.core.Uses``, or ``None``."""
+
+    def add(self, use: MemoryUse) -> None:
+        """One call's memory."""
 
 
 class Memory:
@@ -297,6 +308,29 @@ class Memory:
             self.method, self._lost = None, True
             self._fail(exc)
             return None
+
+    def count(self, raw: RawRequest, tally: Tally) -> None:
+        """Add what ``raw``, which has ended, used to its operation's ``tally``. Never raises."""
+        if not self._counted(raw, tally.plain) and (use := self.use_of(raw)) is not None:
+            tally.add(use)
+
+    def _counted(self, raw: RawRequest, plain: Any) -> bool:
+        began = raw.first_step_ns
+        if (
+            self.method not in _OWNING
+            or raw.sized is not None
+            or began is None
+            or began < self._since_ns
+            or plain is None
+        ):
+            return False
+        try:
+            counted: bool = plain.add_request(raw, self.method, self.scope, FREE_LISTS_HIDE)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the server
+            self.method, self._lost = None, True
+            self._fail(exc)
+            return True
+        return counted
 
     def held_now(self, raw: RawRequest) -> tuple[int, int | None, Tag] | None:
         """(bytes requested, most held, how exact that is) of a request that runs; ``None`` without the accelerator.

@@ -84,6 +84,13 @@ class Telemetry:
         if ended:
             self._exports.flush_soon()
 
+    def idle(self) -> bool:
+        """Whether there is nobody to deliver to at this time, so that a request's record is of no use."""
+        if not self._joined and "opentelemetry" in sys.modules:
+            return False
+        self._look()
+        return self._exports is None or not self._exports.ways
+
     def deliver(self) -> None:
         """The server has shut down, and a signal may end the process before anything at exit runs. Blocks.
 

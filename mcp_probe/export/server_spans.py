@@ -33,6 +33,7 @@ from mcp_probe.export.enrich import (
     plain_attributes,
     span_name,
 )
+from mcp_probe.export.filling import fill
 from mcp_probe.model import RequestRecord, StepRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest, StepMark
@@ -279,7 +280,7 @@ class ServerSpans:
             found.update(self._content.of_request(message))
             if error is None:
                 found.update(self._content.of_result(message, result))
-        span.set_attributes(found)
+        fill(span, found)
 
     def _note_failure(self, scope: _Scope, found: Attributes, result: Any, error: BaseException | None) -> None:
         """On a span that is somebody else's only what its owner leaves out: the code, and that it was cancelled."""

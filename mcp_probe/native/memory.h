@@ -525,23 +525,36 @@ static PyObject *core_charge(PyObject *module, PyObject *request)
     return before;
 }
 
-static PyObject *request_memory(Request *self, PyObject *ignored)
+/* What request_memory() says; 0 where that is None. `followed`: no other hooks came since it ended. */
+typedef struct {
+    ns_t requested, allocations, owned, held, peak, blocks;
+    int followed;
+} held_t;
+
+static int memory_of(Request *self, held_t *found)
 {
     if (thread.request != NULL)
         memory_settle();
     int same = self->memory_epoch == memory_epoch && is_in_place();
     if (!self->memory_charged || (!same && !(self->memory_sealed && self->memory_epoch != memory_epoch)))
-        Py_RETURN_NONE;
+        return 0;
     account_t *account = account_of(self->account), nobody = {0};
     account = account == NULL ? &nobody : account;
-    long long raw = __atomic_load_n(&account->raw, __ATOMIC_RELAXED), held = account->gil_held + held_in(raw),
-              raw_peak = __atomic_load_n(&account->raw_peak, __ATOMIC_RELAXED),
-              blocks = account->gil_blocks + blocks_in(raw),
-              peak = account->gil_peak > raw_peak ? account->gil_peak : raw_peak;
-    if (!same) /* other hooks since it ended: what it still holds is no longer followed */
-        return Py_BuildValue("(LLLOLO)", self->requested, self->allocations, self->requested_owned, Py_None, peak, Py_None);
-    return Py_BuildValue("(LLLLLL)", self->requested, self->allocations, self->requested_owned, held > 0 ? held : 0LL,
-                         peak, blocks > 0 ? blocks : 0LL);
+    ns_t raw = __atomic_load_n(&account->raw, __ATOMIC_RELAXED), held = account->gil_held + held_in(raw),
+         raw_peak = __atomic_load_n(&account->raw_peak, __ATOMIC_RELAXED), blocks = account->gil_blocks + blocks_in(raw);
+    *found = (held_t){self->requested, self->allocations, self->requested_owned, held > 0 ? held : 0,
+                      account->gil_peak > raw_peak ? account->gil_peak : raw_peak, blocks > 0 ? blocks : 0, same};
+    return 1;
+}
+
+static PyObject *request_memory(Request *self, PyObject *ignored)
+{
+    held_t found;
+    if (!memory_of(self, &found))
+        Py_RETURN_NONE;
+    if (!found.followed)
+        return Py_BuildValue("(LLLOLO)", found.requested, found.allocations, found.owned, Py_None, found.peak, Py_None);
+    return Py_BuildValue("(LLLLLL)", found.requested, found.allocations, found.owned, found.held, found.peak, found.blocks);
 }
 
 static PyObject *request_keep_memory(Request *self, PyObject *ignored)

@@ -230,68 +230,114 @@ static const char *const known_parts[] = {
 #define KNOWN_FIELDS ((int)(sizeof(known_fields) / sizeof(known_fields[0])))
 #define KNOWN_PARTS ((int)(sizeof(known_parts) / sizeof(known_parts[0])))
 
-/* What is not exact about it: (part, "bounded", lo, hi) or (part, "unavailable", None, None) each. */
-static PyObject *quality_rows(const Request *r, const ns_t *parts, ns_t vague_arrival, const single_t *f)
+#define WRITE_WAIT 8
+#define WRITE_FLUSH 9 /* places in a budget */
+
+/* What is not exact about one part: between lo and hi, or unavailable where lo is -1. */
+typedef struct {
+    int part;
+    ns_t lo, hi;
+} bound_t;
+#define MAX_BOUNDS 5
+
+/* A plain request, in numbers. */
+typedef struct {
+    ns_t arrival, result, end, parts[KNOWN_PARTS];
+    single_t of;
+    bound_t bounds[MAX_BOUNDS];
+    int bound_count;
+} plain_t;
+
+static int is_seen(const Request *r, int part)
 {
-    if (vague_arrival <= 0 && f->vague <= 0 && r->transport_seen && r->write_seen)
-        return Py_NewRef(empty_tuple);
-    PyObject *rows = PyList_New(0), *found = NULL;
-    struct {
-        const char *part;
-        ns_t lo, hi; /* -1: unavailable */
-        int holds;
-    } bounds[] = {{"queue_transport", -1, -1, !r->transport_seen},
-                  {"queue_transport", parts[0], parts[0] + vague_arrival, r->transport_seen && vague_arrival > 0},
-                  {"write_wait", 0, parts[8], !r->write_seen},
-                  {"write_flush", -1, -1, !r->write_seen},
-                  {"ready_wait", f->ready_wait, f->ready_wait + f->vague, f->vague > 0},
-                  {"awaiting", at_least_0(f->awaiting - f->vague), f->awaiting, f->vague > 0}};
-    for (int i = 0; rows != NULL && i < 6; i++) {
-        if (!bounds[i].holds)
-            continue;
-        PyObject *row = bounds[i].lo < 0 ? Py_BuildValue("(ssOO)", bounds[i].part, "unavailable", Py_None, Py_None)
-                                         : Py_BuildValue("(ssLL)", bounds[i].part, "bounded", bounds[i].lo, bounds[i].hi);
-        if (row == NULL || PyList_Append(rows, row) < 0)
-            Py_CLEAR(rows);
-        Py_XDECREF(row);
+    return part == 0 ? r->transport_seen : part == WRITE_FLUSH ? r->write_seen : 1;
+}
+
+static int bounds_of(const Request *r, const plain_t *plain, ns_t vague_arrival, bound_t *bounds)
+{
+    const single_t *f = &plain->of;
+    const ns_t *parts = plain->parts;
+    int count = 0;
+    if (!r->transport_seen)
+        bounds[count++] = (bound_t){0, -1, -1};
+    else if (vague_arrival > 0)
+        bounds[count++] = (bound_t){0, parts[0], parts[0] + vague_arrival};
+    if (!r->write_seen) {
+        bounds[count++] = (bound_t){WRITE_WAIT, 0, parts[WRITE_WAIT]};
+        bounds[count++] = (bound_t){WRITE_FLUSH, -1, -1};
     }
-    if (rows != NULL)
-        found = PyList_AsTuple(rows);
-    Py_XDECREF(rows);
-    return found;
+    if (f->vague > 0) {
+        bounds[count++] = (bound_t){3, f->ready_wait, f->ready_wait + f->vague};
+        bounds[count++] = (bound_t){7, at_least_0(f->awaiting - f->vague), f->awaiting};
+    }
+    return count;
+}
+
+/* 1: the request is plain. 0: it is not. -1: an exception. */
+static int plain_of(Request *r, ns_t end, plain_t *plain)
+{
+    if (!is_plain_request(r)) {
+        PyErr_Clear();
+        return 0;
+    }
+    ns_t arrival = PyLong_AsLongLong(r->arrival_ns), taken = PyLong_AsLongLong(r->taken_ns),
+         first = PyLong_AsLongLong(r->first_step_ns), result = PyLong_AsLongLong(r->result_ns),
+         written = PyLong_AsLongLong(r->write_taken_ns),
+         earliest = is_set(r->arrival_earliest_ns) ? PyLong_AsLongLong(r->arrival_earliest_ns) : arrival;
+    if (PyErr_Occurred())
+        return -1;
+    single_t *f = &plain->of;
+    first = first < result ? first : result;
+    if (first - (earliest < arrival ? earliest : arrival) > LATE_NS || !fold_single(r, first, result, f))
+        return 0;
+    ns_t known = f->busy + f->ready_wait + f->returning + f->awaiting;
+    ns_t parts[] = {at_least_0(taken - arrival), at_least_0(first - taken), f->busy, f->ready_wait, 0, 0, f->returning,
+                    f->awaiting, at_least_0(written - result), at_least_0(end - written), 0, result - first - known};
+    memcpy(plain->parts, parts, sizeof(parts));
+    plain->arrival = arrival;
+    plain->result = result;
+    plain->end = end;
+    plain->bound_count = bounds_of(r, plain, arrival - earliest, plain->bounds);
+    return 1;
+}
+
+/* (part, "bounded", lo, hi) or (part, "unavailable", None, None) of each. */
+static PyObject *quality_rows(const plain_t *plain)
+{
+    PyObject *rows = plain->bound_count ? PyTuple_New(plain->bound_count) : Py_NewRef(empty_tuple);
+    for (int i = 0; rows != NULL && i < plain->bound_count; i++) {
+        const bound_t *bound = &plain->bounds[i];
+        PyObject *row = bound->lo < 0
+                            ? Py_BuildValue("(ssOO)", known_parts[bound->part], "unavailable", Py_None, Py_None)
+                            : Py_BuildValue("(ssLL)", known_parts[bound->part], "bounded", bound->lo, bound->hi);
+        if (row == NULL || PyTuple_SetItem(rows, i, row) < 0)
+            Py_CLEAR(rows);
+    }
+    return rows;
 }
 
 static PyObject *request_record(Request *r, PyObject *ended)
 {
-    if (record_shape.type == NULL || !is_plain_request(r)) {
-        PyErr_Clear();
-        Py_RETURN_NONE;
-    }
-    ns_t end = PyLong_AsLongLong(ended), arrival = PyLong_AsLongLong(r->arrival_ns),
-         taken = PyLong_AsLongLong(r->taken_ns), first = PyLong_AsLongLong(r->first_step_ns),
-         result = PyLong_AsLongLong(r->result_ns), written = PyLong_AsLongLong(r->write_taken_ns),
-         earliest = is_set(r->arrival_earliest_ns) ? PyLong_AsLongLong(r->arrival_earliest_ns) : arrival;
-    single_t f;
-    if (PyErr_Occurred())
+    plain_t plain;
+    ns_t end = PyLong_AsLongLong(ended);
+    if (end == -1 && PyErr_Occurred())
         return NULL;
-    first = first < result ? first : result;
-    if (first - (earliest < arrival ? earliest : arrival) > LATE_NS || !fold_single(r, first, result, &f))
+    int found = record_shape.type == NULL ? 0 : plain_of(r, end, &plain);
+    if (found < 0)
+        return NULL;
+    if (!found)
         Py_RETURN_NONE;
-    ns_t known = f.busy + f.ready_wait + f.returning + f.awaiting;
-    ns_t parts[] = {at_least_0(taken - arrival), at_least_0(first - taken), f.busy, f.ready_wait, 0, 0, f.returning,
-                    f.awaiting, at_least_0(written - result), at_least_0(end - written), 0, result - first - known};
+    const single_t *f = &plain.of;
     PyObject *numbers[KNOWN_PARTS];
-    for (int i = 0; i < KNOWN_PARTS; i++) {
-        int unseen = (i == 0 && !r->transport_seen) || (i == 9 && !r->write_seen);
-        numbers[i] = unseen ? Py_NewRef(Py_None) : PyLong_FromLongLong(parts[i]);
-    }
+    for (int i = 0; i < KNOWN_PARTS; i++)
+        numbers[i] = is_seen(r, i) ? PyLong_FromLongLong(plain.parts[i]) : Py_NewRef(Py_None);
     PyObject *budget = fill(&budget_shape, numbers, KNOWN_PARTS);
-    PyObject *quality = quality_rows(r, parts, arrival - earliest, &f);
+    PyObject *quality = quality_rows(&plain);
     PyObject *values[] = {Py_NewRef(r->id), Py_NewRef(r->kind), Py_NewRef(r->method), Py_NewRef(r->name),
                           Py_NewRef(r->transport), Py_NewRef(r->outcome), or_none_object(r->error),
                           Py_NewRef(r->arrival_ns), Py_NewRef(r->first_step_ns), Py_NewRef(r->result_ns),
-                          Py_NewRef(ended), budget, PyLong_FromLongLong(f.steps), PyLong_FromLongLong(f.longest),
-                          PyLong_FromLongLong(f.immediate), PyLong_FromLongLong(f.awaits), PyLong_FromLong(0),
+                          Py_NewRef(ended), budget, PyLong_FromLongLong(f->steps), PyLong_FromLongLong(f->longest),
+                          PyLong_FromLongLong(f->immediate), PyLong_FromLongLong(f->awaits), PyLong_FromLong(0),
                           PyLong_FromLongLong(r->detached_ns), or_none_object(r->decode_ns),
                           or_none_object(r->encode_ns), Py_NewRef(Py_None), or_none_object(r->request_bytes),
                           or_none_object(r->response_bytes), Py_NewRef(empty_tuple), quality,

@@ -3,7 +3,6 @@
 enum { F_OUTCOME = 5, F_ARRIVAL = 7, F_END = 10, F_BUDGET = 11, F_STEPS = 12, F_STEP_MAX = 13, F_RUN_SUM = 16, F_DETACHED = 17,
        F_DECODE = 18, F_ENCODE = 19, F_CLIENT_WAIT = 20, F_REQUEST_BYTES = 21, F_RESPONSE_BYTES = 22, F_QUALITY = 24,
        F_PARTIAL = 25 };
-#define WRITE_FLUSH 9 /* its place in a budget */
 #define ABSENT (-1)
 
 typedef struct {
@@ -127,6 +126,26 @@ static int take_quality(sums_t *sums, PyObject *row, const ns_t *parts, const ch
     return 1;
 }
 
+static void add_call(sums_t *sums, ns_t total, ns_t steps, ns_t step_max, ns_t detached)
+{
+    sums->count++;
+    sums->steps += steps;
+    sums->step_max = step_max > sums->step_max ? step_max : sums->step_max;
+    sums->detached += detached;
+    sums->longest = total > sums->longest ? total : sums->longest;
+}
+
+/* NULL and ABSENT: it has none. */
+static void add_extras(sums_t *sums, const ns_t *decode, const ns_t *encode, ns_t request_bytes, ns_t response_bytes)
+{
+    sums->decodes += decode != NULL;
+    sums->decode_ns += decode != NULL ? *decode : 0;
+    sums->encodes += encode != NULL;
+    sums->encode_ns += encode != NULL ? *encode : 0;
+    sums->request_bytes_max = request_bytes > sums->request_bytes_max ? request_bytes : sums->request_bytes_max;
+    sums->response_bytes_max = response_bytes > sums->response_bytes_max ? response_bytes : sums->response_bytes_max;
+}
+
 /* Everything that can fail comes before anything is added. 1: taken. 0: not a plain record. -1: an exception. */
 static int take_record(Sums *self, PyObject *record)
 {
@@ -176,21 +195,11 @@ static int take_record(Sums *self, PyObject *record)
         PyErr_NoMemory();
         return -1;
     }
-    ns_t total = at_least_0(end - arrival);
-    sums.count++;
-    sums.steps += steps;
-    sums.step_max = step_max > sums.step_max ? step_max : sums.step_max;
-    sums.detached += detached;
+    add_call(&sums, at_least_0(end - arrival), steps, step_max, detached);
     sums.run_sum += run_sum;
-    sums.longest = total > sums.longest ? total : sums.longest;
-    sums.decodes += decoded;
-    sums.decode_ns += decoded ? decode : 0;
-    sums.encodes += encoded;
-    sums.encode_ns += encoded ? encode : 0;
-    sums.request_bytes_max = request_bytes > sums.request_bytes_max ? request_bytes : sums.request_bytes_max;
-    sums.response_bytes_max = response_bytes > sums.response_bytes_max ? response_bytes : sums.response_bytes_max;
+    add_extras(&sums, decoded ? &decode : NULL, encoded ? &encode : NULL, request_bytes, response_bytes);
     self->of = sums;
-    count_into(&self->totals, total);
+    count_into(&self->totals, at_least_0(end - arrival));
     if (seen[WRITE_FLUSH])
         count_into(&self->flushes, parts[WRITE_FLUSH]);
     return 1;
@@ -205,6 +214,71 @@ static PyObject *sums_add(Sums *self, PyObject *record)
         return NULL;
     PyErr_Clear();
     return PyBool_FromLong(taken);
+}
+
+/* A number in a request's slot: 1, or 0 where it has none. -1: an exception. */
+static int slot_number(PyObject *slot, ns_t *value)
+{
+    if (!is_set(slot))
+        return 0;
+    *value = PyLong_AsLongLong(slot);
+    return PyErr_Occurred() ? -1 : 1;
+}
+
+/* What take_record() does with the record of a plain request, without one. */
+static int take_request(Sums *self, Request *r, ns_t end, plain_t *plain)
+{
+    ns_t decode = 0, encode = 0, request_bytes = ABSENT, response_bytes = ABSENT;
+    int known = PyUnicode_Compare(r->outcome, ok_outcome) == 0 ? plain_of(r, end, plain) : 0;
+    if (known <= 0)
+        return PyErr_Occurred() ? -1 : 0;
+    int decoded = slot_number(r->decode_ns, &decode), encoded = slot_number(r->encode_ns, &encode);
+    if (decoded < 0 || encoded < 0 || slot_number(r->request_bytes, &request_bytes) < 0 ||
+        slot_number(r->response_bytes, &response_bytes) < 0)
+        return -1;
+    if (make_room(&self->totals) < 0 || make_room(&self->flushes) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    sums_t *sums = &self->of;
+    for (int i = 0; i < KNOWN_PARTS; i++) {
+        if (is_seen(r, i))
+            sums->sums[i] += plain->parts[i];
+        else
+            sums->unseen[i]++;
+    }
+    for (int i = 0; i < plain->bound_count; i++) {
+        const bound_t *bound = &plain->bounds[i];
+        if (bound->lo >= 0) {
+            sums->bounded[bound->part] = 1;
+            sums->lo[bound->part] += bound->lo - plain->parts[bound->part];
+            sums->hi[bound->part] += bound->hi - plain->parts[bound->part];
+        }
+    }
+    add_call(sums, at_least_0(end - plain->arrival), plain->of.steps, plain->of.longest, r->detached_ns);
+    add_extras(sums, decoded ? &decode : NULL, encoded ? &encode : NULL, request_bytes, response_bytes);
+    count_into(&self->totals, at_least_0(end - plain->arrival));
+    if (r->write_seen)
+        count_into(&self->flushes, plain->parts[WRITE_FLUSH]);
+    return 1;
+}
+
+/* add_request(request, end): (arrival, result, awaiting), or None where it is not a plain one. */
+static PyObject *sums_add_request(Sums *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Request *r = nargs == 2 ? as_request(args[0]) : NULL;
+    if (r == NULL) {
+        PyErr_SetString(PyExc_TypeError, "add_request(request, end)");
+        return NULL;
+    }
+    plain_t plain;
+    ns_t end = PyLong_AsLongLong(args[1]);
+    int taken = end == -1 && PyErr_Occurred() ? -1 : take_request(self, r, end, &plain);
+    if (taken < 0)
+        return NULL;
+    if (!taken)
+        Py_RETURN_NONE;
+    return Py_BuildValue("(LLL)", plain.arrival, plain.result, plain.of.awaiting);
 }
 
 static PyObject *rows_of(const buckets_t *found)
@@ -252,6 +326,8 @@ static PyObject *sums_take(Sums *self, PyObject *ignored)
 
 static PyMethodDef sums_methods[] = {
     {"add", (PyCFunction)sums_add, METH_O, "Take a record in; False where it is not a plain one."},
+    {"add_request", (PyCFunction)(void (*)(void))sums_add_request, METH_FASTCALL,
+     "Take a request that has ended in; (arrival, result, awaiting), or None where it is not a plain one."},
     {"take", (PyCFunction)sums_take, METH_NOARGS, "What was added since the last call, or None."},
     {NULL}};
 static PyType_Slot sums_slots[] = {{Py_tp_new, sums_new}, {Py_tp_dealloc, sums_dealloc}, {Py_tp_methods, sums_methods}, {0, NULL}};

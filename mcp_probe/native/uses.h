@@ -17,7 +17,7 @@ typedef struct {
 } Uses;
 
 static const char *const tag_names[] = {"exact", "bounded", "lower", "upper", "estimate", "unavailable"};
-enum { TAG_EXACT = 0, TAG_LOWER = 2, TAG_UPPER = 3, TAGS = 6 };
+enum { TAG_EXACT = 0, TAG_BOUNDED = 1, TAG_LOWER = 2, TAG_UPPER = 3, TAGS = 6 };
 static PyObject *str_requested, *str_peak, *str_retained, *str_scope, *str_quality_rows, *str_arguments;
 
 #define USES_OBJECTS(EACH) EACH(method) EACH(scope)
@@ -158,13 +158,8 @@ static void figure_add(figure_t *figure, use_t use)
     figure->max_most = hi > figure->max_most ? hi : figure->max_most;
 }
 
-static PyObject *uses_add(Uses *self, PyObject *use)
+static PyObject *uses_count(Uses *self, const use_t *found)
 {
-    use_t found[FIGURES];
-    if (!read_use(self, use, found)) {
-        PyErr_Clear();
-        Py_RETURN_FALSE;
-    }
     for (int i = 0; i < FIGURES; i++)
         if (make_room(&self->figures[i].values) < 0 || make_room(&self->figures[i].least) < 0 ||
             make_room(&self->figures[i].most) < 0)
@@ -174,6 +169,56 @@ static PyObject *uses_add(Uses *self, PyObject *use)
     for (int i = 0; i < FIGURES; i++)
         figure_add(&self->figures[i], found[i]);
     Py_RETURN_TRUE;
+}
+
+static PyObject *uses_add(Uses *self, PyObject *use)
+{
+    use_t found[FIGURES];
+    if (!read_use(self, use, found)) {
+        PyErr_Clear();
+        Py_RETURN_FALSE;
+    }
+    return uses_count(self, found);
+}
+
+/* Twin of capture/memory.py Memory._native_use, where blocks have owners; `hidden`: what free lists may hide. */
+static void use_of(const held_t *held, ns_t hidden, use_t *found)
+{
+    ns_t loose = held->requested - held->owned;
+    memset(found, 0, FIGURES * sizeof(found[0]));
+    found[0] = (use_t){1, TAG_EXACT, 0, 0, held->requested, 0, 0};
+    found[1] = loose > 0 ? (use_t){1, TAG_BOUNDED, 1, 1, held->peak, held->peak, held->peak + loose}
+                         : (use_t){1, TAG_EXACT, 0, 0, held->peak, 0, 0};
+    if (!held->followed)
+        return;
+    found[2] = loose > 0             ? (use_t){1, TAG_BOUNDED, 1, 1, held->held, held->held, held->held + loose}
+               : held->held < hidden ? (use_t){1, TAG_LOWER, 1, 0, held->held, held->held, 0}
+                                     : (use_t){1, TAG_EXACT, 0, 0, held->held, 0, 0};
+}
+
+/* add_request(request, method, scope, hidden): False where those before it were measured by another method. */
+static PyObject *uses_add_request(Uses *self, PyObject *args)
+{
+    PyObject *request, *method, *scope;
+    ns_t hidden;
+    held_t held;
+    use_t found[FIGURES];
+    if (!PyArg_ParseTuple(args, "O!OOL", request_type, &request, &method, &scope, &hidden))
+        return NULL;
+    int same = self->method == NULL || (PyObject_RichCompareBool(method, self->method, Py_EQ) == 1 &&
+                                        PyObject_RichCompareBool(scope, self->scope, Py_EQ) == 1);
+    if (!same) {
+        PyErr_Clear();
+        Py_RETURN_FALSE;
+    }
+    if (!memory_of((Request *)request, &held))
+        Py_RETURN_TRUE; /* it was not measured: nothing to count */
+    if (self->method == NULL) {
+        keep(&self->method, method);
+        keep(&self->scope, scope);
+    }
+    use_of(&held, hidden, found);
+    return uses_count(self, found);
 }
 
 static PyObject *figure_rows(const figure_t *figure)
@@ -226,6 +271,8 @@ static int make_use_names(void)
 
 static PyMethodDef uses_methods[] = {
     {"add", (PyCFunction)uses_add, METH_O, "Take a MemoryUse in; False where it is not like those before it."},
+    {"add_request", (PyCFunction)uses_add_request, METH_VARARGS,
+     "Take what a request used in; False where those before it were measured by another method."},
     {"take", (PyCFunction)uses_take, METH_NOARGS, "What was added since the last call, or None."},
     {NULL}};
 static PyType_Slot uses_slots[] = {{Py_tp_new, uses_new},           {Py_tp_dealloc, uses_dealloc},

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from mcp_probe.model import Frame, FrameListener, Header
 
 OnFault = Callable[[Exception], None]
+
+
+@runtime_checkable
+class CanIdle(Protocol):
+    """A listener that may have no use for records for a time."""
+
+    def idle(self) -> bool:
+        """Whether it would do nothing with a request's record. Called on the thread that hands frames on."""
 
 
 class Listeners:
@@ -26,6 +35,19 @@ class Listeners:
 
     def __bool__(self) -> bool:
         return bool(self._added)
+
+    def wanting(self) -> bool:
+        """Whether any of them has a use for records now: one whose ``idle()`` says so has none."""
+        for listener in self._added:
+            try:
+                if listener in self._faulty or (isinstance(listener, CanIdle) and listener.idle()):
+                    continue
+            except Exception as exc:  # noqa: BLE001 - one listener's fault costs no other its frames
+                self._faulty.append(listener)
+                self._on_fault(exc)
+                continue
+            return True
+        return False
 
     def add(self, listener: FrameListener) -> None:
         """``listener`` hears everything from the next batch on, the header first."""

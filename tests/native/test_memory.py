@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_probe import native
+from mcp_probe.aggregate.memory import MemoryTally
+from mcp_probe.capture.memory import Memory
 from mcp_probe.capture.steps import Steps, Track
-from mcp_probe.record.raw import PythonRequest
+from mcp_probe.record.raw import PythonRequest, RawRequest
 from tests.native.twins import needs_the_accelerator
 
 pytestmark = needs_the_accelerator
@@ -432,3 +434,51 @@ def test_what_the_probe_notes_of_a_request_in_the_middle_of_its_step_is_not_the_
     plain, noted_too = (raw.memory() for raw in raws)
     assert raws[1].result_ns == 1 << 60
     assert noted_too[3] == plain[3] == 0
+
+
+# --- summed up without a record ---
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "shadow"])
+@pytest.mark.parametrize("sizes", [(), (40,), (40, 600), (5_000_000,), (600, 100_000, 100)])
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("reinstalled", [False, True])
+def test_what_a_request_used_counts_as_its_record_would(
+    mode: str, sizes: tuple[int, ...], kept: bool, reinstalled: bool
+) -> None:
+    core.memory_install(mode)
+    raw = RawRequest(1, "request", "tools/call", "t", "stdio")
+    held = charged(raw, lambda: [bytearray(size) for size in sizes])
+    raw.ended = True
+    if not kept:
+        held.clear()
+    if reinstalled:
+        core.memory_uninstall()
+        core.memory_install(mode)
+    memory = Memory(lambda _: None, lambda exc: pytest.fail(str(exc)))
+    memory.method, memory.scope = f"native-{mode}", "all Python allocations"  # type: ignore[assignment]
+    raw.first_step_ns = 1
+    with_record, without = MemoryTally(), MemoryTally()
+    use = memory.use_of(raw)
+    for _ in range(2):
+        if use is not None:
+            with_record.add(use)
+        memory.count(raw, without)
+    assert sum(without.how.values()) == 0  # it was the accelerator that counted
+    assert (without.summary(), without.quality()) == (with_record.summary(), with_record.quality())
+    assert reinstalled or without.measured == 2
+
+
+def test_uses_of_another_method_are_left_to_their_record() -> None:
+    core.memory_install("hybrid")
+    raw = request()
+    charged(raw, lambda: bytearray(1000))
+    uses = core.Uses()
+    assert uses.add_request(raw, "native-hybrid", "one", 2048) is True
+    assert uses.add_request(raw, "native-shadow", "one", 2048) is False
+    assert uses.add_request(raw, "native-hybrid", "another", 2048) is False
+    assert uses.take()[2] == 1
+    assert uses.add_request(request(2), "native-hybrid", "one", 2048) is True  # never measured
+    assert uses.take() is None
+    with pytest.raises(TypeError):
+        uses.add_request("no request", "native-hybrid", "one", 2048)

@@ -11,6 +11,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from mcp_probe import native
+from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import RequestRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import (
@@ -135,7 +136,20 @@ def as_python(raw: RawRequest) -> PythonRaw:
 def same_record(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> RequestRecord:
     made: RequestRecord = assemble(raw, end_ns, running)
     assert made == assemble(as_python(raw), end_ns, running)  # type: ignore[arg-type]
+    if running is None:
+        is_counted(raw, end_ns, made)
     return made
+
+
+def is_counted(raw: RawRequest, end_ns: int, record: RequestRecord) -> bool:
+    """Whether it can be summed up without its record; if so, that says what its record would have said."""
+    counted, folded = Fold(), Fold()
+    folded.add(record)
+    taken = counted.count(raw, end_ns) is not None
+    if not taken:
+        counted.add(record)
+    assert counted.summary() == folded.summary()
+    return taken
 
 
 @given(lives())
@@ -200,6 +214,15 @@ def test_the_plainest_request_takes_the_short_cut() -> None:
     assert type(record) is RequestRecord
     assert record == same_record(raw, raw.end_ns)
     assert (record.budget.busy, record.budget.ready_wait, record.budget.awaiting) == (45, 10, 100)
+    assert is_counted(raw, raw.end_ns, record)
+
+
+@pytest.mark.parametrize("wrong", [(), (1,), (object(), 5), (None, None)])
+def test_nothing_but_a_request_and_its_end_is_summed_up(wrong: tuple[Any, ...]) -> None:
+    sums = native.core.Sums()
+    with pytest.raises(TypeError):
+        sums.add_request(*wrong)
+    assert sums.take() is None
 
 
 @pytest.mark.parametrize(
