@@ -134,11 +134,8 @@ class Fold:
 
     def _add_request(self, record: RequestRecord) -> None:
         self._saw(record.arrival_ns, record.end_ns)
-        opened = self._open
-        if opened:
-            opened.pop(record.id, None)
         self._totals.operations.of(record).add(record)
-        self._flight.add(record, self._open_since() if opened else NEVER_NS)
+        self._flight.add(record, self._open_without(record.id))
         gc_ns = record.budget.gc
         if gc_ns and gc_ns >= self._slow_ns and record.end_ns > record.arrival_ns:
             self._totals.note_gc_share(gc_ns / (record.end_ns - record.arrival_ns))
@@ -159,11 +156,9 @@ class Fold:
         arrival, result, awaiting_ns = found
         tally.tasks_max = max(tally.tasks_max, 1)
         self._saw(arrival, end_ns)
-        opened = self._open
-        if opened:
-            opened.pop(raw.id, None)
+        open_since = self._open_without(raw.id)
         if raw.kind == "request":
-            self._flight.count(arrival, result, end_ns, awaiting_ns, self._open_since() if opened else NEVER_NS)
+            self._flight.count(arrival, result, end_ns, awaiting_ns, open_since)
         return tally
 
     def _add_step(self, step: StepRecord) -> None:
@@ -199,7 +194,11 @@ class Fold:
                 f"More than {MAX_OPEN} requests were open at once: those beyond are missing from the unfinished ones."
             )
 
-    def _open_since(self) -> int:
+    def _open_without(self, ended: int) -> int:
+        """The arrival of the oldest request that is open once ``ended`` is not."""
+        if not self._open:
+            return NEVER_NS
+        self._open.pop(ended, None)
         return next((request.arrival_ns for request in self._open.values() if request.kind == "request"), NEVER_NS)
 
     # --- blame, once the steps of its time are known ---

@@ -287,8 +287,11 @@ class Memory:
                 self.changed()
             self._say(f"stopped: {self.why}")
         except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the collector
-            self.method, self._lost = None, True
-            self._fail(exc)
+            self._faulty(exc)
+
+    def _faulty(self, exc: Exception) -> None:
+        self.method, self._lost = None, True
+        self._fail(exc)
 
     def use_of(self, raw: RawRequest) -> MemoryUse | None:
         """What ``raw`` has used so far; retained is of requests that have ended. Never raises."""
@@ -305,8 +308,7 @@ class Memory:
             sized: tuple[int | None, int | None] | None = raw.sized
             return use if sized is None or use is None else _with_sizes(use, *sized)
         except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the server
-            self.method, self._lost = None, True
-            self._fail(exc)
+            self._faulty(exc)
             return None
 
     def count(self, raw: RawRequest, tally: Tally) -> None:
@@ -327,8 +329,7 @@ class Memory:
         try:
             counted: bool = plain.add_request(raw, self.method, self.scope, FREE_LISTS_HIDE)
         except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the server
-            self.method, self._lost = None, True
-            self._fail(exc)
+            self._faulty(exc)
             return True
         return counted
 
@@ -343,8 +344,7 @@ class Memory:
         try:
             found = raw.memory()
         except Exception as exc:  # noqa: BLE001 - see use_of
-            self.method, self._lost = None, True
-            self._fail(exc)
+            self._faulty(exc)
             return None
         if found is None:
             return None

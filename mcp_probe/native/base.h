@@ -87,6 +87,43 @@ static PyObject *none_unless(int failed)
     Py_RETURN_NONE;
 }
 
+/* The exception that is set, taken: with its traceback, a new reference; NULL where it could not even be made. */
+static PyObject *caught(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (error != NULL && traceback != NULL)
+        PyException_SetTraceback(error, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return error;
+}
+
+/* What stands for `inner`: an attribute of its own, else one of that. */
+static PyObject *attribute_of(PyObject *self, PyObject *inner, PyObject *name)
+{
+    PyObject *found = PyObject_GenericGetAttr(self, name);
+    if (found != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return found;
+    PyErr_Clear();
+    return PyObject_GetAttr(inner, name);
+}
+
+typedef struct {
+    PyObject **slot;
+    const char *text;
+} name_t;
+
+static int intern_names(const name_t *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if ((*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
+            return -1;
+    return 0;
+}
+#define INTERN(names) intern_names(names, sizeof(names) / sizeof((names)[0]))
+
 static PyObject *pass_on(PyObject *original, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *positional = PyTuple_New(nargs), *keywords = NULL, *result = NULL;

@@ -155,10 +155,7 @@ static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT, "mcp_probe.nativ
 
 static int make_names(void)
 {
-    static const struct {
-        PyObject **slot;
-        const char *text;
-    } names[] = {{&str_closed, "_closed"},   {&str_debug, "_debug"},     {&str_ready, "_ready"},
+    static const name_t names[] = {{&str_closed, "_closed"},   {&str_debug, "_debug"},     {&str_ready, "_ready"},
                  {&str_self, "__self__"},    {&str_done, "done"},        {&str_keep, "_keep"},
                  {&str_settle, "settle"},    {&str_charge, "_charge"},   {&str_write_to_self, "_write_to_self"},
                  {&str_run, "_run"},         {&str_broken, "broken"},    {&str_context, "context"},
@@ -170,9 +167,8 @@ static int make_names(void)
                  {&str_waiting, "waiting"},  {&str_arrived_by, "_arrived_by"},
                  {&str_answered, "_answered"},                           {&str_asking, "_asking"},
                  {&cancelled_outcome, "cancelled"},                      {&ok_outcome, "ok"}};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if ((*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
-            return -1;
+    if (INTERN(names) < 0)
+        return -1;
     return (empty_tuple = PyTuple_New(0)) == NULL ? -1 : 0;
 }
 
@@ -187,7 +183,7 @@ static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec)
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&core_module);
-    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || make_read_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
+    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || make_read_names() < 0 || make_turn_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
         return NULL;
     request_type = (PyTypeObject *)add_type(module, "Request", &request_spec);
     steps_type = (PyTypeObject *)add_type(module, "Steps", &steps_spec);

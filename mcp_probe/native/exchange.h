@@ -160,15 +160,9 @@ static int tell_fault(PyObject *target, PyObject *method)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return -1;
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
-    if (error != NULL && traceback != NULL)
-        PyException_SetTraceback(error, traceback);
+    PyObject *error = caught();
     int failed = error == NULL || call_one(target, method, error) < 0;
-    Py_XDECREF(type);
     Py_XDECREF(error);
-    Py_XDECREF(traceback);
     if (failed && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
         return -1;
     PyErr_Clear();
@@ -709,18 +703,12 @@ static PyObject *core_http(PyObject *module, PyObject *args)
 
 static int make_http_names(void)
 {
-    static const struct {
-        PyObject **slot;
-        const char *text;
-    } names[] = {{&str_type, "type"}, {&str_body, "body"}, {&str_body_event, "http.response.body"}, {&str_http, "http"},
+    static const name_t names[] = {{&str_type, "type"}, {&str_body, "body"}, {&str_body_event, "http.response.body"}, {&str_http, "http"},
                  {&str_quality, "quality"}, {&str_exact, "exact"}, {&str_active, "active"}, {&str_failed, "failed"},
                  {&str_throw, "throw"}, {&str_close, "close"}, {&str_await, "__await__"},
                  {&str_tools_list, "tools/list"}, {&str_tools_call, "tools/call"}, {&str_memory, "memory"},
                  {&str_meta, "meta"}, {&str_sizer, "sizer"},
                  {&str_closes_steps, "closes_steps"}, {&str_request_id, "request_id"},
                  {&str_protocol_version, "protocol_version"}};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if ((*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
-            return -1;
-    return 0;
+    return INTERN(names);
 }

@@ -79,18 +79,21 @@ static PyObject *task_of(Handle *self)
     return NULL;
 }
 
+/* callback(*args); args is a tuple. */
+static PyObject *call_with(PyObject *callback, PyObject *args)
+{
+    Py_ssize_t count = PyTuple_Size(args);
+    if (count == 0)
+        return PyObject_CallFunctionObjArgs(callback, NULL);
+    if (count == 1)
+        return PyObject_CallFunctionObjArgs(callback, PyTuple_GetItem(args, 0), NULL);
+    return PyObject_Call(callback, args, NULL);
+}
+
 static PyObject *call_back(Handle *self)
 {
-    PyObject *callback = Py_NewRef(self->callback), *args = Py_NewRef(self->args), *result;
-    Py_ssize_t count = PyTuple_Check(args) ? PyTuple_Size(args) : -1;
-    if (count == 0)
-        result = PyObject_CallFunctionObjArgs(callback, NULL);
-    else if (count == 1)
-        result = PyObject_CallFunctionObjArgs(callback, PyTuple_GetItem(args, 0), NULL);
-    else if (count < 0)
-        result = PyObject_CallFunctionObjArgs(callback, NULL); /* cancelled meanwhile: None is not callable */
-    else
-        result = PyObject_Call(callback, args, NULL);
+    PyObject *callback = Py_NewRef(self->callback), *args = Py_NewRef(self->args);
+    PyObject *result = call_with(callback, PyTuple_Check(args) ? args : empty_tuple); /* cancelled meanwhile: both are None */
     Py_DECREF(callback);
     Py_DECREF(args);
     return result;

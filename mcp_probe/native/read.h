@@ -202,20 +202,14 @@ static int buffer_give_up(StampedBuffer *self)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return -1;
-    PyObject *type, *value, *traceback, *done = NULL;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (value != NULL && traceback != NULL)
-        PyException_SetTraceback(value, traceback);
+    PyObject *error = caught(), *done = NULL;
     int first = !self->stamps->stopped;
     Py_XDECREF(lines_stop(self->stamps, NULL));
-    if (first && value != NULL && is_set(self->fail))
-        done = PyObject_CallFunctionObjArgs(self->fail, value, NULL);
+    if (first && error != NULL && is_set(self->fail))
+        done = PyObject_CallFunctionObjArgs(self->fail, error, NULL);
     PyErr_Clear();
     Py_XDECREF(done);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
+    Py_XDECREF(error);
     return 0;
 }
 
@@ -244,11 +238,7 @@ static PyObject *buffer_read1(StampedBuffer *self, PyObject *const *args, Py_ssi
 
 static PyObject *buffer_getattro(PyObject *self, PyObject *name)
 {
-    PyObject *found = PyObject_GenericGetAttr(self, name);
-    if (found != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
-        return found;
-    PyErr_Clear();
-    return PyObject_GetAttr(((StampedBuffer *)self)->buffer, name);
+    return attribute_of(self, ((StampedBuffer *)self)->buffer, name);
 }
 
 static PyMethodDef buffer_methods[] = {
@@ -262,14 +252,10 @@ static PyType_Spec buffer_spec = {"mcp_probe.native._core.StampedBuffer", sizeof
 
 static int make_read_names(void)
 {
-    static const struct {
-        PyObject **slot;
-        const char *text;
-    } names[] = {{&str_append, "append"}, {&str_popleft, "popleft"}, {&str_clear, "clear"},
+    static const name_t names[] = {{&str_append, "append"}, {&str_popleft, "popleft"}, {&str_clear, "clear"},
                  {&str_read, "read"},     {&str_read1, "read1"},     {&str_fileno, "fileno"}};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if ((*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
-            return -1;
+    if (INTERN(names) < 0)
+        return -1;
     PyObject *collections = PyImport_ImportModule("collections");
     deque_class = collections == NULL ? NULL : PyObject_GetAttrString(collections, "deque");
     Py_XDECREF(collections);

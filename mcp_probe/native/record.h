@@ -230,8 +230,7 @@ static const char *const known_parts[] = {
 #define KNOWN_FIELDS ((int)(sizeof(known_fields) / sizeof(known_fields[0])))
 #define KNOWN_PARTS ((int)(sizeof(known_parts) / sizeof(known_parts[0])))
 
-#define WRITE_WAIT 8
-#define WRITE_FLUSH 9 /* places in a budget */
+enum { QUEUE_TRANSPORT = 0, READY_WAIT = 3, AWAITING = 7, WRITE_WAIT = 8, WRITE_FLUSH = 9 }; /* places in known_parts */
 
 /* What is not exact about one part: between lo and hi, or unavailable where lo is -1. */
 typedef struct {
@@ -242,7 +241,7 @@ typedef struct {
 
 /* A plain request, in numbers. */
 typedef struct {
-    ns_t arrival, result, end, parts[KNOWN_PARTS];
+    ns_t arrival, result, parts[KNOWN_PARTS];
     single_t of;
     bound_t bounds[MAX_BOUNDS];
     int bound_count;
@@ -250,7 +249,7 @@ typedef struct {
 
 static int is_seen(const Request *r, int part)
 {
-    return part == 0 ? r->transport_seen : part == WRITE_FLUSH ? r->write_seen : 1;
+    return part == QUEUE_TRANSPORT ? r->transport_seen : part == WRITE_FLUSH ? r->write_seen : 1;
 }
 
 static int bounds_of(const Request *r, const plain_t *plain, ns_t vague_arrival, bound_t *bounds)
@@ -259,16 +258,16 @@ static int bounds_of(const Request *r, const plain_t *plain, ns_t vague_arrival,
     const ns_t *parts = plain->parts;
     int count = 0;
     if (!r->transport_seen)
-        bounds[count++] = (bound_t){0, -1, -1};
+        bounds[count++] = (bound_t){QUEUE_TRANSPORT, -1, -1};
     else if (vague_arrival > 0)
-        bounds[count++] = (bound_t){0, parts[0], parts[0] + vague_arrival};
+        bounds[count++] = (bound_t){QUEUE_TRANSPORT, parts[QUEUE_TRANSPORT], parts[QUEUE_TRANSPORT] + vague_arrival};
     if (!r->write_seen) {
         bounds[count++] = (bound_t){WRITE_WAIT, 0, parts[WRITE_WAIT]};
         bounds[count++] = (bound_t){WRITE_FLUSH, -1, -1};
     }
     if (f->vague > 0) {
-        bounds[count++] = (bound_t){3, f->ready_wait, f->ready_wait + f->vague};
-        bounds[count++] = (bound_t){7, at_least_0(f->awaiting - f->vague), f->awaiting};
+        bounds[count++] = (bound_t){READY_WAIT, f->ready_wait, f->ready_wait + f->vague};
+        bounds[count++] = (bound_t){AWAITING, at_least_0(f->awaiting - f->vague), f->awaiting};
     }
     return count;
 }
@@ -296,7 +295,6 @@ static int plain_of(Request *r, ns_t end, plain_t *plain)
     memcpy(plain->parts, parts, sizeof(parts));
     plain->arrival = arrival;
     plain->result = result;
-    plain->end = end;
     plain->bound_count = bounds_of(r, plain, arrival - earliest, plain->bounds);
     return 1;
 }

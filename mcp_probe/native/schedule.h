@@ -113,21 +113,31 @@ static PyObject *schedule_get(PyObject *self, PyObject *instance, PyObject *owne
     return PyMethod_New(self, instance);
 }
 
+/* Steals name, which may be NULL with an exception set. */
+static PyObject *schedule_made(PyTypeObject *type, vectorcall_t call, PyObject *original, PyObject *tracks, PyObject *name)
+{
+    Schedule *self = name == NULL ? NULL : (Schedule *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) {
+        Py_XDECREF(name);
+        return NULL;
+    }
+    self->vectorcall = call;
+    self->original = Py_NewRef(original);
+    self->tracks = Py_NewRef(tracks);
+    self->name = name;
+    return (PyObject *)self;
+}
+
 static PyObject *schedule_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *original, *tracks, *name;
     int from_thread;
     if (!PyArg_ParseTuple(args, "OOUp", &original, &tracks, &name, &from_thread))
         return NULL;
-    Schedule *self = (Schedule *)PyType_GenericAlloc(type, 0);
-    if (self == NULL)
-        return NULL;
-    self->vectorcall = schedule_call;
-    self->original = Py_NewRef(original);
-    self->tracks = Py_NewRef(tracks);
-    self->name = Py_NewRef(name);
-    self->from_thread = (char)from_thread;
-    return (PyObject *)self;
+    PyObject *self = schedule_made(type, schedule_call, original, tracks, Py_NewRef(name));
+    if (self != NULL)
+        ((Schedule *)self)->from_thread = (char)from_thread;
+    return self;
 }
 
 static PyObject *schedule_forget(Schedule *self, PyObject *ignored)
@@ -144,19 +154,22 @@ static PyMemberDef schedule_members[] = {
     {"__qualname__", T_OBJECT, offsetof(Schedule, name), READONLY, NULL},
     {NULL}};
 static PyMethodDef schedule_methods[] = {{"forget", (PyCFunction)schedule_forget, METH_NOARGS, NULL}, {NULL}};
-static PyType_Slot schedule_slots[] = {{Py_tp_new, schedule_new},
-                                       {Py_tp_call, PyVectorcall_Call},
-                                       {Py_tp_descr_get, schedule_get},
-                                       {Py_tp_traverse, schedule_traverse},
-                                       {Py_tp_clear, schedule_clear},
-                                       {Py_tp_dealloc, schedule_dealloc},
-                                       {Py_tp_members, schedule_members},
-                                       {Py_tp_methods, schedule_methods},
-                                       {0, NULL}};
-static PyType_Spec schedule_spec = {"mcp_probe.native._core.Schedule", sizeof(Schedule), 0,
-                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL |
-                                        Py_TPFLAGS_METHOD_DESCRIPTOR,
-                                    schedule_slots};
+/* A type of the same layout: what stands for a method of the loop, made by prefix_new. */
+#define SCHEDULE_TYPE(prefix, name) \
+    static PyType_Slot prefix##_slots[] = {{Py_tp_new, prefix##_new}, \
+                                           {Py_tp_call, PyVectorcall_Call}, \
+                                           {Py_tp_descr_get, schedule_get}, \
+                                           {Py_tp_traverse, schedule_traverse}, \
+                                           {Py_tp_clear, schedule_clear}, \
+                                           {Py_tp_dealloc, schedule_dealloc}, \
+                                           {Py_tp_members, schedule_members}, \
+                                           {Py_tp_methods, schedule_methods}, \
+                                           {0, NULL}}; \
+    static PyType_Spec prefix##_spec = {"mcp_probe.native._core." name, sizeof(Schedule), 0, \
+                                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL | \
+                                            Py_TPFLAGS_METHOD_DESCRIPTOR, \
+                                        prefix##_slots};
+SCHEDULE_TYPE(schedule, "Schedule")
 
 /* ---- Timers: BaseEventLoop.call_at, so that a request's timer knows its deadline (twin: asyncio_loop.py) ---- */
 
@@ -194,28 +207,11 @@ static PyObject *timers_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     PyObject *original, *tracks, *plain, *stamped;
     if (!PyArg_ParseTuple(args, "OO!OO", &original, &PyDict_Type, &tracks, &plain, &stamped))
         return NULL;
-    Schedule *self = (Schedule *)PyType_GenericAlloc(type, 0);
-    if (self == NULL || (str_class == NULL && (str_class = PyUnicode_InternFromString("__class__")) == NULL))
+    if (str_class == NULL && (str_class = PyUnicode_InternFromString("__class__")) == NULL)
         return NULL;
     keep(&timer_class, plain);
     keep(&stamped_timer_class, stamped);
-    self->vectorcall = timers_call;
-    self->original = Py_NewRef(original);
-    self->tracks = Py_NewRef(tracks);
-    self->name = PyUnicode_FromString("call_at");
-    return (PyObject *)self;
+    return schedule_made(type, timers_call, original, tracks, PyUnicode_FromString("call_at"));
 }
 
-static PyType_Slot timers_slots[] = {{Py_tp_new, timers_new},
-                                     {Py_tp_call, PyVectorcall_Call},
-                                     {Py_tp_descr_get, schedule_get},
-                                     {Py_tp_traverse, schedule_traverse},
-                                     {Py_tp_clear, schedule_clear},
-                                     {Py_tp_dealloc, schedule_dealloc},
-                                     {Py_tp_members, schedule_members},
-                                     {Py_tp_methods, schedule_methods},
-                                     {0, NULL}};
-static PyType_Spec timers_spec = {"mcp_probe.native._core.Timers", sizeof(Schedule), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL |
-                                      Py_TPFLAGS_METHOD_DESCRIPTOR,
-                                  timers_slots};
+SCHEDULE_TYPE(timers, "Timers")

@@ -60,11 +60,7 @@ static PyObject *socket_run(SocketReady *self, PyObject *ignored)
 
 static PyObject *socket_getattro(PyObject *self, PyObject *name)
 {
-    PyObject *found = PyObject_GenericGetAttr(self, name);
-    if (found != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
-        return found;
-    PyErr_Clear(); /* asyncio's debug mode looks at more of a handle than at _run */
-    return PyObject_GetAttr(((SocketReady *)self)->handle, name);
+    return attribute_of(self, ((SocketReady *)self)->handle, name); /* debug mode looks at more of it than _run */
 }
 
 static PyObject *socket_repr(PyObject *self)

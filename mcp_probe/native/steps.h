@@ -354,21 +354,15 @@ static int give_up(Steps *steps)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return -1;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (value != NULL && traceback != NULL)
-        PyException_SetTraceback(value, traceback);
+    PyObject *error = caught();
     steps->alive = 0;
     memory_close();
     PyObject *broken = PyObject_GetAttr((PyObject *)steps, str_broken), *result = NULL;
-    if (broken != NULL && value != NULL)
-        result = PyObject_CallFunctionObjArgs(broken, value, NULL);
+    if (broken != NULL && error != NULL)
+        result = PyObject_CallFunctionObjArgs(broken, error, NULL);
     PyErr_Clear();
     Py_XDECREF(broken);
     Py_XDECREF(result);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
+    Py_XDECREF(error);
     return 0;
 }

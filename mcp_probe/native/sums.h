@@ -80,18 +80,25 @@ static void count_into(buckets_t *found, ns_t value)
     found->rows[found->place[bucket] - 1].sum += value;
 }
 
-/* 1: *value is the field's number. 0: it is None. -1: it is something else, with or without an exception. */
+/* 1: *value is a number. 0: None. -1: something else. */
+static int number_of(PyObject *object, ns_t *value)
+{
+    int overflow = 0;
+    if (object == NULL)
+        return -1;
+    if (object == Py_None)
+        return 0;
+    if (!PyLong_CheckExact(object))
+        return -1;
+    *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    return overflow ? -1 : 1;
+}
+
+/* As number_of(), of a record's field; with or without an exception where it is -1. */
 static int number_in(const shape_t *shape, PyObject *record, int field, ns_t *value)
 {
     PyObject *found = PyObject_GetAttr(record, shape->names[field]);
-    int known = -1;
-    if (found == Py_None)
-        known = 0;
-    else if (found != NULL && PyLong_CheckExact(found)) {
-        int overflow;
-        *value = PyLong_AsLongLongAndOverflow(found, &overflow);
-        known = overflow ? -1 : 1;
-    }
+    int known = number_of(found, value);
     Py_XDECREF(found);
     return known;
 }
@@ -107,6 +114,13 @@ static int part_named(PyObject *name)
     return -1;
 }
 
+static void add_bound(sums_t *sums, int part, ns_t value, ns_t lo, ns_t hi)
+{
+    sums->bounded[part] = 1;
+    sums->lo[part] += lo - value;
+    sums->hi[part] += hi - value;
+}
+
 /* What is said of one part; 0 where it is none of the two kinds that plain records have. */
 static int take_quality(sums_t *sums, PyObject *row, const ns_t *parts, const char *seen)
 {
@@ -120,9 +134,7 @@ static int take_quality(sums_t *sums, PyObject *row, const ns_t *parts, const ch
         return !seen[part];
     if (PyUnicode_CompareWithASCIIString(tag, "bounded") != 0 || !seen[part] || !PyLong_CheckExact(lo) || !PyLong_CheckExact(hi))
         return 0;
-    sums->bounded[part] = 1;
-    sums->lo[part] += PyLong_AsLongLong(lo) - parts[part];
-    sums->hi[part] += PyLong_AsLongLong(hi) - parts[part];
+    add_bound(sums, part, parts[part], PyLong_AsLongLong(lo), PyLong_AsLongLong(hi));
     return 1;
 }
 
@@ -216,13 +228,10 @@ static PyObject *sums_add(Sums *self, PyObject *record)
     return PyBool_FromLong(taken);
 }
 
-/* A number in a request's slot: 1, or 0 where it has none. -1: an exception. */
+/* As number_of(), of a request's slot. */
 static int slot_number(PyObject *slot, ns_t *value)
 {
-    if (!is_set(slot))
-        return 0;
-    *value = PyLong_AsLongLong(slot);
-    return PyErr_Occurred() ? -1 : 1;
+    return slot == NULL ? 0 : number_of(slot, value);
 }
 
 /* What take_record() does with the record of a plain request, without one. */
@@ -235,7 +244,7 @@ static int take_request(Sums *self, Request *r, ns_t end, plain_t *plain)
     int decoded = slot_number(r->decode_ns, &decode), encoded = slot_number(r->encode_ns, &encode);
     if (decoded < 0 || encoded < 0 || slot_number(r->request_bytes, &request_bytes) < 0 ||
         slot_number(r->response_bytes, &response_bytes) < 0)
-        return -1;
+        return 0;
     if (make_room(&self->totals) < 0 || make_room(&self->flushes) < 0) {
         PyErr_NoMemory();
         return -1;
@@ -249,11 +258,8 @@ static int take_request(Sums *self, Request *r, ns_t end, plain_t *plain)
     }
     for (int i = 0; i < plain->bound_count; i++) {
         const bound_t *bound = &plain->bounds[i];
-        if (bound->lo >= 0) {
-            sums->bounded[bound->part] = 1;
-            sums->lo[bound->part] += bound->lo - plain->parts[bound->part];
-            sums->hi[bound->part] += bound->hi - plain->parts[bound->part];
-        }
+        if (bound->lo >= 0)
+            add_bound(sums, bound->part, plain->parts[bound->part], bound->lo, bound->hi);
     }
     add_call(sums, at_least_0(end - plain->arrival), plain->of.steps, plain->of.longest, r->detached_ns);
     add_extras(sums, decoded ? &decode : NULL, encoded ? &encode : NULL, request_bytes, response_bytes);

@@ -18,19 +18,13 @@ DEALLOCATE(TransportCall, transport, NOTHING_TO_FREE)
 
 static void transport_broken(TransportCall *self)
 {
-    PyObject *type, *value, *traceback, *result = NULL;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (value != NULL && traceback != NULL)
-        PyException_SetTraceback(value, traceback);
+    PyObject *error = caught(), *result = NULL;
     self->alive = 0;
-    if (value != NULL)
-        result = PyObject_CallFunctionObjArgs(self->fail, value, NULL);
+    if (error != NULL)
+        result = PyObject_CallFunctionObjArgs(self->fail, error, NULL);
     PyErr_Clear();
     Py_XDECREF(result);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
+    Py_XDECREF(error);
 }
 
 /* Steals transition. */

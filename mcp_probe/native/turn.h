@@ -185,10 +185,7 @@ static PyObject *run_plain(PyObject *handle)
         result = PyObject_CallMethodObjArgs(handle, str_run, NULL);
     else {
         if (PyContext_Enter(context) == 0) {
-            Py_ssize_t count = PyTuple_Size(args);
-            result = count == 0   ? PyObject_CallFunctionObjArgs(callback, NULL)
-                     : count == 1 ? PyObject_CallFunctionObjArgs(callback, PyTuple_GetItem(args, 0), NULL)
-                                  : PyObject_Call(callback, args, NULL);
+            result = call_with(callback, args);
             PyObject *type, *value, *traceback;
             PyErr_Fetch(&type, &value, &traceback);
             if (PyContext_Exit(context) < 0)
@@ -261,10 +258,17 @@ static PyObject *turn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTuple(args, "OO!OOOOO!", &original, &PyDict_Type, &tracks, &popleft, &pop, &timer, &add, &PyDict_Type,
                           &pipes))
         return NULL;
-    static const struct {
-        PyObject **slot;
-        const char *text;
-    } names[] = {{&str_scheduled, "_scheduled"},
+    keep(&deque_popleft, popleft);
+    keep(&heap_pop, pop);
+    keep(&timer_class, timer);
+    keep(&add_callback, add);
+    keep(&wake_up_pipes, pipes);
+    return schedule_made(type, turn_call, original, tracks, PyUnicode_FromString("_run_once"));
+}
+
+static int make_turn_names(void)
+{
+    static const name_t names[] = {{&str_scheduled, "_scheduled"},
                  {&str_stopping, "_stopping"},
                  {&str_selector, "_selector"},
                  {&str_select, "select"},
@@ -279,34 +283,7 @@ static PyObject *turn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                  {&str_add_callback, "_add_callback"},
                  {&str_remove_reader, "_remove_reader"},
                  {&str_remove_writer, "_remove_writer"}};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (*names[i].slot == NULL && (*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
-            return NULL;
-    Schedule *self = (Schedule *)PyType_GenericAlloc(type, 0);
-    if (self == NULL || (no_wait == NULL && (no_wait = PyLong_FromLong(0)) == NULL))
-        return NULL;
-    keep(&deque_popleft, popleft);
-    keep(&heap_pop, pop);
-    keep(&timer_class, timer);
-    keep(&add_callback, add);
-    keep(&wake_up_pipes, pipes);
-    self->vectorcall = turn_call;
-    self->original = Py_NewRef(original);
-    self->tracks = Py_NewRef(tracks);
-    self->name = PyUnicode_FromString("_run_once");
-    return (PyObject *)self;
+    return INTERN(names) < 0 || (no_wait = PyLong_FromLong(0)) == NULL ? -1 : 0;
 }
 
-static PyType_Slot turn_slots[] = {{Py_tp_new, turn_new},
-                                   {Py_tp_call, PyVectorcall_Call},
-                                   {Py_tp_descr_get, schedule_get},
-                                   {Py_tp_traverse, schedule_traverse},
-                                   {Py_tp_clear, schedule_clear},
-                                   {Py_tp_dealloc, schedule_dealloc},
-                                   {Py_tp_members, schedule_members},
-                                   {Py_tp_methods, schedule_methods},
-                                   {0, NULL}};
-static PyType_Spec turn_spec = {"mcp_probe.native._core.Turn", sizeof(Schedule), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL |
-                                    Py_TPFLAGS_METHOD_DESCRIPTOR,
-                                turn_slots};
+SCHEDULE_TYPE(turn, "Turn")

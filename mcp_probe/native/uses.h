@@ -59,20 +59,6 @@ typedef struct {
     ns_t value, lo, hi;
 } use_t;
 
-/* 1: *value is a number. 0: None. -1: something else. */
-static int number_of(PyObject *object, ns_t *value)
-{
-    int overflow = 0;
-    if (object == NULL)
-        return -1;
-    if (object == Py_None)
-        return 0;
-    if (!PyLong_CheckExact(object))
-        return -1;
-    *value = PyLong_AsLongLongAndOverflow(object, &overflow);
-    return overflow ? -1 : 1;
-}
-
 static int take_row(PyObject *row, use_t *uses)
 {
     PyObject *const names[] = {str_requested, str_peak, str_retained};
@@ -94,6 +80,21 @@ static int take_row(PyObject *row, use_t *uses)
     return 0;
 }
 
+/* Whether those before it were measured alike; the first one says how. */
+static int is_alike(Uses *self, PyObject *method, PyObject *scope)
+{
+    return self->method == NULL || (PyObject_RichCompareBool(method, self->method, Py_EQ) == 1 &&
+                                    PyObject_RichCompareBool(scope, self->scope, Py_EQ) == 1);
+}
+
+static void note_how(Uses *self, PyObject *method, PyObject *scope)
+{
+    if (self->method == NULL) {
+        keep(&self->method, method);
+        keep(&self->scope, scope);
+    }
+}
+
 /* Reads a use; 0 where it is no plain one. Changes nothing of self but whose uses these are. */
 static int read_use(Uses *self, PyObject *use, use_t *found)
 {
@@ -103,9 +104,7 @@ static int read_use(Uses *self, PyObject *use, use_t *found)
              *quality = PyObject_GetAttr(use, str_quality_rows);
     int plain = method != NULL && scope != NULL && arguments == Py_None && result == Py_None && quality != NULL &&
                 PyTuple_CheckExact(quality);
-    if (plain && self->method != NULL)
-        plain = PyObject_RichCompareBool(method, self->method, Py_EQ) == 1 &&
-                PyObject_RichCompareBool(scope, self->scope, Py_EQ) == 1;
+    plain = plain && is_alike(self, method, scope);
     memset(found, 0, FIGURES * sizeof(found[0]));
     for (int i = 0; plain && i < FIGURES; i++) {
         PyObject *value = PyObject_GetAttr(use, names[i]);
@@ -115,10 +114,8 @@ static int read_use(Uses *self, PyObject *use, use_t *found)
     }
     for (Py_ssize_t i = 0; plain && i < PyTuple_Size(quality); i++)
         plain = take_row(PyTuple_GetItem(quality, i), found);
-    if (plain && self->method == NULL) {
-        keep(&self->method, method);
-        keep(&self->scope, scope);
-    }
+    if (plain)
+        note_how(self, method, scope);
     Py_XDECREF(method);
     Py_XDECREF(scope);
     Py_XDECREF(arguments);
@@ -205,18 +202,13 @@ static PyObject *uses_add_request(Uses *self, PyObject *args)
     use_t found[FIGURES];
     if (!PyArg_ParseTuple(args, "O!OOL", request_type, &request, &method, &scope, &hidden))
         return NULL;
-    int same = self->method == NULL || (PyObject_RichCompareBool(method, self->method, Py_EQ) == 1 &&
-                                        PyObject_RichCompareBool(scope, self->scope, Py_EQ) == 1);
-    if (!same) {
+    if (!is_alike(self, method, scope)) {
         PyErr_Clear();
         Py_RETURN_FALSE;
     }
     if (!memory_of((Request *)request, &held))
         Py_RETURN_TRUE; /* it was not measured: nothing to count */
-    if (self->method == NULL) {
-        keep(&self->method, method);
-        keep(&self->scope, scope);
-    }
+    note_how(self, method, scope);
     use_of(&held, hidden, found);
     return uses_count(self, found);
 }
@@ -258,15 +250,9 @@ static PyObject *uses_take(Uses *self, PyObject *ignored)
 
 static int make_use_names(void)
 {
-    static const struct {
-        PyObject **slot;
-        const char *text;
-    } names[] = {{&str_requested, "requested"}, {&str_peak, "peak"},         {&str_retained, "retained"},
+    static const name_t names[] = {{&str_requested, "requested"}, {&str_peak, "peak"},         {&str_retained, "retained"},
                  {&str_scope, "scope"},         {&str_quality_rows, "quality"}, {&str_arguments, "arguments"}};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if ((*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
-            return -1;
-    return 0;
+    return INTERN(names);
 }
 
 static PyMethodDef uses_methods[] = {
