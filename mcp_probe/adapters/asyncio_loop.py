@@ -243,7 +243,11 @@ class AsyncioHooks:
     def _schedule(self, hook: Any, name: str) -> Any:
         """``hook``, or what the accelerator does in its place on loops that it knows."""
         if name == "call_at":
-            timers = native.core.Timers(hook.__wrapped__, _tracks, events.TimerHandle, StampedTimer)
+            if not _are_known_timers(hook.__wrapped__):
+                return hook
+            cancelled = vars(base_events.BaseEventLoop)["_timer_handle_cancelled"]
+            parts = (events.TimerHandle, StampedTimer, heapq.heappush, cancelled)
+            timers = native.core.Timers(hook.__wrapped__, _tracks, *parts)
             self._schedules.append(timers)
             return timers
         if not name.startswith("call_soon"):
@@ -254,7 +258,7 @@ class AsyncioHooks:
 
     def _turn(self, original: Any) -> Any:
         add_callback = vars(base_events.BaseEventLoop)["_add_callback"]
-        parts = (deque.popleft, heapq.heappop, events.TimerHandle, add_callback, _wake_up_pipes)
+        parts = (deque.popleft, heapq.heappop, add_callback, _wake_up_pipes)
         turn = native.core.Turn(original, _turned, *parts)
         self._schedules.append(turn)
         return turn
@@ -352,6 +356,14 @@ def _is_stock_loop(loop: Any) -> bool:
     return type(loop)._call_soon is own["_call_soon"] and type(getattr(loop, "_ready", None)) is deque
 
 
+def _are_known_timers(call_at: Any) -> bool:
+    """Whether they are asyncio's own, and what the accelerator's stand for."""
+    own = (base_events.__name__, events.__name__)
+    parts = [call_at, vars(base_events.BaseEventLoop).get("_timer_handle_cancelled")]
+    parts += [vars(events.TimerHandle).get(name) for name in ("__init__", "__lt__", "cancel")]
+    return all(type(part) is FunctionType and part.__module__ in own for part in parts)
+
+
 def _is_known_turn(run_once: Any) -> bool:
     """Whether it is asyncio's own, and does what the accelerator writes out."""
     names = ("_MIN_SCHEDULED_TIMER_HANDLES", "_MIN_CANCELLED_TIMER_HANDLES_FRACTION", "MAXIMUM_SELECT_TIMEOUT")
@@ -384,7 +396,9 @@ def _report_exception(handle: Any, exc: BaseException) -> None:
 
 def _describe(handle: Any) -> str:
     """As ``repr`` of asyncio's own handle."""
-    twin = events.Handle(handle._callback, handle._args, handle._loop, handle._context)
+    parts = (handle._callback, handle._args, handle._loop, handle._context)
+    when = getattr(handle, "_when", None)
+    twin = events.Handle(*parts) if when is None else events.TimerHandle(when, *parts)
     twin._cancelled, twin._repr = handle._cancelled, handle._repr  # type: ignore[attr-defined]
     twin._source_traceback = handle._source_traceback  # type: ignore[attr-defined]
     return repr(twin)

@@ -87,6 +87,22 @@ static PyObject *none_unless(int failed)
     Py_RETURN_NONE;
 }
 
+static int call_one(PyObject *target, PyObject *name, PyObject *arg)
+{
+    PyObject *done = PyObject_CallMethodObjArgs(target, name, arg, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* args[from:nargs] as a tuple: a new reference. */
+static PyObject *arguments_from(PyObject *const *args, Py_ssize_t from, Py_ssize_t nargs)
+{
+    PyObject *rest = nargs == from ? Py_NewRef(empty_tuple) : PyTuple_New(nargs - from);
+    for (Py_ssize_t i = from; rest != NULL && i < nargs; i++)
+        PyTuple_SetItem(rest, i - from, Py_NewRef(args[i]));
+    return rest;
+}
+
 /* The exception that is set, taken: with its traceback, a new reference; NULL where it could not even be made. */
 static PyObject *caught(void)
 {
@@ -108,6 +124,14 @@ static PyObject *attribute_of(PyObject *self, PyObject *inner, PyObject *name)
         return found;
     PyErr_Clear();
     return PyObject_GetAttr(inner, name);
+}
+
+static int truth_of(PyObject *owner, PyObject *name)
+{
+    PyObject *value = PyObject_GetAttr(owner, name);
+    int truth = value == NULL ? -1 : value == Py_False ? 0 : PyObject_IsTrue(value);
+    Py_XDECREF(value);
+    return truth;
 }
 
 typedef struct {

@@ -19,6 +19,7 @@
 #include "handle.h"
 #include "socket.h"
 #include "schedule.h"
+#include "timer.h"
 #include "poll.h"
 #include "turn.h"
 #include "desk.h"
@@ -172,22 +173,28 @@ static int make_names(void)
     return (empty_tuple = PyTuple_New(0)) == NULL ? -1 : 0;
 }
 
-static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec)
+static PyObject *add_subtype(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject *base)
 {
-    PyObject *type = PyType_FromSpec(spec);
+    PyObject *type = PyType_FromSpecWithBases(spec, (PyObject *)base);
     if (type != NULL && PyModule_AddObjectRef(module, name, type) < 0)
         Py_CLEAR(type);
     return type;
 }
 
+static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec)
+{
+    return add_subtype(module, name, spec, NULL);
+}
+
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&core_module);
-    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || make_read_names() < 0 || make_turn_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
+    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || make_read_names() < 0 || make_timer_names() < 0 || make_turn_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
         return NULL;
     request_type = (PyTypeObject *)add_type(module, "Request", &request_spec);
     steps_type = (PyTypeObject *)add_type(module, "Steps", &steps_spec);
     handle_type = (PyTypeObject *)add_type(module, "Handle", &handle_spec);
+    timer_type = handle_type == NULL ? NULL : (PyTypeObject *)add_subtype(module, "Timer", &timer_spec, handle_type);
     PyObject *schedule = add_type(module, "Schedule", &schedule_spec), *poll = add_type(module, "Poll", &poll_spec),
              *transport = add_type(module, "TransportCall", &transport_spec);
     socket_type = (PyTypeObject *)add_type(module, "SocketReady", &socket_spec);
@@ -201,7 +208,7 @@ PyMODINIT_FUNC PyInit__core(void)
     PyObject *turn = add_type(module, "Turn", &turn_spec), *uses = add_type(module, "Uses", &uses_spec), *row = add_type(module, "Row", &row_spec);
     exchange_type = (PyTypeObject *)add_type(module, "Exchange", &exchange_spec);
     awaited_type = (PyTypeObject *)add_type(module, "Awaited", &awaited_spec);
-    if (request_type == NULL || steps_type == NULL || handle_type == NULL || schedule == NULL || poll == NULL ||
+    if (request_type == NULL || steps_type == NULL || handle_type == NULL || timer_type == NULL || schedule == NULL || poll == NULL ||
         transport == NULL || socket_type == NULL || lines_type == NULL || buffer == NULL || readings_type == NULL || desk_type == NULL || channel == NULL || sums == NULL ||
         uses == NULL || turn == NULL || row == NULL || timers == NULL || opener == NULL || send == NULL || exchange_type == NULL || awaited_type == NULL)
         return NULL;

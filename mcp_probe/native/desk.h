@@ -60,13 +60,6 @@ static int desk_finished(Desk *self, Request *raw, ns_t now)
     return 0;
 }
 
-static int call_one(PyObject *target, PyObject *name, PyObject *arg)
-{
-    PyObject *done = PyObject_CallMethodObjArgs(target, name, arg, NULL);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
-
 static int desk_end(Desk *self, Request *raw, ns_t now, PyObject *outcome)
 {
     if (raw->ended)

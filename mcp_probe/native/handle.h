@@ -24,14 +24,8 @@ TRAVERSE_AND_CLEAR(Handle, handle, HANDLE_OBJECTS)
 DEALLOCATE(Handle, handle, CLEAR_HANDLE_REFERENCES)
 
 /* Steals args and context. */
-static Handle *handle_make(PyObject *callback, PyObject *args, PyObject *loop, PyObject *context, Steps *steps)
+static void handle_fill(Handle *self, PyObject *callback, PyObject *args, PyObject *loop, PyObject *context, Steps *steps)
 {
-    Handle *self = PyObject_GC_New(Handle, handle_type);
-    if (self == NULL) {
-        Py_DECREF(args);
-        Py_DECREF(context);
-        return NULL;
-    }
     self->callback = Py_NewRef(callback);
     self->args = args;
     self->loop = Py_NewRef(loop);
@@ -41,6 +35,18 @@ static Handle *handle_make(PyObject *callback, PyObject *args, PyObject *loop, P
     self->cancelled = Py_NewRef(Py_False);
     self->weaklist = NULL;
     self->steps = (Steps *)Py_NewRef((PyObject *)steps);
+}
+
+/* Steals args and context. */
+static Handle *handle_make(PyObject *callback, PyObject *args, PyObject *loop, PyObject *context, Steps *steps)
+{
+    Handle *self = PyObject_GC_New(Handle, handle_type);
+    if (self == NULL) {
+        Py_DECREF(args);
+        Py_DECREF(context);
+        return NULL;
+    }
+    handle_fill(self, callback, args, loop, context, steps);
     if (steps->inherits) {
         self->earliest = steps->inherit_earliest;
         self->ready = steps->inherit_ready;
@@ -125,13 +131,17 @@ static int is_clean_up(Handle *self, Request *request)
            (PyObject *)Py_TYPE(self->callback) == function_type;
 }
 
+/* The request that a context carries, or None: a new reference; -1 with an exception set. */
+static int carried_by(PyObject *context, PyObject **owner)
+{
+    *owner = PyObject_CallMethodObjArgs(context, str_get, current_var, NULL);
+    return *owner == NULL ? -1 : 0;
+}
+
 /* Whose callback it is: a new reference or NULL; -1 with an exception set. `inside`: in the handle's own context. */
 static int owner_of(Handle *self, int inside, PyObject **owner)
 {
-    if (inside)
-        return PyContextVar_Get(current_var, NULL, owner);
-    *owner = PyObject_CallMethod(self->context, "get", "O", current_var);
-    return *owner == NULL ? -1 : 0;
+    return inside ? PyContextVar_Get(current_var, NULL, owner) : carried_by(self->context, owner);
 }
 
 static PyObject *handle_run(Handle *self, PyObject *ignored)
@@ -225,12 +235,10 @@ static PyObject *handle_cancel(Handle *self, PyObject *ignored)
         PyObject *cancelled = self->cancelled;
         self->cancelled = Py_NewRef(Py_True); /* first, as asyncio does: its repr says so */
         Py_XDECREF(cancelled);
-        PyObject *debug = PyObject_CallMethod(self->loop, "get_debug", NULL);
-        if (debug == NULL)
+        int described = truth_of(self->loop, str_debug);
+        if (described < 0)
             return NULL;
-        int described = PyObject_IsTrue(debug);
-        Py_DECREF(debug);
-        if (described > 0) {
+        if (described) {
             PyObject *repr = PyObject_Repr((PyObject *)self), *before = self->repr;
             if (repr == NULL)
                 return NULL;
@@ -287,5 +295,6 @@ static PyType_Slot handle_slots[] = {{Py_tp_traverse, handle_traverse}, {Py_tp_c
                                      {Py_tp_getset, handle_getset},     {Py_tp_methods, handle_methods},
                                      {Py_tp_repr, handle_repr},         {0, NULL}};
 static PyType_Spec handle_spec = {"mcp_probe.native._core.Handle", sizeof(Handle), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |
+                                      Py_TPFLAGS_DISALLOW_INSTANTIATION,
                                   handle_slots};

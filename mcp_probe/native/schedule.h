@@ -44,21 +44,28 @@ static Steps *follow(Schedule *self, PyObject *loop)
     return (Steps *)steps;
 }
 
+/* 1: no keywords but perhaps `context`, which is NULL where it is none; 0: others, or one that asyncio only calls run() of. */
+static int is_context_alone(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **context)
+{
+    Py_ssize_t keywords = kwnames == NULL ? 0 : PyTuple_Size(kwnames);
+    *context = NULL;
+    if (keywords == 0)
+        return 1;
+    if (keywords > 1 || PyUnicode_Compare(PyTuple_GetItem(kwnames, 0), str_context) != 0)
+        return 0;
+    if (args[nargs] == Py_None)
+        return 1;
+    *context = args[nargs];
+    return Py_TYPE(*context) == &PyContext_Type;
+}
+
 static PyObject *schedule_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Schedule *self = (Schedule *)callable;
-    Py_ssize_t nargs = NARGS(nargsf), keywords = kwnames == NULL ? 0 : PyTuple_Size(kwnames);
+    Py_ssize_t nargs = NARGS(nargsf);
     PyObject *context = NULL;
     Steps *steps = nargs >= 2 ? follow(self, args[0]) : NULL;
-    int known = steps != NULL && steps->alive;
-    if (known && keywords) {
-        if (keywords == 1 && PyUnicode_Compare(PyTuple_GetItem(kwnames, 0), str_context) == 0)
-            context = args[nargs] == Py_None ? NULL : args[nargs];
-        else
-            known = 0;
-        if (context != NULL && Py_TYPE(context) != &PyContext_Type)
-            known = 0; /* asyncio only calls its run() */
-    }
+    int known = steps != NULL && steps->alive && is_context_alone(args, nargs, kwnames, &context);
     /* In the middle of a turn its loop is open, and was in no debug mode when that began. */
     PyObject *turn = known && !self->from_thread ? steps->turn : NULL;
     if (!known || (turn == NULL && !is_plain(args[0]))) {
@@ -67,15 +74,13 @@ static PyObject *schedule_call(PyObject *callable, PyObject *const *args, size_t
     }
     PyObject *loop = args[0];
     context = context != NULL ? Py_NewRef(context) : PyContext_CopyCurrent();
-    PyObject *rest = nargs == 2 ? Py_NewRef(empty_tuple) : PyTuple_New(nargs - 2);
+    PyObject *rest = arguments_from(args, 2, nargs);
     if (context == NULL || rest == NULL) {
         Py_XDECREF(context);
         Py_XDECREF(rest);
         Py_DECREF(steps);
         return NULL;
     }
-    for (Py_ssize_t i = 2; i < nargs; i++)
-        PyTuple_SetItem(rest, i - 2, Py_NewRef(args[i]));
     Handle *handle = handle_make(args[1], rest, loop, context, steps);
     PyObject *queue = handle == NULL ? NULL : turn != NULL ? Py_NewRef(turn) : PyObject_GetAttr(loop, str_ready);
     PyObject *done = NULL;
@@ -170,48 +175,3 @@ static PyMethodDef schedule_methods[] = {{"forget", (PyCFunction)schedule_forget
                                             Py_TPFLAGS_METHOD_DESCRIPTOR, \
                                         prefix##_slots};
 SCHEDULE_TYPE(schedule, "Schedule")
-
-/* ---- Timers: BaseEventLoop.call_at, so that a request's timer knows its deadline (twin: asyncio_loop.py) ---- */
-
-static PyObject *timer_class, *stamped_timer_class, *str_class;
-
-static int marks_timer(PyObject *timer)
-{
-    PyObject *context = PyObject_GetAttr(timer, str__context), *raw = NULL;
-    if (context != NULL && Py_TYPE(context) == &PyContext_Type)
-        raw = PyObject_CallMethodObjArgs(context, str_get, current_var, NULL);
-    else if (context != NULL)
-        raw = Py_NewRef(Py_None);
-    Py_XDECREF(context);
-    int stamped = raw == NULL || (raw != Py_None && PyObject_SetAttr(timer, str_class, stamped_timer_class) < 0) ? -1 : 0;
-    Py_XDECREF(raw);
-    return stamped;
-}
-
-static PyObject *timers_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    Schedule *self = (Schedule *)callable;
-    Py_ssize_t nargs = NARGS(nargsf);
-    PyObject *timer = pass_on(self->original, args, nargs, kwnames);
-    if (timer == NULL || nargs < 1 || (PyObject *)Py_TYPE(timer) != timer_class)
-        return timer;
-    Steps *steps = follow(self, args[0]);
-    if (steps != NULL && marks_timer(timer) < 0 && give_up(steps))
-        Py_CLEAR(timer);
-    Py_XDECREF((PyObject *)steps);
-    return timer;
-}
-
-static PyObject *timers_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    PyObject *original, *tracks, *plain, *stamped;
-    if (!PyArg_ParseTuple(args, "OO!OO", &original, &PyDict_Type, &tracks, &plain, &stamped))
-        return NULL;
-    if (str_class == NULL && (str_class = PyUnicode_InternFromString("__class__")) == NULL)
-        return NULL;
-    keep(&timer_class, plain);
-    keep(&stamped_timer_class, stamped);
-    return schedule_made(type, timers_call, original, tracks, PyUnicode_FromString("call_at"));
-}
-
-SCHEDULE_TYPE(timers, "Timers")

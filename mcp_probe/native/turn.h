@@ -1,7 +1,7 @@
 /* ---- Turn: BaseEventLoop._run_once, one turn of a loop that is followed ----
  *
- * What asyncio's own does, in its order. Turns that must tidy up (a cancelled timer comes first, or most of many are
- * cancelled) are left to the original, and so are loops in debug mode. Not for its own sake: of what the probe costs a
+ * What asyncio's own does, in its order. Turns that must tidy up (most of many timers are cancelled) are left to the
+ * original, and so are loops in debug mode. Not for its own sake: of what the probe costs a
  * call, this wins back more than half.
  * Source: asyncio/base_events.py and selector_events.py, the same from CPython 3.10 to 3.13.
  */
@@ -9,8 +9,7 @@
 #define LONGEST_POLL 86400. /* base_events.MAXIMUM_SELECT_TIMEOUT */
 
 static PyObject *deque_popleft, *heap_pop, *poll_type, *add_callback, *wake_up_pipes;
-static PyObject *str_scheduled, *str_stopping, *str_selector, *str_select, *str_when, *str_cancelled, *str_time,
-    *str_clock_resolution, *str_timer_cancelled_count, *str_process_events, *str_callback, *str_args, *str_add_callback,
+static PyObject *str_stopping, *str_selector, *str_select, *str_cancelled, *str_time, *str_clock_resolution, *str_process_events, *str_callback, *str_args, *str_add_callback,
     *str_remove_reader, *str_remove_writer, *no_wait;
 
 static int seconds_of(PyObject *owner, PyObject *name, double *found)
@@ -29,26 +28,38 @@ static int time_of(PyObject *loop, double *found)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int truth_of(PyObject *owner, PyObject *name)
-{
-    PyObject *value = PyObject_GetAttr(owner, name);
-    int truth = value == NULL ? -1 : value == Py_False ? 0 : PyObject_IsTrue(value);
-    Py_XDECREF(value);
-    return truth;
-}
-
 static int is_cancelled(PyObject *handle)
 {
-    if (Py_TYPE(handle) == handle_type)
+    if (Py_TYPE(handle) == handle_type || Py_TYPE(handle) == timer_type)
         return ((Handle *)handle)->cancelled == Py_True;
     if (Py_TYPE(handle) == socket_type)
         handle = ((SocketReady *)handle)->handle;
     return truth_of(handle, str_cancelled);
 }
 
-/* 1: timers have to be tidied up first. */
-static int is_untidy(PyObject *loop, PyObject *scheduled, Py_ssize_t timers)
+static int due_of(PyObject *timer, double *found)
 {
+    if (Py_TYPE(timer) != timer_type)
+        return seconds_of(timer, str_when, found);
+    *found = ((Timer *)timer)->due;
+    return 0;
+}
+
+/* The first of the timers, which is not scheduled any more: a new reference. */
+static PyObject *pop_timer(PyObject *scheduled)
+{
+    PyObject *timer = PyObject_CallFunctionObjArgs(heap_pop, scheduled, NULL);
+    if (timer != NULL && Py_TYPE(timer) == timer_type)
+        keep(&((Timer *)timer)->scheduled, Py_False);
+    else if (timer != NULL && PyObject_SetAttr(timer, str_scheduled, Py_False) < 0)
+        Py_CLEAR(timer);
+    return timer;
+}
+
+/* Cancelled timers that come first go. 1: most of many are cancelled, and have to be tidied up. */
+static int tidy_up(PyObject *loop, PyObject *scheduled)
+{
+    Py_ssize_t timers = PyList_Size(scheduled);
     if (timers > MANY_TIMERS) {
         double cancelled;
         if (seconds_of(loop, str_timer_cancelled_count, &cancelled) < 0)
@@ -56,21 +67,32 @@ static int is_untidy(PyObject *loop, PyObject *scheduled, Py_ssize_t timers)
         if (2 * cancelled > (double)timers)
             return 1;
     }
-    return is_cancelled(PyList_GetItem(scheduled, 0));
+    while (PyList_Size(scheduled) > 0) {
+        int cancelled = is_cancelled(PyList_GetItem(scheduled, 0));
+        if (cancelled <= 0)
+            return cancelled;
+        if (count_cancelled(loop, -1) < 0)
+            return -1;
+        PyObject *timer = pop_timer(scheduled);
+        Py_XDECREF(timer);
+        if (timer == NULL)
+            return -1;
+    }
+    return 0;
 }
 
 /* What select() is given: a new reference. */
-static PyObject *patience(PyObject *loop, PyObject *ready, PyObject *scheduled, Py_ssize_t timers)
+static PyObject *patience(PyObject *loop, PyObject *ready, PyObject *scheduled)
 {
     int stopping;
     if (PyObject_Size(ready) > 0)
         return Py_NewRef(no_wait);
     if ((stopping = truth_of(loop, str_stopping)) != 0)
         return stopping < 0 ? NULL : Py_NewRef(no_wait);
-    if (timers == 0)
+    if (PyList_Size(scheduled) == 0)
         Py_RETURN_NONE;
     double when, now;
-    if (seconds_of(PyList_GetItem(scheduled, 0), str_when, &when) < 0 || time_of(loop, &now) < 0)
+    if (due_of(PyList_GetItem(scheduled, 0), &when) < 0 || time_of(loop, &now) < 0)
         return NULL;
     double left = when - now;
     return left <= 0 ? Py_NewRef(no_wait) : PyFloat_FromDouble(left > LONGEST_POLL ? LONGEST_POLL : left);
@@ -152,12 +174,12 @@ static int move_timers(PyObject *loop, PyObject *ready, PyObject *scheduled)
     if (time_of(loop, &now) < 0 || seconds_of(loop, str_clock_resolution, &resolution) < 0)
         return -1;
     while (PyList_Size(scheduled) > 0) {
-        if (seconds_of(PyList_GetItem(scheduled, 0), str_when, &when) < 0)
+        if (due_of(PyList_GetItem(scheduled, 0), &when) < 0)
             return -1;
         if (when >= now + resolution)
             return 0;
-        PyObject *timer = PyObject_CallFunctionObjArgs(heap_pop, scheduled, NULL), *done = NULL;
-        if (timer != NULL && PyObject_SetAttr(timer, str_scheduled, Py_False) == 0)
+        PyObject *timer = pop_timer(scheduled), *done = NULL;
+        if (timer != NULL)
             done = PyObject_CallFunctionObjArgs(deque_append, ready, timer, NULL);
         Py_XDECREF(timer);
         Py_XDECREF(done);
@@ -211,6 +233,7 @@ static int run_ready(PyObject *ready)
             done = Py_NewRef(Py_None);
         else if (skipped == 0)
             done = Py_TYPE(handle) == handle_type   ? handle_run((Handle *)handle, NULL)
+                   : Py_TYPE(handle) == timer_type  ? timer_run((Timer *)handle, NULL)
                    : Py_TYPE(handle) == socket_type ? socket_run((SocketReady *)handle, NULL)
                                                     : run_plain(handle);
         Py_XDECREF(handle);
@@ -232,12 +255,11 @@ static PyObject *turn_call(PyObject *callable, PyObject *const *args, size_t nar
     }
     PyObject *loop = args[0], *ready = PyObject_GetAttr(loop, str_ready),
              *scheduled = ready == NULL ? NULL : PyObject_GetAttr(loop, str_scheduled), *done = NULL;
-    Py_ssize_t timers = scheduled == NULL ? 0 : PyList_Check(scheduled) ? PyList_Size(scheduled) : -1;
-    int untidy = scheduled == NULL ? -1 : timers > 0 ? is_untidy(loop, scheduled, timers) : timers < 0;
+    int untidy = scheduled == NULL ? -1 : PyList_Check(scheduled) ? tidy_up(loop, scheduled) : 1;
     if (untidy > 0)
         done = pass_on(self->original, args, nargs, kwnames);
     else if (untidy == 0) {
-        PyObject *wait = patience(loop, ready, scheduled, timers);
+        PyObject *wait = patience(loop, ready, scheduled);
         if (wait != NULL && poll_once(loop, ready, steps, wait) == 0 && move_timers(loop, ready, scheduled) == 0) {
             PyObject *before = steps->turn;
             steps->turn = ready;
@@ -254,13 +276,11 @@ static PyObject *turn_call(PyObject *callable, PyObject *const *args, size_t nar
 
 static PyObject *turn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *original, *tracks, *popleft, *pop, *timer, *add, *pipes;
-    if (!PyArg_ParseTuple(args, "OO!OOOOO!", &original, &PyDict_Type, &tracks, &popleft, &pop, &timer, &add, &PyDict_Type,
-                          &pipes))
+    PyObject *original, *tracks, *popleft, *pop, *add, *pipes;
+    if (!PyArg_ParseTuple(args, "OO!OOOO!", &original, &PyDict_Type, &tracks, &popleft, &pop, &add, &PyDict_Type, &pipes))
         return NULL;
     keep(&deque_popleft, popleft);
     keep(&heap_pop, pop);
-    keep(&timer_class, timer);
     keep(&add_callback, add);
     keep(&wake_up_pipes, pipes);
     return schedule_made(type, turn_call, original, tracks, PyUnicode_FromString("_run_once"));
@@ -268,15 +288,12 @@ static PyObject *turn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static int make_turn_names(void)
 {
-    static const name_t names[] = {{&str_scheduled, "_scheduled"},
-                 {&str_stopping, "_stopping"},
+    static const name_t names[] = {{&str_stopping, "_stopping"},
                  {&str_selector, "_selector"},
                  {&str_select, "select"},
-                 {&str_when, "_when"},
                  {&str_cancelled, "_cancelled"},
                  {&str_time, "time"},
                  {&str_clock_resolution, "_clock_resolution"},
-                 {&str_timer_cancelled_count, "_timer_cancelled_count"},
                  {&str_process_events, "_process_events"},
                  {&str_callback, "_callback"},
                  {&str_args, "_args"},
