@@ -8,6 +8,7 @@ body returns (handed to the server's transport buffer, not acknowledged by the p
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import partial
 from typing import Any
 
 from mcp_probe import native
@@ -29,7 +30,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 class ProbedApp:
     """An ASGI app whose HTTP exchanges are followed. Everything passes through unchanged.
 
-    Also fits Starlette's ``Middleware(ProbedApp, gate=…)``.
+    Servers look whether an app is a coroutine function. Twin of ``Entrance`` in native/exchange.h, which is none.
     """
 
     def __init__(self, app: App, gate: Gate) -> None:
@@ -91,6 +92,30 @@ class Gate:
     def shut(self) -> None:
         """From now on every app passes through."""
         self.active = False
+
+    def entrance(self, app: App) -> Any:
+        """``app`` with its exchanges followed, where nobody asks whether it is a coroutine function.
+
+        It may also be a method of a class that is one: its last arguments are ``scope, receive, send``.
+        """
+        if native.core is not None:
+            return native.core.Entrance(app, self, self._hub.desk)
+
+        def enter(*args: Any) -> Awaitable[None]:
+            outer = EXCHANGE.get()
+            if outer is not None and outer.raw is None:  # an outer app has opened it
+                return app(*args)
+            return self.enter(app, *args)
+
+        return enter
+
+    def enter(self, app: Callable[..., Awaitable[None]], *args: Any) -> Awaitable[None]:
+        """One call of ``app`` or of a method that is one."""
+        return ProbedApp(partial(app, *args[:-3]), self)(*args[-3:])
+
+    def follow(self) -> Track | None:
+        """The track of the loop that runs here."""
+        return self._loops.follow()
 
     def open(self, scope: Scope) -> Exchange | None:
         """The exchange of this ASGI call; ``None`` where it is no HTTP request or an outer app has opened it."""

@@ -10,21 +10,21 @@ Source: mcp/server/runner.py, lowlevel/server.py, streamable_http.py, streamable
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp_probe import native
 from mcp_probe.adapters.asgi import HOOK as HTTP_HOOK
-from mcp_probe.adapters.asgi import Gate, ProbedApp
+from mcp_probe.adapters.asgi import Gate
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.patching import Patches
 from mcp_probe.adapters.tracing import OuterNote, SpanMiddleware, opener_in
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange, reset_for_transport_task
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.queueing import Channel, name_of, note_result
+from mcp_probe.capture.queueing import Channel, Desk, name_of, note_result
 from mcp_probe.capture.sent import KEY as SENT
 from mcp_probe.capture.sent import sent_ns
 from mcp_probe.capture.streams import FromServer, FromTransport
@@ -48,18 +48,50 @@ def lowlevel_of(server: Any) -> Any:
     return None
 
 
-class ClaimingMiddleware:
-    """The server middleware: claims the request its transport opened, or opens it here."""
+class PythonClaims:
+    """The server middleware as the SDK calls it. Twin of ``Claims`` in native/exchange.h."""
+
+    if TYPE_CHECKING:
+        claim: Callable[[Any, Any], Awaitable[Any]]
+
+    def __new__(cls, desk: Desk, loops: Loops, session: Any) -> PythonClaims:
+        """As the accelerator's, which needs these."""
+        return super().__new__(cls)
+
+    def __init__(self) -> None:
+        self.active = True
+        self.spans: SpanMiddleware | None = None
+        self.deaf_until_ns = 0
+
+    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        return self.claim(ctx, call_next)
+
+
+if TYPE_CHECKING:
+    _Claims = PythonClaims
+else:
+    _Claims = PythonClaims if native.core is None else native.core.Claims
+
+
+class ClaimingMiddleware(_Claims):
+    """The server middleware: claims the request its transport opened, or opens it here.
+
+    ``spans`` is set where this one stands inside of the SDK's own span, or there is none; until ``deaf_until_ns`` they
+    have nothing to do. Inert where it is not ``active``.
+    """
+
+    def __new__(cls, hub: Hub, loops: Loops, session: Any) -> ClaimingMiddleware:
+        """See the class."""
+        return super().__new__(cls, hub.desk, loops, session)  # type: ignore[return-value]
 
     def __init__(self, hub: Hub, loops: Loops, session: Any) -> None:
+        if isinstance(self, PythonClaims):
+            super().__init__()
         self._hub = hub
         self._loops = loops
         self._session = session
-        self.active = True
-        self.spans: SpanMiddleware | None = None  # where this one stands inside of the SDK's own span
-        self._opener = None if native.core is None else native.core.Opener(self, hub.desk, session)
 
-    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+    def claim(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
         """Not a coroutine function: a claimed request costs no frame between the handler and its caller."""
         if not self.active:
             return call_next(ctx)  # type: ignore[no-any-return]
@@ -76,11 +108,9 @@ class ClaimingMiddleware:
                     claimed = True
                     if (meta := ctx.meta) and SENT in meta:
                         raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
-            if self.spans is not None:
-                call_next = partial(self.spans, call_next=call_next)
+            call_next = self.through_spans(call_next)
             if not claimed:
-                opened = None if self._opener is None else self._opener(ctx, call_next)
-                return self._open_here(ctx, call_next) if opened is None else opened
+                return self._open_here(ctx, call_next)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self.failed(exc)
             return call_next(ctx)  # type: ignore[no-any-return]
@@ -89,8 +119,17 @@ class ClaimingMiddleware:
             return call_next(ctx)  # type: ignore[no-any-return]
         return self._loops.followed(call_next(ctx), raw)
 
+    def through_spans(self, call_next: Any) -> Any:
+        """What to call in place of ``call_next``."""
+        if self.spans is None:
+            return call_next
+        if self.spans.listens():
+            return partial(self.spans, call_next=call_next)
+        self.deaf_until_ns = self.spans.deaf_until_ns
+        return call_next
+
     async def _open_here(self, ctx: Any, call_next: Any) -> Any:
-        """Twin of ``Opener`` in native/exchange.h, which does it for HTTP on loops that the accelerator knows."""
+        """Twin of what ``Claims`` does for HTTP on loops that the accelerator knows."""
         raw, token = self._enter(ctx)
         try:
             if raw is None or (token is not None and token[0].closes_steps):
@@ -218,16 +257,13 @@ class ServerHooks:
 
     def trace(self, tracing: Tracing) -> None:
         """Put ``tracing`` directly inside of whoever opens the SERVER span; without a server, where we stand."""
-        if self._server is None:
-            self.middleware.spans = SpanMiddleware(self._hub, tracing, None, opened_outside=True)
-            self._spans.append(self.middleware.spans)
-            return
-        chain = self._server.middleware
+        chain = [] if self._server is None else self._server.middleware
         place = opener_in(chain)
-        spans = SpanMiddleware(self._hub, tracing, None if place is None else chain[place])
+        opener = None if place is None else chain[place]
+        spans = SpanMiddleware(self._hub, tracing, opener, opened_outside=self._server is None)
         self._spans.append(spans)
         if place is None:
-            chain.insert(chain.index(self.middleware) + 1, spans)
+            self.middleware.spans = spans
             return
         note = OuterNote(self._hub, tracing)
         self._spans.append(note)
@@ -285,7 +321,7 @@ class ServerHooks:
             try:
                 from starlette.middleware import Middleware
 
-                app.user_middleware.insert(0, Middleware(ProbedApp, gate=self._gate))
+                app.user_middleware.insert(0, Middleware(self._gate.entrance))
             except Exception as exc:  # noqa: BLE001
                 self._hub.fail(HTTP_HOOK, exc)
             return app
@@ -311,11 +347,11 @@ class HttpHooks:
             )
             return
         self._patches.replace(transport, "connect", self._make_connect(vars(transport)["connect"]))
-        self._patches.replace(manager, "handle_request", self._make_handle(vars(manager)["handle_request"]))
+        self._patches.replace(manager, "handle_request", self._gate.entrance(vars(manager)["handle_request"]))
         self._patches.replace(manager, "run", self._make_run(vars(manager)["run"]))
         app = getattr(manager_module, "StreamableHTTPASGIApp", None)
         if app is not None and "__call__" in vars(app):  # goes past handle_request since 2.3
-            self._patches.replace(app, "__call__", self._make_handle(vars(app)["__call__"]))
+            self._patches.replace(app, "__call__", self._gate.entrance(vars(app)["__call__"]))
         self._hub.working(HTTP_HOOK)
 
     def restore(self) -> list[str]:
@@ -352,18 +388,3 @@ class HttpHooks:
                 hub.application_closed()
 
         return run
-
-    def _make_handle(self, original: Any) -> Any:
-        gate = self._gate
-
-        def handle_request(manager: Any, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
-            exchange = EXCHANGE.get()
-            if exchange is not None and exchange.raw is None:  # an outer app has opened it
-                return original(manager, scope, receive, send)  # type: ignore[no-any-return]
-
-            async def app(scope: Any, receive: Any, send: Any) -> None:
-                await original(manager, scope, receive, send)
-
-            return ProbedApp(app, gate)(scope, receive, send)
-
-        return handle_request

@@ -12,9 +12,11 @@ from typing import Any
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import Message, Tracing
+from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RawRequest
 
 HOOK = "spans"
+ASK_AGAIN_NS = 100_000_000
 
 _OPENERS = {"OpenTelemetryMiddleware": "mcp.", "FastMCPServerMiddleware": "fastmcp."}
 """Middleware of mcp 2.x and of fastmcp 4 that opens the SERVER span: class -> where it comes from."""
@@ -72,12 +74,25 @@ class SpanMiddleware:
         self._hub = hub
         self._tracing: Tracing | None = tracing
         self._opener = opener
+        self.deaf_until_ns = 0
         self._opens: bool | None = opened_outside if opener is None else None  # not asked yet
 
-    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
-        tracing = self._tracing
+    def listens(self) -> bool:
+        """Whether a call is worth its while; late by a fraction of a second where that has changed."""
+        now = now_ns()
+        if now < self.deaf_until_ns:
+            return False
         try:
-            raw = None if tracing is None or not tracing.listens() else CURRENT.get()
+            if self._tracing is not None and self._tracing.listens():
+                return True
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self._fail(exc)
+        self.deaf_until_ns = now + ASK_AGAIN_NS
+        return False
+
+    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        try:
+            raw = CURRENT.get() if self.listens() else None
             if raw is not None and not raw.ended and raw.request_id == ctx.request_id:
                 return self._traced(raw, ctx, call_next)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server

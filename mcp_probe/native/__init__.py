@@ -17,10 +17,11 @@ from typing import Any
 MAX_CLOCK_GAP_NS = 1_000_000_000
 NEEDED = (
     "Channel",
+    "Claims",
     "Desk",
+    "Entrance",
     "Exchange",
     "LineStamps",
-    "Opener",
     "Poll",
     "Readings",
     "Request",

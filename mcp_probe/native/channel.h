@@ -55,28 +55,6 @@ static int message_of(PyObject *item, PyObject **message, PyObject **kind)
     return 0;
 }
 
-/* Tool or prompt name, a new reference; None for other methods. */
-static PyObject *name_of(PyObject *message, PyObject *method)
-{
-    int named = PySet_Contains(named_methods, method);
-    if (named <= 0) {
-        PyErr_Clear();
-        return Py_NewRef(Py_None);
-    }
-    PyObject *params = PyObject_GetAttr(message, str_params), *name = NULL;
-    if (params == NULL)
-        return NULL;
-    if (PyDict_CheckExact(params)) {
-        PyObject *given = PyDict_GetItemWithError(params, str_name);
-        if (given != NULL || !PyErr_Occurred())
-            name = given != NULL && PyUnicode_Check(given) ? capped(given, max_name) : Py_NewRef(Py_None);
-    }
-    else
-        name = PyObject_CallFunctionObjArgs(find_name, method, params, NULL);
-    Py_DECREF(params);
-    return name;
-}
-
 /* (earliest, ready, since) of the step that runs now. */
 static int running_step(Channel *self, ns_t now, ns_t *ready, ns_t *since)
 {

@@ -204,13 +204,14 @@ PyMODINIT_FUNC PyInit__core(void)
              *buffer = add_type(module, "StampedBuffer", &buffer_spec);
     readings_type = (PyTypeObject *)add_type(module, "Readings", &readings_spec);
     PyObject *sums = add_type(module, "Sums", &sums_spec), *timers = add_type(module, "Timers", &timers_spec),
-             *opener = add_type(module, "Opener", &opener_spec), *send = add_type(module, "Send", &send_spec);
+             *claims = add_type(module, "Claims", &claims_spec), *entrance = add_type(module, "Entrance", &entrance_spec);
     PyObject *turn = add_type(module, "Turn", &turn_spec), *uses = add_type(module, "Uses", &uses_spec), *row = add_type(module, "Row", &row_spec);
+    send_type = (PyTypeObject *)add_type(module, "Send", &send_spec);
     exchange_type = (PyTypeObject *)add_type(module, "Exchange", &exchange_spec);
     awaited_type = (PyTypeObject *)add_type(module, "Awaited", &awaited_spec);
     if (request_type == NULL || steps_type == NULL || handle_type == NULL || timer_type == NULL || schedule == NULL || poll == NULL ||
         transport == NULL || socket_type == NULL || lines_type == NULL || buffer == NULL || readings_type == NULL || desk_type == NULL || channel == NULL || sums == NULL ||
-        uses == NULL || turn == NULL || row == NULL || timers == NULL || opener == NULL || send == NULL || exchange_type == NULL || awaited_type == NULL)
+        uses == NULL || turn == NULL || row == NULL || timers == NULL || claims == NULL || entrance == NULL || send_type == NULL || exchange_type == NULL || awaited_type == NULL)
         return NULL;
     keep(&poll_type, poll);
     return module;

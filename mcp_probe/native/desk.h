@@ -33,6 +33,28 @@ static PyObject *capped(PyObject *text, Py_ssize_t most)
     return length > most ? PyUnicode_Substring(text, 0, most) : Py_NewRef(text);
 }
 
+/* Tool or prompt name, a new reference; None for other methods. `message` is one, or the SDK's context of one. */
+static PyObject *name_of(PyObject *message, PyObject *method)
+{
+    int named = PySet_Contains(named_methods, method);
+    if (named <= 0) {
+        PyErr_Clear();
+        return Py_NewRef(Py_None);
+    }
+    PyObject *params = PyObject_GetAttr(message, str_params), *name = NULL;
+    if (params == NULL)
+        return NULL;
+    if (PyDict_CheckExact(params)) {
+        PyObject *given = PyDict_GetItemWithError(params, str_name);
+        if (given != NULL || !PyErr_Occurred())
+            name = given != NULL && PyUnicode_Check(given) ? capped(given, max_name) : Py_NewRef(Py_None);
+    }
+    else
+        name = PyObject_CallFunctionObjArgs(find_name, method, params, NULL);
+    Py_DECREF(params);
+    return name;
+}
+
 static Request *desk_open(Desk *self, PyObject *kind, PyObject *method, PyObject *name, PyObject *transport)
 {
     PyObject *number = PyLong_FromLongLong(++self->number), *short_method = capped(method, max_name), *made = NULL;

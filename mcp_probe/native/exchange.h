@@ -1,4 +1,4 @@
-/* ---- Exchange, Send, Opener and Opened: one HTTP exchange (twins: capture/current.py, adapters/asgi.py, mcp2.py) ---- */
+/* ---- Exchange, Awaited, Claims, Entrance and Send: one HTTP exchange (twins: capture/current.py, adapters/asgi.py, mcp2.py) ---- */
 
 typedef struct {
     PyObject_HEAD
@@ -12,8 +12,9 @@ DEALLOCATE(Exchange, exchange, NOTHING_TO_FREE)
 /* What the Python side knows of loops and of the SDK (see http). */
 static PyObject *current_task, *transport_of, *note_exception, *str_type, *str_body, *str_body_event, *str_http,
     *str_quality, *str_exact, *str_active, *str_failed, *str_throw, *str_close, *str_await, *str_tools_list,
-    *str_tools_call, *str_memory, *str_meta, *str_sizer, *str_sent, *str_closes_steps, *str_request_id, *str_protocol_version;
-static PyTypeObject *exchange_type;
+    *str_tools_call, *str_memory, *str_meta, *str_sizer, *str_sent, *str_closes_steps, *str_request_id,
+    *str_protocol_version, *str_claim, *str_hooked, *str_follow, *str_enter, *str_headers, *str_through_spans;
+static PyTypeObject *exchange_type, *send_type;
 
 static PyObject *exchange_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -69,14 +70,9 @@ static PyObject *content_length(PyObject *headers)
     return found;
 }
 
-/* exchange_of(headers, track): its arrival, bounded as adapters/asgi.py says. */
-static PyObject *core_exchange_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+/* Its arrival is bounded as adapters/asgi.py says. */
+static Exchange *exchange_of(PyObject *headers, Steps *steps)
 {
-    if (nargs != 2 || !PyObject_TypeCheck(args[1], steps_type)) {
-        PyErr_SetString(PyExc_TypeError, "exchange_of(headers, track)");
-        return NULL;
-    }
-    Steps *steps = (Steps *)args[1];
     ns_t arrival = now_ns(), earliest;
     if (steps->since && steps->wake == WAKE_SOCKET) {
         earliest = steps->earliest;
@@ -84,7 +80,7 @@ static PyObject *core_exchange_of(PyObject *module, PyObject *const *args, Py_ss
             arrival = steps->ready;
     }
     else {
-        PyObject *quality = PyObject_GetAttr(args[1], str_quality);
+        PyObject *quality = PyObject_GetAttr((PyObject *)steps, str_quality);
         if (quality == NULL)
             return NULL;
         earliest = PyUnicode_Compare(quality, str_exact) == 0 ? steps->prev_poll_end : steps->poll_end;
@@ -95,12 +91,21 @@ static PyObject *core_exchange_of(PyObject *module, PyObject *const *args, Py_ss
         return NULL;
     self->arrival_ns = PyLong_FromLongLong(arrival);
     self->arrival_earliest_ns = PyLong_FromLongLong(earliest);
-    self->body_bytes = content_length(args[0]);
+    self->body_bytes = content_length(headers);
     self->raw = Py_NewRef(Py_None);
-    self->track = Py_NewRef(args[1]);
+    self->track = Py_NewRef((PyObject *)steps);
     if (self->arrival_ns == NULL || self->arrival_earliest_ns == NULL || self->body_bytes == NULL)
         Py_CLEAR(self);
-    return (PyObject *)self;
+    return self;
+}
+
+static PyObject *core_exchange_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2 || !PyObject_TypeCheck(args[1], steps_type)) {
+        PyErr_SetString(PyExc_TypeError, "exchange_of(headers, track)");
+        return NULL;
+    }
+    return (PyObject *)exchange_of(args[0], (Steps *)args[1]);
 }
 
 static PyMemberDef exchange_members[] = {
@@ -169,17 +174,20 @@ static int tell_fault(PyObject *target, PyObject *method)
     return 0;
 }
 
+enum { OPENS_REQUEST, FLUSHES_ANSWER, ENTERS_EXCHANGE };
+
 typedef struct {
     PyObject_HEAD
     PyObject *iterator;
-    PyObject *source;          /* the middleware or the gate: who is told of a fault of ours */
-    PyObject *session, *ctx, *call_next, *token;
+    PyObject *source;        /* the middleware or the gate: who is told of a fault of ours */
+    PyObject *called, *args; /* what is called at the first step for what is then awaited, with a tuple */
+    PyObject *session, *token;
     Desk *desk;
     Exchange *exchange;
     Request *raw;
     Steps *steps;
-    Py_ssize_t size;
-    char opens, over;
+    Py_ssize_t size; /* of the body that is flushed */
+    char kind, over;
 } Awaited;
 
 static PyTypeObject *awaited_type;
@@ -211,23 +219,14 @@ static int end_listing(Awaited *self, ns_t now)
     return desk_end(self->desk, previous, now, NULL);
 }
 
-static PyObject *name_in(PyObject *method, PyObject *params)
-{
-    int named = PySet_Contains(named_methods, method);
-    if (named < 0)
-        return NULL;
-    return named ? PyObject_CallFunctionObjArgs(find_name, method, params, NULL) : Py_NewRef(Py_None);
-}
-
 /* Twin of ClaimingMiddleware._enter. */
 static int enter_request(Awaited *self)
 {
     Exchange *exchange = self->exchange;
-    PyObject *id = PyObject_GetAttr(self->ctx, str_request_id), *method = PyObject_GetAttr(self->ctx, str_method),
-             *params = PyObject_GetAttr(self->ctx, str_params),
-             *version = PyObject_GetAttr(self->ctx, str_protocol_version), *name = NULL, *parent = NULL;
-    int failed = id == NULL || method == NULL || params == NULL || version == NULL ||
-                 (name = name_in(method, params)) == NULL;
+    PyObject *ctx = PyTuple_GetItem(self->args, 0), *id = PyObject_GetAttr(ctx, str_request_id),
+             *method = PyObject_GetAttr(ctx, str_method), *version = PyObject_GetAttr(ctx, str_protocol_version),
+             *name = NULL, *parent = NULL;
+    int failed = id == NULL || method == NULL || version == NULL || (name = name_of(ctx, method)) == NULL;
     Request *raw = failed ? NULL
                           : desk_open(self->desk, id == Py_None ? kind_notification : kind_request, method, name, str_http);
     failed = raw == NULL || PyContextVar_Get(current_var, NULL, &parent) < 0;
@@ -255,7 +254,6 @@ static int enter_request(Awaited *self)
     Py_XDECREF((PyObject *)raw);
     Py_XDECREF(id);
     Py_XDECREF(method);
-    Py_XDECREF(params);
     Py_XDECREF(version);
     Py_XDECREF(name);
     Py_XDECREF(parent);
@@ -311,6 +309,43 @@ static int note_flushed(Awaited *self)
     return desk_end(self->desk, raw, now, NULL);
 }
 
+static PyObject *send_of(PyObject *gate, Desk *desk, Exchange *exchange, PyObject *send);
+
+/* Twin of Gate.open and what ProbedApp does with it: args end with the scope, receive and send of an ASGI call. */
+static int enter_exchange(Awaited *self)
+{
+    Py_ssize_t count = PyTuple_Size(self->args);
+    PyObject *headers = PyDict_GetItemWithError(PyTuple_GetItem(self->args, count - 3), str_headers);
+    if (headers == NULL && PyErr_Occurred())
+        return -1;
+    if ((self->exchange = exchange_of(headers == NULL ? empty_tuple : headers, self->steps)) == NULL)
+        return -1;
+    PyObject *args = PyTuple_New(count),
+             *send = send_of(self->source, self->desk, self->exchange, PyTuple_GetItem(self->args, count - 1));
+    for (Py_ssize_t i = 0; args != NULL && i < count - 1; i++)
+        PyTuple_SetItem(args, i, Py_NewRef(PyTuple_GetItem(self->args, i)));
+    if (args == NULL || send == NULL || (self->token = PyContextVar_Set(exchange_var, (PyObject *)self->exchange)) == NULL) {
+        Py_XDECREF(args);
+        Py_XDECREF(send);
+        return -1;
+    }
+    PyTuple_SetItem(args, count - 1, send);
+    keep(&self->args, args);
+    Py_DECREF(args);
+    return 0;
+}
+
+static int leave_exchange(Awaited *self)
+{
+    if (self->token == NULL)
+        return 0;
+    Request *raw = as_request(self->exchange->raw);
+    int failed = PyContextVar_Reset(exchange_var, self->token) < 0;
+    if (!failed && raw != NULL && !raw->ended)
+        failed = call_one(self->source, str_close, (PyObject *)raw) < 0;
+    return failed ? -1 : 0;
+}
+
 /* It is over: result, or the exception that is set, which stays so. -1: our own work was interrupted, by what is set. */
 static int awaited_over(Awaited *self, PyObject *result)
 {
@@ -320,8 +355,10 @@ static int awaited_over(Awaited *self, PyObject *result)
     PyErr_Fetch(&type, &error, &traceback);
     if (result == NULL)
         PyErr_NormalizeException(&type, &error, &traceback);
-    if (self->opens)
+    if (self->kind == OPENS_REQUEST)
         failed = leave_request(self, result, error);
+    else if (self->kind == ENTERS_EXCHANGE)
+        failed = leave_exchange(self);
     else if (result != NULL)
         failed = note_flushed(self);
     if (failed < 0)
@@ -338,9 +375,10 @@ static int awaited_over(Awaited *self, PyObject *result)
 
 static int awaited_start(Awaited *self)
 {
-    if (enter_request(self) < 0 && tell_fault(self->source, str_failed) < 0)
+    int failed = self->kind == OPENS_REQUEST ? enter_request(self) : enter_exchange(self);
+    if (failed < 0 && tell_fault(self->source, str_failed) < 0)
         return -1;
-    PyObject *awaitable = PyObject_CallFunctionObjArgs(self->call_next, self->ctx, NULL);
+    PyObject *awaitable = PyObject_Call(self->called, self->args, NULL);
     if (awaitable != NULL)
         self->iterator = iterator_of(awaitable);
     Py_XDECREF(awaitable);
@@ -454,7 +492,7 @@ static PyObject *awaited_close(Awaited *self, PyObject *ignored)
 }
 
 #define AWAITED_OBJECTS(EACH) \
-    EACH(iterator) EACH(source) EACH(session) EACH(ctx) EACH(call_next) EACH(token) \
+    EACH(iterator) EACH(source) EACH(called) EACH(args) EACH(session) EACH(token) \
     EACH(desk) EACH(exchange) EACH(raw) EACH(steps)
 TRAVERSE_AND_CLEAR(Awaited, awaited, AWAITED_OBJECTS)
 DEALLOCATE(Awaited, awaited, awaited_abandon)
@@ -472,28 +510,44 @@ static PyType_Spec awaited_spec = {"mcp_probe.native._core.Awaited", sizeof(Awai
                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                                    awaited_slots};
 
-/* ---- Opener: opens the request of an exchange where the middleware is called (twin: mcp2.py _open_here) ---- */
+static Awaited *awaited_of(int kind, PyObject *source, Desk *desk, Exchange *exchange)
+{
+    Awaited *self = (Awaited *)PyType_GenericAlloc(awaited_type, 0);
+    if (self != NULL) {
+        self->kind = (char)kind;
+        self->source = Py_NewRef(source);
+        self->desk = (Desk *)Py_NewRef((PyObject *)desk);
+        self->exchange = (Exchange *)Py_XNewRef((PyObject *)exchange);
+    }
+    return self;
+}
+
+/* ---- Claims: the server middleware, as far as it needs no Python (twin: mcp2.py ClaimingMiddleware.claim) ---- */
 
 typedef struct {
     PyObject_HEAD
-    PyObject *middleware, *session;
+    PyObject *session, *loops, *spans;
     Desk *desk;
-} Opener;
+    ns_t deaf_until_ns;
+    char active;
+} Claims;
 
-#define OPENER_OBJECTS(EACH) EACH(middleware) EACH(session) EACH(desk)
-TRAVERSE_AND_CLEAR(Opener, opener, OPENER_OBJECTS)
-DEALLOCATE(Opener, opener, NOTHING_TO_FREE)
+#define CLAIMS_OBJECTS(EACH) EACH(session) EACH(loops) EACH(spans) EACH(desk)
+TRAVERSE_AND_CLEAR(Claims, claims, CLAIMS_OBJECTS)
+DEALLOCATE(Claims, claims, NOTHING_TO_FREE)
 
-static PyObject *opener_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *claims_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *middleware, *desk, *session;
-    if (!PyArg_ParseTuple(args, "OO!O", &middleware, desk_type, &desk, &session))
+    PyObject *desk, *loops, *session;
+    if (!PyArg_ParseTuple(args, "O!OO", desk_type, &desk, &loops, &session))
         return NULL;
-    Opener *self = (Opener *)PyType_GenericAlloc(type, 0);
+    Claims *self = (Claims *)PyType_GenericAlloc(type, 0);
     if (self != NULL) {
-        self->middleware = Py_NewRef(middleware);
         self->desk = (Desk *)Py_NewRef(desk);
+        self->loops = Py_NewRef(loops);
         self->session = Py_NewRef(session);
+        self->spans = Py_NewRef(Py_None);
+        self->active = 1;
     }
     return (PyObject *)self;
 }
@@ -512,19 +566,8 @@ static Steps *steps_of(Exchange *exchange)
     return closes == Py_True ? steps : NULL;
 }
 
-static Awaited *awaited_of(PyObject *source, Desk *desk, Exchange *exchange)
-{
-    Awaited *self = (Awaited *)PyType_GenericAlloc(awaited_type, 0);
-    if (self != NULL) {
-        self->source = Py_NewRef(source);
-        self->desk = (Desk *)Py_NewRef((PyObject *)desk);
-        self->exchange = (Exchange *)Py_NewRef((PyObject *)exchange);
-    }
-    return self;
-}
-
 /* 1: nothing about it needs Python: no argument is sized, no client says when it sent it. */
-static int is_usual(Opener *self, PyObject *ctx)
+static int is_usual(Claims *self, PyObject *ctx)
 {
     PyObject *sizer = PyObject_GetAttr((PyObject *)self->desk, str_sizer), *meta = NULL;
     int usual = sizer == NULL ? -1 : sizer == Py_None;
@@ -539,40 +582,224 @@ static int is_usual(Opener *self, PyObject *ctx)
     return usual;
 }
 
-/* opener(ctx, call_next): an awaitable; None where Python must do it. */
-static PyObject *opener_call(Opener *self, PyObject *args, PyObject *kwargs)
+/* 1: the message came as `raw`, which nobody has claimed, and now it is claimed; 0: Python must see to it. */
+static int claim_this(Claims *self, PyObject *ctx, Request *raw)
 {
-    PyObject *ctx, *call_next, *exchange = NULL, *transport = NULL;
+    if (raw->session != self->session || is_set(raw->protocol_version))
+        return 0;
+    int usual = is_usual(self, ctx), hooked = usual == 1 ? truth_of(self->loops, str_hooked) : usual;
+    PyObject *version = hooked == 1 ? PyObject_GetAttr(ctx, str_protocol_version) : NULL;
+    if (version != NULL)
+        keep(&raw->protocol_version, version);
+    Py_XDECREF(version);
+    return hooked == 1 && version == NULL ? -1 : hooked;
+}
+
+/* What opens the request of the exchange when it is awaited; NULL without an exception where Python must do it. */
+static PyObject *opened(Claims *self, PyObject *ctx, PyObject *call_next)
+{
+    PyObject *exchange = NULL, *transport = NULL;
     Awaited *made = NULL;
-    if (transport_of == NULL) { /* http() has told nothing yet */
-        PyErr_SetString(PyExc_RuntimeError, "http() comes first");
-        return NULL;
-    }
-    if (!PyArg_UnpackTuple(args, "opener", 2, 2, &ctx, &call_next) || PyContextVar_Get(exchange_var, NULL, &exchange) < 0)
+    if (PyContextVar_Get(exchange_var, NULL, &exchange) < 0)
         return NULL;
     Steps *steps = steps_of((Exchange *)exchange);
-    int usual = steps == NULL ? 0 : is_usual(self, ctx);
-    if (usual == 1 && (transport = PyObject_CallFunctionObjArgs(transport_of, ctx, NULL)) != NULL &&
-        PyUnicode_Check(transport) && PyUnicode_Compare(transport, str_memory) != 0 &&
-        (made = awaited_of(self->middleware, self->desk, (Exchange *)exchange)) != NULL) {
-        made->opens = 1;
+    if (steps != NULL && is_usual(self, ctx) == 1 &&
+        (transport = PyObject_CallFunctionObjArgs(transport_of, ctx, NULL)) != NULL && PyUnicode_Check(transport) &&
+        PyUnicode_Compare(transport, str_memory) != 0 &&
+        (made = awaited_of(OPENS_REQUEST, (PyObject *)self, self->desk, (Exchange *)exchange)) != NULL) {
         made->session = Py_NewRef(self->session);
-        made->ctx = Py_NewRef(ctx);
-        made->call_next = Py_NewRef(call_next);
+        made->called = Py_NewRef(call_next);
         made->steps = (Steps *)Py_NewRef((PyObject *)steps);
+        if ((made->args = PyTuple_New(1)) == NULL)
+            Py_CLEAR(made);
+        else
+            PyTuple_SetItem(made->args, 0, Py_NewRef(ctx));
     }
     Py_XDECREF(transport);
     Py_XDECREF(exchange);
-    if (usual < 0 || (made == NULL && PyErr_Occurred()))
-        return NULL;
-    return made == NULL ? Py_NewRef(Py_None) : (PyObject *)made;
+    return (PyObject *)made;
 }
 
-static PyType_Slot opener_slots[] = {{Py_tp_new, opener_new},           {Py_tp_call, opener_call},
-                                     {Py_tp_traverse, opener_traverse}, {Py_tp_clear, opener_clear},
-                                     {Py_tp_dealloc, opener_dealloc},   {0, NULL}};
-static PyType_Spec opener_spec = {"mcp_probe.native._core.Opener", sizeof(Opener), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, opener_slots};
+/* 1: claimed, and only passed on. Otherwise *made is what stands for it, or NULL where Python must see to it. */
+static int claim_or_open(Claims *self, PyObject *ctx, PyObject *call_next, PyObject **made)
+{
+    PyObject *current = NULL, *id = NULL;
+    *made = NULL;
+    if (transport_of == NULL || PyContextVar_Get(current_var, NULL, &current) < 0) /* NULL: http() has told nothing yet */
+        return transport_of == NULL ? 0 : -1;
+    Request *raw = as_request(current);
+    int same = 0, claimed = 0;
+    if (raw != NULL && !raw->ended && is_set(raw->channel)) {
+        id = PyObject_GetAttr(ctx, str_request_id);
+        same = id == NULL ? -1 : PyObject_RichCompareBool(raw->request_id == NULL ? Py_None : raw->request_id, id, Py_EQ);
+    }
+    if (same == 1)
+        claimed = claim_this(self, ctx, raw);
+    else if (same == 0 && (*made = opened(self, ctx, call_next)) == NULL && PyErr_Occurred())
+        claimed = -1;
+    Py_XDECREF(id);
+    Py_XDECREF(current);
+    return same < 0 ? -1 : claimed;
+}
+
+/* What to call in place of call_next, a new reference: Python knows what spans there are, and says how long it need not. */
+static PyObject *through_spans(Claims *self, PyObject *call_next)
+{
+    if (self->spans == Py_None || now_ns() < self->deaf_until_ns)
+        return Py_NewRef(call_next);
+    return PyObject_CallMethodObjArgs((PyObject *)self, str_through_spans, call_next, NULL);
+}
+
+/* claims(ctx, call_next): an awaitable. */
+static PyObject *claims_call(Claims *self, PyObject *args, PyObject *kwargs)
+{
+    PyObject *made = NULL;
+    if (PyTuple_Size(args) == 2 && (kwargs == NULL || PyDict_Size(kwargs) == 0) && self->active) {
+        PyObject *ctx = PyTuple_GetItem(args, 0), *next = through_spans(self, PyTuple_GetItem(args, 1));
+        int claimed = next == NULL ? -1 : claim_or_open(self, ctx, next, &made);
+        int failed = claimed < 0 && tell_fault((PyObject *)self, str_failed) < 0;
+        if (claimed == 1)
+            made = PyObject_CallFunctionObjArgs(next, ctx, NULL);
+        Py_XDECREF(next);
+        if (made != NULL || failed || claimed == 1)
+            return made;
+    }
+    PyObject *claim = PyObject_GetAttr((PyObject *)self, str_claim);
+    made = claim == NULL ? NULL : PyObject_Call(claim, args, kwargs);
+    Py_XDECREF(claim);
+    return made;
+}
+
+static PyMemberDef claims_members[] = {{"spans", T_OBJECT, offsetof(Claims, spans), 0, NULL},
+                                       {"deaf_until_ns", T_LONGLONG, offsetof(Claims, deaf_until_ns), 0, NULL},
+                                       {"active", T_BOOL, offsetof(Claims, active), 0, NULL},
+                                       {NULL}};
+static PyType_Slot claims_slots[] = {{Py_tp_new, claims_new},           {Py_tp_call, claims_call},
+                                     {Py_tp_traverse, claims_traverse}, {Py_tp_clear, claims_clear},
+                                     {Py_tp_dealloc, claims_dealloc},   {Py_tp_members, claims_members},
+                                     {0, NULL}};
+static PyType_Spec claims_spec = {"mcp_probe.native._core.Claims", sizeof(Claims), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, claims_slots};
+
+/* ---- Entrance: an ASGI app, or a method that is one, whose exchanges are followed (twin: adapters/asgi.py ProbedApp) ---- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcall_t vectorcall;
+    PyObject *app, *gate;
+    Desk *desk;
+    Steps *steps; /* the loop followed last */
+} Entrance;
+
+#define ENTRANCE_OBJECTS(EACH) EACH(app) EACH(gate) EACH(desk) EACH(steps)
+TRAVERSE_AND_CLEAR(Entrance, entrance, ENTRANCE_OBJECTS)
+DEALLOCATE(Entrance, entrance, NOTHING_TO_FREE)
+
+/* The loop that runs here, followed: a new reference; NULL without an exception where there is none that is known. */
+static Steps *steps_here(Entrance *self)
+{
+    Steps *known = self->steps;
+    if (known != NULL && known->alive && known->turn != NULL && known->thread_id == PyThread_get_thread_ident())
+        return (Steps *)Py_NewRef((PyObject *)known);
+    PyObject *track = PyObject_CallMethodObjArgs(self->gate, str_follow, NULL);
+    if (track != NULL && !PyObject_TypeCheck(track, steps_type))
+        Py_CLEAR(track);
+    if (track != NULL)
+        keep((PyObject **)&self->steps, track);
+    return (Steps *)track;
+}
+
+/* 1: an HTTP request that nobody further out has opened. */
+static int is_first_sight(Entrance *self, PyObject *scope)
+{
+    if (!PyDict_Check(scope))
+        return 0;
+    PyObject *type = PyDict_GetItemWithError(scope, str_type), *outer = NULL;
+    int active = truth_of(self->gate, str_active);
+    if (active < 1 || type == NULL || !PyUnicode_Check(type) || PyUnicode_Compare(type, str_http) != 0)
+        return active < 0 || PyErr_Occurred() ? -1 : 0;
+    if (PyContextVar_Get(exchange_var, NULL, &outer) < 0)
+        return -1;
+    int opened = outer != Py_None && Py_TYPE(outer) == exchange_type && !is_set(((Exchange *)outer)->raw);
+    Py_DECREF(outer);
+    return !opened;
+}
+
+/* What enters the exchange when it is awaited; NULL with an exception. */
+static PyObject *entered(Entrance *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Steps *steps = steps_here(self);
+    if (steps == NULL) {
+        if (PyErr_Occurred())
+            return NULL;
+        PyObject *enter = PyObject_GetAttr(self->gate, str_enter), *found = NULL, *rest = arguments_from(args, 0, nargs);
+        PyObject *first = Py_BuildValue("(O)", self->app), *all = NULL;
+        if (enter != NULL && rest != NULL && first != NULL && (all = PySequence_Concat(first, rest)) != NULL)
+            found = PyObject_Call(enter, all, NULL);
+        Py_XDECREF(enter);
+        Py_XDECREF(rest);
+        Py_XDECREF(first);
+        Py_XDECREF(all);
+        return found;
+    }
+    Awaited *made = awaited_of(ENTERS_EXCHANGE, self->gate, self->desk, NULL);
+    if (made != NULL) {
+        made->called = Py_NewRef(self->app);
+        made->steps = (Steps *)Py_NewRef((PyObject *)steps);
+        if ((made->args = arguments_from(args, 0, nargs)) == NULL)
+            Py_CLEAR(made);
+    }
+    Py_DECREF((PyObject *)steps);
+    return (PyObject *)made;
+}
+
+static PyObject *entrance_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Entrance *self = (Entrance *)callable;
+    Py_ssize_t nargs = NARGS(nargsf);
+    if (nargs >= 3 && (kwnames == NULL || PyTuple_Size(kwnames) == 0)) {
+        int ours = is_first_sight(self, args[nargs - 3]);
+        PyObject *made = ours == 1 ? entered(self, args, nargs) : NULL;
+        if (made != NULL)
+            return made;
+        if (ours && tell_fault(self->gate, str_failed) < 0)
+            return NULL;
+    }
+    return pass_on(self->app, args, nargs, kwnames);
+}
+
+static PyObject *entrance_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *app, *gate, *desk;
+    if (!PyArg_ParseTuple(args, "OOO!", &app, &gate, desk_type, &desk))
+        return NULL;
+    Entrance *self = (Entrance *)PyType_GenericAlloc(type, 0);
+    if (self != NULL) {
+        self->vectorcall = entrance_call;
+        self->app = Py_NewRef(app);
+        self->gate = Py_NewRef(gate);
+        self->desk = (Desk *)Py_NewRef(desk);
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *entrance_getattr(PyObject *self, PyObject *name)
+{
+    return attribute_of(self, ((Entrance *)self)->app, name);
+}
+
+static PyMemberDef entrance_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Entrance, vectorcall), READONLY, NULL},
+    {"app", T_OBJECT, offsetof(Entrance, app), 0, NULL},
+    {"__wrapped__", T_OBJECT, offsetof(Entrance, app), READONLY, NULL},
+    {NULL}};
+static PyType_Slot entrance_slots[] = {{Py_tp_new, entrance_new},           {Py_tp_call, PyVectorcall_Call},
+                                       {Py_tp_descr_get, schedule_get},     {Py_tp_getattro, entrance_getattr},
+                                       {Py_tp_traverse, entrance_traverse}, {Py_tp_clear, entrance_clear},
+                                       {Py_tp_dealloc, entrance_dealloc},   {Py_tp_members, entrance_members},
+                                       {0, NULL}};
+static PyType_Spec entrance_spec = {"mcp_probe.native._core.Entrance", sizeof(Entrance), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL, entrance_slots};
 
 /* ---- Send: an ASGI send that notes when the answer is taken and flushed (twin: adapters/asgi.py Gate.sender) ---- */
 
@@ -649,7 +876,7 @@ static PyObject *send_call(PyObject *callable, PyObject *const *args, size_t nar
         Py_XDECREF((PyObject *)raw);
         return awaitable;
     }
-    Awaited *made = awaited_of(self->gate, self->desk, self->exchange);
+    Awaited *made = awaited_of(FLUSHES_ANSWER, self->gate, self->desk, self->exchange);
     if (made != NULL) {
         made->raw = (Request *)Py_NewRef((PyObject *)raw);
         made->size = size;
@@ -661,20 +888,25 @@ static PyObject *send_call(PyObject *callable, PyObject *const *args, size_t nar
     return (PyObject *)made;
 }
 
+static PyObject *send_of(PyObject *gate, Desk *desk, Exchange *exchange, PyObject *send)
+{
+    Send *self = (Send *)PyType_GenericAlloc(send_type, 0);
+    if (self != NULL) {
+        self->vectorcall = send_call;
+        self->gate = Py_NewRef(gate);
+        self->desk = (Desk *)Py_NewRef((PyObject *)desk);
+        self->exchange = (Exchange *)Py_NewRef((PyObject *)exchange);
+        self->send = Py_NewRef(send);
+    }
+    return (PyObject *)self;
+}
+
 static PyObject *send_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *gate, *desk, *exchange, *send;
     if (!PyArg_ParseTuple(args, "OO!O!O", &gate, desk_type, &desk, exchange_type, &exchange, &send))
         return NULL;
-    Send *self = (Send *)PyType_GenericAlloc(type, 0);
-    if (self != NULL) {
-        self->vectorcall = send_call;
-        self->gate = Py_NewRef(gate);
-        self->desk = (Desk *)Py_NewRef(desk);
-        self->exchange = (Exchange *)Py_NewRef(exchange);
-        self->send = Py_NewRef(send);
-    }
-    return (PyObject *)self;
+    return send_of(gate, (Desk *)desk, (Exchange *)exchange, send);
 }
 
 static PyMemberDef send_members[] = {
@@ -709,6 +941,8 @@ static int make_http_names(void)
                  {&str_tools_list, "tools/list"}, {&str_tools_call, "tools/call"}, {&str_memory, "memory"},
                  {&str_meta, "meta"}, {&str_sizer, "sizer"},
                  {&str_closes_steps, "closes_steps"}, {&str_request_id, "request_id"},
-                 {&str_protocol_version, "protocol_version"}};
+                 {&str_protocol_version, "protocol_version"}, {&str_claim, "claim"}, {&str_hooked, "hooked"},
+                 {&str_follow, "follow"}, {&str_enter, "enter"}, {&str_headers, "headers"},
+                 {&str_through_spans, "through_spans"}};
     return INTERN(names);
 }

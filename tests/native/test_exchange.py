@@ -6,6 +6,7 @@ import asyncio
 import gc
 import types
 from collections.abc import Callable, Coroutine, Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from mcp_probe.capture.current import CURRENT, EXCHANGE
 from mcp_probe.capture.queueing import Desk
 from mcp_probe.capture.sent import KEY as SENT
 from mcp_probe.capture.steps import Track
+from mcp_probe.clock import now_ns
 from tests.native.twins import needs_the_accelerator
 
 pytestmark = needs_the_accelerator
@@ -43,6 +45,24 @@ class Middleware:
         self.active = False
 
 
+def claims(desk: Any, session: Session, *, hooked: bool = True) -> Any:
+    """The middleware, whose Python does nothing and answers ``None``."""
+
+    class Claims(Middleware, native.core.Claims):  # type: ignore[misc]
+        def __init__(self, *_: Any) -> None:
+            super().__init__()
+            self.asked: list[Any] = []
+
+        def claim(self, ctx: Any, call_next: Any, **keywords: Any) -> None:
+            return None
+
+        def through_spans(self, call_next: Any) -> Any:
+            self.asked.append(call_next)
+            return self.spans(call_next)
+
+    return Claims(desk, SimpleNamespace(hooked=hooked), session)
+
+
 class Ctx:
     """As the SDK's, as far as it is read."""
 
@@ -64,13 +84,13 @@ class Stage:
         self.desk = Desk()
         self.track = Track(1, "asyncio", deque(maxlen=100), 10**7, self.desk.settle)
         self.track.stretches = self.track.closes_steps = True
-        self.session, self.middleware = Session(), Middleware()
-        self.opener = native.core.Opener(self.middleware, self.desk, self.session)
+        self.session = Session()
+        self.middleware = claims(self.desk, self.session)
         self.exchange = native.core.exchange_of([(b"content-length", b"12")], self.track)
 
     def open(self, call_next: Callable[[Any], Any], ctx: Any = None) -> Any:
         EXCHANGE.set(self.exchange)
-        return self.opener(ctx or Ctx(), call_next)
+        return self.middleware(ctx or Ctx(), call_next)
 
     @property
     def raw(self) -> Any:
@@ -310,6 +330,268 @@ def test_what_it_does_not_know_is_left_to_python(why: str) -> None:
         else:
             stage.track.alive = False
         assert stage.open(lambda ctx: None, ctx) is None
+
+    run(body)
+
+
+def test_one_that_is_not_active_or_is_called_in_another_way_leaves_it_to_python() -> None:
+    async def body(stage: Stage) -> None:
+        EXCHANGE.set(stage.exchange)
+        claiming: Any = stage.middleware
+        assert claiming(Ctx(), call_next=None) is None
+        claiming.active = False
+        assert claiming(Ctx(), None) is None
+        assert not stage.desk.live
+
+    assert run(body).middleware.faults == []
+
+
+@pytest.mark.parametrize("whose", ["its own", "nobody's", "another's", "claimed before", "timed", "not hooked"])
+def test_a_message_of_a_stream_is_claimed_and_its_handler_called(whose: str) -> None:
+    async def body(stage: Stage) -> None:
+        claiming: Any = stage.middleware
+        raw = stage.desk.open("request", "tools/call", "add", "stdio")
+        raw.channel, raw.request_id = object(), 7
+        raw.session = {"nobody's": None, "another's": Session()}.get(whose, stage.session)
+        ctx: Any = Ctx()
+        if whose == "claimed before":
+            raw.protocol_version = "2025-06-18"
+        elif whose == "timed":
+            ctx.meta = {SENT: 1}
+        elif whose == "not hooked":
+            claiming = claims(stage.desk, stage.session, hooked=False)
+        CURRENT.set(raw)
+        called: list[Any] = []
+
+        def call_next(ctx: Any) -> str:
+            called.append(ctx)
+            return "awaitable"
+
+        answer = claiming(ctx, call_next)
+        if whose == "its own":
+            assert (answer, called, raw.protocol_version) == ("awaitable", [ctx], "2026-07-28")
+        else:
+            assert (answer, called) == (None, [])
+            assert raw.protocol_version == ("2025-06-18" if whose == "claimed before" else None)
+
+    run(body)
+
+
+def test_spans_are_asked_for_unless_they_have_said_not_to() -> None:
+    async def body(stage: Stage) -> None:
+        async def handler(ctx: Any) -> Any:
+            return "bare"
+
+        async def traced(ctx: Any) -> Any:
+            return "traced"
+
+        claiming: Any = stage.middleware
+        claiming.spans = lambda call_next: traced
+        assert await stage.open(handler) == "traced"
+        assert claiming.asked == [handler]
+        claiming.deaf_until_ns = now_ns() + 10**12
+        stage.exchange = native.core.exchange_of([], stage.track)
+        assert await stage.open(handler) == "bare"
+        claiming.deaf_until_ns = now_ns() - 1
+        stage.exchange = native.core.exchange_of([], stage.track)
+        assert await stage.open(handler) == "traced"
+        claiming.spans = None
+        stage.exchange = native.core.exchange_of([], stage.track)
+        assert await stage.open(handler) == "bare"
+        assert len(claiming.asked) == 2
+
+    assert run(body).middleware.faults == []
+
+
+def test_spans_that_cannot_be_asked_are_a_fault_of_ours() -> None:
+    async def body(stage: Stage) -> None:
+        stage.middleware.spans = "not callable"
+        assert stage.open(lambda ctx: None) is None
+        assert [type(fault) for fault in stage.middleware.faults] == [TypeError]
+
+    run(body)
+
+
+# --- the entrance ---
+
+
+class Door(Middleware):
+    """A gate, as far as the entrance asks it."""
+
+    def __init__(self, track: Any) -> None:
+        super().__init__()
+        self.track = track
+        self.closed: list[Any] = []
+
+    def follow(self) -> Any:
+        return self.track
+
+    def enter(self, app: Any, *args: Any) -> Any:
+        return "in Python", app, args
+
+    def close(self, raw: Any) -> None:
+        self.closed.append(raw)
+
+
+SCOPE = {"type": "http", "headers": [(b"content-length", b"34")]}
+
+
+def entered(
+    app: Any, *args: Any, door: Any = None, at: tuple[Any, ...] = (SCOPE, "receive", "send")
+) -> tuple[Any, Any]:
+    """What comes of one call of an entrance to ``app``, and its gate."""
+    seen: list[Any] = []
+
+    async def body(stage: Stage) -> None:
+        gate = Door(stage.track) if door is None else door(stage)
+        seen.append(gate)
+        found = native.core.Entrance(app, gate, stage.desk)(*args, *at)
+        seen.append(await found if hasattr(found, "__await__") else found)
+        assert EXCHANGE.get() is None
+
+    run(body)
+    return seen[1], seen[0]
+
+
+def test_an_app_is_called_inside_of_its_exchange() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> Any:
+        exchange = EXCHANGE.get()
+        assert exchange is not None
+        await asyncio.sleep(0)
+        assert EXCHANGE.get() is exchange
+        assert type(send) is native.core.Send
+        assert send.__wrapped__ == "send"
+        return scope, receive, exchange.body_bytes, exchange.raw
+
+    answer, gate = entered(app)
+    assert answer == (SCOPE, "receive", 34, None)
+    assert gate.faults == gate.closed == []
+
+
+def test_a_method_gets_what_stands_before_the_scope() -> None:
+    async def method(manager: Any, scope: Any, receive: Any, send: Any) -> Any:
+        return manager, receive
+
+    class Manager:
+        handle_request: Any = None
+
+    async def body(stage: Stage) -> None:
+        entrance = native.core.Entrance(method, Door(stage.track), stage.desk)
+        Manager.handle_request = entrance
+        manager = Manager()
+        assert await manager.handle_request(SCOPE, "receive", "send") == (manager, "receive")
+        assert Manager.handle_request is entrance
+        assert entrance.__wrapped__ is entrance.app is method
+        assert entrance.__name__ == "method"
+
+    run(body)
+
+
+@pytest.mark.parametrize("scope", [{"type": "websocket"}, {"type": "lifespan"}, {}, {"type": 5}, "no scope"])
+def test_what_is_no_request_passes_through(scope: Any) -> None:
+    def app(*args: Any) -> Any:
+        return args
+
+    answer, _ = entered(app, at=(scope, "receive", "send"))
+    assert answer == (scope, "receive", "send")
+
+
+def test_an_exchange_is_entered_once_and_a_second_request_in_it_anew() -> None:
+    async def body(stage: Stage) -> None:
+        async def inner(scope: Any, receive: Any, send: Any) -> Any:
+            return EXCHANGE.get(), send
+
+        async def outer(scope: Any, receive: Any, send: Any) -> Any:
+            mine = EXCHANGE.get()
+            assert mine is not None
+            assert await native.core.Entrance(inner, gate, stage.desk)(scope, receive, send) == (mine, send)
+            mine.raw = stage.desk.open("request", "tools/call", "add", "http")
+            other, _ = await native.core.Entrance(inner, gate, stage.desk)(scope, receive, send)
+            assert other is not mine
+            return mine.raw
+
+        gate = Door(stage.track)
+        raw = await native.core.Entrance(outer, gate, stage.desk)(SCOPE, "receive", "send")
+        assert gate.closed == [raw]  # the call is over, and nothing was answered
+
+    run(body)
+
+
+def test_where_no_loop_is_known_python_sees_to_it() -> None:
+    answer, gate = entered("app", "manager", door=lambda stage: Door(None))
+    assert answer == ("in Python", "app", ("manager", SCOPE, "receive", "send"))
+    assert gate.faults == []
+
+
+@pytest.mark.parametrize("raised", [ValueError("its own"), asyncio.CancelledError()])
+def test_what_an_app_raises_goes_through_and_leaves_the_exchange(raised: BaseException) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0)
+        raise raised
+
+    async def body(stage: Stage) -> None:
+        gate = Door(stage.track)
+        with pytest.raises(type(raised)) as caught:
+            await native.core.Entrance(app, gate, stage.desk)(SCOPE, "receive", "send")
+        assert caught.value is raised
+        assert EXCHANGE.get() is None
+        assert gate.faults == []
+
+    run(body)
+
+
+@pytest.mark.parametrize("fault", ["follow", "close", "headers"])
+def test_a_fault_of_the_entrance_is_told_and_the_app_is_called(fault: str) -> None:
+    class Faulty(Door):
+        def follow(self) -> Any:
+            return 1 / 0 if fault == "follow" else super().follow()
+
+        def close(self, raw: Any) -> None:
+            raise LookupError
+
+    async def body(stage: Stage) -> None:
+        async def app(scope: Any, receive: Any, send: Any) -> str:
+            if (mine := EXCHANGE.get()) is not None:
+                mine.raw = stage.desk.open("request", "tools/call", "add", "http")
+            return "called"
+
+        gate = Faulty(stage.track)
+        scope: Any = {"type": "http", "headers": 5 if fault == "headers" else []}
+        entrance = native.core.Entrance(app, gate, stage.desk)
+        assert await entrance(scope, "receive", "send") == "called"
+        kinds = {"follow": ZeroDivisionError, "close": LookupError, "headers": TypeError}
+        assert [type(told) for told in gate.faults] == [kinds[fault]]
+        assert await entrance(scope, "receive", "send") == "called"
+        assert len(gate.faults) == 1
+        assert EXCHANGE.get() is None
+
+    run(body)
+
+
+def test_a_gate_that_is_shut_lets_everything_through() -> None:
+    def shut(stage: Stage) -> Door:
+        gate = Door(stage.track)
+        gate.active = False
+        return gate
+
+    assert entered(lambda *args: args, door=shut)[0] == (SCOPE, "receive", "send")
+
+
+def test_a_loop_whose_turns_are_not_ours_is_asked_for_each_time() -> None:
+    async def body(stage: Stage) -> None:
+        asked: list[int] = []
+
+        class Counting(Door):
+            def follow(self) -> Any:
+                asked.append(1)
+                return self.track
+
+        async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+        entrance = native.core.Entrance(app, Counting(stage.track), stage.desk)
+        for _ in range(3):
+            await entrance(SCOPE, "receive", "send")
+        assert len(asked) == 3
 
     run(body)
 
