@@ -205,13 +205,20 @@ class ClaimingMiddleware(_Claims):
             self.failed(fault)
 
 
-_transports: dict[type, str] = {}
+_transports: dict[type, str | None] = {}
+"""What the ways to a client are the transport of; ``None``: they hold another one."""
 
 
 def _transport_of(ctx: Any) -> str:
-    """The transport of a message that no transport hook has seen: in process, or one that ran before we attached."""
+    """The transport of a message that no transport hook has seen: in process, or one that ran before we attached.
+
+    Twin of ``transport_of`` in native/exchange.h, as far as their kinds are known.
+    """
     outbound = getattr(ctx.session, "_request_outbound", None)
-    outbound = getattr(outbound, "_inner", outbound)
+    inner = getattr(outbound, "_inner", None)
+    if inner is not None:
+        _transports.setdefault(type(outbound), None)
+        outbound = inner
     transport = _transports.get(type(outbound))
     if transport is None:
         kind = getattr(getattr(outbound, "transport", None), "kind", None)
@@ -230,7 +237,7 @@ def _note_exception(raw: RawRequest, exc: BaseException) -> None:
 
 
 if native.core is not None:
-    native.core.http(asyncio.current_task, _transport_of, _note_exception, SENT)
+    native.core.http(asyncio.current_task, _transports, _transport_of, _note_exception, SENT)
 
 
 class ServerHooks:

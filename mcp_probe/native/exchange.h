@@ -10,10 +10,11 @@ TRAVERSE_AND_CLEAR(Exchange, exchange, EXCHANGE_OBJECTS)
 DEALLOCATE(Exchange, exchange, NOTHING_TO_FREE)
 
 /* What the Python side knows of loops and of the SDK (see http). */
-static PyObject *current_task, *transport_of, *note_exception, *str_type, *str_body, *str_body_event, *str_http,
+static PyObject *current_task, *transports, *find_transport, *note_exception, *str_type, *str_body, *str_body_event, *str_http,
     *str_quality, *str_exact, *str_active, *str_failed, *str_throw, *str_close, *str_await, *str_tools_list,
     *str_tools_call, *str_memory, *str_meta, *str_sizer, *str_sent, *str_closes_steps, *str_request_id,
-    *str_protocol_version, *str_claim, *str_hooked, *str_follow, *str_enter, *str_headers, *str_through_spans;
+    *str_protocol_version, *str_claim, *str_hooked, *str_follow, *str_enter, *str_headers, *str_through_spans,
+    *str_session, *str_request_outbound, *str_inner;
 static PyTypeObject *exchange_type, *send_type;
 
 static PyObject *exchange_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -595,6 +596,25 @@ static int claim_this(Claims *self, PyObject *ctx, Request *raw)
     return hooked == 1 && version == NULL ? -1 : hooked;
 }
 
+/* A new reference: the transport of a message that no transport hook has seen (twin: mcp2._transport_of). */
+static PyObject *transport_of(PyObject *ctx)
+{
+    PyObject *session = PyObject_GetAttr(ctx, str_session), *known = Py_None;
+    PyObject *outbound = session == NULL ? NULL : PyObject_GetAttr(session, str_request_outbound);
+    while (outbound != NULL && known == Py_None &&
+           (known = PyDict_GetItemWithError(transports, (PyObject *)Py_TYPE(outbound))) == Py_None) {
+        PyObject *inner = PyObject_GetAttr(outbound, str_inner);
+        Py_DECREF(outbound);
+        outbound = inner;
+    }
+    Py_XDECREF(session);
+    Py_XDECREF(outbound);
+    if (outbound != NULL && known != NULL)
+        return Py_NewRef(known);
+    PyErr_Clear();
+    return PyObject_CallFunctionObjArgs(find_transport, ctx, NULL);
+}
+
 /* What opens the request of the exchange when it is awaited; NULL without an exception where Python must do it. */
 static PyObject *opened(Claims *self, PyObject *ctx, PyObject *call_next)
 {
@@ -604,7 +624,7 @@ static PyObject *opened(Claims *self, PyObject *ctx, PyObject *call_next)
         return NULL;
     Steps *steps = steps_of((Exchange *)exchange);
     if (steps != NULL && is_usual(self, ctx) == 1 &&
-        (transport = PyObject_CallFunctionObjArgs(transport_of, ctx, NULL)) != NULL && PyUnicode_Check(transport) &&
+        (transport = transport_of(ctx)) != NULL && PyUnicode_Check(transport) &&
         PyUnicode_Compare(transport, str_memory) != 0 &&
         (made = awaited_of(OPENS_REQUEST, (PyObject *)self, self->desk, (Exchange *)exchange)) != NULL) {
         made->session = Py_NewRef(self->session);
@@ -625,8 +645,8 @@ static int claim_or_open(Claims *self, PyObject *ctx, PyObject *call_next, PyObj
 {
     PyObject *current = NULL, *id = NULL;
     *made = NULL;
-    if (transport_of == NULL || PyContextVar_Get(current_var, NULL, &current) < 0) /* NULL: http() has told nothing yet */
-        return transport_of == NULL ? 0 : -1;
+    if (find_transport == NULL || PyContextVar_Get(current_var, NULL, &current) < 0) /* NULL: http() has told nothing yet */
+        return find_transport == NULL ? 0 : -1;
     Request *raw = as_request(current);
     int same = 0, claimed = 0;
     if (raw != NULL && !raw->ended && is_set(raw->channel)) {
@@ -920,15 +940,16 @@ static PyType_Slot send_slots[] = {{Py_tp_new, send_new},           {Py_tp_call,
 static PyType_Spec send_spec = {"mcp_probe.native._core.Send", sizeof(Send), 0,
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | HAVE_VECTORCALL, send_slots};
 
-/* http(current_task, transport_of, note_exception, sent): what adapters/mcp2.py knows. */
+/* http(current_task, transports, find_transport, note_exception, sent): what adapters/mcp2.py knows. */
 static PyObject *core_http(PyObject *module, PyObject *args)
 {
-    PyObject *task, *transport, *exception, *sent;
-    if (!PyArg_ParseTuple(args, "OOOU", &task, &transport, &exception, &sent))
+    PyObject *task, *known, *transport, *exception, *sent;
+    if (!PyArg_ParseTuple(args, "OO!OOU", &task, &PyDict_Type, &known, &transport, &exception, &sent))
         return NULL;
     keep(&str_sent, sent);
     keep(&current_task, task);
-    keep(&transport_of, transport);
+    keep(&transports, known);
+    keep(&find_transport, transport);
     keep(&note_exception, exception);
     Py_RETURN_NONE;
 }
@@ -943,6 +964,7 @@ static int make_http_names(void)
                  {&str_closes_steps, "closes_steps"}, {&str_request_id, "request_id"},
                  {&str_protocol_version, "protocol_version"}, {&str_claim, "claim"}, {&str_hooked, "hooked"},
                  {&str_follow, "follow"}, {&str_enter, "enter"}, {&str_headers, "headers"},
-                 {&str_through_spans, "through_spans"}};
+                 {&str_through_spans, "through_spans"}, {&str_session, "session"},
+                 {&str_request_outbound, "_request_outbound"}, {&str_inner, "_inner"}};
     return INTERN(names);
 }

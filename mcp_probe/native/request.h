@@ -11,11 +11,11 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *id, *kind, *method, *name, *transport;
-    PyObject *request_id, *protocol_version, *session, *channel, *parent, *loop, *arrival_ns, *arrival_earliest_ns,
-        *taken_ns, *first_step_ns, *result_ns, *write_taken_ns, *flushed_ns, *end_ns, *outcome, *error, *jobs, *pauses,
-        *client_waits, *spilled, *decode_ns, *encode_ns, *request_bytes, *response_bytes, *trace_id, *span_id,
-        *parent_span_id, *trace_flags, *trace_state, *server_span, *resource_uri, *session_id, *error_code;
+    PyObject *request_id, *session, *channel, *parent, *jobs, *pauses, *client_waits, *spilled; /* may hold others */
+    PyObject *id, *kind, *method, *name, *transport, *protocol_version, *loop, *arrival_ns, *arrival_earliest_ns, *taken_ns,
+        *first_step_ns, *result_ns, *write_taken_ns, *flushed_ns, *end_ns, *outcome, *error, *decode_ns, *encode_ns,
+        *request_bytes, *response_bytes, *trace_id, *span_id, *parent_span_id, *trace_flags, *trace_state, *server_span,
+        *resource_uri, *session_id, *error_code; /* numbers and text */
     ns_t handler, detached_ns;
     ns_t requested, allocations, requested_owned; /* see memory.h */
     account_ref account;
@@ -27,7 +27,8 @@ typedef struct {
     unit_t *units, own_units[4];
 } Request;
 
-#define FIRST_OBJECT offsetof(Request, id)
+#define FIRST_OBJECT offsetof(Request, request_id)
+#define LAST_CONTAINER offsetof(Request, spilled)
 #define LAST_OBJECT offsetof(Request, error_code)
 
 static PyObject *ok_outcome, *cancelled_outcome;
@@ -66,7 +67,7 @@ static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static int request_traverse(Request *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
-    for (size_t at = FIRST_OBJECT; at <= LAST_OBJECT; at += sizeof(PyObject *))
+    for (size_t at = FIRST_OBJECT; at <= LAST_CONTAINER; at += sizeof(PyObject *))
         Py_VISIT(*(PyObject **)((char *)self + at));
     return 0;
 }
