@@ -1,6 +1,6 @@
 """What the probe costs: bare, probe and the SDK's own OpenTelemetry middleware, interleaved, on three transports.
 
-``--quick`` takes about a minute and only prints; without it the run takes about six, writes
+``--quick`` takes about a minute and only prints; without it the run takes about nine, writes
 ``benchmarks/results/overhead-<python>.json`` and puts the tables into ``docs/performance.md``. Linux only.
 """
 
@@ -39,14 +39,14 @@ CALM_S = 0.1
 class Plan:
     """How much to measure. A burst is one variant's turn; ``calls`` per row make it last about 0.1 s."""
 
-    generations: int = 4
-    cycles: int = 5
+    generations: int = 10  # of processes: where the parts of one come to lie makes it several us slower or faster
+    cycles: int = 2
     rounds: int = 6  # whole squares of turn_order, which has six variants
     calls: tuple[tuple[str, int], ...] = (("memory", 300), ("stdio", 80), ("http", 120))
     warm_up: int = 300
     lead_in: float = 0.1  # share of a burst's calls made before it: another process has just used the caches
     settle_s: float = 0.35  # longer than the collector sleeps: what it has to do for a cycle is charged to the cycle
-    idle_s: float = 4.2  # without a call, once per set of processes: what a call costs is told from what time costs
+    idle_s: float = 2.1  # without a call, once per set of processes: what a call costs is told from what time costs
     patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running cycles again
 
 

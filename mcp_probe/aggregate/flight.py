@@ -3,8 +3,8 @@
 A request is *in flight* from its arrival to its result; its writing is left out, since a client may
 read an answer, and send the next request, before our write call has returned.
 
-Records arrive about in the order of their ends, so they are put in order of arrival in a heap of the
-last :data:`REORDER` before they are looked at. One that comes later than that was overtaken by all of
+Records come about in the order of their ends, so the last :data:`REORDER` of them are kept in the order of
+their arrivals before they are looked at. One that comes later than that was overtaken by all of
 them: it says "at least two at once" and nothing else. Long requests that are still open are known from
 their :class:`~mcp_probe.model.OpenRequest`, and count as in flight from their arrival on.
 """
@@ -12,6 +12,7 @@ their :class:`~mcp_probe.model.OpenRequest`, and count as in flight from their a
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ class Flight:
     """The sweep. Only requests count: notifications and profiled calls are not sent one by one."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, int]] = []  # heap of (arrival, result, end)
+        self._waiting: list[tuple[int, int, int]] = []  # (arrival, result, end), sorted
         self._active: list[int] = []  # heap of results
         self._last_arrival_ns: int | None = None
         self._last_end_ns: int | None = None
@@ -74,10 +75,13 @@ class Flight:
             totals.total_ns += end - arrival
         totals.awaiting_ns += awaiting_ns
         request = (arrival, result, end)
-        if len(self._waiting) < REORDER:
-            heapq.heappush(self._waiting, request)
-        else:
-            self._take(heapq.heappushpop(self._waiting, request), open_since_ns)
+        waiting = self._waiting
+        if waiting and request < waiting[-1]:
+            insort(waiting, request)
+        else:  # most come in their order
+            waiting.append(request)
+        if len(waiting) > REORDER:
+            self._take(waiting.pop(0), open_since_ns)
 
     def totals(self, open_requests: Iterable[OpenRequest]) -> FlightTotals:
         """As if no more would come; changes nothing."""
