@@ -101,6 +101,7 @@ class ServerSpans:
         self._ask_again_ns = 0
         self._textmap: Any = None  # the propagators that ``_fields`` are of
         self._fields: frozenset[str] = frozenset()
+        self._left_out: frozenset[str] = frozenset()  # of them, what the SDK does not read
 
     # --- what adapters call ---
 
@@ -212,7 +213,8 @@ class ServerSpans:
                 span.add_link(_context_of(caller.trace_id, int(caller.span_id, 16), caller.flags), _LINK_CALLER)
             elif raw.ambient is not None and raw.ambient.span_id != parent.span_id:  # type: ignore[union-attr]
                 span.add_link(raw.ambient, _LINK_AMBIENT)
-        if not any(field in meta for field in self._propagated() - _PARENT_FIELDS):
+        self._propagated()
+        if self._left_out.isdisjoint(meta):
             return None
         extracted = propagate.extract(self._carrier(meta), context=otel_context.get_current())
         return otel_context.attach(trace.set_span_in_context(span, extracted))
@@ -256,6 +258,7 @@ class ServerSpans:
         textmap = propagate.get_global_textmap()
         if textmap is not self._textmap:
             self._textmap, self._fields = textmap, frozenset(textmap.fields)
+            self._left_out = self._fields - _PARENT_FIELDS
         return self._fields
 
     def _carrier(self, meta: Mapping[str, Any]) -> dict[str, str]:
