@@ -63,11 +63,8 @@ class Listener(Protocol):
     def note_transport(self, transport: str) -> None:
         """A request came over ``transport``."""
 
-    def sums_up(self) -> bool:
-        """Records are of no use to anybody at this time: :meth:`sum_up` may be asked first."""
-
-    def sum_up(self, raw: RawRequest) -> bool:
-        """Count ``raw``, which has ended; ``False``: its record says more."""
+    def sum_up(self, batch: list[RawRequest]) -> list[RawRequest]:
+        """Count requests that have ended, where records are of no use to anybody; those whose records say more."""
 
     def is_read(self) -> bool:
         """Frames leave the process as they come."""
@@ -250,14 +247,11 @@ class Collector:
                 return
             self._quiet = False
             self._drain.take_polls()
-            records = []
-            use_of, summing = self._hub.memory.use_of, listener.sums_up()
-            for raw in batch:
-                listener.note_transport(raw.transport)
-                self._drain.note_small_steps(raw)
-                if not (summing and listener.sum_up(raw)):
-                    records.append(assemble(raw, raw.end_ns or now_ns(), memory=use_of(raw)))
-            listener.emit(records)
+            for transport in {raw.transport for raw in batch}:
+                listener.note_transport(transport)
+            self._drain.note_small_steps(batch)
+            use_of, telling = self._hub.memory.use_of, listener.sum_up(batch)
+            listener.emit([assemble(raw, raw.end_ns or now_ns(), memory=use_of(raw)) for raw in telling])
             if self._hub.hunt is not None:
                 self._hub.hunt.take(batch)
             if threading.current_thread() is self._thread and listener.backlog() < BACKLOG:

@@ -426,17 +426,22 @@ class Probe:
         if self._listeners:
             self._listeners.take(batch)
 
-    def sums_up(self) -> bool:
-        """Nobody reads records at this time, so that plain requests need none. Collector's thread."""
-        return self._fold is not None and not self._sinks and not self._listeners.wanting()
+    def sum_up(self, batch: list[RawRequest]) -> list[RawRequest]:
+        """Count requests that have ended without their records, where nobody reads these at this time.
 
-    def sum_up(self, raw: RawRequest) -> bool:
-        """Count a request that has ended without its record; ``False`` where that says more. Collector's thread."""
-        tally = None if self._fold is None else self._fold.count(raw, raw.end_ns or now_ns())
-        if tally is None:
-            return False
-        self._hub.memory.count(raw, tally.memory)
-        return True
+        Returns those that must have one, because it says more. Collector's thread.
+        """
+        fold, memory = self._fold, self._hub.memory
+        if fold is None or self._sinks or self._listeners.wanting():
+            return batch
+        telling = []
+        for raw in batch:
+            tally = fold.count(raw, raw.end_ns or now_ns())
+            if tally is None:
+                telling.append(raw)
+            else:
+                memory.count(raw, tally.memory)
+        return telling
 
     @property
     def fold(self) -> Fold | None:

@@ -17,6 +17,7 @@ import mcp_probe
 from mcp_probe import session
 from mcp_probe.collector import Collector
 from mcp_probe.model import End
+from mcp_probe.record.raw import RawRequest
 from mcp_probe.session import Probe
 from tests.kept import keep
 from tests.native.twins import needs_the_accelerator
@@ -127,12 +128,13 @@ async def test_plain_requests_are_summed_up_without_records_until_somebody_wants
         return a + b
 
     probe = mcp_probe.attach(server)
-    summed: list[bool] = []
+    summed: list[int] = []
     sum_up = probe.sum_up
 
-    def counted(raw: Any) -> bool:
-        summed.append(sum_up(raw))
-        return summed[-1]
+    def counted(batch: list[RawRequest]) -> list[RawRequest]:
+        telling = sum_up(batch)
+        summed.append(len(batch) - len(telling))
+        return telling
 
     probe.sum_up = counted  # type: ignore[method-assign]
     try:
@@ -142,12 +144,12 @@ async def test_plain_requests_are_summed_up_without_records_until_somebody_wants
             row = next(row for row in probe.snapshot().operations if row.name == "add")
             assert (row.count, row.memory.measured, row.steps.mean > 0) == (20, 20, True)
             assert row.total_ms.p50 is not None and row.budget_ms.busy is not None and row.request_bytes_max is None
-            assert summed.count(True) >= 20
-            kept, before = keep(probe), len(summed)
+            assert sum(summed) >= 20
+            kept, before = keep(probe), sum(summed)
             await client.call_tool("add", {"a": 1, "b": 2})
             row = next(row for row in probe.snapshot().operations if row.name == "add")
             assert row.count == 21
             assert len(kept.requests("add")) == 1
-            assert len(summed) == before
+            assert sum(summed) == before
     finally:
         probe.detach()

@@ -181,17 +181,18 @@ class Drain:
                 self._loops[track.ordinal] = LoopDrain(track)
             self._polls += self._loops[track.ordinal].take_polls()
 
-    def note_small_steps(self, raw: RawRequest) -> None:
-        """Count ``raw``'s steps below 0.5 ms for the next loop sample (crowding needs their sum)."""
-        self._requests += 1
-        count, total = raw.small_steps()
-        if count:
-            operation = raw.operation
-            entry = self._small.get(operation)
-            if entry is None:
-                entry = self._small[operation] = [0, 0]
-            entry[0] += count
-            entry[1] += total
+    def note_small_steps(self, batch: Iterable[RawRequest]) -> None:
+        """Count these requests' steps below 0.5 ms for the next loop sample (crowding needs their sum)."""
+        for raw in batch:
+            self._requests += 1
+            count, total = raw.small_steps()
+            if count:
+                operation = raw.operation
+                entry = self._small.get(operation)
+                if entry is None:
+                    entry = self._small[operation] = [0, 0]
+                entry[0] += count
+                entry[1] += total
 
     def loops(self, now: int, *, final: bool) -> Iterator[LoopSample]:
         """One sample per loop; the last one of loops that are over."""
