@@ -30,7 +30,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 class ProbedApp:
     """An ASGI app whose HTTP exchanges are followed. Everything passes through unchanged.
 
-    Servers look whether an app is a coroutine function. Twin of ``Entrance`` in native/exchange.h, which is none.
+    Servers look whether an app is a coroutine function. Twin of ``Entrance`` in native/entrance.h, which is none.
     """
 
     def __init__(self, app: App, gate: Gate) -> None:
@@ -133,7 +133,7 @@ class Gate:
             return None
 
     def sender(self, exchange: Exchange, send: Send) -> Send:
-        """``send`` that notes when the answer is taken and flushed. Twin of ``Send`` in native/exchange.h."""
+        """``send`` that notes when the answer is taken and flushed. Twin of ``Send`` in native/send.h."""
         if native.core is not None:
             return native.core.Send(self, self._hub.desk, exchange, send)  # type: ignore[no-any-return]
         gate = self

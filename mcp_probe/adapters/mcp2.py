@@ -49,7 +49,7 @@ def lowlevel_of(server: Any) -> Any:
 
 
 class PythonClaims:
-    """The server middleware as the SDK calls it. Twin of ``Claims`` in native/exchange.h."""
+    """The server middleware as the SDK calls it. Twin of ``Claims`` in native/claims.h."""
 
     if TYPE_CHECKING:
         claim: Callable[[Any, Any], Awaitable[Any]]
@@ -212,7 +212,7 @@ _transports: dict[type, str | None] = {}
 def _transport_of(ctx: Any) -> str:
     """The transport of a message that no transport hook has seen: in process, or one that ran before we attached.
 
-    Twin of ``transport_of`` in native/exchange.h, as far as their kinds are known.
+    Twin of ``transport_of`` in native/claims.h, as far as their kinds are known.
     """
     outbound = getattr(ctx.session, "_request_outbound", None)
     inner = getattr(outbound, "_inner", None)

@@ -1,8 +1,9 @@
 /* The hot path in C: what capture writes while a request lives, a loop's steps and polls, and the loop's own
  * call_soon, select and _run_once around them.
  *
- * Twin of the Python in record/raw.py (Request), capture/steps.py (Steps) and adapters/asyncio_loop.py (Handle,
- * CallSoon, Poll); tests run both. Everything here runs under the GIL; nothing is called while a field is half set.
+ * Twin of the Python in record/raw.py (Request), capture/steps.py (Steps), adapters/asyncio_loop.py (Handle, Timer,
+ * Schedule, Poll, Turn), adapters/asgi.py (Entrance, Send), adapters/mcp2.py (Claims) and others that its files name;
+ * tests run both. Everything here runs under the GIL; nothing is called while a field is half set.
  * One translation unit in files by type, included below in the order in which they need each other.
  * Limited API of CPython 3.10, plus a few functions every release from 3.10 to 3.13 exports with the same signature
  * (declared in base.h); mcp_probe/native/__init__.py loads this module on those releases only.
@@ -32,6 +33,10 @@
 #include "uses.h"
 #include "exponential.h"
 #include "exchange.h"
+#include "awaited.h"
+#include "send.h"
+#include "claims.h"
+#include "entrance.h"
 
 /* ---- the module ---- */
 
@@ -189,7 +194,8 @@ static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec)
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&core_module);
-    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || make_read_names() < 0 || make_timer_names() < 0 || make_turn_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
+    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || make_read_names() < 0 ||
+        make_timer_names() < 0 || make_turn_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
         return NULL;
     request_type = (PyTypeObject *)add_type(module, "Request", &request_spec);
     steps_type = (PyTypeObject *)add_type(module, "Steps", &steps_spec);
@@ -205,14 +211,17 @@ PyMODINIT_FUNC PyInit__core(void)
     readings_type = (PyTypeObject *)add_type(module, "Readings", &readings_spec);
     PyObject *sums = add_type(module, "Sums", &sums_spec), *timers = add_type(module, "Timers", &timers_spec),
              *claims = add_type(module, "Claims", &claims_spec), *entrance = add_type(module, "Entrance", &entrance_spec);
-    PyObject *turn = add_type(module, "Turn", &turn_spec), *uses = add_type(module, "Uses", &uses_spec), *row = add_type(module, "Row", &row_spec);
+    PyObject *turn = add_type(module, "Turn", &turn_spec), *uses = add_type(module, "Uses", &uses_spec),
+             *row = add_type(module, "Row", &row_spec);
     send_type = (PyTypeObject *)add_type(module, "Send", &send_spec);
     exchange_type = (PyTypeObject *)add_type(module, "Exchange", &exchange_spec);
     awaited_type = (PyTypeObject *)add_type(module, "Awaited", &awaited_spec);
-    if (request_type == NULL || steps_type == NULL || handle_type == NULL || timer_type == NULL || schedule == NULL || poll == NULL ||
-        transport == NULL || socket_type == NULL || lines_type == NULL || buffer == NULL || readings_type == NULL || desk_type == NULL || channel == NULL || sums == NULL ||
-        uses == NULL || turn == NULL || row == NULL || timers == NULL || claims == NULL || entrance == NULL || send_type == NULL || exchange_type == NULL || awaited_type == NULL)
-        return NULL;
+    const void *made[] = {request_type, steps_type, handle_type, timer_type, schedule, poll, transport, socket_type,
+                          desk_type, lines_type, channel, buffer, readings_type, sums, timers, claims, entrance,
+                          turn, uses, row, send_type, exchange_type, awaited_type};
+    for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++)
+        if (made[i] == NULL)
+            return NULL;
     keep(&poll_type, poll);
     return module;
 }
