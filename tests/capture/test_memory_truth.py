@@ -55,8 +55,8 @@ def ran(version: str, tiers: str, *options: str) -> dict[str, Any]:
 def natively(version: str, tier: str, check: Callable[[dict[str, Any]], None]) -> None:
     """``check`` holds for what one process told, or else for what another did.
 
-    The interpreter may grow a table of its own within a call, and that is the call's then: seen once in some 150
-    processes, a block of 131,072 bytes. What is wrong with the figures is so in every process.
+    What the interpreter does of its own within a call is the call's: a block of 131,072 bytes was seen once, and not
+    again. What is wrong with the figures is so in every process.
     """
     try:
         check(ran(version, "light,detailed")[tier])
