@@ -105,12 +105,12 @@ class Gate:
             outer = EXCHANGE.get()
             if outer is not None and outer.raw is None:  # an outer app has opened it
                 return app(*args)
-            return self.enter(app, *args)
+            return self.enter(app, args)
 
         return enter
 
-    def enter(self, app: Callable[..., Awaitable[None]], *args: Any) -> Awaitable[None]:
-        """One call of ``app`` or of a method that is one."""
+    def enter(self, app: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> Awaitable[None]:
+        """One call of ``app``, or of a method that is one, with ``args``."""
         return ProbedApp(partial(app, *args[:-3]), self)(*args[-3:])
 
     def follow(self) -> Track | None:

@@ -345,9 +345,15 @@ class AsyncioHooks:
 def _is_stock() -> bool:
     """Whether what the accelerator writes out is asyncio's own: nobody has replaced it before us."""
     loop, handle = vars(base_events.BaseEventLoop), vars(events.Handle)
-    found = [loop.get(name) for name in ("call_soon", "_call_soon", "call_soon_threadsafe")] + [handle.get("_run")]
+    return _are_asyncios(
+        *(loop.get(name) for name in ("call_soon", "_call_soon", "call_soon_threadsafe")), handle.get("_run")
+    )
+
+
+def _are_asyncios(*parts: Any) -> bool:
+    """Whether they are functions of asyncio's loops and handles, and nobody has replaced them."""
     own = (base_events.__name__, events.__name__)
-    return all(type(part) is FunctionType and part.__module__ in own for part in found)
+    return all(type(part) is FunctionType and part.__module__ in own for part in parts)
 
 
 def _is_stock_loop(loop: Any) -> bool:
@@ -358,10 +364,9 @@ def _is_stock_loop(loop: Any) -> bool:
 
 def _are_known_timers(call_at: Any) -> bool:
     """Whether they are asyncio's own, and what the accelerator's stand for."""
-    own = (base_events.__name__, events.__name__)
-    parts = [call_at, vars(base_events.BaseEventLoop).get("_timer_handle_cancelled")]
-    parts += [vars(events.TimerHandle).get(name) for name in ("__init__", "__lt__", "cancel")]
-    return all(type(part) is FunctionType and part.__module__ in own for part in parts)
+    timer = vars(events.TimerHandle)
+    cancelled = vars(base_events.BaseEventLoop).get("_timer_handle_cancelled")
+    return _are_asyncios(call_at, cancelled, *(timer.get(name) for name in ("__init__", "__lt__", "cancel")))
 
 
 def _is_known_turn(run_once: Any) -> bool:

@@ -150,11 +150,9 @@ static int intern_names(const name_t *names, size_t count)
 
 static PyObject *pass_on(PyObject *original, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *positional = PyTuple_New(nargs), *keywords = NULL, *result = NULL;
+    PyObject *positional = arguments_from(args, 0, nargs), *keywords = NULL, *result = NULL;
     if (positional == NULL)
         return NULL;
-    for (Py_ssize_t i = 0; i < nargs; i++)
-        PyTuple_SetItem(positional, i, Py_NewRef(args[i]));
     if (kwnames != NULL && PyTuple_Size(kwnames)) {
         keywords = PyDict_New();
         for (Py_ssize_t i = 0; keywords != NULL && i < PyTuple_Size(kwnames); i++)

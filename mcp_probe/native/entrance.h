@@ -49,13 +49,9 @@ static PyObject *entered(Entrance *self, PyObject *const *args, Py_ssize_t nargs
     if (steps == NULL) {
         if (PyErr_Occurred())
             return NULL;
-        PyObject *enter = PyObject_GetAttr(self->gate, str_enter), *found = NULL, *rest = arguments_from(args, 0, nargs);
-        PyObject *first = Py_BuildValue("(O)", self->app), *all = NULL;
-        if (enter != NULL && rest != NULL && first != NULL && (all = PySequence_Concat(first, rest)) != NULL)
-            found = PyObject_Call(enter, all, NULL);
-        Py_XDECREF(enter);
-        Py_XDECREF(rest);
-        Py_XDECREF(first);
+        PyObject *all = arguments_from(args, 0, nargs), *found = NULL;
+        if (all != NULL)
+            found = PyObject_CallMethodObjArgs(self->gate, str_enter, self->app, all, NULL);
         Py_XDECREF(all);
         return found;
     }

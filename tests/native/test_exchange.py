@@ -426,7 +426,7 @@ class Door(Middleware):
     def follow(self) -> Any:
         return self.track
 
-    def enter(self, app: Any, *args: Any) -> Any:
+    def enter(self, app: Any, args: Any) -> Any:
         return "in Python", app, args
 
     def close(self, raw: Any) -> None:
