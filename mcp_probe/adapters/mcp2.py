@@ -124,7 +124,7 @@ class ClaimingMiddleware(_Claims):
         if self.spans is None:
             return call_next
         if self.spans.listens():
-            return partial(self.spans, call_next=call_next)
+            return partial(self.spans.traced, call_next=call_next)
         self.deaf_until_ns = self.spans.deaf_until_ns
         return call_next
 

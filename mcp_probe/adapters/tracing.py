@@ -11,12 +11,11 @@ from typing import Any
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.tracing import Message, Tracing
+from mcp_probe.capture.tracing import ASK_AGAIN_NS, Message, Tracing
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RawRequest
 
 HOOK = "spans"
-ASK_AGAIN_NS = 100_000_000
 
 _OPENERS = {"OpenTelemetryMiddleware": "mcp.", "FastMCPServerMiddleware": "fastmcp."}
 """Middleware of mcp 2.x and of fastmcp 4 that opens the SERVER span: class -> where it comes from."""
@@ -91,8 +90,12 @@ class SpanMiddleware:
         return False
 
     def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        return self.traced(ctx, call_next) if self.listens() else call_next(ctx)
+
+    def traced(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        """As a call, for whoever has asked :meth:`listens`."""
         try:
-            raw = CURRENT.get() if self.listens() else None
+            raw = CURRENT.get()
             if raw is not None and not raw.ended and raw.request_id == ctx.request_id:
                 return self._traced(raw, ctx, call_next)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 RECENT = 512
 """Slow steps that spans of requests look back on for their blockers; what is older shows in the linked span."""
 
+ASK_AGAIN_NS = 100_000_000
+"""How long an application without a provider is taken to have none: asking costs 2 us, on the server's loop."""
+
 MAX_TEXT = 128
 MAX_URI = 256
 MAX_STATE = 512

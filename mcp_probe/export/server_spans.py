@@ -18,7 +18,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 
 from mcp_probe.capture.drain import step_record
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.tracing import MAX_TEXT, Message, parent_of, text_of, uri_of
+from mcp_probe.capture.tracing import ASK_AGAIN_NS, MAX_TEXT, Message, parent_of, text_of, uri_of
 from mcp_probe.clock import now_ns
 from mcp_probe.export import conventions as names
 from mcp_probe.export.content import Content, Redact
@@ -47,9 +47,6 @@ MAX_CARRIED = 8192
 
 LEAST_SHARE = 20
 """A blocker has one step of at least this part (1/20) of what its victim waited, to be named on the victim's span."""
-
-ASK_AGAIN_NS = 100_000_000
-"""How long an application without a provider is taken to have none: asking costs 2 us, on the server's loop."""
 
 _PARENT_FIELDS = frozenset({"traceparent", "tracestate"})
 """What a span that was opened as the caller's child stands for already."""
