@@ -78,15 +78,15 @@ class SpanMiddleware:
 
     def listens(self) -> bool:
         """Whether a call is worth its while; late by a fraction of a second where that has changed."""
-        now = now_ns()
-        if now < self.deaf_until_ns:
-            return False
         try:
+            now = now_ns()
+            if now < self.deaf_until_ns:
+                return False
             if self._tracing is not None and self._tracing.listens():
                 return True
+            self.deaf_until_ns = now + ASK_AGAIN_NS
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self._fail(exc)
-        self.deaf_until_ns = now + ASK_AGAIN_NS
         return False
 
     def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
