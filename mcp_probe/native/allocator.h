@@ -20,14 +20,15 @@ typedef struct {
     void (*free)(void *ctx, void *block);
 } allocator_t;
 
-/* Whether a domain above has passed a call on, and the raw hook has seen and counted it. */
-enum { NOT_INSIDE = 0, NOT_SEEN_YET = 1, SEEN = 2 };
+/* Whether a domain above has passed a call on, and the raw hook has seen and counted it. HANDED_ON: it is sure to, with
+ * the size that the caller asked for and the main interpreter's GIL. */
+enum { NOT_INSIDE = 0, NOT_SEEN_YET = 1, SEEN = 2, HANDED_ON = 3 };
 
 typedef struct {
     unsigned long long unowned; /* running totals of bytes: of blocks that did not become the request's own */
     account_ref owner;          /* of what is allocated now; apart, or the compiler adds both totals as one vector */
     unsigned long long owned;   /* of those that did */
-    account_t *account;         /* of the owner */
+    account_t *account;         /* the owner's, if that has no parent */
     unsigned long long allocations;
     size_t outer;               /* size that the caller asked of a domain above, for the raw hook */
     account_ref inherited;      /* owner of the block that realloc() replaces, while nobody's step runs */
@@ -40,9 +41,9 @@ typedef struct {
 } thread_t;
 
 #ifdef __GLIBC__ /* elsewhere a library loaded at run time may not have that */
-static __thread thread_t thread __attribute__((tls_model("initial-exec"), aligned(64)));
+static __thread thread_t thread __attribute__((tls_model("initial-exec"), aligned(64))) = {.account = accounts};
 #else
-static __thread thread_t thread;
+static __thread thread_t thread = {.account = accounts};
 #endif
 
 static allocator_t wrapped[LAYERS][DOMAINS];
@@ -50,6 +51,7 @@ static struct {
     size_t small_limit;       /* requests up to it are never passed on to the raw domain by what we wrap */
     size_t own_from[DOMAINS]; /* blocks of this size and more get their owner in this domain's own hook */
     int passes_large_on;      /* what we wrap asks the raw domain for large blocks */
+    int hands_on;             /* and for as many bytes as it was asked for, each time: it is CPython's own */
 } __attribute__((aligned(64))) calibrated;
 static int many_gils;
 static PyInterpreterState *main_interpreter;
@@ -136,7 +138,22 @@ INLINE void leave(void *block, size_t size, int domain, account_ref owner)
     count(size, owner != 0 && size >= calibrated.own_from[domain] && own(block, size, owner) && owner == thread.owner);
 }
 
-NOINLINE void *large_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
+/* The quick way through the same: all there is to do is then the raw hook's. */
+INLINE int hand_on(void)
+{
+    if (!calibrated.hands_on || !under_main_gil())
+        return 0;
+    thread.inside = HANDED_ON;
+    return 1;
+}
+
+INLINE void *handed(void *block)
+{
+    thread.inside = NOT_INSIDE;
+    return block;
+}
+
+NOINLINE void *entered_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
     enter(size);
     void *block = below->malloc(ctx, size);
@@ -144,12 +161,22 @@ NOINLINE void *large_malloc(const allocator_t *below, void *ctx, size_t size, in
     return block;
 }
 
-NOINLINE void *large_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
+NOINLINE void *large_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
+{
+    return hand_on() ? handed(below->malloc(ctx, size)) : entered_malloc(below, ctx, size, domain);
+}
+
+NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
     enter(number * size);
     void *block = below->calloc(ctx, number, size);
     leave(block, number * size, domain, thread.owner);
     return block;
+}
+
+NOINLINE void *large_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
+{
+    return hand_on() ? handed(below->calloc(ctx, number, size)) : entered_calloc(below, ctx, number, size, domain);
 }
 
 NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -158,6 +185,11 @@ NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block,
     void *moved = below->realloc(ctx, block, size);
     leave(moved, size, domain, thread.owner);
     return moved;
+}
+
+NOINLINE void *large_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
+{
+    return hand_on() ? handed(below->realloc(ctx, block, size)) : counted_realloc(below, ctx, block, size, domain);
 }
 
 NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -197,7 +229,9 @@ INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number,
 
 INLINE void *counting_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
 {
-    if (block != NULL || !is_small(size)) /* a small block may replace a large one */
+    if (!is_small(size))
+        return large_realloc(below, ctx, block, size, domain);
+    if (block != NULL) /* a small block may replace a large one */
         return counted_realloc(below, ctx, block, size, domain);
     count(size, 0);
     return below->realloc(ctx, block, size);
@@ -234,28 +268,30 @@ INLINE void *owning_calloc(const allocator_t *below, void *ctx, size_t number, s
 
 INLINE void *owning_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
 {
-    if (block != NULL || !is_small(size) || thread.word == 0)
+    if (block != NULL)
         return owned_realloc(below, ctx, block, size, domain);
-    return own_small(below->realloc(ctx, block, size), size);
+    if (!is_small(size) || thread.word == 0)
+        return counting_realloc(below, ctx, NULL, size, domain);
+    return own_small(below->realloc(ctx, NULL, size), size);
 }
 
-NOINLINE void take_and_free(const allocator_t *below, void *ctx, void *block)
+NOINLINE void free_slowly(const allocator_t *below, void *ctx, void *block)
 {
     value_t old;
-    take_large(block, &old);
+    unsigned int *word = word_of(block);
+    if (word != NULL && *word != 0 && has_word(block))
+        drop_word(word);
+    else if (!calibrated.passes_large_on)
+        take_large(block, &old);
     below->free(ctx, block);
 }
 
 INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
 {
-    unsigned int *word = word_of(block);
-    if (__builtin_expect(word != NULL, 1) && *word != 0 && has_word(block))
-        drop_word(word);
-    else if (__builtin_expect(!calibrated.passes_large_on, 0)) {
-        take_and_free(below, ctx, block);
-        return;
-    }
-    below->free(ctx, block);
+    if (__builtin_expect(!calibrated.passes_large_on || !drop_small_fast(block), 0))
+        free_slowly(below, ctx, block);
+    else
+        below->free(ctx, block);
 }
 
 /* ---- the raw domain: with or without the GIL ---- */
@@ -270,10 +306,10 @@ NOINLINE int disown_raw(void *block, value_t *found)
     return !thread.forking && take_raw(block, found);
 }
 
-INLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
+NOINLINE void *raw_got(void *block, size_t size, int owns, account_ref heir)
 {
-    int from_above = thread.inside == NOT_SEEN_YET, owned = 0;
-    size = from_above ? thread.outer : asked(size);
+    int from_above = thread.inside == NOT_SEEN_YET || thread.inside == HANDED_ON, owned = 0;
+    size = thread.inside == NOT_SEEN_YET ? thread.outer : asked(size);
     account_ref owner = thread.owner != 0 ? thread.owner : heir != 0 ? heir : thread.inherited;
     if (owns && owner != 0) /* what a domain above asked for will be freed under the GIL as well */
         owned = (from_above && under_main_gil() ? own_large(block, size, owner) : own_raw(block, size, owner)) &&
@@ -282,22 +318,35 @@ INLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
         count(size, owned);
     if (from_above)
         thread.inside = SEEN;
+    return block;
+}
+
+/* The same where nothing is out of the ordinary, else 0. */
+INLINE int raw_got_fast(void *block, size_t size)
+{
+    account_t *account = thread.account;
+    if (__builtin_expect(thread.inside != HANDED_ON || block == NULL || account->generation != thread.owner >> 32 ||
+                             !keep_large_fast(block, asked(size), thread.owner, account), 0))
+        return 0;
+    count(asked(size), 1);
+    thread.inside = SEEN;
+    return 1;
 }
 
 INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int owns)
 {
     void *block = below->malloc(ctx, size);
-    if (block != NULL)
-        raw_got(block, size, owns, 0);
-    return block;
+    if ((owns && raw_got_fast(block, size)) || block == NULL)
+        return block;
+    return raw_got(block, size, owns, 0);
 }
 
 INLINE void *raw_calloc(const allocator_t *below, void *ctx, size_t count, size_t size, int owns)
 {
     void *block = below->calloc(ctx, count, size);
-    if (block != NULL)
-        raw_got(block, count * size, owns, 0);
-    return block;
+    if ((owns && raw_got_fast(block, count * size)) || block == NULL)
+        return block;
+    return raw_got(block, count * size, owns, 0);
 }
 
 INLINE void *raw_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int owns)
@@ -313,12 +362,20 @@ INLINE void *raw_realloc(const allocator_t *below, void *ctx, void *block, size_
     return moved;
 }
 
-INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
+NOINLINE void raw_free_slowly(const allocator_t *below, void *ctx, void *block)
 {
     value_t old;
     if (block != NULL && !take_large(block, &old))
         disown_raw(block, &old);
     below->free(ctx, block);
+}
+
+INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
+{
+    if (__builtin_expect(!drop_large_fast(block), 0))
+        raw_free_slowly(below, ctx, block);
+    else
+        below->free(ctx, block);
 }
 
 /* ---- the sets: a function knows what it wraps, as it has no ctx of its own ---- */

@@ -272,3 +272,41 @@ static inline int take_large(void *block, value_t *found)
     *found = (value_t){owner, size};
     return 1;
 }
+
+/* The two above where nothing is out of the ordinary, else 0: the place is free, or nobody had to move from it; no
+ * account has a parent. */
+static inline __attribute__((always_inline)) int keep_large_fast(void *block, unsigned long long size, account_ref owner,
+                                                                 account_t *account)
+{
+    table_t *table = &gil_table;
+    if (__builtin_expect(table->used >= table->room, 0))
+        return 0;
+    slot_t *slot = &table->slots->at[hash_of((unsigned long)block) & table->slots->mask];
+    if (__builtin_expect(slot->address != 0, 0))
+        return 0;
+    table->used++;
+    put_into(slot, (slot_t){(unsigned long)block, {owner, size}});
+    gil_hold_alone(account, size);
+    return 1;
+}
+
+/* 1 for a block without an owner as well, from whichever domain. */
+static inline __attribute__((always_inline)) int drop_large_fast(void *block)
+{
+    slots_t *slots = __atomic_load_n(&gil_table.slots, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(slots == NULL || block == NULL, 0))
+        return 0;
+    size_t at = hash_of((unsigned long)block) & slots->mask;
+    slot_t *slot = &slots->at[at];
+    unsigned long address = address_in(slot);
+    if (address == 0)
+        return __atomic_load_n(&shards[shard_of((unsigned long)block)].table.used, __ATOMIC_RELAXED) == 0;
+    account_t *account = account_at(slot->value.owner);
+    if (__builtin_expect(address != (unsigned long)block || slots->at[(at + 1) & slots->mask].address != 0 ||
+                             account->generation != slot->value.owner >> 32 || account->parent != 0, 0))
+        return 0;
+    gil_release_alone(account, (long long)slot->value.size);
+    __atomic_store_n(&slot->address, 0, __ATOMIC_RELAXED);
+    gil_table.used--;
+    return 1;
+}
