@@ -40,7 +40,7 @@ static inline long long one_block(long long size)
 
 /* [0] is nobody's. Pages of it are taken as they are used. */
 static account_t accounts[MAX_ACCOUNTS] __attribute__((aligned(64)));
-static account_t not_alone; /* stands for any that has a parent: no reference is to it, and no word */
+static account_t other_account; /* stands for any that the quick ways are not for: no reference is to it, and no word */
 static struct {
     unsigned int fresh;                             /* the first that was never used */
     unsigned int free_first, free_last;             /* reused in the order in which they were given back */

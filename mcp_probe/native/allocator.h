@@ -20,15 +20,15 @@ typedef struct {
     void (*free)(void *ctx, void *block);
 } allocator_t;
 
-/* Whether a domain above has passed a call on, and the raw hook has seen and counted it. HANDED_ON: it is sure to, with
- * the size that the caller asked for and the main interpreter's GIL. */
+/* Whether a domain above has passed a call on, and the raw hook has seen and counted it. HANDED_ON: the domain above will
+ * count what it is given; but the raw hook sees to a block that moves, and says SEEN. */
 enum { NOT_INSIDE = 0, NOT_SEEN_YET = 1, SEEN = 2, HANDED_ON = 3 };
 
 typedef struct {
     unsigned long long unowned; /* running totals of bytes: of blocks that did not become the request's own */
     account_ref owner;          /* of what is allocated now; apart, or the compiler adds both totals as one vector */
     unsigned long long owned;   /* of those that did */
-    account_t *account;         /* the owner's, if that has no parent */
+    account_t *account;         /* the owner's; other_account if that has a parent, or what we wrap does not hand on */
     unsigned long long allocations;
     size_t outer;               /* size that the caller asked of a domain above, for the raw hook */
     account_ref inherited;      /* owner of the block that realloc() replaces, while nobody's step runs */
@@ -51,10 +51,10 @@ static struct {
     size_t small_limit;       /* requests up to it are never passed on to the raw domain by what we wrap */
     size_t own_from[DOMAINS]; /* blocks of this size and more get their owner in this domain's own hook */
     int passes_large_on;      /* what we wrap asks the raw domain for large blocks */
-    int hands_on;             /* and for as many bytes as it was asked for, each time: it is CPython's own */
+    int hands_on;             /* and returns the very block: it is CPython's own */
 } __attribute__((aligned(64))) calibrated;
 static int many_gils;
-static PyInterpreterState *main_interpreter;
+static PyInterpreterState *main_interpreter, **interpreters; /* the latter: their head, where the interpreter keeps it */
 
 /* One name or the other, by release. */
 extern PyThreadState *_PyThreadState_UncheckedGet(void) __attribute__((weak));
@@ -68,14 +68,15 @@ static inline PyThreadState *current_state(void)
 
 static int __attribute__((noinline)) is_main_gil_ours(void)
 {
-    PyThreadState *state = current_state();
-    return state != NULL && PyThreadState_GetInterpreter(state) == main_interpreter;
+    PyThreadState *state;
+    return PyInterpreterState_Head() == main_interpreter ||
+           ((state = current_state()) != NULL && PyThreadState_GetInterpreter(state) == main_interpreter);
 }
 
 /* For whoever is known to hold a GIL: whether it is the main interpreter's. A new interpreter goes to the head. */
 static inline int under_main_gil(void)
 {
-    return !many_gils || PyInterpreterState_Head() == main_interpreter || is_main_gil_ours();
+    return !many_gils || __atomic_load_n(interpreters, __ATOMIC_RELAXED) == main_interpreter || is_main_gil_ours();
 }
 
 #define INLINE static inline __attribute__((always_inline))
@@ -138,7 +139,7 @@ INLINE void leave(void *block, size_t size, int domain, account_ref owner)
     count(size, owner != 0 && size >= calibrated.own_from[domain] && own(block, size, owner) && owner == thread.owner);
 }
 
-/* The quick way through the same: all there is to do is then the raw hook's. */
+/* The quick way through the same. */
 INLINE int hand_on(void)
 {
     if (!calibrated.hands_on || !under_main_gil())
@@ -147,9 +148,23 @@ INLINE int hand_on(void)
     return 1;
 }
 
-INLINE void *handed(void *block)
+NOINLINE void *handed_slowly(void *block, size_t size)
 {
+    count(size, thread.owner != 0 && own_large(block, size, thread.owner));
+    return block;
+}
+
+INLINE void *handed(void *block, size_t size)
+{
+    account_t *account = thread.account;
+    int seen = thread.inside == SEEN;
     thread.inside = NOT_INSIDE;
+    if (__builtin_expect(seen || block == NULL, 0))
+        return block;
+    size = asked(size);
+    if (__builtin_expect(account->generation != thread.owner >> 32 || !keep_large_fast(block, size, thread.owner, account), 0))
+        return handed_slowly(block, size);
+    count(size, 1);
     return block;
 }
 
@@ -163,7 +178,7 @@ NOINLINE void *entered_malloc(const allocator_t *below, void *ctx, size_t size, 
 
 NOINLINE void *large_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
-    return hand_on() ? handed(below->malloc(ctx, size)) : entered_malloc(below, ctx, size, domain);
+    return hand_on() ? handed(below->malloc(ctx, size), size) : entered_malloc(below, ctx, size, domain);
 }
 
 NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
@@ -176,7 +191,9 @@ NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number
 
 NOINLINE void *large_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
-    return hand_on() ? handed(below->calloc(ctx, number, size)) : entered_calloc(below, ctx, number, size, domain);
+    if (!hand_on())
+        return entered_calloc(below, ctx, number, size, domain);
+    return handed(below->calloc(ctx, number, size), number * size);
 }
 
 NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -189,7 +206,9 @@ NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block,
 
 NOINLINE void *large_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
 {
-    return hand_on() ? handed(below->realloc(ctx, block, size)) : counted_realloc(below, ctx, block, size, domain);
+    if (!hand_on())
+        return counted_realloc(below, ctx, block, size, domain);
+    return handed(below->realloc(ctx, block, size), size);
 }
 
 NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -288,7 +307,7 @@ NOINLINE void free_slowly(const allocator_t *below, void *ctx, void *block)
 
 INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
 {
-    if (__builtin_expect(!calibrated.passes_large_on || !drop_small_fast(block), 0))
+    if (__builtin_expect(!calibrated.hands_on || !drop_small_fast(block), 0))
         free_slowly(below, ctx, block);
     else
         below->free(ctx, block);
@@ -306,7 +325,7 @@ NOINLINE int disown_raw(void *block, value_t *found)
     return !thread.forking && take_raw(block, found);
 }
 
-NOINLINE void *raw_got(void *block, size_t size, int owns, account_ref heir)
+NOINLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
 {
     int from_above = thread.inside == NOT_SEEN_YET || thread.inside == HANDED_ON, owned = 0;
     size = thread.inside == NOT_SEEN_YET ? thread.outer : asked(size);
@@ -318,35 +337,26 @@ NOINLINE void *raw_got(void *block, size_t size, int owns, account_ref heir)
         count(size, owned);
     if (from_above)
         thread.inside = SEEN;
-    return block;
-}
-
-/* The same where nothing is out of the ordinary, else 0. */
-INLINE int raw_got_fast(void *block, size_t size)
-{
-    account_t *account = thread.account;
-    if (__builtin_expect(thread.inside != HANDED_ON || block == NULL || account->generation != thread.owner >> 32 ||
-                             !keep_large_fast(block, asked(size), thread.owner, account), 0))
-        return 0;
-    count(asked(size), 1);
-    thread.inside = SEEN;
-    return 1;
 }
 
 INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int owns)
 {
+    if (thread.inside == HANDED_ON)
+        return below->malloc(ctx, size);
     void *block = below->malloc(ctx, size);
-    if ((owns && raw_got_fast(block, size)) || block == NULL)
-        return block;
-    return raw_got(block, size, owns, 0);
+    if (block != NULL)
+        raw_got(block, size, owns, 0);
+    return block;
 }
 
 INLINE void *raw_calloc(const allocator_t *below, void *ctx, size_t count, size_t size, int owns)
 {
+    if (thread.inside == HANDED_ON)
+        return below->calloc(ctx, count, size);
     void *block = below->calloc(ctx, count, size);
-    if ((owns && raw_got_fast(block, count * size)) || block == NULL)
-        return block;
-    return raw_got(block, count * size, owns, 0);
+    if (block != NULL)
+        raw_got(block, count * size, owns, 0);
+    return block;
 }
 
 INLINE void *raw_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int owns)

@@ -123,14 +123,13 @@ static int __attribute__((noinline)) keep_small(const void *block, size_t size, 
     return 1;
 }
 
-/* The same where nothing is out of the ordinary, else 0. `said` is word_for() the owner, and `account` its own, if that
- * has no parent. */
+/* The same where nothing is out of the ordinary, else 0. `said` is word_for() the owner, and `account` its own, which has
+ * no parent. The block is CPython's own allocator's, and so has a word. */
 static inline __attribute__((always_inline)) int keep_small_fast(const void *block, size_t size, unsigned int said,
                                                                  account_t *account)
 {
     unsigned long address = (unsigned long)block, number = address >> CHUNK_BITS, at = number & (CHUNK_SLOTS - 1);
-    if (__builtin_expect(__atomic_load_n(&chunks[at].number, __ATOMIC_ACQUIRE) != number || account->word != said ||
-                             !has_word(block), 0))
+    if (__builtin_expect(__atomic_load_n(&chunks[at].number, __ATOMIC_ACQUIRE) != number || account->word != said, 0))
         return 0;
     unsigned int *word = &chunks[at].words[(address >> 4) & (CHUNK_WORDS - 1)];
     if (__builtin_expect(*word != 0, 0))
@@ -140,7 +139,7 @@ static inline __attribute__((always_inline)) int keep_small_fast(const void *blo
     return 1;
 }
 
-/* The end of such a block where nothing is out of the ordinary, else 0. 1 for one without an owner as well. */
+/* The end of such a block in the same way. 1 for one without an owner as well. */
 static inline __attribute__((always_inline)) int drop_small_fast(const void *block)
 {
     unsigned long address = (unsigned long)block, number = address >> CHUNK_BITS, at = number & (CHUNK_SLOTS - 1);
@@ -150,7 +149,7 @@ static inline __attribute__((always_inline)) int drop_small_fast(const void *blo
     if (dropped == 0)
         return 1;
     account_t *account = &accounts[dropped >> SIZE_BITS & (MAX_ACCOUNTS - 1)];
-    if (__builtin_expect(!has_word(block) || dropped - account->word >= 1u << SIZE_BITS || account->parent != 0, 0))
+    if (__builtin_expect(dropped - account->word >= 1u << SIZE_BITS || account->parent != 0, 0))
         return 0;
     *word = 0;
     gil_release_alone(account, (long long)size_in(dropped));
