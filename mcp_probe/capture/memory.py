@@ -333,25 +333,10 @@ class Memory:
             return True
         return counted
 
-    def held_now(self, raw: RawRequest) -> tuple[int, int | None, Tag] | None:
-        """(bytes requested, most held, how exact that is) of a request that runs; ``None`` without the accelerator.
-
-        What :meth:`use_of` says, for a fifth of its cost. Never raises.
-        """
-        method, began = self.method, raw.first_step_ns
-        if began is None or began < self._since_ns or method not in _MODES:
-            return None
-        try:
-            found = raw.memory()
-        except Exception as exc:  # noqa: BLE001 - see use_of
-            self._faulty(exc)
-            return None
-        if found is None:
-            return None
-        requested, _, owned, _, peak, _ = found
-        if method == "native-gross":
-            return requested, None, "unavailable"
-        return requested, peak, "bounded" if requested > owned else "exact"
+    @property
+    def native_since_ns(self) -> int | None:
+        """Since when the accelerator has measured as it does now; ``None``: it does not."""
+        return self._since_ns if self.method in _MODES else None
 
     def _before(self, raw: RawRequest) -> tuple[MemoryMethod | None, str]:
         """What measured ``raw``, which began before the back end changed: only if it ended before that, too."""

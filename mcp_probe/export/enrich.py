@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import get_args
 
 from mcp_probe.aggregate.blocking import blocker_of, union
 from mcp_probe.export import conventions as names
 from mcp_probe.model import MemoryUse, RequestRecord, StepRecord, Tag
-from mcp_probe.record.raw import RawRequest
-from mcp_probe.record.so_far import SoFar
 
 Value = str | bool | int | float
 Attributes = dict[str, Value]
@@ -71,9 +68,6 @@ _MEMORY_KEYS = {
 }
 
 
-_PEAK_ROWS = {tag: f"{_MEMORY_KEYS['peak']}={tag}" if tag != "exact" else "" for tag in get_args(Tag)}
-
-
 def add_memory(found: Attributes, use: MemoryUse) -> None:
     """What ``use`` says on a SERVER span; what is retained is known only after that has ended."""
     for part, attribute in _MEMORY:
@@ -81,14 +75,6 @@ def add_memory(found: Attributes, use: MemoryUse) -> None:
         if size is not None:
             found[attribute] = size
     _add_quality(found, use, ("requested", "peak"))
-
-
-def add_held(found: Attributes, requested: int, peak: int | None, tag: Tag) -> None:
-    """As :func:`add_memory`, of a request that still runs; ``tag`` is the peak's."""
-    found[names.MEMORY_REQUESTED_BYTES] = requested
-    if peak is not None:
-        found[names.MEMORY_PEAK_BYTES] = peak
-    _append_quality(found, _PEAK_ROWS[tag])
 
 
 def retained_attributes(use: MemoryUse | None) -> Attributes:
@@ -121,52 +107,39 @@ def _add_ready_wait(found: Attributes, least_ns: int, record: RequestRecord) -> 
         found[names.READY_WAIT_MIN] = least_ns / 1e9
 
 
-_qualities: dict[tuple[bool, bool, bool, bool], str] = {}
+def _plain_quality(bits: int) -> str:
+    """What is not exact of a plain request, by the bits of native/attributes.h."""
+    no_transport, bounded, no_dispatch, vague, bounded_peak, no_peak = (bool(bits >> bit & 1) for bit in range(6))
+    rows = (
+        (no_transport, _KEYS["queue_transport"], "unavailable"),
+        (bounded and not no_transport, _KEYS["queue_transport"], "bounded"),
+        (no_dispatch, _KEYS["queue_dispatch"], "unavailable"),
+        (vague, _KEYS["ready_wait"], "bounded"),
+        (vague, _KEYS["awaiting"], "bounded"),
+        (bounded_peak and not no_peak, _MEMORY_KEYS["peak"], "bounded"),
+        (no_peak, _MEMORY_KEYS["peak"], "unavailable"),
+    )
+    return ",".join(f"{key}={tag}" for holds, key, tag in rows if holds)
 
 
-def plain_attributes(raw: RawRequest, now: SoFar) -> Attributes:
-    """As :func:`budget_attributes`, of a request that is plain; a third of the cost, on the server's loop."""
-    found: Attributes = {
-        names.STEPS: now.steps,
-        names.STEP_MAX: now.step_max / 1e9,
-        names.BUSY_TIME: now.busy / 1e9,
-        names.AWAITING_TIME: now.awaiting / 1e9,
-        names.READY_WAIT_TIME: (now.ready_wait + now.vague) / 1e9,
-    }
-    if now.vague:
-        found[names.READY_WAIT_MIN] = now.ready_wait / 1e9
-    if now.unaccounted:
-        found[names.UNACCOUNTED] = now.unaccounted / 1e9
-    if now.queue_transport is not None:
-        found[names.QUEUE_WAIT_TRANSPORT] = now.queue_transport / 1e9
-    if now.queue_dispatch is not None:
-        found[names.QUEUE_WAIT_DISPATCH] = now.queue_dispatch / 1e9
-    if now.executor_return:
-        found[names.EXECUTOR_RETURN_TIME] = now.executor_return / 1e9
-    if raw.request_bytes is not None:
-        found[names.REQUEST_BYTES] = raw.request_bytes
-    earliest = raw.arrival_earliest_ns
-    bounded = earliest is not None and earliest < (raw.arrival_ns or 0)
-    key = (now.queue_transport is None, bounded, now.queue_dispatch is None, now.vague > 0)
-    quality = _qualities.get(key)
-    if quality is None:
-        quality = _qualities[key] = _plain_quality(*key)
-    if quality:
-        found[names.QUALITY] = quality
-    return found
-
-
-def _plain_quality(no_transport: bool, bounded: bool, no_dispatch: bool, vague: bool) -> str:
-    rows: list[tuple[str, Tag]] = []
-    if no_transport:
-        rows.append(("queue_transport", "unavailable"))
-    elif bounded:
-        rows.append(("queue_transport", "bounded"))
-    if no_dispatch:
-        rows.append(("queue_dispatch", "unavailable"))
-    if vague:
-        rows += [("ready_wait", "bounded"), ("awaiting", "bounded")]
-    return ",".join(f"{_KEYS[part]}={tag}" for part, tag in rows)
+PLAIN = (
+    names.STEPS,
+    names.STEP_MAX,
+    names.BUSY_TIME,
+    names.AWAITING_TIME,
+    names.READY_WAIT_TIME,
+    names.READY_WAIT_MIN,
+    names.UNACCOUNTED,
+    names.QUEUE_WAIT_TRANSPORT,
+    names.QUEUE_WAIT_DISPATCH,
+    names.EXECUTOR_RETURN_TIME,
+    names.REQUEST_BYTES,
+    names.MEMORY_REQUESTED_BYTES,
+    names.MEMORY_PEAK_BYTES,
+    names.QUALITY,
+    tuple(_plain_quality(bits) for bits in range(64)),
+)
+"""How ``RawRequest.span_attributes`` says what :func:`budget_attributes` says of a plain request, memory and all."""
 
 
 def quality_of(record: RequestRecord, parts: Iterable[str] | None = None) -> str:

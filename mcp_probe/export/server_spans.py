@@ -18,26 +18,25 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 
 from mcp_probe.capture.drain import step_record
 from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.steps import Track
 from mcp_probe.capture.tracing import ASK_AGAIN_NS, MAX_TEXT, Message, parent_of, text_of, uri_of
 from mcp_probe.clock import now_ns
 from mcp_probe.export import conventions as names
 from mcp_probe.export.content import Content, Redact
 from mcp_probe.export.enrich import (
+    PLAIN,
     Attributes,
-    add_held,
     blocked_by,
     budget_attributes,
     error_attributes,
     network_attributes,
     operation_attributes,
-    plain_attributes,
     span_name,
 )
 from mcp_probe.export.filling import fill
 from mcp_probe.model import RequestRecord, StepRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest, StepMark
-from mcp_probe.record.so_far import so_far
 
 SDK_SCOPE = "mcp-python-sdk"
 """Instrumentation scope whose SERVER spans carry every attribute of the conventions that says what was called."""
@@ -297,25 +296,20 @@ class ServerSpans:
 
 def _budget_now(scope: _Scope) -> Attributes:
     """Where its time went up to this instant, and who held it up."""
-    raw, now = scope.raw, now_ns()
-    running = _running_mark(scope.hub, raw, now)
-    plain = None if running is None else so_far(raw, running)
-    if plain is not None:
-        found = plain_attributes(raw, plain)
-        held = scope.hub.memory.held_now(raw)
-        if held is not None:
-            add_held(found, *held)
+    raw, hub, now = scope.raw, scope.hub, now_ns()
+    track = hub.track()
+    found: Attributes | None = raw.span_attributes(track, now, hub.memory.native_since_ns, PLAIN)
+    if found is not None:
         return found
-    record = assemble(raw, now, running, scope.hub.memory.use_of(raw))
+    record = assemble(raw, now, _running_mark(track, raw, now), hub.memory.use_of(raw))
     found = budget_attributes(record)
     if record.waits:
         _add_blockers(scope, record, found)
     return found
 
 
-def _running_mark(hub: Hub, raw: RawRequest, now: int) -> StepMark | None:
+def _running_mark(track: Track | None, raw: RawRequest, now: int) -> StepMark | None:
     """The step that this thread's loop is on, where it is ``raw``'s."""
-    track = hub.track()
     if track is None or track.owner is not raw or not track.since:
         return None
     return (track.unit, track.suspended, track.earliest, track.ready, track.since, now, track.wake)

@@ -17,6 +17,7 @@
 #include "memory.h"
 #include "record.h"
 #include "steps.h"
+#include "attributes.h"
 #include "handle.h"
 #include "socket.h"
 #include "schedule.h"

@@ -106,55 +106,6 @@ static PyObject *request_fold_single(Request *self, PyObject *const *args, Py_ss
                          f.immediate, f.vague);
 }
 
-/* What is known of a plain request at the end of the step that it is on (its unit, suspended, earliest, ready, start, now,
- * wake), as record/so_far.py SoFar; None where it is not plain: threads, pauses, waits that must be looked at one by one. */
-static PyObject *request_so_far(Request *r, PyObject *running)
-{
-    ns_t step[7];
-    if (!PyTuple_Check(running) || PyTuple_Size(running) != 7) {
-        PyErr_SetString(PyExc_TypeError, "so_far() takes a step mark");
-        return NULL;
-    }
-    for (int i = 0; i < 7; i++)
-        if ((step[i] = PyLong_AsLongLong(PyTuple_GetItem(running, i))) == -1 && PyErr_Occurred())
-            return NULL;
-    ns_t unit = step[0], suspended = step[1], possible = step[2], ready = step[3], since = step[4], now = step[5];
-    if (!is_set(r->first_step_ns) || is_set(r->spilled) || r->partial || PySequence_Size(r->jobs) ||
-        PySequence_Size(r->pauses)) {
-        PyErr_Clear();
-        Py_RETURN_NONE;
-    }
-    int has_arrival = is_set(r->arrival_ns), has_taken = is_set(r->taken_ns);
-    ns_t first = PyLong_AsLongLong(r->first_step_ns), arrival = has_arrival ? PyLong_AsLongLong(r->arrival_ns) : 0,
-         earliest = is_set(r->arrival_earliest_ns) ? PyLong_AsLongLong(r->arrival_earliest_ns) : arrival,
-         taken = has_taken ? PyLong_AsLongLong(r->taken_ns) : first;
-    if (PyErr_Occurred())
-        return NULL;
-    int fresh = r->mark_count == 0, wake = (int)step[6];
-    ns_t woken = possible > suspended ? possible : suspended;
-    single_t f;
-    if ((has_arrival && first - (earliest < arrival ? earliest : arrival) > LATE_NS) ||
-        (!fresh && (wake == WAKE_SPLIT || wake == WAKE_UNKNOWN || since - woken > LATE_NS)) ||
-        (!fresh && find_unit(r, unit) == NULL) || !fold_single(r, first, since, &f))
-        Py_RETURN_NONE;
-    if (!fresh) {
-        ns_t at = ready > suspended ? ready : suspended, waited = since - (at < since ? at : since);
-        f.awaiting -= waited;
-        if (wake == WAKE_THREAD)
-            f.returning += waited;
-        else
-            f.ready_wait += waited;
-        f.vague += at_least_0(ready - woken);
-    }
-    f.busy += now - since;
-    f.longest = now - since > f.longest ? now - since : f.longest;
-    ns_t rest = now - first - f.busy - f.ready_wait - f.returning - f.awaiting;
-    PyObject *queued = has_arrival && r->transport_seen ? PyLong_FromLongLong(at_least_0(taken - arrival)) : Py_NewRef(Py_None),
-             *dispatched = has_taken ? PyLong_FromLongLong(at_least_0(first - taken)) : Py_NewRef(Py_None);
-    return Py_BuildValue("(LLLLLNNLLL)", f.busy, f.ready_wait, f.returning, f.awaiting, at_least_0(rest), queued, dispatched,
-                         f.steps + 1, f.longest, f.vague);
-}
-
 /* The finished record of the plainest request: everything about it was seen, and nothing was late.
  * What record/assemble.py makes of any other request. */
 

@@ -247,7 +247,7 @@ static PyObject *request_small_steps(Request *self, PyObject *ignored)
 
 static PyObject *request_fold_single(Request *self, PyObject *const *args, Py_ssize_t nargs); /* record.h */
 static PyObject *request_record(Request *r, PyObject *ended);
-static PyObject *request_so_far(Request *self, PyObject *running);
+static PyObject *request_span_attributes(Request *r, PyObject *const *args, Py_ssize_t nargs); /* attributes.h */
 static PyObject *request_memory(Request *self, PyObject *ignored); /* memory.h */
 static PyObject *request_keep_memory(Request *self, PyObject *ignored);
 
@@ -280,7 +280,7 @@ static PyMethodDef request_methods[] = {
     {"drop_unit", (PyCFunction)request_drop_unit, METH_O, NULL},
     {"clear_marks", (PyCFunction)request_clear_marks, METH_NOARGS, NULL},
     {"small_steps", (PyCFunction)request_small_steps, METH_NOARGS, NULL},
-    {"so_far", (PyCFunction)request_so_far, METH_O, NULL},
+    {"span_attributes", (PyCFunction)(void (*)(void))request_span_attributes, METH_FASTCALL, NULL},
     {"fold_single", (PyCFunction)(void (*)(void))request_fold_single, METH_FASTCALL, NULL},
     {"record", (PyCFunction)request_record, METH_O, NULL},
     {"memory", (PyCFunction)request_memory, METH_NOARGS, NULL},

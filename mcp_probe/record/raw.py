@@ -220,8 +220,15 @@ class PythonRequest:
         """
         return None
 
-    def so_far(self, running: StepMark) -> tuple[Any, ...] | None:
-        """As :class:`~mcp_probe.record.so_far.SoFar`; only the native twin has this short cut."""
+    def span_attributes(
+        self, steps: Any, now: int, measured_since: int | None, plain: tuple[Any, ...]
+    ) -> dict[str, str | int | float] | None:
+        """What is known at ``now``, while ``steps`` are on this request, if it is plain: for less than a record costs.
+
+        Plain: one unit, no threads, no collector pause, no wait long enough to ask who caused it. ``plain`` are the
+        names of :data:`mcp_probe.export.enrich.PLAIN`, and ``measured_since`` when its memory could first have been
+        measured (``None``: it is not). Only the native twin has this short cut.
+        """
         return None
 
     def fold_single(self, start: int, end: int) -> SingleUnit | None:

@@ -328,17 +328,8 @@ def test_bounds_hold_the_figure_they_belong_to(tier: MemoryTier, core: Core, clo
             assert hi is None or value <= hi
 
 
-@pytest.mark.parametrize("figures", [(9000, 30, 9000, 10, 5000, 1), (9000, 30, 4000, 10, 5000, 1), None])
-@pytest.mark.parametrize("tier", ["light", "detailed"])
-def test_what_a_running_request_holds_is_what_its_use_says(figures: Figures | None, tier: MemoryTier) -> None:
-    made, raw = measuring(tier)[0], request(figures, 2000, False)
-    use, held = made.use_of(raw), made.held_now(raw)
-
-    if use is None:
-        assert held is None
-        return
-    assert held is not None
-    assert held == (use.requested, use.peak, {name: tag for name, tag, _, _ in use.quality}.get("peak", "exact"))
-    assert made.held_now(request(figures, 1, False)) == (
-        None if made.use_of(request(figures, 1, False)) is None else held
-    )
+def test_since_when_the_accelerator_measures_is_known_only_where_it_does(
+    core: Core, clock: Callable[[int], None]
+) -> None:
+    assert measuring("light")[0].native_since_ns == measuring("detailed")[0].native_since_ns is not None
+    assert measuring("off")[0].native_since_ns is None

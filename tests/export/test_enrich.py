@@ -10,15 +10,11 @@ from mcp_probe.export.enrich import (
     error_attributes,
     network_attributes,
     operation_attributes,
-    plain_attributes,
     quality_of,
     retained_attributes,
     span_name,
 )
 from mcp_probe.model import MemoryUse
-from mcp_probe.record.assemble import assemble
-from mcp_probe.record.raw import WAKE_LOOP, RawRequest
-from mcp_probe.record.so_far import so_far
 from tests.frames import MS, make_request, make_step, make_wait
 
 
@@ -65,17 +61,6 @@ def test_the_quality_of_the_write_belongs_to_the_write_span() -> None:
     assert quality_of(record) == "awaiting=bounded"
     assert quality_of(record, ("write_wait", "write_flush")) == "write_flush=unavailable"
     assert quality_of(make_request(partial=True)) == "partial"
-
-
-def test_a_plain_request_says_the_same_on_the_short_way() -> None:
-    raw = RawRequest(1, "request", "tools/call", "add", "stdio")
-    raw.arrival_ns, raw.arrival_earliest_ns, raw.taken_ns, raw.first_step_ns = 100, 60, 150, 200
-    raw.request_bytes = 70
-    running = (1, 200, 200, 200, 200, 900, WAKE_LOOP)
-    plain = so_far(raw, running)
-    if plain is None:
-        pytest.skip("without the accelerator every request goes the long way")
-    assert plain_attributes(raw, plain) == budget_attributes(assemble(raw, 900, running))
 
 
 # --- blockers -------------------------------------------------------------------------------------------
