@@ -78,7 +78,7 @@ def _arrival(track: Track | None) -> tuple[int, int | None]:
         return now, None
     if track.since and track.wake == WAKE_SOCKET:
         return min(now, track.ready), track.earliest
-    return now, track.prev_poll_end if track.quality == "exact" else track.poll_end
+    return now, track.event_earliest if track.quality == "exact" else track.poll_end
 
 
 class Gate:

@@ -109,9 +109,8 @@ class SocketReady:
 
     def _run(self) -> None:
         handle, track = self._handle, self._track
-        _run_inheriting(
-            handle, _run_own, handle._loop, handle._context, (track.prev_poll_end, track.poll_end, WAKE_SOCKET)
-        )
+        inherit = (track.event_earliest, track.event_ready, WAKE_SOCKET)
+        _run_inheriting(handle, _run_own, handle._loop, handle._context, inherit)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name)  # asyncio's debug mode looks at more of a handle than at ``_run``
@@ -519,6 +518,17 @@ def _make_select(selector: Any, track: Track) -> Any:
         return native.core.Poll(track, original, selector._selector.poll, selector._fd_to_key)
     clock = now_ns
     ring_ns = RING_NS
+    watched = getattr(selector, "get_map", dict)
+
+    def ask(timeout: Any) -> Any:
+        """What is there, and whether it had to wait for that: what it found came just then.
+
+        Not for the pipe that other threads wake the loop by: those leave stamps of their own.
+        """
+        if (timeout is None or timeout > 0) and len(watched() or ()) > 1:  # none once it is closed
+            found = original(0)
+            return (found, False) if found else (original(timeout), True)
+        return original(timeout), False
 
     def noted_select(timeout: Any = None) -> Any:
         if not track.alive:
@@ -530,11 +540,13 @@ def _make_select(selector: Any, track: Track) -> Any:
             track.begin_poll(began)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             track.broken(exc)
-        found = original(timeout)
+        found, waited = ask(timeout)
         if track.alive:
             try:
                 now = clock()
                 track.end_poll(now)
+                if waited:
+                    track.event_earliest = now
                 track.since = now
             except Exception as exc:  # noqa: BLE001
                 track.broken(exc)

@@ -54,13 +54,14 @@ class PythonSteps:
         "_noted",
         "alive",
         "earliest",
+        "event_earliest",
+        "event_ready",
         "inherit",
         "meter",
         "now",
         "ordinal",
         "owner",
         "poll_end",
-        "prev_poll_end",
         "ready",
         "since",
         "steps",
@@ -84,7 +85,7 @@ class PythonSteps:
         self.thread_id = threading.get_ident()
         self.now = now  # end of the previous callback, or of the poll
         self.poll_end = now
-        self.prev_poll_end = now
+        self.event_earliest = self.event_ready = now  # what the last poll found: can have been ready since, and was by
         self.stretches = False  # work of no request is timed from stamp to stamp, not callback by callback
         self.steps = 0
         self.owner: RawRequest | None = None
@@ -113,8 +114,8 @@ class PythonSteps:
     def end_poll(self, now: int) -> None:
         """The poll returned."""
         self._noted.append(now)
-        self.prev_poll_end = self.poll_end
         self.poll_end = self.now = now
+        self.event_earliest, self.event_ready = self.event_ready, now
 
     def take_poll_counts(self, until: int | None) -> tuple[int, int, list[tuple[int, int, int]], int, int, int]:
         """As :class:`PollCounts`, ``sum_sq`` in two halves of 64 bits; a poll under way counts up to ``until``."""

@@ -84,7 +84,7 @@ static Exchange *exchange_of(PyObject *headers, Steps *steps)
         PyObject *quality = PyObject_GetAttr((PyObject *)steps, str_quality);
         if (quality == NULL)
             return NULL;
-        earliest = PyUnicode_Compare(quality, str_exact) == 0 ? steps->prev_poll_end : steps->poll_end;
+        earliest = PyUnicode_Compare(quality, str_exact) == 0 ? steps->event_earliest : steps->poll_end;
         Py_DECREF(quality);
     }
     Exchange *self = (Exchange *)PyType_GenericAlloc(exchange_type, 0);

@@ -57,14 +57,25 @@ struct epoll_event {
 #define epoll_wait(descriptor, events, most, wait) (errno = ENOSYS, -1)
 #endif
 
-/* As ask_epoll(), written out. -1 with an exception set. */
-static int wait_for_events(int descriptor, double timeout, struct epoll_event *events, int most)
+/* When the system's answer came, before the GIL did; and whether it had to wait, so that what it found came just then. */
+typedef struct {
+    ns_t at;
+    int waited;
+} answer_t;
+
+/* As ask_epoll(), written out. -1 with an exception set. It is asked first what is there already, but for the pipe that
+ * other threads wake the loop by: those leave stamps of their own. */
+static int wait_for_events(int descriptor, double timeout, struct epoll_event *events, int most, answer_t *answer)
 {
     ns_t deadline = timeout > 0 ? now_ns() + (ns_t)(timeout * 1e9) : 0;
-    int wait = timeout < 0 ? -1 : (int)ceil(timeout * 1e3);
-    for (;;) {
+    int wait = timeout < 0 ? -1 : (int)ceil(timeout * 1e3), asked = wait != 0 && most > 1;
+    int there = asked ? epoll_wait(descriptor, events, most, 0) : 0;
+    if (there > 0)
+        return there;
+    for (asked &= there == 0;; asked = 0) {
         PyThreadState *state = PyEval_SaveThread();
         int count = epoll_wait(descriptor, events, most, wait), error = errno;
+        *answer = (answer_t){now_ns(), asked};
         PyEval_RestoreThread(state);
         if (count >= 0)
             return count;
@@ -94,16 +105,19 @@ static int is_epoll_open(Poll *self)
 }
 
 /* [(key, mask), ...] of what is ready, at most `timeout` seconds from now; forever where that is negative. */
-static PyObject *wait_for_keys(Poll *self, double timeout)
+static PyObject *wait_for_keys(Poll *self, double timeout, answer_t *answer)
 {
     Py_ssize_t room = PyDict_Size(self->keys), count;
     room = room < 1 ? 1 : room;
     struct epoll_event written[EVENTS];
     PyObject *events = NULL, *found = NULL;
     if (room <= EVENTS && timeout < LONGEST_WAIT && is_epoll_open(self))
-        count = wait_for_events(self->descriptor, timeout, written, (int)room);
-    else
+        count = wait_for_events(self->descriptor, timeout, written, (int)room, answer);
+    else {
+        int waits = timeout != 0 && is_epoll_open(self) && epoll_wait(self->descriptor, written, 1, 0) == 0;
         count = (events = ask_epoll(self, timeout, room)) == NULL ? -1 : PyList_Size(events);
+        *answer = (answer_t){now_ns(), waits};
+    }
     if (count < 0 && PyErr_ExceptionMatches(PyExc_InterruptedError)) {
         PyErr_Clear();
         count = 0;
@@ -143,10 +157,15 @@ static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nar
         return NULL;
     }
     steps_begin_poll(steps, began);
-    PyObject *found = wait_for_keys(self, timeout);
+    answer_t answer = {0, 0};
+    PyObject *found = wait_for_keys(self, timeout, &answer);
     if (steps->alive) {
         ns_t ended = now_ns();
         steps_end_poll(steps, ended);
+        if (answer.at)
+            steps->event_ready = answer.at;
+        if (answer.waited)
+            steps->event_earliest = answer.at;
         read_at_poll(steps, ended);
         steps->since = ended;
         rouse();

@@ -20,13 +20,13 @@ static int socket_begin(SocketReady *self)
     Py_XDECREF(context);
     if (owner == NULL)
         return -1;
-    steps->inherit_earliest = steps->prev_poll_end;
-    steps->inherit_ready = steps->poll_end;
+    steps->inherit_earliest = steps->event_earliest;
+    steps->inherit_ready = steps->event_ready;
     steps->inherit_wake = WAKE_SOCKET;
     steps->inherits = 1;
     int failed = steps_close_stale(steps, now) < 0 || (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0);
     if (!failed)
-        failed = steps_begin(steps, owner, 0, steps->prev_poll_end, steps->poll_end, WAKE_SOCKET, now) < 0;
+        failed = steps_begin(steps, owner, 0, steps->event_earliest, steps->event_ready, WAKE_SOCKET, now) < 0;
     Py_DECREF(owner);
     return failed ? -1 : 0;
 }

@@ -3,7 +3,8 @@
 typedef struct {
     PyObject_HEAD
     PyObject *owner;
-    ns_t unit, since, suspended, earliest, ready, now, poll_end, prev_poll_end, steps, ordinal;
+    ns_t unit, since, suspended, earliest, ready, now, poll_end, steps, ordinal;
+    ns_t event_earliest, event_ready; /* what the last poll found can have been ready since, and was ready by */
     ns_t inherit_earliest, inherit_ready;
     ns_t polls, poll_ns, poll_began, iteration_max;
     unsigned __int128 sum_sq;
@@ -34,7 +35,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self != NULL) {
         self->owner = Py_NewRef(Py_None);
         self->alive = 1;
-        self->now = self->poll_end = self->prev_poll_end = now_ns();
+        self->now = self->poll_end = self->event_earliest = self->event_ready = now_ns();
         self->suspended = self->earliest = self->ready = self->now;
         self->thread_id = PyThread_get_thread_ident();
     }
@@ -186,8 +187,9 @@ static void steps_end_poll(Steps *self, ns_t now)
         self->polls++;
         self->polling = 0;
     }
-    self->prev_poll_end = self->poll_end;
     self->poll_end = self->now = now;
+    self->event_earliest = self->event_ready;
+    self->event_ready = now;
 }
 
 static PyObject *steps_take_polls(Steps *self, PyObject *until)
@@ -326,7 +328,7 @@ static int steps_set_inherit(Steps *self, PyObject *value, void *closure)
 #define NUMBER(field) {#field, T_LONGLONG, offsetof(Steps, field), 0, NULL}
 static PyMemberDef steps_members[] = {
     {"owner", T_OBJECT, offsetof(Steps, owner), 0, NULL}, NUMBER(unit), NUMBER(since), NUMBER(suspended),
-    NUMBER(earliest), NUMBER(ready), NUMBER(now), NUMBER(poll_end), NUMBER(prev_poll_end), NUMBER(steps),
+    NUMBER(earliest), NUMBER(ready), NUMBER(now), NUMBER(poll_end), NUMBER(event_earliest), NUMBER(event_ready), NUMBER(steps),
     NUMBER(ordinal), {"wake", T_INT, offsetof(Steps, wake), 0, NULL}, {"alive", T_BOOL, offsetof(Steps, alive), 0, NULL},
     {"stretches", T_BOOL, offsetof(Steps, stretches), 0, NULL},
     {"polling", T_BOOL, offsetof(Steps, polling), READONLY, NULL},

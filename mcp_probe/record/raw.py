@@ -27,7 +27,7 @@ Claim = tuple[int, int, int]
 
 WAKE_LOOP = 0  # woken by something on the loop, or by a timer: ready_ns is exact
 WAKE_THREAD = 1  # woken by a worker thread: the wait is executor_return
-WAKE_SOCKET = 2  # became ready between two polls: earliest_ready_ns < ready_ns
+WAKE_SOCKET = 2  # became ready between two polls, or just as one that waited for it returned
 WAKE_UNKNOWN = 3  # nobody saw the wake-up: suspended..start claims nothing
 WAKE_SPLIT = 4  # the second half of a step that was split: not a resumption
 

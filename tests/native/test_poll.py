@@ -220,6 +220,39 @@ def test_a_signal_interrupts_neither_and_its_handler_runs(selector: Any) -> None
     assert [mask for _, mask in found] == [READ]
 
 
+@pytest.mark.parametrize("keys", [2, 200])
+def test_what_it_had_to_wait_for_came_just_then(keys: int, selector: Any) -> None:
+    poll, track = poll_of(selector)
+    with ExitStack() as stack:
+        pairs = [[stack.enter_context(end) for end in socket.socketpair()] for _ in range(keys)]
+        for here, _ in pairs:
+            selector.register(here, READ)
+        poll(0)
+        before = track.event_ready
+        timer = threading.Timer(0.03, pairs[-1][1].send, (b"x",))
+        timer.start()
+        assert len(poll(30)) == 1
+        timer.join()
+        assert before < track.event_earliest == track.event_ready <= track.poll_end
+        before = track.event_ready
+        assert len(poll(30)) == 1
+        assert track.event_earliest == before < track.event_ready <= track.poll_end, "it was there already"
+
+
+def test_the_pipe_that_other_threads_wake_the_loop_by_is_not_asked_for_first(selector: Any) -> None:
+    poll, track = poll_of(selector)
+    here, there = socket.socketpair()
+    with here, there:
+        selector.register(here, READ)
+        poll(0)
+        before = track.event_ready
+        timer = threading.Timer(0.01, there.send, (b"x",))
+        timer.start()
+        assert len(poll(30)) == 1
+        timer.join()
+        assert track.event_earliest == before < track.event_ready
+
+
 def test_a_poll_notes_its_instants_and_the_stretch_before_it(selector: Any) -> None:
     poll, track = poll_of(selector)
     track.now -= RING_NS

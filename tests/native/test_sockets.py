@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import socket
+import threading
+import time
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from mcp_probe import native
-from mcp_probe.adapters.asyncio_loop import SocketReady
+from mcp_probe.adapters.asyncio_loop import SocketReady, _tracks
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
+from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RING_NS, WAKE_SOCKET
 from tests.native.loops import followed, loop_of, python_only
 from tests.native.twins import needs_the_accelerator
@@ -54,6 +57,54 @@ def test_what_a_socket_wakes_became_ready_between_two_polls(twin: Any) -> None:
     assert all(
         suspended <= ready and earliest <= ready <= start for _, suspended, earliest, ready, start, _, _ in woken
     )
+
+
+def send_while(loop: Any, blocked_s: float, after_s: float) -> tuple[int, int, int]:
+    """(sent, ready at the earliest, ready at the latest) of bytes that come while the loop waits, or is blocked."""
+    seen: list[int] = []
+    here, there = socket.socketpair()
+
+    def reads() -> None:
+        track = _tracks[loop]
+        seen[1:] = [track.earliest, track.ready]
+        loop.stop()
+
+    def sends() -> None:
+        time.sleep(after_s)
+        seen.append(now_ns())
+        there.send(b"x")
+
+    with here, there:
+        here.setblocking(False)
+        loop.add_reader(here, reads)
+        thread = threading.Thread(target=sends)
+        loop.call_soon(thread.start)
+        if blocked_s:
+            loop.call_soon(time.sleep, blocked_s)
+        loop.run_forever()
+        loop.remove_reader(here)
+        thread.join()
+    sent, earliest, ready = seen
+    return sent, earliest, ready
+
+
+def test_what_a_poll_that_waited_found_came_just_then(twin: Any) -> None:
+    off = []
+    with loop_of() as loop, twin(), followed(loop):
+        for _ in range(5):  # on a busy machine the thread itself may run late
+            sent, earliest, ready = send_while(loop, 0, 0.05)
+            assert earliest == ready >= sent
+            off.append(ready - sent)
+    assert min(off) < 5_000_000
+
+
+def test_what_came_while_the_loop_was_blocked_did_so_between_two_polls(twin: Any) -> None:
+    with loop_of() as loop, twin(), followed(loop):
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        sent, earliest, ready = send_while(loop, 0.08, 0.02)
+    assert earliest <= sent <= ready
+    assert ready - earliest >= 75_000_000, "it may have come at any time of the step that blocked"
 
 
 def test_a_reader_that_fails_is_told_to_the_exception_handler(twin: Any) -> None:

@@ -26,7 +26,8 @@ REQUEST_FIELDS: tuple[str, ...] = tuple(
 )
 STEP_FIELDS: tuple[str, ...] = tuple(
     """
-    unit since suspended earliest ready now poll_end prev_poll_end steps ordinal wake inherit alive stretches thread_id
+    unit since suspended earliest ready now poll_end event_earliest event_ready steps ordinal wake inherit alive
+    stretches thread_id
     """.split()  # noqa: SIM905
 )
 
