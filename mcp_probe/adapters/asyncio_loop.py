@@ -520,16 +520,6 @@ def _make_select(selector: Any, track: Track) -> Any:
     ring_ns = RING_NS
     watched = getattr(selector, "get_map", dict)
 
-    def ask(timeout: Any) -> Any:
-        """What is there, and whether it had to wait for that: what it found came just then.
-
-        Not for the pipe that other threads wake the loop by: those leave stamps of their own.
-        """
-        if (timeout is None or timeout > 0) and len(watched() or ()) > 1:  # none once it is closed
-            found = original(0)
-            return (found, False) if found else (original(timeout), True)
-        return original(timeout), False
-
     def noted_select(timeout: Any = None) -> Any:
         if not track.alive:
             return original(timeout)
@@ -538,9 +528,15 @@ def _make_select(selector: Any, track: Track) -> Any:
             if began - track.now >= ring_ns:
                 track.stretch(began)
             track.begin_poll(began)
+            # Not for the pipe that other threads wake the loop by: those leave stamps of their own.
+            asks_first = timeout != 0 and len(watched() or ()) > 1
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            asks_first = False
             track.broken(exc)
-        found, waited = ask(timeout)
+        found = original(0) if asks_first else None
+        waited = asks_first and not found  # what it finds then came just as it returns
+        if not found:
+            found = original(timeout)
         if track.alive:
             try:
                 now = clock()

@@ -87,10 +87,7 @@ def retained_attributes(use: MemoryUse | None) -> Attributes:
 
 
 def _add_quality(found: Attributes, use: MemoryUse, parts: tuple[str, ...]) -> None:
-    _append_quality(found, ",".join(f"{_MEMORY_KEYS[part]}={tag}" for part, tag, _, _ in use.quality if part in parts))
-
-
-def _append_quality(found: Attributes, rows: str) -> None:
+    rows = ",".join(f"{_MEMORY_KEYS[part]}={tag}" for part, tag, _, _ in use.quality if part in parts)
     if rows:
         known = found.get(names.QUALITY)
         found[names.QUALITY] = f"{known},{rows}" if known else rows

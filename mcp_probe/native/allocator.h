@@ -68,9 +68,10 @@ static inline PyThreadState *current_state(void)
 
 static int __attribute__((noinline)) is_main_gil_ours(void)
 {
-    PyThreadState *state;
-    return PyInterpreterState_Head() == main_interpreter ||
-           ((state = current_state()) != NULL && PyThreadState_GetInterpreter(state) == main_interpreter);
+    if (PyInterpreterState_Head() == main_interpreter)
+        return 1;
+    PyThreadState *state = current_state();
+    return state != NULL && PyThreadState_GetInterpreter(state) == main_interpreter;
 }
 
 /* For whoever is known to hold a GIL: whether it is the main interpreter's. A new interpreter goes to the head. */

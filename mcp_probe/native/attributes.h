@@ -4,6 +4,8 @@
  */
 
 typedef struct {
+    ns_t first;  /* its first step */
+    int bounded; /* it may have arrived before it was seen to */
     ns_t busy, ready_wait, returning, awaiting, rest, queued, dispatched; /* the last two: -1 where they could not be seen */
     ns_t steps, longest, vague; /* vague: what ready_wait may be longer, and awaiting shorter */
 } so_far_t;
@@ -41,7 +43,9 @@ static int so_far(Request *r, const Steps *on, ns_t now, so_far_t *found)
     f.busy += now - since;
     f.longest = now - since > f.longest ? now - since : f.longest;
     ns_t rest = now - first - f.busy - f.ready_wait - f.returning - f.awaiting;
-    *found = (so_far_t){f.busy,
+    *found = (so_far_t){first,
+                        earliest < arrival,
+                        f.busy,
                         f.ready_wait,
                         f.returning,
                         f.awaiting,
@@ -102,9 +106,7 @@ static int put_all(PyObject *found, PyObject *plain, Request *r, const so_far_t 
     int quality = failed ? -1 : held != NULL ? put_memory(found, plain, held) : 0;
     if (quality < 0)
         return -1;
-    ns_t arrival = is_set(r->arrival_ns) ? PyLong_AsLongLong(r->arrival_ns) : 0;
-    int bounded = is_set(r->arrival_earliest_ns) && PyLong_AsLongLong(r->arrival_earliest_ns) < arrival;
-    quality |= (so->queued < 0 ? NO_TRANSPORT : bounded ? BOUNDED_ARRIVAL : 0) | (so->dispatched < 0 ? NO_DISPATCH : 0) |
+    quality |= (so->queued < 0 ? NO_TRANSPORT : so->bounded ? BOUNDED_ARRIVAL : 0) | (so->dispatched < 0 ? NO_DISPATCH : 0) |
                (so->vague > 0 ? VAGUE : 0);
     PyObject *said = PyTuple_GetItem(PyTuple_GetItem(plain, A_QUALITIES), quality);
     return said == NULL || (quality && put_attribute(found, plain, A_QUALITY, Py_NewRef(said))) ? -1 : 0;
@@ -129,7 +131,7 @@ static PyObject *request_span_attributes(Request *r, PyObject *const *args, Py_s
     if (!plain)
         Py_RETURN_NONE;
     held_t held;
-    int measured = is_set(args[2]) && PyLong_AsLongLong(r->first_step_ns) >= since && memory_of(r, &held);
+    int measured = is_set(args[2]) && so.first >= since && memory_of(r, &held);
     paused_t paused = pause_charge();
     PyObject *found = PyDict_New();
     if (found != NULL && put_all(found, args[3], r, &so, measured ? &held : NULL) < 0)
