@@ -27,6 +27,7 @@ from mcp_probe.adapters.process import Hooks, ProcessHooks
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.drain import memory_limit_bytes
 from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.queueing import Finished
 from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, resolution_ns, wall_anchor
 from mcp_probe.collector import EXIT_BUDGET_S, Collector
@@ -148,10 +149,9 @@ class Probe:
         self._memory = self.options.memory
         self.transport = "unknown"
         self.attached = True
-        self._over = False  # detached, and drained for the last time
         self._servers: list[tuple[Any, Hooks]] = []
-        self._finished: deque[RawRequest] = deque()
-        self._dropped = 0
+        self._finished = Finished(BUFFER)
+        self.finish: Callable[[RawRequest], None] = self._finished.put  # a request of ours has ended: any thread
         self._name: str | None = None
         self._sdk: tuple[str, str] | None = None
         self._stuck: list[str] = []
@@ -257,7 +257,7 @@ class Probe:
             return
         self.attached = False
         self._collector.remove(self, "detached")
-        self._over = True
+        self._finished.close()
         if self._telemetry is not None and self._telemetry.deliver in self._hub.ending:
             self._hub.ending.remove(self._telemetry.deliver)
         if self.options.report is None:
@@ -275,7 +275,8 @@ class Probe:
     def abandon(self) -> None:
         """This is a forked child: be detached, and write nothing of what the parent will write."""
         self.attached = False
-        self._over = self._done = True
+        self._finished.close()
+        self._done = True
         for sink in self._sinks:
             if isinstance(sink, RecordingWriter):
                 sink.close()
@@ -293,17 +294,6 @@ class Probe:
     def __repr__(self) -> str:
         state = "attached" if self.attached else "detached"
         return f"<Probe of {self._name or 'no server'}, {state}>"
-
-    # --- what adapters call ---
-
-    def finish(self, raw: RawRequest) -> None:
-        """A request of ours has ended. Any thread; never blocks."""
-        if self._over:
-            return
-        if len(self._finished) >= BUFFER:
-            self._dropped += 1
-            return
-        self._finished.append(raw)
 
     # --- plumbing ---
 
@@ -386,10 +376,7 @@ class Probe:
 
     def take_finished(self, most: int) -> list[RawRequest]:
         """Up to ``most`` finished requests, oldest first."""
-        taken: list[RawRequest] = []
-        while self._finished and len(taken) < most:
-            taken.append(self._finished.popleft())
-        return taken
+        return self._finished.take(most)
 
     def backlog(self) -> int:
         """Finished requests not yet taken."""
@@ -434,13 +421,10 @@ class Probe:
         fold, memory = self._fold, self._hub.memory
         if fold is None or self._sinks or self._listeners.wanting():
             return batch
-        telling = []
-        for raw in batch:
-            tally = fold.count(raw, raw.end_ns or now_ns())
-            if tally is None:
-                telling.append(raw)
-            else:
-                memory.count(raw, tally.memory)
+        telling, unmeasured = fold.sum_up(batch, memory.summing)
+        for raw, tally in unmeasured:
+            if (use := memory.use_of(raw)) is not None:
+                tally.add(use)
         return telling
 
     @property
@@ -451,7 +435,7 @@ class Probe:
     def dropped(self) -> dict[str, int]:
         """Losses so far, by reason."""
         losses = {
-            "buffer full": self._dropped,
+            "buffer full": self._finished.dropped,
             "too many live requests": self._hub.desk.overflow,
             "executor transitions": self._hub.pools.dropped,
         }

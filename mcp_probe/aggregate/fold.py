@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mcp_probe import native
 from mcp_probe.aggregate.blocking import (
     KEEP_SAMPLES,
     KEEP_STEPS,
@@ -29,7 +30,6 @@ from mcp_probe.aggregate.blocking import (
 )
 from mcp_probe.aggregate.findings import FindingOptions, findings_of, verdict_of
 from mcp_probe.aggregate.flight import NEVER_NS, Flight
-from mcp_probe.aggregate.operations import OperationTally
 from mcp_probe.aggregate.summary import Stream, Totals, summary_of
 from mcp_probe.model import (
     End,
@@ -47,6 +47,7 @@ from mcp_probe.model import (
 )
 
 if TYPE_CHECKING:
+    from mcp_probe.aggregate.memory import MemoryTally
     from mcp_probe.record.raw import RawRequest
 
 HOLD_NS = 2_000_000_000
@@ -142,24 +143,30 @@ class Fold:
         if record.waits and (victim := victim_of(record)) is not None:
             self._hold(victim)
 
-    def count(self, raw: RawRequest, end_ns: int) -> OperationTally | None:
-        """Take a request that has ended in without a record of it; its memory is the caller's to add to the tally.
+    def sum_up(
+        self, batch: list[RawRequest], measured: tuple[str | None, str, int, int]
+    ) -> tuple[list[RawRequest], list[tuple[RawRequest, MemoryTally]]]:
+        """Take requests that have ended in without records of them, where these would say no more than their sums.
 
-        ``None`` where its record says more than its sums would: then that has to be added.
+        Args:
+            batch: They, in the order of their ends.
+            measured: How memory is: (method or ``None``, scope, bytes that free lists may hide, since when, ns).
+
+        Returns: (those whose records say more and have to be added, those whose memory is the caller's to add).
         """
-        if raw.sent_ns is not None:
-            return None
+        if native.core is None:
+            return batch, []
+        open_since = self._open_without if self._open else None
+        told = native.core.sum_up(batch, self._place_of, self._flight.sweep, open_since, *measured)
+        telling, unmeasured, first, last = told
+        if first <= last:
+            self._saw(first, last)
+        of = self._totals.operations.of
+        return telling, [(raw, of(raw).memory) for raw in unmeasured]
+
+    def _place_of(self, raw: RawRequest) -> tuple[Any, Any]:
         tally = self._totals.operations.of(raw)
-        found = None if tally.plain is None else tally.plain.add_request(raw, end_ns)
-        if found is None:
-            return None
-        arrival, result, awaiting_ns = found
-        tally.tasks_max = max(tally.tasks_max, 1)
-        self._saw(arrival, end_ns)
-        open_since = self._open_without(raw.id)
-        if raw.kind == "request":
-            self._flight.count(arrival, result, end_ns, awaiting_ns, open_since)
-        return tally
+        return tally.plain, tally.memory.plain
 
     def _add_step(self, step: StepRecord) -> None:
         self._saw(step.start_ns, step.end_ns)

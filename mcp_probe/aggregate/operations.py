@@ -325,6 +325,7 @@ class OperationTally:
         """What ``native.core.Sums.take`` gives; a maximum of -1 is none."""
         self.count += count
         self.records += count
+        self.tasks_max = max(self.tasks_max, 1)
         self.steps += steps
         self.step_max_ns = max(self.step_max_ns, step_max_ns)
         self.detached_ns += detached_ns

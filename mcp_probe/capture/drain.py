@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from mcp_probe import native
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel, Desk
@@ -181,10 +182,13 @@ class Drain:
                 self._loops[track.ordinal] = LoopDrain(track)
             self._polls += self._loops[track.ordinal].take_polls()
 
-    def note_small_steps(self, batch: Iterable[RawRequest]) -> None:
+    def note_small_steps(self, batch: list[RawRequest]) -> None:
         """Count these requests' steps below 0.5 ms for the next loop sample (crowding needs their sum)."""
+        self._requests += len(batch)
+        if native.core is not None:
+            native.core.note_small_steps(batch, self._small)
+            return
         for raw in batch:
-            self._requests += 1
             count, total = raw.small_steps()
             if count:
                 operation = raw.operation

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from mcp_probe import native
 from mcp_probe.clock import now_ns
@@ -69,16 +69,6 @@ def choose(tier: MemoryTier, *, accelerator: str, jemalloc: Callable[[], bool], 
         return Choice(("tracemalloc",), accelerator)
     why = f"{accelerator}; {no_tracemalloc}" if tier == "detailed" else accelerator
     return Choice(("jemalloc",) if jemalloc() else (), why)
-
-
-class Tally(Protocol):
-    """What the memory of one operation's calls adds up to."""
-
-    plain: Any
-    """``native.core.Uses``, or ``None``."""
-
-    def add(self, use: MemoryUse) -> None:
-        """One call's memory."""
 
 
 class Memory:
@@ -311,27 +301,10 @@ class Memory:
             self._faulty(exc)
             return None
 
-    def count(self, raw: RawRequest, tally: Tally) -> None:
-        """Add what ``raw``, which has ended, used to its operation's ``tally``. Never raises."""
-        if not self._counted(raw, tally.plain) and (use := self.use_of(raw)) is not None:
-            tally.add(use)
-
-    def _counted(self, raw: RawRequest, plain: Any) -> bool:
-        began = raw.first_step_ns
-        if (
-            self.method not in _OWNING
-            or raw.sized is not None
-            or began is None
-            or began < self._since_ns
-            or plain is None
-        ):
-            return False
-        try:
-            counted: bool = plain.add_request(raw, self.method, self.scope, FREE_LISTS_HIDE)
-        except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the server
-            self._faulty(exc)
-            return True
-        return counted
+    @property
+    def summing(self) -> tuple[str | None, str, int, int]:
+        """How requests' use may be summed up without looking at each: see :meth:`Fold.sum_up`."""
+        return self.method if self.method in _OWNING else None, self.scope, FREE_LISTS_HIDE, self._since_ns
 
     @property
     def native_since_ns(self) -> int | None:

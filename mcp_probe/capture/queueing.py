@@ -9,6 +9,7 @@ answers on the way out. Message shapes are read by duck typing (``method``, ``id
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,43 @@ class PythonDesk:
             raw.session.finish(raw)
         else:
             self.unclaimed += 1
+
+
+class PythonFinished:
+    """Requests that have ended and wait for the collector. Twin of ``Finished`` in native/finished.h.
+
+    Any thread puts, and never waits; the collector takes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: deque[RawRequest] = deque()
+        self._closed = False
+        self.dropped = 0
+
+    def put(self, raw: RawRequest) -> None:
+        """One more has ended; dropped and counted where there is no room."""
+        if self._closed:
+            return
+        if len(self._waiting) >= self._most:
+            self.dropped += 1
+        else:
+            self._waiting.append(raw)
+
+    def take(self, most: int) -> list[RawRequest]:
+        """Up to ``most`` of them, oldest first."""
+        taken: list[RawRequest] = []
+        while self._waiting and len(taken) < most:
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def close(self) -> None:
+        """Forget all, and take none from now on."""
+        self._closed = True
+        self._waiting.clear()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
 
 class PythonChannel:
@@ -226,8 +264,10 @@ class PythonChannel:
 if TYPE_CHECKING:
     _Desk = PythonDesk
     _Channel = PythonChannel
+    Finished = PythonFinished
 else:
     _Desk = PythonDesk if native.core is None else native.core.Desk
+    Finished = PythonFinished if native.core is None else native.core.Finished
     _Channel = PythonChannel if native.core is None else native.core.Channel
 
 

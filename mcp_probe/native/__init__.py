@@ -21,6 +21,7 @@ NEEDED = (
     "Desk",
     "Entrance",
     "Exchange",
+    "Finished",
     "LineStamps",
     "Poll",
     "Readings",
@@ -32,6 +33,7 @@ NEEDED = (
     "StampedBuffer",
     "Steps",
     "Sums",
+    "Sweep",
     "Timers",
     "TransportCall",
     "Turn",
@@ -46,8 +48,10 @@ NEEDED = (
     "memory_state",
     "memory_uninstall",
     "messages",
+    "note_small_steps",
     "rouse",
     "shapes",
+    "sum_up",
     "transport_levels",
 )
 

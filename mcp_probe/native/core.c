@@ -25,6 +25,7 @@
 #include "poll.h"
 #include "turn.h"
 #include "desk.h"
+#include "finished.h"
 #include "read.h"
 #include "channel.h"
 #include "transport.h"
@@ -32,6 +33,8 @@
 #include "watch.h"
 #include "sums.h"
 #include "uses.h"
+#include "flight.h"
+#include "tally.h"
 #include "exponential.h"
 #include "exchange.h"
 #include "awaited.h"
@@ -144,6 +147,10 @@ static PyMethodDef core_methods[] = {{"now_ns", core_now, METH_NOARGS, "Monotoni
                                      {"exchange_of", (PyCFunction)core_exchange_of, METH_FASTCALL,
                                       "An HTTP exchange, from its headers and the track of its loop."},
                                      {"http", core_http, METH_VARARGS, "What adapters/mcp2.py knows of messages over HTTP."},
+                                     {"sum_up", core_sum_up, METH_VARARGS,
+                                      "Sum requests up that have ended and need no record."},
+                                     {"note_small_steps", core_note_small_steps, METH_VARARGS,
+                                      "Add what these requests took in short steps to {operation: [count, total]}."},
                                      {"transport_levels", core_transport_levels, METH_VARARGS,
                                       "What the transport's own jobs did to a pool."},
                                      {"memory_install", core_memory_install, METH_O,
@@ -210,16 +217,18 @@ PyMODINIT_FUNC PyInit__core(void)
     PyObject *channel = add_type(module, "Channel", &channel_spec),
              *buffer = add_type(module, "StampedBuffer", &buffer_spec);
     readings_type = (PyTypeObject *)add_type(module, "Readings", &readings_spec);
-    PyObject *sums = add_type(module, "Sums", &sums_spec), *timers = add_type(module, "Timers", &timers_spec),
+    sums_type = (PyTypeObject *)add_type(module, "Sums", &sums_spec);
+    uses_type = (PyTypeObject *)add_type(module, "Uses", &uses_spec);
+    sweep_type = (PyTypeObject *)add_type(module, "Sweep", &sweep_spec);
+    PyObject *finished = add_type(module, "Finished", &finished_spec), *timers = add_type(module, "Timers", &timers_spec),
              *claims = add_type(module, "Claims", &claims_spec), *entrance = add_type(module, "Entrance", &entrance_spec);
-    PyObject *turn = add_type(module, "Turn", &turn_spec), *uses = add_type(module, "Uses", &uses_spec),
-             *row = add_type(module, "Row", &row_spec);
+    PyObject *turn = add_type(module, "Turn", &turn_spec), *row = add_type(module, "Row", &row_spec);
     send_type = (PyTypeObject *)add_type(module, "Send", &send_spec);
     exchange_type = (PyTypeObject *)add_type(module, "Exchange", &exchange_spec);
     awaited_type = (PyTypeObject *)add_type(module, "Awaited", &awaited_spec);
     const void *made[] = {request_type, steps_type, handle_type, timer_type, schedule, poll, transport, socket_type,
-                          desk_type, lines_type, channel, buffer, readings_type, sums, timers, claims, entrance,
-                          turn, uses, row, send_type, exchange_type, awaited_type};
+                          desk_type, lines_type, channel, buffer, readings_type, sums_type, uses_type, sweep_type, finished,
+                          timers, claims, entrance, turn, row, send_type, exchange_type, awaited_type};
     for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++)
         if (made[i] == NULL)
             return NULL;

@@ -15,7 +15,7 @@ typedef struct {
     PyObject *id, *kind, *method, *name, *transport, *protocol_version, *loop, *arrival_ns, *arrival_earliest_ns, *taken_ns,
         *first_step_ns, *result_ns, *write_taken_ns, *flushed_ns, *end_ns, *outcome, *error, *decode_ns, *encode_ns,
         *request_bytes, *response_bytes, *trace_id, *span_id, *parent_span_id, *trace_flags, *trace_state, *server_span,
-        *resource_uri, *session_id, *error_code; /* numbers and text */
+        *resource_uri, *session_id, *error_code, *sent_ns, *sized; /* numbers and text */
     ns_t handler, detached_ns;
     ns_t requested, allocations, requested_owned; /* see memory.h */
     account_ref account;
@@ -29,7 +29,7 @@ typedef struct {
 
 #define FIRST_OBJECT offsetof(Request, request_id)
 #define LAST_CONTAINER offsetof(Request, spilled)
-#define LAST_OBJECT offsetof(Request, error_code)
+#define LAST_OBJECT offsetof(Request, sized)
 
 static PyObject *ok_outcome, *cancelled_outcome;
 static unsigned int memory_epoch; /* of the hooks that are installed; 0: none are */
@@ -231,17 +231,24 @@ static int request_set_units(Request *self, PyObject *units, void *closure)
     return 0;
 }
 
-static PyObject *request_small_steps(Request *self, PyObject *ignored)
+/* How many steps are shorter than RING_NS; their lengths are added to *total. */
+static int small_steps_of(const Request *self, ns_t *total)
 {
-    ns_t total = 0;
     int count = 0;
     for (int i = 0; i < self->mark_count; i++) {
         ns_t length = self->marks[i].end - self->marks[i].start;
         if (length < RING_NS) {
             count++;
-            total += length;
+            *total += length;
         }
     }
+    return count;
+}
+
+static PyObject *request_small_steps(Request *self, PyObject *ignored)
+{
+    ns_t total = 0;
+    int count = small_steps_of(self, &total);
     return Py_BuildValue("(iL)", count, total);
 }
 
@@ -266,8 +273,9 @@ static PyMemberDef request_members[] = {
     OBJECT(flushed_ns), OBJECT(end_ns), OBJECT(outcome), OBJECT(error), OBJECT(jobs), OBJECT(pauses),
     OBJECT(client_waits), OBJECT(spilled), OBJECT(decode_ns), OBJECT(encode_ns), OBJECT(request_bytes),
     OBJECT(response_bytes), OBJECT(trace_id), OBJECT(span_id), OBJECT(parent_span_id), OBJECT(trace_flags),
-    OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code), FLAG(settles), FLAG(ended), FLAG(transport_seen), FLAG(write_seen), FLAG(partial),
-    FLAG(seen_open), {"mark_count", T_INT, offsetof(Request, mark_count), READONLY, NULL},
+    OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code), OBJECT(sent_ns), OBJECT(sized),
+    FLAG(settles), FLAG(ended), FLAG(transport_seen), FLAG(write_seen), FLAG(partial), FLAG(seen_open),
+    {"mark_count", T_INT, offsetof(Request, mark_count), READONLY, NULL},
     {"unit_peak", T_INT, offsetof(Request, unit_peak), READONLY, NULL}, {"handler", T_LONGLONG, offsetof(Request, handler), 0, NULL},
     {"detached_ns", T_LONGLONG, offsetof(Request, detached_ns), 0, NULL}, {NULL}};
 static PyGetSetDef request_getset[] = {{"marks", (getter)request_get_marks, NULL, NULL, NULL},

@@ -23,6 +23,8 @@ typedef struct {
     buckets_t totals, flushes;
 } Sums;
 
+static PyTypeObject *sums_type;
+
 static void buckets_reset(buckets_t *found)
 {
     memset(found->place, 0, sizeof(found->place));
@@ -234,7 +236,7 @@ static int slot_number(PyObject *slot, ns_t *value)
     return slot == NULL ? 0 : number_of(slot, value);
 }
 
-/* What take_record() does with the record of a plain request, without one. */
+/* What take_record() does with the record of a plain request, without one. 1: taken. 0: it is not plain. -1: an exception. */
 static int take_request(Sums *self, Request *r, ns_t end, plain_t *plain)
 {
     ns_t decode = 0, encode = 0, request_bytes = ABSENT, response_bytes = ABSENT;
@@ -267,24 +269,6 @@ static int take_request(Sums *self, Request *r, ns_t end, plain_t *plain)
     if (r->write_seen)
         count_into(&self->flushes, plain->parts[WRITE_FLUSH]);
     return 1;
-}
-
-/* add_request(request, end): (arrival, result, awaiting), or None where it is not a plain one. */
-static PyObject *sums_add_request(Sums *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    Request *r = nargs == 2 ? as_request(args[0]) : NULL;
-    if (r == NULL) {
-        PyErr_SetString(PyExc_TypeError, "add_request(request, end)");
-        return NULL;
-    }
-    plain_t plain;
-    ns_t end = PyLong_AsLongLong(args[1]);
-    int taken = end == -1 && PyErr_Occurred() ? -1 : take_request(self, r, end, &plain);
-    if (taken < 0)
-        return NULL;
-    if (!taken)
-        Py_RETURN_NONE;
-    return Py_BuildValue("(LLL)", plain.arrival, plain.result, plain.of.awaiting);
 }
 
 static PyObject *rows_of(const buckets_t *found)
@@ -332,8 +316,6 @@ static PyObject *sums_take(Sums *self, PyObject *ignored)
 
 static PyMethodDef sums_methods[] = {
     {"add", (PyCFunction)sums_add, METH_O, "Take a record in; False where it is not a plain one."},
-    {"add_request", (PyCFunction)(void (*)(void))sums_add_request, METH_FASTCALL,
-     "Take a request that has ended in; (arrival, result, awaiting), or None where it is not a plain one."},
     {"take", (PyCFunction)sums_take, METH_NOARGS, "What was added since the last call, or None."},
     {NULL}};
 static PyType_Slot sums_slots[] = {{Py_tp_new, sums_new}, {Py_tp_dealloc, sums_dealloc}, {Py_tp_methods, sums_methods}, {0, NULL}};

@@ -16,6 +16,8 @@ typedef struct {
     figure_t figures[FIGURES];
 } Uses;
 
+static PyTypeObject *uses_type;
+
 static const char *const tag_names[] = {"exact", "bounded", "lower", "upper", "estimate", "unavailable"};
 enum { TAG_EXACT = 0, TAG_BOUNDED = 1, TAG_LOWER = 2, TAG_UPPER = 3, TAGS = 6 };
 static PyObject *str_requested, *str_peak, *str_retained, *str_scope, *str_quality_rows, *str_arguments;
@@ -155,17 +157,20 @@ static void figure_add(figure_t *figure, use_t use)
     figure->max_most = hi > figure->max_most ? hi : figure->max_most;
 }
 
-static PyObject *uses_count(Uses *self, const use_t *found)
+/* -1 with an exception, and nothing counted. */
+static int uses_count(Uses *self, const use_t *found)
 {
     for (int i = 0; i < FIGURES; i++)
         if (make_room(&self->figures[i].values) < 0 || make_room(&self->figures[i].least) < 0 ||
-            make_room(&self->figures[i].most) < 0)
-            return PyErr_NoMemory();
+            make_room(&self->figures[i].most) < 0) {
+            PyErr_NoMemory();
+            return -1;
+        }
     self->count++;
     self->measured += found[0].known || found[1].known || found[2].known;
     for (int i = 0; i < FIGURES; i++)
         figure_add(&self->figures[i], found[i]);
-    Py_RETURN_TRUE;
+    return 0;
 }
 
 static PyObject *uses_add(Uses *self, PyObject *use)
@@ -175,7 +180,9 @@ static PyObject *uses_add(Uses *self, PyObject *use)
         PyErr_Clear();
         Py_RETURN_FALSE;
     }
-    return uses_count(self, found);
+    if (uses_count(self, found) < 0)
+        return NULL;
+    Py_RETURN_TRUE;
 }
 
 /* Twin of capture/memory.py Memory._native_use, where blocks have owners; `hidden`: what free lists may hide. */
@@ -193,24 +200,18 @@ static void use_of(const held_t *held, ns_t hidden, use_t *found)
                                      : (use_t){1, TAG_EXACT, 0, 0, held->held, 0, 0};
 }
 
-/* add_request(request, method, scope, hidden): False where those before it were measured by another method. */
-static PyObject *uses_add_request(Uses *self, PyObject *args)
+/* Take what a request used in. 0: those before it were measured by another method. -1: an exception. */
+static int take_use(Uses *self, Request *request, PyObject *method, PyObject *scope, ns_t hidden)
 {
-    PyObject *request, *method, *scope;
-    ns_t hidden;
     held_t held;
     use_t found[FIGURES];
-    if (!PyArg_ParseTuple(args, "O!OOL", request_type, &request, &method, &scope, &hidden))
-        return NULL;
-    if (!is_alike(self, method, scope)) {
-        PyErr_Clear();
-        Py_RETURN_FALSE;
-    }
-    if (!memory_of((Request *)request, &held))
-        Py_RETURN_TRUE; /* it was not measured: nothing to count */
+    if (!is_alike(self, method, scope))
+        return PyErr_Occurred() ? -1 : 0;
+    if (!memory_of(request, &held))
+        return 1; /* it was not measured: nothing to count */
     note_how(self, method, scope);
     use_of(&held, hidden, found);
-    return uses_count(self, found);
+    return uses_count(self, found) < 0 ? -1 : 1;
 }
 
 static PyObject *figure_rows(const figure_t *figure)
@@ -257,8 +258,6 @@ static int make_use_names(void)
 
 static PyMethodDef uses_methods[] = {
     {"add", (PyCFunction)uses_add, METH_O, "Take a MemoryUse in; False where it is not like those before it."},
-    {"add_request", (PyCFunction)uses_add_request, METH_VARARGS,
-     "Take what a request used in; False where those before it were measured by another method."},
     {"take", (PyCFunction)uses_take, METH_NOARGS, "What was added since the last call, or None."},
     {NULL}};
 static PyType_Slot uses_slots[] = {{Py_tp_new, uses_new},           {Py_tp_dealloc, uses_dealloc},

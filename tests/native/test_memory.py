@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_probe import native
+from mcp_probe.aggregate.fold import Fold
 from mcp_probe.aggregate.memory import MemoryTally
 from mcp_probe.capture.memory import Memory
 from mcp_probe.capture.steps import Steps, Track
-from mcp_probe.record.raw import PythonRequest, RawRequest
-from tests.native.twins import needs_the_accelerator
+from mcp_probe.record.raw import WAKE_LOOP, PythonRequest
+from tests.native.twins import needs_the_accelerator, plain
 
 pytestmark = needs_the_accelerator
 core: Any = native.core
@@ -498,7 +499,8 @@ def test_what_a_request_used_counts_as_its_record_would(
     mode: str, sizes: tuple[int, ...], kept: bool, reinstalled: bool
 ) -> None:
     core.memory_install(mode)
-    raw = RawRequest(1, "request", "tools/call", "t", "stdio")
+    raw = plain([(0, 0, 5, WAKE_LOOP)], 10, 20, 0, 30)
+    raw.ended = False
     held = charged(raw, lambda: [bytearray(size) for size in sizes])
     raw.ended = True
     if not kept:
@@ -508,28 +510,34 @@ def test_what_a_request_used_counts_as_its_record_would(
         core.memory_install(mode)
     memory = Memory(lambda _: None, lambda exc: pytest.fail(str(exc)))
     memory.method, memory.scope = f"native-{mode}", "all Python allocations"  # type: ignore[assignment]
-    raw.first_step_ns = 1
-    with_record, without = MemoryTally(), MemoryTally()
+    fold = Fold()
+    with_record, without = MemoryTally(), fold._totals.operations.of(raw).memory
     use = memory.use_of(raw)
     for _ in range(2):
         if use is not None:
             with_record.add(use)
-        memory.count(raw, without)
+        assert fold.sum_up([raw], memory.summing) == ([], [])
     assert sum(without.how.values()) == 0  # it was the accelerator that counted
     assert (without.summary(), without.quality()) == (with_record.summary(), with_record.quality())
     assert reinstalled or without.measured == 2
 
 
-def test_uses_of_another_method_are_left_to_their_record() -> None:
+def test_memory_that_another_method_measured_or_that_was_sized_is_left_to_the_caller() -> None:
     core.memory_install("hybrid")
-    raw = request()
-    charged(raw, lambda: bytearray(1000))
-    uses = core.Uses()
-    assert uses.add_request(raw, "native-hybrid", "one", 2048) is True
-    assert uses.add_request(raw, "native-shadow", "one", 2048) is False
-    assert uses.add_request(raw, "native-hybrid", "another", 2048) is False
-    assert uses.take()[2] == 1
-    assert uses.add_request(request(2), "native-hybrid", "one", 2048) is True  # never measured
-    assert uses.take() is None
-    with pytest.raises(TypeError):
-        uses.add_request("no request", "native-hybrid", "one", 2048)
+    raw, sized, early = (plain([(0, 0, 5, WAKE_LOOP)], 10, 20, 0, 30) for _ in range(3))
+    for each in (raw, sized, early):
+        each.ended = False
+        charged(each, lambda: bytearray(1000))
+        each.ended = True
+    sized.sized, early.first_step_ns = (5, None), raw.first_step_ns - 1
+    fold = Fold()
+    tally = fold._totals.operations.of(raw).memory
+    here = ("native-hybrid", "one", 2048, raw.first_step_ns)
+    assert fold.sum_up([raw], here) == ([], [])
+    assert fold.sum_up([raw], ("native-shadow", *here[1:])) == ([], [(raw, tally)])
+    assert fold.sum_up([raw], ("native-hybrid", "another", *here[2:])) == ([], [(raw, tally)])
+    assert fold.sum_up([raw], (None, *here[1:])) == ([], [(raw, tally)])
+    assert fold.sum_up([sized, early], here) == ([], [(sized, tally), (early, tally)])
+    assert fold.sum_up([plain([(0, 0, 5, WAKE_LOOP)], 10, 20, 0, 30)], here) == ([], [])  # never measured
+    tally.settle()
+    assert (tally.measured, tally.how) == (1, {("native-hybrid", "one"): 1})

@@ -15,6 +15,7 @@ from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import RequestRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import (
+    RING_NS,
     WAKE_LOOP,
     WAKE_SOCKET,
     WAKE_SPLIT,
@@ -25,7 +26,8 @@ from mcp_probe.record.raw import (
     RawRequest,
     StepMark,
 )
-from tests.native.twins import REQUEST_FIELDS, TOLD, NativeRaw, PythonRaw, needs_the_accelerator, shown
+from tests.frames import make_open
+from tests.native.twins import REQUEST_FIELDS, TOLD, NativeRaw, PythonRaw, needs_the_accelerator, plain, shown
 from tests.record.lives import TICK_NS, Life, lives
 
 pytestmark = needs_the_accelerator
@@ -141,11 +143,18 @@ def same_record(raw: RawRequest, end_ns: int, running: StepMark | None = None) -
     return made
 
 
+UNMEASURED = (None, "", 0, 0)
+
+
 def is_counted(raw: RawRequest, end_ns: int, record: RequestRecord) -> bool:
     """Whether it can be summed up without its record; if so, that says what its record would have said."""
     counted, folded = Fold(), Fold()
     folded.add(record)
-    taken = counted.count(raw, end_ns) is not None
+    before, raw.end_ns = raw.end_ns, end_ns
+    telling, unmeasured = counted.sum_up([raw], UNMEASURED)
+    raw.end_ns = before
+    taken = not telling
+    assert bool(unmeasured) == taken
     if not taken:
         counted.add(record)
     assert counted.summary() == folded.summary()
@@ -163,28 +172,6 @@ def test_any_life_gives_the_same_record(life: Life) -> None:
 @settings(max_examples=150, deadline=None)
 def test_the_life_of_one_unit_gives_the_same_record(life: Life) -> None:
     same_record(life.raw(), life.end * TICK_NS)
-
-
-def plain(gaps: list[tuple[int, int, int, int]], arrival: int, dispatch: int, after: int, write: int) -> Any:
-    """An answered stdio request of one unit: (suspended for, waits, runs, wake) per step, in nanoseconds."""
-    raw = RawRequest(*FIRST)
-    raw.arrival_ns, raw.taken_ns, raw.write_seen = 1_000, 1_000 + arrival, True
-    now = raw.first_step_ns = 1_000 + arrival + dispatch
-    suspended = now
-    for number, (away, waits, runs, wake) in enumerate(gaps):
-        ready = suspended + (away if number else 0)
-        start = ready + (waits if number else 0)
-        raw.add_mark(
-            (7, suspended, ready if wake != WAKE_SOCKET else ready - away // 2, ready, start, start + runs, wake)
-        )
-        suspended = start + runs
-        raw.set_unit(7, suspended)
-    raw.handler, raw.settles, raw.loop = 7, True, 1
-    raw.result_ns = max(raw.first_step_ns, suspended + after)
-    raw.write_taken_ns = raw.result_ns + write // 2
-    raw.flushed_ns = raw.end_ns = raw.result_ns + write
-    raw.ended = True
-    return raw
 
 
 lengths = st.integers(0, 900_000)
@@ -217,12 +204,63 @@ def test_the_plainest_request_takes_the_short_cut() -> None:
     assert is_counted(raw, raw.end_ns, record)
 
 
-@pytest.mark.parametrize("wrong", [(), (1,), (object(), 5), (None, None)])
-def test_nothing_but_a_request_and_its_end_is_summed_up(wrong: tuple[Any, ...]) -> None:
-    sums = native.core.Sums()
+@pytest.mark.parametrize("wrong", [None, object(), ("a request",)])
+def test_nothing_but_requests_is_summed_up(wrong: Any) -> None:
+    fold = Fold()
     with pytest.raises(TypeError):
-        sums.add_request(*wrong)
-    assert sums.take() is None
+        fold.sum_up([wrong], UNMEASURED)
+    with pytest.raises(TypeError):
+        native.core.note_small_steps([wrong], {})
+    assert fold.summary().operations == ()
+
+
+def test_requests_of_many_operations_are_summed_up_each_in_its_place() -> None:
+    batch, folded, counted = [], Fold(), Fold()
+    for number, name in enumerate(["a", "b", "b", "a", None, "c", "a"]):
+        raw = plain([(0, 0, 5, WAKE_LOOP), (100, 10, 40 + number, WAKE_LOOP)], 10, 20, 0, 30)
+        raw.id, raw.name = number, name
+        if name == "c":
+            raw.outcome = "tool_error"
+        batch.append(raw)
+        folded.add(same_record(raw, raw.end_ns))
+    telling, _ = counted.sum_up(batch, UNMEASURED)
+    assert [raw.name for raw in telling] == ["c"]
+    counted.add(same_record(telling[0], telling[0].end_ns))
+    assert counted.summary() == folded.summary()
+
+
+def test_a_request_that_is_known_to_be_open_is_closed_and_counts_for_those_beside_it() -> None:
+    raws = [plain([(0, 0, 5, WAKE_LOOP)], 10, 20, 0, 30) for _ in range(2)]
+    folded, counted = Fold(), Fold()
+    for number, raw in enumerate(raws):
+        raw.id = number
+        for fold in (folded, counted):
+            fold.add(make_open(number, arrival_ns=raw.arrival_ns))
+    for fold in (folded, counted):
+        fold.add(make_open(99, arrival_ns=1))
+    for raw in raws:
+        folded.add(same_record(raw, raw.end_ns))
+    assert counted.sum_up(raws, UNMEASURED)[0] == []
+    assert counted.summary() == folded.summary()
+    assert counted.summary().requests.unfinished == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.lists(st.integers(1, 2 * RING_NS), max_size=4)), max_size=9))
+def test_short_steps_add_up_to_the_same(steps: list[tuple[str, list[int]]]) -> None:
+    batch, small = [], {"a": [1, 7]}
+    expected = {"a": [1, 7]}
+    for name, lengths in steps:
+        raw = RawRequest(1, "request", "tools/call", name, "stdio")
+        for length in lengths:
+            raw.add_mark((7, 0, 0, 0, 100, 100 + length, WAKE_LOOP))
+        batch.append(raw)
+        count, total = raw.small_steps()
+        if count:
+            row = expected.setdefault(name, [0, 0])
+            row[0] += count
+            row[1] += total
+    native.core.note_small_steps(batch, small)
+    assert small == expected
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from mcp_probe import native
+from mcp_probe.aggregate import flight
+from mcp_probe.aggregate.flight import NEVER_NS, PythonSweep
 from mcp_probe.aggregate.memory import MemoryTally
 from mcp_probe.aggregate.operations import OperationTally
 from mcp_probe.capture.executor import FINISH, TRANSPORT_FINISH, TRANSPORT_JOB, TRANSPORT_START, Pool
@@ -169,3 +171,36 @@ def test_a_pool_that_the_transport_fills_is_looked_at_job_by_job() -> None:
     assert took
     assert found["_borrowed_peak"] == 2
     assert found["_transport_wait"] == 7
+
+
+flown = st.tuples(st.integers(0, 40), st.integers(0, 30), st.integers(0, 9), st.integers(0, 5))
+
+
+def normal(state: Any) -> Any:
+    waiting, active, *rest = state
+    return waiting, sorted(active), rest
+
+
+@given(st.lists(st.tuples(flown, st.sampled_from([NEVER_NS, 0, 20])), max_size=40), st.integers(1, 400))
+def test_a_sweep_over_arrivals_comes_to_the_same(calls: list[Any], scale: int) -> None:
+    """Enough of them that the reordered ones overflow: each list is told many times over, later and later."""
+    twins = native.core.Sweep(), PythonSweep()
+    for turn in range(1 + 3 * flight.REORDER // (len(calls) or 1)):
+        for (arrival, length, write, awaiting), open_since in calls:
+            began = (arrival + 35 * turn) * scale * 10_000
+            result = began + length * scale * 10_000
+            for twin in twins:
+                twin.count(began, result, result + write, awaiting, open_since)
+    native_state, python_state = (twin.state() for twin in twins)
+    event(f"{min(python_state[4][0], 5)} in flight, {'some' if python_state[4][1] else 'no'} gaps")
+    assert normal(native_state) == normal(python_state)
+    assert native.core.Sweep().state() == PythonSweep().state()
+
+
+def test_a_sweep_goes_on_from_a_state() -> None:
+    sweep = native.core.Sweep()
+    for number in range(2 * flight.REORDER):
+        sweep.count(number * 100, number * 100 + 250, number * 100 + 260, 0, NEVER_NS)
+    again = PythonSweep(*sweep.state())
+    assert normal(again.state()) == normal(sweep.state())
+    assert again.totals.max_in_flight == 3

@@ -9,7 +9,7 @@ import pytest
 from mcp_probe import native
 from mcp_probe.capture.steps import PythonSteps, Track
 from mcp_probe.capture.transport import PythonTransportCall
-from mcp_probe.record.raw import PythonRequest, RawRequest
+from mcp_probe.record.raw import WAKE_SOCKET, PythonRequest, RawRequest
 
 needs_the_accelerator = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
 
@@ -21,7 +21,7 @@ REQUEST_FIELDS: tuple[str, ...] = tuple(
     arrival_earliest_ns taken_ns first_step_ns result_ns write_taken_ns flushed_ns end_ns outcome error jobs pauses
     client_waits spilled decode_ns encode_ns request_bytes response_bytes handler detached_ns settles ended
     transport_seen write_seen partial seen_open mark_count operation trace_id span_id parent_span_id trace_flags
-    trace_state server_span resource_uri session_id error_code
+    trace_state server_span resource_uri session_id error_code sent_ns sized
     """.split()  # noqa: SIM905 - a word a field
 )
 STEP_FIELDS: tuple[str, ...] = tuple(
@@ -98,3 +98,25 @@ def shown(raw: Any) -> dict[str, Any]:
 def shown_steps(steps: Any) -> dict[str, Any]:
     """All that can be seen of a loop's state, the polls apart: the twins count them at different times."""
     return {**{name: getattr(steps, name) for name in STEP_FIELDS}, "owner": number_of(steps.owner), "told": steps.told}
+
+
+def plain(gaps: list[tuple[int, int, int, int]], arrival: int, dispatch: int, after: int, write: int) -> Any:
+    """An answered stdio request of one unit: (suspended for, waits, runs, wake) per step, in nanoseconds."""
+    raw = RawRequest(1, "request", "tools/call", "tool", "stdio")
+    raw.arrival_ns, raw.taken_ns, raw.write_seen = 1_000, 1_000 + arrival, True
+    now = raw.first_step_ns = 1_000 + arrival + dispatch
+    suspended = now
+    for number, (away, waits, runs, wake) in enumerate(gaps):
+        ready = suspended + (away if number else 0)
+        start = ready + (waits if number else 0)
+        raw.add_mark(
+            (7, suspended, ready if wake != WAKE_SOCKET else ready - away // 2, ready, start, start + runs, wake)
+        )
+        suspended = start + runs
+        raw.set_unit(7, suspended)
+    raw.handler, raw.settles, raw.loop = 7, True, 1
+    raw.result_ns = max(raw.first_step_ns, suspended + after)
+    raw.write_taken_ns = raw.result_ns + write // 2
+    raw.flushed_ns = raw.end_ns = raw.result_ns + write
+    raw.ended = True
+    return raw
