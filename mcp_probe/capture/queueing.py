@@ -355,7 +355,6 @@ if native.core is not None:
         frozenset(_NAMED),
         CURRENT,
         EXCHANGE,
-        RawRequest,
         _kind_of,
         name_of,
         note_error,

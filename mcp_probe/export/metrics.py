@@ -10,7 +10,7 @@ Nothing here is called under a lock of ours that calls into the SDK: its collect
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from opentelemetry import trace
@@ -25,6 +25,7 @@ from mcp_probe.export.histograms import Amounts, Book, Bundle, Series, Value
 from mcp_probe.export.labels import Labels
 from mcp_probe.export.levels import Levels, Reading
 from mcp_probe.export.observables import NO_SPAN, Observables
+from mcp_probe.export.recording import Recorder
 from mcp_probe.export.sessions import Session, Sessions
 from mcp_probe.export.steps import StepOwners
 from mcp_probe.model import (
@@ -56,8 +57,8 @@ _STAGES = (
 _MEMORY = (names.MEMORY_REQUESTED, names.MEMORY_PEAK, names.MEMORY_RETAINED)
 _parts_of = attrgetter(*(part for part, _ in (*_STAGES, *PARTS)))
 
-Recording = tuple[float, Attributes, Context]
-"""(seconds, attributes, context) of one value that the SDK aggregates."""
+Recording = tuple[Callable[[float, Attributes, Context], None], float, Attributes, Context]
+"""(by what, seconds, attributes, context) of one value that the SDK aggregates."""
 
 
 class MetricExport:
@@ -91,6 +92,7 @@ class MetricExport:
             )
             for instrument in (names.OPERATION_DURATION, names.SESSION_DURATION)
         )
+        self._succeeded = Recorder(self._operations)
         self._observables = Observables(meter_provider, meter)
         self._register_levels()
         self._bundles: dict[tuple[Series, str | None], Bundle] = {}  # as many as there are tools with a label
@@ -170,8 +172,8 @@ class MetricExport:
                 histograms.add(values)
             if requests:
                 histograms.add_requests(requests)
-        for seconds, attributes, context in operations:
-            self._operations.record(seconds, attributes, context)
+        for recorded, seconds, attributes, context in operations:
+            recorded(seconds, attributes, context)
         for session in sessions:
             seconds, attributes = self._session(session)
             self._session_durations.record(seconds, attributes, NO_SPAN)
@@ -181,7 +183,9 @@ class MetricExport:
     def _operation(self, record: RequestRecord) -> Recording:
         self._levels.know(self._labels.method(record))
         seconds = max(0, record.end_ns - record.arrival_ns) / 1e9
-        return seconds, self._labels.operation(record), context_of(record)
+        # What an error is called may be anything, so its attributes are made anew each time.
+        recorded = self._succeeded.record if record.outcome == "ok" else self._operations.record
+        return recorded, seconds, self._labels.operation(record), context_of(record)
 
     def _session(self, session: Session) -> tuple[float, Attributes]:
         attributes = self._labels.version(session.protocol_version)

@@ -35,6 +35,10 @@ static PyObject *returned_value(void)
 
 static void stop_with(PyObject *value)
 {
+    if (PyDict_CheckExact(value)) { /* an answer: no exception, and no tuple */
+        PyErr_SetObject(PyExc_StopIteration, value);
+        return;
+    }
     PyObject *error = PyObject_CallFunctionObjArgs(PyExc_StopIteration, value, NULL);
     if (error != NULL)
         PyErr_SetObject(PyExc_StopIteration, error); /* an instance: a tuple would be taken for its arguments */
@@ -301,9 +305,16 @@ static PyObject *awaited_send(PyObject *self, PyObject *value)
     return result;
 }
 
+/* What an `await` calls. An iterator that ends without an exception has returned None. */
 static PyObject *awaited_next(PyObject *self)
 {
-    return awaited_send(self, Py_None);
+    PyObject *result;
+    if (awaited_send_to(self, Py_None, &result) == PYGEN_RETURN) {
+        if (result != Py_None)
+            stop_with(result);
+        Py_CLEAR(result);
+    }
+    return result;
 }
 
 static void raise_thrown(PyObject *args)

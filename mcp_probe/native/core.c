@@ -74,10 +74,10 @@ static PyObject *core_configure(PyObject *module, PyObject *args)
 
 static PyObject *core_messages(PyObject *module, PyObject *args)
 {
-    PyObject *known, *request, *notification, *result, *error, *named, *current, *exchange, *cls, *kind, *name, *failure,
+    PyObject *known, *request, *notification, *result, *error, *named, *current, *exchange, *kind, *name, *failure,
         *answer;
-    if (!PyArg_ParseTuple(args, "O!OOOOOOOOOOOOLn", &PyDict_Type, &known, &request, &notification, &result, &error,
-                          &named, &current, &exchange, &cls, &kind, &name, &failure, &answer, &max_live, &max_name))
+    if (!PyArg_ParseTuple(args, "O!OOOOOOOOOOOLn", &PyDict_Type, &known, &request, &notification, &result, &error,
+                          &named, &current, &exchange, &kind, &name, &failure, &answer, &max_live, &max_name))
         return NULL;
     keep(&current_var, current); /* an asyncio that is not known to us never gets as far as configure() */
     keep(&kinds, known);
@@ -87,7 +87,6 @@ static PyObject *core_messages(PyObject *module, PyObject *args)
     keep(&kind_error, error);
     keep(&named_methods, named);
     keep(&exchange_var, exchange);
-    keep(&raw_request_class, cls);
     keep(&find_kind, kind);
     keep(&find_name, name);
     keep(&note_error, failure);

@@ -2,7 +2,7 @@
 
 /* What capture/queueing.py knows of messages (see messages). */
 static PyObject *kinds, *kind_request, *kind_notification, *kind_result, *kind_error, *named_methods, *exchange_var,
-    *raw_request_class, *find_kind, *find_name, *note_error, *note_result;
+    *find_kind, *find_name, *note_error, *note_result;
 static long long max_live;
 static Py_ssize_t max_name;
 
@@ -59,7 +59,7 @@ static Request *desk_open(Desk *self, PyObject *kind, PyObject *method, PyObject
 {
     PyObject *number = PyLong_FromLongLong(++self->number), *short_method = capped(method, max_name), *made = NULL;
     if (number != NULL && short_method != NULL)
-        made = PyObject_CallFunctionObjArgs(raw_request_class, number, kind, short_method, name, transport, NULL);
+        made = (PyObject *)make_request(request_type, number, kind, short_method, name, transport);
     if (made != NULL) {
         if (PyDict_Size(self->live) >= max_live)
             self->overflow++;

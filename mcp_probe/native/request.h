@@ -11,12 +11,14 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *request_id, *session, *channel, *parent, *jobs, *pauses, *client_waits, *spilled; /* may hold others */
+    PyObject *request_id, *session, *channel, *parent, *jobs, *pauses, *client_waits, *metered, *ambient, *lend_span,
+        *spilled; /* may hold others */
     PyObject *id, *kind, *method, *name, *transport, *protocol_version, *loop, *arrival_ns, *arrival_earliest_ns, *taken_ns,
         *first_step_ns, *result_ns, *write_taken_ns, *flushed_ns, *end_ns, *outcome, *error, *decode_ns, *encode_ns,
         *request_bytes, *response_bytes, *trace_id, *span_id, *parent_span_id, *trace_flags, *trace_state, *server_span,
         *resource_uri, *session_id, *error_code, *sent_ns, *sized; /* numbers and text */
-    ns_t handler, detached_ns;
+    ns_t handler, detached_ns, blocked_others_ns;
+    PyObject *weak_references;
     ns_t requested, allocations, requested_owned; /* see memory.h */
     account_ref account;
     unsigned int memory_epoch;
@@ -34,15 +36,9 @@ typedef struct {
 static PyObject *ok_outcome, *cancelled_outcome;
 static unsigned int memory_epoch; /* of the hooks that are installed; 0: none are */
 
-static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static Request *make_request(PyTypeObject *type, PyObject *id, PyObject *kind, PyObject *method, PyObject *name,
+                             PyObject *transport)
 {
-    PyObject *id, *kind, *method, *name, *transport;
-    if (kwargs != NULL && PyDict_Size(kwargs) != 0) {
-        PyErr_SetString(PyExc_TypeError, "a request takes no keyword arguments");
-        return NULL;
-    }
-    if (!PyArg_UnpackTuple(args, "Request", 5, 5, &id, &kind, &method, &name, &transport))
-        return NULL;
     Request *self = (Request *)PyType_GenericAlloc(type, 0);
     if (self == NULL)
         return NULL;
@@ -61,7 +57,19 @@ static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->mark_room = sizeof(self->own_marks) / sizeof(mark_t);
     self->units = self->own_units;
     self->unit_room = sizeof(self->own_units) / sizeof(unit_t);
-    return (PyObject *)self;
+    return self;
+}
+
+static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *id, *kind, *method, *name, *transport;
+    if (kwargs != NULL && PyDict_Size(kwargs) != 0) {
+        PyErr_SetString(PyExc_TypeError, "a request takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_UnpackTuple(args, "Request", 5, 5, &id, &kind, &method, &name, &transport))
+        return NULL;
+    return (PyObject *)make_request(type, id, kind, method, name, transport);
 }
 
 static int request_traverse(Request *self, visitproc visit, void *arg)
@@ -82,6 +90,8 @@ static int request_clear(Request *self)
 }
 
 #define FREE_ARRAYS(self) \
+    if ((self)->weak_references != NULL) \
+        PyObject_ClearWeakRefs((PyObject *)(self)); \
     if ((self)->marks != (self)->own_marks) \
         PyMem_Free((self)->marks); \
     if ((self)->units != (self)->own_units) \
@@ -273,11 +283,13 @@ static PyMemberDef request_members[] = {
     OBJECT(flushed_ns), OBJECT(end_ns), OBJECT(outcome), OBJECT(error), OBJECT(jobs), OBJECT(pauses),
     OBJECT(client_waits), OBJECT(spilled), OBJECT(decode_ns), OBJECT(encode_ns), OBJECT(request_bytes),
     OBJECT(response_bytes), OBJECT(trace_id), OBJECT(span_id), OBJECT(parent_span_id), OBJECT(trace_flags),
-    OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code), OBJECT(sent_ns), OBJECT(sized),
+    OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code), OBJECT(sent_ns), OBJECT(sized), OBJECT(metered), OBJECT(ambient), OBJECT(lend_span),
     FLAG(settles), FLAG(ended), FLAG(transport_seen), FLAG(write_seen), FLAG(partial), FLAG(seen_open),
     {"mark_count", T_INT, offsetof(Request, mark_count), READONLY, NULL},
     {"unit_peak", T_INT, offsetof(Request, unit_peak), READONLY, NULL}, {"handler", T_LONGLONG, offsetof(Request, handler), 0, NULL},
-    {"detached_ns", T_LONGLONG, offsetof(Request, detached_ns), 0, NULL}, {NULL}};
+    {"detached_ns", T_LONGLONG, offsetof(Request, detached_ns), 0, NULL},
+    {"blocked_others_ns", T_LONGLONG, offsetof(Request, blocked_others_ns), 0, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Request, weak_references), READONLY, NULL}, {NULL}};
 static PyGetSetDef request_getset[] = {{"marks", (getter)request_get_marks, NULL, NULL, NULL},
                                        {"units", (getter)request_get_units, (setter)request_set_units, NULL, NULL},
                                        {"operation", (getter)request_operation, NULL, NULL, NULL},

@@ -165,6 +165,10 @@ class PythonRequest:
     seen_open = False
     sized: tuple[int | None, int | None] | None = None  # bytes of (arguments, result), of a call that was sampled
     sent_ns: int | None = None  # when its client wrote it, on our clock; only a client that says so
+    metered: Any = None  # a capture.meters.Metered, where steps are read in Python
+    blocked_others_ns = 0  # what requests that ended before it say they waited for it
+    ambient: Any = None  # the span that was current before the SDK opened its own
+    lend_span: Callable[[dict[str, Any]], Any] | None = None  # our open span for a framework that would open its own
 
     def __init__(self, number: int, kind: RequestKind, method: str, name: str | None, transport: str) -> None:
         self.id = number
@@ -239,15 +243,6 @@ class PythonRequest:
 
 
 if TYPE_CHECKING:
-    _Request = PythonRequest
+    RawRequest = PythonRequest
 else:
-    _Request = PythonRequest if native.core is None else native.core.Request
-
-
-class RawRequest(_Request):
-    """A request while it lives, with what only spans and steps read in Python set."""
-
-    metered: Any = None  # a capture.meters.Metered, where steps are read in Python
-    blocked_others_ns = 0  # what requests that ended before it say they waited for it
-    ambient: Any = None  # the span that was current before the SDK opened its own
-    lend_span: Callable[[dict[str, Any]], Any] | None = None  # our open span for a framework that would open its own
+    RawRequest = PythonRequest if native.core is None else native.core.Request

@@ -13,15 +13,14 @@ from mcp_probe.record.raw import WAKE_SOCKET, PythonRequest, RawRequest
 
 needs_the_accelerator = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
 
-TOLD = {name: value for name, value in vars(RawRequest).items() if not name.startswith("__")}
-
 REQUEST_FIELDS: tuple[str, ...] = tuple(
     """
     id kind method name transport request_id protocol_version session channel parent loop arrival_ns
     arrival_earliest_ns taken_ns first_step_ns result_ns write_taken_ns flushed_ns end_ns outcome error jobs pauses
     client_waits spilled decode_ns encode_ns request_bytes response_bytes handler detached_ns settles ended
     transport_seen write_seen partial seen_open mark_count operation trace_id span_id parent_span_id trace_flags
-    trace_state server_span resource_uri session_id error_code sent_ns sized
+    trace_state server_span resource_uri session_id error_code sent_ns sized metered ambient
+    lend_span blocked_others_ns
     """.split()  # noqa: SIM905 - a word a field
 )
 STEP_FIELDS: tuple[str, ...] = tuple(
@@ -32,17 +31,11 @@ STEP_FIELDS: tuple[str, ...] = tuple(
 )
 
 
-class PythonRaw(PythonRequest):
-    """``RawRequest`` on the Python twin."""
-
-
-for _name, _value in TOLD.items():
-    setattr(PythonRaw, _name, _value)
-
+PythonRaw = PythonRequest
 NativeRaw: Any = None
 NativeTransportCall: Any = None
 if native.core is not None:
-    NativeRaw = type("NativeRaw", (native.core.Request,), dict(TOLD))
+    NativeRaw = native.core.Request
     NativeTransportCall = native.core.TransportCall
 
 
