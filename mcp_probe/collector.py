@@ -45,8 +45,8 @@ DETACH_BUDGET_S = 3.0
 class Listener(Protocol):
     """A session as the collector sees it."""
 
-    def emit(self, frames: Iterable[Frame]) -> None:
-        """Take frames, on the collector's thread or on the one that flushes."""
+    def emit(self, frames: Iterable[Frame], *, summed_up: bool = False) -> None:
+        """Take frames, on the collector's thread or on the one that flushes; what is summed up, for others."""
 
     def take_finished(self, most: int) -> list[RawRequest]:
         """Up to ``most`` finished requests, oldest first."""
@@ -63,8 +63,8 @@ class Listener(Protocol):
     def note_transport(self, transport: str) -> None:
         """A request came over ``transport``."""
 
-    def sum_up(self, batch: list[RawRequest]) -> list[RawRequest]:
-        """Count requests that have ended, where records are of no use to anybody; those whose records say more."""
+    def sum_up(self, batch: list[RawRequest]) -> tuple[list[RawRequest], list[RawRequest]]:
+        """Count requests that have ended; those whose records say more, and those counted that others want to see."""
 
     def is_read(self) -> bool:
         """Frames leave the process as they come."""
@@ -250,12 +250,17 @@ class Collector:
             for transport in {raw.transport for raw in batch}:
                 listener.note_transport(transport)
             self._drain.note_small_steps(batch)
-            use_of, telling = self._hub.memory.use_of, listener.sum_up(batch)
-            listener.emit([assemble(raw, raw.end_ns or now_ns(), memory=use_of(raw)) for raw in telling])
+            telling, counted = listener.sum_up(batch)
+            listener.emit(self._records(telling))
+            listener.emit(self._records(counted), summed_up=True)
             if self._hub.hunt is not None:
                 self._hub.hunt.take(batch)
             if threading.current_thread() is self._thread and listener.backlog() < BACKLOG:
                 time.sleep(0)
+
+    def _records(self, batch: list[RawRequest]) -> list[Frame]:
+        use_of = self._hub.memory.use_of
+        return [assemble(raw, raw.end_ns or now_ns(), memory=use_of(raw)) for raw in batch]
 
     def _tell_open(self, listener: Listener, now: int, *, everything: bool) -> None:
         """Name requests that have been in flight for a while; in a snapshot, all that are."""

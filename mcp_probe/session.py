@@ -386,8 +386,8 @@ class Probe:
         """Requests of ours that have not ended."""
         return [raw for raw in list(self._hub.desk.live.copy().values()) if raw.session is self]
 
-    def emit(self, frames: Iterable[Frame]) -> None:
-        """Hand frames to the fold and to every sink. Collector's thread."""
+    def emit(self, frames: Iterable[Frame], *, summed_up: bool = False) -> None:
+        """Hand frames to the fold, unless they are summed up there already, and to every sink. Collector's thread."""
         batch = list(frames)
         if not batch:
             return
@@ -401,7 +401,7 @@ class Probe:
                 self._header = header
                 batch.insert(0, header)
         if self._fold is not None:
-            self._fold.add_all(batch)
+            self._fold.add_all(batch if not summed_up else (frame for frame in batch[:1] if frame is self._header))
         if self._sinks:
             lines = [encode(frame) for frame in batch]
             for sink in list(self._sinks):
@@ -413,19 +413,23 @@ class Probe:
         if self._listeners:
             self._listeners.take(batch)
 
-    def sum_up(self, batch: list[RawRequest]) -> list[RawRequest]:
-        """Count requests that have ended without their records, where nobody reads these at this time.
+    def sum_up(self, batch: list[RawRequest]) -> tuple[list[RawRequest], list[RawRequest]]:
+        """Count requests that have ended without their records, where no recording is made of these.
 
-        Returns those that must have one, because it says more. Collector's thread.
+        Returns those that must have one, because it says more, and those counted whose records a listener wants all
+        the same. Collector's thread.
         """
         fold, memory = self._fold, self._hub.memory
-        if fold is None or self._sinks or self._listeners.wanting():
-            return batch
+        if fold is None or self._sinks:
+            return batch, []
         telling, unmeasured = fold.sum_up(batch, memory.summing)
         for raw, tally in unmeasured:
             if (use := memory.use_of(raw)) is not None:
                 tally.add(use)
-        return telling
+        if not self._listeners.wanting():
+            return telling, []
+        told = set(map(id, telling))
+        return telling, [raw for raw in batch if id(raw) not in told] if told else batch
 
     @property
     def fold(self) -> Fold | None:

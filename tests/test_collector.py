@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata, util
 from typing import Any
 
@@ -16,7 +16,7 @@ from mcp.server import MCPServer
 import mcp_probe
 from mcp_probe import session
 from mcp_probe.collector import Collector
-from mcp_probe.model import End
+from mcp_probe.model import End, Frame, Header, RequestRecord
 from mcp_probe.record.raw import RawRequest
 from mcp_probe.session import Probe
 from tests.kept import keep
@@ -119,8 +119,21 @@ def test_whoever_closes_a_transport_does_not_wait_for_a_collector_that_has_faile
     probe.detach()
 
 
+class Hearing:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        self.frames += frames
+
+    def close(self, timeout_s: float) -> None:
+        pass
+
+
 @needs_the_accelerator
-async def test_plain_requests_are_summed_up_without_records_until_somebody_wants_them() -> None:
+async def test_a_listener_hears_the_records_of_what_is_summed_up_and_it_counts_once() -> None:
     server = MCPServer("sums", log_level="ERROR")
 
     @server.tool()
@@ -128,13 +141,54 @@ async def test_plain_requests_are_summed_up_without_records_until_somebody_wants
         return a + b
 
     probe = mcp_probe.attach(server)
-    summed: list[int] = []
+    hearing = Hearing()
+    probe.add_listener(hearing)
+    assert probe.fold is not None
+    folded: list[Frame] = []
+    add_all = probe.fold.add_all
+
+    def noted(frames: Iterable[Frame]) -> None:
+        batch = list(frames)
+        folded.extend(batch)
+        add_all(batch)
+
+    probe.fold.add_all = noted  # type: ignore[method-assign]
+    try:
+        async with Client(InMemoryTransport(server)) as client:
+            for number in range(20):
+                await client.call_tool("add", {"a": 1, "b": 2} if number % 5 else {"a": "x"})
+            row = next(row for row in probe.snapshot().operations if row.name == "add")
+    finally:
+        probe.detach()
+    heard = [frame for frame in hearing.frames if isinstance(frame, RequestRecord) and frame.name == "add"]
+    assert (row.count, row.errors) == (20, 4)
+    assert sorted(record.outcome for record in heard) == ["ok"] * 16 + ["tool_error"] * 4
+    assert isinstance(hearing.frames[0], Header)
+    of_tool = [frame.outcome for frame in folded if isinstance(frame, RequestRecord) and frame.name == "add"]
+    assert of_tool.count("tool_error") == 4
+    assert (
+        len(of_tool) < 20
+    )  # what says no more than its sum is not folded once more; a busy machine may make more say more
+    assert any(isinstance(frame, Header) for frame in folded)
+
+
+@needs_the_accelerator
+async def test_plain_requests_are_summed_up_and_have_records_only_where_somebody_wants_them() -> None:
+    server = MCPServer("sums", log_level="ERROR")
+
+    @server.tool()
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    probe = mcp_probe.attach(server)
+    summed, told = [0], [0]
     sum_up = probe.sum_up
 
-    def counted(batch: list[RawRequest]) -> list[RawRequest]:
-        telling = sum_up(batch)
+    def counted(batch: list[RawRequest]) -> tuple[list[RawRequest], list[RawRequest]]:
+        telling, others = sum_up(batch)
         summed.append(len(batch) - len(telling))
-        return telling
+        told.append(len(others))
+        return telling, others
 
     probe.sum_up = counted  # type: ignore[method-assign]
     try:
@@ -144,12 +198,12 @@ async def test_plain_requests_are_summed_up_without_records_until_somebody_wants
             row = next(row for row in probe.snapshot().operations if row.name == "add")
             assert (row.count, row.memory.measured, row.steps.mean > 0) == (20, 20, True)
             assert row.total_ms.p50 is not None and row.budget_ms.busy is not None and row.request_bytes_max is None
-            assert sum(summed) >= 20
+            assert (sum(summed) >= 20, sum(told)) == (True, 0)
             kept, before = keep(probe), sum(summed)
             await client.call_tool("add", {"a": 1, "b": 2})
             row = next(row for row in probe.snapshot().operations if row.name == "add")
             assert row.count == 21
             assert len(kept.requests("add")) == 1
-            assert sum(summed) == before
+            assert (sum(summed) - before, sum(told)) == (0, 0)
     finally:
         probe.detach()
