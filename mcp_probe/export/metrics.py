@@ -16,6 +16,7 @@ from operator import attrgetter
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import propagation
 
 from mcp_probe.export import conventions as names
 from mcp_probe.export.blockers import Blockers
@@ -56,6 +57,8 @@ _STAGES = (
 
 _MEMORY = (names.MEMORY_REQUESTED, names.MEMORY_PEAK, names.MEMORY_RETAINED)
 _parts_of = attrgetter(*(part for part, _ in (*_STAGES, *PARTS)))
+
+_SPAN_KEY: str | None = getattr(propagation, "_SPAN_KEY", None)  # where the API looks for a context's span
 
 Recording = tuple[Callable[[float, Attributes, Context], None], float, Attributes, Context]
 """(by what, seconds, attributes, context) of one value that the SDK aggregates."""
@@ -128,7 +131,8 @@ class MetricExport:
                         operations.append(self._operation(frame))
                         requests.append(self._amounts(frame, tool))
                     sessions += self._sessions.add(frame)
-                    values += self._request_values(frame, tool)
+                    if frame.kind == "function" or frame.waits or frame.jobs or self._owners.waiting:
+                        values += self._request_values(frame, tool)
                 elif isinstance(frame, StepRecord):
                     values += self._step_values(frame)
                 elif isinstance(frame, LoopSample):
@@ -279,10 +283,6 @@ def context_of(record: RequestRecord) -> Context:
     """The context of the request's SERVER span, or of no span where it has none: an ambient one is not its own."""
     if record.trace_id is None or record.span_id is None:
         return NO_SPAN
-    span = trace.SpanContext(
-        trace_id=int(record.trace_id, 16),
-        span_id=int(record.span_id, 16),
-        is_remote=True,
-        trace_flags=trace.TraceFlags(record.trace_flags or 0),
-    )
-    return trace.set_span_in_context(trace.NonRecordingSpan(span), Context())
+    flags = trace.TraceFlags(record.trace_flags or 0)
+    span = trace.NonRecordingSpan(trace.SpanContext(int(record.trace_id, 16), int(record.span_id, 16), True, flags))
+    return trace.set_span_in_context(span, Context()) if _SPAN_KEY is None else Context({_SPAN_KEY: span})

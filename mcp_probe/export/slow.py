@@ -10,6 +10,9 @@ DEFAULT_LIMIT_NS = 1_000_000_000
 MIN_COUNT = 100
 """Requests of an operation before its p99 means anything."""
 
+MAX_LATEST = 512
+"""Durations of an operation that wait to be counted; requests of a second and more are rare, and only they ask."""
+
 FORGET_AT = 10_000
 """Requests after which older ones count half: a running percentile, not one of all time."""
 
@@ -20,7 +23,8 @@ class SlowLimit:
     def __init__(self, slow_request_ms: float | None) -> None:
         self._fixed_ns = None if slow_request_ms is None else round(slow_request_ms * 1e6)
         self._durations: dict[str, dict[int, int]] = {}  # operation -> histogram
-        self._totals: dict[str, int] = {}
+        self._latest: dict[str, list[int]] = {}  # operation -> durations that are not in it yet
+        self._totals: dict[str, int] = {}  # of both
 
     def passed_by(self, record: RequestRecord) -> bool:
         """Whether ``record`` is slow, compared with those before it."""
@@ -28,21 +32,33 @@ class SlowLimit:
         if self._fixed_ns is not None:
             return duration >= self._fixed_ns
         operation = record.name or record.method
-        if operation not in self._durations and len(self._durations) >= MAX_NAMES:
-            operation = OTHER
-        durations = self._durations.setdefault(operation, {})
+        latest = self._latest.get(operation)
+        if latest is None:
+            if len(self._latest) >= MAX_NAMES:
+                operation = OTHER
+            latest = self._latest.setdefault(operation, [])
         total = self._totals.get(operation, 0)
         slow = duration >= DEFAULT_LIMIT_NS
         if slow and total >= MIN_COUNT:
-            slow = duration >= (quantile(durations, 0.99) or 0)
-        add(durations, duration)
+            slow = duration >= (quantile(self._histogram(operation), 0.99) or 0)
+        latest.append(duration)
         self._totals[operation] = total + 1
         if total >= FORGET_AT:
             self._forget(operation)
+        elif len(latest) >= MAX_LATEST:
+            self._histogram(operation)
         return slow
 
+    def _histogram(self, operation: str) -> dict[int, int]:
+        """Of all of an operation's durations: those that came since it was last looked at are added first."""
+        durations, latest = self._durations.setdefault(operation, {}), self._latest[operation]
+        for duration in latest:
+            add(durations, duration)
+        latest.clear()
+        return durations
+
     def _forget(self, operation: str) -> None:
-        halved = {bucket: count // 2 for bucket, count in self._durations[operation].items() if count > 1}
+        halved = {bucket: count // 2 for bucket, count in self._histogram(operation).items() if count > 1}
         self._durations[operation] = halved
         self._totals[operation] = sum(halved.values())
 
