@@ -24,7 +24,7 @@ _SDK = "opentelemetry.sdk.metrics._internal"
 
 
 class _Place:
-    """Where values with these attributes belong."""
+    """Where values with these attributes belong; nowhere that is known, where there are no aggregations."""
 
     __slots__ = ("aggregations", "cleaned", "given", "storages")
 
@@ -47,10 +47,13 @@ class Recorder:
     def record(self, value: float, attributes: Attributes, context: Context) -> None:
         """As ``Histogram.record``, of a value that is finite and not negative."""
         place, consumer = self._places.get(id(attributes)), self._consumer
-        if place is None or place.storages is not consumer._reader_storages or not self._histogram._is_enabled():
+        if place is None or place.storages is not consumer._reader_storages:
             self._histogram.record(value, attributes, context)
             if consumer is not None:
                 self._learn(attributes, context)
+            return
+        if not place.aggregations or not self._histogram._is_enabled():
+            self._histogram.record(value, attributes, context)
             return
         at, cleaned = time_ns(), place.cleaned
         sampled = consumer._sdk_config.exemplar_filter.should_sample(value, at, cleaned, context)
@@ -67,15 +70,12 @@ class Recorder:
         if len(self._places) >= MAX_KNOWN:
             return
         try:
-            found = self._find(attributes, context)
+            self._places[id(attributes)] = self._find(attributes, context)
         except (AttributeError, KeyError, TypeError):  # not the SDK that we know after all
             self._consumer = None
             self._places.clear()
-            return
-        if found is not None:
-            self._places[id(attributes)] = found
 
-    def _find(self, attributes: Attributes, context: Context) -> _Place | None:
+    def _find(self, attributes: Attributes, context: Context) -> _Place:
         hash_of = sys.modules[f"{_SDK}._view_instrument_match"]._hash_attributes
         made = self._measurement(0.0, 0, self._histogram, context, attributes)
         storages, aggregations = self._consumer._reader_storages, []
@@ -87,9 +87,9 @@ class Recorder:
                 )
                 aggregation = match._attributes_aggregation.get(hash_of(kept))
                 if match._reset_on_collect or aggregation is None:  # counted as overflow
-                    return None
+                    return _Place(attributes, made.attributes, storages, ())
                 aggregations.append(aggregation)
-        return _Place(attributes, made.attributes, storages, tuple(aggregations)) if aggregations else None
+        return _Place(attributes, made.attributes, storages, tuple(aggregations))
 
 
 def _known_consumer(histogram: Any) -> Any:

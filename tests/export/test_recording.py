@@ -99,11 +99,19 @@ def test_a_reader_that_starts_anew_gets_each_value_the_usual_way(monkeypatch: py
     delta: dict[type, AggregationTemporality] = {SdkHistogram: AggregationTemporality.DELTA}
     quick = Counting(monkeypatch, InMemoryMetricReader(preferred_temporality=delta))
     recorder = Recorder(quick.histogram)
+    looked: list[Any] = []
+    find = recorder._find
+
+    def noted(*given: Any) -> Any:
+        looked.append(given)
+        return find(*given)
+
+    monkeypatch.setattr(recorder, "_find", noted)
     for _ in range(3):
         recorder.record(0.5, ADD, Context())
         recorder.record(0.5, ADD, Context())
         assert [point[1] for point in quick.points()] == [2]
-    assert quick.calls == 6
+    assert (quick.calls, len(looked)) == (6, 1)
 
 
 def test_attributes_beyond_the_limit_overflow_as_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
