@@ -37,7 +37,7 @@ PARTS_OF_BOTH: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.hub:Hub.add_track", ALL),
     ("mcp_probe.capture.queueing:Channel._arrived_by", ("asyncio",)),
     ("mcp_probe.capture.queueing:Desk.settle", ("asyncio",)),
-    ("mcp_probe.session:Probe.finish", ALL),
+    ("mcp_probe.capture.queueing:Finished.put", ALL),
     ("mcp_probe.capture.read:LineStamps.read", ("asyncio",)),
     ("mcp_probe.capture.read:LineStamps.consumed", ("asyncio",)),
     ("mcp_probe.capture.executor:Pools.known", ("asyncio",)),
