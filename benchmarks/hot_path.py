@@ -271,15 +271,12 @@ def call_costs() -> tuple[list[tuple[str, float, float]], list[tuple[str, float]
     return loop, record_costs(calls), note
 
 
-NO_MEMORY = (None, "", 0, 0)
-
-
 def record_costs(calls: list[RawRequest]) -> list[tuple[str, float]]:
     """Nanoseconds per request for summing it up, and for assembling, folding and encoding its record."""
     records = [assemble(raw, raw.end_ns or 0) for raw in calls]
     fold = Fold()
     work: tuple[tuple[str, Callable[[], Any]], ...] = (
-        ("sum a request up without a record (collector)", lambda: fold.sum_up(calls, NO_MEMORY)),
+        ("sum a request up without a record (collector)", lambda: fold.sum_up(calls)),
         ("assemble a record (collector, where one is read)", lambda: [assemble(raw, raw.end_ns or 0) for raw in calls]),
         ("fold a record (collector, where one is read)", lambda: deque(map(fold.add, records), maxlen=0)),
         ("encode a record (collector, only with a recording)", lambda: [encode(record) for record in records]),

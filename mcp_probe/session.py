@@ -393,15 +393,17 @@ class Probe:
             return
         if self._header is None and not self._ready_for_header():
             return
+        news: list[Frame] = []
         known = self._known()
         if known != self._header_of:
             self._header_of = known
             header = self._make_header()
             if header != self._header:
                 self._header = header
-                batch.insert(0, header)
+                news.append(header)
+        batch = [*news, *batch]
         if self._fold is not None:
-            self._fold.add_all(batch if not summed_up else (frame for frame in batch[:1] if frame is self._header))
+            self._fold.add_all(news if summed_up else batch)
         if self._sinks:
             lines = [encode(frame) for frame in batch]
             for sink in list(self._sinks):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,6 +45,26 @@ class Kept:
     def header(self) -> Header:
         """The last header."""
         return [frame for frame in self.frames if isinstance(frame, Header)][-1]
+
+
+class Listening:
+    """A listener that keeps what it hears; raises where told to."""
+
+    def __init__(self, *, deaf: bool = False, stuck: bool = False) -> None:
+        self.heard: list[Frame] = []
+        self.closed: list[float] = []
+        self._deaf = deaf
+        self._stuck = stuck
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        if self._deaf:
+            raise ValueError("deaf")
+        self.heard += frames
+
+    def close(self, timeout_s: float) -> None:
+        self.closed.append(timeout_s)
+        if self._stuck:
+            raise OSError("stuck")
 
 
 def keep(probe: Probe) -> Kept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from importlib import metadata, util
 from typing import Any
 
@@ -19,7 +19,7 @@ from mcp_probe.collector import Collector
 from mcp_probe.model import End, Frame, Header, RequestRecord
 from mcp_probe.record.raw import RawRequest
 from mcp_probe.session import Probe
-from tests.kept import keep
+from tests.kept import Listening, keep
 from tests.native.twins import needs_the_accelerator
 
 
@@ -119,29 +119,21 @@ def test_whoever_closes_a_transport_does_not_wait_for_a_collector_that_has_faile
     probe.detach()
 
 
-class Hearing:
-    """A listener that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.frames: list[Frame] = []
-
-    def take(self, frames: Sequence[Frame]) -> None:
-        self.frames += frames
-
-    def close(self, timeout_s: float) -> None:
-        pass
-
-
-@needs_the_accelerator
-async def test_a_listener_hears_the_records_of_what_is_summed_up_and_it_counts_once() -> None:
+def adding_server() -> MCPServer:
     server = MCPServer("sums", log_level="ERROR")
 
     @server.tool()
     async def add(a: int, b: int) -> int:
         return a + b
 
+    return server
+
+
+@needs_the_accelerator
+async def test_a_listener_hears_the_records_of_what_is_summed_up_and_it_counts_once() -> None:
+    server = adding_server()
     probe = mcp_probe.attach(server)
-    hearing = Hearing()
+    hearing = Listening()
     probe.add_listener(hearing)
     assert probe.fold is not None
     folded: list[Frame] = []
@@ -160,26 +152,20 @@ async def test_a_listener_hears_the_records_of_what_is_summed_up_and_it_counts_o
             row = next(row for row in probe.snapshot().operations if row.name == "add")
     finally:
         probe.detach()
-    heard = [frame for frame in hearing.frames if isinstance(frame, RequestRecord) and frame.name == "add"]
+    heard = [frame for frame in hearing.heard if isinstance(frame, RequestRecord) and frame.name == "add"]
     assert (row.count, row.errors) == (20, 4)
     assert sorted(record.outcome for record in heard) == ["ok"] * 16 + ["tool_error"] * 4
-    assert isinstance(hearing.frames[0], Header)
+    assert isinstance(hearing.heard[0], Header)
     of_tool = [frame.outcome for frame in folded if isinstance(frame, RequestRecord) and frame.name == "add"]
     assert of_tool.count("tool_error") == 4
-    assert (
-        len(of_tool) < 20
-    )  # what says no more than its sum is not folded once more; a busy machine may make more say more
+    # What says no more than its sum is not folded once more; a busy machine may make more of them say more.
+    assert len(of_tool) < 20
     assert any(isinstance(frame, Header) for frame in folded)
 
 
 @needs_the_accelerator
 async def test_plain_requests_are_summed_up_and_have_records_only_where_somebody_wants_them() -> None:
-    server = MCPServer("sums", log_level="ERROR")
-
-    @server.tool()
-    async def add(a: int, b: int) -> int:
-        return a + b
-
+    server = adding_server()
     probe = mcp_probe.attach(server)
     summed, told = [0], [0]
     sum_up = probe.sum_up

@@ -144,7 +144,7 @@ class Fold:
             self._hold(victim)
 
     def sum_up(
-        self, batch: list[RawRequest], measured: tuple[str | None, str, int, int]
+        self, batch: list[RawRequest], measured: tuple[str | None, str, int, int] = (None, "", 0, 0)
     ) -> tuple[list[RawRequest], list[tuple[RawRequest, MemoryTally]]]:
         """Take requests that have ended in without records of them, where these would say no more than their sums.
 

@@ -131,8 +131,7 @@ class MetricExport:
                         operations.append(self._operation(frame))
                         requests.append(self._amounts(frame, tool))
                     sessions += self._sessions.add(frame)
-                    if frame.kind == "function" or frame.waits or frame.jobs or self._owners.waiting:
-                        values += self._request_values(frame, tool)
+                    self._add_request_values(values, frame, tool)
                 elif isinstance(frame, StepRecord):
                     values += self._step_values(frame)
                 elif isinstance(frame, LoopSample):
@@ -208,16 +207,16 @@ class MetricExport:
         amounts: Amounts = _parts_of(record.budget)
         return bundle, amounts if use is None else (*amounts, use.requested, use.peak, use.retained)
 
-    def _request_values(self, record: RequestRecord, tool: Series) -> Iterator[Value]:
+    def _add_request_values(self, values: list[Value], record: RequestRecord, tool: Series) -> None:
         for length, series in self._owners.add_request(record, tool):
-            yield names.STEP_DURATION, series, length, 1
+            values.append((names.STEP_DURATION, series, length, 1))
         if record.kind == "function":
             self._labels.know_function(record.method)
         if record.kind == "function" or record.outcome == "unfinished":
             return  # a part of another request, or not over
         self._blockers.add_request(record, tool)
         for job in record.jobs:
-            yield from self._job_values(job, tool)
+            values += self._job_values(job, tool)
 
     def _job_values(self, job: JobTimes, tool: tuple[tuple[str, str], ...]) -> Iterator[Value]:
         series = ((names.EXECUTOR, self._labels.executor(job.executor)), *tool)

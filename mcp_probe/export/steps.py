@@ -20,11 +20,6 @@ class StepOwners:
     def __init__(self) -> None:
         self._waiting: OrderedDict[int, list[tuple[int, tuple[int, ...]]]] = OrderedDict()
 
-    @property
-    def waiting(self) -> bool:
-        """Whether any request's steps do."""
-        return bool(self._waiting)
-
     def add_step(self, step: StepRecord) -> Iterator[Length]:
         """Take one in; yields what can be counted now."""
         length = step.end_ns - step.start_ns

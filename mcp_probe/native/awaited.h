@@ -294,27 +294,26 @@ static PySendResult awaited_send_to(PyObject *object, PyObject *value, PyObject 
     return sent;
 }
 
-static PyObject *awaited_send(PyObject *self, PyObject *value)
+/* `silent`: None may end it without an exception, as of an iterator's next(). */
+static PyObject *awaited_step(PyObject *self, PyObject *value, int silent)
 {
     PyObject *result;
-    PySendResult sent = awaited_send_to(self, value, &result);
-    if (sent == PYGEN_RETURN) {
-        stop_with(result);
+    if (awaited_send_to(self, value, &result) == PYGEN_RETURN) {
+        if (!silent || result != Py_None)
+            stop_with(result);
         Py_CLEAR(result);
     }
     return result;
 }
 
-/* What an `await` calls. An iterator that ends without an exception has returned None. */
+static PyObject *awaited_send(PyObject *self, PyObject *value)
+{
+    return awaited_step(self, value, 0);
+}
+
 static PyObject *awaited_next(PyObject *self)
 {
-    PyObject *result;
-    if (awaited_send_to(self, Py_None, &result) == PYGEN_RETURN) {
-        if (result != Py_None)
-            stop_with(result);
-        Py_CLEAR(result);
-    }
-    return result;
+    return awaited_step(self, Py_None, 1);
 }
 
 static void raise_thrown(PyObject *args)

@@ -68,10 +68,8 @@ DEALLOCATE(Finished, finished, free_slots)
  * its collections would look at every one of them. What refers to them while they wait is this queue. */
 static PyObject *finished_put(Finished *self, PyObject *raw)
 {
-    if (as_request(raw) == NULL) {
-        PyErr_Format(PyExc_TypeError, "expected a request, not %R", raw);
+    if (request_arg(raw) == NULL)
         return NULL;
-    }
     if (self->closed)
         Py_RETURN_NONE;
     if (self->used == self->most) {

@@ -68,19 +68,6 @@ static void drop_least(ns_t *heap, int count)
     heap[at] = last;
 }
 
-static int more_active(Sweep *self)
-{
-    if (self->active_count < self->active_room)
-        return 0;
-    int room = self->active_room ? 2 * self->active_room : 16;
-    ns_t *active = PyMem_Realloc(self->active, room * sizeof(ns_t));
-    if (active == NULL)
-        return -1;
-    self->active = active;
-    self->active_room = room;
-    return 0;
-}
-
 static void take_flown(Sweep *self, flown_t flown, ns_t open_since)
 {
     if (self->begun && flown.arrival < self->last_arrival)
@@ -104,10 +91,8 @@ static void take_flown(Sweep *self, flown_t flown, ns_t open_since)
 /* Everything that can fail comes first; -1 with an exception. */
 static int sweep_one(Sweep *self, flown_t flown, ns_t awaiting, ns_t open_since)
 {
-    if (more_active(self) < 0) {
-        PyErr_NoMemory();
+    if (make_room((void **)&self->active, self->active_count, &self->active_room, sizeof(ns_t)) < 0)
         return -1;
-    }
     self->total_ns += at_least_0(flown.end - flown.arrival);
     self->awaiting_ns += awaiting;
     if (self->first + self->used == 2 * REORDER) {

@@ -89,7 +89,7 @@ static int request_clear(Request *self)
     return 0;
 }
 
-#define FREE_ARRAYS(self) \
+#define FREE_HELD(self) \
     if ((self)->weak_references != NULL) \
         PyObject_ClearWeakRefs((PyObject *)(self)); \
     if ((self)->marks != (self)->own_marks) \
@@ -98,7 +98,7 @@ static int request_clear(Request *self)
         PyMem_Free((self)->units); \
     if ((self)->account != 0) \
         drop_account((self)->account)
-DEALLOCATE(Request, request, FREE_ARRAYS)
+DEALLOCATE(Request, request, FREE_HELD)
 
 static int add_mark(Request *self, ns_t unit, ns_t suspended, ns_t earliest, ns_t ready, ns_t start, ns_t end, int wake)
 {
@@ -283,10 +283,12 @@ static PyMemberDef request_members[] = {
     OBJECT(flushed_ns), OBJECT(end_ns), OBJECT(outcome), OBJECT(error), OBJECT(jobs), OBJECT(pauses),
     OBJECT(client_waits), OBJECT(spilled), OBJECT(decode_ns), OBJECT(encode_ns), OBJECT(request_bytes),
     OBJECT(response_bytes), OBJECT(trace_id), OBJECT(span_id), OBJECT(parent_span_id), OBJECT(trace_flags),
-    OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code), OBJECT(sent_ns), OBJECT(sized), OBJECT(metered), OBJECT(ambient), OBJECT(lend_span),
+    OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code),
+    OBJECT(sent_ns), OBJECT(sized), OBJECT(metered), OBJECT(ambient), OBJECT(lend_span),
     FLAG(settles), FLAG(ended), FLAG(transport_seen), FLAG(write_seen), FLAG(partial), FLAG(seen_open),
     {"mark_count", T_INT, offsetof(Request, mark_count), READONLY, NULL},
-    {"unit_peak", T_INT, offsetof(Request, unit_peak), READONLY, NULL}, {"handler", T_LONGLONG, offsetof(Request, handler), 0, NULL},
+    {"unit_peak", T_INT, offsetof(Request, unit_peak), READONLY, NULL},
+    {"handler", T_LONGLONG, offsetof(Request, handler), 0, NULL},
     {"detached_ns", T_LONGLONG, offsetof(Request, detached_ns), 0, NULL},
     {"blocked_others_ns", T_LONGLONG, offsetof(Request, blocked_others_ns), 0, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Request, weak_references), READONLY, NULL}, {NULL}};

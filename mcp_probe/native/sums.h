@@ -56,17 +56,9 @@ static void sums_dealloc(Sums *self)
     Py_DECREF(type);
 }
 
-static int make_room(buckets_t *found)
+static int make_bucket(buckets_t *found)
 {
-    if (found->used < found->room)
-        return 0;
-    int room = found->room ? 2 * found->room : 16;
-    void *rows = PyMem_Realloc(found->rows, room * sizeof(found->rows[0]));
-    if (rows == NULL)
-        return -1;
-    found->rows = rows;
-    found->room = room;
-    return 0;
+    return make_room((void **)&found->rows, found->used, &found->room, sizeof(found->rows[0]));
 }
 
 static void count_into(buckets_t *found, ns_t value)
@@ -205,10 +197,8 @@ static int take_record(Sums *self, PyObject *record)
     Py_XDECREF(quality);
     if (!plain)
         return 0;
-    if (make_room(&self->totals) < 0 || make_room(&self->flushes) < 0) {
-        PyErr_NoMemory();
+    if (make_bucket(&self->totals) < 0 || make_bucket(&self->flushes) < 0)
         return -1;
-    }
     add_call(&sums, at_least_0(end - arrival), steps, step_max, detached);
     sums.run_sum += run_sum;
     add_extras(&sums, decoded ? &decode : NULL, encoded ? &encode : NULL, request_bytes, response_bytes);
@@ -247,10 +237,8 @@ static int take_request(Sums *self, Request *r, ns_t end, plain_t *plain)
     if (decoded < 0 || encoded < 0 || slot_number(r->request_bytes, &request_bytes) < 0 ||
         slot_number(r->response_bytes, &response_bytes) < 0)
         return 0;
-    if (make_room(&self->totals) < 0 || make_room(&self->flushes) < 0) {
-        PyErr_NoMemory();
+    if (make_bucket(&self->totals) < 0 || make_bucket(&self->flushes) < 0)
         return -1;
-    }
     sums_t *sums = &self->of;
     for (int i = 0; i < KNOWN_PARTS; i++) {
         if (is_seen(r, i))

@@ -155,28 +155,17 @@ static int add_small(PyObject *small, PyObject *operation, ns_t count, ns_t tota
 /* note_small_steps(batch, small): their steps below RING_NS, added to {operation: [count, total]}. */
 static PyObject *core_note_small_steps(PyObject *module, PyObject *args)
 {
-    PyObject *batch, *small, *operation = NULL;
-    ns_t count = 0, total = 0;
+    PyObject *batch, *small;
     int failed = 0;
     if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &batch, &PyDict_Type, &small))
         return NULL;
     for (Py_ssize_t i = 0; !failed && i < PyList_Size(batch); i++) {
         Request *r = request_arg(PyList_GetItem(batch, i));
-        PyObject *own = r == NULL ? NULL : request_operation(r, NULL);
-        int same = own == NULL ? -1 : operation == NULL ? 0 : is_same_text(own, operation);
-        if (same == 0) {
-            failed = count && add_small(small, operation, count, total) < 0;
-            count = total = 0;
-            Py_XDECREF(operation);
-            operation = Py_NewRef(own);
-        }
-        Py_XDECREF(own);
-        failed |= same < 0;
-        if (!failed)
-            count += small_steps_of(r, &total);
+        PyObject *operation = r == NULL ? NULL : request_operation(r, NULL);
+        ns_t total = 0;
+        int count = operation == NULL ? 0 : small_steps_of(r, &total);
+        failed = operation == NULL || (count && add_small(small, operation, count, total) < 0);
+        Py_XDECREF(operation);
     }
-    if (!failed)
-        failed = count && add_small(small, operation, count, total) < 0;
-    Py_XDECREF(operation);
     return none_unless(failed);
 }

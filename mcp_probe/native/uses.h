@@ -161,11 +161,9 @@ static void figure_add(figure_t *figure, use_t use)
 static int uses_count(Uses *self, const use_t *found)
 {
     for (int i = 0; i < FIGURES; i++)
-        if (make_room(&self->figures[i].values) < 0 || make_room(&self->figures[i].least) < 0 ||
-            make_room(&self->figures[i].most) < 0) {
-            PyErr_NoMemory();
+        if (make_bucket(&self->figures[i].values) < 0 || make_bucket(&self->figures[i].least) < 0 ||
+            make_bucket(&self->figures[i].most) < 0)
             return -1;
-        }
     self->count++;
     self->measured += found[0].known || found[1].known || found[2].known;
     for (int i = 0; i < FIGURES; i++)

@@ -140,15 +140,12 @@ def same_record(raw: RawRequest, end_ns: int, running: StepMark | None = None) -
     return made
 
 
-UNMEASURED = (None, "", 0, 0)
-
-
 def is_counted(raw: RawRequest, end_ns: int, record: RequestRecord) -> bool:
     """Whether it can be summed up without its record; if so, that says what its record would have said."""
     counted, folded = Fold(), Fold()
     folded.add(record)
     before, raw.end_ns = raw.end_ns, end_ns
-    telling, unmeasured = counted.sum_up([raw], UNMEASURED)
+    telling, unmeasured = counted.sum_up([raw])
     raw.end_ns = before
     taken = not telling
     assert bool(unmeasured) == taken
@@ -205,7 +202,7 @@ def test_the_plainest_request_takes_the_short_cut() -> None:
 def test_nothing_but_requests_is_summed_up(wrong: Any) -> None:
     fold = Fold()
     with pytest.raises(TypeError):
-        fold.sum_up([wrong], UNMEASURED)
+        fold.sum_up([wrong])
     with pytest.raises(TypeError):
         native.core.note_small_steps([wrong], {})
     assert fold.summary().operations == ()
@@ -220,7 +217,7 @@ def test_requests_of_many_operations_are_summed_up_each_in_its_place() -> None:
             raw.outcome = "tool_error"
         batch.append(raw)
         folded.add(same_record(raw, raw.end_ns))
-    telling, _ = counted.sum_up(batch, UNMEASURED)
+    telling, _ = counted.sum_up(batch)
     assert [raw.name for raw in telling] == ["c"]
     counted.add(same_record(telling[0], telling[0].end_ns or 0))
     assert counted.summary() == folded.summary()
@@ -237,7 +234,7 @@ def test_a_request_that_is_known_to_be_open_is_closed_and_counts_for_those_besid
         fold.add(make_open(99, arrival_ns=1))
     for raw in raws:
         folded.add(same_record(raw, raw.end_ns))
-    assert counted.sum_up(raws, UNMEASURED)[0] == []
+    assert counted.sum_up(raws)[0] == []
     assert counted.summary() == folded.summary()
     assert counted.summary().requests.unfinished == 1
 

@@ -2,31 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from mcp_probe.model import Frame
 from mcp_probe.record.listeners import Listeners
 from tests.frames import make_end, make_header, make_request
-
-
-class Listening:
-    """Keeps what it hears; raises where told to."""
-
-    def __init__(self, *, deaf: bool = False, stuck: bool = False) -> None:
-        self.heard: list[Frame] = []
-        self.closed: list[float] = []
-        self._deaf = deaf
-        self._stuck = stuck
-
-    def take(self, frames: Sequence[Frame]) -> None:
-        if self._deaf:
-            raise ValueError("deaf")
-        self.heard += frames
-
-    def close(self, timeout_s: float) -> None:
-        self.closed.append(timeout_s)
-        if self._stuck:
-            raise OSError("stuck")
+from tests.kept import Listening
 
 
 def listeners(*added: Listening) -> tuple[Listeners, list[Exception]]:
