@@ -22,10 +22,11 @@ import heapq
 import selectors
 import sys
 import threading
+import time
 from asyncio import base_events, events, format_helpers, selector_events
 from collections import deque
 from contextvars import Context, copy_context
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from mcp_probe import native
@@ -257,7 +258,7 @@ class AsyncioHooks:
 
     def _turn(self, original: Any) -> Any:
         add_callback = vars(base_events.BaseEventLoop)["_add_callback"]
-        parts = (deque.popleft, heapq.heappop, add_callback, _wake_up_pipes)
+        parts = (deque.popleft, heapq.heappop, add_callback, _wake_up_pipes, _own_clock())
         turn = native.core.Turn(original, _turned, *parts)
         self._schedules.append(turn)
         return turn
@@ -377,6 +378,20 @@ def _is_known_turn(run_once: Any) -> bool:
         and sys.version_info < (3, 14)
         and [vars(base_events).get(name) for name in names] == [100, 0.5, 24 * 3600]
     )
+
+
+def _own_clock() -> tuple[Any, dict[str, Any], Any, dict[str, Any], Any]:
+    """``BaseEventLoop.time`` and where it finds its clock: (itself, its globals, the module, the module's names, the clock).
+
+    ``None`` for itself where that clock is not the one the accelerator reads, so that no loop's is taken for it.
+    """
+    own = vars(base_events.BaseEventLoop)["time"]
+    is_known = (
+        _are_asyncios(own)
+        and type(time.monotonic) is BuiltinFunctionType
+        and time.get_clock_info("monotonic").implementation == "clock_gettime(CLOCK_MONOTONIC)"
+    )
+    return own if is_known else None, vars(base_events), time, vars(time), time.monotonic
 
 
 def _takes_stock_turns(loop: Any) -> bool:

@@ -9,7 +9,7 @@ static PyObject *iterator_of(PyObject *awaitable)
 {
     if (Py_TYPE(awaitable) == &PyCoro_Type)
         return Py_NewRef(awaitable);
-    PyObject *found = PyObject_CallMethodObjArgs(awaitable, str_await, NULL);
+    PyObject *found = call_method(awaitable, str_await);
     if (found == NULL && PyIter_Check(awaitable) && PyErr_ExceptionMatches(PyExc_AttributeError)) {
         PyErr_Clear();
         return Py_NewRef(awaitable); /* a generator made a coroutine by types.coroutine */
@@ -39,7 +39,7 @@ static void stop_with(PyObject *value)
         PyErr_SetObject(PyExc_StopIteration, value);
         return;
     }
-    PyObject *error = PyObject_CallFunctionObjArgs(PyExc_StopIteration, value, NULL);
+    PyObject *error = call_with_one(PyExc_StopIteration, value);
     if (error != NULL)
         PyErr_SetObject(PyExc_StopIteration, error); /* an instance: a tuple would be taken for its arguments */
     Py_XDECREF(error);
@@ -150,14 +150,14 @@ static int note_end(Request *raw, PyObject *result, PyObject *error)
 {
     PyObject *done;
     if (result == NULL)
-        done = PyObject_CallFunctionObjArgs(note_exception, (PyObject *)raw, error == NULL ? Py_None : error, NULL);
+        done = call_with_two(note_exception, (PyObject *)raw, error == NULL ? Py_None : error);
     else {
         if (PyUnicode_Compare(raw->method, str_tools_call) != 0)
             return 0;
         PyObject *failed = PyDict_CheckExact(result) ? PyDict_GetItemWithError(result, str_is_error) : Py_True;
         if (failed != Py_True)
             return failed == NULL && PyErr_Occurred() ? -1 : 0;
-        done = PyObject_CallFunctionObjArgs(note_result, (PyObject *)raw, result, NULL);
+        done = call_with_two(note_result, (PyObject *)raw, result);
     }
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
@@ -373,7 +373,7 @@ static PyObject *awaited_close(Awaited *self, PyObject *ignored)
     PyObject *done = Py_NewRef(Py_None);
     if (!self->over && self->iterator != NULL && PyObject_HasAttr(self->iterator, str_close)) {
         Py_DECREF(done);
-        done = PyObject_CallMethodObjArgs(self->iterator, str_close, NULL);
+        done = call_method(self->iterator, str_close);
         if (done == NULL)
             awaited_over(self, NULL);
     }

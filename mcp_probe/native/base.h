@@ -23,7 +23,11 @@
 /* Exported by every CPython 3.10-3.13, outside its limited API. */
 typedef PyObject *(*vectorcall_t)(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 extern PyObject *PyVectorcall_Call(PyObject *, PyObject *, PyObject *);
+extern PyObject *PyObject_VectorcallDict(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *keywords);
+extern PyObject *PyObject_VectorcallMethod(PyObject *name, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 extern PyObject *PyMethod_New(PyObject *, PyObject *);
+extern PyTypeObject PyMethod_Type;
+extern PyObject *PyMethod_Function(PyObject *);
 extern PyObject *PyContext_CopyCurrent(void);
 extern int PyContext_Enter(PyObject *);
 extern int PyContext_Exit(PyObject *);
@@ -63,7 +67,7 @@ static inline ns_t now_ns(void)
 }
 
 static PyObject *str_closed, *str_debug, *str_ready, *str_self, *str_done, *str_keep, *str_settle, *str_charge,
-    *str_write_to_self, *str_run, *str_broken, *str_writing, *str_flushed, *str__context, *str_get,
+    *str_write_to_self, *str_run, *str_broken, *str_writing, *str_flushed, *str__context, *str_callback, *str_args, *str_get,
     *str_message, *str_params, *str_name, *str_method, *str_id, *str_error, *str_result, *str_is_error, *str_forget,
     *str_finish, *str_consumed, *str_waiting, *str_arrived_by, *str_answered, *str_asking, *str_context, *empty_tuple;
 static PyTypeObject *request_type, *steps_type, *handle_type;
@@ -87,9 +91,32 @@ static PyObject *none_unless(int failed)
     Py_RETURN_NONE;
 }
 
+/* As PyObject_CallFunctionObjArgs and PyObject_CallMethodObjArgs, which count their arguments and copy them. */
+static inline PyObject *call_with_one(PyObject *callable, PyObject *arg)
+{
+    return PyObject_VectorcallDict(callable, &arg, 1, NULL);
+}
+
+static inline PyObject *call_with_two(PyObject *callable, PyObject *first, PyObject *second)
+{
+    PyObject *args[] = {first, second};
+    return PyObject_VectorcallDict(callable, args, 2, NULL);
+}
+
+static inline PyObject *call_method(PyObject *self, PyObject *name)
+{
+    return PyObject_VectorcallMethod(name, &self, 1, NULL);
+}
+
+static inline PyObject *call_method_with(PyObject *self, PyObject *name, PyObject *arg)
+{
+    PyObject *args[] = {self, arg};
+    return PyObject_VectorcallMethod(name, args, 2, NULL);
+}
+
 static int call_one(PyObject *target, PyObject *name, PyObject *arg)
 {
-    PyObject *done = PyObject_CallMethodObjArgs(target, name, arg, NULL);
+    PyObject *done = call_method_with(target, name, arg);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }

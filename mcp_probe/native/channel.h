@@ -47,7 +47,7 @@ static int message_of(PyObject *item, PyObject **message, PyObject **kind)
     if (known != NULL)
         *kind = Py_NewRef(known);
     else if (!PyErr_Occurred())
-        *kind = PyObject_CallFunctionObjArgs(find_kind, *message, NULL);
+        *kind = call_with_one(find_kind, *message);
     if (*kind == NULL) {
         Py_CLEAR(*message);
         return -1;
@@ -65,7 +65,7 @@ static int running_step(Channel *self, ns_t now, ns_t *ready, ns_t *since)
         return 0;
     }
     ns_t earliest;
-    PyObject *found = PyObject_CallFunctionObjArgs(self->ready, NULL);
+    PyObject *found = PyObject_CallNoArgs(self->ready);
     int failed = found == NULL || !PyArg_ParseTuple(found, "LLL", &earliest, ready, since);
     Py_XDECREF(found);
     return failed ? -1 : 0;
@@ -85,7 +85,7 @@ static int note_arrival(Channel *self, Request *raw, PyObject *context, ns_t now
 {
     PyObject *stamp = NULL;
     if (is_set(self->stamps)) {
-        stamp = PyObject_CallMethodObjArgs(self->stamps, str_consumed, NULL);
+        stamp = call_method(self->stamps, str_consumed);
         if (stamp == NULL)
             return -1;
     }
@@ -103,7 +103,7 @@ static int note_arrival(Channel *self, Request *raw, PyObject *context, ns_t now
     }
     Py_XDECREF(stamp);
     if (context != Py_None) {
-        PyObject *exchange = PyObject_CallMethodObjArgs(context, str_get, exchange_var, NULL), *taken = NULL;
+        PyObject *exchange = call_method_with(context, str_get, exchange_var), *taken = NULL;
         if (exchange == NULL)
             return -1;
         int arrived = 0;
@@ -180,7 +180,7 @@ static PyObject *channel_received(Channel *self, PyObject *const *args, Py_ssize
         failed = admit(self, message, kind, args[1]) < 0;
     else {
         if (is_set(self->stamps)) { /* the line is consumed, whatever it was */
-            PyObject *stamp = PyObject_CallMethodObjArgs(self->stamps, str_consumed, NULL);
+            PyObject *stamp = call_method(self->stamps, str_consumed);
             failed = stamp == NULL;
             Py_XDECREF(stamp);
         }
@@ -201,7 +201,7 @@ static int note_answer(Request *raw, PyObject *message, PyObject *kind)
     PyObject *part = NULL, *done = NULL;
     if (kind == kind_error) {
         if ((part = PyObject_GetAttr(message, str_error)) != NULL)
-            done = PyObject_CallFunctionObjArgs(note_error, (PyObject *)raw, part, NULL);
+            done = call_with_two(note_error, (PyObject *)raw, part);
     }
     else {
         int named = PySet_Contains(named_methods, raw->method);
@@ -216,7 +216,7 @@ static int note_answer(Request *raw, PyObject *message, PyObject *kind)
             else if (failed != Py_True)
                 done = Py_NewRef(Py_None);
             else
-                done = PyObject_CallFunctionObjArgs(note_result, (PyObject *)raw, part, NULL);
+                done = call_with_two(note_result, (PyObject *)raw, part);
         }
     }
     Py_XDECREF(part);

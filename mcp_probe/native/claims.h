@@ -87,7 +87,7 @@ static PyObject *transport_of(PyObject *ctx)
     if (outbound != NULL && known != NULL)
         return Py_NewRef(known);
     PyErr_Clear();
-    return PyObject_CallFunctionObjArgs(find_transport, ctx, NULL);
+    return call_with_one(find_transport, ctx);
 }
 
 /* What opens the request of the exchange when it is awaited; NULL without an exception where Python must do it. */
@@ -142,7 +142,7 @@ static PyObject *through_spans(Claims *self, PyObject *call_next)
 {
     if (self->spans == Py_None || now_ns() < self->deaf_until_ns)
         return Py_NewRef(call_next);
-    return PyObject_CallMethodObjArgs((PyObject *)self, str_through_spans, call_next, NULL);
+    return call_method_with((PyObject *)self, str_through_spans, call_next);
 }
 
 /* claims(ctx, call_next): an awaitable. */
@@ -154,7 +154,7 @@ static PyObject *claims_call(Claims *self, PyObject *args, PyObject *kwargs)
         int claimed = next == NULL ? -1 : claim_or_open(self, ctx, next, &made);
         int failed = claimed < 0 && tell_fault((PyObject *)self, str_failed) < 0;
         if (claimed == 1)
-            made = PyObject_CallFunctionObjArgs(next, ctx, NULL);
+            made = call_with_one(next, ctx);
         Py_XDECREF(next);
         if (made != NULL || failed || claimed == 1)
             return made;

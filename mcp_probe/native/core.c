@@ -173,6 +173,7 @@ static int make_names(void)
                  {&str_settle, "settle"},    {&str_charge, "_charge"},   {&str_write_to_self, "_write_to_self"},
                  {&str_run, "_run"},         {&str_broken, "broken"},    {&str_context, "context"},
                  {&str_writing, "writing"},  {&str_flushed, "flushed"},  {&str__context, "_context"},
+                 {&str_callback, "_callback"}, {&str_args, "_args"},
                  {&str_get, "get"},          {&str_message, "message"}, {&str_params, "params"},
                  {&str_name, "name"},        {&str_method, "method"},    {&str_id, "id"},
                  {&str_error, "error"},      {&str_result, "result"},    {&str_is_error, "isError"},

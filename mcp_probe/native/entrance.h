@@ -18,7 +18,7 @@ static Steps *steps_here(Entrance *self)
     Steps *known = self->steps;
     if (known != NULL && known->alive && known->turn != NULL && known->thread_id == PyThread_get_thread_ident())
         return (Steps *)Py_NewRef((PyObject *)known);
-    PyObject *track = PyObject_CallMethodObjArgs(self->gate, str_follow, NULL);
+    PyObject *track = call_method(self->gate, str_follow);
     if (track != NULL && !PyObject_TypeCheck(track, steps_type))
         Py_CLEAR(track);
     if (track != NULL)

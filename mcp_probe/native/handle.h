@@ -11,8 +11,8 @@ typedef struct {
 } Handle;
 
 /* What the Python side has found out about this interpreter (see configure). */
-static PyObject *current_var, *step_type, *wakeup_type, *task_type, *function_type, *handle_class, *handle_run_original, *deque_append,
-    *report_exception, *describe_handle;
+static PyObject *current_var, *step_type, *wakeup_type, *task_type, *function_type, *handle_class, *handle_run_original, *timer_class,
+    *deque_append, *report_exception, *describe_handle;
 
 #define HANDLE_OBJECTS(EACH) \
     EACH(callback) EACH(args) EACH(loop) EACH(context) EACH(source_traceback) \
@@ -90,9 +90,9 @@ static PyObject *call_with(PyObject *callback, PyObject *args)
 {
     Py_ssize_t count = PyTuple_Size(args);
     if (count == 0)
-        return PyObject_CallFunctionObjArgs(callback, NULL);
+        return PyObject_CallNoArgs(callback);
     if (count == 1)
-        return PyObject_CallFunctionObjArgs(callback, PyTuple_GetItem(args, 0), NULL);
+        return call_with_one(callback, PyTuple_GetItem(args, 0));
     return PyObject_Call(callback, args, NULL);
 }
 
@@ -118,7 +118,7 @@ static PyObject *handle_failed(PyObject *handle)
     PyObject *outer[3]; /* a handler may ask sys.exc_info(): it is the exception being handled */
     PyErr_GetExcInfo(&outer[0], &outer[1], &outer[2]);
     PyErr_SetExcInfo(type, Py_XNewRef(value), traceback);
-    PyObject *result = PyObject_CallFunctionObjArgs(report_exception, handle, value, NULL);
+    PyObject *result = call_with_two(report_exception, handle, value);
     PyErr_SetExcInfo(outer[0], outer[1], outer[2]);
     Py_XDECREF(value);
     return result;
@@ -134,7 +134,13 @@ static int is_clean_up(Handle *self, Request *request)
 /* The request that a context carries, or None: a new reference; -1 with an exception set. */
 static int carried_by(PyObject *context, PyObject **owner)
 {
-    *owner = PyObject_CallMethodObjArgs(context, str_get, current_var, NULL);
+    *owner = NULL;
+    if (Py_TYPE(context) == &PyContext_Type && PyContext_Enter(context) == 0) { /* quicker than its get() */
+        int failed = PyContextVar_Get(current_var, NULL, owner) < 0;
+        return PyContext_Exit(context) < 0 || failed ? -1 : 0;
+    }
+    PyErr_Clear(); /* somebody is in it */
+    *owner = call_method_with(context, str_get, current_var);
     return *owner == NULL ? -1 : 0;
 }
 
@@ -183,7 +189,7 @@ static PyObject *handle_run(Handle *self, PyObject *ignored)
         }
     }
     if (!stopped)
-        result = wrapped ? PyObject_CallFunctionObjArgs(run, (PyObject *)self, NULL) : call_back(self);
+        result = wrapped ? call_with_one(run, (PyObject *)self) : call_back(self);
     PyObject *type = NULL, *value = NULL, *traceback = NULL;
     if (!stopped && result == NULL)
         PyErr_Fetch(&type, &value, &traceback);
@@ -194,7 +200,7 @@ static PyObject *handle_run(Handle *self, PyObject *ignored)
             int done = 0;
             steps->inherits = 0;
             if (task != NULL && steps->owner != Py_None) {
-                PyObject *answer = PyObject_CallMethodObjArgs(task, str_done, NULL);
+                PyObject *answer = call_method(task, str_done);
                 done = answer == NULL ? -1 : PyObject_IsTrue(answer);
                 Py_XDECREF(answer);
             }
@@ -227,6 +233,41 @@ static PyObject *handle_run(Handle *self, PyObject *ignored)
     Py_XDECREF(task);
     Py_XDECREF(owner);
     return result == NULL && !wrapped && !stopped ? handle_failed((PyObject *)self) : result;
+}
+
+/* Handle._run of asyncio's own handles, unless somebody has wrapped it. */
+static PyObject *run_plain(PyObject *handle)
+{
+    PyObject *run = PyObject_GetAttr(handle_class, str_run);
+    int wrapped = run != handle_run_original;
+    Py_XDECREF(run);
+    if (run == NULL)
+        return NULL;
+    if (wrapped || ((PyObject *)Py_TYPE(handle) != handle_class && (PyObject *)Py_TYPE(handle) != timer_class))
+        return call_method(handle, str_run);
+    PyObject *context = PyObject_GetAttr(handle, str__context), *callback = PyObject_GetAttr(handle, str_callback),
+             *args = PyObject_GetAttr(handle, str_args), *result = NULL;
+    if (context == NULL || callback == NULL || args == NULL)
+        ;
+    else if (Py_TYPE(context) != &PyContext_Type || !PyTuple_Check(args))
+        result = call_method(handle, str_run);
+    else {
+        if (PyContext_Enter(context) == 0) {
+            result = call_with(callback, args);
+            PyObject *type, *value, *traceback;
+            PyErr_Fetch(&type, &value, &traceback);
+            if (PyContext_Exit(context) < 0)
+                Py_CLEAR(result);
+            else
+                PyErr_Restore(type, value, traceback);
+        }
+        if (result == NULL)
+            result = handle_failed(handle);
+    }
+    Py_XDECREF(context);
+    Py_XDECREF(callback);
+    Py_XDECREF(args);
+    return result;
 }
 
 static PyObject *handle_cancel(Handle *self, PyObject *ignored)
@@ -266,7 +307,7 @@ static PyObject *handle_get_context(Handle *self, PyObject *ignored)
 
 static PyObject *handle_repr(PyObject *self)
 {
-    return PyObject_CallFunctionObjArgs(describe_handle, self, NULL);
+    return call_with_one(describe_handle, self);
 }
 
 static PyObject *handle_get_class(PyObject *self, void *closure)

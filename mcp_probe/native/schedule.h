@@ -91,7 +91,7 @@ static PyObject *schedule_call(PyObject *callable, PyObject *const *args, size_t
             handle->wake = WAKE_THREAD;
             handle->inherited = 1;
         }
-        done = PyObject_CallFunctionObjArgs(deque_append, queue, (PyObject *)handle, NULL);
+        done = call_with_two(deque_append, queue, (PyObject *)handle);
         if (done == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) { /* a queue of the loop's own kind */
             PyErr_Clear();
             done = PyObject_CallMethod(queue, "append", "O", (PyObject *)handle);
@@ -101,7 +101,7 @@ static PyObject *schedule_call(PyObject *callable, PyObject *const *args, size_t
     Py_DECREF(steps);
     if (done != NULL && self->from_thread) {
         Py_DECREF(done);
-        done = PyObject_CallMethodObjArgs(loop, str_write_to_self, NULL);
+        done = call_method(loop, str_write_to_self);
     }
     if (done == NULL) {
         Py_XDECREF((PyObject *)handle);

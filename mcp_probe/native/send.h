@@ -18,7 +18,7 @@ static PyObject *item_of(PyObject *message, PyObject *key)
         PyObject *found = PyDict_GetItemWithError(message, key);
         return found == NULL && PyErr_Occurred() ? NULL : Py_NewRef(found == NULL ? Py_None : found);
     }
-    return PyObject_CallMethodObjArgs(message, str_get, key, NULL);
+    return call_method_with(message, str_get, key);
 }
 
 /* Bytes of the answer that the message holds; -1 with an exception. */
@@ -68,7 +68,7 @@ static PyObject *send_call(PyObject *callable, PyObject *const *args, size_t nar
     }
     else
         raw = NULL;
-    PyObject *awaitable = PyObject_CallFunctionObjArgs(self->send, args[0], NULL);
+    PyObject *awaitable = call_with_one(self->send, args[0]);
     if (raw == NULL || awaitable == NULL) {
         Py_XDECREF((PyObject *)raw);
         return awaitable;

@@ -15,16 +15,15 @@ static int socket_begin(SocketReady *self)
     Steps *steps = self->steps;
     ns_t now = now_ns();
     PyObject *context = PyObject_GetAttr(self->handle, str__context), *owner = NULL;
-    if (context != NULL)
-        owner = PyObject_CallMethodObjArgs(context, str_get, current_var, NULL);
+    int failed = context == NULL || carried_by(context, &owner) < 0;
     Py_XDECREF(context);
-    if (owner == NULL)
+    if (failed)
         return -1;
     steps->inherit_earliest = steps->event_earliest;
     steps->inherit_ready = steps->event_ready;
     steps->inherit_wake = WAKE_SOCKET;
     steps->inherits = 1;
-    int failed = steps_close_stale(steps, now) < 0 || (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0);
+    failed = steps_close_stale(steps, now) < 0 || (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0);
     if (!failed)
         failed = steps_begin(steps, owner, 0, steps->event_earliest, steps->event_ready, WAKE_SOCKET, now) < 0;
     Py_DECREF(owner);
@@ -37,7 +36,7 @@ static PyObject *socket_run(SocketReady *self, PyObject *ignored)
     PyObject *handle = Py_NewRef(self->handle);
     int seen = steps->alive;
     int stopped = seen && socket_begin(self) < 0 ? give_up(steps) : 0;
-    PyObject *result = stopped ? NULL : PyObject_CallMethodObjArgs(handle, str_run, NULL);
+    PyObject *result = stopped ? NULL : run_plain(handle);
     if (!stopped && seen && steps->alive) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);

@@ -77,7 +77,7 @@ static int steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, n
     return 0;
 }
 
-static int call_with_two(PyObject *self, PyObject *name, PyObject *owner, ns_t since, ns_t now)
+static int tell_between(PyObject *self, PyObject *name, PyObject *owner, ns_t since, ns_t now)
 {
     PyObject *a = PyLong_FromLongLong(since), *b = PyLong_FromLongLong(now), *result = NULL;
     if (a != NULL && b != NULL)
@@ -91,7 +91,7 @@ static int call_with_two(PyObject *self, PyObject *name, PyObject *owner, ns_t s
 
 static int steps_stretch(Steps *self, ns_t now)
 {
-    int failed = call_with_two((PyObject *)self, str_keep, Py_None, self->now, now);
+    int failed = tell_between((PyObject *)self, str_keep, Py_None, self->now, now);
     self->now = self->since = now;
     return failed;
 }
@@ -138,7 +138,7 @@ static int steps_close(Steps *self, ns_t now, int done)
     if (owner != Py_None)
         failed = steps_charge(self, owner, since, now, done);
     if (!failed && now - since >= RING_NS)
-        failed = call_with_two((PyObject *)self, str_keep, owner, since, now);
+        failed = tell_between((PyObject *)self, str_keep, owner, since, now);
     self->steps++;
     set_owner(self, Py_None);
     self->since = self->stretches ? now : 0;

@@ -5,7 +5,7 @@
  * Source: asyncio/events.py and base_events.py, the same from CPython 3.10 to 3.13.
  */
 
-static PyObject *timer_class, *stamped_timer_class, *timer_cancelled, *heap_push, *str_class, *str_when, *str_scheduled,
+static PyObject *stamped_timer_class, *timer_cancelled, *heap_push, *str_class, *str_when, *str_scheduled,
     *str_timer_handle_cancelled, *str_timer_cancelled_count;
 static PyTypeObject *timer_type;
 
@@ -31,18 +31,12 @@ static int timer_clear(Timer *self)
 #define CLEAR_TIMER_REFERENCES(self) CLEAR_HANDLE_REFERENCES(&(self)->handle)
 DEALLOCATE(Timer, timer, CLEAR_TIMER_REFERENCES)
 
-/* Steals args and context. */
-static Timer *timer_make(PyObject *when, PyObject *callback, PyObject *args, PyObject *loop, PyObject *context, Steps *steps)
+/* Steals args and context. `is_timed`: it is a request's. */
+static Timer *timer_make(PyObject *when, PyObject *callback, PyObject *args, PyObject *loop, PyObject *context, Steps *steps,
+                         int is_timed)
 {
-    PyObject *raw = NULL;
-    if (carried_by(context, &raw) < 0) {
-        Py_DECREF(args);
-        Py_DECREF(context);
-        return NULL;
-    }
     Timer *self = (Timer *)PyObject_GC_New(Timer, timer_type);
     if (self == NULL) {
-        Py_XDECREF(raw);
         Py_DECREF(args);
         Py_DECREF(context);
         return NULL;
@@ -54,8 +48,7 @@ static Timer *timer_make(PyObject *when, PyObject *callback, PyObject *args, PyO
     self->when = Py_NewRef(when);
     self->scheduled = Py_NewRef(Py_True);
     self->due = PyFloat_AsDouble(when);
-    self->is_timed = is_set(raw);
-    Py_XDECREF(raw);
+    self->is_timed = (char)is_timed;
     PyObject_GC_Track(self);
     return self;
 }
@@ -118,7 +111,7 @@ static PyObject *compare_slowly(PyObject *self, PyObject *other, int op)
     static const char *const names[] = {"__lt__", "__le__", "__eq__", "__eq__", "__gt__", "__ge__"};
     PyObject *own = PyObject_GetAttrString(timer_class, names[op]), *answer = NULL;
     if (own != NULL)
-        answer = PyObject_CallFunctionObjArgs(own, self, other, NULL);
+        answer = call_with_two(own, self, other);
     Py_XDECREF(own);
     if (op == Py_NE && answer != NULL && answer != Py_NotImplemented) {
         int equal = PyObject_IsTrue(answer);
@@ -179,16 +172,18 @@ static PyObject *own_timer(Steps *steps, PyObject *const *args, Py_ssize_t nargs
         PyErr_Clear();
         return NULL;
     }
+    PyObject *raw = NULL, *rest = arguments_from(args, 3, nargs);
+    int failed = context != NULL ? carried_by(context, &raw) < 0 : PyContextVar_Get(current_var, NULL, &raw) < 0;
     context = context != NULL ? Py_NewRef(context) : PyContext_CopyCurrent();
-    PyObject *rest = arguments_from(args, 3, nargs);
     Timer *timer = NULL;
-    if (context == NULL || rest == NULL) {
+    if (failed || context == NULL || rest == NULL) {
         Py_XDECREF(context);
         Py_XDECREF(rest);
     }
     else
-        timer = timer_make(args[1], args[2], rest, loop, context, steps);
-    PyObject *done = timer == NULL ? NULL : PyObject_CallFunctionObjArgs(heap_push, scheduled, (PyObject *)timer, NULL);
+        timer = timer_make(args[1], args[2], rest, loop, context, steps, is_set(raw));
+    Py_XDECREF(raw);
+    PyObject *done = timer == NULL ? NULL : call_with_two(heap_push, scheduled, (PyObject *)timer);
     if (done == NULL)
         Py_CLEAR(timer);
     Py_XDECREF(done);

@@ -9,7 +9,8 @@
 #define LONGEST_POLL 86400. /* base_events.MAXIMUM_SELECT_TIMEOUT */
 
 static PyObject *deque_popleft, *heap_pop, *poll_type, *add_callback, *wake_up_pipes;
-static PyObject *str_stopping, *str_selector, *str_select, *str_cancelled, *str_time, *str_clock_resolution, *str_process_events, *str_callback, *str_args, *str_add_callback,
+static PyObject *loop_time, *loop_globals, *time_module, *time_names, *monotonic; /* asyncio's own, and what it stands on */
+static PyObject *str_stopping, *str_selector, *str_select, *str_cancelled, *str_time, *str_monotonic, *str_clock_resolution, *str_process_events, *str_add_callback,
     *str_remove_reader, *str_remove_writer, *no_wait;
 
 static int seconds_of(PyObject *owner, PyObject *name, double *found)
@@ -20,10 +21,24 @@ static int seconds_of(PyObject *owner, PyObject *name, double *found)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* Whether the loop's time() is asyncio's own, and the clock that it reads is the machine's: tests like to put in others. */
+static int is_own_time(PyObject *time)
+{
+    return Py_TYPE(time) == &PyMethod_Type && PyMethod_Function(time) == loop_time &&
+           PyDict_GetItemWithError(loop_globals, str_time) == time_module &&
+           PyDict_GetItemWithError(time_names, str_monotonic) == monotonic;
+}
+
 static int time_of(PyObject *loop, double *found)
 {
-    PyObject *value = PyObject_CallMethodObjArgs(loop, str_time, NULL);
-    *found = value == NULL ? -1.0 : PyFloat_AsDouble(value);
+    PyObject *time = PyObject_GetAttr(loop, str_time), *value = NULL;
+    if (time != NULL && is_own_time(time))
+        *found = (double)now_ns() / 1e9;
+    else {
+        value = time == NULL ? NULL : PyObject_CallNoArgs(time);
+        *found = value == NULL ? -1.0 : PyFloat_AsDouble(value);
+    }
+    Py_XDECREF(time);
     Py_XDECREF(value);
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -48,7 +63,7 @@ static int due_of(PyObject *timer, double *found)
 /* The first of the timers, which is not scheduled any more: a new reference. */
 static PyObject *pop_timer(PyObject *scheduled)
 {
-    PyObject *timer = PyObject_CallFunctionObjArgs(heap_pop, scheduled, NULL);
+    PyObject *timer = call_with_one(heap_pop, scheduled);
     if (timer != NULL && Py_TYPE(timer) == timer_type)
         keep(&((Timer *)timer)->scheduled, Py_False);
     else if (timer != NULL && PyObject_SetAttr(timer, str_scheduled, Py_False) < 0)
@@ -105,12 +120,12 @@ static int one_ready(PyObject *loop, PyObject *ready, Steps *steps, PyObject *ke
         return 0;
     int cancelled = is_cancelled(handle);
     if (cancelled != 0) {
-        PyObject *done = cancelled < 0 ? NULL : PyObject_CallMethodObjArgs(loop, remove, PyTuple_GetItem(key, 0), NULL);
+        PyObject *done = cancelled < 0 ? NULL : call_method_with(loop, remove, PyTuple_GetItem(key, 0));
         Py_XDECREF(done);
         return done == NULL ? -1 : 0;
     }
     PyObject *found = handle == PyDict_GetItemWithError(wake_up_pipes, loop) ? Py_NewRef(handle) : socket_make(handle, steps);
-    PyObject *done = found == NULL ? NULL : PyObject_CallFunctionObjArgs(deque_append, ready, found, NULL);
+    PyObject *done = found == NULL ? NULL : call_with_two(deque_append, ready, found);
     Py_XDECREF(found);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
@@ -135,7 +150,7 @@ static int is_known_batch(PyObject *loop, PyObject *events)
 static int process_events(PyObject *loop, PyObject *ready, Steps *steps, PyObject *events)
 {
     if (!is_known_batch(loop, events)) {
-        PyObject *done = PyObject_CallMethodObjArgs(loop, str_process_events, events, NULL);
+        PyObject *done = call_method_with(loop, str_process_events, events);
         Py_XDECREF(done);
         return done == NULL ? -1 : 0;
     }
@@ -157,7 +172,7 @@ static int poll_once(PyObject *loop, PyObject *ready, Steps *steps, PyObject *wa
              *select = selector == NULL ? NULL : PyObject_GetAttr(selector, str_select), *events = NULL;
     if (select != NULL)
         events = (PyObject *)Py_TYPE(select) == poll_type ? poll_call(select, &wait, 1, NULL)
-                                                          : PyObject_CallFunctionObjArgs(select, wait, NULL);
+                                                          : call_with_one(select, wait);
     int failed = events == NULL || process_events(loop, ready, steps, events) < 0;
     Py_XDECREF(selector);
     Py_XDECREF(select);
@@ -180,7 +195,7 @@ static int move_timers(PyObject *loop, PyObject *ready, PyObject *scheduled)
             return 0;
         PyObject *timer = pop_timer(scheduled), *done = NULL;
         if (timer != NULL)
-            done = PyObject_CallFunctionObjArgs(deque_append, ready, timer, NULL);
+            done = call_with_two(deque_append, ready, timer);
         Py_XDECREF(timer);
         Py_XDECREF(done);
         if (done == NULL)
@@ -189,45 +204,10 @@ static int move_timers(PyObject *loop, PyObject *ready, PyObject *scheduled)
     return 0;
 }
 
-/* Handle._run of asyncio's own handles, unless somebody has wrapped it. */
-static PyObject *run_plain(PyObject *handle)
-{
-    PyObject *run = PyObject_GetAttr(handle_class, str_run);
-    int wrapped = run != handle_run_original;
-    Py_XDECREF(run);
-    if (run == NULL)
-        return NULL;
-    if (wrapped || ((PyObject *)Py_TYPE(handle) != handle_class && (PyObject *)Py_TYPE(handle) != timer_class))
-        return PyObject_CallMethodObjArgs(handle, str_run, NULL);
-    PyObject *context = PyObject_GetAttr(handle, str__context), *callback = PyObject_GetAttr(handle, str_callback),
-             *args = PyObject_GetAttr(handle, str_args), *result = NULL;
-    if (context == NULL || callback == NULL || args == NULL)
-        ;
-    else if (Py_TYPE(context) != &PyContext_Type || !PyTuple_Check(args))
-        result = PyObject_CallMethodObjArgs(handle, str_run, NULL);
-    else {
-        if (PyContext_Enter(context) == 0) {
-            result = call_with(callback, args);
-            PyObject *type, *value, *traceback;
-            PyErr_Fetch(&type, &value, &traceback);
-            if (PyContext_Exit(context) < 0)
-                Py_CLEAR(result);
-            else
-                PyErr_Restore(type, value, traceback);
-        }
-        if (result == NULL)
-            result = handle_failed(handle);
-    }
-    Py_XDECREF(context);
-    Py_XDECREF(callback);
-    Py_XDECREF(args);
-    return result;
-}
-
 static int run_ready(PyObject *ready)
 {
     for (Py_ssize_t left = PyObject_Size(ready); left > 0; left--) {
-        PyObject *handle = PyObject_CallFunctionObjArgs(deque_popleft, ready, NULL), *done = NULL;
+        PyObject *handle = call_with_one(deque_popleft, ready), *done = NULL;
         int skipped = handle == NULL ? -1 : is_cancelled(handle);
         if (skipped > 0)
             done = Py_NewRef(Py_None);
@@ -276,13 +256,19 @@ static PyObject *turn_call(PyObject *callable, PyObject *const *args, size_t nar
 
 static PyObject *turn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *original, *tracks, *popleft, *pop, *add, *pipes;
-    if (!PyArg_ParseTuple(args, "OO!OOOO!", &original, &PyDict_Type, &tracks, &popleft, &pop, &add, &PyDict_Type, &pipes))
+    PyObject *original, *tracks, *popleft, *pop, *add, *pipes, *time, *globals, *module, *names, *clock;
+    if (!PyArg_ParseTuple(args, "OO!OOOO!(OO!OO!O)", &original, &PyDict_Type, &tracks, &popleft, &pop, &add, &PyDict_Type,
+                          &pipes, &time, &PyDict_Type, &globals, &module, &PyDict_Type, &names, &clock))
         return NULL;
     keep(&deque_popleft, popleft);
     keep(&heap_pop, pop);
     keep(&add_callback, add);
     keep(&wake_up_pipes, pipes);
+    keep(&loop_time, time);
+    keep(&loop_globals, globals);
+    keep(&time_module, module);
+    keep(&time_names, names);
+    keep(&monotonic, clock);
     return schedule_made(type, turn_call, original, tracks, PyUnicode_FromString("_run_once"));
 }
 
@@ -293,10 +279,9 @@ static int make_turn_names(void)
                  {&str_select, "select"},
                  {&str_cancelled, "_cancelled"},
                  {&str_time, "time"},
+                 {&str_monotonic, "monotonic"},
                  {&str_clock_resolution, "_clock_resolution"},
                  {&str_process_events, "_process_events"},
-                 {&str_callback, "_callback"},
-                 {&str_args, "_args"},
                  {&str_add_callback, "_add_callback"},
                  {&str_remove_reader, "_remove_reader"},
                  {&str_remove_writer, "_remove_writer"}};
