@@ -66,6 +66,9 @@ class Listener(Protocol):
     def sum_up(self, batch: list[RawRequest]) -> tuple[list[RawRequest], list[RawRequest]]:
         """Count requests that have ended; those whose records say more, and those counted that others want to see."""
 
+    def take_plain(self, counted: list[RawRequest]) -> list[RawRequest]:
+        """Tell others of requests that are counted; those whose records they want."""
+
     def is_read(self) -> bool:
         """Frames leave the process as they come."""
 
@@ -252,7 +255,7 @@ class Collector:
             self._drain.note_small_steps(batch)
             telling, counted = listener.sum_up(batch)
             listener.emit(self._records(telling))
-            listener.emit(self._records(counted), summed_up=True)
+            listener.emit(self._records(listener.take_plain(counted)), summed_up=True)
             if self._hub.hunt is not None:
                 self._hub.hunt.take(batch)
             if threading.current_thread() is self._thread and listener.backlog() < BACKLOG:

@@ -433,6 +433,10 @@ class Probe:
         told = set(map(id, telling))
         return telling, [raw for raw in batch if id(raw) not in told] if told else batch
 
+    def take_plain(self, counted: list[RawRequest]) -> list[RawRequest]:
+        """Tell listeners of requests that are counted; returns those that must come as records. Collector's thread."""
+        return self._listeners.take_plain(counted, self._hub.memory.summing) if counted else counted
+
     @property
     def fold(self) -> Fold | None:
         """The running aggregate, if one is kept."""

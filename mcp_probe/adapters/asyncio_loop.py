@@ -381,7 +381,7 @@ def _is_known_turn(run_once: Any) -> bool:
 
 
 def _own_clock() -> tuple[Any, dict[str, Any], Any, dict[str, Any], Any]:
-    """``BaseEventLoop.time`` and where it finds its clock: (itself, its globals, the module, the module's names, the clock).
+    """``BaseEventLoop.time`` and its clock: (itself, its globals, the time module, that one's names, ``monotonic``).
 
     ``None`` for itself where that clock is not the one the accelerator reads, so that no loop's is taken for it.
     """

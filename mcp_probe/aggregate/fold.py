@@ -48,7 +48,7 @@ from mcp_probe.model import (
 
 if TYPE_CHECKING:
     from mcp_probe.aggregate.memory import MemoryTally
-    from mcp_probe.record.raw import RawRequest
+    from mcp_probe.record.raw import Measured, RawRequest
 
 HOLD_NS = 2_000_000_000
 SETTLE_NS = 3_000_000_000
@@ -144,13 +144,13 @@ class Fold:
             self._hold(victim)
 
     def sum_up(
-        self, batch: list[RawRequest], measured: tuple[str | None, str, int, int] = (None, "", 0, 0)
+        self, batch: list[RawRequest], measured: Measured = (None, "", 0, 0)
     ) -> tuple[list[RawRequest], list[tuple[RawRequest, MemoryTally]]]:
         """Take requests that have ended in without records of them, where these would say no more than their sums.
 
         Args:
             batch: They, in the order of their ends.
-            measured: How memory is: (method or ``None``, scope, bytes that free lists may hide, since when, ns).
+            measured: How memory is.
 
         Returns: (those whose records say more and have to be added, those whose memory is the caller's to add).
         """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from mcp_probe import native
 from mcp_probe.clock import now_ns
 from mcp_probe.model import MemoryMethod, MemoryTier, MemoryUse, Tag, draft_of
-from mcp_probe.record.raw import RawRequest
+from mcp_probe.record.raw import Measured, RawRequest
 
 if TYPE_CHECKING:
     from mcp_probe.capture.meters import Meter
@@ -302,7 +302,7 @@ class Memory:
             return None
 
     @property
-    def summing(self) -> tuple[str | None, str, int, int]:
+    def summing(self) -> Measured:
         """How requests' use may be summed up without looking at each: see :meth:`Fold.sum_up`."""
         return self.method if self.method in _OWNING else None, self.scope, FREE_LISTS_HIDE, self._since_ns
 

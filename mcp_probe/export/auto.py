@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mcp_probe.export.delivery import missing_extra
 from mcp_probe.model import Delivery, End, Frame, Header, RequestRecord
+from mcp_probe.record.raw import Measured, RawRequest
 
 if TYPE_CHECKING:
     from mcp_probe.capture.tracing import Tracing
@@ -83,6 +84,14 @@ class Telemetry:
         self._exports.take(self, frames, self._header)
         if ended:
             self._exports.flush_soon()
+
+    def take_plain(self, batch: list[RawRequest], measured: Measured) -> list[RawRequest]:
+        """Hand on plain requests that have ended; returns those that must come as records instead."""
+        if self._exports is None:
+            return batch
+        self._patience_s = self._settings.exit_s
+        self._look()
+        return self._exports.take_plain(batch, measured)
 
     def idle(self) -> bool:
         """Whether there is nobody to deliver to at this time, so that a request's record is of no use."""

@@ -48,9 +48,13 @@ class Blockers:
 
     def add_request(self, record: RequestRecord, tool: Series) -> None:
         """Hold ``record`` until its blockers are known, if it waited at all."""
-        self._last_ns = max(self._last_ns, record.end_ns)
+        self.note_end(record.end_ns)
         if record.waits:
             self._held.append((self._last_ns, record, tool))
+
+    def note_end(self, at_ns: int) -> None:
+        """Requests that waited for nobody have ended by then."""
+        self._last_ns = max(self._last_ns, at_ns)
 
     def due(self, *, all_of_them: bool = False) -> Iterator[Blocked]:
         """Those whose blockers are known by now."""

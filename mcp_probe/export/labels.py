@@ -8,17 +8,50 @@ fault (no such method, bad parameters) it never does. Everything else is ``other
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from mcp_probe.export import conventions as names
 from mcp_probe.export.enrich import Attributes, error_attributes, network_attributes, operation_attributes
 from mcp_probe.export.histograms import Series
-from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, RequestRecord
+from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION
 
 TOOL_METHOD = "tools/call"
 MAX_ERROR_TYPES = 100
 MAX_VERSIONS = 20
 MAX_REMEMBERED = 1000
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+class Called(Protocol):
+    """A request, as far as what it is called goes: its record, or itself once it has ended."""
+
+    @property
+    def method(self) -> str:
+        """Of the message."""
+
+    @property
+    def name(self) -> str | None:
+        """Of the tool or prompt."""
+
+    @property
+    def transport(self) -> str:
+        """As a record has it."""
+
+    @property
+    def protocol_version(self) -> str | None:
+        """As the client names it."""
+
+    @property
+    def outcome(self) -> str:
+        """As a record has it."""
+
+    @property
+    def error(self) -> str | None:
+        """JSON-RPC code or exception type."""
+
+    @property
+    def error_code(self) -> str | None:
+        """JSON-RPC code."""
 
 
 class Names:
@@ -84,12 +117,12 @@ class Labels:
         self._others: set[str] = set()
         self._functions: set[str] = set()
 
-    def tool(self, record: RequestRecord) -> Series:
+    def tool(self, record: Called) -> Series:
         """The tool of ``record`` as an attribute; empty for anything but a tool call."""
         name = self.name(record)
         return ((names.GEN_AI_TOOL_NAME, name),) if name is not None and record.method == TOOL_METHOD else ()
 
-    def name(self, record: RequestRecord) -> str | None:
+    def name(self, record: Called) -> str | None:
         """Label of its tool or prompt, if it is one's call."""
         if record.name is None:
             return None
@@ -98,11 +131,11 @@ class Labels:
             (self._tools if record.method == TOOL_METHOD else self._others).add(record.name)
         return label
 
-    def method(self, record: RequestRecord) -> str:
+    def method(self, record: Called) -> str:
         """Label of its method."""
         return record.method if record.method in names.KNOWN_METHODS else self._admit(record.method, record)
 
-    def _admit(self, name: str, record: RequestRecord) -> str:
+    def _admit(self, name: str, record: Called) -> str:
         if record.error_code in names.NOT_AN_ERROR_CODES and record.outcome == "error":
             return name if name in self._names else names.OTHER
         return self._names.label(name, proven=record.outcome == "ok")
@@ -138,7 +171,7 @@ class Labels:
         """Label of an executor."""
         return self._executors.label(name)
 
-    def operation(self, record: RequestRecord) -> Attributes:
+    def operation(self, record: Called) -> Attributes:
         """Attributes of ``mcp.server.operation.duration``: those of the request's span, as far as they are bounded.
 
         Not to be changed.
@@ -153,7 +186,7 @@ class Labels:
                 self._succeeded[key] = known
         return known
 
-    def _operation(self, record: RequestRecord) -> Attributes:
+    def _operation(self, record: Called) -> Attributes:
         name, code = self.name(record), record.error_code
         found = operation_attributes(record.method, name)
         found[names.MCP_METHOD_NAME] = self.method(record)

@@ -25,6 +25,7 @@ from mcp_probe.export.handover import Observed, Replay, Takes
 from mcp_probe.export.histograms import Amounts, Book, Bundle, Series, Value
 from mcp_probe.export.labels import Labels
 from mcp_probe.export.levels import Levels, Reading
+from mcp_probe.export.lots import AMOUNT_PARTS, NO_LIMIT_NS, Lot
 from mcp_probe.export.observables import NO_SPAN, Observables
 from mcp_probe.export.recording import Recorder
 from mcp_probe.export.sessions import Session, Sessions
@@ -40,23 +41,21 @@ from mcp_probe.model import (
     RequestRecord,
     StepRecord,
 )
+from mcp_probe.record.raw import RawRequest
 
-PARTS = (
-    ("ready_wait", names.READY_WAIT),
-    ("busy", names.BUSY),
-    ("awaiting", names.AWAITING),
-    ("write_wait", names.WRITE_WAIT),
-    ("write_flush", names.WRITE_FLUSH),
+PARTS: tuple[tuple[names.Instrument, Series], ...] = (
+    (names.QUEUE_WAIT, ((names.STAGE, "transport"),)),
+    (names.QUEUE_WAIT, ((names.STAGE, "dispatch"),)),
+    (names.READY_WAIT, ()),
+    (names.BUSY, ()),
+    (names.AWAITING, ()),
+    (names.WRITE_WAIT, ()),
+    (names.WRITE_FLUSH, ()),
 )
-"""Parts of a request's budget that are a histogram each."""
-
-_STAGES = (
-    ("queue_transport", ((names.STAGE, "transport"),)),
-    ("queue_dispatch", ((names.STAGE, "dispatch"),)),
-)
+"""The histograms of AMOUNT_PARTS, and what their series begin with."""
 
 _MEMORY = (names.MEMORY_REQUESTED, names.MEMORY_PEAK, names.MEMORY_RETAINED)
-_parts_of = attrgetter(*(part for part, _ in (*_STAGES, *PARTS)))
+_parts_of = attrgetter(*AMOUNT_PARTS)
 
 _SPAN_KEY: str | None = getattr(propagation, "_SPAN_KEY", None)  # where the API looks for a context's span
 
@@ -146,6 +145,37 @@ class MetricExport:
             values += self._blocked_values()
         self._hand_over(values, requests, operations, sessions)
 
+    record_from_ns = NO_LIMIT_NS
+
+    def take_lots(self, lots: list[Lot]) -> None:
+        """Take requests that need no record. As :meth:`take`."""
+        values: list[Value] = []
+        requests: list[tuple[Bundle, Amounts]] = []
+        sessions: list[Session] = []
+        operations: list[tuple[list[int], Attributes, list[RawRequest]]] = []
+        with self._lock:
+            for lot in lots:
+                like = lot.raws[0]
+                tool = self._labels.tool(like)
+                self._levels.know(self._labels.method(like))
+                operations.append((lot.durations, self._labels.operation(like), lot.raws))
+                bundle = self._bundle(tool, lot.memory_scope)
+                requests += [(bundle, amounts) for amounts in lot.amounts]
+                seen = Session(like.transport, lot.first_ns, lot.last_ns, like.protocol_version)
+                sessions += self._sessions.extend(like.session_id, seen)
+                self._blockers.note_end(lot.last_ns)
+                if self._owners:
+                    for raw in lot.raws:
+                        values += self._owned_values(raw, tool)
+        self._hand_over(values, requests, [], sessions)
+        for durations, attributes, raws in operations:
+            self._succeeded.record_all(
+                [duration / 1e9 for duration in durations],
+                attributes,
+                lambda at, raws=raws: _context_in(raws[at]),  # type: ignore[misc]
+                lambda at, raws=raws: _is_sampled(raws[at]),  # type: ignore[misc]
+            )
+
     def note_dropped(self, reason: str, count: int) -> None:
         """Something of telemetry was lost: it shows in ``mcp_probe.probe.dropped``. Any thread."""
         with self._lock:
@@ -200,16 +230,19 @@ class MetricExport:
     def _amounts(self, record: RequestRecord, tool: Series) -> tuple[Bundle, Amounts]:
         """What every request has one value of."""
         use = record.memory
-        key = (tool, None if use is None else use.scope)
-        bundle = self._bundles.get(key)
-        if bundle is None:
-            bundle = self._bundles[key] = _bundle_of(*key)
+        bundle = self._bundle(tool, None if use is None else use.scope)
         amounts: Amounts = _parts_of(record.budget)
         return bundle, amounts if use is None else (*amounts, use.requested, use.peak, use.retained)
 
+    def _bundle(self, tool: Series, memory_scope: str | None) -> Bundle:
+        key = (tool, memory_scope)
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            bundle = self._bundles[key] = _bundle_of(*key)
+        return bundle
+
     def _add_request_values(self, values: list[Value], record: RequestRecord, tool: Series) -> None:
-        for length, series in self._owners.add_request(record, tool):
-            values.append((names.STEP_DURATION, series, length, 1))
+        values += self._owned_values(record, tool)
         if record.kind == "function":
             self._labels.know_function(record.method)
         if record.kind == "function" or record.outcome == "unfinished":
@@ -217,6 +250,11 @@ class MetricExport:
         self._blockers.add_request(record, tool)
         for job in record.jobs:
             values += self._job_values(job, tool)
+
+    def _owned_values(self, request: RequestRecord | RawRequest, tool: Series) -> Iterator[Value]:
+        """Its steps, and those of profiled functions in it."""
+        for length, series in self._owners.add_request(request, tool):
+            yield names.STEP_DURATION, series, length, 1
 
     def _job_values(self, job: JobTimes, tool: tuple[tuple[str, str], ...]) -> Iterator[Value]:
         series = ((names.EXECUTOR, self._labels.executor(job.executor)), *tool)
@@ -257,10 +295,7 @@ def _described(instrument: names.Instrument) -> tuple[str, str, str]:
 
 
 def _bundle_of(tool: Series, memory_scope: str | None) -> Bundle:
-    keys = [
-        *((names.QUEUE_WAIT, (*stage, *tool)) for _, stage in _STAGES),
-        *((instrument, tool) for _, instrument in PARTS),
-    ]
+    keys = [(instrument, (*own, *tool)) for instrument, own in PARTS]
     if memory_scope is not None:
         series = (*tool, (names.MEMORY_SCOPE, memory_scope))
         keys += [(instrument, series) for instrument in _MEMORY]
@@ -282,6 +317,20 @@ def context_of(record: RequestRecord) -> Context:
     """The context of the request's SERVER span, or of no span where it has none: an ambient one is not its own."""
     if record.trace_id is None or record.span_id is None:
         return NO_SPAN
-    flags = trace.TraceFlags(record.trace_flags or 0)
-    span = trace.NonRecordingSpan(trace.SpanContext(int(record.trace_id, 16), int(record.span_id, 16), True, flags))
+    return _context(int(record.trace_id, 16), int(record.span_id, 16), record.trace_flags)
+
+
+def _context_in(raw: RawRequest) -> Context:
+    """As :func:`context_of` of its record."""
+    if raw.trace_id is None or raw.span_id is None:
+        return NO_SPAN
+    return _context(raw.trace_id, raw.span_id, raw.trace_flags)
+
+
+def _is_sampled(raw: RawRequest) -> bool:
+    return raw.trace_id is not None and raw.span_id is not None and bool((raw.trace_flags or 0) & 1)
+
+
+def _context(trace_id: int, span_id: int, flags: int | None) -> Context:
+    span = trace.NonRecordingSpan(trace.SpanContext(trace_id, span_id, True, trace.TraceFlags(flags or 0)))
     return trace.set_span_in_context(span, Context()) if _SPAN_KEY is None else Context({_SPAN_KEY: span})

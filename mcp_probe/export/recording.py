@@ -11,6 +11,8 @@ Source: opentelemetry/sdk/metrics/_internal/{instrument,measurement_consumer,_vi
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from time import time_ns
 from typing import Any
 
@@ -19,6 +21,8 @@ from opentelemetry.metrics import Histogram
 
 from mcp_probe.export.enrich import Attributes
 
+At = Callable[[int], Any]
+
 MAX_KNOWN = 4096
 _SDK = "opentelemetry.sdk.metrics._internal"
 
@@ -26,13 +30,14 @@ _SDK = "opentelemetry.sdk.metrics._internal"
 class _Place:
     """Where values with these attributes belong; nowhere that is known, where there are no aggregations."""
 
-    __slots__ = ("aggregations", "cleaned", "given", "storages")
+    __slots__ = ("aggregations", "are_buckets", "cleaned", "given", "storages")
 
     def __init__(self, given: Attributes, cleaned: Attributes, storages: Any, aggregations: tuple[Any, ...]) -> None:
         self.given = given  # keeps their id theirs
         self.cleaned = cleaned
         self.storages = storages
         self.aggregations = aggregations
+        self.are_buckets = bool(aggregations) and all(map(_has_buckets, aggregations))
 
 
 class Recorder:
@@ -64,6 +69,33 @@ class Recorder:
         for aggregation in place.aggregations:
             aggregation.aggregate(measurement, sampled)
 
+    def record_all(self, values: Sequence[float], attributes: Attributes, context_at: At, sampled_at: At) -> None:
+        """As :meth:`record` of each of ``values``, at least one.
+
+        Args:
+            context_at: The context of the value at a place.
+            sampled_at: Whether there is a sampled span in it.
+        """
+        rest = 0
+        if id(attributes) not in self._places:
+            self.record(values[0], attributes, context_at(0))
+            rest = 1
+        place, consumer = self._places.get(id(attributes)), self._consumer
+        if (
+            place is None
+            or not place.are_buckets
+            or place.storages is not consumer._reader_storages
+            or not _takes_sampled(consumer)
+            or not self._histogram._is_enabled()
+        ):
+            for at in range(rest, len(values)):
+                self.record(values[at], attributes, context_at(at))
+            return
+        now = time_ns()
+        for aggregation in place.aggregations:
+            for at in _add_all(aggregation, values, rest, sampled_at):
+                aggregation._reservoir.offer(values[at], now, place.cleaned, context_at(at))
+
     def _learn(self, attributes: Attributes, context: Context) -> None:
         """Find where the value just recorded went."""
         self._places.pop(id(attributes), None)
@@ -90,6 +122,54 @@ class Recorder:
                     return _Place(attributes, made.attributes, storages, ())
                 aggregations.append(aggregation)
         return _Place(attributes, made.attributes, storages, tuple(aggregations))
+
+
+def _add_all(aggregation: Any, values: Sequence[float], first: int, sampled_at: At) -> list[int]:
+    """What ``aggregate`` does with the values from ``first`` on, but for exemplars.
+
+    Of each bucket its reservoir keeps the last: returns where those are.
+    """
+    bounds = aggregation._boundaries
+    buckets = [bisect_left(bounds, value) for value in values]
+    with aggregation._lock:
+        if aggregation._value is None:
+            aggregation._value = aggregation._get_empty_bucket_counts()
+        counts, total = aggregation._value, aggregation._sum
+        for at in range(first, len(values)):
+            total += values[at]
+            counts[buckets[at]] += 1
+        aggregation._sum = total
+        if aggregation._record_min_max and first < len(values):
+            aggregation._min = min(aggregation._min, *values[first:])
+            aggregation._max = max(aggregation._max, *values[first:])
+    wanted, found = set(buckets[first:]), []
+    for at in range(len(values) - 1, first - 1, -1):
+        if buckets[at] in wanted and sampled_at(at):
+            wanted.discard(buckets[at])
+            found.append(at)
+            if not wanted:
+                break
+    return found
+
+
+def _has_buckets(aggregation: Any) -> bool:
+    """Explicit ones, of which the reservoir keeps the last value each."""
+    aggregations, reservoirs = (
+        sys.modules.get(f"{_SDK}.{name}") for name in ("aggregation", "exemplar.exemplar_reservoir")
+    )
+    fields = ("_lock", "_value", "_sum", "_min", "_max", "_record_min_max", "_boundaries", "_get_empty_bucket_counts")
+    return (
+        type(aggregation) is getattr(aggregations, "_ExplicitBucketHistogramAggregation", ())
+        and type(getattr(aggregation, "_reservoir", None))
+        is getattr(reservoirs, "AlignedHistogramBucketExemplarReservoir", ())
+        and all(hasattr(aggregation, field) for field in fields)
+    )
+
+
+def _takes_sampled(consumer: Any) -> bool:
+    """Its exemplars are of values in the context of a sampled span, and of no others."""
+    filters = sys.modules.get(f"{_SDK}.exemplar.exemplar_filter")
+    return type(consumer._sdk_config.exemplar_filter) is getattr(filters, "TraceBasedExemplarFilter", ())
 
 
 def _known_consumer(histogram: Any) -> Any:

@@ -37,18 +37,23 @@ class Sessions:
     def add(self, record: RequestRecord) -> Iterator[Session]:
         """Take one request in; yields sessions that are over by now."""
         if record.kind == "function":
-            return
-        if record.session_id is not None:
-            session = self._by_id.setdefault(record.session_id, _begun_by(record))
-            self._by_id.move_to_end(record.session_id)
-        elif record.transport == "stdio":
-            session = self._stdio = self._stdio or _begun_by(record)
+            return iter(())
+        seen = Session(record.transport, record.arrival_ns, record.end_ns, record.protocol_version)
+        return self.extend(record.session_id, seen)
+
+    def extend(self, session_id: str | None, seen: Session) -> Iterator[Session]:
+        """Take requests of one session in, from ``seen.start_ns`` to ``seen.end_ns``; yields sessions that are over."""
+        if session_id is not None:
+            session = self._by_id.setdefault(session_id, seen)
+            self._by_id.move_to_end(session_id)
+        elif seen.transport == "stdio":
+            session = self._stdio = self._stdio or seen
         else:
             return
-        session.start_ns = min(session.start_ns, record.arrival_ns)
-        session.end_ns = max(session.end_ns, record.end_ns)
-        session.protocol_version = record.protocol_version or session.protocol_version
-        while self._by_id and self._is_over(next(iter(self._by_id.values())), record.end_ns):
+        session.start_ns = min(session.start_ns, seen.start_ns)
+        session.end_ns = max(session.end_ns, seen.end_ns)
+        session.protocol_version = seen.protocol_version or session.protocol_version
+        while self._by_id and self._is_over(next(iter(self._by_id.values())), seen.end_ns):
             yield self._by_id.popitem(last=False)[1]
 
     def _is_over(self, longest_idle: Session, now_ns: int) -> bool:
@@ -62,7 +67,3 @@ class Sessions:
         if session is not None:
             session.end_ns = max(session.end_ns, at_ns)
             yield session
-
-
-def _begun_by(record: RequestRecord) -> Session:
-    return Session(record.transport, record.arrival_ns, record.end_ns)

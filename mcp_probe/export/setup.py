@@ -14,13 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opentelemetry import metrics, trace
 
+from mcp_probe.export.lots import TakesLots, lots_of
 from mcp_probe.export.server_spans import ServerSpans
 from mcp_probe.model import Delivery, Frame, Header, RequestRecord
 from mcp_probe.record.listeners import Listeners
+from mcp_probe.record.raw import Measured, RawRequest
 
 if TYPE_CHECKING:
     from mcp_probe.export.auto import Settings, Telemetry
@@ -159,6 +162,20 @@ class Exports:
             frames = [header, *frames]
         if frames:
             self._listeners.take(frames)
+
+    def take_plain(self, batch: list[RawRequest], measured: Measured) -> list[RawRequest]:
+        """Export plain requests that have ended; returns those that must come as records instead."""
+        exporters = self._listeners.hearing
+        if not exporters:
+            return batch
+        takers = [one for one in exporters if isinstance(one, TakesLots)]
+        if len(takers) < len(exporters):
+            return batch
+        rest, lots = lots_of(batch, min(one.record_from_ns for one in takers), measured)
+        if lots:
+            for one in takers:
+                self._listeners.tell(one, partial(one.take_lots, lots))
+        return rest
 
     def flush_soon(self) -> None:
         """Deliver what there is; does not block."""

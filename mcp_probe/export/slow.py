@@ -26,28 +26,43 @@ class SlowLimit:
         self._latest: dict[str, list[int]] = {}  # operation -> durations that are not in it yet
         self._totals: dict[str, int] = {}  # of both
 
+    @property
+    def least_ns(self) -> int:
+        """No request that is over sooner is slow."""
+        return DEFAULT_LIMIT_NS if self._fixed_ns is None else self._fixed_ns
+
     def passed_by(self, record: RequestRecord) -> bool:
         """Whether ``record`` is slow, compared with those before it."""
         duration = record.end_ns - record.arrival_ns
-        if self._fixed_ns is not None:
-            return duration >= self._fixed_ns
-        operation = record.name or record.method
-        latest = self._latest.get(operation)
-        if latest is None:
+        slow = duration >= self.least_ns
+        if self._fixed_ns is None:
+            operation = self._known(record.name or record.method)
+            if slow and self._totals.get(operation, 0) >= MIN_COUNT:
+                slow = duration >= (quantile(self._histogram(operation), 0.99) or 0)
+            self._count(operation, [duration])
+        return slow
+
+    def add(self, operation: str, durations: list[int]) -> None:
+        """Count requests that are known not to be slow."""
+        if self._fixed_ns is None:
+            self._count(self._known(operation), durations)
+
+    def _known(self, operation: str) -> str:
+        """``operation``, or what stands for all for which there is no place."""
+        if operation not in self._latest:
             if len(self._latest) >= MAX_NAMES:
                 operation = OTHER
-            latest = self._latest.setdefault(operation, [])
-        total = self._totals.get(operation, 0)
-        slow = duration >= DEFAULT_LIMIT_NS
-        if slow and total >= MIN_COUNT:
-            slow = duration >= (quantile(self._histogram(operation), 0.99) or 0)
-        latest.append(duration)
-        self._totals[operation] = total + 1
+            self._latest.setdefault(operation, [])
+        return operation
+
+    def _count(self, operation: str, durations: list[int]) -> None:
+        latest, total = self._latest[operation], self._totals.get(operation, 0)
+        latest.extend(durations)
+        self._totals[operation] = total + len(durations)
         if total >= FORGET_AT:
             self._forget(operation)
         elif len(latest) >= MAX_LATEST:
             self._histogram(operation)
-        return slow
 
     def _histogram(self, operation: str) -> dict[int, int]:
         """Of all of an operation's durations: those that came since it was last looked at are added first."""

@@ -39,6 +39,7 @@ from mcp_probe.export.enrich import (
     operation_attributes,
     span_name,
 )
+from mcp_probe.export.lots import Lot
 from mcp_probe.export.phases import Phase, Victims, phases_of
 from mcp_probe.export.slow import SlowLimit, detailed
 from mcp_probe.model import Frame, LoopSample, PoolSample, ProcessSample, RequestRecord, StepRecord
@@ -102,6 +103,18 @@ class SpanExport:
                 self._take_step(frame)
             elif isinstance(frame, (LoopSample, PoolSample, ProcessSample)):
                 self._last_ns = max(self._last_ns, frame.at_ns)
+        self._settle(self._ripe())
+
+    @property
+    def record_from_ns(self) -> int:
+        """Any request may be in the sample, where there is one."""
+        return 0 if self._detail > 0 else self._slow.least_ns
+
+    def take_lots(self, lots: list[Lot]) -> None:
+        """Nothing is to be made of them."""
+        for lot in lots:
+            self._last_ns = max(self._last_ns, lot.last_ns)
+            self._slow.add(lot.raws[0].name or lot.raws[0].method, lot.durations)
         self._settle(self._ripe())
 
     def close(self, timeout_s: float) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from mcp_probe.export.histograms import Series
 from mcp_probe.model import RequestRecord, StepRecord
+from mcp_probe.record.raw import RawRequest
 
 MAX_WAITING = 4096
 """Requests whose steps wait for them; the steps of the oldest are then counted as no tool's."""
@@ -31,7 +32,10 @@ class StepOwners:
             for length, _ in self._waiting.popitem(last=False)[1]:
                 yield length, ()
 
-    def add_request(self, record: RequestRecord, tool: Series) -> Iterator[Length]:
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add_request(self, record: RequestRecord | RawRequest, tool: Series) -> Iterator[Length]:
         """``record`` has come: its steps are its tool's, those of a profiled function the enclosing request's."""
         for length, within in self._waiting.pop(record.id, ()):
             if record.kind == "function" and within:

@@ -43,6 +43,7 @@ NEEDED = (
     "doze",
     "exchange_of",
     "http",
+    "lots",
     "memory_blocks",
     "memory_install",
     "memory_state",

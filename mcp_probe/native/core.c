@@ -35,6 +35,7 @@
 #include "uses.h"
 #include "flight.h"
 #include "tally.h"
+#include "lots.h"
 #include "exponential.h"
 #include "exchange.h"
 #include "awaited.h"
@@ -148,6 +149,8 @@ static PyMethodDef core_methods[] = {{"now_ns", core_now, METH_NOARGS, "Monotoni
                                      {"http", core_http, METH_VARARGS, "What adapters/mcp2.py knows of messages over HTTP."},
                                      {"sum_up", core_sum_up, METH_VARARGS,
                                       "Sum requests up that have ended and need no record."},
+                                     {"lots", core_lots, METH_VARARGS,
+                                      "Sort plain requests that have ended by what they are called; those whose records are wanted."},
                                      {"note_small_steps", core_note_small_steps, METH_VARARGS,
                                       "Add what these requests took in short steps to {operation: [count, total]}."},
                                      {"transport_levels", core_transport_levels, METH_VARARGS,

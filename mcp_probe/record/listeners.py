@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from mcp_probe.model import Frame, FrameListener, Header
+from mcp_probe.record.raw import Measured, RawRequest
 
 OnFault = Callable[[Exception], None]
 
@@ -17,6 +19,14 @@ class CanIdle(Protocol):
 
     def idle(self) -> bool:
         """Whether it would do nothing with a request's record. Called on the thread that hands frames on."""
+
+
+@runtime_checkable
+class TakesPlain(Protocol):
+    """A listener that can do without the records of most plain requests."""
+
+    def take_plain(self, batch: list[RawRequest], measured: Measured) -> list[RawRequest]:
+        """Take requests that have ended, and were plain; returns those that must come as records instead."""
 
 
 class Listeners:
@@ -62,10 +72,10 @@ class Listeners:
             if isinstance(frame, Header):
                 self.header = frame
         for listener in self._hearing:
-            self._tell(listener, frames)
+            self.tell(listener, partial(listener.take, frames))
         for listener in newcomers:
             first = [known] if known is not None else []
-            self._tell(listener, [*first, *frames])
+            self.tell(listener, partial(listener.take, [*first, *frames]))
         self._hearing = [listener for listener in added if listener not in self._faulty]
 
     def close(self, timeout_s: float) -> None:
@@ -82,9 +92,29 @@ class Listeners:
         """Let go of all of them without a word: they are another process's."""
         self._added, self._hearing = (), []
 
-    def _tell(self, listener: FrameListener, frames: Sequence[Frame]) -> None:
+    @property
+    def hearing(self) -> list[FrameListener]:
+        """Those that hear what comes next; none while one of them still has to hear the header."""
+        heard = [listener for listener in self._hearing if listener not in self._faulty]
+        return heard if all(one in self._hearing or one in self._faulty for one in self._added) else []
+
+    def take_plain(self, batch: list[RawRequest], measured: Measured) -> list[RawRequest]:
+        """Hand on plain requests without records, where the only listener can do without; returns the others."""
+        hearing = self.hearing
+        if len(hearing) != 1 or not isinstance(hearing[0], TakesPlain):
+            return batch
+        rest: list[RawRequest] = []
+
+        def take(listener: TakesPlain = hearing[0]) -> None:
+            rest.extend(listener.take_plain(batch, measured))
+
+        self.tell(hearing[0], take)
+        return rest
+
+    def tell(self, listener: FrameListener, what: Callable[[], None]) -> None:
+        """Tell ``listener`` something, unless and until that fails. Never raises."""
         try:
-            listener.take(frames)
+            what()
         except Exception as exc:  # noqa: BLE001 - one listener's fault costs no other its frames
             self._faulty.append(listener)
             self._on_fault(exc)

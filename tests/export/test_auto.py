@@ -86,3 +86,73 @@ probe.detach()
 print(json.dumps([rows["add"], any(name.split(".")[0] == "opentelemetry" for name in sys.modules)]))
 """
     assert run(source, env_python("mcp1")) == [1, False]
+
+
+def test_plain_requests_are_exported_without_records_of_them() -> None:
+    source = """
+import json, anyio
+from mcp.client.session import ClientSession
+from mcp.server import MCPServer
+from mcp.shared.memory import create_client_server_memory_streams
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from mcp_probe import collector
+import mcp_probe
+
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader], shutdown_on_exit=False))
+trace.set_tracer_provider(TracerProvider(shutdown_on_exit=False))
+assembled = []
+assemble = collector.assemble
+
+def noted(raw, *args, **named):
+    assembled.append(raw.name)
+    return assemble(raw, *args, **named)
+
+collector.assemble = noted
+server = MCPServer("plain", log_level="CRITICAL")
+
+@server.tool()
+async def add(a: int, b: int) -> int:
+    return a + b
+
+@server.tool()
+async def fail() -> str:
+    raise ValueError("on purpose")
+
+probe = mcp_probe.attach(server)
+low = server._lowlevel_server
+
+async def main():
+    async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
+        group.start_soon(lambda: low.run(far[0], far[1], low.create_initialization_options()))
+        async with ClientSession(*near) as client:
+            await client.initialize()
+            for turn in range(2):
+                for _ in range(50):
+                    await client.call_tool("add", {"a": 1, "b": 2})
+                await client.call_tool("fail", {})
+                probe.snapshot()
+        group.cancel_scope.cancel()
+
+anyio.run(main)
+found = {
+    point.attributes.get("gen_ai.tool.name"): (point.count, point.sum, len(point.exemplars))
+    for resource in reader.get_metrics_data().resource_metrics
+    for scope in resource.scope_metrics
+    for metric in scope.metrics if metric.name == "mcp.server.operation.duration"
+    for point in metric.data.data_points
+}
+rows = {row.name: row.count for row in probe.snapshot().operations}
+print(json.dumps([found["add"], found["fail"], rows, assembled]))
+probe.detach()
+"""
+    (count, seconds, exemplars), (failed, _, _), rows, assembled = run(source)
+    assert (count, failed, rows["add"]) == (100, 2, 100)
+    assert seconds > 0
+    assert exemplars > 0
+    assert assembled.count("fail") == 2
+    # Whoever has not heard the header yet gets records; so does what was held up for a millisecond and more.
+    assert assembled.count("add") <= 75

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 from opentelemetry.context import Context
 from opentelemetry.metrics import NoOpMeterProvider
-from opentelemetry.sdk.metrics import AlwaysOnExemplarFilter, MeterProvider, TraceBasedExemplarFilter
+from opentelemetry.sdk.metrics import (
+    AlwaysOffExemplarFilter,
+    AlwaysOnExemplarFilter,
+    MeterProvider,
+    TraceBasedExemplarFilter,
+)
 from opentelemetry.sdk.metrics import Histogram as SdkHistogram
+from opentelemetry.sdk.metrics._internal.exemplar.exemplar_reservoir import AlignedHistogramBucketExemplarReservoir
 from opentelemetry.sdk.metrics._internal.instrument import Histogram as Instrument
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
@@ -93,6 +99,55 @@ def test_it_gives_the_same_points_and_exemplars(
             assert quick.points(reader) == plain.points(reader)
     assert quick.calls == 2  # once for each set of attributes
     assert plain.calls > 70
+
+
+def lots() -> Iterator[tuple[list[float], dict[str, Any]]]:
+    """Values in batches, in which some are in a bucket of their own and some in the same one; one of a single value."""
+    yield from (([number / divisor for number in range(1, 40)], ADD) for divisor in (30, 7, 4000))
+    yield [0.1, 1.0, 5.0, 0.01], SLOW
+    yield [0.5], SLOW
+
+
+@pytest.mark.parametrize("views", VIEWS)
+@pytest.mark.parametrize("exemplars", [AlwaysOnExemplarFilter, AlwaysOffExemplarFilter, TraceBasedExemplarFilter])
+@pytest.mark.parametrize("temporality", [AggregationTemporality.CUMULATIVE, AggregationTemporality.DELTA])
+def test_many_at_once_give_what_each_alone_would(
+    views: list[View], exemplars: Any, temporality: AggregationTemporality, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preferred: dict[type, AggregationTemporality] = {SdkHistogram: temporality}
+    plain, quick = (
+        Counting(
+            monkeypatch,
+            InMemoryMetricReader(preferred_temporality=preferred),
+            InMemoryMetricReader(),
+            views=views,
+            exemplar_filter=exemplars(),
+        )
+        for _ in range(2)
+    )
+    recorder = Recorder(quick.histogram)
+    offered: list[Any] = []
+    offer = AlignedHistogramBucketExemplarReservoir.offer
+
+    def counted(reservoir: Any, *args: Any) -> None:
+        offered.append(reservoir)
+        offer(reservoir, *args)
+
+    for turn in range(2):
+        for many, attributes in lots():
+            contexts = [in_span(place + 1, sampled=place % 3 < 2) for place in range(len(many))]
+            for value, context in zip(many, contexts, strict=True):
+                plain.histogram.record(value, attributes, context)
+            with monkeypatch.context() as patch:
+                patch.setattr(AlignedHistogramBucketExemplarReservoir, "offer", counted)
+                recorder.record_all(many, attributes, contexts.__getitem__, lambda place: place % 3 < 2)
+        for reader in range(1 + turn):
+            assert quick.points(reader) == plain.points(reader)
+    if temporality is AggregationTemporality.CUMULATIVE:
+        assert quick.calls == 2
+        buckets = [*views, None][0] is None or "Exponential" not in type(views[0]._aggregation).__name__
+        if exemplars is TraceBasedExemplarFilter and buckets:
+            assert len(offered) < 120  # of 720 and more
 
 
 def test_a_reader_that_starts_anew_gets_each_value_the_usual_way(monkeypatch: pytest.MonkeyPatch) -> None:
