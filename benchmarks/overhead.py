@@ -1,6 +1,6 @@
 """What the probe costs: bare, probe and the SDK's own OpenTelemetry middleware, interleaved, on three transports.
 
-``--quick`` takes about a minute and only prints; without it the run takes about nine, writes
+``--quick`` takes about a minute and only prints; without it the run takes about eleven, writes
 ``benchmarks/results/overhead-<python>.json`` and puts the tables into ``docs/performance.md``. Linux only.
 """
 
@@ -40,8 +40,8 @@ class Plan:
     """How much to measure. A burst is one variant's turn; ``calls`` per row make it last about 0.1 s."""
 
     generations: int = 10  # of processes: where the parts of one come to lie makes it several us slower or faster
-    cycles: int = 2
-    rounds: int = 6  # whole squares of turn_order, which has six variants
+    cycles: int = 1
+    rounds: int = 14  # until turn_order has each of the seven variants follow each other one equally often
     calls: tuple[tuple[str, int], ...] = (("memory", 300), ("stdio", 80), ("http", 120))
     warm_up: int = 300
     lead_in: float = 0.1  # share of a burst's calls made before it: another process has just used the caches
@@ -51,7 +51,7 @@ class Plan:
 
 
 QUICK = Plan(
-    generations=1, cycles=5, rounds=3, calls=(("memory", 250), ("stdio", 60), ("http", 100)), idle_s=2.1, patience_s=3.0
+    generations=1, cycles=3, rounds=7, calls=(("memory", 250), ("stdio", 60), ("http", 100)), idle_s=2.1, patience_s=3.0
 )
 SMOKE = Plan(
     1, 1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, idle_s=0.05, patience_s=0.0
@@ -115,7 +115,7 @@ async def _cycle(
 ) -> list[Block]:
     """A block of each variant, in bursts that take turns.
 
-    Each process is idle while the five others have their turn; what that costs it has been measured and is taken off.
+    Each process is idle while the six others have their turn; what that costs it has been measured and is taken off.
     """
     taken: dict[str, list[int]] = {name: [] for name in subjects}
     lead_in = round(calls * plan.lead_in)

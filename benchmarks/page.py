@@ -18,6 +18,7 @@ VARIANT_NAMES = {
     "bare": "bare",
     "bare again": "bare again (the floor)",
     "probe": "**mcp_probe**",
+    "probe, memory off": 'mcp_probe with `memory="off"`',
     "probe, pure Python": "mcp_probe without its accelerator",
     "sdk-otel": "the SDK's OpenTelemetry",
     "sdk-otel and probe": "the SDK's OpenTelemetry, and mcp_probe adding to it",

@@ -24,7 +24,15 @@ from mcp.server import MCPServer
 from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.shared.memory import create_client_server_memory_streams
 
-VARIANTS = ("bare", "bare again", "probe", "probe, pure Python", "sdk-otel", "sdk-otel and probe")
+VARIANTS = (
+    "bare",
+    "bare again",
+    "probe",
+    "probe, memory off",
+    "probe, pure Python",
+    "sdk-otel",
+    "sdk-otel and probe",
+)
 ARGUMENTS = {"a": 1, "b": 2}
 
 
@@ -47,7 +55,8 @@ def make_server(variant: str) -> MCPServer:
     if "probe" in variant:
         import mcp_probe
 
-        describe = describer(mcp_probe.attach(server))
+        options = {"memory": "off"} if variant == "probe, memory off" else {}
+        describe = describer(mcp_probe.attach(server, **options))
 
     @server.tool()
     async def add(a: int, b: int) -> int:

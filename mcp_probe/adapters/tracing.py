@@ -73,16 +73,19 @@ class SpanMiddleware:
         self._hub = hub
         self._tracing: Tracing | None = tracing
         self._opener = opener
-        self.deaf_until_ns = 0
+        self.deaf_until_ns = self._hears_until_ns = 0
         self._opens: bool | None = opened_outside if opener is None else None  # not asked yet
 
     def listens(self) -> bool:
         """Whether a call is worth its while; late by a fraction of a second where that has changed."""
         try:
             now = now_ns()
-            if now < self.deaf_until_ns:
+            if now < self.deaf_until_ns or self._tracing is None:
                 return False
-            if self._tracing is not None and self._tracing.listens():
+            if now < self._hears_until_ns:
+                return True
+            if self._tracing.listens():
+                self._hears_until_ns = now + ASK_AGAIN_NS
                 return True
             self.deaf_until_ns = now + ASK_AGAIN_NS
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server

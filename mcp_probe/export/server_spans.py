@@ -113,8 +113,8 @@ class ServerSpans:
 
     def note_ambient(self, raw: RawRequest) -> None:
         """Remember the span (an HTTP instrumentation's) that the SDK's own will hide."""
-        found = trace.get_current_span().get_span_context()
-        if found.is_valid:
+        span = trace.get_current_span()
+        if span is not trace.INVALID_SPAN and (found := span.get_span_context()).is_valid:
             raw.ambient = found
 
     def begin(self, hub: Hub, raw: RawRequest, message: Message) -> _Scope | None:

@@ -23,6 +23,7 @@ from benchmarks.blocks import (
     undisturbed,
     verdicts,
 )
+from benchmarks.overhead import Plan
 from benchmarks.page import RESULTS, filled, parts
 from benchmarks.subjects import VARIANTS
 from benchmarks.tables import Run, console_text, from_json, json_text, trouble
@@ -67,12 +68,14 @@ def drifting(cycles: int = 6) -> list[Block]:
     return [one for cycle in range(cycles) for one in cycle_of(cycle, 50.0 * cycle)]
 
 
-def test_each_variant_follows_each_other_one_once_and_never_itself_and_takes_each_place_once() -> None:
-    names = "ABCDEF"
-    rounds = [turn_order(names, turn) for turn in range(6)]
-    assert all(sorted(place) == list(names) for place in zip(*rounds, strict=True))
+def test_each_variant_follows_each_other_one_twice_and_never_itself_and_takes_each_place_twice() -> None:
+    plan, names = Plan(), "ABCDEFG"
+    assert len(VARIANTS) == len(names)
+    assert plan.rounds == 2 * len(names)
+    rounds = [turn_order(names, turn) for turn in range(plan.rounds)]
+    assert all(sorted(place) == sorted(2 * names) for place in zip(*rounds, strict=True))
     pairs = [(left, right) for order in rounds for left, right in pairwise(order)]
-    assert sorted(pairs) == sorted(permutations(names, 2))
+    assert sorted(pairs) == sorted(2 * list(permutations(names, 2)))
     in_a_row = [name for order in [*rounds, rounds[0]] for name in order]
     assert all(left != right for left, right in pairwise(in_a_row))
 
@@ -144,9 +147,12 @@ def test_in_memory_the_probe_is_held_to_microseconds_and_to_the_sdks_span() -> N
 
 def test_over_a_transport_the_probe_is_held_to_shares_of_bare() -> None:
     blocks = [one for cycle in range(6) for one in cycle_of(cycle, 0.0)]
-    wall, cpu = verdicts("stdio", blocks)
+    blocks += [block("probe, memory off", cycle, 305.0) for cycle in range(6)]
+    light_wall, light_cpu, wall, cpu = verdicts("stdio", blocks)
     assert (round(wall.estimate.us, 2), wall.unit, wall.state) == (3.99, "%", "missed")
     assert (round(cpu.estimate.us, 2), cpu.limit, cpu.state) == (3.74, 4.0, "met")
+    assert (round(light_wall.estimate.us, 2), light_wall.limit, light_wall.state) == (1.33, 2.0, "met")
+    assert (round(light_cpu.estimate.us, 2), light_cpu.what) == (1.25, "without memory figures: added server CPU")
 
 
 def test_the_share_measured_from_outside_is_of_the_probed_process() -> None:

@@ -37,17 +37,18 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def turn_order(names: Sequence[str], turn: int) -> list[str]:
-    """Who goes when in a round. Over as many rounds as names, each name follows each other one equally often.
+    """Who goes when in a round. Each name follows each other one equally often, over as many rounds as there are names;
+    over twice as many where their number is odd.
 
     A turn right after one of the same process finds its caches warm, and the first of a round runs earlier than the
-    last: over a whole square, neither favours anybody. With an odd number of names the places are balanced, but not
-    who follows whom.
+    last: over a whole square (two of them, the second back to front), neither favours anybody.
 
     Source: E. J. Williams (1949), Australian Journal of Scientific Research 2, 149.
     """
     count = len(names)
     first = [place // 2 + place % 2 if place % 2 else (count - place // 2) % count for place in range(count)]
-    return [names[(place + turn) % count] for place in first]
+    order = [names[(place + turn) % count] for place in first]
+    return order[::-1] if count % 2 and turn // count % 2 else order
 
 
 def describe(

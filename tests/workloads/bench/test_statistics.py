@@ -147,3 +147,11 @@ def test_an_odd_number_has_every_place_once(count: int) -> None:
     rounds = [turn_order(names, turn) for turn in range(count)]
     assert all(sorted(place) == names for place in zip(*rounds, strict=True))
     assert all(sorted(order) == names for order in rounds)
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_with_an_odd_number_each_follows_each_other_equally_often_in_two_squares(count: int) -> None:
+    names = [f"n{number}" for number in range(count)]
+    rounds = [turn_order(names, turn) for turn in range(2 * count)]
+    followers = Counter(pair for order in rounds for pair in pairwise(order))
+    assert followers == dict.fromkeys(permutations(names, 2), 2)
