@@ -124,13 +124,17 @@ class Exports:
 
     def look(self) -> None:
         """Export what has got a provider since the last look."""
-        if self.ways == 2 or disabled():
+        if self.ways == 2:
+            return
+        tracer_provider = None if self._spans else application_tracer_provider()
+        meter_provider = None if self._metrics else application_meter_provider()
+        if (tracer_provider is None and meter_provider is None) or disabled():
             return
         with _lock:
-            if not self._spans and (tracer_provider := application_tracer_provider()) is not None:
+            if not self._spans and tracer_provider is not None:
                 self._spans = True
                 self._export_spans(tracer_provider)
-            if not self._metrics and (meter_provider := application_meter_provider()) is not None:
+            if not self._metrics and meter_provider is not None:
                 self._metrics = True
                 self._export_metrics(meter_provider)
 

@@ -155,17 +155,23 @@ static int add_small(PyObject *small, PyObject *operation, ns_t count, ns_t tota
 /* note_small_steps(batch, small): their steps below RING_NS, added to {operation: [count, total]}. */
 static PyObject *core_note_small_steps(PyObject *module, PyObject *args)
 {
-    PyObject *batch, *small;
+    PyObject *batch, *small, *last = NULL; /* whose steps are in count and total */
+    ns_t count = 0, total = 0;
     int failed = 0;
     if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &batch, &PyDict_Type, &small))
         return NULL;
     for (Py_ssize_t i = 0; !failed && i < PyList_Size(batch); i++) {
         Request *r = request_arg(PyList_GetItem(batch, i));
         PyObject *operation = r == NULL ? NULL : request_operation(r, NULL);
-        ns_t total = 0;
-        int count = operation == NULL ? 0 : small_steps_of(r, &total);
-        failed = operation == NULL || (count && add_small(small, operation, count, total) < 0);
-        Py_XDECREF(operation);
+        failed = operation == NULL || (operation != last && count && add_small(small, last, count, total) < 0);
+        if (operation != last)
+            count = total = 0;
+        if (!failed)
+            count += small_steps_of(r, &total);
+        Py_XDECREF(last);
+        last = operation;
     }
+    failed = failed || (count && add_small(small, last, count, total) < 0);
+    Py_XDECREF(last);
     return none_unless(failed);
 }

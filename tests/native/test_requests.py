@@ -39,7 +39,7 @@ units = st.integers(0, 6) | st.integers(0, 2**47)
 wakes = st.sampled_from([WAKE_LOOP, WAKE_THREAD, WAKE_SOCKET, WAKE_UNKNOWN, WAKE_SPLIT])
 marks = st.tuples(units, numbers, numbers, numbers, instants, instants, wakes)
 flags = {"settles", "ended", "transport_seen", "write_seen", "partial", "seen_open"}
-whole = {"handler", "detached_ns"}
+whole = {"handler", "detached_ns", "blocked_others_ns"}
 read_only = {"mark_count", "operation"}
 SETTABLE = sorted(set(REQUEST_FIELDS) - read_only - {"spilled", "parent", "jobs"})
 
