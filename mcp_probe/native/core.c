@@ -183,7 +183,8 @@ static int make_names(void)
                  {&str_forget, "forget"},    {&str_finish, "finish"},    {&str_consumed, "consumed"},
                  {&str_waiting, "waiting"},  {&str_arrived_by, "_arrived_by"},
                  {&str_answered, "_answered"},                           {&str_asking, "_asking"},
-                 {&cancelled_outcome, "cancelled"},                      {&ok_outcome, "ok"}};
+                 {&cancelled_outcome, "cancelled"},                      {&ok_outcome, "ok"},
+                 {&kind_request, "request"}, {&kind_notification, "notification"}};
     if (INTERN(names) < 0)
         return -1;
     return (empty_tuple = PyTuple_New(0)) == NULL ? -1 : 0;

@@ -123,7 +123,7 @@ static int name_parts(sorting_t *with, PyObject *names)
 {
     for (Py_ssize_t i = 0; i < PyTuple_Size(names); i++) {
         PyObject *name = PyTuple_GetItem(names, i);
-        int part = PyUnicode_Check(name) && i < KNOWN_PARTS ? part_named(name) : -1;
+        int part = PyUnicode_Check(name) && i < KNOWN_PARTS && budget_shape.type != NULL ? part_named(name) : -1;
         if (part < 0) {
             PyErr_Format(PyExc_ValueError, "%R is no part of a budget", name);
             return -1;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from typing import Any
 
@@ -196,6 +198,26 @@ def test_the_plainest_request_takes_the_short_cut() -> None:
     assert record == same_record(raw, raw.end_ns)
     assert (record.budget.busy, record.budget.ready_wait, record.budget.awaiting) == (45, 10, 100)
     assert is_counted(raw, raw.end_ns, record)
+
+
+def test_requests_are_summed_up_where_nothing_else_of_the_probe_is_loaded() -> None:
+    source = """
+from mcp_probe import native
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.record.raw import RawRequest
+raw = RawRequest(1, "request", "ping", None, "stdio")
+raw.arrival_ns = raw.taken_ns = raw.first_step_ns = raw.result_ns = raw.write_taken_ns = 1
+raw.end_ns, raw.ended = 2, True
+fold = Fold()
+telling, _ = fold.sum_up([raw])
+print(len(telling), fold.summary().requests.count)
+try:
+    print(native.core.lots([raw], ("busy",), 10, None, 0, 0))
+except ValueError as exc:
+    print(exc)
+"""
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()[:1]) == (0, ["0 1"]), ended.stderr
 
 
 @pytest.mark.parametrize("wrong", [None, object(), ("a request",)])
