@@ -304,6 +304,8 @@ class Memory:
     @property
     def summing(self) -> Measured:
         """How requests' use may be summed up without looking at each: see :meth:`Fold.sum_up`."""
+        if self.method is None:
+            return "", "", 0, self._since_ns
         return self.method if self.method in _OWNING else None, self.scope, FREE_LISTS_HIDE, self._since_ns
 
     @property

@@ -8,7 +8,7 @@ typedef struct {
 } lot_t;
 
 typedef struct {
-    PyObject *scope; /* of memory; None: it is not measured in a way that is known here */
+    PyObject *scope; /* of memory; empty: it is not measured; None: not in a way that is known here */
     ns_t hidden, since, limit;
     int parts[KNOWN_PARTS], part_count;
     lot_t *lots;
@@ -47,7 +47,7 @@ static int memory_in(sorting_t *with, Request *r, held_t *held)
     ns_t began;
     if (with->scope == Py_None || is_set(r->sized) || slot_number(r->first_step_ns, &began) != 1 || began < with->since)
         return -1;
-    return memory_of(r, held);
+    return is_empty(with->scope) ? 0 : memory_of(r, held);
 }
 
 static PyObject *amounts_of(sorting_t *with, Request *r, const plain_t *plain, const use_t *figures)

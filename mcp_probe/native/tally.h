@@ -56,7 +56,7 @@ static int sum_memory(summing_t *with, place_t *place, Request *r)
     if (with->method == Py_None || place->uses == NULL || is_set(r->sized) || slot_number(r->first_step_ns, &began) != 1 ||
         began < with->since)
         return 0;
-    return take_use(place->uses, r, with->method, with->scope, with->hidden);
+    return is_empty(with->method) ? 1 : take_use(place->uses, r, with->method, with->scope, with->hidden);
 }
 
 static int sum_flight(summing_t *with, Request *r, const plain_t *plain, ns_t end)

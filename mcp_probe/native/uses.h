@@ -198,6 +198,12 @@ static void use_of(const held_t *held, ns_t hidden, use_t *found)
                                      : (use_t){1, TAG_EXACT, 0, 0, held->held, 0, 0};
 }
 
+/* A method or a scope that stands for none: memory is not measured. */
+static int is_empty(PyObject *text)
+{
+    return PyUnicode_Check(text) && PyUnicode_GetLength(text) == 0;
+}
+
 /* Take what a request used in. 0: those before it were measured by another method. -1: an exception. */
 static int take_use(Uses *self, Request *request, PyObject *method, PyObject *scope, ns_t hidden)
 {

@@ -18,7 +18,7 @@ from mcp_probe import native
 from mcp_probe.capture.memory import Memory
 from mcp_probe.export.exponential import source_of
 from mcp_probe.export.histograms import Book
-from mcp_probe.export.lots import NO_LIMIT_NS, Lot, lots_of
+from mcp_probe.export.lots import AMOUNT_PARTS, NO_LIMIT_NS, Lot, lots_of
 from mcp_probe.export.metrics import MetricExport
 from mcp_probe.export.spans import SpanExport
 from mcp_probe.model import RequestRecord
@@ -193,6 +193,17 @@ def test_without_a_known_way_to_measure_memory_every_record_is_wanted() -> None:
     assert lots_of(batch, SECOND, (None, *HERE[1:])) == (batch, [])
     assert lots_of(batch, SECOND, (*HERE[:3], 10 * SECOND)) == (batch, [])
     assert lots_of([], SECOND, HERE) == ([], [])
+
+
+def test_where_memory_is_not_measured_it_is_not_told() -> None:
+    memory = Memory(lambda _: None, lambda exc: pytest.fail(str(exc)))
+    core.memory_install("hybrid")
+    batch = [charged(ended(number), 1000) for number in range(3)]
+    assert same(batch, memory.summing, memory) == len(batch)
+    [lot] = lots_of(batch, SECOND, memory.summing)[1]
+    assert (lot.memory_scope, {len(amounts) for amounts in lot.amounts}) == (None, {len(AMOUNT_PARTS)})
+    memory._since_ns = 10 * SECOND  # those before were measured, perhaps
+    assert lots_of(batch, SECOND, memory.summing) == (batch, [])
 
 
 @pytest.mark.parametrize("wrong", [None, object(), ("a request",)])

@@ -537,6 +537,7 @@ def test_memory_that_another_method_measured_or_that_was_sized_is_left_to_the_ca
     assert fold.sum_up([raw], ("native-shadow", *here[1:])) == ([], [(raw, tally)])
     assert fold.sum_up([raw], ("native-hybrid", "another", *here[2:])) == ([], [(raw, tally)])
     assert fold.sum_up([raw], (None, *here[1:])) == ([], [(raw, tally)])
+    assert fold.sum_up([raw, early], ("", *here[1:])) == ([], [(early, tally)])  # none measures by now
     assert fold.sum_up([sized, early], here) == ([], [(sized, tally), (early, tally)])
     assert fold.sum_up([plain([(0, 0, 5, WAKE_LOOP)], 10, 20, 0, 30)], here) == ([], [])  # never measured
     tally.settle()
