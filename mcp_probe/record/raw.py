@@ -26,8 +26,8 @@ Claim = tuple[int, int, int]
 """(from_ns, to_ns, part), the part as an index into ``assemble.PRIORITY``."""
 
 Measured = tuple["str | None", str, int, int]
-"""How memory is measured: (method, scope, bytes that free lists may hide, since when in ns). The method is ``None`` where
-each request must be looked at, and empty where nothing is measured."""
+"""How memory is measured: (method, scope, bytes that free lists may hide, since when in ns). The method is ``None``
+where each request must be looked at, and empty where nothing is measured."""
 
 WAKE_LOOP = 0  # woken by something on the loop, or by a timer: ready_ns is exact
 WAKE_THREAD = 1  # woken by a worker thread: the wait is executor_return
