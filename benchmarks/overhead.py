@@ -1,6 +1,6 @@
 """What the probe costs: bare, probe and the SDK's own OpenTelemetry middleware, interleaved, on three transports.
 
-``--quick`` takes about a minute and only prints; without it the run takes about eleven, writes
+``--quick`` takes about a minute and only prints; without it the run takes about ten, writes
 ``benchmarks/results/overhead-<python>.json`` and puts the tables into ``docs/performance.md``. Linux only.
 """
 

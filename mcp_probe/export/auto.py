@@ -86,11 +86,10 @@ class Telemetry:
             self._exports.flush_soon()
 
     def take_plain(self, batch: list[RawRequest], measured: Measured) -> list[RawRequest]:
-        """Hand on plain requests that have ended; returns those that must come as records instead."""
+        """Hand on plain requests that have ended; returns those that must come as records. After :meth:`idle`."""
         if self._exports is None:
             return batch
         self._patience_s = self._settings.exit_s
-        self._look()
         return self._exports.take_plain(batch, measured)
 
     def idle(self) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mcp_probe.aggregate.blocking import blocker_of, union
 from mcp_probe.export import conventions as names
 from mcp_probe.model import MemoryUse, RequestRecord, StepRecord, Tag
+from mcp_probe.record.raw import RawRequest
 
 Value = str | bool | int | float
 Attributes = dict[str, Value]
@@ -248,6 +249,11 @@ _NONE: Attributes = {}
 def network_attributes(transport: str) -> Attributes:
     """Not to be changed; empty where no network or pipe is known to lie between."""
     return _NETWORKS.get(transport, _NONE)
+
+
+def is_sampled(request: RequestRecord | RawRequest) -> bool:
+    """Whether it has a span that is recorded."""
+    return request.span_id is not None and request.trace_id is not None and bool((request.trace_flags or 0) & 1)
 
 
 def span_name(method: str, name: str | None) -> str:

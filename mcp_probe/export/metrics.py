@@ -20,7 +20,7 @@ from opentelemetry.trace import propagation
 
 from mcp_probe.export import conventions as names
 from mcp_probe.export.blockers import Blockers
-from mcp_probe.export.enrich import Attributes, network_attributes
+from mcp_probe.export.enrich import Attributes, is_sampled, network_attributes
 from mcp_probe.export.handover import Observed, Replay, Takes
 from mcp_probe.export.histograms import Amounts, Book, Bundle, Series, Value
 from mcp_probe.export.labels import Labels
@@ -75,6 +75,8 @@ class MetricExport:
     Closing it neither flushes nor shuts the provider down. Until the provider's next collection, which may be its
     last, it is still answered.
     """
+
+    record_from_ns = NO_LIMIT_NS
 
     def __init__(self, meter_provider: MeterProvider, *, books: Sequence[Book] = (), replay: bool = False) -> None:
         meter = meter_provider.get_meter(names.SCOPE, schema_url=names.SCHEMA_URL)
@@ -145,8 +147,6 @@ class MetricExport:
             values += self._blocked_values()
         self._hand_over(values, requests, operations, sessions)
 
-    record_from_ns = NO_LIMIT_NS
-
     def take_lots(self, lots: list[Lot]) -> None:
         """Take requests that need no record. As :meth:`take`."""
         values: list[Value] = []
@@ -169,12 +169,8 @@ class MetricExport:
                         values += self._owned_values(raw, tool)
         self._hand_over(values, requests, [], sessions)
         for durations, attributes, raws in operations:
-            self._succeeded.record_all(
-                [duration / 1e9 for duration in durations],
-                attributes,
-                lambda at, raws=raws: _context_in(raws[at]),  # type: ignore[misc]
-                lambda at, raws=raws: _is_sampled(raws[at]),  # type: ignore[misc]
-            )
+            seconds = [duration / 1e9 for duration in durations]
+            self._succeeded.record_all(seconds, attributes, raws, _context_in, is_sampled)
 
     def note_dropped(self, reason: str, count: int) -> None:
         """Something of telemetry was lost: it shows in ``mcp_probe.probe.dropped``. Any thread."""
@@ -325,10 +321,6 @@ def _context_in(raw: RawRequest) -> Context:
     if raw.trace_id is None or raw.span_id is None:
         return NO_SPAN
     return _context(raw.trace_id, raw.span_id, raw.trace_flags)
-
-
-def _is_sampled(raw: RawRequest) -> bool:
-    return raw.trace_id is not None and raw.span_id is not None and bool((raw.trace_flags or 0) & 1)
 
 
 def _context(trace_id: int, span_id: int, flags: int | None) -> Context:

@@ -14,14 +14,14 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from time import time_ns
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram
 
 from mcp_probe.export.enrich import Attributes
 
-At = Callable[[int], Any]
+T = TypeVar("T")
 
 MAX_KNOWN = 4096
 _SDK = "opentelemetry.sdk.metrics._internal"
@@ -69,16 +69,24 @@ class Recorder:
         for aggregation in place.aggregations:
             aggregation.aggregate(measurement, sampled)
 
-    def record_all(self, values: Sequence[float], attributes: Attributes, context_at: At, sampled_at: At) -> None:
+    def record_all(
+        self,
+        values: Sequence[float],
+        attributes: Attributes,
+        sources: Sequence[T],
+        context_of: Callable[[T], Context],
+        is_sampled: Callable[[T], bool],
+    ) -> None:
         """As :meth:`record` of each of ``values``, at least one.
 
         Args:
-            context_at: The context of the value at a place.
-            sampled_at: Whether there is a sampled span in it.
+            sources: What each of them is of.
+            context_of: Its context.
+            is_sampled: Whether there is a sampled span in that.
         """
         rest = 0
         if id(attributes) not in self._places:
-            self.record(values[0], attributes, context_at(0))
+            self.record(values[0], attributes, context_of(sources[0]))
             rest = 1
         place, consumer = self._places.get(id(attributes)), self._consumer
         if (
@@ -89,12 +97,12 @@ class Recorder:
             or not self._histogram._is_enabled()
         ):
             for at in range(rest, len(values)):
-                self.record(values[at], attributes, context_at(at))
+                self.record(values[at], attributes, context_of(sources[at]))
             return
         now = time_ns()
         for aggregation in place.aggregations:
-            for at in _add_all(aggregation, values, rest, sampled_at):
-                aggregation._reservoir.offer(values[at], now, place.cleaned, context_at(at))
+            for at in _add_all(aggregation, values, rest, lambda at: is_sampled(sources[at])):
+                aggregation._reservoir.offer(values[at], now, place.cleaned, context_of(sources[at]))
 
     def _learn(self, attributes: Attributes, context: Context) -> None:
         """Find where the value just recorded went."""
@@ -124,7 +132,7 @@ class Recorder:
         return _Place(attributes, made.attributes, storages, tuple(aggregations))
 
 
-def _add_all(aggregation: Any, values: Sequence[float], first: int, sampled_at: At) -> list[int]:
+def _add_all(aggregation: Any, values: Sequence[float], first: int, sampled_at: Callable[[int], bool]) -> list[int]:
     """What ``aggregate`` does with the values from ``first`` on, but for exemplars.
 
     Of each bucket its reservoir keeps the last: returns where those are.

@@ -35,6 +35,7 @@ from mcp_probe.export.enrich import (
     blocked_by,
     budget_attributes,
     error_attributes,
+    is_sampled,
     network_attributes,
     operation_attributes,
     span_name,
@@ -139,8 +140,7 @@ class SpanExport:
         if record.waits:
             self._victims.add(record)
         slow = self._slow.passed_by(record)
-        sampled = record.span_id is not None and record.trace_id is not None and bool((record.trace_flags or 0) & 1)
-        if not sampled:
+        if not is_sampled(record):
             return
         phases = slow or detailed(record, self._detail)
         ours = self._server_spans and record.server_span is None

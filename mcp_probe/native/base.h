@@ -196,6 +196,22 @@ static PyObject *pass_on(PyObject *original, PyObject *const *args, Py_ssize_t n
     return result;
 }
 
+/* Room for one row more, with twice as many as there were. -1 with an exception, and nothing changed. */
+static int make_room(void **rows, int used, int *room, size_t size)
+{
+    if (used < *room)
+        return 0;
+    int more = *room ? 2 * *room : 16;
+    void *moved = PyMem_Realloc(*rows, more * size);
+    if (moved == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *rows = moved;
+    *room = more;
+    return 0;
+}
+
 /* The collector's side of a type, from the list of its fields that hold objects: `#define X_OBJECTS(EACH) EACH(a) EACH(b)`.
  * FREE(self) runs before these are dropped: weak references, blocks, descriptors. */
 #define VISIT_FIELD(field) Py_VISIT((PyObject *)self->field);
@@ -214,21 +230,6 @@ static PyObject *pass_on(PyObject *original, PyObject *const *args, Py_ssize_t n
         OBJECTS(CLEAR_FIELD) \
         return 0; \
     }
-/* Room for one row more, with twice as many as there were. -1 with an exception, and nothing changed. */
-static int make_room(void **rows, int used, int *room, size_t size)
-{
-    if (used < *room)
-        return 0;
-    int more = *room ? 2 * *room : 16;
-    void *moved = PyMem_Realloc(*rows, more * size);
-    if (moved == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    *rows = moved;
-    *room = more;
-    return 0;
-}
 
 #define DEALLOCATE(Type, prefix, FREE) \
     static void prefix##_dealloc(Type *self) \

@@ -17,9 +17,7 @@ typedef struct {
 
 static int is_same_slot(PyObject *a, PyObject *b)
 {
-    if (a == b || (!is_set(a) && !is_set(b)))
-        return 1;
-    return is_set(a) && is_set(b) ? PyObject_RichCompareBool(a, b, Py_EQ) : 0;
+    return is_set(a) && is_set(b) ? is_same_text(a, b) : !is_set(a) && !is_set(b);
 }
 
 static int is_called_alike(Request *a, Request *b)
@@ -44,8 +42,7 @@ static int lacks_span(Request *r)
 /* 1: its memory is in `held`. 0: it was not measured. -1: Python must see to it. */
 static int memory_in(sorting_t *with, Request *r, held_t *held)
 {
-    ns_t began;
-    if (with->scope == Py_None || is_set(r->sized) || slot_number(r->first_step_ns, &began) != 1 || began < with->since)
+    if (with->scope == Py_None || !is_measured_alike(r, with->since))
         return -1;
     return is_empty(with->scope) ? 0 : memory_of(r, held);
 }

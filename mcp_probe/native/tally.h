@@ -52,9 +52,7 @@ typedef struct {
 /* 1: its memory is counted, or there is none. 0: Python must see to it. -1: an exception. */
 static int sum_memory(summing_t *with, place_t *place, Request *r)
 {
-    ns_t began;
-    if (with->method == Py_None || place->uses == NULL || is_set(r->sized) || slot_number(r->first_step_ns, &began) != 1 ||
-        began < with->since)
+    if (with->method == Py_None || place->uses == NULL || !is_measured_alike(r, with->since))
         return 0;
     return is_empty(with->method) ? 1 : take_use(place->uses, r, with->method, with->scope, with->hidden);
 }

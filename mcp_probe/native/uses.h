@@ -198,6 +198,13 @@ static void use_of(const held_t *held, ns_t hidden, use_t *found)
                                      : (use_t){1, TAG_EXACT, 0, 0, held->held, 0, 0};
 }
 
+/* Whether it was measured as memory is measured now, since `since`, and nothing but memory was. */
+static int is_measured_alike(const Request *request, ns_t since)
+{
+    ns_t began;
+    return !is_set(request->sized) && slot_number(request->first_step_ns, &began) == 1 && began >= since;
+}
+
 /* A method or a scope that stands for none: memory is not measured. */
 static int is_empty(PyObject *text)
 {
