@@ -32,11 +32,16 @@ SLICE = 64
 """Records assembled before the collector lets others have the GIL (64 x ~25 us is about 1.6 ms)."""
 BACKLOG = 1024
 """With more than this waiting the collector keeps the GIL: on a saturated loop every offer costs it 5 ms."""
-DRAIN_S = 1.0
+DRAIN_S = 2.0
+"""A drain costs 0.5 ms and more whatever it finds."""
+BUSY_DRAIN_S = 1.0
+"""After a drain of more than :data:`BUSY` requests and steps, which cost memory while they wait, and where somebody
+outside reads along."""
+BUSY = 1024
 SOON_DRAIN_S = 0.4
 """While requests come and somebody outside reads along: what a SIGKILL costs a recording stays below a second."""
 SAMPLE_S = 0.95  # a drain comes a little early now and then
-IDLE_SAMPLE_S = 2.0
+IDLE_SAMPLE_S = 1.95
 """While no request ends and no step is long, samples have little to say."""
 OPEN_AFTER_NS = 300_000_000
 EXIT_BUDGET_S = 0.5
@@ -91,7 +96,7 @@ class Collector:
         self._sampled_ns = now_ns()
         self._cpu_ns = 0
         self._idle = True  # nothing was seen since the last sample
-        self._quiet = True  # nothing was seen by the last drain
+        self._taken = 0  # requests and steps, by the last drain
         self._pace = 0  # grows with every part of a drain
         self._flushes: deque[threading.Event] = deque()  # of those who wait for one
 
@@ -183,8 +188,9 @@ class Collector:
                 done.set()
 
     def _pause_s(self) -> float:
-        busy = not self._quiet or self._hub.desk.live
-        return SOON_DRAIN_S if busy and any(listener.is_read() for listener in self._listeners) else DRAIN_S
+        if not any(listener.is_read() for listener in self._listeners):
+            return BUSY_DRAIN_S if self._taken > BUSY else DRAIN_S
+        return SOON_DRAIN_S if self._taken or self._hub.desk.live else BUSY_DRAIN_S
 
     def _drain_once(self) -> None:
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
@@ -203,7 +209,7 @@ class Collector:
             self._hunting(lambda: hunt.settle(waiting=self._waiting(), final=samples))
         steps: list[Frame] = list(self._drain.steps())
         self._tell_all(steps)
-        self._quiet = not steps
+        self._taken = len(steps)
         now = now_ns()
         for listener in self._listeners:
             self._tell_finished(listener)
@@ -211,7 +217,7 @@ class Collector:
             if listener is leaving:
                 listener.emit([self._unfinished(raw, now) for raw in listener.live()])
             self._pace += 1
-        self._idle = self._idle and self._quiet
+        self._idle = self._idle and not self._taken
         stopping = self._thread is None  # whoever stops the thread waits for it, and takes the last sample
         due_s = IDLE_SAMPLE_S if self._idle else SAMPLE_S
         if samples or (now - self._sampled_ns >= due_s * 1e9 and not stopping):
@@ -250,7 +256,7 @@ class Collector:
             batch = listener.take_finished(BATCH)
             if not batch:
                 return
-            self._quiet = False
+            self._taken += len(batch)
             self._drain.take_polls()
             for transport in {raw.transport for raw in batch}:
                 listener.note_transport(transport)

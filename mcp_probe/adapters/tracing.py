@@ -6,9 +6,10 @@ Without telemetry none of this is installed. A fault here turns tracing off for 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from mcp_probe import native
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import ASK_AGAIN_NS, Message, Tracing
@@ -50,9 +51,11 @@ class OuterNote:
         tracing = self._tracing
         if tracing is not None:
             try:
-                raw = CURRENT.get()
-                if raw is not None and raw.transport == "http" and not raw.ended:
-                    tracing.note_ambient(raw)
+                # Else that span is the parent of the SDK's own.
+                if (meta := ctx.meta) and "traceparent" in meta:
+                    raw = CURRENT.get()
+                    if raw is not None and raw.transport == "http" and not raw.ended:
+                        tracing.note_ambient(raw)
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                 self._tracing = None
                 self._hub.fail(HOOK, exc)
@@ -63,17 +66,62 @@ class OuterNote:
         self._tracing = None
 
 
-class SpanMiddleware:
+class PythonSpans:
+    """The middleware as the SDK calls it. Twin of ``Spans`` in native/spans.h."""
+
+    if TYPE_CHECKING:
+        asked: Callable[[Any, Any], Awaitable[Any]]
+        begin: Callable[[RawRequest, Any], Any]
+        end: Callable[[Any, Any, BaseException | None], None]
+
+    def __new__(cls, hub: Hub) -> PythonSpans:
+        """As the accelerator's, which needs it."""
+        return super().__new__(cls)
+
+    def __init__(self) -> None:
+        self.hears_until_ns = 0
+        self.known: Any = None
+
+    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        return self.asked(ctx, call_next)
+
+    async def around(self, raw: RawRequest, ctx: Any, call_next: Any) -> Any:
+        """``await call_next(ctx)``, with what is done for its span before and after."""
+        scope = self.begin(raw, ctx)
+        if scope is None:
+            return await call_next(ctx)
+        try:
+            result = await call_next(ctx)
+        except BaseException as exc:
+            self.end(scope, None, exc)
+            raise
+        self.end(scope, result, None)
+        return result
+
+
+if TYPE_CHECKING:
+    _Spans = PythonSpans
+else:
+    _Spans = PythonSpans if native.core is None else native.core.Spans
+
+
+class SpanMiddleware(_Spans):
     """Directly inside of the SDK's own span: adds to it before it ends, or opens one where there is none.
 
     ``opened_outside``: it stands among the application's own middleware, which the SDK's span encloses.
     """
 
+    def __new__(cls, hub: Hub, tracing: Tracing, opener: Any, *, opened_outside: bool = False) -> SpanMiddleware:
+        """See the class."""
+        return super().__new__(cls, hub)  # type: ignore[return-value]
+
     def __init__(self, hub: Hub, tracing: Tracing, opener: Any, *, opened_outside: bool = False) -> None:
+        if isinstance(self, PythonSpans):
+            super().__init__()
         self._hub = hub
         self._tracing: Tracing | None = tracing
         self._opener = opener
-        self.deaf_until_ns = self._hears_until_ns = 0
+        self.deaf_until_ns = 0
         self._opens: bool | None = opened_outside if opener is None else None  # not asked yet
 
     def listens(self) -> bool:
@@ -82,17 +130,18 @@ class SpanMiddleware:
             now = now_ns()
             if now < self.deaf_until_ns or self._tracing is None:
                 return False
-            if now < self._hears_until_ns:
+            if now < self.hears_until_ns:
                 return True
             if self._tracing.listens():
-                self._hears_until_ns = now + ASK_AGAIN_NS
+                self.hears_until_ns = now + ASK_AGAIN_NS
                 return True
             self.deaf_until_ns = now + ASK_AGAIN_NS
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self._fail(exc)
+            self.failed(exc)
         return False
 
-    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+    def asked(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        """A call, where it is not known that anybody listens."""
         return self.traced(ctx, call_next) if self.listens() else call_next(ctx)
 
     def traced(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
@@ -100,32 +149,43 @@ class SpanMiddleware:
         try:
             raw = CURRENT.get()
             if raw is not None and not raw.ended and raw.request_id == ctx.request_id:
-                return self._traced(raw, ctx, call_next)
+                return self.around(raw, ctx, call_next)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self._fail(exc)
+            self.failed(exc)
         return call_next(ctx)  # type: ignore[no-any-return]
 
-    async def _traced(self, raw: RawRequest, ctx: Any, call_next: Any) -> Any:
-        scope = self._begin(raw, ctx)
-        if scope is None:
-            return await call_next(ctx)
-        try:
-            result = await call_next(ctx)
-        except BaseException as exc:
-            self._end(scope, None, exc)
-            raise
-        self._end(scope, result, None)
-        return result
-
-    def _begin(self, raw: RawRequest, ctx: Any) -> Any:
+    def begin(self, raw: RawRequest, ctx: Any) -> Any:
+        """What to give to :meth:`end`; ``None`` where there is nothing to end."""
         tracing = self._tracing
         if tracing is None:
             return None
         try:
-            return tracing.begin(self._hub, raw, self._message_of(raw, ctx))
+            scope = tracing.begin(self._hub, raw, self._message_of(raw, ctx))
+            self.known = tracing.known()
+            return scope
         except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
+            self.failed(exc)
             return None
+
+    def end(self, scope: Any, result: Any, error: BaseException | None) -> None:
+        """The call has returned ``result`` or raised ``error``."""
+        tracing = self._tracing
+        if tracing is None:
+            return
+        try:
+            tracing.end(scope, result, error)
+        except Exception as exc:  # noqa: BLE001
+            self.failed(exc)
+
+    def end_joined(self, raw: RawRequest, ctx: Any, span: Any, result: Any, error: BaseException | None) -> None:
+        """:meth:`end` of a call whose span the accelerator has found by what is ``known``."""
+        tracing = self._tracing
+        if tracing is None:
+            return
+        try:
+            tracing.end(tracing.joined(self._hub, raw, self._message_of(raw, ctx), span), result, error)
+        except Exception as exc:  # noqa: BLE001
+            self.failed(exc)
 
     def _message_of(self, raw: RawRequest, ctx: Any) -> Message:
         session_id = client = None
@@ -136,26 +196,22 @@ class SpanMiddleware:
             self._opens = _opens_spans(self._opener)
         return Message(ctx.method, ctx.params, ctx.meta, session_id, client, None, self._opens)
 
-    def _end(self, scope: Any, result: Any, error: BaseException | None) -> None:
-        tracing = self._tracing
-        if tracing is None:
-            return
-        try:
-            tracing.end(scope, result, error)
-        except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
-
-    def _fail(self, exc: Exception) -> None:
-        self._tracing = None
+    def failed(self, exc: Exception) -> None:
+        """A fault of ours: calls pass through from now on."""
+        self.stop()
         self._hub.fail(HOOK, exc)
 
     def stop(self) -> None:
         """Pass through from now on."""
-        self._tracing = None
+        self._tracing = self.known = None
+        self.hears_until_ns = 0
 
 
 def client_of(request: Any) -> tuple[str, int] | None:
-    """Address and port of an HTTP request's peer."""
-    client = getattr(request, "client", None)
-    host, port = getattr(client, "host", None), getattr(client, "port", None)
+    """Address and port of an HTTP request's peer. Source: ASGI, HTTP connection scope."""
+    scope = getattr(request, "scope", None)
+    client = scope.get("client") if isinstance(scope, Mapping) else None
+    if not isinstance(client, (tuple, list)) or len(client) != 2:
+        return None
+    host, port = client
     return (host, port) if isinstance(host, str) and isinstance(port, int) else None

@@ -6,7 +6,7 @@ number unavailable: a request that used no thread has no ``mcp_probe.executor.*`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mcp_probe.aggregate.blocking import blocker_of, union
@@ -239,7 +239,7 @@ def _overlap(step: StepRecord, spans: Iterable[tuple[int, int]]) -> int:
 
 # --- what the conventions ask for ---------------------------------------------------------------------
 
-_NETWORKS: Mapping[str, Attributes] = {
+NETWORKS: dict[str, Attributes] = {
     "stdio": {names.NETWORK_TRANSPORT: "pipe"},
     "http": {names.NETWORK_TRANSPORT: "tcp", names.NETWORK_PROTOCOL_NAME: "http"},
 }
@@ -248,7 +248,7 @@ _NONE: Attributes = {}
 
 def network_attributes(transport: str) -> Attributes:
     """Not to be changed; empty where no network or pipe is known to lie between."""
-    return _NETWORKS.get(transport, _NONE)
+    return NETWORKS.get(transport, _NONE)
 
 
 def is_sampled(request: RequestRecord | RawRequest) -> bool:

@@ -54,6 +54,14 @@ class MintedSpans:
         self._mint(raw, message)
         return None if theirs is None else theirs.continue_unrecorded(hub, raw, message)
 
+    def known(self) -> Any:
+        """Every request needs ids, and only this knows of them."""
+        return None
+
+    def joined(self, hub: Hub, raw: RawRequest, message: Message, span: Any) -> Any:
+        """As ``ServerSpans``."""
+        return self._theirs().joined(hub, raw, message, span)
+
     def end(self, scope: Any, result: Any, error: BaseException | None) -> None:
         """As ``ServerSpans``."""
         self._theirs().end(scope, result, error)

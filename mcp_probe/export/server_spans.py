@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import itemgetter
+from threading import get_ident
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -16,6 +17,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TracerProvider
 
+from mcp_probe import native
 from mcp_probe.capture.drain import step_record
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import Track
@@ -33,7 +35,7 @@ from mcp_probe.export.enrich import (
     operation_attributes,
     span_name,
 )
-from mcp_probe.export.filling import fill
+from mcp_probe.export.inside import current_server_span, fill, known_span
 from mcp_probe.model import RequestRecord, StepRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest, StepMark
@@ -58,15 +60,18 @@ _LINK_AMBIENT: Attributes = {names.LINK_KIND: "ambient"}
 class _Scope:
     """One request whose SERVER span is open."""
 
-    __slots__ = ("hub", "message", "own", "raw", "span", "token")
+    __slots__ = ("hub", "message", "of_sdk", "own", "raw", "span", "token")
 
-    def __init__(self, hub: Hub, raw: RawRequest, span: Span, message: Message, own: bool, token: Any) -> None:
+    def __init__(
+        self, hub: Hub, raw: RawRequest, span: Span, message: Message, own: bool, token: Any, of_sdk: bool = False
+    ) -> None:
         self.hub = hub
         self.raw = raw
         self.span = span
         self.message = message
         self.own = own
         self.token = token
+        self.of_sdk = of_sdk  # with every attribute that says what was called
 
 
 class ServerSpans:
@@ -98,6 +103,9 @@ class ServerSpans:
         self._textmap: Any = None  # the propagators that ``_fields`` are of
         self._fields: frozenset[str] = frozenset()
         self._left_out: frozenset[str] = frozenset()  # of them, what the SDK does not read
+        self._telling: frozenset[str] = frozenset()  # they, and what says who the caller is
+        self._accelerated: Any = None
+        self._accelerated_for: Any = None  # the scope and the propagators of that
 
     # --- what adapters call ---
 
@@ -121,9 +129,12 @@ class ServerSpans:
         """Find the SERVER span, or open it."""
         if raw.span_id is not None:
             return None  # attached twice: it has been seen to
+        span = current_server_span(self._sdk_scope)
+        if span is not None:
+            return self._join(hub, raw, message, span, of_sdk=True)
         span = trace.get_current_span()
         if span.is_recording() and self._is_of_mcp(span):
-            return self._join(hub, raw, message, span)
+            return self._join(hub, raw, message, span, of_sdk=_scope_of(span) is self._sdk_scope)
         provider = self._provider()
         if provider is None:
             return None
@@ -131,6 +142,21 @@ class ServerSpans:
             _note_span(raw, span.get_span_context(), "app")
             return None
         return self._open(hub, raw, message, provider) if self._opens else None
+
+    def known(self) -> Any:
+        """The SDK's spans and what is put on them, once one was seen."""
+        if self._content or native.core is None:
+            return None
+        textmap = propagate.get_global_textmap()
+        of = self._sdk_scope, textmap
+        if self._accelerated is None or self._accelerated_for != of:
+            self._propagated()
+            self._accelerated, self._accelerated_for = known_span(self._sdk_scope, textmap, tuple(self._telling)), of
+        return self._accelerated
+
+    def joined(self, hub: Hub, raw: RawRequest, message: Message, span: Span) -> _Scope:
+        """See ``Tracing``."""
+        return _Scope(hub, raw, span, message, False, None, of_sdk=True)
 
     def end(self, scope: _Scope, result: Any, error: BaseException | None) -> None:
         """Put on the span what is known now, and close it where it is ours."""
@@ -171,12 +197,10 @@ class ServerSpans:
     def _is_of_mcp(self, span: Span) -> bool:
         if getattr(span, "kind", None) is not SpanKind.SERVER:
             return False
-        scope = getattr(span, "instrumentation_scope", None)
-        if scope is not None and scope is self._sdk_scope:
-            return True
         attributes = getattr(span, "attributes", None)
         if attributes is None or attributes.get(names.MCP_METHOD_NAME) is None:
             return False
+        scope = _scope_of(span)
         if getattr(scope, "name", None) == SDK_SCOPE:
             self._sdk_scope = scope
         return True
@@ -191,12 +215,13 @@ class ServerSpans:
         """The SDK's spans come from this provider: one that is not recorded was refused by its sampler."""
         return provider is trace.get_tracer_provider()
 
-    def _join(self, hub: Hub, raw: RawRequest, message: Message, span: Span) -> _Scope:
+    def _join(self, hub: Hub, raw: RawRequest, message: Message, span: Span, *, of_sdk: bool) -> _Scope:
         _note_span(raw, span.get_span_context(), "app")
-        token = self._continue_meta(raw, message.meta, span) if message.meta else None
-        if raw.transport == "http":
+        meta = message.meta
+        token = self._continue_meta(raw, meta, span) if meta and self._tells_more(meta) else None
+        if message.session_id is not None and raw.transport == "http":
             raw.session_id = text_of(message.session_id)
-        return _Scope(hub, raw, span, message, False, token)
+        return _Scope(hub, raw, span, message, False, token, of_sdk)
 
     def _continue_meta(self, raw: RawRequest, meta: Mapping[str, Any], span: Span) -> Any:
         """What the SDK leaves out: baggage, and links to a caller or an ambient span that is not the parent."""
@@ -209,7 +234,6 @@ class ServerSpans:
                 span.add_link(_context_of(caller.trace_id, int(caller.span_id, 16), caller.flags), _LINK_CALLER)
             elif raw.ambient is not None and raw.ambient.span_id != parent.span_id:  # type: ignore[union-attr]
                 span.add_link(raw.ambient, _LINK_AMBIENT)
-        self._propagated()
         if self._left_out.isdisjoint(meta):
             return None
         extracted = propagate.extract(self._carrier(meta), context=otel_context.get_current())
@@ -249,12 +273,19 @@ class ServerSpans:
         carrier = self._carrier(message.headers)
         return propagate.extract(carrier, context=own) if carrier else own
 
+    def _tells_more(self, meta: Mapping[str, Any]) -> bool:
+        """Whether a caller or a propagator may have put something into ``meta``."""
+        if propagate.get_global_textmap() is not self._textmap:
+            self._propagated()
+        return not self._telling.isdisjoint(meta)
+
     def _propagated(self) -> frozenset[str]:
         """Names under which the configured propagators look."""
         textmap = propagate.get_global_textmap()
         if textmap is not self._textmap:
             self._textmap, self._fields = textmap, frozenset(textmap.fields)
             self._left_out = self._fields - _PARENT_FIELDS
+            self._telling = self._fields | _PARENT_FIELDS
         return self._fields
 
     def _carrier(self, meta: Mapping[str, Any]) -> dict[str, str]:
@@ -269,8 +300,11 @@ class ServerSpans:
         if not span.is_recording():
             return
         found = _budget_now(scope)
-        if not scope.own:
-            _add_missing(found, span, raw, message, self._sdk_scope)
+        if scope.of_sdk:
+            found.update(network_attributes(raw.transport))
+            _add_peer(found, raw, message)
+        elif not scope.own:
+            _add_missing(found, span, raw, message)
         if error is not None or _failed(message, result):
             self._note_failure(scope, found, result, error)
         if raw.blocked_others_ns:
@@ -297,7 +331,7 @@ class ServerSpans:
 def _budget_now(scope: _Scope) -> Attributes:
     """Where its time went up to this instant, and who held it up."""
     raw, hub, now = scope.raw, scope.hub, now_ns()
-    track = hub.track()
+    track = hub.tracks.get(get_ident())
     found: Attributes | None = raw.span_attributes(track, now, hub.memory.native_since_ns, PLAIN)
     if found is not None:
         return found
@@ -325,9 +359,13 @@ def _lend(span: Span, attributes: Attributes) -> Span | None:
 
 
 def _note_span(raw: RawRequest, context: SpanContext, opened_by: Any) -> None:
-    if context.is_valid:
-        raw.trace_id, raw.span_id, raw.trace_flags = context.trace_id, context.span_id, context.trace_flags
-        raw.server_span = opened_by
+    trace_id, span_id, _, flags, _, is_valid = context  # each of its properties would be a call
+    if is_valid:
+        raw.trace_id, raw.span_id, raw.trace_flags, raw.server_span = trace_id, span_id, flags, opened_by
+
+
+def _scope_of(span: Span) -> Any:
+    return getattr(span, "instrumentation_scope", None)
 
 
 def _is_real(provider: Any) -> bool:
@@ -354,12 +392,11 @@ def _request_attributes(raw: RawRequest, message: Message) -> Attributes:
         found[names.JSONRPC_REQUEST_ID] = str(raw.request_id)[:MAX_TEXT]
     if raw.protocol_version is not None:
         found[names.MCP_PROTOCOL_VERSION] = raw.protocol_version
-    found.update(_peer_attributes(raw, message))
+    _add_peer(found, raw, message)
     return found
 
 
-def _peer_attributes(raw: RawRequest, message: Message) -> Attributes:
-    found: Attributes = {}
+def _add_peer(found: Attributes, raw: RawRequest, message: Message) -> None:
     if raw.session_id is not None:
         found[names.MCP_SESSION_ID] = raw.session_id
     if message.client is not None:
@@ -368,18 +405,10 @@ def _peer_attributes(raw: RawRequest, message: Message) -> Attributes:
         uri = uri_of(message)
         if uri is not None:
             found[names.MCP_RESOURCE_URI] = uri
-    return found
 
 
-def _add_missing(found: Attributes, span: Span, raw: RawRequest, message: Message, sdk_scope: Any) -> None:
+def _add_missing(found: Attributes, span: Span, raw: RawRequest, message: Message) -> None:
     """What whoever opened ``span`` has left out; what is there stays as it is."""
-    if getattr(span, "instrumentation_scope", None) is sdk_scope:
-        network = network_attributes(raw.transport)
-        if network:
-            found.update(network)
-        if raw.session_id is not None or message.client is not None or message.method.startswith("resources/"):
-            found.update(_peer_attributes(raw, message))
-        return
     there: Any = getattr(span, "attributes", None) or {}
     wanted = {**operation_attributes(raw.method, raw.name), **_request_attributes(raw, message)}
     found.update((key, value) for key, value in wanted.items() if there.get(key) is None)

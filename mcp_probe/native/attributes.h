@@ -112,12 +112,17 @@ static int put_all(PyObject *found, PyObject *plain, Request *r, const so_far_t 
     return said == NULL || (quality && put_attribute(found, plain, A_QUALITY, Py_NewRef(said))) ? -1 : 0;
 }
 
+/* `plain` is as export/enrich.py has it. */
+static int are_names(PyObject *plain)
+{
+    return PyTuple_Check(plain) && PyTuple_Size(plain) == ATTRIBUTES && PyTuple_Check(PyTuple_GetItem(plain, A_QUALITIES)) &&
+           PyTuple_Size(PyTuple_GetItem(plain, A_QUALITIES)) == QUALITIES;
+}
+
 /* span_attributes(steps, now, measured_since, plain): see RawRequest. */
 static PyObject *request_span_attributes(Request *r, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 4 || !PyTuple_Check(args[3]) || PyTuple_Size(args[3]) != ATTRIBUTES ||
-        !PyTuple_Check(PyTuple_GetItem(args[3], A_QUALITIES)) ||
-        PyTuple_Size(PyTuple_GetItem(args[3], A_QUALITIES)) != QUALITIES) {
+    if (nargs != 4 || !are_names(args[3])) {
         PyErr_SetString(PyExc_TypeError, "span_attributes() takes steps, now, since when memory is measured, and names");
         return NULL;
     }

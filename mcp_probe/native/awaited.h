@@ -1,7 +1,7 @@
 /* ---- Awaited: passes on whatever another awaitable does, and knows when it is over ----
  *
- * It opens a request and ends it (made by Claims), notes that an answer is flushed (Send), or enters an exchange and leaves
- * it (Entrance).
+ * It opens a request and ends it (made by Claims), notes that an answer is flushed (Send), enters an exchange and leaves
+ * it (Entrance), or sees to a request's span (around).
  */
 
 /* What `await awaitable` iterates: a coroutine is its own. A new reference. */
@@ -59,20 +59,20 @@ static int tell_fault(PyObject *target, PyObject *method)
     return 0;
 }
 
-enum { OPENS_REQUEST, FLUSHES_ANSWER, ENTERS_EXCHANGE };
+enum { OPENS_REQUEST, FLUSHES_ANSWER, ENTERS_EXCHANGE, SEES_TO_SPAN };
 
 typedef struct {
     PyObject_HEAD
     PyObject *iterator;
-    PyObject *source;        /* the middleware or the gate: who is told of a fault of ours */
+    PyObject *source;        /* a middleware or the gate: who is told of a fault of ours */
     PyObject *called, *args; /* what is called at the first step for what is then awaited, with a tuple */
-    PyObject *session, *token;
+    PyObject *session, *token; /* token: what undoes what the first step did */
     Desk *desk;
     Exchange *exchange;
     Request *raw;
     Steps *steps;
     Py_ssize_t size; /* of the body that is flushed */
-    char kind, over;
+    char kind, over, joined; /* joined: token is a span of the SDK's */
 } Awaited;
 
 static PyTypeObject *awaited_type;
@@ -231,6 +231,44 @@ static int leave_exchange(Awaited *self)
     return failed ? -1 : 0;
 }
 
+/* Twin of the first half of PythonSpans.around. */
+static int begin_span(Awaited *self)
+{
+    KnownSpan *known = known_to((Spans *)self->source);
+    PyObject *ctx = PyTuple_GetItem(self->args, 0);
+    if (known != NULL) {
+        self->token = join_span(known, self->raw, ctx);
+        self->joined = self->token != NULL;
+        if (self->joined || PyErr_Occurred())
+            return self->joined ? 0 : -1;
+    }
+    PyObject *args[] = {self->source, (PyObject *)self->raw, ctx};
+    self->token = PyObject_VectorcallMethod(str_begin, args, 3, NULL);
+    return self->token == NULL ? -1 : 0;
+}
+
+/* Twin of its second half. */
+static int end_span(Awaited *self, PyObject *result, PyObject *error)
+{
+    if (!is_set(self->token))
+        return 0;
+    PyObject *ctx = PyTuple_GetItem(self->args, 0), *came = result == NULL ? Py_None : result,
+             *raised = error == NULL ? Py_None : error, *done;
+    if (self->joined) {
+        int finished = finish_span((Spans *)self->source, self->raw, ctx, self->token, result);
+        if (finished)
+            return finished < 0 ? -1 : 0;
+        PyObject *args[] = {self->source, (PyObject *)self->raw, ctx, self->token, came, raised};
+        done = PyObject_VectorcallMethod(str_end_joined, args, 6, NULL);
+    }
+    else {
+        PyObject *args[] = {self->source, self->token, came, raised};
+        done = PyObject_VectorcallMethod(str_end, args, 4, NULL);
+    }
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 /* It is over: result, or the exception that is set, which stays so. -1: our own work was interrupted, by what is set. */
 static int awaited_over(Awaited *self, PyObject *result)
 {
@@ -244,6 +282,8 @@ static int awaited_over(Awaited *self, PyObject *result)
         failed = leave_request(self, result, error);
     else if (self->kind == ENTERS_EXCHANGE)
         failed = leave_exchange(self);
+    else if (self->kind == SEES_TO_SPAN)
+        failed = end_span(self, result, error);
     else if (result != NULL)
         failed = note_flushed(self);
     if (failed < 0)
@@ -260,7 +300,9 @@ static int awaited_over(Awaited *self, PyObject *result)
 
 static int awaited_start(Awaited *self)
 {
-    int failed = self->kind == OPENS_REQUEST ? enter_request(self) : enter_exchange(self);
+    int failed = self->kind == OPENS_REQUEST  ? enter_request(self)
+                 : self->kind == SEES_TO_SPAN ? begin_span(self)
+                                              : enter_exchange(self);
     if (failed < 0 && tell_fault(self->source, str_failed) < 0)
         return -1;
     PyObject *awaitable = PyObject_Call(self->called, self->args, NULL);
@@ -407,8 +449,22 @@ static Awaited *awaited_of(int kind, PyObject *source, Desk *desk, Exchange *exc
     if (self != NULL) {
         self->kind = (char)kind;
         self->source = Py_NewRef(source);
-        self->desk = (Desk *)Py_NewRef((PyObject *)desk);
+        self->desk = (Desk *)Py_XNewRef((PyObject *)desk);
         self->exchange = (Exchange *)Py_XNewRef((PyObject *)exchange);
     }
     return self;
+}
+
+static PyObject *around(Spans *spans, Request *raw, PyObject *ctx, PyObject *call_next)
+{
+    Awaited *self = awaited_of(SEES_TO_SPAN, (PyObject *)spans, NULL, NULL);
+    if (self != NULL) {
+        self->raw = (Request *)Py_NewRef((PyObject *)raw);
+        self->called = Py_NewRef(call_next);
+        if ((self->args = PyTuple_New(1)) == NULL)
+            Py_CLEAR(self);
+        else
+            PyTuple_SetItem(self->args, 0, Py_NewRef(ctx));
+    }
+    return (PyObject *)self;
 }

@@ -38,6 +38,7 @@
 #include "lots.h"
 #include "exponential.h"
 #include "exchange.h"
+#include "spans.h"
 #include "awaited.h"
 #include "send.h"
 #include "claims.h"
@@ -207,7 +208,7 @@ PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&core_module);
     if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || make_read_names() < 0 ||
-        make_timer_names() < 0 || make_turn_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
+        make_timer_names() < 0 || make_turn_names() < 0 || make_span_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
         return NULL;
     request_type = (PyTypeObject *)add_type(module, "Request", &request_spec);
     steps_type = (PyTypeObject *)add_type(module, "Steps", &steps_spec);
@@ -230,9 +231,12 @@ PyMODINIT_FUNC PyInit__core(void)
     send_type = (PyTypeObject *)add_type(module, "Send", &send_spec);
     exchange_type = (PyTypeObject *)add_type(module, "Exchange", &exchange_spec);
     awaited_type = (PyTypeObject *)add_type(module, "Awaited", &awaited_spec);
+    known_span_type = (PyTypeObject *)add_type(module, "KnownSpan", &known_span_spec);
+    spans_type = (PyTypeObject *)add_type(module, "Spans", &spans_spec);
     const void *made[] = {request_type, steps_type, handle_type, timer_type, schedule, poll, transport, socket_type,
                           desk_type, lines_type, channel, buffer, readings_type, sums_type, uses_type, sweep_type, finished,
-                          timers, claims, entrance, turn, row, send_type, exchange_type, awaited_type};
+                          timers, claims, entrance, turn, row, send_type, exchange_type, awaited_type,
+                          known_span_type, spans_type};
     for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++)
         if (made[i] == NULL)
             return NULL;

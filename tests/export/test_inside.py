@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
-from mcp_probe.export import filling
-from mcp_probe.export.filling import fill
+from mcp_probe.export import inside
+from mcp_probe.export.inside import fill
 
 ATTRIBUTES = {"text": "x" * 50, "number": 3, "share": 0.25, "yes": True, "no": False, "none at all": ""}
 
@@ -99,9 +99,9 @@ def test_a_span_of_a_class_of_its_own_is_asked() -> None:
 
 
 def test_without_the_sdk_no_span_is_taken_for_one_of_its(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "_known", {})
+    monkeypatch.setattr(inside, "_known", {})
     monkeypatch.delitem(sys.modules, "opentelemetry.sdk.trace")
     span = TracerProvider(shutdown_on_exit=False).get_tracer("t").start_span("one")
     fill(span, {"a": 1})
     assert dict(span.attributes or {}) == {"a": 1}  # type: ignore[attr-defined]
-    assert filling._known == {type(span): False}
+    assert inside._known == {type(span): False}
