@@ -1,6 +1,6 @@
 """What the probe costs: bare, probe and the SDK's own OpenTelemetry middleware, interleaved, on three transports.
 
-``--quick`` takes about a minute and only prints; without it the run takes about ten, writes
+``--quick`` takes about two minutes and only prints; without it the run takes about fourteen, writes
 ``benchmarks/results/overhead-<python>.json`` and puts the tables into ``docs/performance.md``. Linux only.
 """
 
@@ -45,13 +45,13 @@ class Plan:
     calls: tuple[tuple[str, int], ...] = (("memory", 300), ("stdio", 80), ("http", 120))
     warm_up: int = 300
     lead_in: float = 0.1  # share of a burst's calls made before it: another process has just used the caches
-    settle_s: float = 0.35  # longer than the collector sleeps: what it has to do for a cycle is charged to the cycle
-    idle_s: float = 2.1  # without a call, once per set of processes: what a call costs is told from what time costs
+    settle_s: float = 2.1  # longer than the collector sleeps: what it has to do for a cycle is charged to the cycle
+    idle_s: float = 4.1  # without a call, once per set of processes: what a call costs is told from what time costs
     patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running cycles again
 
 
 QUICK = Plan(
-    generations=1, cycles=3, rounds=7, calls=(("memory", 250), ("stdio", 60), ("http", 100)), idle_s=2.1, patience_s=3.0
+    generations=1, cycles=3, rounds=7, calls=(("memory", 250), ("stdio", 60), ("http", 100)), patience_s=3.0
 )
 SMOKE = Plan(
     1, 1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, idle_s=0.05, patience_s=0.0
@@ -68,7 +68,7 @@ async def measure_row(row: str, calls: int, plan: Plan) -> tuple[list[Block], li
             subjects = {name: await stack.enter_async_context(SUBJECT_MAKERS[row](name)) for name in VARIANTS}
             for subject in subjects.values():
                 await subject.block(plan.warm_up, 0)
-            await anyio.sleep(2 * plan.settle_s)
+            await anyio.sleep(plan.settle_s)
             idle = await _idle_ns_per_s(subjects, plan.idle_s)
             for cycle in range(plan.cycles):
                 blocks += await _quiet_cycle(row, (generation, cycle), subjects, calls, plan, patience, idle)

@@ -40,6 +40,11 @@ def _opens_spans(middleware: Any) -> bool:
     return True if enabled is None else bool(enabled())
 
 
+def names_caller(meta: Any) -> bool:
+    """Whether a message names its caller's span; otherwise the one around it becomes the parent of the SDK's own."""
+    return bool(meta) and "traceparent" in meta
+
+
 class OuterNote:
     """Directly outside of the SDK's own span: notes the span that this hides (an HTTP instrumentation's)."""
 
@@ -51,8 +56,7 @@ class OuterNote:
         tracing = self._tracing
         if tracing is not None:
             try:
-                # Else that span is the parent of the SDK's own.
-                if (meta := ctx.meta) and "traceparent" in meta:
+                if names_caller(ctx.meta):
                     raw = CURRENT.get()
                     if raw is not None and raw.transport == "http" and not raw.ended:
                         tracing.note_ambient(raw)

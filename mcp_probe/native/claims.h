@@ -2,13 +2,13 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *session, *loops, *spans;
+    PyObject *session, *loops, *spans, *outer;
     Desk *desk;
     ns_t deaf_until_ns;
     char active;
 } Claims;
 
-#define CLAIMS_OBJECTS(EACH) EACH(session) EACH(loops) EACH(spans) EACH(desk)
+#define CLAIMS_OBJECTS(EACH) EACH(session) EACH(loops) EACH(spans) EACH(outer) EACH(desk)
 TRAVERSE_AND_CLEAR(Claims, claims, CLAIMS_OBJECTS)
 DEALLOCATE(Claims, claims, NOTHING_TO_FREE)
 
@@ -23,6 +23,7 @@ static PyObject *claims_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         self->loops = Py_NewRef(loops);
         self->session = Py_NewRef(session);
         self->spans = Py_NewRef(Py_None);
+        self->outer = Py_NewRef(Py_None);
         self->active = 1;
     }
     return (PyObject *)self;
@@ -137,9 +138,24 @@ static int claim_or_open(Claims *self, PyObject *ctx, PyObject *call_next, PyObj
     return same < 0 ? -1 : claimed;
 }
 
-/* What to call in place of call_next, a new reference: Python knows what spans there are, and says how long it need not. */
-static PyObject *through_spans(Claims *self, PyObject *call_next)
+/* 1: the message names its caller's span. -1: an exception. */
+static int names_caller(PyObject *ctx)
 {
+    PyObject *meta = PyObject_GetAttr(ctx, str_meta);
+    int named = meta == NULL ? -1 : meta == Py_None ? 0 : PySequence_Contains(meta, str_traceparent);
+    Py_XDECREF(meta);
+    return named;
+}
+
+/* What to call in place of call_next, a new reference: Python knows what spans there are, and says how long it need not. */
+static PyObject *through_spans(Claims *self, PyObject *ctx, PyObject *call_next)
+{
+    if (self->outer != Py_None) {
+        int named = names_caller(ctx);
+        if (named == 0)
+            return Py_NewRef(call_next);
+        return named < 0 ? NULL : call_method_with((PyObject *)self, str_through_outer, call_next);
+    }
     if (self->spans == Py_None || now_ns() < self->deaf_until_ns)
         return Py_NewRef(call_next);
     return call_method_with((PyObject *)self, str_through_spans, call_next);
@@ -150,7 +166,7 @@ static PyObject *claims_call(Claims *self, PyObject *args, PyObject *kwargs)
 {
     PyObject *made = NULL;
     if (PyTuple_Size(args) == 2 && (kwargs == NULL || PyDict_Size(kwargs) == 0) && self->active) {
-        PyObject *ctx = PyTuple_GetItem(args, 0), *next = through_spans(self, PyTuple_GetItem(args, 1));
+        PyObject *ctx = PyTuple_GetItem(args, 0), *next = through_spans(self, ctx, PyTuple_GetItem(args, 1));
         int claimed = next == NULL ? -1 : claim_or_open(self, ctx, next, &made);
         int failed = claimed < 0 && tell_fault((PyObject *)self, str_failed) < 0;
         if (claimed == 1)
@@ -166,6 +182,7 @@ static PyObject *claims_call(Claims *self, PyObject *args, PyObject *kwargs)
 }
 
 static PyMemberDef claims_members[] = {{"spans", T_OBJECT, offsetof(Claims, spans), 0, NULL},
+                                       {"outer", T_OBJECT, offsetof(Claims, outer), 0, NULL},
                                        {"deaf_until_ns", T_LONGLONG, offsetof(Claims, deaf_until_ns), 0, NULL},
                                        {"active", T_BOOL, offsetof(Claims, active), 0, NULL},
                                        {NULL}};

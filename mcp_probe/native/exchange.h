@@ -13,8 +13,8 @@ DEALLOCATE(Exchange, exchange, NOTHING_TO_FREE)
 static PyObject *current_task, *transports, *find_transport, *note_exception, *str_type, *str_body, *str_body_event, *str_http,
     *str_quality, *str_exact, *str_active, *str_failed, *str_throw, *str_close, *str_await, *str_tools_list,
     *str_tools_call, *str_memory, *str_meta, *str_sizer, *str_sent, *str_closes_steps, *str_request_id,
-    *str_protocol_version, *str_claim, *str_hooked, *str_follow, *str_enter, *str_headers, *str_through_spans,
-    *str_session, *str_request_outbound, *str_inner;
+    *str_protocol_version, *str_claim, *str_hooked, *str_follow, *str_enter, *str_headers, *str_through_spans, *str_through_outer,
+    *str_session, *str_request_outbound, *str_inner, *str_traceparent;
 static PyTypeObject *exchange_type, *send_type;
 
 static PyObject *exchange_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -146,7 +146,8 @@ static int make_http_names(void)
                  {&str_closes_steps, "closes_steps"}, {&str_request_id, "request_id"},
                  {&str_protocol_version, "protocol_version"}, {&str_claim, "claim"}, {&str_hooked, "hooked"},
                  {&str_follow, "follow"}, {&str_enter, "enter"}, {&str_headers, "headers"},
-                 {&str_through_spans, "through_spans"}, {&str_session, "session"},
+                 {&str_through_spans, "through_spans"}, {&str_through_outer, "through_outer"},
+                 {&str_traceparent, "traceparent"}, {&str_session, "session"},
                  {&str_request_outbound, "_request_outbound"}, {&str_inner, "_inner"}};
     return INTERN(names);
 }

@@ -183,16 +183,22 @@ async def test_the_middleware_form_adds_to_the_sdks_span(spans: Spans) -> None:
     assert attributes_of(spans.only("tools/call add"))["mcp_probe.busy"] > 0
 
 
-async def test_detaching_takes_the_middleware_out_again() -> None:
+@pytest.mark.parametrize("between", [False, True], ids=["alone", "with another between"])
+async def test_detaching_takes_the_middleware_out_again(between: bool) -> None:
     server = make_server()
     chain = server._lowlevel_server.middleware
+    if between:
+        chain.insert(0, passing)
     before = list(chain)
     with traced(server):
-        assert [type(item) for item in chain if isinstance(item, (OuterNote, SpanMiddleware))] == [
-            OuterNote,
-            SpanMiddleware,
-        ]
+        ours = [type(item) for item in chain if isinstance(item, (OuterNote, SpanMiddleware))]
+        assert ours == ([OuterNote, SpanMiddleware] if between else [SpanMiddleware])
     assert chain == before
+
+
+async def passing(ctx: Any, call_next: Any) -> Any:
+    """A middleware of the application's."""
+    return await call_next(ctx)
 
 
 async def test_a_probe_without_telemetry_puts_nothing_around_handlers() -> None:
@@ -339,8 +345,11 @@ async def test_nonsense_in_meta_does_the_request_no_harm(spans: Spans, meta: dic
     assert not [why for hook, why in kept.header().hooks if hook == "spans" and not why.startswith("active")]
 
 
-async def test_the_ambient_http_span_becomes_a_link_where_meta_names_the_parent(spans: Spans) -> None:
+@pytest.mark.parametrize("between", [False, True], ids=["alone", "with another between"])
+async def test_the_ambient_http_span_becomes_a_link_where_meta_names_the_parent(spans: Spans, between: bool) -> None:
     server = make_server()
+    if between:
+        server._lowlevel_server.middleware.insert(0, passing)
     tracer = spans.provider.get_tracer("http instrumentation")
     with traced(server):
         async with started(server.streamable_http_app()) as app:
