@@ -177,14 +177,16 @@ static int has_succeeded(Request *raw, PyObject *result)
     return PyUnicode_Compare(raw->method, str_tools_call) != 0 || PyDict_GetItemWithError(result, str_is_error) != Py_True;
 }
 
-/* The dictionary of the span's attributes, where there is room for all of ours: a new reference; NULL as attribute_if_any. */
+/* The dictionary of the span's attributes, where there is room for all of ours: a new reference; NULL as attribute_if_any.
+ * Older SDKs keep them in an OrderedDict. */
 static PyObject *room_on(PyObject *span)
 {
     PyObject *kept = attribute_if_any(span, str_attributes), *dict = NULL, *most = NULL;
     if (kept != NULL && has_attribute(kept, str_max_value_len, Py_None) &&
         (most = attribute_if_any(kept, str_maxlen)) != NULL)
         dict = attribute_if_any(kept, str_dict);
-    if (dict != NULL && (!PyDict_Check(dict) || (most != Py_None && PyLong_AsSsize_t(most) < PyDict_Size(dict) + MOST_ATTRIBUTES)))
+    if (dict != NULL && (!PyDict_CheckExact(dict) ||
+                         (most != Py_None && PyLong_AsSsize_t(most) < PyDict_Size(dict) + MOST_ATTRIBUTES)))
         Py_CLEAR(dict);
     Py_XDECREF(kept);
     Py_XDECREF(most);

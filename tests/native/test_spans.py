@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -13,6 +14,7 @@ from mcp.client._memory import InMemoryTransport
 from mcp.server.mcpserver import MCPServer
 from mcp.types import INVALID_PARAMS
 from opentelemetry import baggage, propagate, trace
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -204,6 +206,26 @@ async def test_a_span_with_few_attributes_to_give_loses_what_it_would_have_lost(
     assert lists[0] == lists[1]
     assert set(lists[0]) == {9}
     assert "wait" in asked  # of the second run
+
+
+async def test_attributes_that_are_kept_in_their_order_stay_in_it(
+    spans: Spans, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older SDKs keep them."""
+
+    def ordered(self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        self._dict = OrderedDict(self._dict)
+
+    original = BoundedAttributes.__init__
+    monkeypatch.setattr(BoundedAttributes, "__init__", ordered)
+    server = make_server()
+    with traced(server):
+        await in_memory(server, everything)
+    assert "wait" not in asked
+    [*_, last] = spans.server("tools/call wait")
+    assert "mcp_probe.busy" in list(last.attributes or ())
+    assert len(list(last.attributes or ())) == len(last.attributes or ())
 
 
 def limited_processor(spans: Spans) -> Any:
