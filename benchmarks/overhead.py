@@ -50,9 +50,7 @@ class Plan:
     patience_s: float = 40.0  # per row, for waiting until others leave the machine and for running cycles again
 
 
-QUICK = Plan(
-    generations=1, cycles=3, rounds=7, calls=(("memory", 250), ("stdio", 60), ("http", 100)), patience_s=3.0
-)
+QUICK = Plan(generations=1, cycles=3, rounds=7, calls=(("memory", 250), ("stdio", 60), ("http", 100)), patience_s=3.0)
 SMOKE = Plan(
     1, 1, 1, (("memory", 20), ("stdio", 20), ("http", 20)), warm_up=5, settle_s=0.02, idle_s=0.05, patience_s=0.0
 )

@@ -78,7 +78,7 @@ class ClaimingMiddleware(_Claims):
     """The server middleware: claims the request its transport opened, or opens it here.
 
     ``spans`` is set where this one stands inside of the SDK's own span, or there is none; until ``deaf_until_ns`` they
-    have nothing to do. ``outer`` is set where whoever opens the SDK's span comes next. Inert where it is not ``active``.
+    have nothing to do. ``outer`` is set where whoever opens the SDK's span comes next. Inert unless ``active``.
     """
 
     def __new__(cls, hub: Hub, loops: Loops, session: Any) -> ClaimingMiddleware:
@@ -125,7 +125,7 @@ class ClaimingMiddleware(_Claims):
 
     def through_outer(self, call_next: Any) -> Any:
         """What to call in place of ``call_next`` where the message names its caller's span."""
-        return partial(self.outer, call_next=call_next)  # type: ignore[arg-type]
+        return call_next if self.outer is None else partial(self.outer, call_next=call_next)
 
     def through_spans(self, call_next: Any) -> Any:
         """What to call in place of ``call_next``."""
