@@ -284,7 +284,7 @@ class ServerHooks:
         self._spans.append(note)
         chain.insert(place + 1, spans)
         if place and chain[place - 1] is self.middleware and self.middleware.outer is None:
-            self.middleware.outer = note  # one middleware less for each call: 3 us
+            self.middleware.outer = note  # one middleware less for each call: 2 us
         else:
             chain.insert(place, note)
 
