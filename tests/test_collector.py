@@ -15,7 +15,7 @@ from mcp.server import MCPServer
 
 import mcp_probe
 from mcp_probe import session
-from mcp_probe.collector import Collector
+from mcp_probe.collector import BUSY, BUSY_DRAIN_S, DRAIN_S, SOON_DRAIN_S, Collector
 from mcp_probe.model import End, Frame, Header, RequestRecord
 from mcp_probe.record.raw import RawRequest
 from mcp_probe.session import Probe
@@ -191,5 +191,39 @@ async def test_plain_requests_are_summed_up_and_have_records_only_where_somebody
             assert row.count == 21
             assert len(kept.requests("add")) == 1
             assert (sum(summed) - before, sum(told)) == (0, 0)
+    finally:
+        probe.detach()
+
+
+@pytest.mark.parametrize(
+    ("is_read", "pauses"),
+    [(False, [DRAIN_S, DRAIN_S, BUSY_DRAIN_S]), (True, [BUSY_DRAIN_S, SOON_DRAIN_S, SOON_DRAIN_S])],
+    ids=["nobody reads along", "a recording"],
+)
+def test_the_collector_sleeps_longer_where_nothing_hurries_it(is_read: bool, pauses: list[float]) -> None:
+    probe = Probe()
+    if is_read:
+        keep(probe)
+    found = []
+    try:
+        for taken in (0, BUSY, BUSY + 1):
+            probe._collector._taken = taken
+            found.append(probe._collector._pause_s())
+    finally:
+        probe.detach()
+    assert found == pauses
+
+
+async def test_what_a_drain_has_taken_is_counted() -> None:
+    server = adding_server()
+    probe = mcp_probe.attach(server)
+    try:
+        async with Client(InMemoryTransport(server)) as client:
+            for _ in range(5):
+                await client.call_tool("add", {"a": 1, "b": 2})
+            probe.snapshot()
+            assert probe._collector._taken >= 4  # the last may not be written yet
+            probe.snapshot()
+            assert probe._collector._taken <= 1
     finally:
         probe.detach()
