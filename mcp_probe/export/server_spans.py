@@ -95,8 +95,8 @@ class ServerSpans:
         self._given = provider
         self._opens = opens
         self._content = Content(capture_content, redact)
-        self._known: Any = None  # the provider that ``_tracer`` is of
         self._tracer: Any = None
+        self._tracer_of: Any = None  # the provider it is of
         self._sdk_scope: Any = object()  # of the SDK's tracer, which opens nothing but MCP's SERVER spans of that kind
         self._real = False  # as far as :meth:`listens` has asked
         self._ask_again_ns = 0
@@ -254,8 +254,8 @@ class ServerSpans:
                 links.append(Link(outer, _LINK_AMBIENT))
         if raw.transport == "http":
             raw.session_id = text_of(message.session_id)
-        if provider is not self._known:
-            self._known, self._tracer = provider, provider.get_tracer(names.SCOPE)
+        if provider is not self._tracer_of:
+            self._tracer_of, self._tracer = provider, provider.get_tracer(names.SCOPE)
         attributes = {**operation_attributes(raw.method, raw.name), **_request_attributes(raw, message)}
         span = self._tracer.start_span(
             span_name(raw.method, raw.name), parent, kind=SpanKind.SERVER, attributes=attributes, links=links

@@ -152,11 +152,9 @@ static int note_end(Request *raw, PyObject *result, PyObject *error)
     if (result == NULL)
         done = call_with_two(note_exception, (PyObject *)raw, error == NULL ? Py_None : error);
     else {
-        if (PyUnicode_Compare(raw->method, str_tools_call) != 0)
-            return 0;
-        PyObject *failed = PyDict_CheckExact(result) ? PyDict_GetItemWithError(result, str_is_error) : Py_True;
-        if (failed != Py_True)
-            return failed == NULL && PyErr_Occurred() ? -1 : 0;
+        int doubtful = may_have_failed(raw, result);
+        if (doubtful <= 0)
+            return doubtful;
         done = call_with_two(note_result, (PyObject *)raw, result);
     }
     Py_XDECREF(done);

@@ -59,7 +59,7 @@ static int message_of(PyObject *item, PyObject **message, PyObject **kind)
 static int running_step(Channel *self, ns_t now, ns_t *ready, ns_t *since)
 {
     Steps *steps = self->steps;
-    if (steps != NULL && steps->alive && steps->thread_id == PyThread_get_thread_ident()) {
+    if (steps != NULL && runs_here(steps)) {
         *ready = steps->since ? steps->ready : now;
         *since = steps->since ? steps->since : now;
         return 0;

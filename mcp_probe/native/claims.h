@@ -36,7 +36,7 @@ static Steps *steps_of(Exchange *exchange)
         !PyObject_TypeCheck(exchange->track, steps_type))
         return NULL;
     Steps *steps = (Steps *)exchange->track;
-    if (!steps->alive || steps->thread_id != PyThread_get_thread_ident())
+    if (!runs_here(steps))
         return NULL;
     PyObject *closes = PyObject_GetAttr(exchange->track, str_closes_steps);
     Py_XDECREF(closes);
@@ -119,21 +119,16 @@ static PyObject *opened(Claims *self, PyObject *ctx, PyObject *call_next)
 /* 1: claimed, and only passed on. Otherwise *made is what stands for it, or NULL where Python must see to it. */
 static int claim_or_open(Claims *self, PyObject *ctx, PyObject *call_next, PyObject **made)
 {
-    PyObject *current = NULL, *id = NULL;
+    PyObject *current = NULL;
     *made = NULL;
     if (find_transport == NULL || PyContextVar_Get(current_var, NULL, &current) < 0) /* NULL: http() has told nothing yet */
         return find_transport == NULL ? 0 : -1;
     Request *raw = as_request(current);
-    int same = 0, claimed = 0;
-    if (raw != NULL && !raw->ended && is_set(raw->channel)) {
-        id = PyObject_GetAttr(ctx, str_request_id);
-        same = id == NULL ? -1 : PyObject_RichCompareBool(raw->request_id == NULL ? Py_None : raw->request_id, id, Py_EQ);
-    }
+    int same = raw != NULL && !raw->ended && is_set(raw->channel) ? is_message_of(raw, ctx) : 0, claimed = 0;
     if (same == 1)
         claimed = claim_this(self, ctx, raw);
     else if (same == 0 && (*made = opened(self, ctx, call_next)) == NULL && PyErr_Occurred())
         claimed = -1;
-    Py_XDECREF(id);
     Py_XDECREF(current);
     return same < 0 ? -1 : claimed;
 }

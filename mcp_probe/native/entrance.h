@@ -16,7 +16,7 @@ DEALLOCATE(Entrance, entrance, NOTHING_TO_FREE)
 static Steps *steps_here(Entrance *self)
 {
     Steps *known = self->steps;
-    if (known != NULL && known->alive && known->turn != NULL && known->thread_id == PyThread_get_thread_ident())
+    if (known != NULL && known->turn != NULL && runs_here(known))
         return (Steps *)Py_NewRef((PyObject *)known);
     PyObject *track = call_method(self->gate, str_follow);
     if (track != NULL && !PyObject_TypeCheck(track, steps_type))

@@ -122,6 +122,24 @@ static PyType_Slot exchange_slots[] = {{Py_tp_new, exchange_new},         {Py_tp
 static PyType_Spec exchange_spec = {"mcp_probe.native._core.Exchange", sizeof(Exchange), 0,
                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, exchange_slots};
 
+/* 1: the SDK's context is of the message that opened raw. -1: an exception. */
+static int is_message_of(Request *raw, PyObject *ctx)
+{
+    PyObject *id = PyObject_GetAttr(ctx, str_request_id);
+    int same = id == NULL ? -1 : PyObject_RichCompareBool(raw->request_id == NULL ? Py_None : raw->request_id, id, Py_EQ);
+    Py_XDECREF(id);
+    return same;
+}
+
+/* 1: an answer that says so, or is of no kind that is known here. -1: an exception. */
+static int may_have_failed(Request *raw, PyObject *result)
+{
+    if (PyUnicode_Compare(raw->method, str_tools_call) != 0)
+        return PyErr_Occurred() ? -1 : 0;
+    PyObject *failed = PyDict_CheckExact(result) ? PyDict_GetItemWithError(result, str_is_error) : Py_True;
+    return failed == NULL && PyErr_Occurred() ? -1 : failed == Py_True;
+}
+
 /* http(current_task, transports, find_transport, note_exception, sent): what adapters/mcp2.py knows. */
 static PyObject *core_http(PyObject *module, PyObject *args)
 {

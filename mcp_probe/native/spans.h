@@ -83,7 +83,9 @@ static KnownSpan *known_to(Spans *self)
 /* A new reference; NULL with an exception, but none where there is no such attribute: Python must see to it. */
 static PyObject *attribute_if_any(PyObject *owner, PyObject *name)
 {
-    PyObject *found = owner == NULL ? NULL : PyObject_GetAttr(owner, name);
+    if (owner == NULL)
+        return NULL;
+    PyObject *found = PyObject_GetAttr(owner, name);
     if (found == NULL && PyErr_ExceptionMatches(PyExc_AttributeError))
         PyErr_Clear();
     return found;
@@ -157,7 +159,7 @@ static PyObject *join_span(KnownSpan *known, Request *raw, PyObject *ctx)
 static Steps *steps_on(Spans *self, Request *raw)
 {
     Steps *steps = self->steps;
-    if (steps == NULL || !steps->alive || steps->thread_id != PyThread_get_thread_ident()) {
+    if (steps == NULL || !runs_here(steps)) {
         PyObject *tracks = attribute_if_any(self->hub, str_tracks), *thread = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
         PyObject *found = tracks != NULL && thread != NULL && PyDict_Check(tracks) ? PyDict_GetItemWithError(tracks, thread) : NULL;
         steps = found != NULL && PyObject_TypeCheck(found, steps_type) ? (Steps *)found : NULL;
@@ -172,9 +174,7 @@ static Steps *steps_on(Spans *self, Request *raw)
 /* 1: it succeeded, as far as that can be told here. */
 static int has_succeeded(Request *raw, PyObject *result)
 {
-    if (result == NULL || !PyDict_CheckExact(result))
-        return 0;
-    return PyUnicode_Compare(raw->method, str_tools_call) != 0 || PyDict_GetItemWithError(result, str_is_error) != Py_True;
+    return result != NULL && PyDict_CheckExact(result) && may_have_failed(raw, result) == 0;
 }
 
 /* The dictionary of the span's attributes, where there is room for all of ours: a new reference; NULL as attribute_if_any.
@@ -287,10 +287,8 @@ static PyObject *around_current(Spans *self, PyObject *ctx, PyObject *call_next)
     if (current_var == NULL || PyContextVar_Get(current_var, NULL, &current) < 0)
         return NULL;
     Request *raw = as_request(current);
-    PyObject *id = raw == NULL || raw->ended ? NULL : PyObject_GetAttr(ctx, str_request_id);
-    if (id != NULL && PyObject_RichCompareBool(raw->request_id == NULL ? Py_None : raw->request_id, id, Py_EQ) == 1)
+    if (raw != NULL && !raw->ended && is_message_of(raw, ctx) == 1)
         made = around(self, raw, ctx, call_next);
-    Py_XDECREF(id);
     Py_XDECREF(current);
     return made;
 }

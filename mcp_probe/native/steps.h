@@ -17,6 +17,11 @@ typedef struct {
     ns_t sums[BUCKETS];
 } Steps;
 
+static int runs_here(const Steps *steps)
+{
+    return steps->alive && steps->thread_id == PyThread_get_thread_ident();
+}
+
 static void read_at_poll(Steps *self, ns_t now);
 
 /* While every loop has been idle for some ticks the watchdog waits for one of them to begin something. */
