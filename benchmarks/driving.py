@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,8 +68,8 @@ async def memory_subject(variant: str) -> AsyncIterator[Subject]:
         _end(ordered.process)
 
 
-class StdioSubject:
-    """A stdio server behind the SDK's client, which lives in this process."""
+class ClientSubject:
+    """A server process behind the SDK's client, which lives in this process."""
 
     def __init__(self, client: Client, pid: int) -> None:
         self._client = client
@@ -96,7 +96,7 @@ async def stdio_subject(variant: str) -> AsyncIterator[Subject]:
     transport = stdio_client(StdioServerParameters(command=program, args=arguments, env=dict(os.environ)))
     async with Client(transport, cache=None) as client:
         await client.list_tools()
-        yield StdioSubject(client, (await _describe(client))["pid"])
+        yield ClientSubject(client, (await _describe(client))["pid"])
 
 
 async def _describe(client: Client) -> dict[str, Any]:
@@ -105,11 +105,8 @@ async def _describe(client: Client) -> dict[str, Any]:
     return described
 
 
-class HttpSubject:
-    """A streamable HTTP server behind one keep-alive connection of the leanest client at hand.
-
-    An SDK client would spend more on a call than the server does and so make every added share look smaller.
-    """
+class LeanSubject:
+    """A streamable HTTP server behind one keep-alive connection of the leanest client at hand."""
 
     def __init__(self, connection: http.client.HTTPConnection, pid: int) -> None:
         self._connection = connection
@@ -159,22 +156,40 @@ def http_order(tool: str, arguments: dict[str, Any]) -> tuple[bytes, dict[str, s
     return body, headers
 
 
-@asynccontextmanager
-async def http_subject(variant: str) -> AsyncIterator[Subject]:
-    """A real uvicorn process; it inherits a listening socket, so there is no port to guess and none to wait for."""
+@contextmanager
+def _http_server(transport: str, variant: str) -> Iterator[tuple[int, int]]:
+    """(process, port) of a real uvicorn; it inherits a listening socket: no port to guess and none to wait for."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         descriptor = listener.fileno()
-        process = subprocess.Popen(command("http", variant, "--descriptor", str(descriptor)), pass_fds=[descriptor])
+        process = subprocess.Popen(command(transport, variant, "--descriptor", str(descriptor)), pass_fds=[descriptor])
         port = listener.getsockname()[1]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_LIMIT_S)
     try:
-        yield HttpSubject(connection, process.pid)
+        yield process.pid, port
     finally:
-        connection.close()
         process.terminate()
         _end(process)
+
+
+@asynccontextmanager
+async def http_subject(variant: str) -> AsyncIterator[Subject]:
+    """Both sides as the SDK has them where nobody says otherwise."""
+    with _http_server("http", variant) as (pid, port):
+        async with Client(f"http://127.0.0.1:{port}/mcp", cache=None) as client:
+            await client.list_tools()
+            yield ClientSubject(client, pid)
+
+
+@asynccontextmanager
+async def lean_subject(variant: str) -> AsyncIterator[Subject]:
+    """JSON answers, no sessions, and a client that does next to nothing: every added share is as large as it gets."""
+    with _http_server("http-lean", variant) as (pid, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_LIMIT_S)
+        try:
+            yield LeanSubject(connection, pid)
+        finally:
+            connection.close()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -185,4 +200,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-SUBJECT_MAKERS = {"memory": memory_subject, "stdio": stdio_subject, "http": http_subject}
+SUBJECT_MAKERS = {"memory": memory_subject, "stdio": stdio_subject, "http": http_subject, "http-lean": lean_subject}

@@ -189,11 +189,11 @@ async def memory_block(session: ClientSession, calls: int, lead_in: int) -> dict
     return {"taken_ns": taken}
 
 
-def serve_http(variant: str, descriptor: int) -> None:
-    """Serve on the listening socket that the parent passed down; JSON answers, no sessions, no access log."""
+def serve_http(variant: str, descriptor: int, **options: Any) -> None:
+    """Serve on the listening socket that the parent passed down; no access log. ``options`` are the SDK's own."""
     import uvicorn
 
-    app = make_server(variant).streamable_http_app(json_response=True, stateless_http=True)
+    app = make_server(variant).streamable_http_app(**options)
     # uvicorn would take uvloop and httptools where they happen to be installed.
     # Its keep-alive limit of 5 s would end the connection while the other variants have their turn.
     config = uvicorn.Config(
@@ -204,16 +204,18 @@ def serve_http(variant: str, descriptor: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("transport", choices=["memory", "stdio", "http"])
+    parser.add_argument("transport", choices=["memory", "stdio", "http", "http-lean"])
     parser.add_argument("--variant", choices=VARIANTS, default="bare")
-    parser.add_argument("--descriptor", type=int, help="http: a listening socket inherited from the parent")
+    parser.add_argument("--descriptor", type=int, help="over HTTP: a listening socket inherited from the parent")
     arguments = parser.parse_args()
     if arguments.transport == "memory":
         anyio.run(serve_memory, arguments.variant)
     elif arguments.transport == "stdio":
         make_server(arguments.variant).run("stdio")
-    else:
+    elif arguments.transport == "http":
         serve_http(arguments.variant, arguments.descriptor)
+    else:
+        serve_http(arguments.variant, arguments.descriptor, json_response=True, stateless_http=True)
 
 
 if __name__ == "__main__":

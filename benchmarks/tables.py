@@ -15,7 +15,8 @@ COLUMNS = ("variant", "p50 µs", "added µs (95 %)", "%", "mean µs", "added", "
 ROW_NAMES = {
     "memory": "in memory, over streams",
     "stdio": "stdio, SDK client",
-    "http": "streamable HTTP, raw client",
+    "http": "streamable HTTP, SDK client",
+    "http-lean": "streamable HTTP at its leanest, raw client",
 }
 
 

@@ -20,22 +20,6 @@ DEALLOCATE(Poll, poll, NOTHING_TO_FREE)
 
 static PyObject *epoll_class, *str_epoll_closed;
 
-/* Adds (key, mask) of one event, if there is a key. */
-static int add_ready(Poll *self, PyObject *found, PyObject *descriptor, unsigned long bits)
-{
-    PyObject *key = descriptor == NULL ? NULL : PyDict_GetItemWithError(self->keys, descriptor);
-    if (key == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    long wanted = PyLong_AsLong(PyTuple_GetItem(key, 2)); /* SelectorKey(fileobj, fd, events, data) */
-    if (PyErr_Occurred())
-        return -1;
-    long mask = ((bits & ~POLLIN_BIT) ? 2 : 0) | ((bits & ~POLLOUT_BIT) ? 1 : 0);
-    PyObject *row = Py_BuildValue("(Ol)", key, mask & wanted);
-    int failed = row == NULL || PyList_Append(found, row) < 0;
-    Py_XDECREF(row);
-    return failed ? -1 : 0;
-}
-
 /* What select.epoll.poll does: [(descriptor, bits), ...], or NULL. */
 static PyObject *ask_epoll(Poll *self, double timeout, Py_ssize_t room)
 {
@@ -62,6 +46,13 @@ typedef struct {
     ns_t at;
     int waited;
 } answer_t;
+
+/* What one poll found, as the system wrote it, or as select.epoll says it. */
+typedef struct {
+    struct epoll_event written[EVENTS];
+    PyObject *said; /* [(descriptor, bits), ...]; NULL: see `written` */
+    Py_ssize_t count;
+} polled_t;
 
 /* As ask_epoll(), written out. -1 with an exception set. It is asked first what is there already, but for the pipe that
  * other threads wake the loop by: those leave stamps of their own. */
@@ -104,61 +95,72 @@ static int is_epoll_open(Poll *self)
     return open;
 }
 
-/* [(key, mask), ...] of what is ready, at most `timeout` seconds from now; forever where that is negative. */
-static PyObject *wait_for_keys(Poll *self, double timeout, answer_t *answer)
+/* What is ready, at most `timeout` seconds from now; forever where that is negative. */
+static int find_ready(Poll *self, double timeout, polled_t *found, answer_t *answer)
 {
-    Py_ssize_t room = PyDict_Size(self->keys), count;
+    Py_ssize_t room = PyDict_Size(self->keys);
     room = room < 1 ? 1 : room;
-    struct epoll_event written[EVENTS];
-    PyObject *events = NULL, *found = NULL;
     if (room <= EVENTS && timeout < LONGEST_WAIT && is_epoll_open(self))
-        count = wait_for_events(self->descriptor, timeout, written, (int)room, answer);
+        found->count = wait_for_events(self->descriptor, timeout, found->written, (int)room, answer);
     else {
-        int waits = timeout != 0 && is_epoll_open(self) && epoll_wait(self->descriptor, written, 1, 0) == 0;
-        count = (events = ask_epoll(self, timeout, room)) == NULL ? -1 : PyList_Size(events);
+        int waits = timeout != 0 && is_epoll_open(self) && epoll_wait(self->descriptor, found->written, 1, 0) == 0;
+        found->said = ask_epoll(self, timeout, room);
+        found->count = found->said == NULL ? -1 : PyList_Size(found->said);
         *answer = (answer_t){now_ns(), waits};
     }
-    if (count < 0 && PyErr_ExceptionMatches(PyExc_InterruptedError)) {
+    if (found->count < 0 && PyErr_ExceptionMatches(PyExc_InterruptedError)) {
         PyErr_Clear();
-        count = 0;
+        found->count = 0;
     }
-    if (count >= 0)
-        found = PyList_New(0);
-    for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
-        PyObject *event = events == NULL ? NULL : PyList_GetItem(events, i);
-        PyObject *descriptor = event == NULL ? PyLong_FromLong(written[i].data.fd) : Py_NewRef(PyTuple_GetItem(event, 0));
-        unsigned long bits = event == NULL ? written[i].events : PyLong_AsUnsignedLong(PyTuple_GetItem(event, 1));
-        if (PyErr_Occurred() || add_ready(self, found, descriptor, bits) < 0)
-            Py_CLEAR(found);
-        Py_XDECREF(descriptor);
-    }
-    Py_XDECREF(events);
-    return found;
+    return found->count < 0 ? -1 : 0;
 }
 
-static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+/* The key that was registered for one event, a new reference, and what of it is ready; NULL where there is none. */
+static PyObject *key_of(Poll *self, const polled_t *found, Py_ssize_t i, long *mask)
 {
-    Poll *self = (Poll *)callable;
-    Py_ssize_t nargs = NARGS(nargsf);
-    Steps *steps = self->steps;
-    if (nargs > 1 || (kwnames != NULL && PyTuple_Size(kwnames)) || !steps->alive)
-        return pass_on(self->original, args, nargs, kwnames);
-    double timeout = -1.0;
-    if (nargs == 1 && args[0] != Py_None) {
-        timeout = PyFloat_AsDouble(args[0]);
-        if (timeout == -1.0 && PyErr_Occurred())
-            return NULL;
-        timeout = timeout <= 0 ? 0.0 : ceil(timeout * 1e3) * 1e-3;
+    PyObject *said = found->said == NULL ? NULL : PyList_GetItem(found->said, i);
+    PyObject *descriptor = said == NULL ? PyLong_FromLong(found->written[i].data.fd) : Py_NewRef(PyTuple_GetItem(said, 0));
+    unsigned long bits = said == NULL ? found->written[i].events : PyLong_AsUnsignedLong(PyTuple_GetItem(said, 1));
+    PyObject *key = descriptor == NULL || PyErr_Occurred() ? NULL : PyDict_GetItemWithError(self->keys, descriptor);
+    Py_XINCREF(key);
+    Py_XDECREF(descriptor);
+    if (key == NULL)
+        return NULL;
+    *mask = ((bits & ~POLLIN_BIT) ? 2 : 0) | ((bits & ~POLLOUT_BIT) ? 1 : 0);
+    *mask &= PyLong_AsLong(PyTuple_GetItem(key, 2)); /* SelectorKey(fileobj, fd, events, data) */
+    if (PyErr_Occurred())
+        Py_CLEAR(key);
+    return key;
+}
+
+/* [(key, mask), ...], as select() returns it. */
+static PyObject *rows_polled(Poll *self, const polled_t *found)
+{
+    PyObject *rows = PyList_New(0);
+    for (Py_ssize_t i = 0; rows != NULL && i < found->count; i++) {
+        long mask;
+        PyObject *key = key_of(self, found, i, &mask), *row = key == NULL ? NULL : Py_BuildValue("(Ol)", key, mask);
+        if (row == NULL ? PyErr_Occurred() != NULL : PyList_Append(rows, row) < 0)
+            Py_CLEAR(rows);
+        Py_XDECREF(key);
+        Py_XDECREF(row);
     }
-    Py_INCREF(steps);
+    return rows;
+}
+
+/* One poll of a loop that is followed, with its two instants. */
+static int poll_noted(Poll *self, double timeout, polled_t *found)
+{
+    Steps *steps = (Steps *)Py_NewRef((PyObject *)self->steps);
     ns_t began = now_ns();
+    found->said = NULL;
     if (began - steps->now >= RING_NS && steps_stretch(steps, began) < 0 && give_up(steps) < 0) {
         Py_DECREF(steps);
-        return NULL;
+        return -1;
     }
     steps_begin_poll(steps, began);
     answer_t answer = {0, 0};
-    PyObject *found = wait_for_keys(self, timeout, &answer);
+    int failed = find_ready(self, timeout, found, &answer);
     if (steps->alive) {
         ns_t ended = now_ns();
         steps_end_poll(steps, ended);
@@ -171,7 +173,32 @@ static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nar
         rouse();
     }
     Py_DECREF(steps);
-    return found;
+    return failed;
+}
+
+/* As select.epoll has it: whole milliseconds, none left out. */
+static double whole_ms(double timeout)
+{
+    return timeout <= 0 ? 0.0 : ceil(timeout * 1e3) * 1e-3;
+}
+
+static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Poll *self = (Poll *)callable;
+    Py_ssize_t nargs = NARGS(nargsf);
+    if (nargs > 1 || (kwnames != NULL && PyTuple_Size(kwnames)) || !self->steps->alive)
+        return pass_on(self->original, args, nargs, kwnames);
+    double timeout = -1.0;
+    if (nargs == 1 && args[0] != Py_None) {
+        timeout = PyFloat_AsDouble(args[0]);
+        if (timeout == -1.0 && PyErr_Occurred())
+            return NULL;
+        timeout = whole_ms(timeout);
+    }
+    polled_t found;
+    PyObject *rows = poll_noted(self, timeout, &found) < 0 ? NULL : rows_polled(self, &found);
+    Py_XDECREF(found.said);
+    return rows;
 }
 
 static int find_epoll(Poll *self)

@@ -44,6 +44,17 @@ static void unlock_ring(Readings *self)
     __atomic_clear(&self->lock, __ATOMIC_RELEASE);
 }
 
+/* The number that text begins with; leaves text behind it. -1 where there is none. */
+static ns_t number_at(const char **text)
+{
+    ns_t number = -1;
+    while (**text == ' ')
+        ++*text;
+    for (; **text >= '0' && **text <= '9'; ++*text)
+        number = (number < 0 ? 0 : number * 10) + (**text - '0');
+    return number;
+}
+
 /* Needs no GIL. */
 static reading_t take_reading(Readings *self, ns_t now)
 {
@@ -53,9 +64,11 @@ static reading_t take_reading(Readings *self, ns_t now)
         reading.cpu = clock_ns(self->clock);
     ssize_t size = self->schedstat < 0 ? -1 : pread(self->schedstat, text, sizeof(text) - 1, 0);
     if (size > 0) {
-        long long ran, queued, slices;
+        const char *at = text; /* "ran queued slices" */
         text[size] = 0;
-        if (sscanf(text, "%lld %lld %lld", &ran, &queued, &slices) == 3) {
+        number_at(&at);
+        ns_t queued = number_at(&at), slices = number_at(&at);
+        if (slices >= 0) {
             reading.queued = queued;
             reading.slices = slices;
         }

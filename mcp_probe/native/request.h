@@ -319,5 +319,5 @@ static PyType_Spec request_spec = {"mcp_probe.native._core.Request", sizeof(Requ
 
 static inline Request *as_request(PyObject *owner)
 {
-    return owner != NULL && PyObject_TypeCheck(owner, request_type) ? (Request *)owner : NULL;
+    return is_set(owner) && PyObject_TypeCheck(owner, request_type) ? (Request *)owner : NULL;
 }

@@ -96,21 +96,24 @@ static int tidy_up(PyObject *loop, PyObject *scheduled)
     return 0;
 }
 
-/* What select() is given: a new reference. */
-static PyObject *patience(PyObject *loop, PyObject *ready, PyObject *scheduled)
+#define FOREVER -1.0
+
+/* How long to wait for sockets, in seconds. */
+static int patience(PyObject *loop, PyObject *ready, PyObject *scheduled, double *wait)
 {
-    int stopping;
-    if (PyObject_Size(ready) > 0)
-        return Py_NewRef(no_wait);
-    if ((stopping = truth_of(loop, str_stopping)) != 0)
-        return stopping < 0 ? NULL : Py_NewRef(no_wait);
+    int stopping = 0;
+    *wait = 0.0;
+    if (PyObject_Size(ready) > 0 || (stopping = truth_of(loop, str_stopping)) != 0)
+        return stopping < 0 ? -1 : 0;
+    *wait = FOREVER;
     if (PyList_Size(scheduled) == 0)
-        Py_RETURN_NONE;
+        return 0;
     double when, now;
     if (due_of(PyList_GetItem(scheduled, 0), &when) < 0 || time_of(loop, &now) < 0)
-        return NULL;
+        return -1;
     double left = when - now;
-    return left <= 0 ? Py_NewRef(no_wait) : PyFloat_FromDouble(left > LONGEST_POLL ? LONGEST_POLL : left);
+    *wait = left <= 0 ? 0.0 : left > LONGEST_POLL ? LONGEST_POLL : left;
+    return 0;
 }
 
 /* _process_events for one of (reader, writer): a handle or None. */
@@ -131,52 +134,72 @@ static int one_ready(PyObject *loop, PyObject *ready, Steps *steps, PyObject *ke
     return done == NULL ? -1 : 0;
 }
 
-/* Whether _process_events does what is written out here, with events such as these. */
-static int is_known_batch(PyObject *loop, PyObject *events)
+/* Takes events, which may be NULL with an exception set. */
+static int process_rows(PyObject *loop, PyObject *events)
 {
-    PyObject *hook = PyObject_GetAttr((PyObject *)Py_TYPE(loop), str_add_callback);
-    int known = hook == add_callback && PyList_Check(events);
-    Py_XDECREF(hook);
-    PyErr_Clear();
-    for (Py_ssize_t i = 0; known && i < PyList_Size(events); i++) {
-        PyObject *row = PyList_GetItem(events, i);
-        PyObject *key = PyTuple_Check(row) && PyTuple_Size(row) == 2 ? PyTuple_GetItem(row, 0) : Py_None;
-        PyObject *data = PyTuple_Check(key) && PyTuple_Size(key) == 4 ? PyTuple_GetItem(key, 3) : Py_None;
-        known = PyTuple_Check(data) && PyTuple_Size(data) == 2;
-    }
-    return known;
+    PyObject *done = events == NULL ? NULL : call_method_with(loop, str_process_events, events);
+    Py_XDECREF(events);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
 }
 
-static int process_events(PyObject *loop, PyObject *ready, Steps *steps, PyObject *events)
+/* _process_events for one key; whose data is not (reader, writer) is asyncio's own to complain of. */
+static int process_key(PyObject *loop, PyObject *ready, Steps *steps, PyObject *key, long mask)
 {
-    if (!is_known_batch(loop, events)) {
-        PyObject *done = call_method_with(loop, str_process_events, events);
-        Py_XDECREF(done);
-        return done == NULL ? -1 : 0;
-    }
-    for (Py_ssize_t i = 0; i < PyList_Size(events); i++) {
-        PyObject *row = PyList_GetItem(events, i), *key = PyTuple_GetItem(row, 0), *data = PyTuple_GetItem(key, 3);
-        long mask = PyLong_AsLong(PyTuple_GetItem(row, 1));
-        if (mask == -1 && PyErr_Occurred())
-            return -1;
-        if (((mask & 1) && one_ready(loop, ready, steps, key, PyTuple_GetItem(data, 0), str_remove_reader) < 0) ||
-            ((mask & 2) && one_ready(loop, ready, steps, key, PyTuple_GetItem(data, 1), str_remove_writer) < 0))
+    PyObject *data = PyTuple_Check(key) && PyTuple_Size(key) == 4 ? PyTuple_GetItem(key, 3) : Py_None;
+    if (!PyTuple_Check(data) || PyTuple_Size(data) != 2)
+        return process_rows(loop, Py_BuildValue("[(Ol)]", key, mask));
+    if ((mask & 1) && one_ready(loop, ready, steps, key, PyTuple_GetItem(data, 0), str_remove_reader) < 0)
+        return -1;
+    return (mask & 2) ? one_ready(loop, ready, steps, key, PyTuple_GetItem(data, 1), str_remove_writer) : 0;
+}
+
+static int process_found(PyObject *loop, PyObject *ready, Steps *steps, Poll *poll, const polled_t *found)
+{
+    PyObject *hook = PyObject_GetAttr((PyObject *)Py_TYPE(loop), str_add_callback);
+    Py_XDECREF(hook);
+    PyErr_Clear();
+    if (hook != add_callback)
+        return process_rows(loop, rows_polled(poll, found));
+    for (Py_ssize_t i = 0; i < found->count; i++) {
+        long mask;
+        PyObject *key = key_of(poll, found, i, &mask); /* held: what is cancelled takes it off the selector */
+        int failed = key == NULL ? PyErr_Occurred() != NULL : process_key(loop, ready, steps, key, mask) < 0;
+        Py_XDECREF(key);
+        if (failed)
             return -1;
     }
     return 0;
 }
 
-static int poll_once(PyObject *loop, PyObject *ready, Steps *steps, PyObject *wait)
+static int poll_ours(PyObject *loop, PyObject *ready, Steps *steps, Poll *poll, double wait)
+{
+    polled_t found;
+    int failed = poll_noted(poll, wait == FOREVER ? wait : whole_ms(wait), &found) < 0 ||
+                 process_found(loop, ready, steps, poll, &found) < 0;
+    Py_XDECREF(found.said);
+    return failed ? -1 : 0;
+}
+
+static int poll_other(PyObject *loop, PyObject *select, double wait)
+{
+    PyObject *given = wait == FOREVER ? Py_NewRef(Py_None) : wait == 0.0 ? Py_NewRef(no_wait) : PyFloat_FromDouble(wait),
+             *events = given == NULL ? NULL : call_with_one(select, given);
+    Py_XDECREF(given);
+    return process_rows(loop, events);
+}
+
+static int poll_once(PyObject *loop, PyObject *ready, Steps *steps, double wait)
 {
     PyObject *selector = PyObject_GetAttr(loop, str_selector),
-             *select = selector == NULL ? NULL : PyObject_GetAttr(selector, str_select), *events = NULL;
-    if (select != NULL)
-        events = (PyObject *)Py_TYPE(select) == poll_type ? poll_call(select, &wait, 1, NULL)
-                                                          : call_with_one(select, wait);
-    int failed = events == NULL || process_events(loop, ready, steps, events) < 0;
+             *select = selector == NULL ? NULL : PyObject_GetAttr(selector, str_select);
+    int failed = select == NULL;
+    if (!failed && (PyObject *)Py_TYPE(select) == poll_type && ((Poll *)select)->steps->alive)
+        failed = poll_ours(loop, ready, steps, (Poll *)select, wait) < 0;
+    else if (!failed)
+        failed = poll_other(loop, select, wait) < 0;
     Py_XDECREF(selector);
     Py_XDECREF(select);
-    Py_XDECREF(events);
     return failed ? -1 : 0;
 }
 
@@ -239,14 +262,14 @@ static PyObject *turn_call(PyObject *callable, PyObject *const *args, size_t nar
     if (untidy > 0)
         done = pass_on(self->original, args, nargs, kwnames);
     else if (untidy == 0) {
-        PyObject *wait = patience(loop, ready, scheduled);
-        if (wait != NULL && poll_once(loop, ready, steps, wait) == 0 && move_timers(loop, ready, scheduled) == 0) {
+        double wait;
+        if (patience(loop, ready, scheduled, &wait) == 0 && poll_once(loop, ready, steps, wait) == 0 &&
+            move_timers(loop, ready, scheduled) == 0) {
             PyObject *before = steps->turn;
             steps->turn = ready;
             done = none_unless(run_ready(ready) < 0);
             steps->turn = before;
         }
-        Py_XDECREF(wait);
     }
     Py_XDECREF(ready);
     Py_XDECREF(scheduled);

@@ -230,7 +230,7 @@ def test_a_small_run_measures_every_variant_on_every_transport(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     run = from_json(json.loads(output.read_text()))
     assert {(one.row, one.variant) for one in run.blocks} == {
-        (row, variant) for row in ("memory", "stdio", "http") for variant in VARIANTS
+        (row, variant) for row in ("memory", "stdio", "http", "http-lean") for variant in VARIANTS
     }
     assert all(one.p50_us > 0 and one.cpu_us > 0 for one in run.blocks)
     for row, answers in run.said.items():
