@@ -1,6 +1,6 @@
 """What the probe costs: bare, probe and the SDK's own OpenTelemetry middleware, interleaved, on three transports.
 
-``--quick`` takes about two minutes and only prints; without it the run takes about eighteen, writes
+``--quick`` takes some three minutes and only prints; without it the run takes some twenty, writes
 ``benchmarks/results/overhead-<python>.json`` and puts the tables into ``docs/performance.md``. Linux only.
 """
 
