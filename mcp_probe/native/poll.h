@@ -17,6 +17,7 @@ DEALLOCATE(Poll, poll, NOTHING_TO_FREE)
 #define POLLOUT_BIT 4UL /* select.EPOLLOUT */
 #define EVENTS 64       /* with more descriptors, or for longer, select.epoll itself is asked */
 #define LONGEST_WAIT 1e6
+#define FOREVER -1.0
 
 static PyObject *epoll_class, *str_epoll_closed;
 
@@ -95,7 +96,7 @@ static int is_epoll_open(Poll *self)
     return open;
 }
 
-/* What is ready, at most `timeout` seconds from now; forever where that is negative. */
+/* What is ready, at most `timeout` seconds from now. */
 static int find_ready(Poll *self, double timeout, polled_t *found, answer_t *answer)
 {
     Py_ssize_t room = PyDict_Size(self->keys);
@@ -188,7 +189,7 @@ static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nar
     Py_ssize_t nargs = NARGS(nargsf);
     if (nargs > 1 || (kwnames != NULL && PyTuple_Size(kwnames)) || !self->steps->alive)
         return pass_on(self->original, args, nargs, kwnames);
-    double timeout = -1.0;
+    double timeout = FOREVER;
     if (nargs == 1 && args[0] != Py_None) {
         timeout = PyFloat_AsDouble(args[0]);
         if (timeout == -1.0 && PyErr_Occurred())

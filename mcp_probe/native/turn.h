@@ -96,8 +96,6 @@ static int tidy_up(PyObject *loop, PyObject *scheduled)
     return 0;
 }
 
-#define FOREVER -1.0
-
 /* How long to wait for sockets, in seconds. */
 static int patience(PyObject *loop, PyObject *ready, PyObject *scheduled, double *wait)
 {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import selectors
 import socket
 import threading
 from asyncio import base_events
@@ -178,6 +179,47 @@ def test_a_reader_that_was_cancelled_is_removed() -> None:
         return ran, known
 
     assert same_as_bare(scenario) == ([], False)
+
+
+def test_a_writer_runs_where_the_reader_of_its_socket_was_cancelled() -> None:
+    def scenario(loop: Any) -> Any:
+        ours, theirs = socket.socketpair()
+        ran: list[str] = []
+
+        def writes() -> None:
+            ran.append("written")
+            loop.remove_writer(ours)
+
+        loop.add_reader(ours, ran.append, "read")
+        loop.add_writer(ours, writes)
+        loop._selector.get_key(ours).data[0].cancel()
+        theirs.send(b"x")
+        run_for(loop, 0.01)
+        known = ours in loop._selector.get_map()
+        ours.close()
+        theirs.close()
+        return ran, known
+
+    assert same_as_bare(scenario) == (["written"], False)
+
+
+def test_what_asyncio_says_of_a_descriptor_that_is_none_of_the_loops_own() -> None:
+    def scenario(loop: Any) -> Any:
+        read, write = os.pipe()
+        ran: list[str] = []
+        os.write(write, b"x")
+        loop._selector.register(read, selectors.EVENT_READ, "not a reader and a writer")
+        loop.call_soon(ran.append, "before the poll")
+        with pytest.raises(ValueError, match="too many values to unpack") as raised:
+            loop.run_forever()
+        loop._selector.unregister(read)
+        run_ready(loop)
+        os.close(read)
+        os.close(write)
+        return ran, str(raised.value)
+
+    ran, _ = same_as_bare(scenario)
+    assert ran == ["before the poll"]
 
 
 def test_a_reader_removed_by_one_that_ran_before_it_does_not_run() -> None:
