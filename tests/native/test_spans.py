@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from mcp_probe import native
+from mcp_probe.capture.current import CURRENT
 from mcp_probe.export import inside
 from mcp_probe.export.server_spans import ServerSpans
 from tests.adapters.asgi_client import META, Handshake, Modern, message, started, with_content_length
@@ -334,18 +335,22 @@ async def test_a_fault_of_the_accelerators_ends_the_tracing_and_not_the_request(
     server = make_server()
     calls = 0
 
+    @server.tool()
+    async def prompt() -> str:
+        CURRENT.get().arrival_ns = None  # Python sees to a call that came 1 ms before its first step, as on a slow machine
+        return "here"
+
     async def use(how: Any) -> None:
         nonlocal calls
         call, _ = how
-        while calls < 300 and "hook spans is disabled" not in caplog.text:
-            await call("add", a=1, b=2)
-            await anyio.sleep(0.01)  # Python sees to a call that may have come 1 ms before its first step
+        while calls < 100 and "hook spans is disabled" not in caplog.text:
+            await call("prompt")
             calls += 1
-        await call("add", a=1, b=2)
+        await call("prompt")
 
     with traced(server) as kept:
         await over(Handshake)(server, use)
-    assert len(kept.requests("add")) == len(spans.server("tools/call add")) == calls + 1
+    assert len(kept.requests("prompt")) == len(spans.server("tools/call prompt")) == calls + 1
     assert dict(kept.header().hooks)["spans"].startswith("disabled after TypeError")
 
 
