@@ -11,7 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from mcp_probe.capture.drain import Drain, open_request, running_mark
@@ -91,7 +93,7 @@ class Collector:
         self._drain = Drain(hub)
         self._listeners: tuple[Listener, ...] = ()
         self._lock = threading.Lock()
-        self._wake = threading.Event()
+        self._wakes: SimpleQueue[None] = SimpleQueue()  # a finalizer may wake this thread from within its own wait
         self._thread: threading.Thread | None = None
         self._sampled_ns = now_ns()
         self._cpu_ns = 0
@@ -104,7 +106,6 @@ class Collector:
         """``listener`` hears everything from now on; the first one starts the thread."""
         self._listeners = (*self._listeners, listener)
         if self._thread is None:
-            self._wake.clear()
             self._thread = threading.Thread(target=self._run, name="mcp-probe-collector", daemon=True)
             self._thread.start()
 
@@ -116,7 +117,7 @@ class Collector:
         thread = self._thread
         if last:
             self._thread = None
-            self._wake.set()
+            self.wake()
             if thread is not None and thread is not threading.current_thread():
                 thread.join(self._exit_budget_s / 2)
         if not self._take_over(leaving_process=reason == "exit"):
@@ -145,6 +146,10 @@ class Collector:
             if self._pace == pace or time.monotonic() >= deadline:
                 return False
 
+    def wake(self) -> None:
+        """Let the thread drain soon. Any thread, and whatever it is in the middle of; never waits."""
+        self._wakes.put(None)
+
     def catch_up(self) -> None:
         """Drain now, samples included. Any thread; never raises, and gives up where the thread hangs in a sink."""
         if not self._lock.acquire(timeout=self._exit_budget_s):
@@ -166,7 +171,7 @@ class Collector:
             return
         done = threading.Event()
         self._flushes.append(done)
-        self._wake.set()
+        self.wake()
         done.wait(EXIT_BUDGET_S)
 
     def _run(self) -> None:
@@ -174,10 +179,9 @@ class Collector:
         try:
             self._drain.calibrate()
             while self._thread is own:
-                self._wake.wait(self._pause_s())
+                self._wait()
                 if self._thread is not own:
                     return
-                self._wake.clear()
                 with self._lock:
                     self._drain_once()
                 self._cpu_ns = time.thread_time_ns()
@@ -186,6 +190,12 @@ class Collector:
         finally:
             for done in list(self._flushes):
                 done.set()
+
+    def _wait(self) -> None:
+        with suppress(Empty):
+            self._wakes.get(timeout=self._pause_s())
+            while True:
+                self._wakes.get_nowait()
 
     def _pause_s(self) -> float:
         if not any(listener.is_read() for listener in self._listeners):

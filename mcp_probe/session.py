@@ -50,7 +50,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BUFFER = 16_384
-"""Finished requests waiting for the collector; more are dropped and counted."""
+"""Finished requests waiting for the collector, woken at half of them; more are dropped and counted."""
 _NO_TRANSPORTS = ("function", "unknown")
 
 
@@ -150,8 +150,6 @@ class Probe:
         self.transport = "unknown"
         self.attached = True
         self._servers: list[tuple[Any, Hooks]] = []
-        self._finished = Finished(BUFFER)
-        self.finish: Callable[[RawRequest], None] = self._finished.put  # a request of ours has ended: any thread
         self._name: str | None = None
         self._sdk: tuple[str, str] | None = None
         self._stuck: list[str] = []
@@ -173,6 +171,8 @@ class Probe:
         self._hub = self._hooks.hub
         self._loose = self._middleware_hooks()
         self._collector = _process.collector_of(self._hub)
+        self._finished = Finished(BUFFER, self._collector.wake)
+        self.finish: Callable[[RawRequest], None] = self._finished.put  # a request of ours has ended: any thread
         self._collector.add(self)
         self._exiting = False
         self._telemetry = self._make_telemetry()

@@ -14,7 +14,7 @@ from mcp.client._memory import InMemoryTransport
 from mcp.server import MCPServer
 
 import mcp_probe
-from mcp_probe import session
+from mcp_probe import collector, session
 from mcp_probe.collector import BUSY, BUSY_DRAIN_S, DRAIN_S, SOON_DRAIN_S, Collector
 from mcp_probe.model import End, Frame, Header, RequestRecord
 from mcp_probe.record.raw import RawRequest
@@ -226,4 +226,29 @@ async def test_what_a_drain_has_taken_is_counted() -> None:
             probe.snapshot()
             assert probe._collector._taken <= 1
     finally:
+        probe.detach()
+
+
+@pytest.mark.parametrize("woken", [True, False], ids=["woken", "left alone"])
+async def test_a_queue_that_fills_wakes_the_collector_before_it_is_full(
+    monkeypatch: pytest.MonkeyPatch, woken: bool
+) -> None:
+    monkeypatch.setattr(session, "BUFFER", 64)
+    for pause in ("DRAIN_S", "BUSY_DRAIN_S"):
+        monkeypatch.setattr(collector, pause, 3600.0)
+    if not woken:
+        monkeypatch.setattr(Collector, "wake", lambda self: None)
+    server = adding_server()
+    probe = mcp_probe.attach(server)
+    try:
+        async with Client(InMemoryTransport(server)) as client:
+            for _ in range(160):
+                await client.call_tool("add", {"a": 1, "b": 2})
+                with anyio.fail_after(20):
+                    while woken and probe.backlog() >= 32:
+                        await anyio.sleep(0.001)
+        lost = probe.dropped().get("buffer full", 0)
+        assert lost == 0 if woken else lost >= 96
+    finally:
+        monkeypatch.undo()
         probe.detach()

@@ -105,13 +105,14 @@ class PythonDesk:
 class PythonFinished:
     """Requests that have ended and wait for the collector. Twin of ``Finished`` in native/finished.h.
 
-    Any thread puts, and never waits; the collector takes.
+    Any thread puts, and never waits; the collector takes. ``wake`` is called by whoever fills half of the room.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, wake: Callable[[], None]) -> None:
         self._most = most
+        self._wake = wake
         self._waiting: deque[RawRequest] = deque()
-        self._closed = False
+        self._closed = self._woken = False
         self.dropped = 0
 
     def put(self, raw: RawRequest) -> None:
@@ -120,14 +121,18 @@ class PythonFinished:
             return
         if len(self._waiting) >= self._most:
             self.dropped += 1
-        else:
-            self._waiting.append(raw)
+            return
+        self._waiting.append(raw)
+        if not self._woken and self._is_half_full():
+            self._woken = True
+            self._wake()
 
     def take(self, most: int) -> list[RawRequest]:
         """Up to ``most`` of them, oldest first."""
         taken: list[RawRequest] = []
         while self._waiting and len(taken) < most:
             taken.append(self._waiting.popleft())
+        self._woken = self._is_half_full()
         return taken
 
     def close(self) -> None:
@@ -137,6 +142,9 @@ class PythonFinished:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def _is_half_full(self) -> bool:
+        return 2 * len(self._waiting) >= self._most
 
 
 class PythonChannel:

@@ -2,16 +2,18 @@
 
 typedef struct {
     PyObject_HEAD
+    PyObject *wake;   /* called when half of the room is taken */
     PyObject **slots; /* a ring */
     Py_ssize_t most, first, used;
     ns_t dropped;
-    char closed;
+    char closed, woken;
 } Finished;
 
 static PyObject *finished_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     Py_ssize_t most;
-    if (!PyArg_ParseTuple(args, "n", &most))
+    PyObject *wake;
+    if (!PyArg_ParseTuple(args, "nO", &most, &wake))
         return NULL;
     if (most < 1) {
         PyErr_Format(PyExc_ValueError, "room for %zd requests; expected at least one", most);
@@ -21,6 +23,7 @@ static PyObject *finished_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     if (self == NULL)
         return NULL;
     self->most = most;
+    self->wake = Py_NewRef(wake);
     if ((self->slots = PyMem_Calloc(most, sizeof(PyObject *))) == NULL) {
         Py_DECREF((PyObject *)self);
         return PyErr_NoMemory();
@@ -39,18 +42,25 @@ static PyObject *finished_pop(Finished *self)
     return raw;
 }
 
-static int finished_clear(Finished *self)
+static void forget_all(Finished *self)
 {
     while (self->used > 0) {
         PyObject *raw = finished_pop(self);
         Py_DECREF(raw);
     }
+}
+
+static int finished_clear(Finished *self)
+{
+    forget_all(self);
+    Py_CLEAR(self->wake);
     return 0;
 }
 
 static int finished_traverse(Finished *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->wake);
     for (Py_ssize_t i = 0; i < self->used; i++)
         Py_VISIT(self->slots[(self->first + i) % self->most]);
     return 0;
@@ -58,7 +68,7 @@ static int finished_traverse(Finished *self, visitproc visit, void *arg)
 
 static void free_slots(Finished *self)
 {
-    finished_clear(self);
+    forget_all(self);
     PyMem_Free(self->slots);
 }
 
@@ -79,7 +89,10 @@ static PyObject *finished_put(Finished *self, PyObject *raw)
     PyObject_GC_UnTrack(raw);
     self->slots[(self->first + self->used) % self->most] = Py_NewRef(raw);
     self->used++;
-    Py_RETURN_NONE;
+    if (self->woken || 2 * self->used < self->most)
+        Py_RETURN_NONE;
+    self->woken = 1;
+    return PyObject_CallNoArgs(self->wake);
 }
 
 static PyObject *finished_take(Finished *self, PyObject *arg)
@@ -94,13 +107,14 @@ static PyObject *finished_take(Finished *self, PyObject *arg)
             Py_CLEAR(taken);
         Py_DECREF(raw);
     }
+    self->woken = 2 * self->used >= self->most;
     return taken;
 }
 
 static PyObject *finished_close(Finished *self, PyObject *ignored)
 {
     self->closed = 1;
-    finished_clear(self);
+    forget_all(self);
     Py_RETURN_NONE;
 }
 

@@ -337,7 +337,9 @@ async def test_a_fault_of_the_accelerators_ends_the_tracing_and_not_the_request(
 
     @server.tool()
     async def prompt() -> str:
-        CURRENT.get().arrival_ns = None  # Python sees to a call that came 1 ms before its first step, as on a slow machine
+        CURRENT.get().arrival_ns = (
+            None  # one that came 1 ms before its first step is for Python
+        )
         return "here"
 
     async def use(how: Any) -> None:
