@@ -55,7 +55,7 @@ def test_a_closed_queue_keeps_nothing(twin: Any) -> None:
 @pytest.mark.parametrize(("most", "half"), [(8, 4), (7, 4), (1, 1)])
 def test_whoever_takes_is_woken_once_each_time_that_half_of_the_room_is_taken(twin: Any, most: int, half: int) -> None:
     woken: list[int] = []
-    queue = twin(most, lambda: woken.append(len(queue)))
+    queue: Any = twin(most, lambda: woken.append(len(queue)))
     for _ in range(most + 2):  # two find no room
         queue.put(request(1))
     assert woken == [half]

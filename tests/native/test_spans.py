@@ -337,9 +337,8 @@ async def test_a_fault_of_the_accelerators_ends_the_tracing_and_not_the_request(
 
     @server.tool()
     async def prompt() -> str:
-        CURRENT.get().arrival_ns = (
-            None  # one that came 1 ms before its first step is for Python
-        )
+        raw: Any = CURRENT.get()
+        raw.arrival_ns = None  # what came 1 ms before its first step is for Python, as most does on a slow machine
         return "here"
 
     async def use(how: Any) -> None:
