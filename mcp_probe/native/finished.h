@@ -89,7 +89,7 @@ static PyObject *finished_put(Finished *self, PyObject *raw)
     PyObject_GC_UnTrack(raw);
     self->slots[(self->first + self->used) % self->most] = Py_NewRef(raw);
     self->used++;
-    if (self->woken || 2 * self->used < self->most)
+    if (self->woken || 2 * self->used < self->most || self->wake == NULL)
         Py_RETURN_NONE;
     self->woken = 1;
     return PyObject_CallNoArgs(self->wake);
