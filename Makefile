@@ -14,6 +14,10 @@ LOCK_ARGS ?=
 TWINS := tests/record tests/capture/test_executor.py tests/capture/test_read.py tests/capture/test_blame_truth.py \
 tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_asgi.py tests/safety/test_faults.py
 
+# What asks no clock, and the twins after it, run beside the rest: together they take some four minutes.
+BESIDE := tests/aggregate tests/report tests/record tests/docs tests/benchmarks
+BESIDE_COVERAGE := COVERAGE_FILE=.beside.coverage
+
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
 ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust
 
@@ -47,8 +51,12 @@ demo: env  ## profile the bundled server under the bundled load and print the re
 	@.venv/bin/mcp-probe demo
 
 test: env envs .tools/backends/collector lint format-check types  ## everything CI checks: lint, format, types, tests with coverage
-	@$(PY) -m pytest --cov --cov-report= $(PYTEST_ARGS)
-	@MCP_PROBE_NATIVE=0 $(PY) -m pytest --cov --cov-append --cov-report=term $(TWINS) $(PYTEST_ARGS)
+	@{ $(BESIDE_COVERAGE) $(PY) -m pytest --cov --cov-report= $(BESIDE) $(PYTEST_ARGS) && \
+	MCP_PROBE_NATIVE=0 $(BESIDE_COVERAGE) $(PY) -m pytest --cov --cov-append --cov-report= $(TWINS) $(PYTEST_ARGS); \
+	} > .beside.log 2>&1 & beside=$$!; \
+	$(PY) -m pytest --cov --cov-report= $(BESIDE:%=--ignore=%) $(PYTEST_ARGS); main=$$?; \
+	wait $$beside; beside=$$?; cat .beside.log; [ $$main = 0 ] && exit $$beside || exit $$main
+	@$(PY) -m coverage combine --quiet --append .beside.coverage && $(PY) -m coverage report
 
 test-workloads: env  ## every workload of `mcp-probe bench` for real, in its quick size; some ten minutes
 	@$(PY) -m pytest -m workloads tests/workloads $(PYTEST_ARGS)
@@ -98,7 +106,7 @@ lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer
 	@for name in tool-uv tool-go $(ENVS); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made
-	rm -rf .venv .envs .tools dist build *.egg-info mcp_probe/native/_core.* .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .envs .tools dist build *.egg-info mcp_probe/native/_core.* .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 # The project itself is built by the locked setuptools of this environment, so nothing unpinned is fetched. The cache
 # would hand out the accelerator of an older source; what a failed build would leave behind is older still.
