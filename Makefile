@@ -111,7 +111,7 @@ clean:  ## remove everything make has made
 # The project itself is built by the locked setuptools of this environment, so nothing unpinned is fetched. The cache
 # would hand out the accelerator of an older source; what a failed build would leave behind is older still.
 .venv/.installed: .venv/.locked pyproject.toml $(wildcard mcp_probe/native/*.[ch])
-	@rm -f mcp_probe/native/_core.*
+	@rm -f mcp_probe/native/_core.* mcp_probe/native/_memory.*
 	@$(UV) pip install --quiet --no-cache --offline --python $(PY) --no-deps --no-build-isolation --editable .
 	@$(PY) -c 'from mcp_probe import native; native.core or print("make: no accelerator, Python does its work:", native.absence)'
 	@touch $@

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import partial
 from typing import Any
 
-from mcp_probe import native
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.capture.current import EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
@@ -98,8 +97,6 @@ class Gate:
 
         It may also be a method of a class that is one: its last arguments are ``scope, receive, send``.
         """
-        if native.core is not None:
-            return native.core.Entrance(app, self, self._hub.desk)
 
         def enter(*args: Any) -> Awaitable[None]:
             outer = EXCHANGE.get()
@@ -125,17 +122,13 @@ class Gate:
         try:
             track = self._loops.follow()
             headers = scope.get("headers", ())
-            if native.core is None or track is None:
-                return exchange_of(headers, track)
-            return native.core.exchange_of(headers, track)  # type: ignore[no-any-return]
+            return exchange_of(headers, track)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self.failed(exc)
             return None
 
     def sender(self, exchange: Exchange, send: Send) -> Send:
         """``send`` that notes when the answer is taken and flushed. Twin of ``Send`` in native/send.h."""
-        if native.core is not None:
-            return native.core.Send(self, self._hub.desk, exchange, send)  # type: ignore[no-any-return]
         gate = self
         clock = now_ns
 

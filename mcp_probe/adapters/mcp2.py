@@ -9,14 +9,12 @@ Source: mcp/server/runner.py, lowlevel/server.py, streamable_http.py, streamable
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from mcp_probe import native
 from mcp_probe.adapters.asgi import HOOK as HTTP_HOOK
 from mcp_probe.adapters.asgi import Gate
 from mcp_probe.adapters.loops import Loops
@@ -71,7 +69,7 @@ class PythonClaims:
 if TYPE_CHECKING:
     _Claims = PythonClaims
 else:
-    _Claims = PythonClaims if native.core is None else native.core.Claims
+    _Claims = PythonClaims
 
 
 class ClaimingMiddleware(_Claims):
@@ -242,10 +240,6 @@ def _note_exception(raw: RawRequest, exc: BaseException) -> None:
     code = getattr(getattr(exc, "error", None), "code", None)
     raw.error_code = None if code is None else str(code)
     raw.error = type(exc).__qualname__ if code is None else str(code)
-
-
-if native.core is not None:
-    native.core.http(asyncio.current_task, _transports, _transport_of, _note_exception, SENT)
 
 
 class ServerHooks:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mcp_probe import native
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import ASK_AGAIN_NS, Message, Tracing
@@ -106,7 +105,7 @@ class PythonSpans:
 if TYPE_CHECKING:
     _Spans = PythonSpans
 else:
-    _Spans = PythonSpans if native.core is None else native.core.Spans
+    _Spans = PythonSpans
 
 
 class SpanMiddleware(_Spans):

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_probe import native
 from mcp_probe.model import OpenRequest, RequestRecord
 
 REORDER = 1024
@@ -112,7 +111,7 @@ class Flight:
     """Which requests overlapped. Only requests count: notifications and profiled calls are not sent one by one."""
 
     def __init__(self) -> None:
-        self.sweep: Any = PythonSweep() if native.core is None else native.core.Sweep()
+        self.sweep: Any = PythonSweep()
 
     def add(self, record: RequestRecord, open_since_ns: int) -> None:
         """One finished request; ``open_since_ns`` as in :meth:`PythonSweep.count`."""

@@ -154,7 +154,7 @@ class Fold:
 
         Returns: (those whose records say more and have to be added, those whose memory is the caller's to add).
         """
-        if native.core is None:
+        if True:
             return batch, []
         open_since = self._open_without if self._open else None
         told = native.core.sum_up(batch, self._place_of, self._flight.sweep, open_since, *measured)

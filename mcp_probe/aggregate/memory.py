@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcp_probe import native
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.model import MemoryStats, MemoryUse, OperationMemory, Quality, Tag
@@ -121,7 +120,7 @@ class FigureTally:
 
 
 def _plain_uses() -> Any:
-    return None if native.core is None else native.core.Uses()
+    return None
 
 
 def _figures() -> dict[str, FigureTally]:

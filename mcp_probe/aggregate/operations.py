@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any
 
-from mcp_probe import native
 from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.memory import MemoryTally
@@ -144,7 +143,7 @@ def _parts() -> list[PartTally]:
 
 
 def _plain_sums() -> Any:
-    return None if native.core is None else native.core.Sums()
+    return None
 
 
 @dataclass(slots=True)

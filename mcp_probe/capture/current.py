@@ -10,7 +10,6 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from mcp_probe import native
 from mcp_probe.record.raw import RawRequest
 
 CURRENT: ContextVar[RawRequest | None] = ContextVar("mcp_probe_request", default=None)
@@ -46,7 +45,7 @@ class PythonExchange:
 if TYPE_CHECKING:
     Exchange = PythonExchange
 else:
-    Exchange = PythonExchange if native.core is None else native.core.Exchange
+    Exchange = PythonExchange
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("mcp_probe_exchange", default=None)
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Any
 
-from mcp_probe import native
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
@@ -261,14 +260,6 @@ class Pool:
 
     def _take_transport(self, batch: list[Transition]) -> bool:
         """As :meth:`take` while only the transport uses the pool and never fills it; False where that is not so."""
-        if native.core is not None:
-            found = native.core.transport_levels(
-                batch, self._transport_level, self._max, TRANSPORT_START, TRANSPORT_FINISH
-            )
-            if found is not None:
-                last, level, jobs, wait_ns, longest, peak = found
-                self._note_transport(last, level, jobs, wait_ns, longest, peak)
-            return found is not None
         deltas: list[tuple[int, int]] = []
         waits: list[int] = []
         for at, kind, _, job in batch:

@@ -162,7 +162,7 @@ class LeakHunt:
 
     def watch_peaks(self, is_wanted: Callable[[], bool], fail: Callable[[Exception], None]) -> None:
         """Look for the lines of what calls in flight hold, on a thread, where both can be known."""
-        if self._traces is not None and native.core is not None:
+        if self._traces is not None and native.memory is not None:
             self._peaks.start(is_wanted, fail)
 
     # --- in ---
@@ -276,7 +276,7 @@ class LeakHunt:
             blocks = {
                 address: kept.name
                 for kept in suspects
-                for address, _ in native.core.memory_blocks([raw for _, _, raw in kept.holders], MAX_BLOCKS)
+                for address, _ in native.memory.blocks([raw for _, _, raw in kept.holders], MAX_BLOCKS)
             }
             if blocks:
                 yield sites_of_blocks(now, blocks)

@@ -203,10 +203,10 @@ class Memory:
     def _start(self, method: MemoryMethod) -> None:
         """Raises: whatever stands in the way of ``method``."""
         if method in _MODES:
-            native.core.memory_install(_MODES[method])
+            native.memory.install(_MODES[method])
             self._hooked = True
-            self.lender, self.charge = NativeLender(), native.core.charge
-            self.scope = _owners(native.core.memory_state()["owned_above"])
+            self.lender, self.charge = NativeLender(), native.memory.charge
+            self.scope = _owners(native.memory.state()["owned_above"])
         elif method == "tracemalloc":
             from mcp_probe.capture.meters import TracemallocMeter
 
@@ -230,7 +230,7 @@ class Memory:
         if self._hooked:
             self._hooked = False
             try:
-                native.core.memory_uninstall()
+                native.memory.uninstall()
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                 self._fail(exc)
         self.meter = self.lender = self.sizer = self.charge = None
@@ -249,7 +249,7 @@ class Memory:
         try:
             from mcp_probe.capture.sizing import Sizer
 
-            return Sizer(self._fail, charge=native.core.charge)
+            return Sizer(self._fail, charge=native.memory.charge)
         except ImportError:
             self.why = "; ".join(
                 note for note in (self.why, "arguments and results are not sized: pympler is not installed") if note
@@ -263,7 +263,7 @@ class Memory:
         if self.method not in _MODES:
             return
         try:
-            state = native.core.memory_state()
+            state = native.memory.state()
             if state["valid"]:
                 above = str(state["reason"]) if state.get("covered") else ""
                 if above != self._above:
@@ -346,11 +346,11 @@ class NativeLender:
 
     def enter(self, raw: RawRequest | None) -> Any:
         """Returns what the thread's allocations were charged to."""
-        return native.core.charge(None if raw is None or raw.ended else raw)
+        return native.memory.charge(None if raw is None or raw.ended else raw)
 
     def leave(self, token: Any) -> None:
         """The job is over: charge to that again."""
-        native.core.charge(token)
+        native.memory.charge(token)
 
 
 def _unended(use: MemoryUse) -> MemoryUse:
@@ -367,7 +367,7 @@ def _with_sizes(use: MemoryUse, arguments: int | None, result: int | None) -> Me
 def _no_accelerator() -> str:
     if native.core is None:
         return f"no accelerator: {native.absence}"
-    return "" if hasattr(native.core, "memory_install") else "the accelerator is of a version without an allocator hook"
+    return "" if native.memory is not None else f"the accelerator has no allocator hook: {native.memory_absence}"
 
 
 def _owners(above: int) -> str:

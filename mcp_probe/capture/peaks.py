@@ -77,7 +77,7 @@ class PeakWatch:
             return
         began = now_ns()
         known[raw.operation] = held
-        sizes = Counter(size for _, size in native.core.memory_blocks([raw], MAX_BLOCKS))
+        sizes = Counter(size for _, size in native.memory.blocks([raw], MAX_BLOCKS))
         line = _line_of(sizes)
         if line is not None:
             (file, number), size = line

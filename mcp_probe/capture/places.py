@@ -14,8 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mcp_probe import native
+
 MAX_DEPTH = 400
 _COLLECTION_HANGS = sys.version_info < (3, 12, 1)
+_SUBINTERPRETERS = frozenset(("_interpreters", "_xxsubinterpreters"))
 
 _STDLIB = os.path.dirname(os.__file__)
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -28,10 +31,10 @@ _INFRASTRUCTURE = frozenset((
 
 _LOOP_FILES = (
     "asyncio/base_events.py", "asyncio/events.py", "asyncio/runners.py", "trio/_core/_run.py",
-    "mcp_probe/adapters/asyncio_loop.py", "mcp_probe/adapters/uvloop_loop.py", "uvloop/__init__.py",
+    "mcp_probe/adapters/asyncio_handles.py", "mcp_probe/adapters/asyncio_loop.py", "mcp_probe/adapters/uvloop_loop.py", "uvloop/__init__.py",
 )  # fmt: skip
 
-_LOOP_FUNCTIONS = frozenset({"_run", "_run_inheriting", "_run_once", "run", "run_forever", "unrolled_run"})
+_LOOP_FUNCTIONS = frozenset({"_run", "_run_once", "run", "run_forever", "unrolled_run"})
 """The functions in these files that run steps; steps call others of them (``run_in_executor``, ``checkpoint``)."""
 
 _USER, _PACKAGE, _STANDARD, _PLUMBING, _HIDDEN = range(5)
@@ -60,12 +63,20 @@ def place_of(frame: Any) -> Place | None:
 
 
 def frame_of(thread_id: int) -> Any:
-    """The innermost frame of a thread, ``None`` where it is over. Any thread.
+    """The innermost frame of a thread, ``None`` where it is over or cannot be looked at. Any thread.
+
+    Without the accelerator ``sys._current_frames`` is asked, which makes frame objects for the threads of every
+    interpreter. From CPython 3.12 on another interpreter frees them by an allocator that they are not of, and the
+    process aborts: where subinterpreters may be in use nothing is looked at.
 
     CPython 3.11 makes frame objects there while it holds the lock on its list of threads. A collection that one of
     them sets off, and that frees a ``threading.local``, waits for that lock for ever, with the GIL: none may begin.
     Source: github.com/python/cpython/issues/106883.
     """
+    if native.core is not None:
+        return native.core.frame_of(thread_id)
+    if not _SUBINTERPRETERS.isdisjoint(sys.modules):
+        return None
     if not _COLLECTION_HANGS or not gc.isenabled():
         return sys._current_frames().get(thread_id)
     gc.disable()

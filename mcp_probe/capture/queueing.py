@@ -275,7 +275,7 @@ if TYPE_CHECKING:
     Finished = PythonFinished
 else:
     _Desk = PythonDesk if native.core is None else native.core.Desk
-    Finished = PythonFinished if native.core is None else native.core.Finished
+    Finished = PythonFinished
     _Channel = PythonChannel if native.core is None else native.core.Channel
 
 

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mcp_probe import native
 from mcp_probe.clock import now_ns
 
 try:
@@ -129,7 +128,7 @@ def _line_ends(chunk: bytes) -> list[int]:
 if TYPE_CHECKING:
     _LineStamps = PythonLineStamps
 else:
-    _LineStamps = PythonLineStamps if native.core is None else native.core.LineStamps
+    _LineStamps = PythonLineStamps
 
 
 class LineStamps(_LineStamps):
@@ -183,4 +182,4 @@ class PythonStampedBuffer:
 if TYPE_CHECKING:
     StampedBuffer = PythonStampedBuffer
 else:
-    StampedBuffer = PythonStampedBuffer if native.core is None else native.core.StampedBuffer
+    StampedBuffer = PythonStampedBuffer

@@ -42,7 +42,7 @@ class PythonReadings:
     def __init__(self, track: Track, clock: int | None, schedstat: int) -> None:
         self.track = track
         self.schedstat = schedstat
-        self.closed = False  # whoever dozes over it is to come back
+        self.closed = False  # whoever parks over it is to come back
         self._clock = clock
         self._ring: deque[tuple[int, int | None, int | None, int | None, int]] = deque(maxlen=KEPT)
         self._read_while_idle = 0  # an idle loop burns nothing: one reading per poll is enough
@@ -86,7 +86,7 @@ class PythonReadings:
         return False
 
 
-def _doze(watched: tuple[PythonReadings, ...], limit_ns: int, wait_ns: int, most_ns: int) -> bool:
+def _park(watched: tuple[PythonReadings, ...], limit_ns: int, wait_ns: int, most_ns: int) -> bool:
     until = now_ns() + most_ns
     while True:
         busy = any([not readings.track.idle for readings in watched])
@@ -103,14 +103,14 @@ else:
     Readings = PythonReadings if native.core is None else native.core.Readings
 
 
-def doze(watched: tuple[Readings, ...], limit_ns: int, wait_ns: int, most_ns: int) -> bool:
+def park(watched: tuple[Readings, ...], limit_ns: int, wait_ns: int, most_ns: int) -> bool:
     """Sleep for ``wait_ns``, then until a step is over the limit (True), or for ``most_ns`` (False)."""
-    dozing: Any = _doze if native.core is None else native.core.doze
-    over: bool = dozing(watched, limit_ns, wait_ns, most_ns)
+    parking: Any = _park if native.core is None else native.core.park
+    over: bool = parking(watched, limit_ns, wait_ns, most_ns)
     return over
 
 
-def rouse() -> None:
-    """End a :func:`doze` that waits for a loop to begin something."""
+def wake() -> None:
+    """End a :func:`park` that waits for a loop to begin something."""
     if native.core is not None:
-        native.core.rouse()
+        native.core.wake()

@@ -27,6 +27,9 @@ from mcp_probe.record.raw import MAX_MARKS, RING_NS, WAKE_LOOP, WAKE_SPLIT, Job,
 MAX_POLLS = 1 << 17
 """Instants of polls kept for the collector, two a poll: more than a second of the busiest loop."""
 
+WAITED_NS = 200_000
+"""A poll this long found nothing when it began (an epoll that finds something at once takes 2-5 us)."""
+
 Inherited = tuple[int, int, int]
 """(earliest_ns, ready_ns, wake) that a plain callback passes on to what it wakes."""
 
@@ -57,10 +60,12 @@ class PythonSteps:
         "event_earliest",
         "event_ready",
         "inherit",
+        "loop_id",
         "meter",
         "now",
         "ordinal",
         "owner",
+        "poll_began",
         "poll_end",
         "ready",
         "since",
@@ -84,7 +89,9 @@ class PythonSteps:
         self.ordinal = 0
         self.thread_id = threading.get_ident()
         self.now = now  # end of the previous callback, or of the poll
+        self.poll_began: int | None = None
         self.poll_end = now
+        self.loop_id = 0  # id() of the loop, while it is followed
         self.event_earliest = self.event_ready = now  # what the last poll found: can have been ready since, and was by
         self.stretches = False  # work of no request is timed from stamp to stamp, not callback by callback
         self.steps = 0
@@ -108,14 +115,16 @@ class PythonSteps:
     def begin_poll(self, now: int) -> None:
         """The loop polls from ``now`` on."""
         self._noted.append(now)
-        self.now = now
+        self.poll_began = self.now = now
         self.since = 0
 
     def end_poll(self, now: int) -> None:
-        """The poll returned."""
+        """The poll returned. What it finds where it had to wait came just then, else since the poll before."""
         self._noted.append(now)
+        waited = self.poll_began is not None and now - self.poll_began >= WAITED_NS
+        self.poll_began = None
         self.poll_end = self.now = now
-        self.event_earliest, self.event_ready = self.event_ready, now
+        self.event_earliest, self.event_ready = now if waited else self.event_ready, now
 
     def take_poll_counts(self, until: int | None) -> tuple[int, int, list[tuple[int, int, int]], int, int, int]:
         """As :class:`PollCounts`, ``sum_sq`` in two halves of 64 bits; a poll under way counts up to ``until``."""

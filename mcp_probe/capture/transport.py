@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mcp_probe import native
 from mcp_probe.capture.current import WORKER
 from mcp_probe.capture.executor import TRANSPORT_FINISH, TRANSPORT_JOB, TRANSPORT_START
 from mcp_probe.clock import now_ns
@@ -104,4 +103,4 @@ class PythonTransportCall:
 if TYPE_CHECKING:
     TransportCall = PythonTransportCall
 else:
-    TransportCall = PythonTransportCall if native.core is None else native.core.TransportCall
+    TransportCall = PythonTransportCall

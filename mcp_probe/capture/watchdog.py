@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mcp_probe.capture.places import Place, frame_of, place_of
-from mcp_probe.capture.readings import TICK_NS, Reading, Readings, doze, rouse
+from mcp_probe.capture.readings import TICK_NS, Reading, Readings, park, wake
 from mcp_probe.capture.steps import Track
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Cause, Tag
@@ -242,7 +242,7 @@ class Watchdog:
             self._thread = threading.Thread(target=self._run, name="mcp-probe-watchdog", daemon=True)
             self._thread.start()
         else:
-            rouse()
+            wake()
 
     @property
     def thread(self) -> threading.Thread | None:
@@ -268,7 +268,7 @@ class Watchdog:
         thread, self._thread = self._thread, None
         for _, watch in self.watches():
             watch.readings.closed = True
-        rouse()
+        wake()
         if thread is not None and thread is not threading.current_thread():
             thread.join(STOP_S)
         for track, _ in self.watches():
@@ -286,7 +286,7 @@ class Watchdog:
     def _tick(self, wait_ns: int) -> bool:
         """Wait until a step is over the limit, and look at it; False where none is. Holds on to no loop afterwards."""
         running = [watch for track, watch in self.watches() if track.is_running()]
-        over = doze(tuple(watch.readings for watch in running), self._limit_ns, wait_ns, LOOK_AROUND_NS)
+        over = park(tuple(watch.readings for watch in running), self._limit_ns, wait_ns, LOOK_AROUND_NS)
         if over:
             for watch in running:
                 watch.look(self._limit_ns)

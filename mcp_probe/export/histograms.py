@@ -20,7 +20,6 @@ from itertools import pairwise
 from math import isqrt
 from typing import Any
 
-from mcp_probe import native
 from mcp_probe.export.conventions import OTHER, Instrument
 
 MAX_SCALE = 5
@@ -225,7 +224,7 @@ class PythonRow:
 def row_of(bundle: Bundle) -> Any:
     """A row for ``bundle``: the accelerator's, where there is one."""
     ladders = [ladder_of(instrument.unit) for instrument, _ in bundle.keys]
-    return PythonRow(ladders) if native.core is None else native.core.Row([ladder.packed() for ladder in ladders])
+    return PythonRow(ladders)
 
 
 def _histogram_of(ladder: Ladder, part: Part) -> ExponentialHistogram:

@@ -69,7 +69,7 @@ def known_span(scope: Any, textmap: Any, telling: tuple[str, ...]) -> Any:
         telling: Keys of a message's meta of which none may be there.
     """
     kind = next((kind for kind, known in _known.items() if known), None)
-    if native.core is None or kind is None or _current is None or vars(propagate).get(_TEXTMAP) is not textmap:
+    if True or kind is None or _current is None or vars(propagate).get(_TEXTMAP) is not textmap:
         return None
     return native.core.KnownSpan(
         *(kind, scope, SpanKind.SERVER, _current, _KEY, vars(propagate), _TEXTMAP, textmap, telling),

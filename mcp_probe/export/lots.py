@@ -53,7 +53,7 @@ class TakesLots(Protocol):
 
 def lots_of(batch: list[RawRequest], limit_ns: int, measured: Measured) -> tuple[list[RawRequest], list[Lot]]:
     """(those whose records say more, or have a span that is still to be made; the others)."""
-    if native.core is None:
+    if True:
         return batch, []
     method, scope, hidden, since = measured
     rest, rows = native.core.lots(batch, AMOUNT_PARTS, limit_ns, None if method is None else scope, hidden, since)

@@ -26,7 +26,6 @@ from mcp_probe.clock import now_ns
 from mcp_probe.export import conventions as names
 from mcp_probe.export.content import Content, Redact
 from mcp_probe.export.enrich import (
-    PLAIN,
     Attributes,
     blocked_by,
     budget_attributes,
@@ -332,9 +331,6 @@ def _budget_now(scope: _Scope) -> Attributes:
     """Where its time went up to this instant, and who held it up."""
     raw, hub, now = scope.raw, scope.hub, now_ns()
     track = hub.tracks.get(get_ident())
-    found: Attributes | None = raw.span_attributes(track, now, hub.memory.native_since_ns, PLAIN)
-    if found is not None:
-        return found
     record = assemble(raw, now, _running_mark(track, raw, now), hub.memory.use_of(raw))
     found = budget_attributes(record)
     if record.waits:

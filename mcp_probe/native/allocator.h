@@ -8,17 +8,11 @@
  * Requested bytes are a running total of the thread; request.h takes differences at the boundaries of steps and jobs.
  * realloc() counts as a request for its new size, zero bytes as one, as in CPython's raw allocator and in valgrind.
  */
-enum { DOMAIN_RAW = 0, DOMAIN_MEM = 1, DOMAIN_OBJ = 2, DOMAINS = 3 };
+enum { DOMAIN_RAW = PYMEM_DOMAIN_RAW, DOMAIN_MEM = PYMEM_DOMAIN_MEM, DOMAIN_OBJ = PYMEM_DOMAIN_OBJ, DOMAINS = 3 };
 enum { SET_COUNTS = 0, SET_OWNS = 1, SETS = 2 };
 #define LAYERS 6 /* allocators that we can lie over in the life of a process; the same one again counts once */
 
-typedef struct {
-    void *ctx;
-    void *(*malloc)(void *ctx, size_t size);
-    void *(*calloc)(void *ctx, size_t count, size_t size);
-    void *(*realloc)(void *ctx, void *block, size_t size);
-    void (*free)(void *ctx, void *block);
-} allocator_t;
+typedef PyMemAllocatorEx allocator_t;
 
 /* Whether a domain above has passed a call on, and the raw hook has seen and counted it. HANDED_ON: the domain above will
  * count what it is given; but the raw hook sees to a block that moves, and says SEEN. */
@@ -56,14 +50,13 @@ static struct {
 static int many_gils;
 static PyInterpreterState *main_interpreter, **interpreters; /* the latter: their head, where the interpreter keeps it */
 
-/* One name or the other, by release. */
-extern PyThreadState *_PyThreadState_UncheckedGet(void) __attribute__((weak));
-extern PyThreadState *PyThreadState_GetUnchecked(void) __attribute__((weak));
-extern PyInterpreterState *PyInterpreterState_Head(void) __attribute__((weak));
-
 static inline PyThreadState *current_state(void)
 {
-    return PyThreadState_GetUnchecked ? PyThreadState_GetUnchecked() : _PyThreadState_UncheckedGet();
+#if PY_VERSION_HEX >= 0x030D0000
+    return PyThreadState_GetUnchecked();
+#else
+    return _PyThreadState_UncheckedGet();
+#endif
 }
 
 static int __attribute__((noinline)) is_main_gil_ours(void)

@@ -47,7 +47,7 @@ static int message_of(PyObject *item, PyObject **message, PyObject **kind)
     if (known != NULL)
         *kind = Py_NewRef(known);
     else if (!PyErr_Occurred())
-        *kind = call_with_one(find_kind, *message);
+        *kind = PyObject_CallOneArg(find_kind, *message);
     if (*kind == NULL) {
         Py_CLEAR(*message);
         return -1;
@@ -93,13 +93,13 @@ static int note_arrival(Channel *self, Request *raw, PyObject *context, ns_t now
         ns_t ready, since, arrival = PyLong_AsLongLong(PyTuple_GetItem(stamp, 0));
         int failed = PyErr_Occurred() || running_step(self, now, &ready, &since) < 0;
         if (!failed) {
-            raw->arrival_ns = Py_NewRef(PyTuple_GetItem(stamp, 0));
-            raw->arrival_earliest_ns = Py_NewRef(PyTuple_GetItem(stamp, 1));
-            raw->request_bytes = Py_NewRef(PyTuple_GetItem(stamp, 2));
-            failed = replace_with_int(&raw->decode_ns, now - (since > arrival ? since : arrival)) < 0;
+            raw->arrival_ns = arrival;
+            raw->arrival_earliest_ns = PyLong_AsLongLong(PyTuple_GetItem(stamp, 1));
+            raw->request_bytes = PyLong_AsLongLong(PyTuple_GetItem(stamp, 2));
+            raw->decode_ns = now - (since > arrival ? since : arrival);
         }
         Py_DECREF(stamp);
-        return failed ? -1 : 0;
+        return failed || PyErr_Occurred() ? -1 : 0;
     }
     Py_XDECREF(stamp);
     if (context != Py_None) {
@@ -117,7 +117,8 @@ static int note_arrival(Channel *self, Request *raw, PyObject *context, ns_t now
             return arrived < 0 ? -1 : 0;
     }
     raw->transport_seen = 0;
-    return replace_with_int(&raw->arrival_ns, now);
+    raw->arrival_ns = now;
+    return 0;
 }
 
 static int admit(Channel *self, PyObject *message, PyObject *kind, PyObject *context)
@@ -134,7 +135,8 @@ static int admit(Channel *self, PyObject *message, PyObject *kind, PyObject *con
     raw->session = Py_NewRef(self->session == NULL ? Py_None : self->session);
     raw->channel = Py_NewRef((PyObject *)self);
     raw->settles = 1;
-    if (replace_with_int(&raw->taken_ns, now) < 0 || note_arrival(self, raw, context, now) < 0)
+    raw->taken_ns = now;
+    if (note_arrival(self, raw, context, now) < 0)
         goto done;
     if (context != Py_None && set_current(context, (PyObject *)raw) < 0)
         goto done;
@@ -239,7 +241,9 @@ static PyObject *channel_sending(Channel *self, PyObject *item)
             failed = PyDict_DelItem(self->pending, id) < 0;
         Request *raw = as_request(found);
         if (!failed && raw != NULL && !raw->ended) {
-            failed = note_answer(raw, message, kind) < 0 || desk_finished(self->desk, raw, now_ns()) < 0;
+            failed = note_answer(raw, message, kind) < 0;
+            if (!failed)
+                desk_finished(self->desk, raw, now_ns());
             if (!failed && self->writer_seen) {
                 PyObject *key = PyLong_FromVoidPtr(item);
                 failed = key == NULL || PyDict_SetItem(self->sent, key, found) < 0;
@@ -268,13 +272,12 @@ static PyObject *channel_handed_over(Channel *self, PyObject *object)
         return NULL;
     if (raw->write_seen)
         Py_RETURN_NONE;
-    ns_t ready, since, taken = is_set(raw->result_ns) ? PyLong_AsLongLong(raw->result_ns) : 0;
-    if (PyErr_Occurred() || running_step(self, now_ns(), &ready, &since) < 0)
+    ns_t ready, since, taken = raw->result_ns != NO_NS ? raw->result_ns : 0;
+    if (running_step(self, now_ns(), &ready, &since) < 0)
         return NULL;
     if (ready > taken)
         taken = ready;
-    if (replace_with_int(&raw->write_taken_ns, taken) < 0)
-        return NULL;
+    raw->write_taken_ns = taken;
     return none_unless(desk_end(self->desk, raw, taken, NULL));
 }
 
@@ -315,8 +318,8 @@ static PyObject *channel_taken(Channel *self, PyObject *item)
     Request *before = as_request(previous), *raw = as_request(taken);
     int failed = before != NULL && desk_end(self->desk, before, now, NULL) < 0;
     Py_XDECREF(previous);
-    if (!failed && raw != NULL)
-        failed = replace_with_int(&raw->write_taken_ns, now) < 0;
+    if (raw != NULL)
+        raw->write_taken_ns = now;
     return none_unless(failed);
 }
 
@@ -327,8 +330,8 @@ static int channel_flush(Channel *self)
     Request *raw = as_request(writing);
     int failed = 0;
     if (raw != NULL) {
-        ns_t now = now_ns();
-        failed = replace_with_int(&raw->flushed_ns, now) < 0 || desk_end(self->desk, raw, now, NULL) < 0;
+        raw->flushed_ns = now_ns();
+        failed = desk_end(self->desk, raw, raw->flushed_ns, NULL) < 0;
     }
     Py_XDECREF(writing);
     return failed ? -1 : 0;

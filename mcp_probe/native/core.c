@@ -1,48 +1,27 @@
-/* The hot path in C: what capture writes while a request lives, a loop's steps and polls, and the loop's own
- * call_soon, select and _run_once around them.
+/* What stamps: requests, the steps and polls of a loop, its handles, messages on their way in and out, the watchdog's clock.
  *
- * Twin of the Python in record/raw.py (Request), capture/steps.py (Steps), adapters/asyncio_loop.py (Handle, Timer,
- * Schedule, Poll, Turn), adapters/asgi.py (Entrance, Send), adapters/mcp2.py (Claims) and others that its files name;
- * tests run both. Everything here runs under the GIL; nothing is called while a field is half set.
- * One translation unit in files by type, included below in the order in which they need each other.
- * Limited API of CPython 3.10, plus a few functions every release from 3.10 to 3.13 exports with the same signature
- * (declared in base.h); mcp_probe/native/__init__.py loads this module on those releases only.
+ * Twins in Python stand in record/raw.py (Request), capture/steps.py (Steps), adapters/asyncio_handles.py (handles),
+ * capture/queueing.py (Desk, Channel) and capture/readings.py (Readings, park); tests run both. Everything here wraps and
+ * calls the original. It runs under the GIL but where it says otherwise; nothing is called while a field is half set.
+ * One translation unit in files by type, included below in the order in which they need each other. Memory is measured by a
+ * module of its own, memory.c.
  */
 #include "base.h"
-#include "account.h"
-#include "blocks.h"
-#include "small.h"
-#include "allocator.h"
 #include "request.h"
-#include "memory.h"
-#include "record.h"
+
+static PyObject *str_self, *str_done, *str_keep, *str_settle, *str_charge, *str_run, *str_init, *str_broken, *str_get,
+    *str_message, *str_params, *str_name, *str_method, *str_id, *str_error, *str_result, *str_is_error, *str_forget,
+    *str_finish, *str_consumed, *str_waiting, *str_arrived_by, *str_answered, *str_asking;
+static PyTypeObject *steps_type;
+
+#include "request_type.h"
 #include "steps.h"
-#include "attributes.h"
 #include "handle.h"
-#include "socket.h"
-#include "schedule.h"
-#include "timer.h"
 #include "poll.h"
-#include "turn.h"
 #include "desk.h"
-#include "finished.h"
-#include "read.h"
 #include "channel.h"
-#include "transport.h"
 #include "readings.h"
 #include "watch.h"
-#include "sums.h"
-#include "uses.h"
-#include "flight.h"
-#include "tally.h"
-#include "lots.h"
-#include "exponential.h"
-#include "exchange.h"
-#include "spans.h"
-#include "awaited.h"
-#include "send.h"
-#include "claims.h"
-#include "entrance.h"
 
 /* ---- the module ---- */
 
@@ -51,26 +30,26 @@ static PyObject *core_now(PyObject *module, PyObject *ignored)
     return PyLong_FromLongLong(now_ns());
 }
 
+/* From now on memory is measured by what the capsule holds. */
+static PyObject *core_measure_memory(PyObject *module, PyObject *capsule)
+{
+    const memory_hooks_t *hooks = PyCapsule_GetPointer(capsule, MEMORY_CAPSULE);
+    if (hooks == NULL)
+        return NULL;
+    memory_hooks = hooks;
+    Py_RETURN_NONE;
+}
+
 static PyObject *core_configure(PyObject *module, PyObject *args)
 {
-    PyObject *var, *step, *wakeup, *task, *function, *handle, *run, *append, *report, *describe;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOOO", &var, &step, &wakeup, &task, &function, &handle, &run, &append, &report,
-                          &describe))
+    PyObject *var, *step, *wakeup, *task, *function;
+    if (!PyArg_ParseTuple(args, "OO!O!O!O", &var, &PyType_Type, &step, &PyType_Type, &wakeup, &PyType_Type, &task, &function))
         return NULL;
-    if (!PyType_Check(step) || !PyType_Check(wakeup) || !PyType_Check(task)) {
-        PyErr_SetString(PyExc_TypeError, "configure() takes types for step, wakeup and task");
-        return NULL;
-    }
     keep(&current_var, var);
     keep(&step_type, step);
     keep(&wakeup_type, wakeup);
     keep(&task_type, task);
     keep(&function_type, function);
-    keep(&handle_class, handle);
-    keep(&handle_run_original, run);
-    keep(&deque_append, append);
-    keep(&report_exception, report);
-    keep(&describe_handle, describe);
     Py_RETURN_NONE;
 }
 
@@ -96,150 +75,57 @@ static PyObject *core_messages(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static int take_shape(shape_t *shape, PyObject *type, PyObject *rows)
-{
-    Py_ssize_t count = PyList_Check(rows) ? PyList_Size(rows) : -1;
-    if (!PyType_Check(type) || count < 0 || count > MAX_FIELDS) {
-        PyErr_SetString(PyExc_TypeError, "a shape is a class and a list of (name, default)");
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *name, *value;
-        if (!PyArg_ParseTuple(PyList_GetItem(rows, i), "UO", &name, &value))
-            return -1;
-        keep(&shape->names[i], name);
-        keep(&shape->defaults[i], value);
-    }
-    shape->count = (int)count;
-    keep(&shape->type, type);
-    return 0;
-}
-
-static int is_named(const shape_t *shape, int index, const char *name)
-{
-    return index < shape->count && PyUnicode_CompareWithASCIIString(shape->names[index], name) == 0;
-}
-
-static PyObject *core_shapes(PyObject *module, PyObject *args)
-{
-    PyObject *record, *record_rows, *budget, *budget_rows;
-    if (!PyArg_ParseTuple(args, "OOOO", &record, &record_rows, &budget, &budget_rows))
-        return NULL;
-    if (take_shape(&budget_shape, budget, budget_rows) < 0 || take_shape(&record_shape, record, record_rows) < 0)
-        return NULL;
-    for (int i = 0; i < KNOWN_FIELDS || i < KNOWN_PARTS; i++)
-        if ((i < KNOWN_FIELDS && !is_named(&record_shape, i, known_fields[i])) ||
-            (i < KNOWN_PARTS && !is_named(&budget_shape, i, known_parts[i]))) {
-            Py_CLEAR(record_shape.type);
-            PyErr_Format(PyExc_ValueError, "field %d of a record or budget is not the one that Request.record sets", i);
-            return NULL;
-        }
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef core_methods[] = {{"now_ns", core_now, METH_NOARGS, "Monotonic nanoseconds, as clock.now_ns."},
-                                     {"shapes", core_shapes, METH_VARARGS,
-                                      "The classes that Request.record makes, with their fields and defaults."},
-                                     {"messages", core_messages, METH_VARARGS,
-                                      "What capture/queueing.py knows of messages."},
-                                     {"doze", core_doze, METH_VARARGS,
-                                      "Tick until a step is over the limit (True), or for so long (False)."},
-                                     {"rouse", core_rouse, METH_NOARGS, "End a doze that waits for a loop to begin something."},
-                                     {"exchange_of", (PyCFunction)core_exchange_of, METH_FASTCALL,
-                                      "An HTTP exchange, from its headers and the track of its loop."},
-                                     {"http", core_http, METH_VARARGS, "What adapters/mcp2.py knows of messages over HTTP."},
-                                     {"sum_up", core_sum_up, METH_VARARGS,
-                                      "Sum requests up that have ended and need no record."},
-                                     {"lots", core_lots, METH_VARARGS,
-                                      "Sort plain requests that have ended by what they are called; those whose records are wanted."},
-                                     {"note_small_steps", core_note_small_steps, METH_VARARGS,
-                                      "Add what these requests took in short steps to {operation: [count, total]}."},
-                                     {"transport_levels", core_transport_levels, METH_VARARGS,
-                                      "What the transport's own jobs did to a pool."},
-                                     {"memory_install", core_memory_install, METH_O,
-                                      "Hook Python's allocator: \"gross\", \"hybrid\" or \"shadow\"."},
-                                     {"memory_uninstall", core_memory_uninstall, METH_NOARGS, "Take the hooks out."},
-                                     {"memory_state", core_memory_state, METH_NOARGS,
-                                      "What the hooks are, and whether what they counted is valid."},
-                                     {"memory_blocks", core_memory_blocks, METH_VARARGS,
-                                      "[(address, size), ...] of blocks that these requests still hold, at most so many."},
-                                     {"charge", core_charge, METH_O,
-                                      "What this thread allocates belongs to the request from now on; returns the one before."},
-                                     {"configure", core_configure, METH_VARARGS,
-                                      "What adapters/asyncio_loop.py found out about this interpreter."},
-                                     {NULL}};
+static PyMethodDef core_methods[] = {
+    {"now_ns", core_now, METH_NOARGS, "Monotonic nanoseconds, as clock.now_ns."},
+    {"messages", core_messages, METH_VARARGS, "What capture/queueing.py knows of messages."},
+    {"configure", core_configure, METH_VARARGS, "What adapters/asyncio_loop.py found out about this interpreter."},
+    {"handle_class", core_handle_class, METH_O, "Our subclass of one of asyncio's classes of handles."},
+    {"follow", core_follow, METH_O, "The loop of these steps runs on its thread from now on."},
+    {"unfollow", core_unfollow, METH_O, "It runs there no longer."},
+    {"park", core_park, METH_VARARGS, "Sleep until a step is over the limit (True), or for so long (False)."},
+    {"wake", core_wake, METH_NOARGS, "End a park() that waits for a loop to begin something."},
+    {"frame_of", core_frame_of, METH_O, "The innermost frame of a thread of the main interpreter, or None."},
+    {"measure_memory", core_measure_memory, METH_O, "Memory is measured by the hooks in this capsule of _memory's."},
+    {NULL}};
 static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT, "mcp_probe.native._core", NULL, -1, core_methods};
 
 static int make_names(void)
 {
-    static const name_t names[] = {{&str_closed, "_closed"},   {&str_debug, "_debug"},     {&str_ready, "_ready"},
-                 {&str_self, "__self__"},    {&str_done, "done"},        {&str_keep, "_keep"},
-                 {&str_settle, "settle"},    {&str_charge, "_charge"},   {&str_write_to_self, "_write_to_self"},
-                 {&str_run, "_run"},         {&str_broken, "broken"},    {&str_context, "context"},
-                 {&str_writing, "writing"},  {&str_flushed, "flushed"},  {&str__context, "_context"},
-                 {&str_callback, "_callback"}, {&str_args, "_args"},
-                 {&str_get, "get"},          {&str_message, "message"}, {&str_params, "params"},
-                 {&str_name, "name"},        {&str_method, "method"},    {&str_id, "id"},
-                 {&str_error, "error"},      {&str_result, "result"},    {&str_is_error, "isError"},
-                 {&str_forget, "forget"},    {&str_finish, "finish"},    {&str_consumed, "consumed"},
-                 {&str_waiting, "waiting"},  {&str_arrived_by, "_arrived_by"},
-                 {&str_answered, "_answered"},                           {&str_asking, "_asking"},
-                 {&cancelled_outcome, "cancelled"},                      {&ok_outcome, "ok"},
-                 {&kind_request, "request"}, {&kind_notification, "notification"}};
-    if (INTERN(names) < 0)
-        return -1;
+    static const struct {
+        PyObject **slot;
+        const char *text;
+    } names[] = {{&str_self, "__self__"},   {&str_done, "done"},         {&str_keep, "_keep"},
+                 {&str_settle, "settle"},   {&str_charge, "_charge"},    {&str_run, "_run"},
+                 {&str_init, "__init__"},   {&str_broken, "broken"},     {&str_get, "get"},
+                 {&str_message, "message"}, {&str_params, "params"},     {&str_name, "name"},
+                 {&str_method, "method"},   {&str_id, "id"},             {&str_error, "error"},
+                 {&str_result, "result"},   {&str_is_error, "isError"},  {&str_forget, "forget"},
+                 {&str_finish, "finish"},   {&str_consumed, "consumed"}, {&str_waiting, "waiting"},
+                 {&str_answered, "_answered"}, {&str_asking, "_asking"}, {&str_arrived_by, "_arrived_by"},
+                 {&cancelled_outcome, "cancelled"}, {&ok_outcome, "ok"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if ((*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
+            return -1;
     return (empty_tuple = PyTuple_New(0)) == NULL ? -1 : 0;
 }
 
-static PyObject *add_subtype(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject *base)
+static PyTypeObject *add_type(PyObject *module, const char *name, PyType_Spec *spec)
 {
-    PyObject *type = PyType_FromSpecWithBases(spec, (PyObject *)base);
+    PyObject *type = PyType_FromSpec(spec);
     if (type != NULL && PyModule_AddObjectRef(module, name, type) < 0)
         Py_CLEAR(type);
-    return type;
-}
-
-static PyObject *add_type(PyObject *module, const char *name, PyType_Spec *spec)
-{
-    return add_subtype(module, name, spec, NULL);
+    return (PyTypeObject *)type;
 }
 
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&core_module);
-    if (module == NULL || make_names() < 0 || make_http_names() < 0 || make_use_names() < 0 || make_read_names() < 0 ||
-        make_timer_names() < 0 || make_turn_names() < 0 || make_span_names() < 0 || sem_init(&rouse_watchdog, 0, 0) < 0)
+    if (module == NULL || make_names() < 0 || sem_init(&watchdog_woken, 0, 0) < 0 ||
+        (request_type = add_type(module, "Request", &request_spec)) == NULL ||
+        (steps_type = add_type(module, "Steps", &steps_spec)) == NULL ||
+        (desk_type = add_type(module, "Desk", &desk_spec)) == NULL ||
+        (readings_type = add_type(module, "Readings", &readings_spec)) == NULL ||
+        add_type(module, "Poll", &poll_spec) == NULL || add_type(module, "Channel", &channel_spec) == NULL)
         return NULL;
-    request_type = (PyTypeObject *)add_type(module, "Request", &request_spec);
-    steps_type = (PyTypeObject *)add_type(module, "Steps", &steps_spec);
-    handle_type = (PyTypeObject *)add_type(module, "Handle", &handle_spec);
-    timer_type = handle_type == NULL ? NULL : (PyTypeObject *)add_subtype(module, "Timer", &timer_spec, handle_type);
-    PyObject *schedule = add_type(module, "Schedule", &schedule_spec), *poll = add_type(module, "Poll", &poll_spec),
-             *transport = add_type(module, "TransportCall", &transport_spec);
-    socket_type = (PyTypeObject *)add_type(module, "SocketReady", &socket_spec);
-    desk_type = (PyTypeObject *)add_type(module, "Desk", &desk_spec);
-    lines_type = (PyTypeObject *)add_type(module, "LineStamps", &lines_spec);
-    PyObject *channel = add_type(module, "Channel", &channel_spec),
-             *buffer = add_type(module, "StampedBuffer", &buffer_spec);
-    readings_type = (PyTypeObject *)add_type(module, "Readings", &readings_spec);
-    sums_type = (PyTypeObject *)add_type(module, "Sums", &sums_spec);
-    uses_type = (PyTypeObject *)add_type(module, "Uses", &uses_spec);
-    sweep_type = (PyTypeObject *)add_type(module, "Sweep", &sweep_spec);
-    PyObject *finished = add_type(module, "Finished", &finished_spec), *timers = add_type(module, "Timers", &timers_spec),
-             *claims = add_type(module, "Claims", &claims_spec), *entrance = add_type(module, "Entrance", &entrance_spec);
-    PyObject *turn = add_type(module, "Turn", &turn_spec), *row = add_type(module, "Row", &row_spec);
-    send_type = (PyTypeObject *)add_type(module, "Send", &send_spec);
-    exchange_type = (PyTypeObject *)add_type(module, "Exchange", &exchange_spec);
-    awaited_type = (PyTypeObject *)add_type(module, "Awaited", &awaited_spec);
-    known_span_type = (PyTypeObject *)add_type(module, "KnownSpan", &known_span_spec);
-    spans_type = (PyTypeObject *)add_type(module, "Spans", &spans_spec);
-    const void *made[] = {request_type, steps_type, handle_type, timer_type, schedule, poll, transport, socket_type,
-                          desk_type, lines_type, channel, buffer, readings_type, sums_type, uses_type, sweep_type, finished,
-                          timers, claims, entrance, turn, row, send_type, exchange_type, awaited_type,
-                          known_span_type, spans_type};
-    for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++)
-        if (made[i] == NULL)
-            return NULL;
-    keep(&poll_type, poll);
     return module;
 }

@@ -71,32 +71,29 @@ static Request *desk_open(Desk *self, PyObject *kind, PyObject *method, PyObject
     return (Request *)made;
 }
 
-static int desk_finished(Desk *self, Request *raw, ns_t now)
+static void desk_finished(Desk *self, Request *raw, ns_t now)
 {
-    if (is_set(raw->result_ns))
-        return 0;
-    if (replace_with_int(&raw->result_ns, now) < 0)
-        return -1;
+    if (raw->result_ns != NO_NS)
+        return;
+    raw->result_ns = now;
     if (raw->write_seen && ++self->unwritten > self->unwritten_peak)
         self->unwritten_peak = self->unwritten;
-    return 0;
 }
 
 static int desk_end(Desk *self, Request *raw, ns_t now, PyObject *outcome)
 {
     if (raw->ended)
         return 0;
-    memory_end(raw);
+    if (memory_hooks != NULL)
+        memory_hooks->end(raw);
     raw->ended = 1;
-    int failed = replace_with_int(&raw->end_ns, now) < 0;
-    if (outcome != NULL && outcome != Py_None) {
-        PyObject *before = raw->outcome;
-        raw->outcome = Py_NewRef(outcome);
-        Py_XDECREF(before);
-    }
-    if (!is_set(raw->result_ns)) {
+    raw->end_ns = now;
+    int failed = 0;
+    if (is_set(outcome))
+        keep(&raw->outcome, outcome);
+    if (raw->result_ns == NO_NS) {
         if (is_set(raw->channel))
-            failed |= call_one(raw->channel, str_forget, (PyObject *)raw) < 0;
+            failed = call_one(raw->channel, str_forget, (PyObject *)raw) < 0;
     }
     else if (raw->write_seen)
         self->unwritten--;
@@ -141,7 +138,8 @@ static PyObject *desk_py_finished(Desk *self, PyObject *args)
     Request *raw;
     if (!PyArg_ParseTuple(args, "OL", &object, &now) || (raw = request_arg(object)) == NULL)
         return NULL;
-    return none_unless(desk_finished(self, raw, now));
+    desk_finished(self, raw, now);
+    Py_RETURN_NONE;
 }
 
 static PyObject *desk_py_end(Desk *self, PyObject *args)

@@ -1,341 +1,358 @@
-/* ---- Handle: a callback in a loop's queue, with the instant it became ready ---- */
+/* ---- Handle: asyncio's own handles, with the instant they became ready (twin: adapters/asyncio_handles.py) ----
+ *
+ * One subclass each of asyncio's Handle, TimerHandle and, from 3.14 on, _ThreadSafeHandle. What asyncio does in __init__
+ * and _run it does itself: both are called. A handle holds nothing but numbers of ours.
+ */
 
 typedef struct {
-    PyObject_HEAD
-    PyObject *callback, *args, *loop, *context, *source_traceback, *repr, *cancelled;
-    PyObject *weaklist;
-    Steps *steps;
     ns_t earliest, ready;
     int wake;
-    char inherited;
-} Handle;
+    char inherited; /* what it wakes became ready with it */
+} stamp_t;
+
+/* One class of asyncio's and ours of it. `stamp`, `context`, ...: where they are in an object. */
+typedef struct {
+    PyTypeObject *base, *type;
+    Py_ssize_t stamp, context, callback, args, when; /* when: 0 where it is no timer */
+} kind_t;
+
+#define KINDS 4
+static kind_t handle_kinds[KINDS];
+static int kind_count;
 
 /* What the Python side has found out about this interpreter (see configure). */
-static PyObject *current_var, *step_type, *wakeup_type, *task_type, *function_type, *handle_class, *handle_run_original, *timer_class,
-    *deque_append, *report_exception, *describe_handle;
+static PyObject *current_var, *step_type, *wakeup_type, *task_type, *function_type;
 
-#define HANDLE_OBJECTS(EACH) \
-    EACH(callback) EACH(args) EACH(loop) EACH(context) EACH(source_traceback) \
-    EACH(repr) EACH(cancelled) EACH(steps)
-TRAVERSE_AND_CLEAR(Handle, handle, HANDLE_OBJECTS)
-#define CLEAR_HANDLE_REFERENCES(self) \
-    if ((self)->weaklist != NULL) \
-        PyObject_ClearWeakRefs((PyObject *)(self))
-DEALLOCATE(Handle, handle, CLEAR_HANDLE_REFERENCES)
+/* The loop that runs on each thread, as far as it is followed. */
+typedef struct {
+    unsigned long thread;
+    Steps *steps;
+} place_t;
+static place_t *places;
+static int place_count, place_room;
 
-/* Steals args and context. */
-static void handle_fill(Handle *self, PyObject *callback, PyObject *args, PyObject *loop, PyObject *context, Steps *steps)
+static inline place_t *find_place(unsigned long thread)
 {
-    self->callback = Py_NewRef(callback);
-    self->args = args;
-    self->loop = Py_NewRef(loop);
-    self->context = context;
-    self->source_traceback = Py_NewRef(Py_None);
-    self->repr = Py_NewRef(Py_None);
-    self->cancelled = Py_NewRef(Py_False);
-    self->weaklist = NULL;
-    self->steps = (Steps *)Py_NewRef((PyObject *)steps);
-}
-
-/* Steals args and context. */
-static Handle *handle_make(PyObject *callback, PyObject *args, PyObject *loop, PyObject *context, Steps *steps)
-{
-    Handle *self = PyObject_GC_New(Handle, handle_type);
-    if (self == NULL) {
-        Py_DECREF(args);
-        Py_DECREF(context);
-        return NULL;
-    }
-    handle_fill(self, callback, args, loop, context, steps);
-    if (steps->inherits) {
-        self->earliest = steps->inherit_earliest;
-        self->ready = steps->inherit_ready;
-        self->wake = steps->inherit_wake;
-        self->inherited = 1;
-    }
-    else {
-        self->earliest = self->ready = now_ns();
-        self->wake = WAKE_LOOP;
-        self->inherited = 0;
-    }
-    PyObject_GC_Track(self);
-    return self;
-}
-
-/* The task whose step the callback is: a new reference, NULL where it is none (no exception set). */
-static PyObject *task_of(Handle *self)
-{
-    PyObject *kind = (PyObject *)Py_TYPE(self->callback);
-    if (kind == step_type && kind != wakeup_type) {
-        PyObject *task = PyObject_GetAttr(self->callback, str_self);
-        if (task == NULL)
-            PyErr_Clear();
-        return task;
-    }
-    if (kind == wakeup_type && self->args != NULL && PyTuple_Check(self->args) && PyTuple_Size(self->args)) {
-        PyObject *task = PyObject_GetAttr(self->callback, str_self);
-        if (task == NULL) {
-            PyErr_Clear();
-            return NULL;
-        }
-        if (!PyObject_TypeCheck(task, (PyTypeObject *)task_type))
-            Py_CLEAR(task);
-        return task;
-    }
+    for (int i = 0; i < place_count; i++)
+        if (places[i].thread == thread)
+            return &places[i];
     return NULL;
 }
 
-/* callback(*args); args is a tuple. */
-static PyObject *call_with(PyObject *callback, PyObject *args)
+static inline Steps *steps_here(void)
 {
-    Py_ssize_t count = PyTuple_Size(args);
-    if (count == 0)
-        return PyObject_CallNoArgs(callback);
-    if (count == 1)
-        return call_with_one(callback, PyTuple_GetItem(args, 0));
-    return PyObject_Call(callback, args, NULL);
+    place_t *found = find_place(PyThread_get_thread_ident());
+    return found == NULL ? NULL : found->steps;
 }
 
-static PyObject *call_back(Handle *self)
+/* Of a loop that runs now, on whichever thread. */
+static inline const Steps *steps_of(PyObject *loop)
 {
-    PyObject *callback = Py_NewRef(self->callback), *args = Py_NewRef(self->args);
-    PyObject *result = call_with(callback, PyTuple_Check(args) ? args : empty_tuple); /* cancelled meanwhile: both are None */
-    Py_DECREF(callback);
-    Py_DECREF(args);
-    return result;
+    for (int i = 0; i < place_count; i++)
+        if (places[i].steps->loop_id == (unsigned long long)(size_t)loop)
+            return places[i].steps;
+    return NULL;
 }
 
-/* What events.Handle._run does with an exception of the callback: the loop's exception handler, or further up. */
-static PyObject *handle_failed(PyObject *handle)
+/* `steps` is of the loop that runs on this thread. */
+static int take_place(Steps *steps)
 {
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
-        return NULL;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (traceback != NULL)
-        PyException_SetTraceback(value, traceback);
-    PyObject *outer[3]; /* a handler may ask sys.exc_info(): it is the exception being handled */
-    PyErr_GetExcInfo(&outer[0], &outer[1], &outer[2]);
-    PyErr_SetExcInfo(type, Py_XNewRef(value), traceback);
-    PyObject *result = call_with_two(report_exception, handle, value);
-    PyErr_SetExcInfo(outer[0], outer[1], outer[2]);
-    Py_XDECREF(value);
-    return result;
+    place_t *found = find_place(steps->thread_id);
+    if (found == NULL && place_count == place_room) {
+        int room = place_room ? 2 * place_room : 8;
+        place_t *moved = PyMem_Realloc(places, room * sizeof(place_t));
+        if (moved == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        places = moved;
+        place_room = room;
+    }
+    if (found == NULL)
+        places[place_count++] = (place_t){steps->thread_id, (Steps *)Py_NewRef((PyObject *)steps)};
+    else if (found->steps != steps) {
+        Steps *before = found->steps;
+        found->steps = (Steps *)Py_NewRef((PyObject *)steps);
+        Py_DECREF(before);
+    }
+    return 0;
 }
 
-/* A request's answer is out, and this is clean-up that no task does: not worth a mark. */
-static int is_clean_up(Handle *self, Request *request)
+static void leave_place(Steps *steps)
 {
-    return request->result_ns != NULL && request->result_ns != Py_None &&
-           (PyObject *)Py_TYPE(self->callback) == function_type;
+    place_t *found = find_place(steps->thread_id);
+    if (found == NULL || found->steps != steps)
+        return;
+    *found = places[--place_count];
+    Py_DECREF(steps);
+}
+
+static const kind_t *kind_of(PyObject *handle)
+{
+    for (int i = 0; i < kind_count; i++)
+        if (handle_kinds[i].type == Py_TYPE(handle))
+            return &handle_kinds[i];
+    for (int i = 0; i < kind_count; i++) /* somebody's subclass of ours */
+        if (PyObject_TypeCheck(handle, handle_kinds[i].type))
+            return &handle_kinds[i];
+    return NULL;
+}
+
+static inline stamp_t *stamp_of(PyObject *handle, const kind_t *kind)
+{
+    return (stamp_t *)((char *)handle + kind->stamp);
+}
+
+/* Borrowed; NULL where it was deleted. */
+static inline PyObject *slot_at(PyObject *handle, Py_ssize_t offset)
+{
+    return *(PyObject **)((char *)handle + offset);
+}
+
+static int handle_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    const kind_t *kind = kind_of(self);
+    PyObject *rest[6] = {self}, *made = NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    if (kind == NULL || count > 5) {
+        PyErr_SetString(PyExc_TypeError, "a handle takes a callback, its arguments, a loop and a context");
+        return -1;
+    }
+    PyObject *init = PyObject_GetAttr((PyObject *)kind->base, str_init);
+    for (Py_ssize_t i = 0; i < count; i++)
+        rest[i + 1] = PyTuple_GET_ITEM(args, i);
+    if (init != NULL)
+        made = PyObject_VectorcallDict(init, rest, (size_t)count + 1, kwargs);
+    Py_XDECREF(init);
+    if (made == NULL)
+        return -1;
+    Py_DECREF(made);
+    stamp_t *stamp = stamp_of(self, kind);
+    const Steps *steps = steps_of(count > (kind->when ? 3 : 2) ? rest[kind->when ? 4 : 3] : NULL);
+    ns_t now = now_ns();
+    *stamp = (stamp_t){now, now, WAKE_LOOP, 0};
+    if (steps != NULL && steps->thread_id != PyThread_get_thread_ident())
+        *stamp = (stamp_t){now, now, WAKE_THREAD, 1};
+    else if (steps != NULL && steps->inherits)
+        *stamp = (stamp_t){steps->inherit_earliest, steps->inherit_ready, steps->inherit_wake, 1};
+    return 0;
+}
+
+/* The task whose step the callback is: a new reference, NULL where it is none (no exception set). */
+static PyObject *task_of(PyObject *callback, PyObject *args)
+{
+    PyObject *kind = (PyObject *)Py_TYPE(callback), *task = NULL;
+    if (kind == step_type && kind != wakeup_type)
+        task = PyObject_GetAttr(callback, str_self);
+    else if (kind == wakeup_type && args != NULL && PyTuple_Check(args) && PyTuple_GET_SIZE(args)) {
+        task = PyObject_GetAttr(callback, str_self);
+        if (task != NULL && !PyObject_TypeCheck(task, (PyTypeObject *)task_type))
+            Py_CLEAR(task);
+    }
+    if (task == NULL)
+        PyErr_Clear();
+    return task;
 }
 
 /* The request that a context carries, or None: a new reference; -1 with an exception set. */
 static int carried_by(PyObject *context, PyObject **owner)
 {
     *owner = NULL;
-    if (Py_TYPE(context) == &PyContext_Type && PyContext_Enter(context) == 0) { /* quicker than its get() */
+    if (PyContext_CheckExact(context) && PyContext_Enter(context) == 0) { /* quicker than its get() */
         int failed = PyContextVar_Get(current_var, NULL, owner) < 0;
         return PyContext_Exit(context) < 0 || failed ? -1 : 0;
     }
-    PyErr_Clear(); /* somebody is in it */
-    *owner = call_method_with(context, str_get, current_var);
+    PyErr_Clear(); /* somebody is in it, or it is none */
+    *owner = PyContext_CheckExact(context) ? call_method_with(context, str_get, current_var) : Py_NewRef(Py_None);
     return *owner == NULL ? -1 : 0;
 }
 
-/* Whose callback it is: a new reference or NULL; -1 with an exception set. `inside`: in the handle's own context. */
-static int owner_of(Handle *self, int inside, PyObject **owner)
+/* What a handle ran for, as its step began. */
+typedef struct {
+    Steps *steps;
+    PyObject *task, *owner;
+    int followed;
+} running_t;
+
+/* Raises only what is no fault of ours. */
+static int begin_handle(PyObject *self, const kind_t *kind, running_t *run)
 {
-    return inside ? PyContextVar_Get(current_var, NULL, owner) : carried_by(self->context, owner);
+    Steps *steps = run->steps;
+    stamp_t stamp = *stamp_of(self, kind);
+    PyObject *context = slot_at(self, kind->context), *callback = slot_at(self, kind->callback),
+             *args = slot_at(self, kind->args);
+    ns_t now = now_ns();
+    if (context == NULL || callback == NULL)
+        return 0;
+    if (kind->when) {
+        PyObject *given = slot_at(self, kind->when);
+        double when = given == NULL || !PyFloat_Check(given) ? -1.0 : PyFloat_AS_DOUBLE(given);
+        /* A timer runs up to a clock tick before its deadline, and anything may stand there: no number, or none that is. */
+        ns_t due = when > 0 && when * 1e9 < (double)now ? (ns_t)(when * 1e9) : now;
+        stamp = (stamp_t){due, due, WAKE_LOOP, 1};
+    }
+    if (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0)
+        return -1;
+    if (carried_by(context, &run->owner) < 0)
+        return -1;
+    Request *request = as_request(run->owner);
+    /* A request's answer is out, and this is clean-up that no task does: not worth a mark. */
+    int clean_up = request != NULL && request->result_ns != NO_NS && (PyObject *)Py_TYPE(callback) == function_type;
+    if (!steps->alive || (!stamp.inherited && (request == NULL || clean_up)))
+        return 0;
+    run->task = task_of(callback, args);
+    if (run->task == NULL) {
+        steps->inherit_earliest = stamp.earliest;
+        steps->inherit_ready = stamp.ready;
+        steps->inherit_wake = stamp.wake;
+        steps->inherits = 1;
+    }
+    steps_begin(steps, run->owner, (ns_t)(size_t)run->task, stamp.earliest, stamp.ready, stamp.wake, now);
+    run->followed = 1;
+    return 0;
 }
 
-static PyObject *handle_run(Handle *self, PyObject *ignored)
+static int end_handle(running_t *run)
 {
-    if (self->context == NULL || self->callback == NULL || self->args == NULL || self->steps == NULL)
-        Py_RETURN_NONE; /* the collector has taken it apart */
-    PyObject *run = PyObject_GetAttr(handle_class, str_run);
-    if (run == NULL)
-        return NULL;
-    int wrapped = run != handle_run_original; /* somebody has wrapped it since: that runs in our place, and enters the context */
-    PyObject *context = Py_NewRef(self->context);
-    if (!wrapped && PyContext_Enter(context) < 0) {
-        Py_DECREF(run);
-        Py_DECREF(context);
-        return handle_failed((PyObject *)self);
-    }
-    Steps *steps = (Steps *)Py_NewRef((PyObject *)self->steps);
-    PyObject *task = NULL, *owner = NULL, *result = NULL;
-    int followed = 0, seen = steps->alive, stopped = 0;
-    if (seen) {
-        ns_t now = now_ns();
-        if (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0)
-            stopped = give_up(steps);
-        if (!stopped && owner_of(self, !wrapped, &owner) < 0)
-            stopped = give_up(steps);
-        Request *request = as_request(owner);
-        if (!stopped && steps->alive && (self->inherited || (request != NULL && !is_clean_up(self, request)))) {
-            task = task_of(self);
-            if (task == NULL) {
-                steps->inherit_earliest = self->earliest;
-                steps->inherit_ready = self->ready;
-                steps->inherit_wake = self->wake;
-                steps->inherits = 1;
-            }
-            if (steps_begin(steps, owner == NULL ? Py_None : owner, (ns_t)(Py_ssize_t)task, self->earliest, self->ready,
-                            self->wake, now) < 0)
-                stopped = give_up(steps);
-            followed = 1;
+    Steps *steps = run->steps;
+    ns_t now = now_ns();
+    int done = 0;
+    if (run->followed) {
+        steps->inherits = 0;
+        if (run->task != NULL && steps->owner != Py_None) {
+            PyObject *answer = call_method(run->task, str_done);
+            done = answer == NULL ? -1 : PyObject_IsTrue(answer);
+            Py_XDECREF(answer);
         }
+        return done < 0 ? -1 : steps_close(steps, now, done);
     }
-    if (!stopped)
-        result = wrapped ? call_with_one(run, (PyObject *)self) : call_back(self);
-    PyObject *type = NULL, *value = NULL, *traceback = NULL;
-    if (!stopped && result == NULL)
+    if (steps->owner != Py_None)
+        return steps_close(steps, now, 0); /* a request began in the middle of this step */
+    if (now - steps->now >= RING_NS)
+        return steps_stretch(steps, now);
+    steps->now = now;
+    set_since(steps, now);
+    return 0;
+}
+
+static PyObject *handle_run(PyObject *self, PyObject *ignored)
+{
+    const kind_t *kind = kind_of(self);
+    running_t run = {kind == NULL ? NULL : steps_here()};
+    PyObject *result = NULL, *type, *value, *traceback;
+    int followed = run.steps != NULL && run.steps->alive, stopped = 0;
+    Py_XINCREF(run.steps);
+    if (followed && begin_handle(self, kind, &run) < 0)
+        stopped = give_up(run.steps);
+    PyObject *original = stopped || kind == NULL ? NULL : PyObject_GetAttr((PyObject *)kind->base, str_run);
+    if (original != NULL)
+        result = PyObject_CallOneArg(original, self);
+    else if (kind == NULL)
+        PyErr_SetString(PyExc_TypeError, "this is no handle");
+    Py_XDECREF(original);
+    if (followed && !stopped && run.steps->alive) {
         PyErr_Fetch(&type, &value, &traceback);
-    if (!stopped && seen && steps->alive) {
-        ns_t now = now_ns();
-        int failed = 0;
-        if (followed) {
-            int done = 0;
-            steps->inherits = 0;
-            if (task != NULL && steps->owner != Py_None) {
-                PyObject *answer = call_method(task, str_done);
-                done = answer == NULL ? -1 : PyObject_IsTrue(answer);
-                Py_XDECREF(answer);
-            }
-            failed = done < 0 || steps_close(steps, now, done) < 0;
+        if (end_handle(&run) < 0 && give_up(run.steps) < 0) {
+            Py_CLEAR(result); /* a Ctrl-C came while Python ran for us: it goes on to the server */
+            Py_XDECREF(type);
+            Py_XDECREF(value);
+            Py_XDECREF(traceback);
         }
-        else if (steps->owner != Py_None)
-            failed = steps_close(steps, now, 0) < 0; /* a request began in the middle of this step */
-        else if (now - steps->now >= RING_NS)
-            failed = steps_stretch(steps, now) < 0;
         else
-            steps->now = steps->since = now;
-        if (failed)
-            stopped = give_up(steps);
+            PyErr_Restore(type, value, traceback);
     }
-    else if (seen)
-        memory_close(); /* followed no more: this step is nobody's any longer */
-    if (stopped) {
-        Py_CLEAR(result);
-        Py_XDECREF(type);
-        Py_XDECREF(value);
-        Py_XDECREF(traceback);
-    }
-    else if (result == NULL)
-        PyErr_Restore(type, value, traceback);
-    if (!wrapped && PyContext_Exit(context) < 0)
-        Py_CLEAR(result);
-    Py_DECREF(run);
-    Py_DECREF(context);
-    Py_DECREF(steps);
-    Py_XDECREF(task);
-    Py_XDECREF(owner);
-    return result == NULL && !wrapped && !stopped ? handle_failed((PyObject *)self) : result;
-}
-
-/* Handle._run of asyncio's own handles, unless somebody has wrapped it. */
-static PyObject *run_plain(PyObject *handle)
-{
-    PyObject *run = PyObject_GetAttr(handle_class, str_run);
-    int wrapped = run != handle_run_original;
-    Py_XDECREF(run);
-    if (run == NULL)
-        return NULL;
-    if (wrapped || ((PyObject *)Py_TYPE(handle) != handle_class && (PyObject *)Py_TYPE(handle) != timer_class))
-        return call_method(handle, str_run);
-    PyObject *context = PyObject_GetAttr(handle, str__context), *callback = PyObject_GetAttr(handle, str_callback),
-             *args = PyObject_GetAttr(handle, str_args), *result = NULL;
-    if (context == NULL || callback == NULL || args == NULL)
-        ;
-    else if (Py_TYPE(context) != &PyContext_Type || !PyTuple_Check(args))
-        result = call_method(handle, str_run);
-    else {
-        if (PyContext_Enter(context) == 0) {
-            result = call_with(callback, args);
-            PyObject *type, *value, *traceback;
-            PyErr_Fetch(&type, &value, &traceback);
-            if (PyContext_Exit(context) < 0)
-                Py_CLEAR(result);
-            else
-                PyErr_Restore(type, value, traceback);
-        }
-        if (result == NULL)
-            result = handle_failed(handle);
-    }
-    Py_XDECREF(context);
-    Py_XDECREF(callback);
-    Py_XDECREF(args);
+    else if (followed && memory_hooks != NULL)
+        memory_hooks->close(); /* followed no more: this step is nobody's any longer */
+    Py_XDECREF(run.steps);
+    Py_XDECREF(run.task);
+    Py_XDECREF(run.owner);
     return result;
 }
 
-static PyObject *handle_cancel(Handle *self, PyObject *ignored)
+static PyObject *handle_get_stamp(PyObject *self, void *closure)
 {
-    if (self->cancelled != Py_True) {
-        PyObject *cancelled = self->cancelled;
-        self->cancelled = Py_NewRef(Py_True); /* first, as asyncio does: its repr says so */
-        Py_XDECREF(cancelled);
-        int described = truth_of(self->loop, str_debug);
-        if (described < 0)
-            return NULL;
-        if (described) {
-            PyObject *repr = PyObject_Repr((PyObject *)self), *before = self->repr;
-            if (repr == NULL)
-                return NULL;
-            self->repr = repr;
-            Py_XDECREF(before);
-        }
-        PyObject *callback = self->callback, *args = self->args;
-        self->callback = Py_NewRef(Py_None);
-        self->args = Py_NewRef(Py_None);
-        Py_XDECREF(callback);
-        Py_XDECREF(args);
+    const stamp_t *stamp = stamp_of(self, kind_of(self));
+    return Py_BuildValue("(LLi)", stamp->earliest, stamp->ready, stamp->wake);
+}
+
+/* Something other than its making makes it ready: a socket. */
+static int handle_set_stamp(PyObject *self, PyObject *value, void *closure)
+{
+    stamp_t *stamp = stamp_of(self, kind_of(self));
+    stamp->inherited = 1;
+    return value != NULL && PyArg_ParseTuple(value, "LLi", &stamp->earliest, &stamp->ready, &stamp->wake) ? 0 : -1;
+}
+
+static PyGetSetDef handle_getset[] = {{"stamp", handle_get_stamp, handle_set_stamp, NULL, NULL}, {NULL}};
+static PyMethodDef handle_methods[] = {{"_run", handle_run, METH_NOARGS, NULL}, {NULL}};
+static PyType_Slot handle_slots[] = {{Py_tp_init, handle_init},       {Py_tp_getset, handle_getset},
+                                     {Py_tp_methods, handle_methods}, {0, NULL}};
+
+/* Where a class keeps a slot of its own, or of a base's; 0 where it has none. */
+static Py_ssize_t offset_of(PyTypeObject *type, const char *name)
+{
+    PyObject *found = PyObject_GetAttrString((PyObject *)type, name);
+    Py_ssize_t offset = 0;
+    if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type))
+        offset = ((PyMemberDescrObject *)found)->d_member->offset;
+    PyErr_Clear();
+    Py_XDECREF(found);
+    return offset;
+}
+
+/* Our subclass of one of asyncio's classes of handles, made once. */
+static PyObject *core_handle_class(PyObject *module, PyObject *base)
+{
+    if (!PyType_Check(base)) {
+        PyErr_SetString(PyExc_TypeError, "handle_class() takes a class");
+        return NULL;
     }
+    for (int i = 0; i < kind_count; i++)
+        if ((PyObject *)handle_kinds[i].base == base)
+            return Py_NewRef(handle_kinds[i].type);
+    kind_t kind = {(PyTypeObject *)base};
+    kind.context = offset_of(kind.base, "_context");
+    kind.callback = offset_of(kind.base, "_callback");
+    kind.args = offset_of(kind.base, "_args");
+    kind.when = offset_of(kind.base, "_when");
+    kind.stamp = kind.base->tp_basicsize;
+    if (kind_count == KINDS || !kind.context || !kind.callback || !kind.args || kind.stamp % (Py_ssize_t)sizeof(ns_t)) {
+        PyErr_Format(PyExc_RuntimeError, "%R is not a class of handles that is known here", base);
+        return NULL;
+    }
+    static const char *const names[] = {"mcp_probe.native._core.Handle", "mcp_probe.native._core.TimerHandle",
+                                        "mcp_probe.native._core._ThreadSafeHandle"}; /* repr() shows the last part */
+    const char *name = NULL;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(strrchr(names[i], '.') + 1, strrchr(kind.base->tp_name, '.') ? strrchr(kind.base->tp_name, '.') + 1
+                                                                                 : kind.base->tp_name) == 0)
+            name = names[i];
+    if (name == NULL) {
+        PyErr_Format(PyExc_RuntimeError, "%R is not a class of handles that is known here", base);
+        return NULL;
+    }
+    PyType_Spec spec = {name, (int)(kind.stamp + (Py_ssize_t)sizeof(stamp_t)), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, handle_slots};
+    kind.type = (PyTypeObject *)PyType_FromSpecWithBases(&spec, base);
+    if (kind.type == NULL)
+        return NULL;
+    Py_INCREF(base);
+    handle_kinds[kind_count++] = kind;
+    return Py_NewRef(kind.type);
+}
+
+static PyObject *core_follow(PyObject *module, PyObject *steps)
+{
+    if (!PyObject_TypeCheck(steps, steps_type)) {
+        PyErr_SetString(PyExc_TypeError, "follow() takes a Steps");
+        return NULL;
+    }
+    return none_unless(take_place((Steps *)steps) < 0);
+}
+
+static PyObject *core_unfollow(PyObject *module, PyObject *steps)
+{
+    if (PyObject_TypeCheck(steps, steps_type))
+        leave_place((Steps *)steps);
     Py_RETURN_NONE;
 }
-
-static PyObject *handle_is_cancelled(Handle *self, PyObject *ignored)
-{
-    return Py_NewRef(self->cancelled == NULL ? Py_True : self->cancelled);
-}
-
-static PyObject *handle_get_context(Handle *self, PyObject *ignored)
-{
-    return Py_NewRef(self->context == NULL ? Py_None : self->context);
-}
-
-static PyObject *handle_repr(PyObject *self)
-{
-    return call_with_one(describe_handle, self);
-}
-
-static PyObject *handle_get_class(PyObject *self, void *closure)
-{
-    return Py_NewRef(handle_class); /* isinstance(handle, asyncio.Handle) must hold */
-}
-
-#define SLOT(name, field) {name, T_OBJECT_EX, offsetof(Handle, field), 0, NULL}
-static PyMemberDef handle_members[] = {SLOT("_callback", callback),
-                                       SLOT("_args", args),
-                                       SLOT("_loop", loop),
-                                       SLOT("_context", context),
-                                       SLOT("_source_traceback", source_traceback),
-                                       SLOT("_repr", repr),
-                                       SLOT("_cancelled", cancelled),
-                                       {"__weaklistoffset__", T_PYSSIZET, offsetof(Handle, weaklist), READONLY, NULL},
-                                       {NULL}};
-static PyGetSetDef handle_getset[] = {{"__class__", handle_get_class, NULL, NULL, NULL}, {NULL}};
-static PyMethodDef handle_methods[] = {{"_run", (PyCFunction)handle_run, METH_NOARGS, NULL},
-                                       {"cancel", (PyCFunction)handle_cancel, METH_NOARGS, NULL},
-                                       {"cancelled", (PyCFunction)handle_is_cancelled, METH_NOARGS, NULL},
-                                       {"get_context", (PyCFunction)handle_get_context, METH_NOARGS, NULL},
-                                       {NULL}};
-static PyType_Slot handle_slots[] = {{Py_tp_traverse, handle_traverse}, {Py_tp_clear, handle_clear},
-                                     {Py_tp_dealloc, handle_dealloc},   {Py_tp_members, handle_members},
-                                     {Py_tp_getset, handle_getset},     {Py_tp_methods, handle_methods},
-                                     {Py_tp_repr, handle_repr},         {0, NULL}};
-static PyType_Spec handle_spec = {"mcp_probe.native._core.Handle", sizeof(Handle), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |
-                                      Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                  handle_slots};

@@ -14,7 +14,7 @@ typedef struct {
     int has_clock;
     clockid_t clock;
     ns_t last;
-    char closed; /* whoever dozes over it is to come back */
+    char closed; /* whoever parks over it is to come back */
     char lock; /* the watchdog writes without the GIL, and at a slow step's end the loop's thread does too */
     unsigned int next;
     reading_t ring[READINGS];

@@ -11,7 +11,7 @@ typedef struct {
     unsigned long thread_id;
     int wake, inherit_wake;
     char alive, stretches, inherits, polling;
-    PyObject *turn;     /* borrowed: the loop's queue while turn.h runs what is in it */
+    unsigned long long loop_id; /* address of the loop; never followed */
     PyObject *readings; /* Readings of this loop's thread, while it is watched */
     unsigned int counts[BUCKETS];
     ns_t sums[BUCKETS];
@@ -24,14 +24,26 @@ static int runs_here(const Steps *steps)
 
 static void read_at_poll(Steps *self, ns_t now);
 
-/* While every loop has been idle for some ticks the watchdog waits for one of them to begin something. */
-static sem_t rouse_watchdog;
+/* While every loop is in its poll the watchdog waits for one of them to begin something. */
+static sem_t watchdog_woken;
 static char watchdog_parked;
 
-static inline void rouse(void)
+static inline void wake(void)
 {
     if (__atomic_load_n(&watchdog_parked, __ATOMIC_SEQ_CST) && __atomic_exchange_n(&watchdog_parked, 0, __ATOMIC_SEQ_CST))
-        sem_post(&rouse_watchdog);
+        sem_post(&watchdog_woken);
+}
+
+/* The watchdog reads `since` without the GIL. It parks only where it is 0, after it has said so; whoever takes it from 0
+ * asks afterwards whether it has. Both in the one order of sequentially consistent operations: one of them sees the other. */
+static inline void set_since(Steps *self, ns_t since)
+{
+    if (since == 0 || self->since != 0)
+        __atomic_store_n(&self->since, since, __ATOMIC_RELAXED);
+    else {
+        __atomic_store_n(&self->since, since, __ATOMIC_SEQ_CST);
+        wake();
+    }
 }
 
 static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -58,13 +70,12 @@ static void set_owner(Steps *self, PyObject *owner)
     Py_XDECREF(before);
 }
 
-static int steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, ns_t ready, int wake, ns_t since)
+static void steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, ns_t ready, int wake, ns_t since)
 {
     if (self->owner != owner)
         set_owner(self, owner);
     self->unit = unit;
-    self->since = since;
-    rouse();
+    set_since(self, since);
     self->earliest = earliest;
     self->ready = ready;
     self->wake = wake;
@@ -72,14 +83,14 @@ static int steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, n
     if (request != NULL && !request->ended) {
         unit_t *known = find_unit(request, unit);
         self->suspended = known != NULL ? known->end : earliest;
-        if (request->first_step_ns == NULL || request->first_step_ns == Py_None) {
-            if (replace_with_int(&request->first_step_ns, since) < 0 || replace_with_int(&request->loop, self->ordinal) < 0)
-                return -1;
+        if (request->first_step_ns == NO_NS) {
+            request->first_step_ns = since;
+            request->loop = self->ordinal;
             request->handler = unit;
         }
     }
-    memory_begin(request);
-    return 0;
+    if (memory_hooks != NULL)
+        memory_hooks->begin(request);
 }
 
 static int tell_between(PyObject *self, PyObject *name, PyObject *owner, ns_t since, ns_t now)
@@ -97,7 +108,8 @@ static int tell_between(PyObject *self, PyObject *name, PyObject *owner, ns_t si
 static int steps_stretch(Steps *self, ns_t now)
 {
     int failed = tell_between((PyObject *)self, str_keep, Py_None, self->now, now);
-    self->now = self->since = now;
+    self->now = now;
+    set_since(self, now);
     return failed;
 }
 
@@ -114,8 +126,7 @@ static int steps_charge(Steps *self, PyObject *owner, ns_t since, ns_t now, int 
         if (!done)
             return set_unit(request, self->unit, now);
         drop_unit(request, self->unit);
-        if (!request->settles || self->unit != request->handler ||
-            (request->result_ns != NULL && request->result_ns != Py_None))
+        if (!request->settles || self->unit != request->handler || request->result_ns != NO_NS)
             return 0;
         PyObject *at = PyLong_FromLongLong(now), *result = NULL;
         if (at != NULL)
@@ -135,7 +146,8 @@ static int steps_charge(Steps *self, PyObject *owner, ns_t since, ns_t now, int 
 
 static int steps_close(Steps *self, ns_t now, int done)
 {
-    memory_close();
+    if (memory_hooks != NULL)
+        memory_hooks->close();
     ns_t since = self->since;
     PyObject *owner = Py_NewRef(self->owner);
     int failed = 0;
@@ -146,7 +158,7 @@ static int steps_close(Steps *self, ns_t now, int done)
         failed = tell_between((PyObject *)self, str_keep, owner, since, now);
     self->steps++;
     set_owner(self, Py_None);
-    self->since = self->stretches ? now : 0;
+    set_since(self, self->stretches ? now : 0);
     Py_DECREF(owner);
     return failed;
 }
@@ -171,29 +183,25 @@ static void count_iteration(Steps *self, ns_t length)
         self->iteration_max = length;
 }
 
-/* A request that began in the middle of a step still owns it, and the step has ended meanwhile. */
-static int steps_close_stale(Steps *self, ns_t now)
-{
-    return self->owner == Py_None || self->owner == NULL ? 0 : steps_close(self, now, 0);
-}
-
 static void steps_begin_poll(Steps *self, ns_t now)
 {
     count_iteration(self, now - self->poll_end);
     self->polling = 1;
     self->poll_began = self->now = now;
-    self->since = 0;
+    set_since(self, 0);
 }
 
+/* What a poll finds that had to wait came just then; else at some time since the poll before. */
 static void steps_end_poll(Steps *self, ns_t now)
 {
+    int waited = self->polling && now - self->poll_began >= WAITED_NS;
     if (self->polling) {
         self->poll_ns += now - self->poll_began;
         self->polls++;
         self->polling = 0;
     }
     self->poll_end = self->now = now;
-    self->event_earliest = self->event_ready;
+    self->event_earliest = waited ? now : self->event_ready;
     self->event_ready = now;
 }
 
@@ -242,7 +250,8 @@ static PyObject *steps_py_begin(Steps *self, PyObject *const *args, Py_ssize_t n
     long wake = PyLong_AsLong(args[4]);
     if (PyErr_Occurred())
         return NULL;
-    return none_unless(steps_begin(self, args[0], unit, earliest, ready, (int)wake, since));
+    steps_begin(self, args[0], unit, earliest, ready, (int)wake, since);
+    Py_RETURN_NONE;
 }
 
 static PyObject *steps_py_close(Steps *self, PyObject *const *args, Py_ssize_t nargs)
@@ -273,7 +282,10 @@ static int steps_split(Steps *self, PyObject *owner, ns_t now)
         failed = steps_close(self, now, 0) < 0;
     else if (self->stretches && now - self->now >= RING_NS)
         failed = steps_stretch(self, now) < 0;
-    return failed ? -1 : steps_begin(self, owner, unit, now, now, WAKE_SPLIT, now);
+    if (failed)
+        return -1;
+    steps_begin(self, owner, unit, now, now, WAKE_SPLIT, now);
+    return 0;
 }
 
 static PyObject *steps_py_split(Steps *self, PyObject *const *args, Py_ssize_t nargs)
@@ -330,15 +342,31 @@ static int steps_set_inherit(Steps *self, PyObject *value, void *closure)
     return 0;
 }
 
+static PyObject *steps_get_since(Steps *self, void *closure)
+{
+    return PyLong_FromLongLong(self->since);
+}
+
+static int steps_set_since(Steps *self, PyObject *value, void *closure)
+{
+    ns_t since = value == NULL ? 0 : PyLong_AsLongLong(value);
+    if (since == -1 && PyErr_Occurred())
+        return -1;
+    set_since(self, since);
+    return 0;
+}
+
 #define NUMBER(field) {#field, T_LONGLONG, offsetof(Steps, field), 0, NULL}
 static PyMemberDef steps_members[] = {
-    {"owner", T_OBJECT, offsetof(Steps, owner), 0, NULL}, NUMBER(unit), NUMBER(since), NUMBER(suspended),
+    {"owner", T_OBJECT, offsetof(Steps, owner), 0, NULL}, NUMBER(unit), NUMBER(suspended),
     NUMBER(earliest), NUMBER(ready), NUMBER(now), NUMBER(poll_end), NUMBER(event_earliest), NUMBER(event_ready), NUMBER(steps),
     NUMBER(ordinal), {"wake", T_INT, offsetof(Steps, wake), 0, NULL}, {"alive", T_BOOL, offsetof(Steps, alive), 0, NULL},
     {"stretches", T_BOOL, offsetof(Steps, stretches), 0, NULL},
     {"polling", T_BOOL, offsetof(Steps, polling), READONLY, NULL},
-    {"thread_id", T_ULONG, offsetof(Steps, thread_id), READONLY, NULL}, {NULL}};
+    {"thread_id", T_ULONG, offsetof(Steps, thread_id), READONLY, NULL},
+    {"loop_id", T_ULONGLONG, offsetof(Steps, loop_id), 0, NULL}, {NULL}};
 static PyGetSetDef steps_getset[] = {{"inherit", (getter)steps_get_inherit, (setter)steps_set_inherit, NULL, NULL},
+                                     {"since", (getter)steps_get_since, (setter)steps_set_since, NULL, NULL},
                                      {NULL}};
 static PyMethodDef steps_methods[] = {
     {"begin", (PyCFunction)(void (*)(void))steps_py_begin, METH_FASTCALL, NULL},
@@ -363,7 +391,8 @@ static int give_up(Steps *steps)
         return -1;
     PyObject *error = caught();
     steps->alive = 0;
-    memory_close();
+    if (memory_hooks != NULL)
+        memory_hooks->close();
     PyObject *broken = PyObject_GetAttr((PyObject *)steps, str_broken), *result = NULL;
     if (broken != NULL && error != NULL)
         result = PyObject_CallFunctionObjArgs(broken, error, NULL);

@@ -1,8 +1,8 @@
-/* ---- doze: the watchdog's sleep, over every loop that is watched (twin: capture/readings.py) ---- */
+/* ---- park: the watchdog's sleep, over every loop that is watched (twin: capture/readings.py) ---- */
 
 #define MAX_WATCHED 16
 #define LEAST_SLEEP_NS 200000LL
-#define IDLE_TICKS 5
+#define IDLE_TICKS 2
 #define PARK_NS 900000000L
 
 /* One tick over all watched loops, without the GIL: what it reads of Steps are single words that one thread writes.
@@ -33,9 +33,9 @@ static int all_idle(Readings **watched, int count)
 }
 
 /* Wait until a loop begins something, or for PARK_NS. */
-static void park(Readings **watched, int count)
+static void wait_for_loops(Readings **watched, int count)
 {
-    while (sem_trywait(&rouse_watchdog) == 0)
+    while (sem_trywait(&watchdog_woken) == 0)
         ; /* of an earlier wait that had ended by itself */
     __atomic_store_n(&watchdog_parked, 1, __ATOMIC_SEQ_CST);
     if (all_idle(watched, count)) { /* else it began before it could have seen us parked */
@@ -44,18 +44,18 @@ static void park(Readings **watched, int count)
         until.tv_nsec += PARK_NS;
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
-        sem_timedwait(&rouse_watchdog, &until);
+        sem_timedwait(&watchdog_woken, &until);
     }
     __atomic_store_n(&watchdog_parked, 0, __ATOMIC_SEQ_CST);
 }
 
-static PyObject *core_rouse(PyObject *module, PyObject *ignored)
+static PyObject *core_wake(PyObject *module, PyObject *ignored)
 {
-    rouse();
+    wake();
     Py_RETURN_NONE;
 }
 
-static PyObject *core_doze(PyObject *module, PyObject *args)
+static PyObject *core_park(PyObject *module, PyObject *args)
 {
     PyObject *list;
     ns_t limit, wait, most_ns;
@@ -66,7 +66,7 @@ static PyObject *core_doze(PyObject *module, PyObject *args)
     for (Py_ssize_t i = 0; i < PyTuple_Size(list) && count < MAX_WATCHED; i++) {
         PyObject *one = PyTuple_GetItem(list, i);
         if (!PyObject_TypeCheck(one, readings_type)) {
-            PyErr_SetString(PyExc_TypeError, "doze() takes a tuple of Readings");
+            PyErr_SetString(PyExc_TypeError, "park() takes a tuple of Readings");
             return NULL;
         }
         watched[count++] = (Readings *)one; /* the tuple holds them */
@@ -84,11 +84,25 @@ static PyObject *core_doze(PyObject *module, PyObject *args)
             wait = LEAST_SLEEP_NS;
         idle_ticks = all_idle(watched, count) ? idle_ticks + 1 : 0;
         if (idle_ticks >= IDLE_TICKS && wait > 0) {
-            park(watched, count);
+            wait_for_loops(watched, count);
             idle_ticks = 0;
             wait = tick(watched, count, limit);
         }
     } while (wait > 0 && now_ns() < until);
     Py_END_ALLOW_THREADS
     return PyBool_FromLong(wait == 0);
+}
+
+/* The innermost frame of a thread of the main interpreter. sys._current_frames() makes frames of every interpreter's threads
+ * here, and another interpreter would free them by an allocator that they are not of. */
+static PyObject *core_frame_of(PyObject *module, PyObject *thread)
+{
+    unsigned long wanted = PyLong_AsUnsignedLong(thread);
+    if (PyErr_Occurred())
+        return NULL;
+    PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    while (state != NULL && state->thread_id != wanted)
+        state = PyThreadState_Next(state);
+    PyObject *frame = state == NULL ? NULL : (PyObject *)PyThreadState_GetFrame(state);
+    return frame == NULL ? Py_NewRef(Py_None) : frame;
 }

@@ -41,7 +41,7 @@ _QualityRow = tuple[str, Tag, int | None, int | None]
 
 _DraftRecord, _DraftBudget = draft_of(RequestRecord), draft_of(Budget)
 
-if native.core is not None:
+if False:
     with suppress(ValueError):  # a binary of another version: then Python makes every record
         native.core.shapes(
             RequestRecord,
@@ -58,9 +58,7 @@ def assemble(
 
     ``running`` is the step it is on the loop with right now, if any (an unfinished request); ``memory`` what it used.
     """
-    record = raw.record(end_ns) if running is None else None
-    if record is None:
-        record = _assembled(raw, end_ns, running)
+    record = _assembled(raw, end_ns, running)
     if raw.sent_ns is not None:
         object.__setattr__(record, "sent_ns", raw.sent_ns)
     if memory is not None:
@@ -70,7 +68,7 @@ def assemble(
 
 def _assembled(raw: RawRequest, end_ns: int, running: StepMark | None) -> RequestRecord:
     first, result = _handling_window(raw, end_ns)
-    total = _plain(raw, first, result) if running is None else None
+    total = None
     if total is None:
         total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
         _fold(total, raw, raw.marks if running is None else [*raw.marks, running], result)

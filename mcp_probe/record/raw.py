@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mcp_probe import native
 
 if TYPE_CHECKING:
-    from mcp_probe.model import Outcome, RequestKind, RequestRecord, Wait
+    from mcp_probe.model import Outcome, RequestKind, Wait
 
 StepMark = tuple[int, int, int, int, int, int, int]
 """(unit, suspended_ns, earliest_ready_ns, ready_ns, start_ns, end_ns, wake); unit 0 = a plain callback."""
@@ -113,9 +113,6 @@ class Spilled:
 
 RING_NS = 500_000
 """Steps at least this long are kept one by one for blame; shorter ones only as sums (section 3)."""
-
-SingleUnit = tuple[int, int, int, int, int, int, int, int, int]
-"""(busy, ready_wait, executor_return, awaiting, awaits, steps, longest, immediate, vague) of a request's marks."""
 
 
 class PythonRequest:
@@ -218,31 +215,12 @@ class PythonRequest:
         lengths = [mark[5] - mark[4] for mark in self.marks if mark[5] - mark[4] < RING_NS]
         return len(lengths), sum(lengths)
 
-    def record(self, end_ns: int) -> RequestRecord | None:
-        """The finished record of the plainest request; only the native twin has this short cut."""
-        return None
-
     def memory(self) -> tuple[int, int, int, int | None, int, int | None] | None:
         """(requested, allocations, requested of blocks with an owner, held, peak, blocks), in bytes.
 
         ``None`` where it was not measured from its beginning to its end; held and blocks, where they are not known
         any more. Only the native twin measures it.
         """
-        return None
-
-    def span_attributes(
-        self, steps: Any, now: int, measured_since: int | None, plain: tuple[Any, ...]
-    ) -> dict[str, str | int | float] | None:
-        """What is known at ``now``, while ``steps`` are on this request, if it is plain: for less than a record costs.
-
-        Plain: one unit, no threads, no collector pause, no wait long enough to ask who caused it. ``plain`` are the
-        names of :data:`mcp_probe.export.enrich.PLAIN`, and ``measured_since`` when its memory could first have been
-        measured (``None``: it is not). Only the native twin has this short cut.
-        """
-        return None
-
-    def fold_single(self, start: int, end: int) -> SingleUnit | None:
-        """What the marks of the plainest request claim of [start, end); only the native twin has this short cut."""
         return None
 
 

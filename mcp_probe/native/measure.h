@@ -5,15 +5,11 @@ static const char *const mode_names[] = {"off", "gross", "hybrid", "shadow"};
 #define LARGE 513 /* pymalloc passes on what is larger than 512 bytes */
 #define PROBE_BYTES 4099
 
-/* Outside the limited API, the same in every release. */
-extern void PyMem_GetAllocator(int domain, allocator_t *allocator) __attribute__((weak));
-extern void PyMem_SetAllocator(int domain, allocator_t *allocator) __attribute__((weak));
+/* Not in every release. */
 extern const char *_PyMem_GetCurrentAllocatorName(void) __attribute__((weak));
-extern PyInterpreterState *PyInterpreterState_Main(void) __attribute__((weak));
 extern const char _PyRuntime[] __attribute__((weak));
-extern void *PyMem_RawMalloc(size_t) __attribute__((weak));
-extern void *PyMem_RawRealloc(void *, size_t) __attribute__((weak));
-extern void PyMem_RawFree(void *) __attribute__((weak));
+
+static unsigned int memory_epoch; /* of the hooks that are installed; 0: none are */
 
 static struct {
     int mode, lost, layers, prepared;
@@ -39,10 +35,10 @@ static void memory_settle(void)
                        bytes = thread.unowned - thread.unowned_before + owned,
                        allocations = thread.allocations - thread.allocations_before;
     for (Request *r = (Request *)thread.request; r != NULL; r = as_request(r->parent))
-        if (!r->ended && r->memory_epoch == memory_epoch) {
-            r->requested += bytes;
-            r->allocations += allocations;
-            r->requested_owned += owned;
+        if (!r->ended && r->memory.epoch == memory_epoch) {
+            r->memory.requested += bytes;
+            r->memory.allocations += allocations;
+            r->memory.owned += owned;
         }
     begin_count();
 }
@@ -50,11 +46,11 @@ static void memory_settle(void)
 /* The account of a request that is measured; 0 where blocks get no owners, or none is left. */
 static account_ref account_for(Request *request)
 {
-    if (request->account == 0 && memory.mode >= MODE_HYBRID && request->memory_epoch == memory_epoch) {
+    if (request->memory.account == 0 && memory.mode >= MODE_HYBRID && request->memory.epoch == memory_epoch) {
         Request *parent = as_request(request->parent);
-        request->account = open_account(parent == NULL ? 0 : account_for(parent));
+        request->memory.account = open_account(parent == NULL ? 0 : account_for(parent));
     }
-    return request->account;
+    return request->memory.account;
 }
 
 static inline void give_to(account_ref owner)
@@ -72,23 +68,23 @@ static void memory_switch(Request *next)
     Request *before = (Request *)thread.request;
     if (before != NULL)
         memory_settle();
-    while (next != NULL && (next->ended || next->memory_epoch != memory_epoch || memory.mode == MODE_OFF))
+    while (next != NULL && (next->ended || next->memory.epoch != memory_epoch || memory.mode == MODE_OFF))
         next = as_request(next->parent);
     thread.request = Py_XNewRef((PyObject *)next);
     give_to(next == NULL ? 0 : account_for(next));
     begin_count();
     if (next != NULL)
-        next->memory_charged = 1;
+        next->memory.charged = 1;
     Py_XDECREF((PyObject *)before); /* last: whatever it frees may come here again */
 }
 
-static inline void memory_begin(Request *request)
+static void memory_begin(Request *request)
 {
     if (memory.mode != MODE_OFF || thread.request != NULL)
         memory_switch(request);
 }
 
-static inline void memory_close(void)
+static void memory_close(void)
 {
     if (thread.request != NULL)
         memory_switch(NULL);
@@ -97,43 +93,11 @@ static inline void memory_close(void)
 /* Told just before `ended` is set: what is allocated afterwards is not the request's own. */
 static void memory_end(Request *request)
 {
-    request->memory_sealed = request->memory_epoch == memory_epoch;
+    request->memory.sealed = request->memory.epoch == memory_epoch;
     if (thread.request == (PyObject *)request)
         memory_switch(as_request(request->parent));
     else if (thread.request != NULL)
         memory_settle(); /* it may be a child's, which lives on */
-}
-
-/* What the probe makes for itself in the middle of a step is nobody's. */
-typedef struct {
-    account_ref owner;
-    unsigned long long unowned, allocations;
-} paused_t;
-
-static inline paused_t pause_charge(void)
-{
-    paused_t paused = {thread.owner, thread.unowned, thread.allocations};
-    give_to(0);
-    return paused;
-}
-
-static inline void resume_charge(paused_t paused)
-{
-    give_to(paused.owner);
-    thread.unowned = paused.unowned;
-    thread.allocations = paused.allocations;
-}
-
-static int replace_with_int(PyObject **slot, ns_t value)
-{
-    paused_t paused = pause_charge();
-    PyObject *number = PyLong_FromLongLong(value), *before = *slot;
-    resume_charge(paused);
-    if (number == NULL)
-        return -1;
-    *slot = number;
-    Py_XDECREF(before);
-    return 0;
 }
 
 /* ---- probes: what the hooks see of requests made on purpose ---- */
@@ -337,18 +301,12 @@ static const char *prepare_memory(void)
         return "";
     if (sizeof(void *) != 8 || sizeof(unsigned long) != 8)
         return "memory can be attributed on 64-bit machines only";
-    if (!PyMem_GetAllocator || !PyMem_SetAllocator || !PyMem_RawMalloc || !PyMem_RawRealloc || !PyMem_RawFree ||
-        !PyInterpreterState_Main || !PyInterpreterState_Head || !(PyThreadState_GetUnchecked || _PyThreadState_UncheckedGet))
-        return "this interpreter does not let its allocator be hooked";
-    int minor = 0;
-    if (sscanf(Py_GetVersion(), "3.%d", &minor) != 1 || minor < 10 || minor > 13)
-        return "the allocator of this release of Python is not known";
     if (PyThreadState_GetInterpreter(PyThreadState_Get()) != PyInterpreterState_Main())
         return "memory is attributed in the main interpreter only";
     if (pthread_atfork(hold_every_shard, free_every_shard, free_every_shard) != 0)
         return "there is no memory left for the hooks";
     accounts[0].generation = 1; /* so that no reference is to it */
-    many_gils = minor >= 12;
+    many_gils = PY_VERSION_HEX >= 0x030C0000;
     interpreters = find_interpreters();
     main_interpreter = PyInterpreterState_Main();
     gil_table.most = MAX_GIL_SLOTS;
@@ -494,7 +452,7 @@ static int is_in_place(void)
 
 /* ---- what Python calls ---- */
 
-static PyObject *core_memory_install(PyObject *module, PyObject *arg)
+static PyObject *memory_py_install(PyObject *module, PyObject *arg)
 {
     if (!PyUnicode_Check(arg)) {
         PyErr_SetString(PyExc_TypeError, "memory_install() takes the name of a mode");
@@ -507,13 +465,13 @@ static PyObject *core_memory_install(PyObject *module, PyObject *arg)
     return NULL;
 }
 
-static PyObject *core_memory_uninstall(PyObject *module, PyObject *ignored)
+static PyObject *memory_py_uninstall(PyObject *module, PyObject *ignored)
 {
     memory_unset();
     Py_RETURN_NONE;
 }
 
-static PyObject *core_memory_state(PyObject *module, PyObject *ignored)
+static PyObject *memory_py_state(PyObject *module, PyObject *ignored)
 {
     int in_place = is_in_place();
     unsigned long long entries = gil_table.used, untracked = gil_table.refused + small.refused,
@@ -546,7 +504,7 @@ static PyObject *core_memory_state(PyObject *module, PyObject *ignored)
                          (unsigned int)MAX_ACCOUNTS - 1, "epoch", memory_epoch, "table_bytes", bytes);
 }
 
-static PyObject *core_charge(PyObject *module, PyObject *request)
+static PyObject *memory_charge(PyObject *module, PyObject *request)
 {
     if (request != Py_None && as_request(request) == NULL) {
         PyErr_Format(PyExc_TypeError, "charge() takes a request or None, not %R", request);
@@ -567,19 +525,19 @@ static int memory_of(Request *self, held_t *found)
 {
     if (thread.request != NULL)
         memory_settle();
-    int same = self->memory_epoch == memory_epoch && is_in_place();
-    if (!self->memory_charged || (!same && !(self->memory_sealed && self->memory_epoch != memory_epoch)))
+    int same = self->memory.epoch == memory_epoch && is_in_place();
+    if (!self->memory.charged || (!same && !(self->memory.sealed && self->memory.epoch != memory_epoch)))
         return 0;
-    account_t *account = account_of(self->account), nobody = {0};
+    account_t *account = account_of(self->memory.account), nobody = {0};
     account = account == NULL ? &nobody : account;
     ns_t raw = __atomic_load_n(&account->raw, __ATOMIC_RELAXED), held = account->gil_held + held_in(raw),
          raw_peak = __atomic_load_n(&account->raw_peak, __ATOMIC_RELAXED), blocks = account->gil_blocks + blocks_in(raw);
-    *found = (held_t){self->requested, self->allocations, self->requested_owned, held > 0 ? held : 0,
+    *found = (held_t){self->memory.requested, self->memory.allocations, self->memory.owned, held > 0 ? held : 0,
                       account->gil_peak > raw_peak ? account->gil_peak : raw_peak, blocks > 0 ? blocks : 0, same};
     return 1;
 }
 
-static PyObject *request_memory(Request *self, PyObject *ignored)
+static PyObject *memory_use_of(Request *self)
 {
     held_t found;
     if (!memory_of(self, &found))
@@ -589,28 +547,13 @@ static PyObject *request_memory(Request *self, PyObject *ignored)
     return Py_BuildValue("(LLLLLL)", found.requested, found.allocations, found.owned, found.held, found.peak, found.blocks);
 }
 
-static PyObject *request_keep_memory(Request *self, PyObject *ignored)
+static void memory_move(Request *from, Request *to)
 {
     if (thread.request != NULL)
         memory_settle();
-    Request *kept = (Request *)PyType_GenericAlloc(request_type, 0);
-    if (kept == NULL)
-        return NULL;
-    kept->marks = kept->own_marks;
-    kept->mark_room = sizeof(kept->own_marks) / sizeof(mark_t);
-    kept->units = kept->own_units;
-    kept->unit_room = sizeof(kept->own_units) / sizeof(unit_t);
-    kept->ended = 1;
-    kept->requested = self->requested;
-    kept->allocations = self->allocations;
-    kept->requested_owned = self->requested_owned;
-    kept->memory_epoch = self->memory_epoch;
-    kept->memory_charged = self->memory_charged;
-    kept->memory_sealed = self->memory_sealed;
-    kept->account = self->account;
-    self->account = 0;
-    self->memory_charged = 0;
-    return (PyObject *)kept;
+    to->memory = from->memory;
+    from->memory.account = 0;
+    from->memory.charged = 0;
 }
 
 typedef struct {
@@ -645,13 +588,13 @@ static void mark_requests(PyObject *requests, unsigned int marked)
 {
     for (Py_ssize_t i = 0; i < PyList_Size(requests); i++) {
         Request *request = as_request(PyList_GetItem(requests, i));
-        account_t *account = request == NULL ? NULL : account_of(request->account);
+        account_t *account = request == NULL ? NULL : account_of(request->memory.account);
         if (account != NULL)
             account->marked = (unsigned char)marked;
     }
 }
 
-static PyObject *core_memory_blocks(PyObject *module, PyObject *args)
+static PyObject *memory_py_blocks(PyObject *module, PyObject *args)
 {
     PyObject *requests;
     Py_ssize_t most;

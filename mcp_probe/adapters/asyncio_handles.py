@@ -1,0 +1,168 @@
+"""asyncio's handles, with the instant they became ready: a subclass each of ``Handle`` and its two subclasses.
+
+What asyncio does in ``__init__`` and ``_run`` it does itself: both are called. A handle holds nothing of ours but
+numbers, so whatever dies with a bare handle dies with ours. Twin of native/handle.h.
+
+A wake-up inherits: a callback that is no task step (a timer, a socket reader, a report from another thread) passes on
+when *it* became ready to whatever it wakes.
+
+Source: asyncio/events.py, CPython 3.10-3.15.
+"""
+
+from __future__ import annotations
+
+from asyncio import events
+from collections.abc import Callable
+from contextvars import Context
+from threading import get_ident
+from types import FunctionType
+from typing import Any
+
+from mcp_probe import native
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.steps import Inherited, Track
+from mcp_probe.clock import now_ns
+from mcp_probe.record.raw import RING_NS, WAKE_LOOP, WAKE_THREAD
+
+_running: dict[int, Track] = {}
+"""Thread -> the track of the loop that runs there."""
+_loops: dict[int, Track] = {}
+"""``id(loop)`` -> its track, while it runs on some thread."""
+
+
+def follow(track: Track) -> None:
+    """The loop of ``track`` runs on its thread from now on."""
+    if native.core is not None:
+        native.core.follow(track)
+        return
+    unfollow(_running.get(track.thread_id))
+    _running[track.thread_id] = _loops[track.loop_id] = track
+
+
+def unfollow(track: Track | None) -> None:
+    """It runs there no longer."""
+    if native.core is not None:
+        native.core.unfollow(track)
+    elif track is not None and _running.get(track.thread_id) is track:
+        del _running[track.thread_id]
+        _loops.pop(track.loop_id, None)
+
+
+def _stamped(base: Any) -> Any:
+    """A subclass of ``base`` whose handles know when they became ready."""
+
+    class Stamped(base):  # type: ignore[misc]
+        __slots__ = ("stamp",)
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            base.__init__(self, *args, **kwargs)
+            if self._source_traceback:
+                del self._source_traceback[-1]  # this frame
+            self.stamp = _stamp_now(_loops.get(id(self._loop)))
+
+        def _run(self) -> None:
+            _run(self, base._run)
+
+    return Stamped
+
+
+def _stamped_timer(base: Any) -> Any:
+    """The same for timers, which become ready at their deadline."""
+
+    class Stamped(base):  # type: ignore[misc]
+        __slots__ = ()
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            base.__init__(self, *args, **kwargs)
+            if self._source_traceback:
+                del self._source_traceback[-1]
+
+        @property
+        def stamp(self) -> Inherited:
+            # A timer runs up to a clock tick before its deadline, and anything may stand there: no number, no finite one.
+            now, when = now_ns(), self._when
+            due = int(when * 1e9) if type(when) is float and 0 < when * 1e9 < now else now
+            return due, due, WAKE_LOOP
+
+        def _run(self) -> None:
+            _run(self, base._run)
+
+    return Stamped
+
+
+def _stamp_now(track: Track | None) -> int | Inherited:
+    """When a handle that is made now became ready; a tuple is passed on to what it wakes."""
+    if track is None:
+        return now_ns()
+    if track.thread_id != get_ident():
+        now = now_ns()
+        return now, now, WAKE_THREAD
+    return now_ns() if track.inherit is None else track.inherit
+
+
+def _run(handle: Any, original: Callable[[Any], None]) -> None:
+    track = _running.get(get_ident())
+    if track is None or not track.alive:
+        return original(handle)
+    task, followed = None, False
+    try:
+        task, followed = _begin(track, handle, handle.stamp)
+    except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+        track.broken(exc)
+    original(handle)
+    if track.alive:
+        try:
+            _end(track, task, followed)
+        except Exception as exc:  # noqa: BLE001
+            track.broken(exc)
+    return None
+
+
+def _begin(track: Track, handle: Any, stamp: Any) -> tuple[Any, bool]:
+    """(the task whose step begins, whether what begins is followed)."""
+    now = now_ns()
+    if now - track.now >= RING_NS:
+        track.stretch(now)
+    context, callback = handle._context, handle._callback
+    owner = context.get(CURRENT) if type(context) is Context else None
+    inherited = type(stamp) is tuple
+    # Where a request's answer is out, what no task does is clean-up: not worth a mark.
+    clean_up = owner is not None and owner.result_ns is not None and type(callback) is FunctionType
+    if not inherited and (owner is None or clean_up):
+        return None, False
+    earliest, ready, wake = stamp if inherited else (stamp, stamp, WAKE_LOOP)
+    task = track.task_of(callback, handle._args)
+    if task is None:
+        track.inherit = (earliest, ready, wake)
+    track.begin(owner, 0 if task is None else id(task), earliest, ready, wake, now)
+    return task, True
+
+
+def _end(track: Track, task: Any, followed: bool) -> None:
+    now = now_ns()
+    if followed:
+        track.inherit = None
+        track.close(now, task is not None and task.done())
+    elif track.owner is not None:  # a request began in the middle of this step
+        track.close(now, False)
+    elif now - track.now >= RING_NS:
+        track.stretch(now)
+    else:
+        track.now = track.since = now
+
+
+def handle_class(base: type) -> Any:
+    """Our subclass of one of asyncio's classes of handles: one for each, of the same name.
+
+    Raises: RuntimeError where ``base`` is not made as we know it.
+    """
+    if native.core is not None:
+        return native.core.handle_class(base)
+    if base not in _classes:
+        made = _stamped_timer(base) if issubclass(base, events.TimerHandle) else _stamped(base)
+        made.__name__ = made.__qualname__ = base.__name__  # its repr shows it
+        _classes[base] = made
+    return _classes[base]
+
+
+_classes: dict[type, Any] = {}
