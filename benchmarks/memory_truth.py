@@ -87,7 +87,7 @@ class Counter:
     def of(self, work: Callable[[], Any]) -> tuple[int, int, int, int]:
         """(bytes, allocations) by the hooks, and the same by the counter, around one piece of work."""
         raw = request()
-        charge = native.core.charge
+        charge = native.memory.charge
         bytes_before, calls_before = self._bytes(), self._calls()
         charge(raw)
         kept = work()
@@ -114,29 +114,29 @@ def preloaded_rows() -> list[dict[str, Any]]:
         )
 
     for mode in MODES:
-        native.core.memory_install(mode)
+        native.memory.install(mode)
         for name in WORK:
             row(mode, name, "main thread")
             worker = threading.Thread(target=row, args=(mode, name, "worker thread"))
             worker.start()
             worker.join()
-    native.core.memory_uninstall()
+    native.memory.uninstall()
     return rows
 
 
 def valgrind_child(times: int, mode: str) -> None:
     """Do all the work so many times, and tell the sum in a form whose size does not depend on it."""
-    native.core.memory_install(mode)
+    native.memory.install(mode)
     raw = request()
     names = list(WORK)
     for number in range(1 + times):  # the first is a warm-up, in either process
-        native.core.charge(raw if number else None)
+        native.memory.charge(raw if number else None)
         for name in names:
             WORK[name]()
-        native.core.charge(None)
+        native.memory.charge(None)
     requested, allocations = raw.memory()[:2] if times else (0, 0)
     os.write(1, struct.pack("<QQ", requested, allocations))
-    native.core.memory_uninstall()
+    native.memory.uninstall()
 
 
 def child(*arguments: str, prefix: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -70,10 +70,10 @@ def codes() -> tuple[Code, ...]:
 def call(tool: Callable[[int], None], number: int) -> RawRequest:
     """One call, whose allocations are charged to it where anything charges."""
     raw = RawRequest(number, "request", "tools/call", tool.__name__, "memory")
-    before = native.core.charge(raw) if native.core is not None else None
+    before = native.memory.charge(raw) if native.core is not None else None
     tool(number)
     if native.core is not None:
-        native.core.charge(before)
+        native.memory.charge(before)
     raw.ended = True
     return raw
 
@@ -83,7 +83,7 @@ def hunted(calls: int, *, looks: int) -> Found:
     owners = native.core is not None
     tracing = start_tracing()
     if owners:
-        native.core.memory_install("shadow")
+        native.memory.install("shadow")
     try:
         hunt, tally = LeakHunt(lambda: owners, codes, tracing=tracing), LeakTally()
         for number in range(calls):
@@ -98,7 +98,7 @@ def hunted(calls: int, *, looks: int) -> Found:
         return found
     finally:
         if owners:
-            native.core.memory_uninstall()
+            native.memory.uninstall()
 
 
 if __name__ == "__main__":
