@@ -40,7 +40,6 @@ static inline long long one_block(long long size)
 
 /* [0] is nobody's. Pages of it are taken as they are used. */
 static account_t accounts[MAX_ACCOUNTS] __attribute__((aligned(64)));
-static account_t other_account; /* stands for any that the quick ways are not for: no reference is to it, and no word */
 static struct {
     unsigned int fresh;                             /* the first that was never used */
     unsigned int free_first, free_last;             /* reused in the order in which they were given back */
@@ -70,49 +69,25 @@ static inline account_t *parent_of(const account_t *account)
     return __builtin_expect(account->parent == 0, 1) ? NULL : account_of(account->parent);
 }
 
-static inline void gil_hold_alone(account_t *account, long long size)
-{
-    long long held = account->gil_held + size;
-    __atomic_store_n(&account->gil_held, held, __ATOMIC_RELAXED);
-    account->gil_blocks++;
-    held += held_in(__atomic_load_n(&account->raw, __ATOMIC_RELAXED));
-    if (__builtin_expect(held > account->gil_peak, 0))
-        account->gil_peak = held;
-}
-
-static inline void gil_release_alone(account_t *account, long long size)
-{
-    __atomic_store_n(&account->gil_held, account->gil_held - size, __ATOMIC_RELAXED);
-    account->gil_blocks--;
-}
-
-static void __attribute__((noinline)) gil_hold_above(const account_t *account, long long size)
-{
-    for (account_t *above = parent_of(account); above != NULL; above = parent_of(above))
-        gil_hold_alone(above, size);
-}
-
-static void __attribute__((noinline)) gil_release_above(const account_t *account, long long size)
-{
-    for (account_t *above = parent_of(account); above != NULL; above = parent_of(above))
-        gil_release_alone(above, size);
-}
-
 static inline void gil_hold(account_t *account, long long size)
 {
-    gil_hold_alone(account, size);
-    if (__builtin_expect(account->parent != 0, 0))
-        gil_hold_above(account, size);
+    for (; account != NULL; account = parent_of(account)) {
+        long long held = account->gil_held + size;
+        __atomic_store_n(&account->gil_held, held, __ATOMIC_RELAXED);
+        account->gil_blocks++;
+        held += held_in(__atomic_load_n(&account->raw, __ATOMIC_RELAXED));
+        if (__builtin_expect(held > account->gil_peak, 0))
+            account->gil_peak = held;
+    }
 }
 
 /* NULL is nobody. */
 static inline void gil_release(account_t *account, long long size)
 {
-    if (account == NULL)
-        return;
-    gil_release_alone(account, size);
-    if (__builtin_expect(account->parent != 0, 0))
-        gil_release_above(account, size);
+    for (; account != NULL; account = parent_of(account)) {
+        __atomic_store_n(&account->gil_held, account->gil_held - size, __ATOMIC_RELAXED);
+        account->gil_blocks--;
+    }
 }
 
 /* The two of the raw side are called under a shard's lock, so that no account is reused in the middle of them. */

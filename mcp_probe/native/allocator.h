@@ -14,19 +14,17 @@ enum { SET_COUNTS = 0, SET_OWNS = 1, SETS = 2 };
 
 typedef PyMemAllocatorEx allocator_t;
 
-/* Whether a domain above has passed a call on, and the raw hook has seen and counted it. HANDED_ON: the domain above will
- * count what it is given; but the raw hook sees to a block that moves, and says SEEN. */
-enum { NOT_INSIDE = 0, NOT_SEEN_YET = 1, SEEN = 2, HANDED_ON = 3 };
+/* Whether a domain above has passed a call on, and the raw hook has seen and counted it. */
+enum { NOT_INSIDE = 0, NOT_SEEN_YET = 1, SEEN = 2 };
 
 typedef struct {
     unsigned long long unowned; /* running totals of bytes: of blocks that did not become the request's own */
     account_ref owner;          /* of what is allocated now; apart, or the compiler adds both totals as one vector */
     unsigned long long owned;   /* of those that did */
-    account_t *account;         /* the owner's; other_account if that has a parent, or what we wrap does not hand on */
     unsigned long long allocations;
     size_t outer;               /* size that the caller asked of a domain above, for the raw hook */
     account_ref inherited;      /* owner of the block that realloc() replaces, while nobody's step runs */
-    unsigned int word;          /* beside a small block: word_for() the owner; 0 where small ones get none */
+    char owns_small;            /* small blocks get that owner as well */
     char inside;                /* where a domain above has passed a call on */
     char passed;                /* the last of them came to the raw domain */
     char forking;               /* every shard's lock is held */
@@ -35,9 +33,9 @@ typedef struct {
 } thread_t;
 
 #if defined(__GLIBC__) && defined(__x86_64__) /* else it may have no room when loaded: glibc's static block on aarch64 is aligned to 16 */
-static __thread thread_t thread __attribute__((tls_model("initial-exec"), aligned(64))) = {.account = accounts};
+static __thread thread_t thread __attribute__((tls_model("initial-exec"), aligned(64)));
 #else
-static __thread thread_t thread = {.account = accounts};
+static __thread thread_t thread;
 #endif
 
 static allocator_t wrapped[LAYERS][DOMAINS];
@@ -45,7 +43,6 @@ static struct {
     size_t small_limit;       /* requests up to it are never passed on to the raw domain by what we wrap */
     size_t own_from[DOMAINS]; /* blocks of this size and more get their owner in this domain's own hook */
     int passes_large_on;      /* what we wrap asks the raw domain for large blocks */
-    int hands_on;             /* and returns the very block: it is CPython's own */
 } __attribute__((aligned(64))) calibrated;
 static int many_gils;
 static PyInterpreterState *main_interpreter, **interpreters; /* the latter: their head, where the interpreter keeps it */
@@ -133,46 +130,12 @@ INLINE void leave(void *block, size_t size, int domain, account_ref owner)
     count(size, owner != 0 && size >= calibrated.own_from[domain] && own(block, size, owner) && owner == thread.owner);
 }
 
-/* The quick way through the same. */
-INLINE int hand_on(void)
-{
-    if (!calibrated.hands_on || !under_main_gil())
-        return 0;
-    thread.inside = HANDED_ON;
-    return 1;
-}
-
-NOINLINE void *handed_slowly(void *block, size_t size)
-{
-    count(size, thread.owner != 0 && own_large(block, size, thread.owner));
-    return block;
-}
-
-INLINE void *handed(void *block, size_t size)
-{
-    account_t *account = thread.account;
-    int seen = thread.inside == SEEN;
-    thread.inside = NOT_INSIDE;
-    if (__builtin_expect(seen || block == NULL, 0))
-        return block;
-    size = asked(size);
-    if (__builtin_expect(account->generation != thread.owner >> 32 || !keep_large_fast(block, size, thread.owner, account), 0))
-        return handed_slowly(block, size);
-    count(size, 1);
-    return block;
-}
-
 NOINLINE void *entered_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
     enter(size);
     void *block = below->malloc(ctx, size);
     leave(block, size, domain, thread.owner);
     return block;
-}
-
-NOINLINE void *large_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
-{
-    return hand_on() ? handed(below->malloc(ctx, size), size) : entered_malloc(below, ctx, size, domain);
 }
 
 NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
@@ -183,26 +146,12 @@ NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number
     return block;
 }
 
-NOINLINE void *large_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
-{
-    if (!hand_on())
-        return entered_calloc(below, ctx, number, size, domain);
-    return handed(below->calloc(ctx, number, size), number * size);
-}
-
 NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
 {
     enter(size);
     void *moved = below->realloc(ctx, block, size);
     leave(moved, size, domain, thread.owner);
     return moved;
-}
-
-NOINLINE void *large_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
-{
-    if (!hand_on())
-        return counted_realloc(below, ctx, block, size, domain);
-    return handed(below->realloc(ctx, block, size), size);
 }
 
 NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -227,7 +176,7 @@ INLINE int is_small(size_t size)
 INLINE void *counting_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
     if (!is_small(size))
-        return large_malloc(below, ctx, size, domain);
+        return entered_malloc(below, ctx, size, domain);
     count(size, 0);
     return below->malloc(ctx, size);
 }
@@ -235,46 +184,37 @@ INLINE void *counting_malloc(const allocator_t *below, void *ctx, size_t size, i
 INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
     if (!is_small(number * size))
-        return large_calloc(below, ctx, number, size, domain);
+        return entered_calloc(below, ctx, number, size, domain);
     count(number * size, 0);
     return below->calloc(ctx, number, size);
 }
 
 INLINE void *counting_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
 {
-    if (!is_small(size))
-        return large_realloc(below, ctx, block, size, domain);
-    if (block != NULL) /* a small block may replace a large one */
+    if (!is_small(size) || block != NULL) /* a small block may replace a large one */
         return counted_realloc(below, ctx, block, size, domain);
     count(size, 0);
     return below->realloc(ctx, block, size);
 }
 
-NOINLINE void *own_small_slowly(void *block, size_t size)
+/* A block that CPython's small allocator keeps to itself. */
+INLINE void *own_small(void *block, size_t size)
 {
     if (block != NULL)
         count(size, keep_small(block, size, thread.owner));
     return block;
 }
 
-INLINE void *own_small(void *block, size_t size)
-{
-    if (__builtin_expect(block == NULL || !keep_small_fast(block, size, thread.word, thread.account), 0))
-        return own_small_slowly(block, size);
-    count(size, 1);
-    return block;
-}
-
 INLINE void *owning_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
-    if (!is_small(size) || thread.word == 0)
+    if (!is_small(size) || !thread.owns_small)
         return counting_malloc(below, ctx, size, domain);
     return own_small(below->malloc(ctx, size), size);
 }
 
 INLINE void *owning_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
-    if (!is_small(number * size) || thread.word == 0)
+    if (!is_small(number * size) || !thread.owns_small)
         return counting_calloc(below, ctx, number, size, domain);
     return own_small(below->calloc(ctx, number, size), number * size);
 }
@@ -283,12 +223,12 @@ INLINE void *owning_realloc(const allocator_t *below, void *ctx, void *block, si
 {
     if (block != NULL)
         return owned_realloc(below, ctx, block, size, domain);
-    if (!is_small(size) || thread.word == 0)
+    if (!is_small(size) || !thread.owns_small)
         return counting_realloc(below, ctx, NULL, size, domain);
     return own_small(below->realloc(ctx, NULL, size), size);
 }
 
-NOINLINE void free_slowly(const allocator_t *below, void *ctx, void *block)
+INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
 {
     value_t old;
     unsigned int *word = word_of(block);
@@ -297,14 +237,6 @@ NOINLINE void free_slowly(const allocator_t *below, void *ctx, void *block)
     else if (!calibrated.passes_large_on)
         take_large(block, &old);
     below->free(ctx, block);
-}
-
-INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
-{
-    if (__builtin_expect(!calibrated.hands_on || !drop_small_fast(block), 0))
-        free_slowly(below, ctx, block);
-    else
-        below->free(ctx, block);
 }
 
 /* ---- the raw domain: with or without the GIL ---- */
@@ -321,8 +253,8 @@ NOINLINE int disown_raw(void *block, value_t *found)
 
 NOINLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
 {
-    int from_above = thread.inside == NOT_SEEN_YET || thread.inside == HANDED_ON, owned = 0;
-    size = thread.inside == NOT_SEEN_YET ? thread.outer : asked(size);
+    int from_above = thread.inside == NOT_SEEN_YET, owned = 0;
+    size = from_above ? thread.outer : asked(size);
     account_ref owner = thread.owner != 0 ? thread.owner : heir != 0 ? heir : thread.inherited;
     if (owns && owner != 0) /* what a domain above asked for will be freed under the GIL as well */
         owned = (from_above && under_main_gil() ? own_large(block, size, owner) : own_raw(block, size, owner)) &&
@@ -335,8 +267,6 @@ NOINLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
 
 INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int owns)
 {
-    if (thread.inside == HANDED_ON)
-        return below->malloc(ctx, size);
     void *block = below->malloc(ctx, size);
     if (block != NULL)
         raw_got(block, size, owns, 0);
@@ -345,8 +275,6 @@ INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int ow
 
 INLINE void *raw_calloc(const allocator_t *below, void *ctx, size_t count, size_t size, int owns)
 {
-    if (thread.inside == HANDED_ON)
-        return below->calloc(ctx, count, size);
     void *block = below->calloc(ctx, count, size);
     if (block != NULL)
         raw_got(block, count * size, owns, 0);
@@ -366,20 +294,12 @@ INLINE void *raw_realloc(const allocator_t *below, void *ctx, void *block, size_
     return moved;
 }
 
-NOINLINE void raw_free_slowly(const allocator_t *below, void *ctx, void *block)
+INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
 {
     value_t old;
     if (block != NULL && !take_large(block, &old))
         disown_raw(block, &old);
     below->free(ctx, block);
-}
-
-INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
-{
-    if (__builtin_expect(!drop_large_fast(block), 0))
-        raw_free_slowly(below, ctx, block);
-    else
-        below->free(ctx, block);
 }
 
 /* ---- the sets: a function knows what it wraps, as it has no ctx of its own ---- */

@@ -5,8 +5,7 @@ static const char *const mode_names[] = {"off", "gross", "hybrid", "shadow"};
 #define LARGE 513 /* pymalloc passes on what is larger than 512 bytes */
 #define PROBE_BYTES 4099
 
-/* Not in every release. */
-extern const char *_PyMem_GetCurrentAllocatorName(void) __attribute__((weak));
+/* Where CPython keeps its interpreters; private. */
 extern const char _PyRuntime[] __attribute__((weak));
 
 static unsigned int memory_epoch; /* of the hooks that are installed; 0: none are */
@@ -17,7 +16,6 @@ static struct {
     int exact;            /* by the last probe: what was asked is what was counted, to the byte */
     long long owned_above; /* blocks larger than this get an owner; -1: all do */
     allocator_t installed[DOMAINS];
-    int pymalloc[LAYERS]; /* what the layer wraps is what CPython brings along, in every domain */
 } memory;
 
 /* ---- requests: differences of the thread's running totals ---- */
@@ -56,9 +54,7 @@ static account_ref account_for(Request *request)
 static inline void give_to(account_ref owner)
 {
     thread.owner = owner;
-    account_t *account = account_at(owner);
-    thread.account = owner == 0 || (calibrated.hands_on && account->parent == 0) ? account : &other_account;
-    thread.word = owner != 0 && memory.mode == MODE_SHADOW ? word_for(owner, 0) : 0;
+    thread.owns_small = owner != 0 && memory.mode == MODE_SHADOW;
 }
 
 /* From now on what this thread allocates is of `next`, or of nobody. A request that was there before the hooks were is
@@ -344,8 +340,6 @@ static int find_layer(allocator_t *base)
         return -1;
     }
     memcpy(wrapped[memory.layers], base, sizeof(wrapped[0]));
-    const char *name = _PyMem_GetCurrentAllocatorName ? _PyMem_GetCurrentAllocatorName() : NULL; /* hooks have none */
-    memory.pymalloc[memory.layers] = name != NULL && strcmp(name, "pymalloc") == 0;
     return memory.layers++;
 }
 
@@ -390,7 +384,6 @@ static int memory_set(int mode)
         }
         begin_epoch(mode);
         forget_every_block();
-        calibrated.hands_on = 0;
         memory.buried = 1;
         return 0;
     }
@@ -399,15 +392,11 @@ static int memory_set(int mode)
         return -1;
     begin_epoch(mode);
     memory.buried = 0;
-    calibrated.hands_on = 0;
     for (int domain = 0; domain < DOMAINS; domain++)
         put(domain, hooks_of(layer, domain, SET_COUNTS));
     forget_every_block();
     calibrate();
     memory.exact = is_exact();
-    calibrated.hands_on = mode >= MODE_HYBRID && memory.pymalloc[layer] && calibrated.passes_large_on &&
-                          calibrated.small_limit == LARGE - 1;
-    memory.exact &= is_exact();
     for (int domain = 0; domain < DOMAINS; domain++) {
         int owns = domain == DOMAIN_RAW ? mode >= MODE_HYBRID
                                         : mode == MODE_SHADOW || (mode == MODE_HYBRID && !calibrated.passes_large_on);
@@ -444,7 +433,6 @@ static int is_in_place(void)
         if (is_same(&top, &memory.installed[domain]))
             continue;
         memory.buried = 1;
-        calibrated.hands_on = 0;
         memory.lost |= !is_reached(domain);
     }
     return !memory.lost;
@@ -493,14 +481,13 @@ static PyObject *memory_py_state(PyObject *module, PyObject *ignored)
         reason = "the allocator that the memory hooks lie over was asked for other sizes than its callers asked for";
     else if (memory.buried)
         reason = "another tool's allocator hooks lie over the memory hooks; what it allocates for itself is counted";
-    return Py_BuildValue("{s:s,s:N,s:s,s:L,s:K,s:K,s:I,s:N,s:N,s:N,s:N,s:n,s:I,s:K,s:I,s:I,s:K}", "mode",
+    return Py_BuildValue("{s:s,s:N,s:s,s:L,s:K,s:K,s:I,s:N,s:N,s:N,s:n,s:I,s:K,s:I,s:I,s:K}", "mode",
                          mode_names[memory.mode], "valid", PyBool_FromLong(in_place && memory.exact), "reason", reason,
                          "owned_above", memory.mode == MODE_OFF ? (long long)PY_SSIZE_T_MAX : memory.owned_above, "entries",
                          entries, "untracked", untracked, "most_entries", (unsigned int)MAX_BLOCKS, "covered",
                          PyBool_FromLong(memory.buried), "exact", PyBool_FromLong(memory.exact), "passes_large_on",
-                         PyBool_FromLong(calibrated.passes_large_on), "hands_on", PyBool_FromLong(calibrated.hands_on),
-                         "small_limit", (Py_ssize_t)calibrated.small_limit, "accounts",
-                         slab.fresh - 1, "accounts_refused", slab.refused, "most_accounts",
+                         PyBool_FromLong(calibrated.passes_large_on), "small_limit",
+                         (Py_ssize_t)calibrated.small_limit, "accounts", slab.fresh - 1, "accounts_refused", slab.refused, "most_accounts",
                          (unsigned int)MAX_ACCOUNTS - 1, "epoch", memory_epoch, "table_bytes", bytes);
 }
 

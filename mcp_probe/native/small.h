@@ -123,39 +123,6 @@ static int __attribute__((noinline)) keep_small(const void *block, size_t size, 
     return 1;
 }
 
-/* The same where nothing is out of the ordinary, else 0. `said` is word_for() the owner, and `account` its own, which has
- * no parent. The block is CPython's own allocator's, and so has a word. */
-static inline __attribute__((always_inline)) int keep_small_fast(const void *block, size_t size, unsigned int said,
-                                                                 account_t *account)
-{
-    unsigned long address = (unsigned long)block, number = address >> CHUNK_BITS, at = number & (CHUNK_SLOTS - 1);
-    if (__builtin_expect(__atomic_load_n(&chunks[at].number, __ATOMIC_ACQUIRE) != number || account->word != said, 0))
-        return 0;
-    unsigned int *word = &chunks[at].words[(address >> 4) & (CHUNK_WORDS - 1)];
-    if (__builtin_expect(*word != 0, 0))
-        return 0;
-    *word = said + (unsigned int)size;
-    gil_hold_alone(account, (long long)size);
-    return 1;
-}
-
-/* The end of such a block in the same way. 1 for one without an owner as well. */
-static inline __attribute__((always_inline)) int drop_small_fast(const void *block)
-{
-    unsigned long address = (unsigned long)block, number = address >> CHUNK_BITS, at = number & (CHUNK_SLOTS - 1);
-    if (__builtin_expect(block == NULL || __atomic_load_n(&chunks[at].number, __ATOMIC_ACQUIRE) != number, 0))
-        return 0;
-    unsigned int *word = &chunks[at].words[(address >> 4) & (CHUNK_WORDS - 1)], dropped = *word;
-    if (dropped == 0)
-        return 1;
-    account_t *account = &accounts[dropped >> SIZE_BITS & (MAX_ACCOUNTS - 1)];
-    if (__builtin_expect(dropped - account->word >= 1u << SIZE_BITS || account->parent != 0, 0))
-        return 0;
-    *word = 0;
-    gil_release_alone(account, (long long)size_in(dropped));
-    return 1;
-}
-
 static inline int take_small(const void *block, value_t *found)
 {
     unsigned int *word = word_of(block);
