@@ -436,7 +436,7 @@ async def test_detaching_while_requests_are_in_flight_lets_them_finish(over_stre
     assert texts == ["met"]
     assert kept.only("meet").outcome == "unfinished"
     assert kept.requests("add") == []
-    assert probe.take_finished(100) == [], "a detached probe keeps nothing of what ends after it"
+    assert probe.take_finished() == [], "a detached probe keeps nothing of what ends after it"
 
 
 @on_each_loop
@@ -541,7 +541,7 @@ async def test_what_somebody_wrapped_after_us_stays_and_our_part_passes_through(
         finally:
             wrapped.remove(before)
         assert len(kept.requests("add")) == 4, name
-        assert probe.take_finished(10) == [], name
+        assert probe.take_finished() == [], name
 
 
 async def test_what_was_wrapped_over_does_not_count_twice_for_the_next_probe(log: Log) -> None:

@@ -9,6 +9,8 @@ typedef struct {
     ns_t unit, end;
 } unit_t;
 
+enum { ALL_SEEN = 15 };
+
 typedef struct {
     PyObject_HEAD
     PyObject *request_id, *session, *channel, *parent, *jobs, *pauses, *client_waits, *metered, *ambient, *lend_span,
@@ -24,6 +26,7 @@ typedef struct {
     unsigned int memory_epoch;
     char memory_charged, memory_sealed;
     char settles, ended, transport_seen, write_seen, partial, seen_open;
+    int seen; /* bits of model.py */
     int mark_count, mark_room, unit_count, unit_room, unit_peak; /* unit_peak: alive at once at most */
     mark_t *marks, own_marks[6];
     unit_t *units, own_units[4];
@@ -52,6 +55,7 @@ static Request *make_request(PyTypeObject *type, PyObject *id, PyObject *kind, P
     self->pauses = Py_NewRef(empty_tuple);
     self->client_waits = Py_NewRef(empty_tuple);
     self->transport_seen = 1;
+    self->seen = ALL_SEEN;
     self->memory_epoch = memory_epoch;
     self->marks = self->own_marks;
     self->mark_room = sizeof(self->own_marks) / sizeof(mark_t);
@@ -286,6 +290,7 @@ static PyMemberDef request_members[] = {
     OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code),
     OBJECT(sent_ns), OBJECT(sized), OBJECT(metered), OBJECT(ambient), OBJECT(lend_span),
     FLAG(settles), FLAG(ended), FLAG(transport_seen), FLAG(write_seen), FLAG(partial), FLAG(seen_open),
+    {"seen", T_INT, offsetof(Request, seen), 0, NULL},
     {"mark_count", T_INT, offsetof(Request, mark_count), READONLY, NULL},
     {"unit_peak", T_INT, offsetof(Request, unit_peak), READONLY, NULL},
     {"handler", T_LONGLONG, offsetof(Request, handler), 0, NULL},

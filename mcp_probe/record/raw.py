@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_probe import native
+from mcp_probe.model import ALL_SEEN
 
 if TYPE_CHECKING:
-    from mcp_probe.model import Outcome, RequestKind, RequestRecord, Wait
+    from mcp_probe.model import Outcome, RequestKind, Wait
 
 StepMark = tuple[int, int, int, int, int, int, int]
 """(unit, suspended_ns, earliest_ready_ns, ready_ns, start_ns, end_ns, wake); unit 0 = a plain callback."""
@@ -114,9 +115,6 @@ class Spilled:
 RING_NS = 500_000
 """Steps at least this long are kept one by one for blame; shorter ones only as sums (section 3)."""
 
-SingleUnit = tuple[int, int, int, int, int, int, int, int, int]
-"""(busy, ready_wait, executor_return, awaiting, awaits, steps, longest, immediate, vague) of a request's marks."""
-
 
 class PythonRequest:
     """A request while it lives; see the module's text for who writes what. Twin of ``Request`` in native/request.h.
@@ -145,6 +143,7 @@ class PythonRequest:
     ended = False
     arrival_ns: int | None = None  # None: this transport has no arrival (in-process)
     arrival_earliest_ns: int | None = None
+    seen = ALL_SEEN  # what its loop shows; what its transport shows, the two flags here say
     transport_seen = True  # False: arrival_ns is when the message left a stream, not when its bytes came
     taken_ns: int | None = None
     first_step_ns: int | None = None
@@ -218,10 +217,6 @@ class PythonRequest:
         lengths = [mark[5] - mark[4] for mark in self.marks if mark[5] - mark[4] < RING_NS]
         return len(lengths), sum(lengths)
 
-    def record(self, end_ns: int) -> RequestRecord | None:
-        """The finished record of the plainest request; only the native twin has this short cut."""
-        return None
-
     def memory(self) -> tuple[int, int, int, int | None, int, int | None] | None:
         """(requested, allocations, requested of blocks with an owner, held, peak, blocks), in bytes.
 
@@ -239,10 +234,6 @@ class PythonRequest:
         names of :data:`mcp_probe.export.enrich.PLAIN`, and ``measured_since`` when its memory could first have been
         measured (``None``: it is not). Only the native twin has this short cut.
         """
-        return None
-
-    def fold_single(self, start: int, end: int) -> SingleUnit | None:
-        """What the marks of the plainest request claim of [start, end); only the native twin has this short cut."""
         return None
 
 
