@@ -180,7 +180,7 @@ def request_costs() -> list[tuple[str, float]]:
                     hub.desk.finished(raw, began)
                     hub.desk.end(raw, began)
                 best = min(best, (time.thread_time_ns() - began) / EVENTS)
-                probe.take_finished(EVENTS)
+                probe.take_finished()
         finally:
             probe.detach()
         return best
@@ -212,7 +212,7 @@ async def calls_over_streams(depth: Depth) -> tuple[float, list[RawRequest]]:
                 await client.call_tool("add", ARGUMENTS)
             spent = (time.thread_time_ns() - began) / CALLS
             # Before the streams close: that flushes whatever has finished to the fold.
-            finished = probe.take_finished(10 * CALLS) if probe is not None else []
+            finished = probe.take_finished() if probe is not None else []
         group.cancel_scope.cancel()
     if probe is not None:
         probe.detach()

@@ -19,19 +19,18 @@ from typing import TYPE_CHECKING, Protocol
 from mcp_probe.capture.drain import Drain, open_request, running_mark
 from mcp_probe.capture.hub import Hub
 from mcp_probe.clock import now_ns
-from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestRecord
+from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestGroup, RequestRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest
+from mcp_probe.record.sampling import Sampler
 
 if TYPE_CHECKING:
     from mcp_probe.capture.leaks import LeakHunt
 
 logger = logging.getLogger("mcp_probe")
 
-BATCH = 256
-"""Requests summed up at once: what does not depend on how many there are is done for each batch (70 us)."""
 SLICE = 64
-"""Records assembled before the collector lets others have the GIL (64 x ~25 us is about 1.6 ms)."""
+"""Records made before the collector lets others have the GIL (64 x ~50 us is about 3 ms)."""
 BACKLOG = 1024
 """With more than this waiting the collector keeps the GIL: on a saturated loop every offer costs it 5 ms."""
 DRAIN_S = 2.0
@@ -54,11 +53,18 @@ DETACH_BUDGET_S = 3.0
 class Listener(Protocol):
     """A session as the collector sees it."""
 
-    def emit(self, frames: Iterable[Frame], *, summed_up: bool = False) -> None:
-        """Take frames, on the collector's thread or on the one that flushes; what is summed up, for others."""
+    @property
+    def slow_request_ms(self) -> float | None:
+        """From where on a request is slow; ``None``: compared with others."""
 
-    def take_finished(self, most: int) -> list[RawRequest]:
-        """Up to ``most`` finished requests, oldest first."""
+    def emit(self, frames: Iterable[Frame]) -> None:
+        """Take frames, on the collector's thread or on the one that flushes."""
+
+    def take_finished(self) -> list[RawRequest]:
+        """Finished requests, oldest first."""
+
+    def take_groups(self) -> list[RequestGroup]:
+        """Those that are counted only: there was no room for them."""
 
     def backlog(self) -> int:
         """Finished requests not yet taken."""
@@ -71,12 +77,6 @@ class Listener(Protocol):
 
     def note_transport(self, transport: str) -> None:
         """A request came over ``transport``."""
-
-    def sum_up(self, batch: list[RawRequest]) -> tuple[list[RawRequest], list[RawRequest]]:
-        """Count requests that have ended; those whose records say more, and those counted that others want to see."""
-
-    def take_plain(self, counted: list[RawRequest]) -> list[RawRequest]:
-        """Tell others of requests that are counted; those whose records they want."""
 
     def is_read(self) -> bool:
         """Frames leave the process as they come."""
@@ -92,6 +92,7 @@ class Collector:
         self._hub = hub
         self._drain = Drain(hub)
         self._listeners: tuple[Listener, ...] = ()
+        self._samplers: dict[Listener, Sampler] = {}
         self._lock = threading.Lock()
         self._wakes: SimpleQueue[None] = SimpleQueue()  # a finalizer may wake this thread from within its own wait
         self._thread: threading.Thread | None = None
@@ -104,6 +105,7 @@ class Collector:
 
     def add(self, listener: Listener) -> None:
         """``listener`` hears everything from now on; the first one starts the thread."""
+        self._samplers[listener] = Sampler(listener.slow_request_ms)
         self._listeners = (*self._listeners, listener)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="mcp-probe-collector", daemon=True)
@@ -121,7 +123,7 @@ class Collector:
             if thread is not None and thread is not threading.current_thread():
                 thread.join(self._exit_budget_s / 2)
         if not self._take_over(leaving_process=reason == "exit"):
-            self._listeners = tuple(known for known in self._listeners if known is not listener)
+            self._forget(listener)
             logger.warning("mcp_probe: what was seen last is lost: the collector's thread hangs, or got no CPU to end")
             return
         try:
@@ -131,8 +133,12 @@ class Collector:
         except Exception as exc:  # noqa: BLE001 - neither detaching nor the server's exit is ours to disturb
             self._hub.fail("collector", exc)
         finally:
-            self._listeners = tuple(known for known in self._listeners if known is not listener)
+            self._forget(listener)
             self._lock.release()
+
+    def _forget(self, listener: Listener) -> None:
+        self._listeners = tuple(known for known in self._listeners if known is not listener)
+        self._samplers.pop(listener, None)
 
     def _take_over(self, *, leaving_process: bool) -> bool:
         """Get the lock for the last drain; False where the thread gets nowhere (a sink hangs), or not soon enough."""
@@ -262,35 +268,31 @@ class Collector:
             listener.emit(frames)
 
     def _tell_finished(self, listener: Listener) -> None:
-        while True:
-            batch = listener.take_finished(BATCH)
-            if not batch:
-                return
-            self._taken += len(batch)
+        """Those that have ended; what ends meanwhile is for the next drain."""
+        batch = listener.take_finished()
+        overflow = listener.take_groups()
+        self._taken += len(batch)
+        self._drain.note_ended(len(batch) + sum(group.count for group in overflow))
+        for transport in {raw.transport for raw in batch} | {group.transport for group in overflow}:
+            listener.note_transport(transport)
+        sampler = self._samplers[listener]
+        picked = sampler.pick(batch, listener.live())
+        for first in range(0, len(picked), SLICE):
             self._drain.take_polls()
-            for transport in {raw.transport for raw in batch}:
-                listener.note_transport(transport)
-            self._drain.note_small_steps(batch)
-            telling, counted = listener.sum_up(batch)
-            self._tell_records(listener, telling)
-            self._tell_records(listener, listener.take_plain(counted), summed_up=True)
-            if self._hub.hunt is not None:
-                self._hub.hunt.take(batch)
+            some = picked[first : first + SLICE]
+            self._drain.note_small_steps(some)
+            listener.emit([self._record(raw, weight) for raw, weight in some])
             self._let_others(listener)
-
-    def _tell_records(self, listener: Listener, batch: list[RawRequest], *, summed_up: bool = False) -> None:
-        for first in range(0, len(batch), SLICE):
-            if first:
-                self._let_others(listener)
-            listener.emit(self._records(batch[first : first + SLICE]), summed_up=summed_up)
+        listener.emit([*sampler.groups.take(), *overflow])
+        if self._hub.hunt is not None:
+            self._hub.hunt.take(batch)
 
     def _let_others(self, listener: Listener) -> None:
         if threading.current_thread() is self._thread and listener.backlog() < BACKLOG:
             time.sleep(0)
 
-    def _records(self, batch: list[RawRequest]) -> list[Frame]:
-        use_of = self._hub.memory.use_of
-        return [assemble(raw, raw.end_ns or now_ns(), memory=use_of(raw)) for raw in batch]
+    def _record(self, raw: RawRequest, weight: int) -> RequestRecord:
+        return assemble(raw, raw.end_ns or now_ns(), memory=self._hub.memory.use_of(raw), weight=weight)
 
     def _tell_open(self, listener: Listener, now: int, *, everything: bool) -> None:
         """Name requests that have been in flight for a while; in a snapshot, all that are."""

@@ -47,6 +47,12 @@ LOOP_OPERATION = "(loop)"
 CROWDING_OPERATION = "(many small steps)"
 """Pseudo-blocker: time a runnable request waited behind steps shorter than 0.5 ms."""
 
+WAKE_UPS, QUEUE, STEPS, WRITES = 1, 2, 4, 8
+"""What could be seen of a request, as bits: when its tasks became ready, when its message came, each run on the loop,
+and when its answer left. What is not among them is unknown to whatever is worked out from the record."""
+
+ALL_SEEN = WAKE_UPS | QUEUE | STEPS | WRITES
+
 
 T = TypeVar("T")
 
@@ -178,6 +184,35 @@ class RequestRecord:
     memory: MemoryUse | None = None  # None: nothing measured it
     tasks_peak: int = 1  # its tasks alive at once at most, the handler's included
     sent_ns: int | None = None  # when its client wrote it, where that is on this machine and says so in `_meta`
+    weight: int = 1  # how many requests it stands for: more where there were too many to make a record of each
+    seen: int = ALL_SEEN  # WAKE_UPS | QUEUE | STEPS | WRITES
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGroup:
+    """Requests that ended the same way and have no record, because there were too many to make one of each.
+
+    Records and groups never count the same request. A record with ``weight`` n stands for n requests, itself
+    included, of which the n - 1 others are in groups; sums are estimated by the weights, counts and durations are not.
+    """
+
+    kind: RequestKind
+    method: str
+    name: str | None
+    transport: str
+    outcome: Outcome
+    error: str | None
+    protocol_version: str | None
+    seen: int  # as in RequestRecord
+    count: int
+    durations: tuple[tuple[int, int, int], ...]  # (bucket, count, sum_ns) of arrival to end, see histogram.py
+    longest: tuple[tuple[int, int, int], ...]  # the same from the earliest possible arrival; empty: no difference
+    max_ns: int
+    max_longest_ns: int
+    first_ns: int  # first arrival
+    last_ns: int  # last end
+    serial_gaps: int = 0  # of them and of records with a weight: came within 1 ms of an answer, with none in flight
+    overlapping: int = 0  # the same: came while another was in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +404,7 @@ class End:
 Frame = (
     Header
     | RequestRecord
+    | RequestGroup
     | OpenRequest
     | StepRecord
     | LoopSample
@@ -420,6 +456,7 @@ class RequestCounts:
     cancelled: int
     unfinished: int
     dropped: int
+    recorded: int | None = None  # of ``count``, those looked at one by one; fewer where there were too many
 
 
 @dataclass(frozen=True, slots=True)

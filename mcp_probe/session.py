@@ -32,7 +32,7 @@ from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, resolution_ns, wall_anchor
 from mcp_probe.collector import EXIT_BUDGET_S, Collector
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
-from mcp_probe.model import Frame, FrameListener, Header, MemoryTier
+from mcp_probe.model import Frame, FrameListener, Header, MemoryTier, RequestGroup
 from mcp_probe.options import Options, check_tier
 from mcp_probe.record.file import FrameSink, RecordingWriter, encode
 from mcp_probe.record.listeners import Listeners
@@ -50,7 +50,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BUFFER = 16_384
-"""Finished requests waiting for the collector, woken at half of them; more are dropped and counted."""
+"""Finished requests waiting for the collector, woken at half of them; more are counted and get no record."""
 _NO_TRANSPORTS = ("function", "unknown")
 
 
@@ -374,9 +374,18 @@ class Probe:
         """Hand every frame to ``listener`` too, the header first; it is closed with the probe. Any thread."""
         self._listeners.add(listener)
 
-    def take_finished(self, most: int) -> list[RawRequest]:
-        """Up to ``most`` finished requests, oldest first."""
-        return self._finished.take(most)
+    @property
+    def slow_request_ms(self) -> float | None:
+        """From where on a request is slow; ``None``: compared with others."""
+        return self.options.slow_request_ms
+
+    def take_finished(self) -> list[RawRequest]:
+        """Finished requests, oldest first."""
+        return self._finished.take()
+
+    def take_groups(self) -> list[RequestGroup]:
+        """Requests that have ended while there was no room for them."""
+        return self._finished.take_groups()
 
     def backlog(self) -> int:
         """Finished requests not yet taken."""
@@ -386,24 +395,22 @@ class Probe:
         """Requests of ours that have not ended."""
         return [raw for raw in list(self._hub.desk.live.copy().values()) if raw.session is self]
 
-    def emit(self, frames: Iterable[Frame], *, summed_up: bool = False) -> None:
-        """Hand frames to the fold, unless they are summed up there already, and to every sink. Collector's thread."""
+    def emit(self, frames: Iterable[Frame]) -> None:
+        """Hand frames to the fold and to every sink. Collector's thread."""
         batch = list(frames)
         if not batch:
             return
         if self._header is None and not self._ready_for_header():
             return
-        news: list[Frame] = []
         known = self._known()
         if known != self._header_of:
             self._header_of = known
             header = self._make_header()
             if header != self._header:
                 self._header = header
-                news.append(header)
-        batch = [*news, *batch]
+                batch.insert(0, header)
         if self._fold is not None:
-            self._fold.add_all(news if summed_up else batch)
+            self._fold.add_all(batch)
         if self._sinks:
             lines = [encode(frame) for frame in batch]
             for sink in list(self._sinks):
@@ -415,28 +422,6 @@ class Probe:
         if self._listeners:
             self._listeners.take(batch)
 
-    def sum_up(self, batch: list[RawRequest]) -> tuple[list[RawRequest], list[RawRequest]]:
-        """Count requests that have ended without their records, where no recording is made of these.
-
-        Returns those that must have one, because it says more, and those counted whose records a listener wants all
-        the same. Collector's thread.
-        """
-        fold, memory = self._fold, self._hub.memory
-        if fold is None or self._sinks:
-            return batch, []
-        telling, unmeasured = fold.sum_up(batch, memory.summing)
-        for raw, tally in unmeasured:
-            if (use := memory.use_of(raw)) is not None:
-                tally.add(use)
-        if not self._listeners.wanting():
-            return telling, []
-        told = set(map(id, telling))
-        return telling, [raw for raw in batch if id(raw) not in told] if told else batch
-
-    def take_plain(self, counted: list[RawRequest]) -> list[RawRequest]:
-        """Tell listeners of requests that are counted; returns those that must come as records. Collector's thread."""
-        return self._listeners.take_plain(counted, self._hub.memory.summing) if counted else counted
-
     @property
     def fold(self) -> Fold | None:
         """The running aggregate, if one is kept."""
@@ -445,7 +430,6 @@ class Probe:
     def dropped(self) -> dict[str, int]:
         """Losses so far, by reason."""
         losses = {
-            "buffer full": self._finished.dropped,
             "too many live requests": self._hub.desk.overflow,
             "executor transitions": self._hub.pools.dropped,
         }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import time
+from collections import Counter
+from collections.abc import Callable
 from importlib import metadata, util
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,12 +18,13 @@ from mcp.server import MCPServer
 
 import mcp_probe
 from mcp_probe import collector, session
+from mcp_probe.aggregate.fold import Fold
 from mcp_probe.collector import BUSY, BUSY_DRAIN_S, DRAIN_S, SOON_DRAIN_S, Collector
-from mcp_probe.model import End, Frame, Header, RequestRecord
-from mcp_probe.record.raw import RawRequest
+from mcp_probe.model import End, Header, RequestGroup, RequestRecord
+from mcp_probe.record import sampling
+from mcp_probe.record.file import read_recording
 from mcp_probe.session import Probe
 from tests.kept import Listening, keep
-from tests.native.twins import needs_the_accelerator
 
 
 class BusyLock:
@@ -129,22 +133,11 @@ def adding_server() -> MCPServer:
     return server
 
 
-@needs_the_accelerator
-async def test_a_listener_hears_the_records_of_what_is_summed_up_and_it_counts_once() -> None:
+async def test_a_listener_hears_the_record_of_each_request() -> None:
     server = adding_server()
     probe = mcp_probe.attach(server)
     hearing = Listening()
     probe.add_listener(hearing)
-    assert probe.fold is not None
-    folded: list[Frame] = []
-    add_all = probe.fold.add_all
-
-    def noted(frames: Iterable[Frame]) -> None:
-        batch = list(frames)
-        folded.extend(batch)
-        add_all(batch)
-
-    probe.fold.add_all = noted  # type: ignore[method-assign]
     try:
         async with Client(InMemoryTransport(server)) as client:
             for number in range(20):
@@ -155,44 +148,8 @@ async def test_a_listener_hears_the_records_of_what_is_summed_up_and_it_counts_o
     heard = [frame for frame in hearing.heard if isinstance(frame, RequestRecord) and frame.name == "add"]
     assert (row.count, row.errors) == (20, 4)
     assert sorted(record.outcome for record in heard) == ["ok"] * 16 + ["tool_error"] * 4
+    assert {record.weight for record in heard} == {1}
     assert isinstance(hearing.heard[0], Header)
-    of_tool = [frame.outcome for frame in folded if isinstance(frame, RequestRecord) and frame.name == "add"]
-    assert of_tool.count("tool_error") == 4
-    # What says no more than its sum is not folded once more; a busy machine may make more of them say more.
-    assert len(of_tool) < 20
-    assert any(isinstance(frame, Header) for frame in folded)
-
-
-@needs_the_accelerator
-async def test_plain_requests_are_summed_up_and_have_records_only_where_somebody_wants_them() -> None:
-    server = adding_server()
-    probe = mcp_probe.attach(server)
-    summed, told = [0], [0]
-    sum_up = probe.sum_up
-
-    def counted(batch: list[RawRequest]) -> tuple[list[RawRequest], list[RawRequest]]:
-        telling, others = sum_up(batch)
-        summed.append(len(batch) - len(telling))
-        told.append(len(others))
-        return telling, others
-
-    probe.sum_up = counted  # type: ignore[method-assign]
-    try:
-        async with Client(InMemoryTransport(server)) as client:
-            for _ in range(20):
-                await client.call_tool("add", {"a": 1, "b": 2})
-            row = next(row for row in probe.snapshot().operations if row.name == "add")
-            assert (row.count, row.memory.measured, row.steps.mean > 0) == (20, 20, True)
-            assert row.total_ms.p50 is not None and row.budget_ms.busy is not None and row.request_bytes_max is None
-            assert (sum(summed) >= 20, sum(told)) == (True, 0)
-            kept, before = keep(probe), sum(summed)
-            await client.call_tool("add", {"a": 1, "b": 2})
-            row = next(row for row in probe.snapshot().operations if row.name == "add")
-            assert row.count == 21
-            assert len(kept.requests("add")) == 1
-            assert (sum(summed) - before, sum(told)) == (0, 0)
-    finally:
-        probe.detach()
 
 
 @pytest.mark.parametrize(
@@ -229,26 +186,93 @@ async def test_what_a_drain_has_taken_is_counted() -> None:
         probe.detach()
 
 
-@pytest.mark.parametrize("woken", [True, False], ids=["woken", "left alone"])
-async def test_a_queue_that_fills_wakes_the_collector_before_it_is_full(
-    monkeypatch: pytest.MonkeyPatch, woken: bool
-) -> None:
+async def test_a_queue_that_fills_wakes_the_collector_before_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "BUFFER", 64)
     for pause in ("DRAIN_S", "BUSY_DRAIN_S"):
         monkeypatch.setattr(collector, pause, 3600.0)
-    if not woken:
-        monkeypatch.setattr(Collector, "wake", lambda self: None)
     server = adding_server()
     probe = mcp_probe.attach(server)
+    kept = keep(probe)
     try:
         async with Client(InMemoryTransport(server)) as client:
             for _ in range(160):
                 await client.call_tool("add", {"a": 1, "b": 2})
                 with anyio.fail_after(20):
-                    while woken and probe.backlog() >= 32:
+                    while probe.backlog() >= 32:
                         await anyio.sleep(0.001)
-        lost = probe.dropped().get("buffer full", 0)
-        assert lost == 0 if woken else lost >= 96
     finally:
         monkeypatch.undo()
         probe.detach()
+    assert len(kept.requests("add")) == 160
+
+
+async def test_what_a_full_queue_has_no_room_for_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "BUFFER", 64)
+    for pause in ("DRAIN_S", "BUSY_DRAIN_S", "SOON_DRAIN_S"):
+        monkeypatch.setattr(collector, pause, 3600.0)
+    monkeypatch.setattr(Collector, "wake", lambda self: None)
+    server = adding_server()
+    probe = mcp_probe.attach(server)
+    kept = keep(probe)
+    try:
+        async with Client(InMemoryTransport(server)) as client:
+            for number in range(160):
+                await client.call_tool("add", {"a": 1, "b": 2} if number % 5 else {"a": "x"})
+        summary = probe.snapshot()
+    finally:
+        monkeypatch.undo()
+        probe.detach()
+    [row] = [row for row in summary.operations if row.name == "add"]
+    assert (row.count, row.errors, summary.requests.dropped) == (160, 32, 0)
+    groups = [frame for frame in kept.frames if isinstance(frame, RequestGroup) and frame.name == "add"]
+    assert sum(group.count for group in groups) == 160 - len(kept.requests("add")) >= 96
+    assert {group.outcome for group in groups} == {"ok", "tool_error"}
+    assert summary.requests.recorded == 64
+    assert "requests looked at in full; counts and durations are of all" in summary.verdict.sentence
+
+
+async def test_at_a_rate_too_high_for_records_counts_and_durations_are_of_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The loop only serves, as fast as it goes; so few records are allowed that any machine sends more."""
+    monkeypatch.setattr(sampling, "RECORDS_A_DRAIN", 16)
+    monkeypatch.setattr(session, "BUFFER", 256)
+    server = adding_server()
+
+    @server.tool()
+    async def echo(text: str) -> str:
+        return text
+
+    recording = tmp_path / "saturated.jsonl"
+    probe = mcp_probe.attach(server, record=str(recording))
+    made: Counter[str] = Counter()
+    until = time.monotonic() + 2.0
+
+    async def caller(client: Client) -> None:
+        while time.monotonic() < until:
+            name = "add" if sum(made.values()) % 3 else "echo"
+            made[name] += 1
+            await client.call_tool(name, {"a": 1, "b": 2} if name == "add" else {"text": "x"})
+
+    try:
+        async with Client(InMemoryTransport(server)) as client, anyio.create_task_group() as callers:
+            for _ in range(20):
+                callers.start_soon(caller, client)
+        summary = probe.snapshot()
+        assert probe.fold is not None
+        durations = {tally.name: tally.totals.least.count for tally in probe.fold._settled().operations.by_key.values()}
+    finally:
+        probe.detach()
+    rows = {row.name: row for row in summary.operations}
+    assert {name: rows[name].count for name in made} == dict(made)
+    assert {name: durations[name] for name in made} == dict(made)
+    assert (summary.requests.dropped, summary.requests.errors) == (0, 0)
+    recorded = summary.requests.recorded
+    assert recorded is not None and 0 < recorded < summary.requests.count
+    assert f"1 of {round(summary.requests.count / recorded)} requests looked at in full" in summary.verdict.sentence
+    assert rows["add"].quality["busy"].tag == "estimate"
+    assert rows["add"].budget_ms.busy is not None and rows["add"].budget_ms.busy > 0
+    again = Fold()
+    again.add_all(read_recording(recording))
+    assert {row.name: row.count for row in again.summary().operations if row.name in made} == dict(made)
+    assert again.summary().requests == summary.requests

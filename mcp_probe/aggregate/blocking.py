@@ -61,6 +61,7 @@ class Victim:
     on_loop_ns: int | None  # its own time on the loop
     clipped: bool  # its waits are not all there
     finished: bool
+    weight: int = 1  # how many requests it stands for
 
 
 def victim_of(record: RequestRecord) -> Victim | None:
@@ -78,6 +79,7 @@ def victim_of(record: RequestRecord) -> Victim | None:
         on_loop_ns=None if busy is None else busy + (gc or 0),
         clipped=record.partial or _queue_is_unseen(record),
         finished=record.outcome != "unfinished",
+        weight=record.weight,
     )
 
 
@@ -368,6 +370,7 @@ class Cell:
     lo_ns: int = 0
     hi_ns: int = 0
     clipped: bool = False
+    estimated: bool = False  # some of the victims stand for others
 
     def merge(self, other: Cell) -> None:
         """Add ``other``."""
@@ -376,10 +379,13 @@ class Cell:
         self.lo_ns += other.lo_ns
         self.hi_ns += other.hi_ns
         self.clipped = self.clipped or other.clipped
+        self.estimated = self.estimated or other.estimated
 
     @property
     def tag(self) -> Tag:
         """Exact where both bounds meet."""
+        if self.estimated:
+            return "estimate"
         if self.clipped:
             return "lower"
         return "exact" if self.lo_ns == self.hi_ns else "bounded"
@@ -391,10 +397,12 @@ class Matrix:
     def __init__(self) -> None:
         self.cells: dict[tuple[str, str], Cell] = {}
 
-    def add(self, victim: str, found: Blame) -> None:
-        """One victim's blame."""
+    def add(self, victim: str, found: Blame, weight: int = 1) -> None:
+        """One victim's blame; ``weight``: of how many it is taken to be."""
         for blocker, (lo, hi) in found.rows.items():
-            self._merge((victim, blocker), Cell(1, int(lo > 0), lo, hi, found.clipped))
+            certain = weight if lo > 0 else 0
+            cell = Cell(weight, certain, lo * weight, hi * weight, found.clipped, weight > 1)
+            self._merge((victim, blocker), cell)
 
     def merge(self, other: Matrix) -> None:
         """Add ``other``, which stays as it is."""

@@ -22,15 +22,15 @@ class Buckets:
         self.rows: dict[int, list[int]] = {}
         self.add_rows(rows)
 
-    def add(self, value: int) -> int:
-        """Count one value; returns its bucket."""
+    def add(self, value: int, times: int = 1) -> int:
+        """Count one value, or ``times`` of it; returns its bucket."""
         bucket = bucket_of(value)
         row = self.rows.get(bucket)
         if row is None:
-            self.rows[bucket] = [1, value]
+            self.rows[bucket] = [times, times * value]
         else:
-            row[0] += 1
-            row[1] += value
+            row[0] += times
+            row[1] += times * value
         return bucket
 
     def add_rows(self, rows: Iterable[tuple[int, int, int]]) -> None:
@@ -39,6 +39,15 @@ class Buckets:
             row = self.rows.setdefault(bucket, [0, 0])
             row[0] += count
             row[1] += total
+
+    def take_out(self, other: Buckets) -> None:
+        """Take away ``other``, all of which was added before; it stays as it is."""
+        for bucket, (count, total) in other.rows.items():
+            row = self.rows[bucket]
+            row[0] -= count
+            row[1] -= total
+            if row[0] == 0:
+                del self.rows[bucket]
 
     def merge(self, other: Buckets) -> None:
         """Add ``other``, which stays as it is."""
@@ -56,19 +65,23 @@ class Buckets:
 
     def bucket_at(self, q: float) -> int | None:
         """Bucket that quantile ``q`` in [0, 1] falls in (nearest rank); ``None`` where nothing was counted."""
-        count = self.count
-        if count == 0:
-            return None
+        return self._bucket_at(q, self.count)
+
+    def _bucket_at(self, q: float, count: int) -> int | None:
         rank = max(1, min(count, -int(-q * count // 1)))
         for bucket in sorted(self.rows):
             rank -= self.rows[bucket][0]
             if rank <= 0:
                 return bucket
-        raise AssertionError("unreachable: the rank is within the count")
+        return None
 
     def quantile(self, q: float) -> float | None:
         """Value at quantile ``q``; see the module's text for its error."""
-        bucket = self.bucket_at(q)
+        return self.quantile_of(q, self.count)
+
+    def quantile_of(self, q: float, count: int) -> float | None:
+        """The same of ``count`` values, of which those not in here are the largest; ``None``: it is one of these."""
+        bucket = self._bucket_at(q, count)
         return None if bucket is None else self.mean_of(bucket)
 
     def largest(self) -> float | None:

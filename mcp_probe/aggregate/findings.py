@@ -7,6 +7,7 @@ same answer. Every check is explained in docs/findings.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from mcp_probe.aggregate import phrasing
@@ -70,6 +71,12 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     A finding that only follows from another one is never the verdict, neither is one of severity ``info``. Whoever
     hunts leaks is told of memory only: the hunt itself slows the server down.
     """
+    verdict = _verdict_of(summary, findings)
+    looked_at = phrasing.looked_at(summary.requests)
+    return replace(verdict, sentence=f"{verdict.sentence} {looked_at}") if looked_at else verdict
+
+
+def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     if summary.leaks is not None:
         return _verdict_of_hunt(summary, summary.leaks, findings)
     candidates = [

@@ -14,24 +14,15 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from mcp_probe.model import OpenRequest, RequestRecord
+from mcp_probe.model import OpenRequest, RequestGroup, RequestRecord
+from mcp_probe.record.sampling import GAP_NS, NEVER_NS
 
 REORDER = 1024
 MAX_ACTIVE = 65_536
-GAP_NS = 1_000_000
-"""A client that sends its next request this soon was only waiting for the answer (findings.md, serial-client)."""
-
-
-NEVER_NS = (1 << 63) - 1
-"""An arrival or end later than all others."""
-
-Flown = tuple[int, int, int]
+_Flown = tuple[int, int, int]
 """(arrival, result, end)"""
-SweepState = tuple[list[Flown], list[int], int | None, int | None, tuple[int, int, int, int]]
-"""(waiting, active, last arrival, last end, figures of :class:`FlightTotals`)"""
 
 
 @dataclass(slots=True)
@@ -56,77 +47,69 @@ class FlightTotals:
         return min(1.0, self.awaiting_ns / self.total_ns) if self.total_ns else None
 
 
-class PythonSweep:
-    """The sweep. Twin of ``Sweep`` in native/flight.h; made of what its ``state`` says, or empty."""
-
-    def __init__(
-        self,
-        waiting: list[Flown] | None = None,
-        active: list[int] | None = None,
-        last_arrival_ns: int | None = None,
-        last_end_ns: int | None = None,
-        totals: tuple[int, int, int, int] = (0, 0, 0, 0),
-    ) -> None:
-        self.waiting = waiting or []  # sorted
-        self.active = active or []  # heap of results
-        self.last_arrival_ns = last_arrival_ns
-        self.last_end_ns = last_end_ns
-        self.totals = FlightTotals(*totals)
-
-    def state(self) -> SweepState:
-        """What another one is made of."""
-        totals = self.totals
-        figures = (totals.max_in_flight, totals.serial_gaps, totals.total_ns, totals.awaiting_ns)
-        return list(self.waiting), list(self.active), self.last_arrival_ns, self.last_end_ns, figures
-
-    def count(self, arrival: int, result: int, end: int, awaiting_ns: int, open_since_ns: int) -> None:
-        """One finished request; ``open_since_ns`` is the arrival of the oldest one known to be unanswered."""
-        totals = self.totals
-        if end > arrival:
-            totals.total_ns += end - arrival
-        totals.awaiting_ns += awaiting_ns
-        insort(self.waiting, (arrival, result, end))
-        if len(self.waiting) > REORDER:
-            self.take(self.waiting.pop(0), open_since_ns)
-
-    def take(self, request: Flown, open_since_ns: int) -> None:
-        """The next one in the order of arrivals."""
-        arrival, result, end = request
-        if self.last_arrival_ns is not None and arrival < self.last_arrival_ns:
-            self.totals.max_in_flight = max(self.totals.max_in_flight, 2)
-        else:
-            self.last_arrival_ns = arrival
-        while self.active and self.active[0] <= arrival:
-            heapq.heappop(self.active)
-        alone = not self.active and arrival <= open_since_ns
-        if alone and self.last_end_ns is not None and arrival - self.last_end_ns < GAP_NS:
-            self.totals.serial_gaps += 1
-        if len(self.active) < MAX_ACTIVE:
-            heapq.heappush(self.active, result)
-        self.totals.max_in_flight = max(self.totals.max_in_flight, len(self.active))
-        self.last_end_ns = end if self.last_end_ns is None else max(self.last_end_ns, end)
-
-
 class Flight:
     """Which requests overlapped. Only requests count: notifications and profiled calls are not sent one by one."""
 
     def __init__(self) -> None:
-        self.sweep: Any = PythonSweep()
+        self._waiting: list[_Flown] = []  # sorted
+        self._active: list[int] = []  # heap of results
+        self._last_arrival_ns: int | None = None
+        self._last_end_ns: int | None = None
+        self._totals = FlightTotals()
 
     def add(self, record: RequestRecord, open_since_ns: int) -> None:
-        """One finished request; ``open_since_ns`` as in :meth:`PythonSweep.count`."""
+        """One finished request; ``open_since_ns`` is the arrival of the oldest one known to be unanswered.
+
+        One that stands for others only adds to the sums: whom it met cannot be told without those others, and their
+        group says it.
+        """
         if record.kind != "request":
             return
-        end, result = record.end_ns, record.result_ns
+        arrival, result, end, totals = record.arrival_ns, record.result_ns, record.end_ns, self._totals
+        if end > arrival:
+            totals.total_ns += (end - arrival) * record.weight
         awaiting_ns = (record.budget.awaiting or 0) + (record.budget.executor_run or 0)
-        self.sweep.count(record.arrival_ns, end if result is None else result, end, awaiting_ns, open_since_ns)
+        totals.awaiting_ns += awaiting_ns * record.weight
+        if record.weight > 1:
+            return
+        insort(self._waiting, (arrival, end if result is None else result, end))
+        if len(self._waiting) > REORDER:
+            self._take(self._waiting.pop(0), open_since_ns)
+
+    def add_group(self, group: RequestGroup) -> None:
+        """Requests without a record; they came together with those that stand for them."""
+        if group.kind != "request":
+            return
+        self._totals.serial_gaps += group.serial_gaps
+        at_once = 2 if group.overlapping else 1
+        self._totals.max_in_flight = max(self._totals.max_in_flight, at_once)
+
+    def _take(self, request: _Flown, open_since_ns: int) -> None:
+        """The next one in the order of arrivals."""
+        arrival, result, end = request
+        if self._last_arrival_ns is not None and arrival < self._last_arrival_ns:
+            self._totals.max_in_flight = max(self._totals.max_in_flight, 2)
+        else:
+            self._last_arrival_ns = arrival
+        while self._active and self._active[0] <= arrival:
+            heapq.heappop(self._active)
+        alone = not self._active and arrival <= open_since_ns
+        if alone and self._last_end_ns is not None and arrival - self._last_end_ns < GAP_NS:
+            self._totals.serial_gaps += 1
+        if len(self._active) < MAX_ACTIVE:
+            heapq.heappush(self._active, result)
+        self._totals.max_in_flight = max(self._totals.max_in_flight, len(self._active))
+        self._last_end_ns = end if self._last_end_ns is None else max(self._last_end_ns, end)
 
     def totals(self, open_requests: Iterable[OpenRequest]) -> FlightTotals:
         """As if no more would come; changes nothing."""
         opened = [request for request in open_requests if request.kind == "request"]
-        rest = PythonSweep(*self.sweep.state())
+        rest = Flight()
+        rest._active = list(self._active)
+        rest._last_arrival_ns, rest._last_end_ns = self._last_arrival_ns, self._last_end_ns
+        rest._totals = replace(self._totals)
         never = [(request.arrival_ns, NEVER_NS, NEVER_NS) for request in opened]
         open_since_ns = min((request.arrival_ns for request in opened), default=NEVER_NS)
-        for request in sorted([*rest.waiting, *never]):
-            rest.take(request, open_since_ns)
-        return rest.totals
+        for request in sorted([*self._waiting, *never]):
+            rest._take(request, open_since_ns)
+        return rest._totals

@@ -14,9 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
-from mcp_probe import native
 from mcp_probe.aggregate.blocking import (
     KEEP_SAMPLES,
     KEEP_STEPS,
@@ -29,7 +27,7 @@ from mcp_probe.aggregate.blocking import (
     victim_of,
 )
 from mcp_probe.aggregate.findings import FindingOptions, findings_of, verdict_of
-from mcp_probe.aggregate.flight import NEVER_NS, Flight
+from mcp_probe.aggregate.flight import Flight
 from mcp_probe.aggregate.summary import Stream, Totals, summary_of
 from mcp_probe.model import (
     End,
@@ -41,14 +39,12 @@ from mcp_probe.model import (
     OpenRequest,
     PoolSample,
     ProcessSample,
+    RequestGroup,
     RequestRecord,
     StepRecord,
     Summary,
 )
-
-if TYPE_CHECKING:
-    from mcp_probe.aggregate.memory import MemoryTally
-    from mcp_probe.record.raw import Measured, RawRequest
+from mcp_probe.record.sampling import NEVER_NS
 
 HOLD_NS = 2_000_000_000
 SETTLE_NS = 3_000_000_000
@@ -103,6 +99,8 @@ class Fold:
         """Take one frame in."""
         if isinstance(frame, RequestRecord):
             self._add_request(frame)
+        elif isinstance(frame, RequestGroup):
+            self._add_group(frame)
         elif isinstance(frame, StepRecord):
             self._add_step(frame)
         elif isinstance(frame, OpenRequest):
@@ -143,30 +141,10 @@ class Fold:
         if record.waits and (victim := victim_of(record)) is not None:
             self._hold(victim)
 
-    def sum_up(
-        self, batch: list[RawRequest], measured: Measured = (None, "", 0, 0)
-    ) -> tuple[list[RawRequest], list[tuple[RawRequest, MemoryTally]]]:
-        """Take requests that have ended in without records of them, where these would say no more than their sums.
-
-        Args:
-            batch: They, in the order of their ends.
-            measured: How memory is.
-
-        Returns: (those whose records say more and have to be added, those whose memory is the caller's to add).
-        """
-        if True:
-            return batch, []
-        open_since = self._open_without if self._open else None
-        told = native.core.sum_up(batch, self._place_of, self._flight.sweep, open_since, *measured)
-        telling, unmeasured, first, last = told
-        if first <= last:
-            self._saw(first, last)
-        of = self._totals.operations.of
-        return telling, [(raw, of(raw).memory) for raw in unmeasured]
-
-    def _place_of(self, raw: RawRequest) -> tuple[Any, Any]:
-        tally = self._totals.operations.of(raw)
-        return tally.plain, tally.memory.plain
+    def _add_group(self, group: RequestGroup) -> None:
+        self._saw(group.first_ns, group.last_ns)
+        self._totals.operations.of(group).add_group(group)
+        self._flight.add_group(group)
 
     def _add_step(self, step: StepRecord) -> None:
         self._saw(step.start_ns, step.end_ns)

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.model import MemoryStats, MemoryUse, OperationMemory, Quality, Tag
-
-Rows = list[tuple[int, int, int]]
-"""(bucket, count, sum)"""
 
 FIGURES = ("requested", "peak", "retained")
 
@@ -36,24 +32,27 @@ class FigureTally:
     open_below: bool = False
     open_above: bool = False
     unseen: int = 0
+    estimated: bool = False  # some of these calls stand for others
 
-    def add(self, value: int | None, tag: Tag, lo: int | None, hi: int | None) -> None:
+    def add(self, value: int | None, tag: Tag, lo: int | None, hi: int | None, weight: int = 1) -> None:
         """One call's figure; ``tag`` "exact" needs no bounds."""
         if value is None:
-            self.unseen += 1
+            self.unseen += weight
             return
+        if weight > 1:
+            self.estimated = True
         if tag == "exact":
             lo = hi = value
         else:
             self.tag = worst((self.tag, tag))
             lo = value if lo is None and tag == "lower" else lo
             hi = value if hi is None and tag == "upper" else hi
-        self.values.add(value)
+        self.values.add(value, weight)
         self.max = max(self.max, value)
         self.open_below = self.open_below or lo is None
         self.open_above = self.open_above or hi is None
-        self.least.add(lo or 0)
-        self.most.add(hi or 0)
+        self.least.add(lo or 0, weight)
+        self.most.add(hi or 0, weight)
         self.max_least = max(self.max_least, lo or 0)
         self.max_most = max(self.max_most, hi or 0)
 
@@ -69,6 +68,7 @@ class FigureTally:
         self.open_below = self.open_below or other.open_below
         self.open_above = self.open_above or other.open_above
         self.unseen += other.unseen
+        self.estimated = self.estimated or other.estimated
 
     @property
     def stats(self) -> MemoryStats:
@@ -82,6 +82,10 @@ class FigureTally:
             if self.unseen:
                 yield name, Quality("unavailable")
             return
+        if self.estimated:
+            yield name, Quality("estimate")
+            yield f"{name}_max", Quality("lower", self.max_least)
+            return
         if self.tag == "exact":
             return
         for key, lo, hi in (
@@ -89,38 +93,6 @@ class FigureTally:
             (f"{name}_max", self.max_least, self.max_most),
         ):
             yield key, Quality(self.tag, None if self.open_below else lo, None if self.open_above else hi)
-
-    def add_all(
-        self,
-        values: Rows,
-        least: Rows,
-        most: Rows,
-        largest: int,
-        largest_least: int,
-        largest_most: int,
-        tag: Tag,
-        open_below: int,
-        open_above: int,
-        unseen: int,
-    ) -> None:
-        """What ``native.core.Uses.take`` gives of one figure."""
-        same = FigureTally(
-            Buckets(values),
-            Buckets(least),
-            Buckets(most),
-            largest,
-            largest_least,
-            largest_most,
-            tag,
-            bool(open_below),
-            bool(open_above),
-            unseen,
-        )
-        self.merge(same)
-
-
-def _plain_uses() -> Any:
-    return None
 
 
 def _figures() -> dict[str, FigureTally]:
@@ -136,41 +108,25 @@ class MemoryTally:
     result: FigureTally = field(default_factory=FigureTally)
     measured: int = 0
     how: dict[tuple[str, str], int] = field(default_factory=dict)  # (method, scope) -> calls
-    plain: Any = field(default_factory=_plain_uses)  # native.core.Uses: what is not in the figures yet
 
-    def add(self, use: MemoryUse) -> None:
-        """One call's memory."""
-        if self.plain is not None and self.plain.add(use):
-            return
+    def add(self, use: MemoryUse, weight: int = 1) -> None:
+        """One call's memory; ``weight``: of how many calls it is taken to be."""
         rows = {name: (tag, lo, hi) for name, tag, lo, hi in use.quality}
         known = False
         for name, tally in self.figures.items():
             value: int | None = getattr(use, name)
             known = known or value is not None
-            tally.add(value, *rows.get(name, ("exact", None, None)))
+            tally.add(value, *rows.get(name, ("exact", None, None)), weight)
         self.measured += known
         how = (use.method, use.scope)
-        self.how[how] = self.how.get(how, 0) + 1
+        self.how[how] = self.how.get(how, 0) + weight
         if use.arguments is not None:
-            self.arguments.add(use.arguments, "exact", None, None)
+            self.arguments.add(use.arguments, "exact", None, None, weight)
         if use.result is not None:
-            self.result.add(use.result, "exact", None, None)
-
-    def settle(self) -> None:
-        """Move what the accelerator has summed up to where it is read."""
-        taken = None if self.plain is None else self.plain.take()
-        if taken is None:
-            return
-        method, scope, count, measured, figures = taken
-        self.measured += measured
-        self.how[method, scope] = self.how.get((method, scope), 0) + count
-        for tally, rows in zip(self.figures.values(), figures, strict=True):
-            tally.add_all(*rows)
+            self.result.add(use.result, "exact", None, None, weight)
 
     def merge(self, other: MemoryTally) -> None:
-        """Add ``other``, which says the same afterwards."""
-        self.settle()
-        other.settle()
+        """Add ``other``, which stays as it is."""
         for name, tally in self.figures.items():
             tally.merge(other.figures[name])
         self.arguments.merge(other.arguments)
@@ -181,12 +137,10 @@ class MemoryTally:
 
     def quality(self) -> dict[str, Quality]:
         """Every figure that is not exact; nothing where nothing was measured."""
-        self.settle()
         return {key: quality for name, tally in self.figures.items() for key, quality in tally.qualities(name)}
 
     def summary(self) -> OperationMemory:
         """The row's figures; method and scope are those of most calls."""
-        self.settle()
         most = max(self.how, key=lambda how: (self.how[how], how), default=None)
         method, scope = (None, None) if most is None else most
         return OperationMemory(

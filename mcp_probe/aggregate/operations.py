@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Any
 
 from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
+from mcp_probe.aggregate.bounded import Bounded, earlier_ns, is_open, seen_in
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.memory import MemoryTally
 from mcp_probe.aggregate.quality import worst
@@ -30,14 +30,12 @@ from mcp_probe.model import (
     OperationSummary,
     Percentiles,
     Quality,
+    RequestGroup,
     RequestKind,
     RequestRecord,
     StepStats,
     Tag,
 )
-
-if TYPE_CHECKING:
-    from mcp_probe.record.raw import RawRequest
 
 MAX_OPERATIONS = 200
 """Operation names kept apart; calls of further ones are counted under ``other``."""
@@ -46,6 +44,23 @@ OperationKey = tuple[str, str]
 """(method, name)"""
 
 QualityRow = tuple[str, Tag, int | None, int | None]
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+ESTIMATED = (
+    "waited_for_others_ms",
+    "waited_for_others_p95_share",
+    "crowding_ms",
+    "crowding_p95_share",
+    "steps",
+    "detached_ms",
+    "client_wait_ms",
+    "decode_ms",
+    "encode_ms",
+    "write_flush_p95_ms",
+    "executor_run_sum_ms",
+)
+"""What is summed by weights where not every call has a record."""
 
 _values_of = attrgetter(*BUDGET_PARTS)
 _INDEX = {name: index for index, name in enumerate(BUDGET_PARTS)}
@@ -64,16 +79,16 @@ class PartTally:
     has_hi: bool = True
     unseen: int = 0
 
-    def add(self, ns: int | None, row: QualityRow | None) -> None:
+    def add(self, ns: int | None, row: QualityRow | None, weight: int = 1) -> None:
         """One call's value; ``row`` says how exact it is, ``None`` = exact."""
         if ns is None:
-            self.unseen += 1
+            self.unseen += weight
             return
-        self.count += 1
-        self.sum_ns += ns
+        self.count += weight
+        self.sum_ns += ns * weight
         if row is None:
-            self.lo_ns += ns
-            self.hi_ns += ns
+            self.lo_ns += ns * weight
+            self.hi_ns += ns * weight
             return
         _, tag, lo, hi = row
         self.tag = worst((self.tag, tag))
@@ -83,8 +98,8 @@ class PartTally:
             hi = ns
         self.has_lo = self.has_lo and lo is not None
         self.has_hi = self.has_hi and hi is not None
-        self.lo_ns += lo or 0
-        self.hi_ns += hi or 0
+        self.lo_ns += (lo or 0) * weight
+        self.hi_ns += (hi or 0) * weight
 
     def merge(self, other: PartTally) -> None:
         """Add ``other``."""
@@ -121,11 +136,11 @@ class MeanTally:
     count: int = 0
     sum_ns: int = 0
 
-    def add(self, ns: int | None) -> None:
+    def add(self, ns: int | None, weight: int = 1) -> None:
         """One call's value; ``None`` = it has none."""
         if ns is not None:
-            self.count += 1
-            self.sum_ns += ns
+            self.count += weight
+            self.sum_ns += ns * weight
 
     def merge(self, other: MeanTally) -> None:
         """Add ``other``."""
@@ -142,15 +157,11 @@ def _parts() -> list[PartTally]:
     return [PartTally() for _ in BUDGET_PARTS]
 
 
-def _plain_sums() -> Any:
-    return None
-
-
 @dataclass(slots=True)
 class OperationTally:
-    """Everything the records of one operation sum up to. Merging is addition.
+    """Everything the records and groups of one operation sum up to. Merging is addition.
 
-    The sums of plain records stay with the accelerator until :meth:`settle`, so read nothing before it.
+    Parts that were summed as a whole are moved to where they are read by :meth:`settle`.
     """
 
     method: str
@@ -160,15 +171,18 @@ class OperationTally:
     errors: int = 0
     cancelled: int = 0
     unfinished: int = 0
-    totals: Buckets = field(default_factory=Buckets)
+    unrecorded: int = 0  # of ``count``, those that have no record
+    estimated: bool = False  # some records stand for others, too: their sums are estimates
+    totals: Bounded = field(default_factory=Bounded)
     waited_per_bucket: Counter[int] = field(default_factory=Counter)  # bucket of total -> ns behind other requests
     crowded_per_bucket: Counter[int] = field(default_factory=Counter)  # the same, ns behind many small steps
     finished_max_ns: int = 0
+    finished_longest_ns: int = 0  # as if each had come as early as it may have
     unfinished_max_ns: int = 0
     parts: list[PartTally] = field(default_factory=_parts)
     exact_count: int = 0  # calls summed as if every part were exact; these sums are not in ``parts`` yet
     exact_sums: list[int] = field(default_factory=lambda: [0] * len(BUDGET_PARTS))
-    records: int = 0
+    records: int = 0  # calls that the records stand for
     steps: int = 0
     step_max_ns: int = 0
     waited_ns: int = 0
@@ -190,52 +204,66 @@ class OperationTally:
     partial: int = 0
     tasks_max: int = 0
     memory: MemoryTally = field(default_factory=MemoryTally)
-    plain: Any = field(default_factory=_plain_sums)  # native.core.Sums
 
     def add(self, record: RequestRecord) -> None:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
-        if record.memory is not None:
-            self.memory.add(record.memory)
-        if record.tasks_peak > self.tasks_max:
-            self.tasks_max = record.tasks_peak
-        if record.sent_ns is None and self.plain is not None and self.plain.add(record):
-            return
+        weight = record.weight
         self._count(record)
-        self.records += 1
-        budget = record.budget
-        values = _values_of(budget)
-        if record.quality and not self._add_bounds(values, record.quality):
-            rows = {row[0]: row for row in record.quality}
-            for name, part, value in zip(BUDGET_PARTS, self.parts, values, strict=True):
-                part.add(value, rows.get(name))
-        else:
-            if None in values:
-                self._note_unseen(values)
-                values = tuple(value or 0 for value in values)
-            self.exact_count += 1
-            self.exact_sums = list(map(add, self.exact_sums, values))
-        if budget.write_flush is not None and record.outcome != "unfinished":
-            self.write_flush.add(budget.write_flush)
+        self.records += weight
+        self.estimated = self.estimated or weight > 1
+        if record.memory is not None:
+            self.memory.add(record.memory, weight)
+        self._add_budget(record, weight)
         if record.sent_ns is not None:
             self._add_pipe_wait(record.sent_ns, record)
-        self.steps += record.steps
-        self.step_max_ns = max(self.step_max_ns, record.step_max_ns)
-        self.detached_ns += record.detached_ns
-        self.executor_run_sum_ns += record.executor_run_sum_ns
-        if record.client_wait_ns is not None:
-            self.client_wait.add(record.client_wait_ns)
-        self.decode.add(record.decode_ns)
-        self.encode.add(record.encode_ns)
+        self.steps += record.steps * weight
+        self.detached_ns += record.detached_ns * weight
+        self.executor_run_sum_ns += record.executor_run_sum_ns * weight
+        self.client_wait.add(record.client_wait_ns, weight)
+        self.decode.add(record.decode_ns, weight)
+        self.encode.add(record.encode_ns, weight)
+        self.partial += record.partial
+        if record.step_max_ns > self.step_max_ns:
+            self.step_max_ns = record.step_max_ns
+        if record.tasks_peak > self.tasks_max:
+            self.tasks_max = record.tasks_peak
         if record.request_bytes is not None and record.request_bytes > (self.request_bytes_max or -1):
             self.request_bytes_max = record.request_bytes
         if record.response_bytes is not None and record.response_bytes > (self.response_bytes_max or -1):
             self.response_bytes_max = record.response_bytes
-        self.partial += record.partial
+
+    def _add_budget(self, record: RequestRecord, weight: int) -> None:
+        budget = record.budget
+        values = _values_of(budget)
+        if record.quality and not self._add_bounds(values, record.quality, weight):
+            rows = {row[0]: row for row in record.quality}
+            for name, part, value in zip(BUDGET_PARTS, self.parts, values, strict=True):
+                part.add(value, rows.get(name), weight)
+        else:
+            if None in values:
+                self._note_unseen(values, weight)
+                values = tuple(value or 0 for value in values)
+            if weight > 1:
+                values = tuple(value * weight for value in values)
+            self.exact_count += weight
+            self.exact_sums = list(map(add, self.exact_sums, values))
+        if budget.write_flush is not None and record.outcome != "unfinished":
+            self.write_flush.add(budget.write_flush, weight)
+
+    def add_group(self, group: RequestGroup) -> None:
+        """Calls that have no record."""
+        self.count += group.count
+        self.unrecorded += group.count
+        self.errors += group.count if group.outcome in ("error", "tool_error") else 0
+        self.cancelled += group.count if group.outcome == "cancelled" else 0
+        self.totals.add_group(group.durations, group.longest, is_open=is_open(group.kind, group.seen, group.outcome))
+        self.finished_max_ns = max(self.finished_max_ns, group.max_ns)
+        self.finished_longest_ns = max(self.finished_longest_ns, group.max_longest_ns)
 
     def _add_pipe_wait(self, sent_ns: int, record: RequestRecord) -> None:
         """What lies between the client's writing and the arrival; with no arrival seen, its queue is in it, too."""
         waited = max(0, record.arrival_ns - sent_ns)
-        self.pipe_wait.add(waited)
+        self.pipe_wait.add(waited, record.weight)
         self.pipe_wait_max_ns = max(self.pipe_wait_max_ns, waited)
         if record.budget.queue_transport is None:
             self.pipe_wait_tag = "upper"
@@ -248,8 +276,10 @@ class OperationTally:
         self.count += 1
         self.errors += record.outcome in ("error", "tool_error")
         self.cancelled += record.outcome == "cancelled"
-        self.totals.add(total)
+        longest = total if not record.quality else total + earlier_ns(record)
+        self.totals.add(total, longest, is_open=is_open(record.kind, seen_in(record), record.outcome))
         self.finished_max_ns = max(self.finished_max_ns, total)
+        self.finished_longest_ns = max(self.finished_longest_ns, longest)
 
     def add_unfinished(self, age_ns: int) -> None:
         """A call that was never seen to end; it is at least ``age_ns`` long."""
@@ -259,9 +289,9 @@ class OperationTally:
 
     def add_blame(self, victim: Victim, found: Blame) -> None:
         """What one call of this operation waited for."""
-        waited = found.others_ns
+        waited = found.others_ns * victim.weight
         self.waited_ns += waited
-        lo, hi = found.crowding_ns
+        lo, hi = (ns * victim.weight for ns in found.crowding_ns)
         self.crowding_lo_ns += lo
         self.crowding_hi_ns += hi
         self.blame_clipped = self.blame_clipped or found.clipped
@@ -270,7 +300,7 @@ class OperationTally:
             self.waited_per_bucket[bucket] += waited
             self.crowded_per_bucket[bucket] += lo
 
-    def _add_bounds(self, values: tuple[int | None, ...], rows: tuple[QualityRow, ...]) -> bool:
+    def _add_bounds(self, values: tuple[int | None, ...], rows: tuple[QualityRow, ...], weight: int) -> bool:
         """Note by how much the bounds differ from the values, which are summed as if exact; False where one is open."""
         if any(values[_INDEX[name]] is not None and (lo is None or hi is None) for name, _, lo, hi in rows):
             return False
@@ -280,21 +310,18 @@ class OperationTally:
             if value is not None:
                 if part.tag != tag:
                     part.tag = worst((part.tag, tag))
-                part.lo_ns += (lo or 0) - value
-                part.hi_ns += (hi or 0) - value
+                part.lo_ns += ((lo or 0) - value) * weight
+                part.hi_ns += ((hi or 0) - value) * weight
         return True
 
-    def _note_unseen(self, values: tuple[int | None, ...]) -> None:
+    def _note_unseen(self, values: tuple[int | None, ...], weight: int) -> None:
         for part, value in zip(self.parts, values, strict=True):
             if value is None:
-                part.unseen += 1
-                part.count -= 1  # it is about to be counted among those of which every part was seen
+                part.unseen += weight
+                part.count -= weight  # it is about to be counted among those of which every part was seen
 
     def settle(self) -> None:
         """Move what was summed as a whole to where it is read."""
-        taken = None if self.plain is None else self.plain.take()
-        if taken is not None:
-            self._add_plain(*taken)
         for part, total in zip(self.parts, self.exact_sums, strict=True):
             part.count += self.exact_count
             part.sum_ns += total
@@ -302,45 +329,6 @@ class OperationTally:
             part.hi_ns += total
         self.exact_count = 0
         self.exact_sums = [0] * len(BUDGET_PARTS)
-
-    def _add_plain(
-        self,
-        count: int,
-        steps: int,
-        step_max_ns: int,
-        detached_ns: int,
-        executor_run_sum_ns: int,
-        longest_ns: int,
-        decodes: int,
-        decode_ns: int,
-        encodes: int,
-        encode_ns: int,
-        request_bytes_max: int,
-        response_bytes_max: int,
-        parts: list[tuple[int, int, int, int, int]],
-        totals: list[tuple[int, int, int]],
-        flushes: list[tuple[int, int, int]],
-    ) -> None:
-        """What ``native.core.Sums.take`` gives; a maximum of -1 is none."""
-        self.count += count
-        self.records += count
-        self.tasks_max = max(self.tasks_max, 1)
-        self.steps += steps
-        self.step_max_ns = max(self.step_max_ns, step_max_ns)
-        self.detached_ns += detached_ns
-        self.executor_run_sum_ns += executor_run_sum_ns
-        self.finished_max_ns = max(self.finished_max_ns, longest_ns)
-        self.decode.merge(MeanTally(decodes, decode_ns))
-        self.encode.merge(MeanTally(encodes, encode_ns))
-        self.request_bytes_max = larger(self.request_bytes_max, None if request_bytes_max < 0 else request_bytes_max)
-        self.response_bytes_max = larger(
-            self.response_bytes_max, None if response_bytes_max < 0 else response_bytes_max
-        )
-        self.totals.add_rows(totals)
-        self.write_flush.add_rows(flushes)
-        for part, (unseen, sum_ns, lo_off, hi_off, bounded) in zip(self.parts, parts, strict=True):
-            tag: Tag = "bounded" if bounded else "exact"
-            part.merge(PartTally(count - unseen, sum_ns, sum_ns + lo_off, sum_ns + hi_off, tag=tag, unseen=unseen))
 
     def merge(self, other: OperationTally) -> None:
         """Add ``other``, which says the same afterwards."""
@@ -360,6 +348,7 @@ class OperationTally:
         self.decode.merge(other.decode)
         self.encode.merge(other.encode)
         self.finished_max_ns = max(self.finished_max_ns, other.finished_max_ns)
+        self.finished_longest_ns = max(self.finished_longest_ns, other.finished_longest_ns)
         self.unfinished_max_ns = max(self.unfinished_max_ns, other.unfinished_max_ns)
         self.step_max_ns = max(self.step_max_ns, other.step_max_ns)
         self.tasks_max = max(self.tasks_max, other.tasks_max)
@@ -373,6 +362,8 @@ class OperationTally:
         self.cancelled += other.cancelled
         self.unfinished += other.unfinished
         self.records += other.records
+        self.unrecorded += other.unrecorded
+        self.estimated = self.estimated or other.estimated
         self.steps += other.steps
         self.waited_ns += other.waited_ns
         self.crowding_lo_ns += other.crowding_lo_ns
@@ -384,7 +375,7 @@ class OperationTally:
 
     def total_ms(self) -> Percentiles:
         """See the module's text for what unfinished calls do to it."""
-        p50, p95, p99 = (self.totals.quantile(q) for q in (0.5, 0.95, 0.99))
+        p50, p95, p99 = (self.totals.least.quantile(q) for q in QUANTILES.values())
         longest = max(self.finished_max_ns, self.unfinished_max_ns)
         return Percentiles(_ms(p50), _ms(p95), _ms(p99), longest / 1e6 if self.count else None)
 
@@ -395,11 +386,11 @@ class OperationTally:
 
     def share_near_p95(self, lost_per_bucket: Counter[int]) -> float | None:
         """Of the calls between p90 and p99: the share of their time that was certainly lost so."""
-        low, high = self.totals.bucket_at(0.90), self.totals.bucket_at(0.99)
+        low, high = self.totals.least.bucket_at(0.90), self.totals.least.bucket_at(0.99)
         if low is None or high is None:
             return None
-        near = [bucket for bucket in self.totals.rows if low <= bucket <= high]
-        total = sum(self.totals.rows[bucket][1] for bucket in near)
+        near = [bucket for bucket in self.totals.least.rows if low <= bucket <= high]
+        total = sum(self.totals.least.rows[bucket][1] for bucket in near)
         lost = sum(lost_per_bucket[bucket] for bucket in near)
         return min(1.0, lost / total) if total else None
 
@@ -411,16 +402,41 @@ class OperationTally:
             for name, part in zip(BUDGET_PARTS, self.parts, strict=True)
             if (quality := part.quality) is not None
         }
-        if self.unfinished_max_ns > self.finished_max_ns or (self.unfinished and not self.totals.rows):
-            found["total_ms"] = Quality("lower", max(self.finished_max_ns, self.unfinished_max_ns) / 1e6)
-        if self.crowding_hi_ns > self.crowding_lo_ns:
+        found.update(self._total_quality())
+        if self.estimated:
+            for name in (*BUDGET_PARTS, *ESTIMATED):
+                if found.get(name, Quality("exact")).tag != "unavailable":
+                    found[name] = Quality("estimate")
+        if self.crowding_hi_ns > self.crowding_lo_ns and not self.estimated:
             lo, hi = (ns / self.count / 1e6 for ns in (self.crowding_lo_ns, self.crowding_hi_ns))
             found["crowding_ms"] = Quality("lower" if self.blame_clipped else "bounded", lo, hi)
         if self.pipe_wait_tag != "exact":
             found["pipe_wait_ms"] = Quality(self.pipe_wait_tag)
-        if self.waited_ns:
+        if self.waited_ns and not self.estimated:
             found["waited_for_others_ms"] = Quality("lower", self.waited_ns / self.count / 1e6)
         return {**found, **self.memory.quality()}
+
+    def _total_quality(self) -> dict[str, Quality]:
+        """Each percentile of ``total_ms`` that is not exact, and under its own name the worst of them."""
+        found: dict[str, Quality] = {}
+        is_unfinished = self.unfinished_max_ns > self.finished_max_ns or (
+            self.unfinished and not self.totals.least.rows
+        )
+        for name, q in QUANTILES.items():
+            quality = self.totals.quality(q)
+            if is_unfinished:
+                quality = Quality("lower", _ms(self.totals.least.quantile(q)))
+            if quality is not None:
+                found[f"total_ms_{name}"] = quality
+        longest_ms = max(self.finished_max_ns, self.unfinished_max_ns) / 1e6
+        if is_unfinished or self.totals.is_open:
+            found["total_ms_max"] = Quality("lower", longest_ms)
+        elif self.finished_longest_ns > self.finished_max_ns:
+            found["total_ms_max"] = Quality("bounded", longest_ms, self.finished_longest_ns / 1e6)
+        if found:
+            most = found.get("total_ms_max", Quality("exact", longest_ms, longest_ms))
+            found["total_ms"] = replace(most, tag=worst(quality.tag for quality in found.values()))
+        return found
 
     def summary(self, slow: SlowSteps, detached_ns: int) -> OperationSummary:
         """The row of the report; ``detached_ns`` is work of its requests that was seen after they had ended."""
@@ -468,7 +484,7 @@ class Operations:
         self.by_key: dict[OperationKey, OperationTally] = {}
         self.matrix = Matrix()
 
-    def of(self, call: RequestRecord | OpenRequest | RawRequest) -> OperationTally:
+    def of(self, call: RequestRecord | RequestGroup | OpenRequest) -> OperationTally:
         """The row that ``call`` is counted in."""
         return self._tally((call.method, call.name or call.method), call.kind)
 
@@ -484,7 +500,7 @@ class Operations:
         """What one call, counted before, waited for."""
         tally = self._tally((victim.method, victim.operation), "request")
         tally.add_blame(victim, found)
-        self.matrix.add(tally.name, found)
+        self.matrix.add(tally.name, found, victim.weight)
 
     def merge(self, other: Operations) -> None:
         """Add ``other``, which stays as it is; alike in any order up to :data:`MAX_OPERATIONS` names."""
@@ -494,7 +510,7 @@ class Operations:
 
     def summaries(self, slow: SlowSteps, detached_ns: Mapping[str, int]) -> tuple[OperationSummary, ...]:
         """Rows, the operation that took most time in sum first. ``detached_ns`` is by operation name."""
-        ranked = sorted(self.by_key.items(), key=lambda item: (-item[1].totals.total, -item[1].count, item[0]))
+        ranked = sorted(self.by_key.items(), key=lambda item: (-item[1].totals.least.total, -item[1].count, item[0]))
         return tuple(tally.summary(slow, detached_ns.get(tally.name, 0)) for _, tally in ranked)
 
 

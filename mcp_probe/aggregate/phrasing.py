@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
-from mcp_probe.model import LOOP_OPERATION
+from mcp_probe.aggregate.quality import total_quality
+from mcp_probe.model import LOOP_OPERATION, OperationSummary, RequestCounts
 
 _LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
 
@@ -16,6 +18,20 @@ def duration(ms: float) -> str:
         if ms < below:
             return f"{_digits(ms / scale)} {unit}"
     return f"{_digits(ms / 3.6e6)} h"
+
+
+def percentile(operation: OperationSummary, name: Literal["p50", "p95", "p99", "max"]) -> str:
+    """A percentile of an operation's time as it is known: ``427 ms``, ``at least 427 ms``, ``406-443 ms``."""
+    value: float | None = getattr(operation.total_ms, name)
+    if value is None:
+        return "unknown length"
+    quality = total_quality(operation, name)
+    if quality.tag == "bounded" and quality.lo is not None and quality.hi is not None:
+        lo, hi = duration(quality.lo), duration(quality.hi)
+        if lo == hi:
+            return lo
+        return f"{lo.rpartition(' ')[0]}-{hi}" if lo.split(" ")[-1] == hi.split(" ")[-1] else f"{lo} to {hi}"
+    return duration(value) if quality.tag == "exact" else f"at least {duration(value)}"
 
 
 def _digits(number: float) -> str:
@@ -35,6 +51,15 @@ def size(count: float) -> str:
         if count < 999.5 * scale:
             return f"{count / scale:.3g} {unit}"
     return f"{count / 1e9:,.3g} GB"
+
+
+def looked_at(requests: RequestCounts) -> str:
+    """What the figures rest on where not every request has a record, as a sentence; else empty."""
+    if requests.recorded is None or requests.recorded >= requests.count:
+        return ""
+    one_in = round(requests.count / requests.recorded) if requests.recorded else 0
+    part = f"1 of {one_in:,}" if one_in > 1 else f"{requests.recorded:,} of {requests.count:,}"
+    return f"{part if one_in else 'None of the'} requests looked at in full; counts and durations are of all."
 
 
 def times(count: int) -> str:

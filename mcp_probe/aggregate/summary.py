@@ -139,6 +139,7 @@ def _counts(totals: Totals) -> RequestCounts:
         cancelled=sum(tally.cancelled for tally in counted),
         unfinished=sum(tally.unfinished for tally in counted),
         dropped=totals.process.dropped_requests,
+        recorded=sum(tally.count - tally.unrecorded for tally in counted),
     )
 
 

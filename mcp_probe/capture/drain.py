@@ -181,21 +181,18 @@ class Drain:
                 self._loops[track.ordinal] = LoopDrain(track)
             self._polls += self._loops[track.ordinal].take_polls()
 
-    def note_small_steps(self, batch: list[RawRequest]) -> None:
-        """Count these requests' steps below 0.5 ms for the next loop sample (crowding needs their sum)."""
-        self._requests += len(batch)
-        if False:
-            pass
-            return
-        for raw in batch:
+    def note_small_steps(self, picked: Iterable[tuple[RawRequest, int]]) -> None:
+        """Count these requests' steps below 0.5 ms for the next loop sample, each as often as its weight."""
+        for raw, weight in picked:
             count, total = raw.small_steps()
             if count:
-                operation = raw.operation
-                entry = self._small.get(operation)
-                if entry is None:
-                    entry = self._small[operation] = [0, 0]
-                entry[0] += count
-                entry[1] += total
+                entry = self._small.setdefault(raw.operation, [0, 0])
+                entry[0] += count * weight
+                entry[1] += total * weight
+
+    def note_ended(self, count: int) -> None:
+        """So many requests have ended: our hooks cost something for each."""
+        self._requests += count
 
     def loops(self, now: int, *, final: bool) -> Iterator[LoopSample]:
         """One sample per loop; the last one of loops that are over."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from mcp_probe import native
 from mcp_probe.clock import now_ns
 from mcp_probe.model import MemoryMethod, MemoryTier, MemoryUse, Tag, draft_of
-from mcp_probe.record.raw import Measured, RawRequest
+from mcp_probe.record.raw import RawRequest
 
 if TYPE_CHECKING:
     from mcp_probe.capture.meters import Meter
@@ -300,13 +300,6 @@ class Memory:
         except Exception as exc:  # noqa: BLE001 - a fault of ours costs figures, never the server
             self._faulty(exc)
             return None
-
-    @property
-    def summing(self) -> Measured:
-        """How requests' use may be summed up without looking at each: see :meth:`Fold.sum_up`."""
-        if self.method is None:
-            return "", "", 0, self._since_ns
-        return self.method if self.method in _OWNING else None, self.scope, FREE_LISTS_HIDE, self._since_ns
 
     @property
     def native_since_ns(self) -> int | None:

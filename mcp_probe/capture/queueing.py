@@ -18,8 +18,9 @@ from mcp_probe import native
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.read import LineStamps
 from mcp_probe.clock import now_ns
-from mcp_probe.model import Outcome, RequestKind
+from mcp_probe.model import Outcome, RequestGroup, RequestKind
 from mcp_probe.record.raw import RawRequest
+from mcp_probe.record.sampling import Groups
 
 MAX_NAME = 128
 MAX_LIVE = 100_000
@@ -102,8 +103,8 @@ class PythonDesk:
             self.unclaimed += 1
 
 
-class PythonFinished:
-    """Requests that have ended and wait for the collector. Twin of ``Finished`` in native/finished.h.
+class Finished:
+    """Requests that have ended and wait for the collector.
 
     Any thread puts, and never waits; the collector takes. ``wake`` is called by whoever fills half of the room.
     """
@@ -113,27 +114,30 @@ class PythonFinished:
         self._wake = wake
         self._waiting: deque[RawRequest] = deque()
         self._closed = self._woken = False
-        self.dropped = 0
+        self._groups = Groups()
 
     def put(self, raw: RawRequest) -> None:
-        """One more has ended; dropped and counted where there is no room."""
+        """One more has ended; where there is no room it is counted, and gets no record."""
         if self._closed:
             return
         if len(self._waiting) >= self._most:
-            self.dropped += 1
+            self._groups.add(raw)
             return
         self._waiting.append(raw)
         if not self._woken and self._is_half_full():
             self._woken = True
             self._wake()
 
-    def take(self, most: int) -> list[RawRequest]:
-        """Up to ``most`` of them, oldest first."""
-        taken: list[RawRequest] = []
-        while self._waiting and len(taken) < most:
-            taken.append(self._waiting.popleft())
+    def take(self) -> list[RawRequest]:
+        """All that wait, oldest first."""
+        waiting = self._waiting
+        taken = [waiting.popleft() for _ in range(len(waiting))]
         self._woken = self._is_half_full()
         return taken
+
+    def take_groups(self) -> list[RequestGroup]:
+        """Those for which there was no room, since the last call."""
+        return self._groups.take()
 
     def close(self) -> None:
         """Forget all, and take none from now on."""
@@ -272,10 +276,8 @@ class PythonChannel:
 if TYPE_CHECKING:
     _Desk = PythonDesk
     _Channel = PythonChannel
-    Finished = PythonFinished
 else:
     _Desk = PythonDesk if native.core is None else native.core.Desk
-    Finished = PythonFinished
     _Channel = PythonChannel if native.core is None else native.core.Channel
 
 

@@ -31,12 +31,14 @@ typedef struct {
     ns_t handler, detached_ns, blocked_others_ns;
     PyObject *weak_references;
     memory_t memory;
+    int seen; /* what hooks saw of it, bits of model.py; ALL_SEEN until they say otherwise */
     char settles, ended, transport_seen, write_seen, partial, seen_open;
     int mark_count, mark_room, unit_count, unit_room, unit_peak; /* unit_peak: alive at once at most */
     mark_t *marks, own_marks[6];
     unit_t *units, own_units[4];
 } Request;
 
+#define ALL_SEEN 15
 #define FIRST_OBJECT offsetof(Request, request_id)
 #define LAST_CONTAINER offsetof(Request, spilled)
 #define LAST_OBJECT offsetof(Request, sized)

@@ -20,6 +20,7 @@ static Request *make_request(PyTypeObject *type, PyObject *id, PyObject *kind, P
     self->pauses = Py_NewRef(empty_tuple);
     self->client_waits = Py_NewRef(empty_tuple);
     self->transport_seen = 1;
+    self->seen = ALL_SEEN;
     for (size_t at = FIRST_NS; at <= LAST_NS; at += sizeof(ns_t))
         *(ns_t *)((char *)self + at) = NO_NS;
     self->memory.epoch = memory_hooks == NULL ? 0 : *memory_hooks->epoch;
@@ -275,6 +276,7 @@ static PyMemberDef request_members[] = {
     OBJECT(parent_span_id), OBJECT(trace_flags), OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri),
     OBJECT(session_id), OBJECT(error_code), OBJECT(sized), OBJECT(metered), OBJECT(ambient), OBJECT(lend_span),
     FLAG(settles), FLAG(ended), FLAG(transport_seen), FLAG(write_seen), FLAG(partial), FLAG(seen_open),
+    {"seen", T_INT, offsetof(Request, seen), 0, NULL},
     {"mark_count", T_INT, offsetof(Request, mark_count), READONLY, NULL},
     {"unit_peak", T_INT, offsetof(Request, unit_peak), READONLY, NULL},
     {"handler", T_LONGLONG, offsetof(Request, handler), 0, NULL},

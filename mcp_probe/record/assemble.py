@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import MISSING, fields
 from itertools import pairwise
 
-from mcp_probe import native
 from mcp_probe.model import Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
 from mcp_probe.record.raw import WAKE_SPLIT, WAKE_THREAD, WAKE_UNKNOWN, Claim, Job, RawRequest, Spilled, StepMark
+from mcp_probe.record.sampling import seen_of
 
 PRIORITY = ("gc", "busy", "executor_run", "executor_return", "ready_wait", "executor_wait", "unknown", "awaiting")
 _GC, _BUSY, _RUN, _RETURN, _READY, _WAIT, _UNKNOWN, _AWAITING = range(len(PRIORITY))
@@ -41,39 +39,24 @@ _QualityRow = tuple[str, Tag, int | None, int | None]
 
 _DraftRecord, _DraftBudget = draft_of(RequestRecord), draft_of(Budget)
 
-if False:
-    with suppress(ValueError):  # a binary of another version: then Python makes every record
-        native.core.shapes(
-            RequestRecord,
-            [(part.name, None if part.default is MISSING else part.default) for part in fields(RequestRecord)],
-            Budget,
-            [(part.name, None) for part in fields(Budget)],
-        )
-
 
 def assemble(
-    raw: RawRequest, end_ns: int, running: StepMark | None = None, memory: MemoryUse | None = None
+    raw: RawRequest,
+    end_ns: int,
+    running: StepMark | None = None,
+    memory: MemoryUse | None = None,
+    weight: int = 1,
 ) -> RequestRecord:
     """The record of ``raw`` as it stands at ``end_ns``; does not change ``raw``.
 
-    ``running`` is the step it is on the loop with right now, if any (an unfinished request); ``memory`` what it used.
+    ``running`` is the step it is on the loop with right now, if any (an unfinished request); ``memory`` what it used;
+    ``weight`` how many requests it stands for.
     """
-    record = _assembled(raw, end_ns, running)
-    if raw.sent_ns is not None:
-        object.__setattr__(record, "sent_ns", raw.sent_ns)
-    if memory is not None:
-        object.__setattr__(record, "memory", memory)  # as a draft would, on a record that nobody has seen yet
-    return record
-
-
-def _assembled(raw: RawRequest, end_ns: int, running: StepMark | None) -> RequestRecord:
     first, result = _handling_window(raw, end_ns)
-    total = None
-    if total is None:
-        total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
-        _fold(total, raw, raw.marks if running is None else [*raw.marks, running], result)
-        for a, b, part in total.tail:
-            total.parts[part] += b - a
+    total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
+    _fold(total, raw, raw.marks if running is None else [*raw.marks, running], result)
+    for a, b, part in total.tail:
+        total.parts[part] += b - a
     parts = total.parts
     handling = max(0, result - first)
     unaccounted = handling - sum(parts) + parts[_UNKNOWN]
@@ -133,6 +116,10 @@ def _assembled(raw: RawRequest, end_ns: int, running: StepMark | None) -> Reques
         request_id=None if raw.span_id is None or raw.request_id is None else str(raw.request_id)[:MAX_TEXT],
         protocol_version=raw.protocol_version,
         tasks_peak=max(1, raw.unit_peak),
+        memory=memory,
+        sent_ns=raw.sent_ns,
+        weight=weight,
+        seen=seen_of(raw.kind, raw.seen, raw.transport_seen and raw.arrival_ns is not None, raw.write_seen),
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord
@@ -151,29 +138,6 @@ def _stamps(job: Job) -> tuple[int, ...]:
 def _job_times(job: Job) -> JobTimes:
     name = getattr(job.pool, "name", None)
     return JobTimes(str(name or "executor"), job.submit_ns, job.start_ns, job.finish_ns, job.resumed_ns)
-
-
-def _plain(raw: RawRequest, first: int, result: int) -> Spilled | None:
-    """The totals of a request whose one unit never left the loop, where the native twin can tell; else ``None``."""
-    if raw.spilled is not None or raw.jobs or raw.pauses:
-        return None
-    found = raw.fold_single(first, result)
-    if found is None:
-        return None
-    total = Spilled(result, len(PRIORITY))
-    parts = total.parts
-    (
-        parts[_BUSY],
-        parts[_READY],
-        parts[_RETURN],
-        parts[_AWAITING],
-        total.awaits,
-        total.steps,
-        total.step_max_ns,
-        total.immediate,
-        total.vague_ns,
-    ) = found
-    return total
 
 
 def spill(raw: RawRequest, until_ns: int) -> None:

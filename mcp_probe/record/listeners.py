@@ -5,28 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, runtime_checkable
 
 from mcp_probe.model import Frame, FrameListener, Header
-from mcp_probe.record.raw import Measured, RawRequest
 
 OnFault = Callable[[Exception], None]
-
-
-@runtime_checkable
-class CanIdle(Protocol):
-    """A listener that may have no use for records for a time."""
-
-    def idle(self) -> bool:
-        """Whether it would do nothing with a request's record. Called on the thread that hands frames on."""
-
-
-@runtime_checkable
-class TakesPlain(Protocol):
-    """A listener that can do without the records of most plain requests."""
-
-    def take_plain(self, batch: list[RawRequest], measured: Measured) -> list[RawRequest]:
-        """Take requests that have ended, and were plain; returns those that must come as records instead."""
 
 
 class Listeners:
@@ -46,19 +28,6 @@ class Listeners:
     def __bool__(self) -> bool:
         return bool(self._added)
 
-    def wanting(self) -> bool:
-        """Whether any of them has a use for records now: one whose ``idle()`` says so has none."""
-        for listener in self._added:
-            try:
-                if listener in self._faulty or (isinstance(listener, CanIdle) and listener.idle()):
-                    continue
-            except Exception as exc:  # noqa: BLE001 - one listener's fault costs no other its frames
-                self._faulty.append(listener)
-                self._on_fault(exc)
-                continue
-            return True
-        return False
-
     def add(self, listener: FrameListener) -> None:
         """``listener`` hears everything from the next batch on, the header first."""
         self._added = (*self._added, listener)
@@ -72,10 +41,10 @@ class Listeners:
             if isinstance(frame, Header):
                 self.header = frame
         for listener in self._hearing:
-            self.tell(listener, partial(listener.take, frames))
+            self._tell(listener, partial(listener.take, frames))
         for listener in newcomers:
             first = [known] if known is not None else []
-            self.tell(listener, partial(listener.take, [*first, *frames]))
+            self._tell(listener, partial(listener.take, [*first, *frames]))
         self._hearing = [listener for listener in added if listener not in self._faulty]
 
     def close(self, timeout_s: float) -> None:
@@ -92,26 +61,7 @@ class Listeners:
         """Let go of all of them without a word: they are another process's."""
         self._added, self._hearing = (), []
 
-    @property
-    def hearing(self) -> list[FrameListener]:
-        """Those that hear what comes next; none while one of them still has to hear the header."""
-        heard = [listener for listener in self._hearing if listener not in self._faulty]
-        return heard if all(one in self._hearing or one in self._faulty for one in self._added) else []
-
-    def take_plain(self, batch: list[RawRequest], measured: Measured) -> list[RawRequest]:
-        """Hand on plain requests without records, where the only listener can do without; returns the others."""
-        hearing = self.hearing
-        if len(hearing) != 1 or not isinstance(hearing[0], TakesPlain):
-            return batch
-        rest: list[RawRequest] = []
-
-        def take(listener: TakesPlain = hearing[0]) -> None:
-            rest.extend(listener.take_plain(batch, measured))
-
-        self.tell(hearing[0], take)
-        return rest
-
-    def tell(self, listener: FrameListener, what: Callable[[], None]) -> None:
+    def _tell(self, listener: FrameListener, what: Callable[[], None]) -> None:
         """Tell ``listener`` something, unless and until that fails. Never raises."""
         try:
             what()

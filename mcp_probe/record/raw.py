@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_probe import native
+from mcp_probe.model import ALL_SEEN
 
 if TYPE_CHECKING:
     from mcp_probe.model import Outcome, RequestKind, Wait
@@ -142,6 +143,7 @@ class PythonRequest:
     ended = False
     arrival_ns: int | None = None  # None: this transport has no arrival (in-process)
     arrival_earliest_ns: int | None = None
+    seen = ALL_SEEN  # what its loop shows; what its transport shows, the two flags here say
     transport_seen = True  # False: arrival_ns is when the message left a stream, not when its bytes came
     taken_ns: int | None = None
     first_step_ns: int | None = None

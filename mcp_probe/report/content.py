@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from mcp_probe.aggregate import phrasing
 from mcp_probe.model import Finding, Severity, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Box, Flow, Heading, Paragraph, Role, Span, Spans
@@ -96,6 +97,8 @@ def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
 def _load(summary: Summary) -> Iterator[Spans]:
     counts, outstanding = summary.requests, summary.outstanding
     yield one(f"{plural(counts.count, 'request')} in {figures.duration(summary.window.seconds * 1000)}", "plain")
+    if counts.recorded is not None and counts.recorded < counts.count:
+        yield one(f"{quantity(counts.recorded)} of them looked at in full", "warn")
     bad: tuple[tuple[int, str, Role], ...] = (
         (counts.errors, plural(counts.errors, "error"), "critical"),
         (counts.cancelled, f"{quantity(counts.cancelled)} cancelled", "warn"),
@@ -208,12 +211,15 @@ def _severity_counts(findings: Sequence[Finding]) -> str:
 
 
 def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
+    counts = summary.requests
     yield Heading("Notes")
     for what, why in notation.unavailable():
         yield _note(f"{UNKNOWN} unavailable", f"{what} ({why})")
     marks = [text for tag, text in MARK_MEANINGS if tag in notation.used]
     if marks:
         yield _note("marks", ", ".join(marks) + "; a figure without a mark is exact")
+    if looked_at := phrasing.looked_at(counts):
+        yield _note("sampled", f"{looked_at} Every failed, cancelled or slow request was looked at")
     for hook in summary.probe.disabled_hooks:
         yield _note("disabled hook", hook)
     if summary.probe.accelerator not in (None, "active"):

@@ -43,7 +43,7 @@ def test_a_part_that_no_call_could_see_is_unavailable_and_not_0() -> None:
     row = only_row(make_request(queue_transport=None, quality=(("queue_transport", "unavailable", None, None),)))
 
     assert row.budget_ms.queue_transport is None
-    assert row.quality == {"queue_transport": Quality("unavailable")}
+    assert row.quality["queue_transport"] == Quality("unavailable")
 
 
 def test_exact_parts_have_no_quality_entry() -> None:

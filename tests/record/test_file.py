@@ -23,6 +23,7 @@ from mcp_probe.model import (
     OpenRequest,
     PoolSample,
     ProcessSample,
+    RequestGroup,
     RequestRecord,
     StepRecord,
 )
@@ -41,7 +42,7 @@ from tests.frames import make_end, make_header, make_open, make_request, make_st
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 KINDS = [
-    *(Header, RequestRecord, OpenRequest, StepRecord, LoopSample, PoolSample, ProcessSample),
+    *(Header, RequestRecord, RequestGroup, OpenRequest, StepRecord, LoopSample, PoolSample, ProcessSample),
     *(GrowthSample, GrowthSites, End),
 ]
 

@@ -60,7 +60,9 @@ def _head_of_line(summary: Summary, options: FindingOptions, blocker: str | None
     matrix = {victim.operation.name: named_rows(summary, victim.operation.name) for victim in victims}
     rows = [row for victim in victims for row in matrix[victim.operation.name] if row.blocker == blocker]
     p95 = operation.total_ms.p95 or 0.0
-    sentence = f"`{operation.name}` spent {phrasing.percent(share)} of its p95 of {phrasing.duration(p95)} "
+    sentence = (
+        f"`{operation.name}` spent {phrasing.percent(share)} of its p95 of {phrasing.percentile(operation, 'p95')} "
+    )
     sentence += "waiting for other requests"
     if rows:
         name = "other calls of its own" if blocker == operation.name else f"`{blocker}`"
@@ -117,7 +119,7 @@ def crowding(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     sentence = (
         f"The event loop was busy {phrasing.percent(utilization)} of the time with steps that are all short: "
         f"`{first.operation.name}` spent {phrasing.percent(share)} of its p95"
-        f"{'' if p95 is None else f' of {phrasing.duration(p95)}'} waiting for its turn"
+        f"{'' if p95 is None else ' of ' + phrasing.percentile(first.operation, 'p95')} waiting for its turn"
     )
     yield Finding(
         code="crowding",

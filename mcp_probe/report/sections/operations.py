@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from mcp_probe.aggregate.quality import total_quality
 from mcp_probe.model import OperationSummary, Quality, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import (
@@ -79,14 +80,9 @@ def _operation_row(
 ) -> tuple[Cell, ...]:
     """``said``: parts that the legend calls unavailable for every row."""
     whole = whole_ms(slices)
-    quality = operation.quality.get("total_ms", EXACT)
-    if _endless(operation) and quality.tag == "exact":
-        quality = Quality("lower")
-    if quality.tag == "bounded":  # its bounds belong to the mean, not to any percentile
-        quality = Quality("estimate")
     total = operation.total_ms
-    latencies = (total.p50, total.p95, total.p99)
-    for name, value in zip(("p50", "p95", "p99"), latencies, strict=True):
+    latencies = {"p50": total.p50, "p95": total.p95, "p99": total.p99}
+    for name, value in latencies.items():
         if value is None:
             why = NEVER_ENDED if _endless(operation) else "too few requests were seen from arrival to end"
             notation.missing(name, why, operation.name)
@@ -101,10 +97,15 @@ def _operation_row(
         Items(_operation_name(operation), "middle"),
         number(quantity(operation.count)),
         number(quantity(operation.errors), "critical" if operation.errors else "dim"),
-        *(number(notation.duration(value, quality)) for value in latencies),
+        *(number(notation.duration(value, _quality_of(operation, name))) for name, value in latencies.items()),
         Stack(parts) if parts else Words(one(UNKNOWN, "dim")),
         Items(tuple(items)),
     )
+
+
+def _quality_of(operation: OperationSummary, percentile: str) -> Quality:
+    quality = total_quality(operation, percentile)
+    return Quality("lower") if quality.tag == "exact" and _endless(operation) else quality
 
 
 def _operation_name(operation: OperationSummary) -> tuple[Spans, ...]:
