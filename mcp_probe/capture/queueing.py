@@ -102,8 +102,8 @@ class PythonDesk:
             self.unclaimed += 1
 
 
-class PythonFinished:
-    """Requests that have ended and wait for the collector. Twin of ``Finished`` in native/finished.h.
+class Finished:
+    """Requests that have ended and wait for the collector.
 
     Any thread puts, and never waits; the collector takes. ``wake`` is called by whoever fills half of the room.
     """
@@ -272,10 +272,8 @@ class PythonChannel:
 if TYPE_CHECKING:
     _Desk = PythonDesk
     _Channel = PythonChannel
-    Finished = PythonFinished
 else:
     _Desk = PythonDesk if native.core is None else native.core.Desk
-    Finished = PythonFinished if native.core is None else native.core.Finished
     _Channel = PythonChannel if native.core is None else native.core.Channel
 
 

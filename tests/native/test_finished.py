@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_probe import native
-from mcp_probe.capture.queueing import PythonFinished
+from mcp_probe.capture.queueing import Finished as PythonFinished
 from mcp_probe.record.raw import RawRequest
 from tests.native.twins import needs_the_accelerator
 

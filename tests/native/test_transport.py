@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_probe.capture.executor import TRANSPORT_FINISH, TRANSPORT_JOB, TRANSPORT_START
-from mcp_probe.capture.transport import FLUSH, READ, WRITE, PythonTransportCall
+from mcp_probe.capture.transport import FLUSH, READ, WRITE
+from mcp_probe.capture.transport import TransportCall as PythonTransportCall
 from tests.native.twins import NativeRaw, NativeTransportCall, PythonRaw, needs_the_accelerator
 
 pytestmark = needs_the_accelerator
