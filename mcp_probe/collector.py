@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcp_probe.capture.drain import Drain, open_request, running_mark
 from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestGroup, RequestRecord
 from mcp_probe.record.assemble import assemble
@@ -95,37 +96,54 @@ class Collector:
         self._samplers: dict[Listener, Sampler] = {}
         self._lock = threading.Lock()
         self._wakes: SimpleQueue[None] = SimpleQueue()  # a finalizer may wake this thread from within its own wait
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._sampled_ns = now_ns()
         self._cpu_ns = 0
         self._idle = True  # nothing was seen since the last sample
         self._taken = 0  # requests and steps, by the last drain
         self._pace = 0  # grows with every part of a drain
-        self._flushes: deque[threading.Event] = deque()  # of those who wait for one
+        self._flushes: deque[threading.Event] = deque()  # asked for
+        self._last_flush: threading.Event | None = None
+        self._leaving: deque[tuple[Listener, str]] = deque()  # that the thread has to let go
 
     def add(self, listener: Listener) -> None:
         """``listener`` hears everything from now on; the first one starts the thread."""
         self._samplers[listener] = Sampler(listener.slow_request_ms)
         self._listeners = (*self._listeners, listener)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="mcp-probe-collector", daemon=True)
-            self._thread.start()
+            self._thread = thread = Worker("mcp-probe-collector", lambda: self._run(thread))
+            thread.start()
 
     def remove(self, listener: Listener, reason: str) -> None:
-        """Drain once more, tell ``listener`` the end, and forget it; the last one stops the thread."""
+        """Drain once more, tell ``listener`` the end, and forget it; the last one stops the thread.
+
+        On a loop's thread it waits for a drain under way and for nothing else. Where that takes longer than
+        :data:`EXIT_BUDGET_S` the collector's thread does the rest as soon as it can.
+        """
         if listener not in self._listeners:
+            return
+        waits = not self._hub.runs_loop()
+        if not waits and not self._lock.acquire(timeout=EXIT_BUDGET_S):
+            self._leaving.append((listener, reason))
+            self.wake()
             return
         last = len(self._listeners) == 1
         thread = self._thread
         if last:
             self._thread = None
             self.wake()
-            if thread is not None and thread is not threading.current_thread():
+            if thread is not None and waits:
                 thread.join(self._exit_budget_s / 2)
-        if not self._take_over(leaving_process=reason == "exit"):
+        if waits and not self._take_over(leaving_process=reason == "exit"):
             self._forget(listener)
             logger.warning("mcp_probe: what was seen last is lost: the collector's thread hangs, or got no CPU to end")
             return
+        try:
+            self._let_go(listener, reason)
+        finally:
+            self._lock.release()
+
+    def _let_go(self, listener: Listener, reason: str) -> None:
         try:
             self._drain_all(samples=True, leaving=listener)
             listener.emit([End(now_ns(), reason)])
@@ -134,7 +152,6 @@ class Collector:
             self._hub.fail("collector", exc)
         finally:
             self._forget(listener)
-            self._lock.release()
 
     def _forget(self, listener: Listener) -> None:
         self._listeners = tuple(known for known in self._listeners if known is not listener)
@@ -168,34 +185,46 @@ class Collector:
             self._lock.release()
 
     def flush(self) -> None:
-        """A transport has closed: hand on all that has ended, and an end, in case the process is ended by a signal.
-
-        Called on the loop's thread, and a sink may hang: the collector's thread does it, and is waited for briefly.
-        """
-        thread = self._thread
-        if thread is None or thread is threading.current_thread() or not thread.is_alive():  # it may have failed
+        """A transport has closed: let the thread hand on all that has ended, and an end. Any thread; never waits."""
+        if self._thread is None or not self._thread.is_alive():  # it may have failed
             return
-        done = threading.Event()
+        self._last_flush = done = threading.Event()
         self._flushes.append(done)
         self.wake()
-        done.wait(EXIT_BUDGET_S)
 
-    def _run(self) -> None:
-        own = threading.current_thread()
+    def hand_over(self, seconds: float) -> None:
+        """Wait until what was asked for by :meth:`flush` is done, for at most ``seconds``."""
+        thread, done = self._thread, self._last_flush
+        if thread is not None and done is not None and thread.is_alive() and not thread.is_current():
+            done.wait(seconds)
+
+    def _run(self, own: Worker) -> None:
         try:
             self._drain.calibrate()
             while self._thread is own:
                 self._wait()
                 if self._thread is not own:
                     return
-                with self._lock:
-                    self._drain_once()
+                flushed = self._drain_locked()
+                self._hub.deliver()
+                for done in flushed:
+                    done.set()
                 self._cpu_ns = time.thread_time_ns()
         except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
             self._hub.fail("collector", exc)
         finally:
             for done in list(self._flushes):
                 done.set()
+
+    def _drain_locked(self) -> list[threading.Event]:
+        """One drain, and the end of those that could not wait for it. Returns the flushes that were asked for."""
+        with self._lock:
+            flushed = self._drain_once()
+            while self._leaving:
+                self._let_go(*self._leaving.popleft())
+                if not self._listeners:
+                    self._thread = None
+            return flushed
 
     def _wait(self) -> None:
         with suppress(Empty):
@@ -208,15 +237,12 @@ class Collector:
             return BUSY_DRAIN_S if self._taken > BUSY else DRAIN_S
         return SOON_DRAIN_S if self._taken or self._hub.desk.live else BUSY_DRAIN_S
 
-    def _drain_once(self) -> None:
+    def _drain_once(self) -> list[threading.Event]:
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
         self._drain_all(samples=bool(flushes))
-        if not flushes:
-            return
-        for listener in self._listeners:
+        for listener in self._listeners if flushes else ():
             listener.emit([End(now_ns(), TRANSPORT_CLOSED)])
-        for done in flushes:
-            done.set()
+        return flushes
 
     def _drain_all(self, *, samples: bool = False, leaving: Listener | None = None) -> None:
         self._hub.memory.check()
@@ -288,7 +314,7 @@ class Collector:
             self._hub.hunt.take(batch)
 
     def _let_others(self, listener: Listener) -> None:
-        if threading.current_thread() is self._thread and listener.backlog() < BACKLOG:
+        if self._thread is not None and self._thread.is_current() and listener.backlog() < BACKLOG:
             time.sleep(0)
 
     def _record(self, raw: RawRequest, weight: int) -> RequestRecord:

@@ -8,32 +8,29 @@ already there. Frames go to a fold (for ``snapshot``) and to a sink (a recording
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import asdict
-from functools import cache, wraps
-from importlib import metadata
-from pathlib import Path
+from dataclasses import asdict, replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mcp_probe import native
-from mcp_probe.adapters.exits import call_at_exit, forget_exit
-from mcp_probe.adapters.process import Hooks, ProcessHooks
+from mcp_probe.adapters.hook import guarded
+from mcp_probe.adapters.mcp2 import ServerHooks
+from mcp_probe.adapters.process import Hooks
+from mcp_probe.at_exit import AtExit
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.drain import memory_limit_bytes
-from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.queueing import Finished
 from mcp_probe.capture.tracing import RECENT, Tracing
-from mcp_probe.clock import now_ns, resolution_ns, wall_anchor
-from mcp_probe.collector import EXIT_BUDGET_S, Collector
+from mcp_probe.clock import now_ns, wall_anchor
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
+from mcp_probe.header import Known, changes_with, header_of, package_of
 from mcp_probe.model import Frame, FrameListener, Header, MemoryTier, RequestGroup
 from mcp_probe.options import Options, check_tier
+from mcp_probe.process import PROCESS
 from mcp_probe.record.file import FrameSink, RecordingWriter, encode
 from mcp_probe.record.listeners import Listeners
 from mcp_probe.record.raw import RawRequest
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
     from mcp_probe.export.auto import Telemetry
     from mcp_probe.model import Summary
 
-__version__ = "0.1.0"
-
 logger = logging.getLogger("mcp_probe")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,84 +47,6 @@ T = TypeVar("T")
 BUFFER = 16_384
 """Finished requests waiting for the collector, woken at half of them; more are counted and get no record."""
 _NO_TRANSPORTS = ("function", "unknown")
-
-
-class _Process:
-    """The hooks of this process and the sessions that use them. Guarded by ``lock``."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.hub: Hub | None = None
-        self.hooks: ProcessHooks | None = None
-        self.collector: Collector | None = None
-        self.sessions: list[Probe] = []
-
-    def enter(self, session: Probe) -> ProcessHooks:
-        with self.lock:
-            if self.hooks is None:
-                self.hub = Hub(round(session.options.slow_step_ms * 1e6))
-                self.hub.memory.want(session, session.options.memory)  # while no thread of ours exists
-                self.hooks = ProcessHooks(self.hub)
-                self.hooks.install()
-            self.sessions.append(session)
-            self.hooks.hub.memory.want(session, session.options.memory)
-            return self.hooks
-
-    def collector_of(self, hub: Hub) -> Collector:
-        """The collector of ``hub``, made for the first session."""
-        with self.lock:
-            if self.collector is None:
-                self.collector = Collector(hub)
-                hub.closing.append(self.collector.flush)
-            return self.collector
-
-    def leave(self, session: Probe) -> list[str]:
-        with self.lock:
-            if session in self.sessions:
-                self.sessions.remove(session)
-                if self.hub is not None and self.sessions:
-                    self.hub.memory.forget(session)
-            if self.sessions or self.hooks is None or self.hub is None:
-                return []
-            hooks, hub = self.hooks, self.hub
-            self.hooks = self.hub = self.collector = None
-            hub.desk.closed = True
-            stuck = hooks.restore()
-            hub.watchdog.stop()
-            for track in list(hub.tracks.values()):
-                hub.drop_track(track)
-            hub.memory.close()
-            return stuck
-
-
-_process = _Process()
-
-
-def _leave_child_alone() -> None:
-    """After a fork, in the child: our threads do not exist there, and a lock of ours may be held for ever.
-
-    What the child inherited is undone without a word, since sinks and reports are its parent's; it may attach anew.
-    """
-    sessions, hooks, hub = _process.sessions, _process.hooks, _process.hub
-    _process.__init__()  # type: ignore[misc]
-    try:
-        for session in sessions:
-            session.abandon()
-        if hooks is not None and hub is not None:
-            hub.desk.closed = True
-            hooks.restore()
-            hub.watchdog.stop()
-            for track in list(hub.tracks.values()):
-                hub.drop_track(track)
-            hub.memory.abandon()
-        for session in sessions:
-            session.succeed()
-    except Exception as exc:
-        logger.warning("mcp_probe: left a forked child half attached", exc_info=exc)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_child_alone)
 
 
 class Probe:
@@ -147,18 +64,14 @@ class Probe:
     def __init__(self, **options: Any) -> None:
         self.options = Options.from_environment(options)
         self._memory = self.options.memory
-        self.transport = "unknown"
         self.attached = True
+        self._changing = threading.RLock()  # of which servers it is attached to
         self._servers: list[tuple[Any, Hooks]] = []
-        self._name: str | None = None
-        self._sdk: tuple[str, str] | None = None
         self._stuck: list[str] = []
         self._done = False  # the last frame has been emitted
         self._tracing: Tracing | None = None
         self._told_dropped: dict[str, int] = {}
-        unix, at = wall_anchor()
-        self._started_ns, self._started_unix = at, unix
-        self._transports: frozenset[str] = frozenset()
+        self._known = Known(*wall_anchor())
         self._sinks: list[FrameSink] = []
         self._listeners = Listeners(lambda exc: self._hub.fail("telemetry", exc))
         self._fold: Fold | None = None
@@ -167,17 +80,18 @@ class Probe:
         self.keep_summary()
         if self.options.record is not None:
             self.add_sink(open_recording(self.options.record))
-        self._hooks = _process.enter(self)
+        self._hooks = PROCESS.enter(self)
         self._hub = self._hooks.hub
-        self._loose = self._middleware_hooks()
-        self._collector = _process.collector_of(self._hub)
+        self.guard = Guard("profile", self._hub.fail)
+        self._loose = ServerHooks(self._hub, self._hooks.loops, self._hooks.asgi, self)
+        self._collector = PROCESS.collector_of(self._hub)
         self._finished = Finished(BUFFER, self._collector.wake)
         self.finish: Callable[[RawRequest], None] = self._finished.put  # a request of ours has ended: any thread
         self._collector.add(self)
-        self._exiting = False
+        self.at_exit = AtExit(self._end, self.options.report, self._hub.fail)
         self._telemetry = self._make_telemetry()
         if self.options.report is not None or self.options.record is not None:
-            call_at_exit(self._at_exit)
+            self.at_exit.arm()
 
     # --- what users call ---
 
@@ -252,28 +166,40 @@ class Probe:
             self._hub.memory.want(self, tier)
 
     def detach(self) -> None:
-        """Restore every object touched; hooks that somebody wrapped over become pass-throughs. Idempotent."""
-        if not self.attached:
+        """Restore every object touched; hooks that somebody wrapped over become pass-throughs.
+
+        Idempotent, on any thread, also while requests run. Whoever comes second waits for the first, but not on an
+        event loop's thread: there it waits for nothing but a drain that is under way.
+        """
+        if not self._changing.acquire(blocking=not self._hub.runs_loop()):
             return
+        try:
+            if self.attached:
+                self._detach()
+        finally:
+            self._changing.release()
+
+    def _detach(self) -> None:
         self.attached = False
         self._collector.remove(self, "detached")
         self._finished.close()
         if self._telemetry is not None and self._telemetry.deliver in self._hub.ending:
             self._hub.ending.remove(self._telemetry.deliver)
         if self.options.report is None:
-            forget_exit(self._at_exit)
+            self.at_exit.disarm()
         for _, hooks in self._servers:
             self._stuck += hooks.restore()
         self._servers.clear()
         self._loose.restore()
         if self._tracing is not None and self._hub.pools.carry == self._tracing.carry:
             self._hub.pools.carry = None
-        self._stuck += _process.leave(self)
+        self._stuck += PROCESS.leave(self)
         for sentence in self._stuck:
             logger.warning("mcp_probe: %s", sentence)
 
     def abandon(self) -> None:
         """This is a forked child: be detached, and write nothing of what the parent will write."""
+        self._changing = threading.RLock()
         self.attached = False
         self._finished.close()
         self._done = True
@@ -286,14 +212,14 @@ class Probe:
             hooks.restore()
         self._servers.clear()
         self._loose.restore()
-        forget_exit(self._at_exit)
+        self.at_exit.disarm()
 
     def succeed(self) -> None:
         """Make a successor for servers that the forked child may create; an attached server needs none."""
 
     def __repr__(self) -> str:
         state = "attached" if self.attached else "detached"
-        return f"<Probe of {self._name or 'no server'}, {state}>"
+        return f"<Probe of {self._known.name or 'no server'}, {state}>"
 
     # --- plumbing ---
 
@@ -307,39 +233,42 @@ class Probe:
                 "Pass the server object itself, before it runs."
             )
         lowlevel, hooks = found
-        if any(known is lowlevel for known, _ in self._servers):
-            return
-        hooks.install(lowlevel)
-        if self._tracing is not None:
-            hooks.trace(self._tracing)
-        self._servers.append((lowlevel, hooks))
-        if self._name is None:
-            self._name = str(getattr(server, "name", None) or getattr(lowlevel, "name", None) or "server")
-        self._sdk = self._sdk or _sdk_of(server)
+        with self._changing:
+            if not self.attached or any(known is lowlevel for known, _ in self._servers):
+                return
+            hooks.install(lowlevel)
+            if self._tracing is not None:
+                hooks.trace(self._tracing)
+            self._servers.append((lowlevel, hooks))
+        known = self._known
+        name = known.name or str(getattr(server, "name", None) or getattr(lowlevel, "name", None) or "server")
+        self._known = replace(known, name=name, package=known.package or package_of(server))
         self._begin_telemetry()
 
     def release(self, server: Any) -> None:
         """Leave ``server`` to another probe, before it runs."""
         found = self._hooks.hooks_for(server, self)
-        for known, hooks in list(self._servers):
-            if found is not None and known is found[0]:
-                self._servers.remove((known, hooks))
-                self._stuck += hooks.restore()
+        with self._changing:
+            for known, hooks in list(self._servers):
+                if found is not None and known is found[0]:
+                    self._servers.remove((known, hooks))
+                    self._stuck += hooks.restore()
 
     def trace_with(self, tracing: Tracing) -> None:
         """Add to requests' spans, or open them, with ``tracing``; once, for all servers of this probe.
 
         Call it before mcp 2.x servers run, or on their loop: it changes their middleware.
         """
-        if self._tracing is not None or not self.attached:
-            return
-        self._tracing = tracing
-        if self._hub.recent is None:
-            self._hub.recent = deque(maxlen=RECENT)
-        self._hub.pools.carry = tracing.carry
-        self._loose.trace(tracing)
-        for _, hooks in self._servers:
-            hooks.trace(tracing)
+        with self._changing:
+            if self._tracing is not None or not self.attached:
+                return
+            self._tracing = tracing
+            if self._hub.recent is None:
+                self._hub.recent = deque(maxlen=RECENT)
+            self._hub.pools.carry = tracing.carry
+            self._loose.trace(tracing)
+            for _, hooks in self._servers:
+                hooks.trace(tracing)
 
     def attach_every_server(self) -> None:
         """Attach to each MCP server this process creates from now on."""
@@ -359,8 +288,9 @@ class Probe:
 
     def note_transport(self, transport: str) -> None:
         """A request came over ``transport``."""
-        if transport not in self._transports and transport not in _NO_TRANSPORTS:
-            self._transports = self._transports | {transport}
+        known = self._known
+        if transport not in known.transports and transport not in _NO_TRANSPORTS:
+            self._known = replace(known, transports=known.transports | {transport})
 
     def is_read(self) -> bool:
         """Frames leave the process as they come."""
@@ -402,10 +332,10 @@ class Probe:
             return
         if self._header is None and not self._ready_for_header():
             return
-        known = self._known()
-        if known != self._header_of:
-            self._header_of = known
-            header = self._make_header()
+        changes = changes_with(self._known, self._hub)
+        if changes != self._header_of:
+            self._header_of = changes
+            header = header_of(self._known, self._hub)
             if header != self._header:
                 self._header = header
                 batch.insert(0, header)
@@ -457,74 +387,24 @@ class Probe:
     def _ready_for_header(self) -> bool:
         return True
 
-    def _known(self) -> tuple[object, ...]:
-        """What a header is made of and may change."""
-        hub = self._hub
-        tracks, channels = len(hub.tracks), len(hub.channels)
-        return self._name, self._sdk, self._transports, tracks, channels, tuple(hub.hooks.items()), len(sys.modules)
-
-    def _make_header(self) -> Header:
-        sdk, version = self._sdk or _sdk_of(None)
-        names = sorted({track.name for track in self._hub.tracks.values()}) or ["unknown"]
-        transports = sorted(self._transports | {channel.transport for channel in self._hub.channels})
-        return Header(
-            probe_version=__version__,
-            server=self._name or _program(),
-            sdk=sdk,
-            sdk_version=version,
-            transport=", ".join(transports) or self.transport,
-            loop=", ".join(names),
-            python=".".join(str(part) for part in sys.version_info[:3]),
-            pid=os.getpid(),
-            start_unix=self._started_unix,
-            start_ns=self._started_ns,
-            timer_resolution_ns=resolution_ns(),
-            hooks=tuple(sorted(self._hub.hooks.items())),
-            notes=tuple(self._notes()),
-            accelerator=native.state(),
-            memory=self._hub.memory.state,
-            memory_limit_bytes=memory_limit_bytes(),
-        )
-
-    def _notes(self) -> list[str]:
-        notes = []
-        if sdk_logs_through_rich():
-            notes.append(
-                "rich is importable in the server: the SDK logs each failing tool through a rich traceback handler, "
-                "100-235 ms of event-loop time per failing call; uninstall rich there or set the log handler yourself"
-            )
-        return notes
-
-    def _middleware_hooks(self) -> Any:
-        from mcp_probe.adapters.mcp2 import ServerHooks
-
-        return ServerHooks(self._hub, self._hooks.loops, self._hooks.gate, self)
-
+    @guarded
     def _enter_function(self, name: str) -> tuple[RawRequest, Any, Any] | None:
-        if not self.attached:
+        track = self._hooks.loops.follow() if self.attached else None
+        if track is None:
             return None
-        try:
-            track = self._hooks.loops.follow()
-            if track is None:
-                return None
-            raw = self._hub.begin("function", name, None, "function", self)
-            return raw, track, track.enter(raw)
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the profiled function
-            self._hub.fail("profile", exc)
-            return None
+        raw = self._hub.begin("function", name, None, "function", self)
+        return raw, track, track.enter(raw)
 
+    @guarded
     def _leave_function(self, entered: tuple[RawRequest, Any, Any], exc: BaseException | None) -> None:
         raw, track, token = entered
-        try:
-            track.leave(raw, token)
-            if exc is not None:
-                raw.outcome = "error" if isinstance(exc, Exception) else "cancelled"
-                raw.error = type(exc).__qualname__
-            now = now_ns()
-            self._hub.desk.finished(raw, now)
-            self._hub.desk.end(raw, now)
-        except Exception as fault:  # noqa: BLE001
-            self._hub.fail("profile", fault)
+        track.leave(raw, token)
+        if exc is not None:
+            raw.outcome = "error" if isinstance(exc, Exception) else "cancelled"
+            raw.error = type(exc).__qualname__
+        now = now_ns()
+        self._hub.desk.finished(raw, now)
+        self._hub.desk.end(raw, now)
 
     def _make_telemetry(self) -> Telemetry | None:
         mode, options = self.options.telemetry, self.options
@@ -552,11 +432,12 @@ class Probe:
         self.add_listener(telemetry)
         if options.otlp:
             self._hub.ending.append(telemetry.deliver)
+            self._hub.exit_s = max(self._hub.exit_s, options.otlp_exit_ms / 1e3)
         return telemetry
 
     def _begin_telemetry(self) -> None:
         if self._telemetry is not None:
-            self._telemetry.begin(self._name)
+            self._telemetry.begin(self._known.name)
 
     def _with_deliveries(self, summary: Summary) -> Summary:
         deliveries = self._telemetry.deliveries() if self._telemetry is not None else ()
@@ -567,26 +448,14 @@ class Probe:
         return with_deliveries(summary, deliveries)
 
     def _deliver_at_exit(self) -> None:
-        """Providers have been found: be called at exit before they shut down, which the last one to register is."""
-        if self.attached and not self._exiting:
-            atexit.unregister(self._at_exit)
-            atexit.register(self._at_exit)
+        """Providers have been found: deliver before they shut down."""
+        if self.attached:
+            self.at_exit.come_first()
 
-    def _at_exit(self) -> None:
-        if self._exiting:
-            return
-        self._exiting = True
-        try:
-            self._collector.remove(self, "exit")
-            if self.options.report is None or self._fold is None:  # frames that went to another process: it reports
-                return
-            from mcp_probe.report.at_exit import report_at_exit
-
-            summary = self.snapshot()
-        except Exception as exc:  # noqa: BLE001 - the server's exit is not ours to disturb
-            self._hub.fail("report", exc)
-            return
-        report_at_exit(summary, self.options.report, EXIT_BUDGET_S)
+    def _end(self) -> Summary | None:
+        """The process ends: hand on what there is. Returns what is to be reported; not if another process does it."""
+        self._collector.remove(self, "exit")
+        return None if self.options.report is None or self._fold is None else self.snapshot()
 
 
 def attach(server: Any, **options: Any) -> Probe:
@@ -602,8 +471,8 @@ def attach(server: Any, **options: Any) -> Probe:
         UnsupportedServerError: the object is no MCP server we know.
         OptionError: an option is unknown or out of range.
     """
-    with _process.lock:
-        for session in _process.sessions:
+    with PROCESS.lock:
+        for session in PROCESS.sessions:
             if session.serves(server):
                 if not session.automatic:
                     return session
@@ -635,7 +504,7 @@ def attach_everywhere(sink: FrameSink, **options: Any) -> Probe:
     every 0.8 s; an ``End`` frame at a clean exit.
     """
     probe = ForwardingProbe(sink, **options)
-    call_at_exit(probe._at_exit)
+    probe.at_exit.arm()
     return probe
 
 
@@ -675,7 +544,7 @@ class ForwardingProbe(Probe):
 
 def attached() -> tuple[Probe, ...]:
     """Every probe that is attached in this process."""
-    return tuple(_process.sessions)
+    return tuple(PROCESS.sessions)
 
 
 def diagnose() -> tuple[tuple[str, str], ...]:
@@ -703,42 +572,3 @@ def current_operation() -> str | None:
     """Name of the operation the caller works for, or ``None``."""
     raw = CURRENT.get()
     return None if raw is None or raw.ended else raw.operation
-
-
-def sdk_logs_through_rich() -> bool:
-    """Whether failing tools are logged through rich's traceback handler: mcp sets it up where rich is importable."""
-    return "mcp" in sys.modules and _is_importable("rich")
-
-
-@cache
-def _is_importable(module: str) -> bool:
-    """Asked with every batch of frames, answered from the disk once."""
-    import importlib.util
-
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def _program() -> str:
-    """What stands for the name of a server that only the middleware, streams or functions are known of."""
-    path = Path(sys.argv[0] if sys.argv else "")
-    name = path.parent.name if path.name == "__main__.py" else path.name
-    return name if name and not name.startswith("-") else "server"
-
-
-def _sdk_of(server: Any) -> tuple[str, str]:
-    package = type(server).__module__.split(".")[0] if server is not None else "mcp"
-    if package not in ("mcp", "fastmcp"):
-        package = "fastmcp" if "fastmcp" in sys.modules else "mcp"
-    return package, _version_of(package)
-
-
-@cache
-def _version_of(package: str) -> str:
-    """Asked with every batch of frames, answered from the disk once."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "unknown"

@@ -215,7 +215,7 @@ def test_attaching_again_gives_the_same_probe() -> None:
     assert mcp_probe.attach(server) is probe
     assert mcp_probe.attach(lowlevel(server)) is probe
     assert attached() == (probe,)
-    assert sum(type(item).__name__ == "ClaimingMiddleware" for item in lowlevel(server).middleware) == 1
+    assert sum(type(item).__name__ == "ServerMiddleware" for item in lowlevel(server).middleware) == 1
     probe.detach()
     assert attached() == ()
     probe.detach()

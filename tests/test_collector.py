@@ -17,7 +17,7 @@ from mcp.client._memory import InMemoryTransport
 from mcp.server import MCPServer
 
 import mcp_probe
-from mcp_probe import collector, session
+from mcp_probe import collector, header, session
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.collector import BUSY, BUSY_DRAIN_S, DRAIN_S, SOON_DRAIN_S, Collector
 from mcp_probe.model import End, Header, RequestGroup, RequestRecord
@@ -104,7 +104,7 @@ def test_a_batch_of_frames_does_not_look_for_packages_on_the_disk(monkeypatch: p
         probe.detach()
     assert len(kept.requests(work.__qualname__, kind="function")) == 2
     assert looks == []
-    assert session._sdk_of(None)[1] == kept.header().sdk_version
+    assert header._version_of("mcp") == kept.header().sdk_version
 
 
 def test_whoever_closes_a_transport_does_not_wait_for_a_collector_that_has_failed(

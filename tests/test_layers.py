@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("launch", "workloads", "testing", "instrumentor"),
     ("session",),
+    ("process", "at_exit", "header"),
     ("collector", "options"),
     ("adapters", "export", "report"),
     ("capture", "aggregate"),

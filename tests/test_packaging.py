@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -241,8 +242,10 @@ def test_what_is_built_without_a_compiler_does_the_same_and_says_so(sdist: Path,
     assert marks > 40
 
 
-def test_the_version_is_stated_alike_in_package_and_metadata() -> None:
-    assert mcp_probe.__version__ == PROJECT["project"]["version"]
+def test_the_version_stands_in_one_place_which_the_package_is_built_from() -> None:
+    assert "version" not in PROJECT["project"] and PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "mcp_probe.__version__"}
+    assert metadata.version("mcp-probe-profiler") == mcp_probe.__version__
 
 
 def test_the_core_depends_on_nothing_and_every_extra_is_bounded() -> None:

@@ -79,8 +79,8 @@ def _stamped_timer(base: Any) -> Any:
 
         @property
         def stamp(self) -> Inherited:
-            # A timer runs up to a clock tick before its deadline, and anything may stand there: no number, no finite one.
             now, when = now_ns(), self._when
+            # A timer runs up to a clock tick before its deadline, and anything may stand there.
             due = int(when * 1e9) if type(when) is float and 0 < when * 1e9 < now else now
             return due, due, WAKE_LOOP
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from mcp_probe import native
 from mcp_probe.adapters import asyncio_handles
-from mcp_probe.adapters.patching import Patches
+from mcp_probe.adapters.hook import Hook
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import Track
@@ -100,8 +100,6 @@ class _Followed:
     def __init__(self, loop: Any, track: Track, forget: Callable[[Any], None]) -> None:
         self.loop = weakref.ref(loop, forget)
         self.track = track
-        self._selector: Callable[[], Any] = lambda: None
-        self._select: Any = None
 
     def is_running(self) -> bool:
         loop = self.loop()
@@ -111,33 +109,11 @@ class _Followed:
         loop = self.loop()
         return loop is None or loop.is_closed()
 
-    def see_polls(self) -> bool:
-        """False where the loop has no selector."""
-        selector = getattr(self.loop(), "_selector", None)
-        if selector is None or not callable(getattr(selector, "select", None)):
-            return False
-        original = vars(selector).get("select")  # somebody has wrapped it on the instance
-        original = type(selector).select if original is None else _without_self(original)
-        if native.core is not None:
-            self._select = native.core.Poll(self.track, original, selector)
-        else:
-            self._select = _make_select(self.track, original, weakref.ref(selector))
-        self._replaced = vars(selector).get("select")
-        self._selector = weakref.ref(selector)
-        selector.select = self._select
-        return True
-
-    def restore(self) -> list[str]:
-        selector = self._selector()
-        if selector is None:
-            return []
-        if vars(selector).get("select") is not self._select:
-            return ["The selector's select was wrapped by somebody else after us: our part of it now passes through"]
-        if self._replaced is None:
-            del selector.select
-        else:
-            selector.select = self._replaced
-        return []
+    @property
+    def selector(self) -> Any:
+        """What its loop polls with; ``None`` where it has none."""
+        found = getattr(self.loop(), "_selector", None)
+        return found if callable(getattr(found, "select", None)) else None
 
 
 class AsyncioHooks:
@@ -145,7 +121,8 @@ class AsyncioHooks:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._patches = Patches()
+        self._hook = Hook(hub, HOOK)
+        self._polls = Hook(hub, "loop polls")
         self._followed: dict[int, _Followed] = {}  # by id(loop)
         self._kinds: StepKinds | None = None
         self.installed = False
@@ -158,14 +135,11 @@ class AsyncioHooks:
             if native.core is not None:
                 native.core.configure(CURRENT, kinds.step_type, kinds.wakeup_type, asyncio.Task, FunctionType)
             for name, cls in ours.items():
-                self._patches.replace(events, name, cls)
+                self._hook.replace(events, name, lambda _, cls=cls: cls)
             _check_handles(ours["Handle"])
-            loop_class: Any = base_events.BaseEventLoop
-            self._patches.replace(
-                loop_class, "_add_callback", self._make_add_callback(vars(loop_class)["_add_callback"])
-            )
+            self._hook.wrap(base_events.BaseEventLoop, "_add_callback", before=self._note_socket)
         except Exception as exc:  # noqa: BLE001 - an unknown interpreter must not stop the server
-            self._patches.restore()
+            self._hook.restore()
             self._hub.missing(HOOK, f"this asyncio is not known to us ({exc}); only handlers are followed")
             return
         self._kinds = kinds
@@ -176,7 +150,7 @@ class AsyncioHooks:
         """Undo everything."""
         self.installed = False
         stuck = [sentence for key in list(self._followed) for sentence in self._release(key)]
-        return stuck + self._patches.restore()
+        return stuck + self._polls.restore() + self._hook.restore()
 
     def _release(self, key: int) -> list[str]:
         """Stop following a loop."""
@@ -185,7 +159,8 @@ class AsyncioHooks:
             return []
         asyncio_handles.unfollow(followed.track)
         self._hub.drop_track(followed.track)
-        return followed.restore()
+        selector = followed.selector
+        return [] if selector is None else self._polls.release(selector)
 
     def follow(self, loop: Any) -> Track | None:
         """Follow ``loop``, which runs on the calling thread. Idempotent; ``None`` where it can't be."""
@@ -205,7 +180,9 @@ class AsyncioHooks:
         track.current_unit = _current_unit
         track.is_running = followed.is_running
         track.broken = partial(self._broken, track)
-        if followed.see_polls():
+        selector = followed.selector
+        if selector is not None:
+            self._polls.replace(selector, "select", lambda original: _noted_select(track, original, selector))
             track.quality = "exact"
             self._hub.working("loop polls")
         else:
@@ -221,23 +198,12 @@ class AsyncioHooks:
         for raw in list(self._hub.desk.live.values()):
             raw.partial = True
 
-    def _make_add_callback(self, original: Any) -> Any:
-        """``_add_callback``: a socket's handle became ready between two polls."""
-        followed = self._followed
-
-        def _add_callback(self: Any, handle: Any) -> Any:
-            known = followed.get(id(self))
-            if known is not None and known.track.alive:
-                track = known.track
-                try:
-                    handle.stamp = (track.event_earliest, track.event_ready, WAKE_SOCKET)
-                except AttributeError:
-                    pass  # made before we came
-                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                    track.broken(exc)
-            return original(self, handle)
-
-        return _add_callback
+    def _note_socket(self, loop: Any, handle: Any) -> None:
+        """A socket's handle became ready between two polls; one that was made before we came has no place for that."""
+        followed = self._followed.get(id(loop))
+        if followed is not None and followed.track.alive and hasattr(handle, "stamp"):
+            track = followed.track
+            handle.stamp = (track.event_earliest, track.event_ready, WAKE_SOCKET)
 
 
 def _forget(hooks: weakref.ref[AsyncioHooks], key: int, _: object) -> None:
@@ -259,12 +225,20 @@ def _check_handles(ours: Any) -> None:
         raise RuntimeError("its loops do not make their handles by the name in asyncio.events")
 
 
-def _without_self(bound: Any) -> Any:
-    return lambda _, *args, **kwargs: bound(*args, **kwargs)
+def _noted_select(track: Track, original: Any, selector: Any) -> Any:
+    """``selector.select`` that notes when each poll began and ended. Holds on to no selector.
 
+    Twin of ``Poll`` in native/poll.h.
+    """
+    function = getattr(original, "__func__", None)  # of its class; None: somebody has put another on the instance
+    if function is None:
 
-def _make_select(track: Track, original: Any, selector: Callable[[], Any]) -> Any:
-    """``selector.select`` that notes when each poll began and ended. Twin of ``Poll`` in native/poll.h."""
+        def function(_: Any, *args: Any, **kwargs: Any) -> Any:
+            return original(*args, **kwargs)
+
+    if native.core is not None:
+        return native.core.Poll(track, function, selector)
+    known = weakref.ref(selector)
     clock = now_ns
 
     def noted_select(*args: Any, **kwargs: Any) -> Any:
@@ -274,7 +248,7 @@ def _make_select(track: Track, original: Any, selector: Callable[[], Any]) -> An
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                 track.broken(exc)
         try:
-            return original(selector(), *args, **kwargs)
+            return function(known(), *args, **kwargs)
         finally:
             if track.alive:
                 now = clock()

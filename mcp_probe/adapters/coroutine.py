@@ -8,15 +8,15 @@ its steps is claimed by nothing and shows as ``unaccounted``; child tasks and th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Generator
 from typing import Any
 
+from mcp_probe.capture.guard import Fail, Guard, guarded
 from mcp_probe.capture.steps import Track
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import WAKE_UNKNOWN, RawRequest
 
 UNIT = 1
-Fail = Callable[[str, Exception], None]
 
 
 class Followed:
@@ -29,7 +29,7 @@ class Followed:
         self._iterator: Any = awaitable.__await__()
         self._raw = raw
         self._track = track
-        self._fail = fail
+        self.guard = Guard("steps", fail, self._broken)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self
@@ -41,25 +41,17 @@ class Followed:
         return self.send(None)
 
     def send(self, value: Any) -> Any:
-        """One step."""
+        """One step. Where it is the last one, whoever began the request sees it end."""
         self._begin()
-        try:
-            result = self._iterator.send(value) if value is not None else next(self._iterator)
-        except BaseException:
-            self._end(done=True)
-            raise
-        self._end(done=False)
+        result = self._iterator.send(value) if value is not None else next(self._iterator)
+        self._end()
         return result
 
     def throw(self, *exc: Any) -> Any:
         """One step that starts with an exception."""
         self._begin()
-        try:
-            result = self._iterator.throw(*exc)
-        except BaseException:
-            self._end(done=True)
-            raise
-        self._end(done=False)
+        result = self._iterator.throw(*exc)
+        self._end()
         return result
 
     def close(self) -> None:
@@ -68,23 +60,18 @@ class Followed:
         if close is not None:
             close()
 
+    @guarded
     def _begin(self) -> None:
         track = self._track
         if track.alive and track.quality == "unavailable" and track.owner is not self._raw:
-            try:
-                now = now_ns()
-                track.begin(self._raw, UNIT, now, now, WAKE_UNKNOWN, now)
-            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                self._broken(exc)
+            now = now_ns()
+            track.begin(self._raw, UNIT, now, now, WAKE_UNKNOWN, now)
 
-    def _end(self, *, done: bool) -> None:
+    @guarded
+    def _end(self) -> None:
         track = self._track
-        if not done and track.alive and track.owner is self._raw:
-            try:
-                track.close(now_ns(), False)
-            except Exception as exc:  # noqa: BLE001
-                self._broken(exc)
+        if track.alive and track.owner is self._raw:
+            track.close(now_ns(), False)
 
-    def _broken(self, exc: Exception) -> None:
+    def _broken(self) -> None:
         self._track.alive = False
-        self._fail("steps", exc)

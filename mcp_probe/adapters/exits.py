@@ -1,19 +1,31 @@
-"""Being called when a process ends, also where it ends as a child of :mod:`multiprocessing`.
+"""Being called when a process ends, also where it ends as a child of :mod:`multiprocessing` or sends itself a signal.
 
 Until CPython 3.13 such a child leaves through ``os._exit`` and runs no ``atexit``. It runs multiprocessing's own
 finalizers, of which it forgets, as it begins, those it was forked with.
 
-Source: multiprocessing/process.py ``BaseProcess._bootstrap``, multiprocessing/util.py, CPython 3.10-3.13.
+uvicorn shuts down at a signal, restores the handler that was there before, and sends itself the signal again: with
+the default handler the process is gone, and no ``atexit`` has run.
+
+Source: uvicorn/server.py ``capture_signals``, 0.29-0.38; multiprocessing/process.py ``BaseProcess._bootstrap`` and
+multiprocessing/util.py, CPython 3.10-3.13.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakMethod, WeakSet
+
+from mcp_probe.adapters.hook import Hook
+from mcp_probe.capture.hub import Hub
+
+EXIT_BUDGET_S = 0.5
+"""What we may add to the end of a process."""
+_FATAL = {getattr(signal, name, None) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")}
 
 _forgotten: WeakSet[Any] = WeakSet()
 """Owners of methods that are not to be called any more."""
@@ -51,3 +63,23 @@ def forget_exit(finish: Callable[[], None]) -> None:
 def _finish(finish: Callable[[], None]) -> None:
     if finish.__self__ not in _forgotten:  # type: ignore[attr-defined]
         finish()
+
+
+class SignalHook:
+    """``signal.raise_signal``, where it is about to end the process: what was seen is handed on first."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._hook = Hook(hub, "end by a signal")
+
+    def install(self) -> None:
+        """Wrap it."""
+        self._hook.wrap(signal, "raise_signal", before=self._before)
+
+    def restore(self) -> list[str]:
+        """Undo it."""
+        return self._hook.restore()
+
+    def _before(self, number: int) -> None:
+        if number in _FATAL and signal.getsignal(number) == signal.SIG_DFL:
+            self._hub.process_ends(EXIT_BUDGET_S)

@@ -11,11 +11,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 from typing import Any
 
-from mcp_probe.adapters.patching import Patches
+from mcp_probe.adapters.hook import Hook
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.hub import Hub
 
+HOOK = "spans (fastmcp 3)"
 _MODULE = "fastmcp.server.server"
 _ATTRIBUTES = ("server.name", "component.type", "component.key")
 _CONVENTIONS = {
@@ -30,56 +33,54 @@ class Seam:
 
     def __init__(self) -> None:
         self._users = 0
-        self._patches = Patches()
+        self._hook: Hook | None = None
 
-    def install(self) -> bool:
+    def install(self, hub: Hub) -> bool:
         """Whether fastmcp is here and opens spans of its own."""
         module = sys.modules.get(_MODULE)
-        original = getattr(module, "server_span", None)
-        if module is None or original is None:
+        if getattr(module, "server_span", None) is None:
             return False
-        if not self._users:
-            self._patches.replace(module, "server_span", _make_server_span(original))
+        if self._hook is None:
+            self._hook = hook = Hook(hub, HOOK)
+            hook.replace(module, "server_span", lambda original: _make_server_span(hook, original))
         self._users += 1
         return True
 
     def restore(self) -> list[str]:
         """One user less; sentences for what the last one could not put back."""
         self._users -= 1
-        return [] if self._users else self._patches.restore()
+        if self._users or self._hook is None:
+            return []
+        hook, self._hook = self._hook, None
+        return hook.restore()
 
 
 SEAM = Seam()
 
 
-def _make_server_span(original: Callable[..., AbstractContextManager[Any]]) -> Callable[..., Any]:
+def _make_server_span(hook: Hook, original: Callable[..., AbstractContextManager[Any]]) -> Callable[..., Any]:
+    @wraps(original)
     @contextmanager
     def server_span(
         name: str, method: str, server_name: str, component_type: str, component_key: str, *args: Any, **kwargs: Any
     ) -> Iterator[Any]:
         what = (server_name, component_type, component_key)
-        span = None if args else _ours(what, kwargs)
+        span = None if args or not hook.active else hook.call(_ours, what, kwargs)
         if span is not None:
             yield span
             return
         with original(name, method, *what, *args, **kwargs) as theirs:
             yield theirs
 
-    server_span.__wrapped__ = original  # type: ignore[attr-defined]
     return server_span
 
 
 def _ours(what: tuple[str, ...], kwargs: dict[str, Any]) -> Any:
     """Our open span with fastmcp's attributes on it, or ``None``."""
-    try:
-        raw = CURRENT.get()
-        lend = None if raw is None or raw.ended else raw.lend_span
-        if lend is None:
-            return None
-        found = {f"fastmcp.{key}": value for key, value in zip(_ATTRIBUTES, what, strict=True)}
-        found |= {
-            _CONVENTIONS[key]: value for key, value in kwargs.items() if key in _CONVENTIONS and value is not None
-        }
-        return lend(found)
-    except Exception:  # noqa: BLE001 - fastmcp then opens its own, as without us
+    raw = CURRENT.get()
+    lend = None if raw is None or raw.ended else raw.lend_span
+    if lend is None:
         return None
+    found = {f"fastmcp.{key}": value for key, value in zip(_ATTRIBUTES, what, strict=True)}
+    found |= {_CONVENTIONS[key]: value for key, value in kwargs.items() if key in _CONVENTIONS and value is not None}
+    return lend(found)

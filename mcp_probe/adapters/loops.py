@@ -9,6 +9,7 @@ from typing import Any
 
 from mcp_probe.adapters.asyncio_loop import AsyncioHooks
 from mcp_probe.adapters.coroutine import Followed
+from mcp_probe.adapters.hook import PATCHING
 from mcp_probe.adapters.threads import ThreadHooks
 from mcp_probe.adapters.trio_loop import TrioHooks
 from mcp_probe.adapters.uvloop_loop import UvloopHooks
@@ -26,6 +27,7 @@ class Loops:
         self.uvloop = UvloopHooks(hub)
         self.trio = TrioHooks(hub)
         self.threads = ThreadHooks(hub)
+        self._restored = False
         self.hooked = True  # False once a loop was met that only handlers can be followed on
 
     def install(self) -> None:
@@ -38,18 +40,21 @@ class Loops:
 
     def restore(self) -> list[str]:
         """Undo everything; sentences for what could not be put back."""
-        return [*self.threads.restore(), *self.trio.restore(), *self.uvloop.restore(), *self.asyncio.restore()]
+        with PATCHING:
+            self._restored = True
+            return [*self.threads.restore(), *self.trio.restore(), *self.uvloop.restore(), *self.asyncio.restore()]
 
     def follow(self) -> Track | None:
         """The track of the running loop, started now if need be; ``None`` where no loop is known."""
         track = self._hub.track()
         if track is not None and track.alive and track.is_running():
             return track
-        track = self._follow() or self._follow_handlers()
-        if track is not None:
-            self._hub.resume_track(track)
-            self.threads.follow(track.name)
-        return track
+        with PATCHING:  # a loop may come to be known while another thread restores
+            track = None if self._restored else self._follow() or self._follow_handlers()
+            if track is not None:
+                self._hub.resume_track(track)
+                self.threads.follow(track.name)
+            return track
 
     def followed(self, awaitable: Awaitable[Any], raw: RawRequest) -> Awaitable[Any]:
         """``awaitable``, wrapped so that the step in which ``raw`` began is seen to end."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import wraps
 from typing import Any
 
 from mcp_probe.adapters.fastmcp3 import SEAM
+from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
-from mcp_probe.adapters.patching import Patches
 from mcp_probe.adapters.tracing import client_of
+from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.memory import HOOK as MEMORY
 from mcp_probe.capture.queueing import MAX_NAME
@@ -79,92 +81,77 @@ class HandlerHooks:
         self._hub = hub
         self._loops = loops
         self._session = session
-        self._patches = Patches()
+        self.guard = Hook(hub, HOOK)
+        self._memory = Hook(hub, MEMORY)
+        self._tracing_guard = Guard(SPANS_HOOK, hub.fail, self._trace_no_more)
         self._tracing: Tracing | None = None
         self._scopes: dict[int, Any] = {}  # request -> its open span
         self._shares = False  # fastmcp was told to use it
         self._local: str | None = None  # its transport, where that is not HTTP
-        self.active = True
 
     def install(self, server: Any) -> None:
         """Attach to the low-level ``server``."""
-        self._patches.replace(server, "_handle_request", self._make_handle(server._handle_request))
-        if hasattr(server, "run"):
-            self._patches.replace(server, "run", self._make_run(server.run))
+        self.guard.replace(server, "_handle_request", self._make_handle)
+        if hasattr(server, "run"):  # before the transport's first step: tracemalloc begins while there are no threads
+            self._memory.wrap(server, "run", before=lambda *args, **kwargs: self._hub.memory.loop_begins())
         self._hub.working(HOOK)
 
     def trace(self, tracing: Tracing) -> None:
         """Open a SERVER span for each request: mcp 1.x opens none, and fastmcp 3 gets ours."""
         self._tracing = tracing
-        self._shares = SEAM.install()
+        self._shares = SEAM.install(self._hub)
 
     def restore(self) -> list[str]:
         """Put it back."""
-        self.active = False
         self._tracing = None
         stuck = SEAM.restore() if self._shares else []
         self._shares = False
-        return stuck + self._patches.restore()
-
-    def _make_run(self, original: Any) -> Any:
-        """Called before the transport's first step, so that tracemalloc can begin while there are no threads yet."""
-        hooks = self
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if hooks.active:
-                try:
-                    hooks._hub.memory.loop_begins()
-                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                    hooks._hub.fail(MEMORY, exc)
-            return original(*args, **kwargs)
-
-        return run
+        return stuck + self._memory.restore() + self.guard.restore()
 
     def _make_handle(self, original: Any) -> Any:
         hooks = self
 
+        @wraps(original)
         async def _handle_request(message: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
-            raw, entered = hooks._enter(message, req)
+            entered = hooks._enter(message, req) if hooks.guard.active else None
+            if entered is None:
+                return await original(message, req, *args, **kwargs)
+            raw, track, token = entered
             hooks._begin_span(raw, message, req, args)
             try:
-                call = original(message, req, *args, **kwargs)
-                return await (call if raw is None else hooks._loops.followed(call, raw))
+                return await hooks._loops.followed(original(message, req, *args, **kwargs), raw)
             except BaseException as exc:
-                if raw is not None and raw.result_ns is None:
+                if raw.result_ns is None:
                     raw.outcome = "error" if isinstance(exc, Exception) else "cancelled"
                 hooks._end_span(raw, None, exc)
                 raise
             finally:
-                hooks._leave(raw, entered)
+                hooks._end_span(raw, None, _Unanswered())
+                hooks._leave(raw, track, token)
 
         return _handle_request
 
-    def _enter(self, message: Any, req: Any) -> tuple[RawRequest | None, Any]:
-        if not self.active:
-            return None, None
-        try:
-            track = self._loops.follow()
-            method = getattr(req, "method", type(req).__name__)
-            name = getattr(getattr(req, "params", None), "name", None) if method in _NAMED else None
-            tool = name[:MAX_NAME] if isinstance(name, str) else None
-            raw = self._hub.begin("request", method, tool, self._transport_of(message), self._session)
-            raw.request_id = getattr(message, "request_id", None)
-            raw.protocol_version = None
-            meta = getattr(getattr(getattr(req, "params", None), "meta", None), "model_extra", None)
-            if meta and SENT in meta:
-                raw.sent_ns = sent_ns(meta, now_ns())
-            respond = message.respond
+    @guarded
+    def _enter(self, message: Any, req: Any) -> tuple[RawRequest, Any, Any]:
+        track = self._loops.follow()
+        method = getattr(req, "method", type(req).__name__)
+        name = getattr(getattr(req, "params", None), "name", None) if method in _NAMED else None
+        tool = name[:MAX_NAME] if isinstance(name, str) else None
+        raw = self._hub.begin("request", method, tool, self._transport_of(message), self._session)
+        raw.request_id = getattr(message, "request_id", None)
+        raw.protocol_version = None
+        meta = getattr(getattr(getattr(req, "params", None), "meta", None), "model_extra", None)
+        if meta and SENT in meta:
+            raw.sent_ns = sent_ns(meta, now_ns())
+        respond = message.respond
 
-            async def probed_respond(response: Any) -> None:
-                self._end_span(raw, response, None)
-                self._result(raw, response)
-                await respond(response)
+        async def probed_respond(response: Any) -> None:
+            self._end_span(raw, response, None)
+            self._result(raw, response)
+            await respond(response)
 
-            message.respond = probed_respond
-            return raw, None if track is None else (track, track.enter(raw))
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self._fail(exc)
-            return None, None
+        message.respond = probed_respond
+        return raw, track, None if track is None else track.enter(raw)
 
     def _transport_of(self, message: Any) -> str:
         metadata = getattr(message, "message_metadata", None)
@@ -174,63 +161,45 @@ class HandlerHooks:
             self._local = "stdio" if _reads_stdin() else "unknown"
         return self._local
 
+    @guarded
     def _result(self, raw: RawRequest, response: Any) -> None:
-        try:
-            self._hub.desk.finished(raw, now_ns())
-            root = getattr(response, "root", response)
-            code = getattr(root, "code", None)
-            if code is not None:
-                raw.outcome, raw.error, raw.error_code = "error", str(code), str(code)
-            elif getattr(root, "isError", None) is True:
-                raw.outcome, raw.error = "tool_error", "tool_error"
-        except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
+        self._hub.desk.finished(raw, now_ns())
+        root = getattr(response, "root", response)
+        code = getattr(root, "code", None)
+        if code is not None:
+            raw.outcome, raw.error, raw.error_code = "error", str(code), str(code)
+        elif getattr(root, "isError", None) is True:
+            raw.outcome, raw.error = "tool_error", "tool_error"
 
-    def _leave(self, raw: RawRequest | None, entered: Any) -> None:
-        if raw is None:
-            return
-        self._end_span(raw, None, _Unanswered())
-        try:
-            if entered is not None:
-                entered[0].leave(raw, entered[1])
-            now = now_ns()
-            if raw.result_ns is None and raw.outcome == "ok":
-                raw.outcome = "cancelled"
-            if raw.result_ns is not None:
-                raw.write_taken_ns = now
-            self._hub.desk.end(raw, now)
-        except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
+    @guarded
+    def _leave(self, raw: RawRequest, track: Any, token: Any) -> None:
+        if track is not None:
+            track.leave(raw, token)
+        now = now_ns()
+        if raw.result_ns is None and raw.outcome == "ok":
+            raw.outcome = "cancelled"
+        if raw.result_ns is not None:
+            raw.write_taken_ns = now
+        self._hub.desk.end(raw, now)
 
     # --- spans ---
 
-    def _begin_span(self, raw: RawRequest | None, message: Any, req: Any, others: tuple[Any, ...]) -> None:
-        tracing = self._tracing
-        if raw is None or tracing is None:
-            return
-        try:
-            raw.protocol_version = _protocol_of(others)
-            scope = tracing.begin(self._hub, raw, _message_of(raw, message, req))
-            if scope is not None:
-                self._scopes[raw.id] = scope
-        except Exception as exc:  # noqa: BLE001
-            self._fail_spans(exc)
+    def _begin_span(self, raw: RawRequest, message: Any, req: Any, others: tuple[Any, ...]) -> None:
+        if self._tracing is not None:
+            self._tracing_guard.call(self._open_span, self._tracing, raw, message, req, others)
 
-    def _end_span(self, raw: RawRequest | None, response: Any, error: BaseException | None) -> None:
+    def _open_span(self, tracing: Tracing, raw: RawRequest, message: Any, req: Any, others: tuple[Any, ...]) -> None:
+        raw.protocol_version = _protocol_of(others)
+        scope = tracing.begin(self._hub, raw, _message_of(raw, message, req))
+        if scope is not None:
+            self._scopes[raw.id] = scope
+
+    def _end_span(self, raw: RawRequest, response: Any, error: BaseException | None) -> None:
         """On the task that began it, before the answer is written; what never answers ends with its handler."""
-        scope = None if raw is None else self._scopes.pop(raw.id, None)
-        if scope is None or self._tracing is None:
-            return
-        try:
-            self._tracing.end(scope, response, error)
-        except Exception as exc:  # noqa: BLE001
-            self._fail_spans(exc)
+        scope = self._scopes.pop(raw.id, None)
+        if scope is not None and self._tracing is not None:
+            self._tracing_guard.call(self._tracing.end, scope, response, error)
 
-    def _fail_spans(self, exc: Exception) -> None:
+    def _trace_no_more(self) -> None:
         self._tracing = None
         self._scopes.clear()
-        self._hub.fail(SPANS_HOOK, exc)
-
-    def _fail(self, exc: Exception) -> None:
-        self.active = False
-        self._hub.fail(HOOK, exc)

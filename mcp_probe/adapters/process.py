@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from mcp_probe.adapters import mcp1, mcp2
-from mcp_probe.adapters.asgi import Gate, ProbedApp
+from mcp_probe.adapters.asgi import AsgiHooks, ProbedApp
+from mcp_probe.adapters.exits import SignalHook
+from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.adapters.loops import Loops
-from mcp_probe.adapters.patching import Patches
 from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.adapters.tools import functions_of_tools
+from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import Tracing
 
@@ -41,27 +43,29 @@ class ProcessHooks:
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
         self.loops = Loops(hub)
-        self.gate = Gate(hub, self.loops)
+        self.asgi = AsgiHooks(hub, self.loops)
         self.stdio = StdioHooks(hub, self.loops)
-        self.http = mcp2.HttpHooks(hub, self.gate)
+        self.http = mcp2.HttpHooks(hub, self.asgi)
+        self._attach = Hook(hub, "attach")
+        self._signals = SignalHook(hub)
         self._imports = ImportWatch()
-        self._patches = Patches()
 
     def install(self) -> None:
         """Patch what is there, and watch for what is not imported yet."""
         self.loops.install()
+        self._signals.install()
         self.hub.watch_gc()
         self.hub.functions_of_tools = functions_of_tools
-        self._imports.when_imported("mcp.server.stdio", self._guarded("stdio transport", self.stdio.install))
-        self._imports.when_imported("mcp.server.streamable_http_manager", self._guarded("http transport", self._http))
+        self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
+        self._imports.when_imported("mcp.server.streamable_http_manager", self.asgi.guard.guarded(self._http))
 
     def restore(self) -> list[str]:
         """Undo everything; sentences for what could not be put back."""
         self._imports.close()
-        self.gate.shut()
         self.hub.unwatch_gc()
         return [
-            *self._patches.restore(),
+            *self._attach.restore(),
+            *self._signals.restore(),
             *self.http.restore(),
             *self.stdio.restore(),
             *self.loops.restore(),
@@ -70,28 +74,22 @@ class ProcessHooks:
     def every_server(self, attach: Callable[[Any], None]) -> None:
         """Call ``attach(lowlevel_server)`` for each MCP server that is created from now on."""
 
+        guard = Guard("attach", self.hub.fail)  # a server that cannot be attached does not switch the hook off
+
+        def made(args: tuple[Any, ...], _: Any, error: BaseException | None) -> None:
+            if error is None:
+                guard.call(attach, args[0])
+
         def patch(module: Any) -> None:
-            server_class = module.Server
-            original = vars(server_class)["__init__"]
-            hub = self.hub
+            self._attach.wrap(module.Server, "__init__", after=made)
 
-            def __init__(server: Any, *args: Any, **kwargs: Any) -> None:
-                original(server, *args, **kwargs)
-                try:
-                    attach(server)
-                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                    hub.fail("attach", exc)
-
-            __init__.__wrapped__ = original  # type: ignore[attr-defined]
-            self._patches.replace(server_class, "__init__", __init__)
-
-        self._imports.when_imported("mcp.server.lowlevel.server", self._guarded("attach", patch))
+        self._imports.when_imported("mcp.server.lowlevel.server", self._attach.guarded(patch))
 
     def hooks_for(self, server: Any, session: Attachable) -> tuple[Any, Hooks] | None:
         """(low-level server, its hooks, not yet installed), or ``None`` where no adapter knows ``server``."""
         modern = mcp2.lowlevel_of(server)
         if modern is not None:
-            return modern, mcp2.ServerHooks(self.hub, self.loops, self.gate, session)
+            return modern, mcp2.ServerHooks(self.hub, self.loops, self.asgi, session)
         legacy = mcp1.lowlevel_of(server)
         if legacy is not None:
             return legacy, mcp1.HandlerHooks(self.hub, self.loops, session)
@@ -99,16 +97,7 @@ class ProcessHooks:
 
     def wrap_asgi(self, app: Any) -> ProbedApp:
         """An ASGI app whose exchanges are followed."""
-        return ProbedApp(app, self.gate)
+        return ProbedApp(app, self.asgi)
 
     def _http(self, manager_module: Any) -> None:
         self.http.install(sys.modules["mcp.server.streamable_http"], manager_module)
-
-    def _guarded(self, hook: str, install: Callable[[Any], None]) -> Callable[[Any], None]:
-        def run(module: Any) -> None:
-            try:
-                install(module)
-            except Exception as exc:  # noqa: BLE001 - an unknown SDK must not stop the server
-                self.hub.fail(hook, exc)
-
-        return run

@@ -1,26 +1,28 @@
 """The SDK's stdio transport (mcp 2.x): raw reads, lines, the writer, its writes and flushes.
 
-Two private names of ``mcp.server.stdio`` are substituted while it builds a transport: the text
-wrapper (its raw reads and flushes happen in worker threads) and the stream pairs between transport
-and server. Passing own ``stdin``/``stdout`` instead would lose the SDK's claim of fd 0 and 1.
+Two private names of ``mcp.server.stdio`` are wrapped: the text wrapper's ``__init__`` (its reads and flushes happen in
+worker threads) and the factory of the stream pairs between transport and server. Passing own ``stdin``/``stdout``
+instead would lose the SDK's claim of fd 0 and 1.
 
 Source: mcp/server/stdio.py and mcp/shared/_context_streams.py, 2.0-2.3.
 """
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 from contextvars import Context
-from functools import partial
 from importlib import metadata
 from typing import Any
 
+from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
-from mcp_probe.adapters.patching import Patches
 from mcp_probe.capture.current import reset_for_transport_task
+from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel
-from mcp_probe.capture.read import LineStamps, StampedBuffer
+from mcp_probe.capture.read import LineStamps, StampedRead
 from mcp_probe.capture.streams import FromServer, IntoServer, IntoTransport
 from mcp_probe.capture.transport import CALLS, TransportCall
 from mcp_probe.model import DOES_NOT_APPLY
@@ -34,38 +36,30 @@ async def send_in(inner: Any, item: Any, context: Context) -> None:
 
 
 class StdioHooks:
-    """Substitutes for ``mcp.server.stdio``'s private parts."""
+    """Hooks on ``mcp.server.stdio``'s private parts."""
 
     def __init__(self, hub: Hub, loops: Loops) -> None:
         self._hub = hub
         self._loops = loops
-        self._patches = Patches()
+        self.guard = Hook(hub, HOOK)
         self._building = threading.local()
-        self._calls: list[TransportCall] = []
-        self.active = False
 
     def install(self, module: Any) -> None:
         """Patch ``module`` (``mcp.server.stdio``), if it is shaped as we know it."""
         wrapper = vars(module).get("_UnownedTextWrapper")
-        streams = vars(module).get("create_context_streams")
         if wrapper is None and metadata.version("mcp").startswith("1."):
             self._hub.hooks[HOOK] = f"{DOES_NOT_APPLY}: mcp 1.x shows neither its queue nor its flush"
             return
-        if wrapper is None or streams is None:
+        if wrapper is None or "create_context_streams" not in vars(module):
             self._hub.missing(HOOK, "this mcp builds its stdio transport another way; queue and write are unavailable")
             return
-        self.active = True
-        self._patches.replace(module, "_UnownedTextWrapper", self._wrapper_class(wrapper))
-        self._patches.replace(module, "create_context_streams", _StreamFactory(self, streams))
+        self.guard.wrap(wrapper, "__init__", after=self._wrapped)
+        self.guard.replace(module, "create_context_streams", lambda original: _StreamFactory(self, original))
         self._hub.working(HOOK)
 
     def restore(self) -> list[str]:
         """Undo it; transports that are open pass through from now on."""
-        self.active = False
-        for call in self._calls:
-            call.alive = False
-        self._calls.clear()
-        return self._patches.restore()
+        return self.guard.restore()
 
     def _channel(self) -> Channel:
         channel: Channel | None = getattr(self._building, "channel", None)
@@ -75,60 +69,58 @@ class StdioHooks:
             self._building.pairs = 0
         return channel
 
-    def _wrapper_class(self, base: Any) -> Any:
-        hooks = self
-
-        class ProbedTextWrapper(base):  # type: ignore[misc]
-            def __init__(self, buffer: Any, *args: Any, **kwargs: Any) -> None:
-                channel = None
-                if hooks.active:
-                    try:
-                        channel = hooks._channel()
-                        if buffer.readable():
-                            channel.stamps = channel.stamps or LineStamps()
-                            buffer = StampedBuffer(buffer, channel.stamps, lambda exc: hooks._hub.fail(HOOK, exc))
-                        else:
-                            channel.writer_seen = True
-                    except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                        hooks._hub.fail(HOOK, exc)
-                super().__init__(buffer, *args, **kwargs)
-                if channel is not None:
-                    hooks._stand_in(self, channel)
-
-        ProbedTextWrapper.__name__ = base.__name__
-        ProbedTextWrapper.__qualname__ = base.__qualname__
-        return ProbedTextWrapper
-
-    def _stand_in(self, wrapper: Any, channel: Channel) -> None:
-        """Put our own calls before the methods that the transport runs on worker threads."""
-        names = ("readline",) if wrapper.readable() else ("write", "flush")
+    def _wrapped(self, args: tuple[Any, ...], _: Any, error: BaseException | None) -> None:
+        """A text wrapper of the transport has been made."""
+        if error is not None:
+            return
+        wrapper, channel = args[0], self._channel()
+        # What stands for stdout may be readable, too (an io.BytesIO); the SDK serves such a one in place.
+        if wrapper.readable() and wrapper.buffer is not getattr(sys.stdout, "buffer", None):
+            self._stamp_reads(wrapper.buffer, channel)
+            names = ["readline"]
+        else:
+            channel.writer_seen = True
+            names = ["write", "flush"]
         for name in names:
-            original = getattr(wrapper, name)
-            call = TransportCall(CALLS[name], original, channel, partial(self._hub.fail, HOOK))
-            setattr(wrapper, name, call)
-            self._calls.append(call)
+            kind = CALLS[name]
+            self.guard.replace(wrapper, name, lambda own, kind=kind: TransportCall(kind, own, channel, self.guard))
+
+    def _stamp_reads(self, buffer: Any, channel: Channel) -> None:
+        """Stamp each read of the text wrapper's binary ``buffer``, whatever object that is.
+
+        The method is the one that ``io.TextIOWrapper`` calls. An object that does not let us is left as it is; when
+        its lines came off the pipe is unavailable then.
+        """
+        stamps = LineStamps()
+        reading = Guard(HOOK, self._hub.fail, stamps.stop)
+        try:
+            name = "read1" if hasattr(buffer, "read1") else "read"
+            self.guard.replace(buffer, name, lambda own: StampedRead(own, stamps, reading))
+        except Exception as exc:  # noqa: BLE001 - somebody's own object: whatever it raises, it is served as it is
+            self._hub.missing(f"{HOOK}: reads", f"this stdin cannot be followed ({type(exc).__name__})")
+            return
+        if type(buffer) in (io.BufferedReader, io.FileIO):  # others may hold bytes that are in no pipe any more
+            stamps.descriptor = buffer.fileno()
+        channel.stamps = stamps
 
     def pair(self, pair: tuple[Any, Any]) -> tuple[Any, Any]:
         """Wrap the next stream pair of the transport being built: first the reader's, then the writer's."""
-        if not self.active:
-            return pair
-        try:
-            track = self._loops.follow()
-            reset_for_transport_task()
-            channel = self._channel()
-            channel.track = track
-            self._building.pairs += 1
-            if self._building.pairs == 1:
-                if not hasattr(pair[0], "_inner"):
-                    raise TypeError(f"{type(pair[0]).__name__} carries its context in another way than we know")
-                return IntoServer(pair[0], channel, self._hub.fail, send_in), OfChannel(pair[1], channel)
-            self._building.channel = None
-            self._hub.channels.append(channel)
-            return FromServer(pair[0], channel, self._hub.fail), IntoTransport(pair[1], channel, self._hub.fail)
-        except Exception as exc:  # noqa: BLE001
-            self._building.channel = None
-            self._hub.fail(HOOK, exc)
-            return pair
+        return (self._pair(pair) if self.guard.active else None) or pair
+
+    @guarded
+    def _pair(self, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+        track = self._loops.follow()
+        reset_for_transport_task()
+        channel = self._channel()
+        channel.track = track
+        self._building.pairs += 1
+        if self._building.pairs == 1:
+            if not hasattr(pair[0], "_inner"):
+                raise TypeError(f"{type(pair[0]).__name__} carries its context in another way than we know")
+            return IntoServer(pair[0], channel, self._hub.fail, send_in), OfChannel(pair[1], channel)
+        self._building.channel = None
+        self._hub.channels.append(channel)
+        return FromServer(pair[0], channel, self._hub.fail), IntoTransport(pair[1], channel, self._hub.fail)
 
 
 class OfChannel:
@@ -163,7 +155,10 @@ class _StreamFactory:
         self._original = original
 
     def __getitem__(self, item: Any) -> _StreamFactory:
-        return self
+        return _StreamFactory(self._hooks, self._original[item])
 
-    def __call__(self, max_buffer_size: float = 0) -> tuple[Any, Any]:
-        return self._hooks.pair(self._original(max_buffer_size))
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        return self._hooks.pair(self._original(*args, **kwargs))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)

@@ -13,11 +13,11 @@ import io
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import partial, wraps
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
-from mcp_probe.adapters.patching import Patches
+from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pool, Pools
 from mcp_probe.capture.hub import Hub
@@ -29,6 +29,7 @@ ANYIO_HOOK = "executors (anyio)"
 FUTURES_HOOK = "executors (concurrent.futures)"
 THREAD_HOOK = "executors (threading)"
 DEFAULT_LIMITER = "anyio default limiter"
+_RUN_SYNC = "run_sync_in_worker_thread"
 _WORKER_MODULES = ("anyio.", "concurrent.futures.", "trio.", "mcp_probe.")
 
 
@@ -41,21 +42,59 @@ class ThreadHooks:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._patches = Patches()
-        self._backends: set[str] = set()
-        self._off: set[str] = set()
-        self._threads = _Threads()
+        self._hooks = (AnyioHook(hub), FuturesHook(hub), StartHook(hub))
 
     def install(self) -> None:
         """Patch what every process has; backends of anyio follow with :meth:`follow`."""
-        self._patches.replace(ThreadPoolExecutor, "submit", self._make_submit(ThreadPoolExecutor.submit))
-        self._hub.working(FUTURES_HOOK)
-        self._patches.replace(threading.Thread, "start", self._make_start(threading.Thread.start))
-        self._hub.working(THREAD_HOOK)
+        _, futures, start = self._hooks
+        futures.install()
+        start.install()
 
     def follow(self, loop_name: str) -> None:
         """Patch anyio's backend for ``loop_name`` (asyncio, uvloop, trio), once, if anyio is in use."""
-        backend_name = "trio" if loop_name == "trio" else "asyncio"
+        self._hooks[0].follow("trio" if loop_name == "trio" else "asyncio")
+
+    def restore(self) -> list[str]:
+        """Undo everything."""
+        return [sentence for hook in self._hooks for sentence in hook.guard.restore()]
+
+
+class _JobHook:
+    """What the three have in common: jobs that are handed to a pool."""
+
+    name: str
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self.guard = Hook(hub, self.name)
+
+    def _works(self) -> bool:
+        return self.guard.active and self._hub.pools.guard.active
+
+    def _lent_job(self, pool: Pool) -> Job:
+        """A job whose thread would otherwise know neither the request nor its trace."""
+        job = self._hub.pools.submit(pool)
+        carry = self._hub.pools.carry
+        if carry is not None and job.raw is not None and not job.raw.ended:
+            job.carried = carry()
+        return job
+
+    @guarded
+    def _not_run(self, job: Job) -> None:
+        self._hub.pools.resumed(job)
+
+
+class AnyioHook(_JobHook):
+    """``run_sync_in_worker_thread`` of anyio's backends."""
+
+    name = ANYIO_HOOK
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self._backends: set[str] = set()
+
+    def follow(self, backend_name: str) -> None:
+        """Patch the backend once, if anyio is in use."""
         if backend_name in self._backends or "anyio" not in sys.modules:
             return
         self._backends.add(backend_name)
@@ -68,42 +107,31 @@ class ThreadHooks:
                 import anyio._backends._asyncio as asyncio_backend
 
                 backend = asyncio_backend.AsyncIOBackend
-            name = "run_sync_in_worker_thread"
-            original = vars(backend)[name].__func__
+            if not isinstance(vars(backend)[_RUN_SYNC], classmethod):
+                raise TypeError(f"{_RUN_SYNC} is no class method")
         except Exception as exc:  # noqa: BLE001 - an unknown anyio must not stop the server
             self._hub.missing(ANYIO_HOOK, f"this anyio is not known to us ({type(exc).__name__}: {exc})")
             return
-        self._patches.replace(backend, name, classmethod(self._make_run_sync(original, backend_name)))
+        self.guard.replace(backend, _RUN_SYNC, lambda original: self._make_run_sync(original, backend_name))
         self._hub.working(ANYIO_HOOK)
-
-    def restore(self) -> list[str]:
-        """Undo everything."""
-        self._backends.clear()
-        self._off |= {ANYIO_HOOK, FUTURES_HOOK, THREAD_HOOK}
-        return self._patches.restore()
-
-    def _fail(self, hook: str, exc: Exception) -> None:
-        self._off.add(hook)
-        self._hub.fail(hook, exc)
-
-    # --- anyio ---
 
     def _make_run_sync(self, original: Any, backend_name: str) -> Any:
         """Not a coroutine function, so that a job of the transport costs no frame of ours."""
-        hooks = self
+        hook = self
 
+        @wraps(original)
         def run_sync_in_worker_thread(
             cls: Any, func: Any, args: Any, abandon_on_cancel: bool = False, limiter: Any = None
         ) -> Any:
             if type(func) is TransportCall:
                 if func.pool is None:
-                    hooks._take_in(cls, func, limiter)
+                    hook._take_in(cls, func, limiter)
                 func.submit()
                 return original(cls, func, args, abandon_on_cancel, limiter)
-            job = hooks._anyio_job(cls, func, limiter)
+            job = hook._job(cls, func, limiter) if hook._works() else None
             if job is None:
                 return original(cls, func, args, abandon_on_cancel, limiter)
-            return hooks._follow_job(original, backend_name, job, cls, func, args, abandon_on_cancel, limiter)
+            return hook._follow_job(original, backend_name, job, cls, func, args, abandon_on_cancel, limiter)
 
         return run_sync_in_worker_thread
 
@@ -115,31 +143,23 @@ class ThreadHooks:
         finally:
             self._resumed(job, backend_name)
 
+    @guarded
     def _take_in(self, backend: Any, call: TransportCall, limiter: Any) -> None:
         """A read, write or flush of the stdio transport comes for the first time: whose threads does it use?"""
-        try:
-            call.append = self._hub.pools.transitions.append
-            call.pool = self._limiter_pool(backend, limiter)
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            call.append = None
-            self._fail(ANYIO_HOOK, exc)
+        call.pool = self._limiter_pool(backend, limiter)
+        call.append = self._hub.pools.transitions.append
 
-    def _anyio_job(self, backend: Any, func: Any, limiter: Any) -> Job | None:
-        if ANYIO_HOOK in self._off or self._hub.pools.off:
-            return None
-        try:
-            pool = self._limiter_pool(backend, limiter)
-            current = CURRENT.get()
-            transport = _text_wrapper_of(func) is not None and (current is None or current.ended)
-            job = self._hub.pools.submit(pool, transport=transport)
-            job.awaited = True
-            track = self._hub.track()
-            if track is not None and track.name == "trio":
-                track.jobs[track.unit] = job
-            return job
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self._fail(ANYIO_HOOK, exc)
-            return None
+    @guarded
+    def _job(self, backend: Any, func: Any, limiter: Any) -> Job:
+        pool = self._limiter_pool(backend, limiter)
+        current = CURRENT.get()
+        transport = _text_wrapper_of(func) is not None and (current is None or current.ended)
+        job = self._hub.pools.submit(pool, transport=transport)
+        job.awaited = True
+        track = self._hub.track()
+        if track is not None and track.name == "trio":
+            track.jobs[track.unit] = job
+        return job
 
     def _limiter_pool(self, backend: Any, limiter: Any) -> Pool:
         default = backend.current_default_thread_limiter()
@@ -151,107 +171,90 @@ class ThreadHooks:
         name = DEFAULT_LIMITER if is_default else f"CapacityLimiter({owner.total_tokens:g})"
         return self._hub.pools.pool_of(owner, name, None if is_default else place_of_caller(), _limiter_level)
 
+    @guarded
     def _resumed(self, job: Job, backend_name: str) -> None:
-        try:
-            self._hub.pools.resumed(job)
-            if backend_name == "trio":
-                track = self._hub.track()
-                if track is not None:
-                    track.jobs.pop(track.unit, None)
-        except Exception as exc:  # noqa: BLE001
-            self._fail(ANYIO_HOOK, exc)
+        self._hub.pools.resumed(job)
+        if backend_name == "trio":
+            track = self._hub.track()
+            if track is not None:
+                track.jobs.pop(track.unit, None)
 
-    # --- concurrent.futures ---
+
+class FuturesHook(_JobHook):
+    """``ThreadPoolExecutor.submit``."""
+
+    name = FUTURES_HOOK
+
+    def install(self) -> None:
+        """Patch it."""
+        self.guard.replace(ThreadPoolExecutor, "submit", self._make_submit)
+        self._hub.working(FUTURES_HOOK)
 
     def _make_submit(self, original: Any) -> Any:
-        hooks = self
+        hook = self
         pools = self._hub.pools
 
+        @wraps(original)
         def submit(self: ThreadPoolExecutor, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-            job = hooks._futures_job(self)
+            job = hook._job(self) if hook._works() else None
             if job is None:
                 return original(self, fn, *args, **kwargs)  # type: ignore[no-any-return]
             try:
                 future: Future[Any] = original(self, pools.run_for, job, fn, *args, **kwargs)
             except BaseException:
-                hooks._not_run(job, FUTURES_HOOK)
+                hook._not_run(job)
                 raise
-            future.add_done_callback(partial(hooks._settled, job))
+            future.add_done_callback(partial(hook._settled, job))
             return future
 
-        submit.__wrapped__ = original  # type: ignore[attr-defined]
         return submit
 
-    def _futures_job(self, executor: ThreadPoolExecutor) -> Job | None:
-        if FUTURES_HOOK in self._off or self._hub.pools.off:
-            return None
-        try:
-            pool = self._hub.pools.known(executor)
-            if pool is None:
-                prefix = getattr(executor, "_thread_name_prefix", "") or "unnamed"
-                default = prefix in ("asyncio", "uvloop")  # as the loops name it
-                name = "asyncio default executor" if default else f"ThreadPoolExecutor {prefix}"
-                site = None if default else place_of_caller()
-                pool = self._hub.pools.pool_of(executor, name, site, _executor_level)
-            return self._lent_job(pool)
-        except Exception as exc:  # noqa: BLE001
-            self._fail(FUTURES_HOOK, exc)
-            return None
+    @guarded
+    def _job(self, executor: ThreadPoolExecutor) -> Job:
+        pool = self._hub.pools.known(executor)
+        if pool is None:
+            prefix = getattr(executor, "_thread_name_prefix", "") or "unnamed"
+            default = prefix in ("asyncio", "uvloop")  # as the loops name it
+            name = "asyncio default executor" if default else f"ThreadPoolExecutor {prefix}"
+            site = None if default else place_of_caller()
+            pool = self._hub.pools.pool_of(executor, name, site, _executor_level)
+        return self._lent_job(pool)
 
+    @guarded
     def _settled(self, job: Job, future: Future[Any]) -> None:
-        try:
-            if job.start_ns is None:  # cancelled, or refused by a pool whose initializer failed: it will never run
-                self._hub.pools.resumed(job)
-        except Exception as exc:  # noqa: BLE001
-            self._fail(FUTURES_HOOK, exc)
-
-    def _lent_job(self, pool: Pool) -> Job:
-        """A job whose thread would otherwise know neither the request nor its trace."""
-        job = self._hub.pools.submit(pool)
-        carry = self._hub.pools.carry
-        if carry is not None and job.raw is not None and not job.raw.ended:
-            job.carried = carry()
-        return job
-
-    # --- threading ---
-
-    def _make_start(self, original: Any) -> Any:
-        hooks = self
-
-        def start(self: threading.Thread) -> None:
-            lent = hooks._lend_to_thread(self)
-            try:
-                original(self)
-            except BaseException:
-                if lent is not None:
-                    lent.put_back()
-                    hooks._not_run(lent.job, THREAD_HOOK)
-                raise
-
-        start.__wrapped__ = original  # type: ignore[attr-defined]
-        return start
-
-    def _lend_to_thread(self, thread: threading.Thread) -> _Lent | None:
-        raw = CURRENT.get()
-        if raw is None or raw.ended or THREAD_HOOK in self._off or self._hub.pools.off:
-            return None
-        try:
-            target = getattr(thread, "_target", None)
-            modules = (type(thread).__module__ + ".", (getattr(target, "__module__", None) or "") + ".")
-            if any(module.startswith(_WORKER_MODULES) for module in modules):
-                return None
-            pool = self._hub.pools.pool_of(self._threads, "threads started by requests", None, _no_level)
-            job = self._lent_job(pool)
-            return _Lent(thread, job, self._hub.pools)
-        except Exception as exc:  # noqa: BLE001
-            self._fail(THREAD_HOOK, exc)
-            return None
-
-    def _not_run(self, job: Job, hook: str) -> None:
-        try:
+        if job.start_ns is None:  # cancelled, or refused by a pool whose initializer failed: it will never run
             self._hub.pools.resumed(job)
-        except Exception as exc:  # noqa: BLE001
-            self._fail(hook, exc)
+
+
+class StartHook(_JobHook):
+    """``threading.Thread.start``."""
+
+    name = THREAD_HOOK
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self._threads = _Threads()
+
+    def install(self) -> None:
+        """Patch it."""
+        self.guard.wrap(threading.Thread, "start", before=self._lend, after=self._started)
+        self._hub.working(THREAD_HOOK)
+
+    def _lend(self, thread: threading.Thread) -> _Lent | None:
+        raw = CURRENT.get()
+        if raw is None or raw.ended or not self._works():
+            return None
+        target = getattr(thread, "_target", None)
+        modules = (type(thread).__module__ + ".", (getattr(target, "__module__", None) or "") + ".")
+        if any(module.startswith(_WORKER_MODULES) for module in modules):
+            return None
+        pool = self._hub.pools.pool_of(self._threads, "threads started by requests", None, _no_level)
+        return _Lent(thread, self._lent_job(pool), self._hub.pools)
+
+    def _started(self, lent: _Lent | None, _: Any, error: BaseException | None) -> None:
+        if lent is not None and error is not None:
+            lent.put_back()
+            self._not_run(lent.job)
 
 
 class _Lent:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from mcp_probe.adapters.hook import guarded
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import Track
 from mcp_probe.clock import now_ns
@@ -52,7 +54,7 @@ class TrioHooks:
 
     def restore(self) -> list[str]:
         """Turn the instruments into pass-throughs; each leaves its run at that run's next step."""
-        for instrument in self._instruments.values():
+        for instrument in list(self._instruments.values()):
             instrument.leave = True
             self._hub.drop_track(instrument.track)
         self._instruments.clear()
@@ -65,17 +67,16 @@ class ProbeInstrument:
     def __init__(self, hub: Hub, track: Track, trio: Any) -> None:
         self.track = track
         self.leave = False
-        self._hub = hub
         self._trio = trio
         self._scheduled: dict[int, Stamp] = {}
         self._in_poll = False
         self._done: int | None = None
+        self.guard = Guard(HOOK, hub.fail, self._broken)
 
-    def _fail(self, exc: Exception) -> None:
+    def _broken(self) -> None:
         self.leave = True
         self.track.alive = False
         self.track.since = 0
-        self._hub.fail(HOOK, exc)
 
     def _gone(self) -> bool:
         if self.leave:
@@ -88,14 +89,11 @@ class ProbeInstrument:
         self.track.is_running = lambda: False
         self.track.since = 0
 
+    @guarded
     def task_scheduled(self, task: Any) -> None:
         """``task`` may run: since when?"""
-        if self.leave:
-            return
-        try:
+        if not self.leave:
             self._scheduled[id(task)] = self._stamp(task)
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self._fail(exc)
 
     def _stamp(self, task: Any) -> Stamp:
         now = now_ns()
@@ -122,48 +120,38 @@ class ProbeInstrument:
             status = getattr(status, "_parent", None)
         return None if best is None else now - max(0, round((clock - best) * 1e9))
 
+    @guarded
     def before_task_step(self, task: Any) -> None:
         """A step begins."""
         if self.leave and self._gone():
             return
-        try:
-            now = now_ns()
-            earliest, ready, wake = self._scheduled.pop(id(task), (now, now, WAKE_LOOP))
-            self.track.begin(task.context.get(CURRENT), id(task), earliest, ready, wake, now)
-        except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
+        now = now_ns()
+        earliest, ready, wake = self._scheduled.pop(id(task), (now, now, WAKE_LOOP))
+        self.track.begin(task.context.get(CURRENT), id(task), earliest, ready, wake, now)
 
     def task_exited(self, task: Any) -> None:
         """Its last step is about to end."""
         self._done = id(task)
 
+    @guarded
     def after_task_step(self, task: Any) -> None:
         """A step has ended."""
         if self.leave:
             return
-        try:
-            if self.track.since:
-                self.track.close(now_ns(), self._done == id(task))
-            self._done = None
-        except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
+        if self.track.since:
+            self.track.close(now_ns(), self._done == id(task))
+        self._done = None
 
+    @guarded
     def before_io_wait(self, timeout: float) -> None:
         """The loop polls."""
-        if self.leave:
-            return
-        try:
+        if not self.leave:
             self._in_poll = True
             self.track.begin_poll(now_ns())
-        except Exception as exc:  # noqa: BLE001
-            self._fail(exc)
 
+    @guarded
     def after_io_wait(self, timeout: float) -> None:
         """The poll returned."""
-        if self.leave or not self._in_poll:
-            return
-        try:
+        if self._in_poll and not self.leave:
             self._in_poll = False
             self.track.end_poll(now_ns())
-        except Exception as exc:  # noqa: BLE001
-            self._fail(exc)

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from mcp_probe.adapters.asyncio_loop import StepKinds
-from mcp_probe.adapters.patching import Patches
+from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import Inherited, Track
 from mcp_probe.clock import now_ns
@@ -37,7 +39,7 @@ class UvloopHooks:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._tracks: dict[Any, Track] = {}
-        self._patches: dict[Any, Patches] = {}
+        self._hook = Hook(hub, HOOK)
         self._kinds: StepKinds | None = None
 
     def follow(self, loop: Any) -> Track | None:
@@ -74,95 +76,121 @@ class UvloopHooks:
         track = self._tracks.pop(loop, None)
         if track is not None:
             self._hub.drop_track(track)
-        patches = self._patches.pop(loop, None)
-        return patches.restore() if patches is not None else []
+        return self._hook.release(loop)
 
     def restore(self) -> list[str]:
         """Undo everything."""
-        return [sentence for loop in list(self._tracks) for sentence in self.release(loop)]
+        for track in list(self._tracks.values()):
+            self._hub.drop_track(track)
+        self._tracks.clear()
+        return self._hook.restore()
 
     def _install(self, loop: Any, track: Track) -> None:
-        sleep = _Sleep(track)
-        run = self._make_run(track, sleep)
-        call_soon, threadsafe, call_later = loop.call_soon, loop.call_soon_threadsafe, loop.call_later
-
-        def soon(callback: Any, *args: Any, context: Any = None) -> Any:
-            if track.alive:
-                try:
-                    stamp = track.inherit or sleep.stamp()
-                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                    self._broken(track, exc)
-                else:
-                    return call_soon(run, callback, stamp, args, context=context)
-            return call_soon(callback, *args, context=context)
-
-        def soon_threadsafe(callback: Any, *args: Any, context: Any = None) -> Any:
-            if track.alive and threading.get_ident() != track.thread_id:
-                try:
-                    ready = now_ns()
-                except Exception as exc:  # noqa: BLE001
-                    self._broken(track, exc)
-                else:
-                    return threadsafe(run, callback, (ready, ready, WAKE_THREAD), args, context=context)
-            return threadsafe(callback, *args, context=context)
-
-        def later(delay: Any, callback: Any, *args: Any, context: Any = None) -> Any:
-            if track.alive and isinstance(delay, (int, float)) and delay < LONGEST_TIMER_S:
-                try:
-                    due = now_ns() + max(0, round(delay * 1e9))
-                except Exception as exc:  # noqa: BLE001
-                    self._broken(track, exc)
-                else:
-                    return call_later(delay, run, callback, (due, due, WAKE_LOOP), args, context=context)
-            return call_later(delay, callback, *args, context=context)
-
-        patches = Patches()
-        for name, ours in (("call_soon", soon), ("call_soon_threadsafe", soon_threadsafe), ("call_later", later)):
-            patches.replace(loop, name, ours)
-        self._patches[loop] = patches
-
-    def _make_run(self, track: Track, sleep: _Sleep) -> Any:
         assert self._kinds is not None
-        task_of = self._kinds.task_of
-        hooks = self
+        stamps = _Stamps(track, self._kinds.task_of, Guard(HOOK, self._hub.fail, lambda: self._broken(track)))
+        self._hook.replace(loop, "call_soon", stamps.around_call_soon)
+        self._hook.replace(loop, "call_soon_threadsafe", stamps.around_call_soon_threadsafe)
+        self._hook.replace(loop, "call_later", stamps.around_call_later)
 
-        def run(callback: Any, stamp: Inherited, args: tuple[Any, ...]) -> Any:
-            if not track.alive or threading.get_ident() != track.thread_id:
-                return callback(*args)
-            task = None
-            try:
-                now = now_ns()
-                sleep.before_callback(now)
-                earliest, ready, wake = stamp
-                if ready > now:  # a timer that libuv rounded down
-                    earliest = ready = now
-                task = task_of(callback, args)
-                track.inherit = (earliest, ready, wake) if task is None else None
-                track.begin(CURRENT.get(), id(task) if task is not None else 0, earliest, ready, wake, now)
-            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                hooks._broken(track, exc)
-            try:
-                return callback(*args)
-            finally:
-                track.inherit = None
-                if track.alive:
-                    try:
-                        ended = now_ns()
-                        if track.since:
-                            track.close(ended, task is not None and task.done())
-                        else:  # a request that began within this callback ended its step with its coroutine
-                            track.now = ended
-                    except Exception as exc:  # noqa: BLE001
-                        hooks._broken(track, exc)
-
-        return run
-
-    def _broken(self, track: Track, exc: Exception) -> None:
+    def _broken(self, track: Track) -> None:
         track.alive = False
         track.since = 0
-        self._hub.fail(HOOK, exc)
         for raw in list(self._hub.desk.live.values()):
             raw.partial = True
+
+
+class _Stamps:
+    """Hands each callback of one loop over with the instant it became ready, as an argument of :meth:`_run`."""
+
+    def __init__(self, track: Track, task_of: Callable[[Any, Any], Any], guard: Guard) -> None:
+        self._track = track
+        self._task_of = task_of
+        self._sleep = _Sleep(track)
+        self.guard = guard
+
+    def around_call_soon(self, call_soon: Any) -> Any:
+        track, run = self._track, self._run
+
+        def soon(callback: Any, *args: Any, context: Any = None) -> Any:
+            stamp = (track.inherit or self._soon()) if track.alive else None
+            if stamp is None:
+                return call_soon(callback, *args, context=context)
+            return call_soon(run, callback, stamp, args, context=context)
+
+        return soon
+
+    def around_call_soon_threadsafe(self, threadsafe: Any) -> Any:
+        track, run = self._track, self._run
+
+        def soon_threadsafe(callback: Any, *args: Any, context: Any = None) -> Any:
+            stamp = self._now() if track.alive and threading.get_ident() != track.thread_id else None
+            if stamp is None:
+                return threadsafe(callback, *args, context=context)
+            return threadsafe(run, callback, stamp, args, context=context)
+
+        return soon_threadsafe
+
+    def around_call_later(self, call_later: Any) -> Any:
+        track, run = self._track, self._run
+
+        def later(delay: Any, callback: Any, *args: Any, context: Any = None) -> Any:
+            stamp = self._due(delay) if track.alive else None
+            if stamp is None:
+                return call_later(delay, callback, *args, context=context)
+            return call_later(delay, run, callback, stamp, args, context=context)
+
+        return later
+
+    @guarded
+    def _soon(self) -> Inherited:
+        return self._sleep.stamp()
+
+    @guarded
+    def _now(self) -> Inherited:
+        ready = now_ns()
+        return ready, ready, WAKE_THREAD
+
+    @guarded
+    def _due(self, delay: Any) -> Inherited | None:
+        """``None`` for delays that no integer holds: they are the loop's to judge."""
+        if not isinstance(delay, (int, float)) or not -LONGEST_TIMER_S < delay < LONGEST_TIMER_S:
+            return None
+        due = now_ns() + max(0, round(delay * 1e9))
+        return due, due, WAKE_LOOP
+
+    def _run(self, callback: Any, stamp: Inherited, args: tuple[Any, ...]) -> Any:
+        track = self._track
+        if not track.alive or threading.get_ident() != track.thread_id:
+            return callback(*args)
+        task = self._begin(callback, stamp, args)
+        try:
+            return callback(*args)
+        finally:
+            track.inherit = None
+            if track.alive:
+                self._end(task)
+
+    @guarded
+    def _begin(self, callback: Any, stamp: Inherited, args: tuple[Any, ...]) -> Any:
+        track = self._track
+        now = now_ns()
+        self._sleep.before_callback(now)
+        earliest, ready, wake = stamp
+        if ready > now:  # a timer that libuv rounded down
+            earliest = ready = now
+        task = self._task_of(callback, args)
+        track.inherit = (earliest, ready, wake) if task is None else None
+        track.begin(CURRENT.get(), id(task) if task is not None else 0, earliest, ready, wake, now)
+        return task
+
+    @guarded
+    def _end(self, task: Any) -> None:
+        track = self._track
+        ended = now_ns()
+        if track.since:
+            track.close(ended, task is not None and task.done())
+        else:  # a request that began within this callback ended its step with its coroutine
+            track.now = ended
 
 
 class _Sleep:

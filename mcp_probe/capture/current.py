@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp_probe.record.raw import RawRequest
 
@@ -24,11 +24,8 @@ class _Worker(threading.local):
 WORKER = _Worker()
 
 
-class PythonExchange:
-    """One HTTP exchange: its arrival, and the request that was found in its body.
-
-    Twin of ``Exchange`` in native/exchange.h.
-    """
+class Exchange:
+    """One HTTP exchange: its arrival, and the request that was found in its body."""
 
     __slots__ = ("arrival_earliest_ns", "arrival_ns", "body_bytes", "raw", "track")
 
@@ -41,11 +38,6 @@ class PythonExchange:
         self.raw: RawRequest | None = None
         self.track = track  # of the loop it is served on
 
-
-if TYPE_CHECKING:
-    Exchange = PythonExchange
-else:
-    Exchange = PythonExchange
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("mcp_probe_exchange", default=None)
 

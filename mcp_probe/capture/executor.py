@@ -17,11 +17,13 @@ from itertools import accumulate
 from typing import Any
 
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.guard import Fail, Guard, guarded
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import PoolSample
 from mcp_probe.record.raw import Job
 
+HOOK = "executor jobs"
 SUBMIT, START, FINISH, RESUME, ABANDON, CANCEL, TRANSPORT_START, TRANSPORT_FINISH, TRANSPORT_JOB = range(9)
 Transition = tuple[int, int, "Pool", "Job | int | tuple[int, int]"]
 """(at_ns, kind, pool, job); for the transport's own jobs their wait stands in the job's place, and for a whole one of
@@ -39,9 +41,9 @@ MAX_HOLDERS = 64
 class Pools:
     """All executors of the process, and the transitions not yet integrated."""
 
-    def __init__(self, fail: Callable[[Exception], None] = lambda exc: None) -> None:
-        self._fail = fail
-        self.off = False  # a stamp of ours has failed once: jobs run as they are
+    def __init__(self, fail: Fail = lambda hook, exc: None) -> None:
+        self.guard = Guard(HOOK, fail)  # once it is off, jobs run as they are
+        self._lending = Guard(HOOK, fail, self._lend_no_more)
         self._ids = itertools.count(1)
         self._by_key: dict[int, Pool] = {}
         self.transitions: deque[Transition] = deque(maxlen=MAX_TRANSITIONS)
@@ -100,54 +102,35 @@ class Pools:
         """Call ``function`` as ``job`` on the calling (worker) thread."""
         cpu = self._began(job)
         lender = self.lender
-        lent = None if lender is None else self._lend(lender, job)
+        if lender is not None:  # charge what this thread allocates to the job's request
+            lent = self._lending.call(lender.enter, None if job.transport else job.raw)
         try:
             return function(*args, **kwargs)
         finally:
             if lender is not None:
-                self._take_back(lender, lent)
+                self._lending.call(lender.leave, lent)
             if cpu is not None:
                 self._ended(job, cpu)
 
+    @guarded
     def _began(self, job: Job) -> int | None:
         """Stamp the start; the thread's CPU time then, or ``None`` where ours fails."""
-        if self.off:
+        if not self.guard.active:
             return None
-        try:
-            cpu = time.thread_time_ns()
-            job.start_ns = now_ns()
-            self._note(job.start_ns, START, job)
-            return cpu
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the job
-            self.off = True
-            self._fail(exc)
-            return None
+        cpu = time.thread_time_ns()
+        job.start_ns = now_ns()
+        self._note(job.start_ns, START, job)
+        return cpu
 
-    def _lend(self, lender: Any, job: Job) -> Any:
-        """Charge what the calling thread allocates to the job's request; what it was charged to before."""
-        try:
-            return lender.enter(None if job.transport else job.raw)
-        except Exception as exc:  # noqa: BLE001
-            self.lender = None
-            self._fail(exc)
-            return None
-
-    def _take_back(self, lender: Any, lent: Any) -> None:
-        try:
-            lender.leave(lent)
-        except Exception as exc:  # noqa: BLE001
-            self.lender = None
-            self._fail(exc)
-
+    @guarded
     def _ended(self, job: Job, cpu: int) -> None:
-        try:
-            finish = now_ns()
-            job.cpu_ns = time.thread_time_ns() - cpu
-            job.finish_ns = finish
-            self._note(finish, FINISH, job)
-        except Exception as exc:  # noqa: BLE001
-            self.off = True
-            self._fail(exc)
+        finish = now_ns()
+        job.cpu_ns = time.thread_time_ns() - cpu
+        job.finish_ns = finish
+        self._note(finish, FINISH, job)
+
+    def _lend_no_more(self) -> None:
+        self.lender = None
 
     def run_for(self, job: Job, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """As :meth:`run`, on a thread whose context does not carry the request: lend it for the call."""
@@ -277,16 +260,13 @@ class Pool:
         levels = list(accumulate((delta for _, delta in deltas), initial=self._transport_level))
         if self._max is not None and max(levels) >= self._max:
             return False
-        self._note_transport(deltas[-1][0], levels[-1], len(waits), sum(waits), max(waits, default=0), max(levels))
+        self._last = max(self._last, deltas[-1][0])
+        self._transport_level = levels[-1]
+        self._transport_jobs += len(waits)
+        self._transport_wait += sum(waits)
+        self._transport_wait_max = max(self._transport_wait_max, *waits, 0)
+        self._borrowed_peak = max(self._borrowed_peak, *levels)
         return True
-
-    def _note_transport(self, last: int, level: int, jobs: int, wait_ns: int, longest_ns: int, peak: int) -> None:
-        self._last = max(self._last, last)
-        self._transport_level = level
-        self._transport_jobs += jobs
-        self._transport_wait += wait_ns
-        self._transport_wait_max = max(self._transport_wait_max, longest_ns)
-        self._borrowed_peak = max(self._borrowed_peak, peak)
 
     def apply(self, at: int, kind: int, job: Job | int) -> None:
         """Account one transition. Late ones (another thread was slower to append) count from ``_last`` on."""

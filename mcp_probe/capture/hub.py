@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pools
+from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.memory import HOOK as MEMORY
 from mcp_probe.capture.memory import Memory
 from mcp_probe.capture.queueing import Desk
 from mcp_probe.capture.steps import Track
-from mcp_probe.capture.watchdog import Watchdog
+from mcp_probe.capture.watchdog import STOP_S, Watchdog
 from mcp_probe.clock import now_ns
 from mcp_probe.model import RequestKind
 from mcp_probe.record.raw import RawRequest
@@ -43,12 +45,12 @@ class Hub:
     def __init__(self, slow_step_ns: int = 10_000_000) -> None:
         self.slow_step_ns = slow_step_ns
         self.desk = Desk()
-        self.pools = Pools(partial(self.fail, "executor jobs"))
+        self.pools = Pools(self.fail)
         self.slow: deque[Any] = deque(maxlen=RING)
         self.recent: deque[Any] | None = None  # the latest of them that were drained, where spans look for blockers
         self.tracks: dict[int, Track] = {}
         self.retired: list[Track] = []
-        self.watchdog = Watchdog(slow_step_ns, partial(self.fail, "watchdog"))
+        self.watchdog = Watchdog(slow_step_ns, self.fail)
         self.hooks: dict[str, str] = {}
         self.memory = Memory(partial(self._note, MEMORY), partial(self.fail, MEMORY))
         self.memory.watchdog = lambda: self.watchdog.thread
@@ -57,8 +59,14 @@ class Hub:
         self.functions_of_tools: Callable[[], Iterable[Code]] = tuple
         self.collecting = False  # the hunt makes a collection, which is no pause of the server's own
         self.channels: list[Any] = []
-        self.closing: list[Callable[[], None]] = []
-        self.ending: list[Callable[[], None]] = []
+        self.closing: list[Callable[[], None]] = []  # called as a transport closes; they wait for nothing
+        self.ending: list[Callable[[], None]] = []  # called once on the collector's thread as an application closes
+        self.hand_over: Callable[[float], None] = lambda seconds: None  # waits for what ``closing`` has asked for
+        self.exit_s = 0.0  # what ``ending`` may take
+        self._ends = False
+        self._lock = threading.Lock()  # of tracks; held while nothing but they change
+        self._closed = False
+        self._gc_guard = Guard("gc", self.fail, self.unwatch_gc)
         self.pauses: deque[tuple[int, int, int]] = deque(maxlen=GC_RING)
         self.gc_ns = 0
         self.gc_count = 0
@@ -109,18 +117,33 @@ class Hub:
             logger.warning("mcp_probe: hook %s is disabled", hook, exc_info=exc)
 
     def transport_closed(self) -> None:
-        """A transport has shut down: a signal may end the process right after (uvicorn raises its own again)."""
+        """A transport has shut down: ask for what was seen to be handed on. Never raises; waits for nothing."""
         for flush in list(self.closing):
-            flush()
+            Guard("collector", self.fail).call(flush)
 
     def application_closed(self) -> None:
-        """An HTTP application has shut down, and with it the last thing that waits for us before such a signal."""
+        """An HTTP application has shut down: telemetry goes out, too. Never raises; waits for nothing."""
+        self._ends = True
         self.transport_closed()
-        for deliver in list(self.ending):
-            try:
-                deliver()
-            except Exception as exc:  # noqa: BLE001 - the server is shutting down, and its exit is its own
-                self.fail("telemetry", exc)
+
+    def deliver(self) -> None:
+        """Let telemetry go out if an application has closed. Blocks; collector's thread."""
+        ends, self._ends = self._ends, False
+        for deliver in list(self.ending) if ends else ():
+            Guard("telemetry", self.fail).call(deliver)
+
+    def process_ends(self, seconds: float) -> None:
+        """The process is about to be ended by a signal: have everything handed on, within ``seconds`` or ``exit_s``."""
+        self.transport_closed()
+        self.hand_over(seconds + self.exit_s)
+
+    def runs_loop(self) -> bool:
+        """Whether the calling thread runs an event loop: then nothing of ours may wait there."""
+        track = self.tracks.get(threading.get_ident())
+        if track is not None and track.alive and track.is_running():
+            return True
+        asyncio = sys.modules.get("asyncio")
+        return asyncio is not None and asyncio._get_running_loop() is not None
 
     # --- tracks ---
 
@@ -129,26 +152,48 @@ class Hub:
         return self.tracks.get(threading.get_ident())
 
     def add_track(self, name: str) -> Track:
-        """Start following the loop of the calling thread."""
+        """Start following the loop of the calling thread. After :meth:`close` the track is a dead one."""
         self.memory.loop_begins()
         self._ordinals += 1
         track = Track(self._ordinals, name, self.slow, self.slow_step_ns, self.desk.settle)
         track.measure_by(self.memory.meter)
-        self.tracks = {**self.tracks, track.thread_id: track}
+        with self._lock:
+            if self._closed:
+                track.alive = False
+                return track
+            self.tracks = {**self.tracks, track.thread_id: track}
         self.watchdog.add(track)
         return track
 
     def resume_track(self, track: Track) -> None:
         """``track`` is the one that runs on its thread now; several loops may take turns there."""
-        if self.tracks.get(track.thread_id) is not track:
-            self.tracks = {**self.tracks, track.thread_id: track}
+        with self._lock:
+            if self.tracks.get(track.thread_id) is not track and track.alive:
+                self.tracks = {**self.tracks, track.thread_id: track}
 
     def drop_track(self, track: Track) -> None:
         """Its loop is over or the hooks are gone."""
         track.alive = False
-        self.tracks = {key: value for key, value in self.tracks.items() if value is not track}
+        with self._lock:
+            self.tracks = {key: value for key, value in self.tracks.items() if value is not track}
         self.watchdog.remove(track)
         self.retired.append(track)
+
+    def close(self) -> None:
+        """Follow nothing any more. Waits for the watchdog's thread, but not on a loop's own."""
+        self.desk.closed = True
+        waits = not self.runs_loop()
+        with self._lock:
+            self._closed = True
+        self.watchdog.stop(STOP_S if waits else 0.0)
+        for track in list(self.tracks.values()):
+            self.drop_track(track)
+
+    def abandon(self) -> None:
+        """As :meth:`close`, in a forked child: our threads are not there, and a lock may have been held as it began."""
+        self._lock = threading.Lock()
+        self.watchdog.abandon()
+        self.close()
 
     def ready(self) -> tuple[int, int, int]:
         """(earliest, ready, since) of the step running on this thread; now where none is tracked."""
@@ -184,11 +229,7 @@ class Hub:
             gc.callbacks.remove(self._on_gc)
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
-        try:
-            self._note_gc(phase, info)
-        except Exception as exc:  # noqa: BLE001 - the collector would print it at every collection
-            self.unwatch_gc()
-            self.fail("gc", exc)
+        self._gc_guard.call(self._note_gc, phase, info)  # the garbage collector would print a fault each time
 
     def _note_gc(self, phase: str, info: dict[str, int]) -> None:
         if self.collecting:

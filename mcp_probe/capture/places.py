@@ -30,8 +30,8 @@ _INFRASTRUCTURE = frozenset((
 ))  # fmt: skip
 
 _LOOP_FILES = (
-    "asyncio/base_events.py", "asyncio/events.py", "asyncio/runners.py", "trio/_core/_run.py",
-    "mcp_probe/adapters/asyncio_handles.py", "mcp_probe/adapters/asyncio_loop.py", "mcp_probe/adapters/uvloop_loop.py", "uvloop/__init__.py",
+    "asyncio/base_events.py", "asyncio/events.py", "asyncio/runners.py", "trio/_core/_run.py", "uvloop/__init__.py",
+    "mcp_probe/adapters/asyncio_handles.py", "mcp_probe/adapters/asyncio_loop.py", "mcp_probe/adapters/uvloop_loop.py",
 )  # fmt: skip
 
 _LOOP_FUNCTIONS = frozenset({"_run", "_run_once", "run", "run_forever", "unrolled_run"})

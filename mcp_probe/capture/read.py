@@ -11,8 +11,9 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mcp_probe.capture.guard import Guard, guarded
 from mcp_probe.clock import now_ns
 
 try:
@@ -30,11 +31,10 @@ LineStamp = tuple[int, int, int]
 """(arrival_ns, earliest_ns, bytes) of one complete line."""
 
 
-class PythonLineStamps:
+class LineStamps:
     """Lines read raw and not yet consumed by the SDK. Appended on the reader's thread, popped on the loop.
 
     The pipe was empty at ``since_ns``; by default now: what came before there was a transport came now.
-    Twin of ``LineStamps`` in native/read.h.
     """
 
     def __init__(self, since_ns: int | None = None) -> None:
@@ -125,61 +125,31 @@ def _line_ends(chunk: bytes) -> list[int]:
     return ends
 
 
-if TYPE_CHECKING:
-    _LineStamps = PythonLineStamps
-else:
-    _LineStamps = PythonLineStamps
+class StampedRead:
+    """A reading method of a transport's binary input: each chunk that it returns is told to ``stamps``."""
 
+    __slots__ = ("__weakref__", "_read", "_stamps", "guard")
 
-class LineStamps(_LineStamps):
-    """As :class:`PythonLineStamps`."""
-
-
-class PythonStampedBuffer:
-    """The binary buffer under the SDK's text wrapper, with every raw read stamped. Twin of the one in native/read.h.
-
-    ``fail`` is told of a fault of ours, once; from then on reads pass through unstamped.
-    """
-
-    def __init__(self, buffer: Any, stamps: LineStamps, fail: Callable[[Exception], None] = lambda exc: None) -> None:
-        self._buffer = buffer
+    def __init__(self, read: Callable[..., Any], stamps: LineStamps, guard: Guard) -> None:
+        self._read = read
         self._stamps = stamps
-        self._fail = fail
-        try:
-            stamps.descriptor = buffer.fileno()
-        except (AttributeError, OSError, ValueError):
-            stamps.descriptor = None
+        self.guard = guard
 
-    def read1(self, size: int = -1) -> bytes:
-        """As ``io.BufferedReader.read1``."""
-        stamps = self._stamps
-        ready = None if stamps.stopped else stamps.ready_to_read()
-        began = self._now()
-        chunk: bytes = self._buffer.read1(size)
-        if not stamps.stopped:
-            try:
-                stamps.read(chunk, size, began, now_ns(), ready)
-            except Exception as exc:  # noqa: BLE001 - the profiled server must get its bytes whatever fails here
-                self._give_up(exc)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Reader's thread."""
+        began = self._begin()
+        chunk = self._read(*args, **kwargs)
+        if began is not None and chunk is not None:
+            self._end(began, chunk, args)
         return chunk
 
-    def _now(self) -> int:
-        try:
-            return now_ns()
-        except Exception as exc:  # noqa: BLE001
-            self._give_up(exc)
-            return 0
+    @guarded
+    def _begin(self) -> tuple[int | None, int] | None:
+        """(bytes ready to read, now)."""
+        return None if self._stamps.stopped else (self._stamps.ready_to_read(), now_ns())
 
-    def _give_up(self, exc: Exception) -> None:
+    @guarded
+    def _end(self, began: tuple[int | None, int], chunk: Any, args: tuple[Any, ...]) -> None:
         if not self._stamps.stopped:
-            self._stamps.stop()
-            self._fail(exc)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._buffer, name)
-
-
-if TYPE_CHECKING:
-    StampedBuffer = PythonStampedBuffer
-else:
-    StampedBuffer = PythonStampedBuffer
+            asked = args[0] if args and isinstance(args[0], int) else -1
+            self._stamps.read(chunk if type(chunk) is bytes else bytes(chunk), asked, began[1], now_ns(), began[0])

@@ -10,22 +10,21 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.guard import Fail, Guard, guarded
 from mcp_probe.capture.queueing import Channel
+from mcp_probe.record.raw import RawRequest
 
-Fail = Callable[[str, Exception], None]
 SendIn = Callable[[Any, Any, Context], Awaitable[None]]
 """Send an item on a context-carrying stream as if from the given context."""
 
 
 class _StandIn:
+    hook = "queueing"
+
     def __init__(self, inner: Any, channel: Channel, fail: Fail) -> None:
         self._inner = inner
         self._channel: Channel | None = channel
-        self._fail = fail
-
-    def _disable(self, hook: str, exc: Exception) -> None:
-        self._let_go()
-        self._fail(hook, exc)
+        self.guard = Guard(self.hook, fail, self._let_go)
 
     def _let_go(self) -> None:
         self._channel = None
@@ -78,19 +77,17 @@ class FromTransport(_Receiving):
     last_context: Context | None = None
     mcp_probe_channel: Channel | None = None
 
+    @guarded
     def _note(self, item: Any) -> None:
         context = getattr(self._inner, "last_context", None)
         self.last_context = context
         channel = self._followed()
         if channel is None:
             return
-        try:
-            carrying = channel.received(item, copy_context() if context is None else context)
-            if carrying is not None:
-                self.last_context = carrying
-                _size_arguments(channel, carrying, item)
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self._disable("queueing", exc)
+        carrying = channel.received(item, copy_context() if context is None else context)
+        if carrying is not None:
+            self.last_context = carrying
+            _size_arguments(channel, carrying, item)
 
 
 class IntoServer(_StandIn):
@@ -112,62 +109,62 @@ class IntoServer(_StandIn):
         else:
             await self._send_in(self._inner, item, context)
 
+    @guarded
     def _note(self, item: Any) -> Context | None:
         channel = self._followed()
         if channel is None:
             return None
-        try:
-            carrying = channel.received(item, copy_context())
-            if carrying is not None:
-                _size_arguments(channel, carrying, item)
-            return carrying
-        except Exception as exc:  # noqa: BLE001
-            self._disable("queueing", exc)
-            return None
+        carrying = channel.received(item, copy_context())
+        if carrying is not None:
+            _size_arguments(channel, carrying, item)
+        return carrying
 
 
 class FromServer(_StandIn):
     """The write stream handed to a server: recognises each answer on its way out."""
 
+    hook = "write"
+
     async def send(self, item: Any) -> None:
-        raw = None
         channel = self._channel
-        if channel is not None:
-            try:
-                raw = channel.sending(item)
-                sizer = channel.desk.sizer
-                if sizer is not None and raw is not None:
-                    sizer.result(raw, item.message)
-            except Exception as exc:  # noqa: BLE001
-                self._disable("write", exc)
+        raw = None if channel is None else self._sending(channel, item)
         if raw is None or channel is None:
             await self._inner.send(item)
             return
         try:
             await self._inner.send(item)
         except BaseException:
-            self._after(channel.not_sent, item, raw)
+            self._not_sent(channel, item, raw)
             raise
         if not raw.write_seen:
-            self._after(channel.handed_over, raw)
+            self._handed_over(channel, raw)
 
-    def _after(self, event: Callable[..., None], *args: Any) -> None:
-        try:
-            event(*args)
-        except Exception as exc:  # noqa: BLE001
-            self._disable("write", exc)
+    @guarded
+    def _sending(self, channel: Channel, item: Any) -> RawRequest | None:
+        raw = channel.sending(item)
+        sizer = channel.desk.sizer
+        if sizer is not None and raw is not None:
+            sizer.result(raw, item.message)
+        return raw
+
+    @guarded
+    def _not_sent(self, channel: Channel, item: Any, raw: RawRequest) -> None:
+        channel.not_sent(item, raw)
+
+    @guarded
+    def _handed_over(self, channel: Channel, raw: RawRequest) -> None:
+        channel.handed_over(raw)
 
 
 class IntoTransport(_Receiving):
     """The receive end a transport's writer uses: knows when each answer is taken."""
 
+    hook = "write"
+
+    @guarded
     def _note(self, item: Any) -> None:
-        if self._channel is None:
-            return
-        try:
+        if self._channel is not None:
             self._channel.taken(item)
-        except Exception as exc:  # noqa: BLE001
-            self._disable("write", exc)
 
 
 def _size_arguments(channel: Channel, carrying: Context, item: Any) -> None:

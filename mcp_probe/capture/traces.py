@@ -75,7 +75,7 @@ def start_tracing() -> str:
     others = [
         thread.name
         for thread in threading.enumerate()
-        if thread is not threading.current_thread() and not thread.name.startswith("mcp-probe")
+        if thread.ident != threading.get_ident() and not thread.name.startswith("mcp-probe")
     ]
     if others and not is_start_safe(sys.version_info[:3]):
         version = ".".join(map(str, sys.version_info[:3]))

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 
+from mcp_probe.capture.guard import Fail, Guard
 from mcp_probe.capture.places import Place, frame_of, place_of
 from mcp_probe.capture.readings import TICK_NS, Reading, Readings, park, wake
 from mcp_probe.capture.steps import Track
+from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Cause, Tag
 
+HOOK = "watchdog"
 LOOK_AROUND_NS = 100_000_000
 """How often it is asked which loops run."""
 STOP_S = 1.0
@@ -223,31 +225,39 @@ class Watch:
 
 
 class Watchdog:
-    """One daemon thread for all tracks; ``fail`` is told of a fault, which ends it."""
+    """One thread of ours for all tracks. A fault ends it.
 
-    def __init__(self, limit_ns: int, fail: Callable[[Exception], None] = lambda exc: None) -> None:
+    ``add``, ``remove`` and ``stop`` may be called on any thread at any time, and wait for nothing but each other.
+    """
+
+    def __init__(self, limit_ns: int, fail: Fail = lambda hook, exc: None) -> None:
         self._limit_ns = limit_ns
-        self._fail = fail
+        self._guard = Guard(HOOK, fail)
+        self._lock = Lock()  # of the two below
         self._watches: dict[int, tuple[Track, Watch]] = {}
+        self._worker: Worker | None = None
         self._stop = False
-        self._thread: threading.Thread | None = None
         self.cpu_ns = 0
 
     def add(self, track: Track) -> None:
-        """Watch ``track`` from now on."""
+        """Watch ``track`` from now on; not after :meth:`stop`."""
         watch = Watch(track)
-        track.watch = watch
-        self._watches = {**self._watches, track.ordinal: (track, watch)}
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="mcp-probe-watchdog", daemon=True)
-            self._thread.start()
-        else:
-            wake()
+        with self._lock:
+            if self._stop:
+                watch.close()
+                return
+            track.watch = watch
+            self._watches = {**self._watches, track.ordinal: (track, watch)}
+            if self._worker is None:
+                self._worker = Worker("mcp-probe-watchdog", self._run)
+                self._worker.start()
+                return
+        wake()
 
     @property
-    def thread(self) -> threading.Thread | None:
+    def thread(self) -> Worker | None:
         """Its thread, while there is one."""
-        return self._thread
+        return self._worker
 
     def watches(self) -> list[tuple[Track, Watch]]:
         """What is watched now."""
@@ -255,33 +265,40 @@ class Watchdog:
 
     def remove(self, track: Track) -> None:
         """``track``'s loop is over."""
-        remaining = dict(self._watches)
-        _, watch = remaining.pop(track.ordinal, (None, None))
-        self._watches = remaining
+        with self._lock:
+            remaining = dict(self._watches)
+            _, watch = remaining.pop(track.ordinal, (None, None))
+            self._watches = remaining
         if watch is not None:
             track.watch = None
             watch.close()
 
-    def stop(self) -> None:
-        """End the thread within a tick."""
-        self._stop = True
-        thread, self._thread = self._thread, None
+    def stop(self, wait_s: float = STOP_S) -> None:
+        """End the thread within a tick, for good, and wait for it for at most ``wait_s``."""
+        with self._lock:
+            self._stop = True
+            worker, self._worker = self._worker, None
         for _, watch in self.watches():
             watch.readings.closed = True
         wake()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(STOP_S)
+        if worker is not None and wait_s:
+            worker.join(wait_s)
         for track, _ in self.watches():
             self.remove(track)
 
+    def abandon(self) -> None:
+        """This is a forked child, which has no thread of ours; a lock may have been held as it began."""
+        self._lock = Lock()
+        self._worker = None
+
     def _run(self) -> None:
-        try:
-            over = False
-            while not self._stop:
-                over = self._tick(TICK_NS if over else self._limit_ns)
-                self.cpu_ns = time.thread_time_ns()
-        except Exception as exc:  # noqa: BLE001 - costs locations and causes of slow steps, never the server
-            self._fail(exc)
+        self._guard.call(self._watch)
+
+    def _watch(self) -> None:
+        over = False
+        while not self._stop:
+            over = self._tick(TICK_NS if over else self._limit_ns)
+            self.cpu_ns = time.thread_time_ns()
 
     def _tick(self, wait_ns: int) -> bool:
         """Wait until a step is over the limit, and look at it; False where none is. Holds on to no loop afterwards."""

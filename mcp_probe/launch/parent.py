@@ -59,7 +59,7 @@ def run_command(
     This module can be imported on POSIX systems only.
     """
     program = find_program(command)
-    options: dict[str, object] = {"slow_step_ms": slow_step_ms}
+    options: dict[str, object] = {"slow_step_ms": slow_step_ms, "parent": os.getpid()}
     if memory is not None:
         options["memory"] = memory
     if relay is not None:

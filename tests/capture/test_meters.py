@@ -240,7 +240,7 @@ def test_a_fault_of_ours_never_reaches_the_job() -> None:
 
         leave = enter
 
-    pools = Pools(faults.append)
+    pools = Pools(lambda hook, exc: faults.append(exc))
     pools.lender = Broken()
     pool = pools.pool_of(pools, "pool", None, lambda owner: (None, 0))
     assert [pools.run(pools.submit(pool), lambda: 5) for _ in range(2)] == [5, 5]

@@ -10,21 +10,28 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mcp_probe import native
-from mcp_probe.capture.read import WAITED_NS, LineStamps, PythonLineStamps, PythonStampedBuffer, StampedBuffer
+from mcp_probe.capture.guard import Guard
+from mcp_probe.capture.read import WAITED_NS, LineStamps, StampedRead
 from mcp_probe.clock import now_ns
 
 AT_ONCE = WAITED_NS // 2
 LONG = 100 * WAITED_NS
 CHUNK = 8192
-TWINS: list[Any] = [PythonLineStamps] if native.core is None else [PythonLineStamps, LineStamps]
-BUFFERS: list[Any] = [PythonStampedBuffer] if native.core is None else [PythonStampedBuffer, StampedBuffer]
 
 
-@pytest.fixture(params=TWINS, ids=lambda twin: twin.__name__)
-def lines(request: pytest.FixtureRequest) -> Any:
-    """Stamps made at instant 0, of either twin."""
-    return request.param(0)
+@pytest.fixture
+def lines() -> LineStamps:
+    """Stamps made at instant 0."""
+    return LineStamps(0)
+
+
+NOBODY = Guard("reads", lambda hook, exc: None)
+
+
+def followed(buffer: Any, stamps: LineStamps) -> Any:
+    """``buffer`` as the stdio hook leaves it."""
+    buffer.read1 = StampedRead(buffer.read1, stamps, NOBODY)
+    return buffer
 
 
 class Pipe(io.RawIOBase):
@@ -75,17 +82,16 @@ def ranks(numbers: Sequence[int]) -> list[int]:
     return [order.index(number) for number in numbers]
 
 
-@pytest.mark.parametrize("buffer", BUFFERS)
 @given(chunks=pieces)
 @example(chunks=[b"ab\r", b"\ncd\n"])
 @example(chunks=[b"ab\r", b"", b"\n"])
 @example(chunks=[b"ab\r", b"\r\n"])
 @example(chunks=[b"\r", b"\n\n"])
 @settings(deadline=None)
-def test_every_line_the_text_wrapper_yields_has_its_own_stamp(buffer: Any, chunks: list[bytes]) -> None:
+def test_every_line_the_text_wrapper_yields_has_its_own_stamp(chunks: list[bytes]) -> None:
     stamps = LineStamps()
     wrapper = io.TextIOWrapper(
-        buffer(io.BufferedReader(Pipe(chunks)), stamps),  # type: ignore[type-var]
+        followed(io.BufferedReader(Pipe(chunks)), stamps),
         encoding="utf-8",
         errors="replace",
     )
@@ -118,12 +124,12 @@ def halves(chunks: list[bytes]) -> int:
     )
 
 
-@pytest.mark.parametrize("buffer", BUFFERS)
-def test_a_read_of_a_pipe_says_whether_it_waited(buffer: Any) -> None:
+def test_a_read_of_a_pipe_says_whether_it_waited() -> None:
     reading, writing = os.pipe()
     stamps = LineStamps()
     with io.BufferedReader(io.FileIO(reading)) as inner, io.FileIO(writing, "w") as out:
-        buffered = buffer(inner, stamps)
+        stamps.descriptor = inner.fileno()
+        buffered = followed(inner, stamps)
         before = now_ns()
         out.write(b"at once\n")
         assert buffered.read1(CHUNK) == b"at once\n"
@@ -137,12 +143,11 @@ def test_a_read_of_a_pipe_says_whether_it_waited(buffer: Any) -> None:
     assert between + 200_000_000 <= second[0] == second[1] <= after and second[2] == 6
 
 
-@pytest.mark.parametrize("twin", TWINS)
 @given(chunks=pieces)
 @settings(deadline=None)
-def test_bytes_are_lines_that_wait_and_the_beginning_of_the_next(twin: Any, chunks: list[bytes]) -> None:
+def test_bytes_are_lines_that_wait_and_the_beginning_of_the_next(chunks: list[bytes]) -> None:
     """But for the second half of a line end that a chunk's border cut in two: its line is complete without it."""
-    stamps = twin()
+    stamps = LineStamps()
     for chunk in chunks:
         stamps.read(chunk, CHUNK, 0, LONG)
     data = b"".join(chunks)
@@ -222,26 +227,36 @@ def test_bytes_still_in_the_pipe_are_counted_where_the_platform_can_tell(lines: 
     assert lines.in_pipe() == 0  # closed by now: nothing is known, nothing is raised
 
 
-@pytest.mark.parametrize("kind", BUFFERS)
-def test_a_fault_in_the_stamping_leaves_the_bytes_untouched_and_is_told_once(
-    kind: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_in_the_stamping_leaves_the_bytes_untouched_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object) -> None:
         raise RuntimeError("fault")
 
-    told: list[Exception] = []
+    told: list[tuple[str, Exception]] = []
     stamps = LineStamps()
     monkeypatch.setattr(stamps, "read", broken)
-    buffer = kind(io.BytesIO(b"one\ntwo\n"), stamps, told.append)
-    assert buffer.read1(4) == b"one\n"
-    assert buffer.read1(4) == b"two\n"
-    assert [str(exc) for exc in told] == ["fault"]
+    guard = Guard("reads", lambda *fault: told.append(fault), stamps.stop)
+    read = StampedRead(io.BytesIO(b"one\ntwo\n").read1, stamps, guard)
+    assert read(4) == b"one\n"
+    assert read(4) == b"two\n"
+    assert [(name, str(exc)) for name, exc in told] == [("reads", "fault")]
     assert stamps.consumed() is None
 
 
-@pytest.mark.parametrize("kind", BUFFERS)
-def test_everything_else_of_the_buffer_is_its_own(kind: Any) -> None:
-    inner = io.BytesIO(b"x")
-    buffer = kind(inner, LineStamps())
-    assert buffer.readable() is True
-    assert buffer.getvalue() == b"x"
+@pytest.mark.parametrize("chunk", [None, b"", b"x\n", bytearray(b"x\n"), memoryview(b"x\n")], ids=repr)
+def test_what_a_read_returns_is_returned(chunk: Any) -> None:
+    stamps = LineStamps()
+    read = StampedRead(lambda *args, **kwargs: chunk, stamps, NOBODY)
+    assert read(CHUNK) is chunk
+    assert read(size=CHUNK) is chunk
+    assert len(stamps.waiting) == (2 if chunk else 0)
+
+
+def test_a_read_that_raises_raises_its_own() -> None:
+    fault = OSError("its own")
+
+    def read(size: int) -> bytes:
+        raise fault
+
+    with pytest.raises(OSError, match="its own") as caught:
+        StampedRead(read, LineStamps(), NOBODY)(CHUNK)
+    assert caught.value is fault and caught.value.__context__ is None

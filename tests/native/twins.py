@@ -8,7 +8,7 @@ import pytest
 
 from mcp_probe import native
 from mcp_probe.capture.steps import PythonSteps, Track
-from mcp_probe.capture.transport import PythonTransportCall
+from mcp_probe.capture.transport import TransportCall as PythonTransportCall
 from mcp_probe.record.raw import WAKE_SOCKET, PythonRequest, RawRequest
 
 needs_the_accelerator = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")

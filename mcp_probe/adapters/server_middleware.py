@@ -1,0 +1,167 @@
+"""The server's middleware on mcp 2.x: it claims the request that a transport opened, or opens it itself.
+
+Source: mcp/server/runner.py, 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from functools import partial
+from threading import get_ident
+from typing import Any
+
+from mcp_probe.adapters.hook import Hook, guarded
+from mcp_probe.adapters.loops import Loops
+from mcp_probe.adapters.tracing import OuterNote, SpanMiddleware, names_caller
+from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
+from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.queueing import name_of, note_result
+from mcp_probe.capture.sent import KEY as SENT
+from mcp_probe.capture.sent import sent_ns
+from mcp_probe.clock import now_ns
+from mcp_probe.model import RequestKind
+from mcp_probe.record.raw import RawRequest
+
+HOOK = "middleware"
+
+
+class ServerMiddleware:
+    """The server middleware as the SDK calls it. ``guard`` is the hook of its server, which is inert once restored.
+
+    ``spans`` is set where this one stands inside of the SDK's own span, or there is none. ``outer`` is set where
+    whoever opens the SDK's span comes next.
+    """
+
+    def __init__(self, hub: Hub, loops: Loops, session: Any) -> None:
+        self.guard = Hook(hub, HOOK)
+        self.spans: SpanMiddleware | None = None
+        self.outer: OuterNote | None = None
+        self._hub = hub
+        self._loops = loops
+        self._session = session
+
+    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        """Not a coroutine function: a claimed request costs no frame between the handler and its caller."""
+        if not self.guard.active:
+            return call_next(ctx)  # type: ignore[no-any-return]
+        found = self._claim(ctx, call_next)
+        if found is None:
+            return call_next(ctx)  # type: ignore[no-any-return]
+        claimed, call_next = found
+        # Outside the guard: what the rest of the chain raises is the server's own.
+        if claimed is None:
+            return self._open_here(ctx, call_next)
+        return call_next(ctx) if self._loops.hooked else self._loops.followed(call_next(ctx), claimed)
+
+    @guarded
+    def _claim(self, ctx: Any, call_next: Any) -> tuple[RawRequest | None, Any]:
+        """(the request that its transport has opened, ``None`` where it must be opened here; what to call next)."""
+        raw = CURRENT.get()
+        claimed = None
+        if raw is not None and not raw.ended and raw.channel is not None and raw.request_id == ctx.request_id:
+            session = raw.session
+            # An in-process call made by a tool has its caller's request in its context, perhaps with the same id.
+            mine = session is self._session or (session is None and _transport_of(ctx) != "memory")
+            if mine and raw.protocol_version is None:
+                raw.session = self._session
+                raw.protocol_version = ctx.protocol_version
+                claimed = raw
+                if (meta := ctx.meta) and SENT in meta:
+                    raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
+        if self.outer is not None:
+            if names_caller(ctx.meta):
+                call_next = partial(self.outer, call_next=call_next)
+        elif self.spans is not None and self.spans.listens():
+            call_next = partial(self.spans.traced, call_next=call_next)
+        return claimed, call_next
+
+    async def _open_here(self, ctx: Any, call_next: Any) -> Any:
+        entered = self._enter(ctx)
+        if entered is None:
+            return await call_next(ctx)
+        raw, track, token = entered
+        try:
+            if track is not None and track.closes_steps:
+                result = await call_next(ctx)
+            else:
+                result = await self._loops.followed(call_next(ctx), raw)
+        except BaseException as exc:
+            self._leave(raw, track, token, None, exc)
+            raise
+        self._leave(raw, track, token, result, None)
+        return result
+
+    @guarded
+    def _enter(self, ctx: Any) -> tuple[RawRequest, Any, Any]:
+        exchange = EXCHANGE.get()
+        track = None if exchange is None else exchange.track
+        if track is None or track.thread_id != get_ident():  # a context may have been taken to another thread
+            track = self._loops.follow()
+        kind: RequestKind = "notification" if ctx.request_id is None else "request"
+        transport = _transport_of(ctx)
+        if transport == "memory":
+            exchange = None  # of whoever calls from within that exchange
+        elif exchange is not None:
+            transport = "http"
+        raw = self._hub.begin(kind, ctx.method, name_of(ctx.method, ctx.params), transport, self._session)
+        raw.request_id = ctx.request_id
+        raw.protocol_version = ctx.protocol_version
+        if exchange is not None:
+            self._continue_exchange(raw, exchange)
+        if (meta := ctx.meta) and SENT in meta:
+            raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
+        return raw, track, None if track is None else track.enter(raw)
+
+    def _continue_exchange(self, raw: RawRequest, exchange: Exchange) -> None:
+        previous = exchange.raw
+        if previous is not None and not previous.ended and previous.method == "tools/list":
+            # The SDK lists tools itself to check headers before it dispatches: part of this request's queue.
+            previous.session = None
+            self._hub.desk.end(previous, now_ns())
+        raw.arrival_ns = exchange.arrival_ns
+        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
+        raw.request_bytes = exchange.body_bytes
+        raw.taken_ns = now_ns()
+        raw.write_seen = True
+        exchange.raw = raw
+
+    @guarded
+    def _leave(self, raw: RawRequest, track: Any, token: Any, result: Any, exc: BaseException | None) -> None:
+        if track is not None:
+            track.leave(raw, token)
+        now = now_ns()
+        if exc is None:
+            note_result(raw, result)
+        else:
+            _note_exception(raw, exc)
+        self._hub.desk.finished(raw, now)
+        if not raw.write_seen or raw.outcome == "cancelled":
+            self._hub.desk.end(raw, now)
+
+
+_transports: dict[type, str | None] = {}
+"""What the ways to a client are the transport of; ``None``: they hold another one."""
+
+
+def _transport_of(ctx: Any) -> str:
+    """The transport of a message that no transport hook has seen: in process, or one that ran before we attached."""
+    outbound = getattr(ctx.session, "_request_outbound", None)
+    inner = getattr(outbound, "_inner", None)
+    if inner is not None:
+        _transports.setdefault(type(outbound), None)
+        outbound = inner
+    transport = _transports.get(type(outbound))
+    if transport is None:
+        kind = getattr(getattr(outbound, "transport", None), "kind", None)
+        transport = _transports[type(outbound)] = "memory" if kind == "direct" else "unknown"
+    return transport
+
+
+def _note_exception(raw: RawRequest, exc: BaseException) -> None:
+    if not isinstance(exc, Exception):
+        raw.outcome = "cancelled"
+        return
+    raw.outcome = "error"
+    code = getattr(getattr(exc, "error", None), "code", None)
+    raw.error_code = None if code is None else str(code)
+    raw.error = type(exc).__qualname__ if code is None else str(code)

@@ -1,0 +1,102 @@
+"""What the header of a recording says: which server this is, on which SDK, loop and interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mcp_probe import __version__, native
+from mcp_probe.capture.drain import memory_limit_bytes
+from mcp_probe.capture.hub import Hub
+from mcp_probe.clock import resolution_ns
+from mcp_probe.model import Header
+
+_RICH = (
+    "rich is importable in the server: the SDK logs each failing tool through a rich traceback handler, "
+    "100-235 ms of event-loop time per failing call; uninstall rich there or set the log handler yourself"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What one session knows of its server, and may learn more of."""
+
+    start_unix: float
+    start_ns: int
+    name: str | None = None
+    package: str | None = None  # mcp or fastmcp
+    transports: frozenset[str] = frozenset()
+
+
+def changes_with(known: Known, hub: Hub) -> tuple[object, ...]:
+    """Differs from before where :func:`header_of` may."""
+    return known, len(hub.tracks), len(hub.channels), tuple(hub.hooks.items()), len(sys.modules)
+
+
+def header_of(known: Known, hub: Hub) -> Header:
+    """The header as of now. Reads files: collector's thread."""
+    package = known.package or package_of(None)
+    loops = sorted({track.name for track in hub.tracks.values()}) or ["unknown"]
+    transports = sorted(known.transports | {channel.transport for channel in hub.channels}) or ["unknown"]
+    return Header(
+        probe_version=__version__,
+        server=known.name or _program(),
+        sdk=package,
+        sdk_version=_version_of(package),
+        transport=", ".join(transports),
+        loop=", ".join(loops),
+        python=".".join(str(part) for part in sys.version_info[:3]),
+        pid=os.getpid(),
+        start_unix=known.start_unix,
+        start_ns=known.start_ns,
+        timer_resolution_ns=resolution_ns(),
+        hooks=tuple(sorted(hub.hooks.items())),
+        notes=(_RICH,) if sdk_logs_through_rich() else (),
+        accelerator=native.state(),
+        memory=hub.memory.state,
+        memory_limit_bytes=memory_limit_bytes(),
+    )
+
+
+def package_of(server: Any) -> str:
+    """The package that ``server`` is of: mcp or fastmcp."""
+    package: str = type(server).__module__.split(".")[0] if server is not None else "mcp"
+    if package in ("mcp", "fastmcp"):
+        return package
+    return "fastmcp" if "fastmcp" in sys.modules else "mcp"
+
+
+def sdk_logs_through_rich() -> bool:
+    """Whether failing tools are logged through rich's traceback handler: mcp sets it up where rich is importable."""
+    return "mcp" in sys.modules and _is_importable("rich")
+
+
+@cache
+def _is_importable(module: str) -> bool:
+    """Asked with every batch of frames, answered from the disk once."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+@cache
+def _version_of(package: str) -> str:
+    """Asked with every batch of frames, answered from the disk once."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _program() -> str:
+    """What stands for the name of a server that only the middleware, streams or functions are known of."""
+    path = Path(sys.argv[0] if sys.argv else "")
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    return name if name and not name.startswith("-") else "server"
