@@ -26,6 +26,7 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.file import encode
 from mcp_probe.record.raw import RawRequest
+from mcp_probe.record.sampling import Groups
 
 ROUNDS = 12
 EVENTS = 4000
@@ -272,13 +273,13 @@ def call_costs() -> tuple[list[tuple[str, float, float]], list[tuple[str, float]
 
 
 def record_costs(calls: list[RawRequest]) -> list[tuple[str, float]]:
-    """Nanoseconds per request for summing it up, and for assembling, folding and encoding its record."""
+    """Nanoseconds per request for counting it, and for assembling, folding and encoding its record."""
     records = [assemble(raw, raw.end_ns or 0) for raw in calls]
-    fold = Fold()
+    fold, groups = Fold(), Groups()
     work: tuple[tuple[str, Callable[[], Any]], ...] = (
-        ("sum a request up without a record (collector)", lambda: fold.sum_up(calls)),
-        ("assemble a record (collector, where one is read)", lambda: [assemble(raw, raw.end_ns or 0) for raw in calls]),
-        ("fold a record (collector, where one is read)", lambda: deque(map(fold.add, records), maxlen=0)),
+        ("count a request without a record (collector)", lambda: [groups.add(raw) for raw in calls]),
+        ("assemble a record (collector)", lambda: [assemble(raw, raw.end_ns or 0) for raw in calls]),
+        ("fold a record (collector)", lambda: deque(map(fold.add, records), maxlen=0)),
         ("encode a record (collector, only with a recording)", lambda: [encode(record) for record in records]),
     )
     costs = []

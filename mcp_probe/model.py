@@ -52,6 +52,7 @@ WAKE_UPS, QUEUE, STEPS, WRITES = 1, 2, 4, 8
 and when its answer left. What is not among them is unknown to whatever is worked out from the record."""
 
 ALL_SEEN = WAKE_UPS | QUEUE | STEPS | WRITES
+CAPABILITIES = {"wake-ups": WAKE_UPS, "queue": QUEUE, "steps": STEPS, "writes": WRITES}
 
 
 T = TypeVar("T")
@@ -542,6 +543,7 @@ class OperationSummary:
     tasks_max: int = 0  # tasks of one call alive at once, at most
     # From its writing by the client to its arrival; outside the budget.
     pipe_wait_ms: Percentiles = Percentiles(None, None, None, None)
+    unseen: tuple[str, ...] = ()  # of CAPABILITIES: what could not be seen of one call at least
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from itertools import accumulate
 from mcp_probe.model import (
     CROWDING_OPERATION,
     LOOP_OPERATION,
+    STEPS,
     BlockedBy,
     LoopSample,
     RequestRecord,
@@ -65,8 +66,8 @@ class Victim:
 
 
 def victim_of(record: RequestRecord) -> Victim | None:
-    """``record`` as a victim; ``None`` where it has no wait worth a look."""
-    if not record.waits:
+    """``record`` as a victim; ``None`` where it has no wait worth a look, or nobody saw what its loop did meanwhile."""
+    if not record.waits or not record.seen & STEPS:
         return None
     busy, gc = record.budget.busy, record.budget.gc
     return Victim(

@@ -80,9 +80,11 @@ def is_open(kind: RequestKind, seen: int, outcome: Outcome) -> bool:
 def seen_in(record: RequestRecord) -> int:
     """What could be seen of ``record``; recordings from before ``seen`` say it by what they lack."""
     seen, budget = record.seen, record.budget
+    if record.kind == "function":
+        return seen
     if budget.queue_transport is None:
         seen &= ~QUEUE
-    if budget.write_flush is None:
+    if budget.write_flush is None and record.kind == "request" and record.outcome != "cancelled":
         seen &= ~WRITES
     return seen
 

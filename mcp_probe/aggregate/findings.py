@@ -88,6 +88,8 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     for finding in findings:
         if finding.code == "not-enough-data":
             return Verdict(finding.code, finding.subject, finding.sentence)
+    if any("steps" in row.unseen for row in summary.operations):
+        return Verdict("not-enough-data", summary.server.name, _unseen(summary))
     return Verdict("healthy", summary.server.name, _healthy(summary))
 
 
@@ -138,6 +140,14 @@ def _explained_ms(finding: Finding, findings: Sequence[Finding]) -> float:
 
 def _is_same_pool(one: Finding, other: Finding) -> bool:
     return one.subject == other.subject and one.evidence.get("made_at") == other.evidence.get("made_at")
+
+
+def _unseen(summary: Summary) -> str:
+    count = phrasing.plural(summary.requests.count, "request")
+    return (
+        f"No verdict: {count} in {phrasing.duration(window_ms(summary))}, but what they did on the event loop could "
+        "not be seen here. `mcp-probe doctor` says why."
+    )
 
 
 def _healthy(summary: Summary) -> str:

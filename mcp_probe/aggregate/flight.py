@@ -66,10 +66,10 @@ class Flight:
         if record.kind != "request":
             return
         arrival, result, end, totals = record.arrival_ns, record.result_ns, record.end_ns, self._totals
-        if end > arrival:
-            totals.total_ns += (end - arrival) * record.weight
-        awaiting_ns = (record.budget.awaiting or 0) + (record.budget.executor_run or 0)
-        totals.awaiting_ns += awaiting_ns * record.weight
+        awaiting = record.budget.awaiting
+        if awaiting is not None:
+            totals.total_ns += max(0, end - arrival) * record.weight
+            totals.awaiting_ns += (awaiting + (record.budget.executor_run or 0)) * record.weight
         if record.weight > 1:
             return
         insort(self._waiting, (arrival, end if result is None else result, end))

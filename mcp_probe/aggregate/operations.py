@@ -24,7 +24,10 @@ from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import SlowSteps
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import (
+    ALL_SEEN,
     BUDGET_PARTS,
+    CAPABILITIES,
+    STEPS,
     BudgetMeans,
     OpenRequest,
     OperationSummary,
@@ -171,6 +174,7 @@ class OperationTally:
     errors: int = 0
     cancelled: int = 0
     unfinished: int = 0
+    seen: int = ALL_SEEN  # of every call
     unrecorded: int = 0  # of ``count``, those that have no record
     estimated: bool = False  # some records stand for others, too: their sums are estimates
     totals: Bounded = field(default_factory=Bounded)
@@ -209,6 +213,7 @@ class OperationTally:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
         weight = record.weight
         self._count(record)
+        self.seen &= seen_in(record)
         self.records += weight
         self.estimated = self.estimated or weight > 1
         if record.memory is not None:
@@ -254,6 +259,7 @@ class OperationTally:
         """Calls that have no record."""
         self.count += group.count
         self.unrecorded += group.count
+        self.seen &= group.seen
         self.errors += group.count if group.outcome in ("error", "tool_error") else 0
         self.cancelled += group.count if group.outcome == "cancelled" else 0
         self.totals.add_group(group.durations, group.longest, is_open=is_open(group.kind, group.seen, group.outcome))
@@ -362,6 +368,7 @@ class OperationTally:
         self.cancelled += other.cancelled
         self.unfinished += other.unfinished
         self.records += other.records
+        self.seen &= other.seen
         self.unrecorded += other.unrecorded
         self.estimated = self.estimated or other.estimated
         self.steps += other.steps
@@ -403,16 +410,18 @@ class OperationTally:
             if (quality := part.quality) is not None
         }
         found.update(self._total_quality())
+        if not self.seen & STEPS:
+            found.update(dict.fromkeys(("steps", "waited_for_others_ms", "crowding_ms"), Quality("unavailable")))
         if self.estimated:
             for name in (*BUDGET_PARTS, *ESTIMATED):
                 if found.get(name, Quality("exact")).tag != "unavailable":
                     found[name] = Quality("estimate")
-        if self.crowding_hi_ns > self.crowding_lo_ns and not self.estimated:
+        if self.crowding_hi_ns > self.crowding_lo_ns and "crowding_ms" not in found:
             lo, hi = (ns / self.count / 1e6 for ns in (self.crowding_lo_ns, self.crowding_hi_ns))
             found["crowding_ms"] = Quality("lower" if self.blame_clipped else "bounded", lo, hi)
         if self.pipe_wait_tag != "exact":
             found["pipe_wait_ms"] = Quality(self.pipe_wait_tag)
-        if self.waited_ns and not self.estimated:
+        if self.waited_ns and "waited_for_others_ms" not in found:
             found["waited_for_others_ms"] = Quality("lower", self.waited_ns / self.count / 1e6)
         return {**found, **self.memory.quality()}
 
@@ -474,6 +483,7 @@ class OperationTally:
             crowding_p95_share=self.share_near_p95(self.crowded_per_bucket),
             tasks_max=self.tasks_max,
             pipe_wait_ms=self.pipe_wait_ms(),
+            unseen=tuple(name for name, bit in CAPABILITIES.items() if not self.seen & bit),
         )
 
 

@@ -22,7 +22,16 @@ from mcp_probe.capture.steps import Track
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
-from mcp_probe.model import LOOP_OPERATION, LoopSample, OpenRequest, PoolSample, ProcessSample, StepRecord
+from mcp_probe.model import (
+    LOOP_OPERATION,
+    STEPS,
+    WAKE_UPS,
+    LoopSample,
+    OpenRequest,
+    PoolSample,
+    ProcessSample,
+    StepRecord,
+)
 from mcp_probe.record.raw import RawRequest, StepMark
 
 
@@ -119,6 +128,7 @@ class Drain:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._loops: dict[int, LoopDrain] = {}
+        self._unseen: set[int] = set()  # ordinals; a loop's track may be gone when its last requests are drained
         self._small: dict[str, list[int]] = {}
         self._at = now_ns()
         self._cpu = time.process_time_ns()
@@ -140,11 +150,14 @@ class Drain:
         """Steps of at least 0.5 ms that have ended, and slow ones that still run."""
         hub = self._hub
         self.take_polls()
+        blind = self._loops_unseen()
         while hub.slow:
-            yield step_record(*self._take_slow())
+            step = self._take_slow()
+            if step[0] not in blind:
+                yield step_record(*step)
         for track, watch in hub.watchdog.watches():
             running = watch.running(hub.slow_step_ns)
-            if running is None:
+            if running is None or track.ordinal in blind:
                 continue
             since, now, place = running
             owner = track.owner
@@ -181,10 +194,24 @@ class Drain:
                 self._loops[track.ordinal] = LoopDrain(track)
             self._polls += self._loops[track.ordinal].take_polls()
 
+    def _loops_unseen(self) -> set[int]:
+        """Loops that no hook fits: what runs on them begins and ends unseen."""
+        for track in (*self._hub.tracks.values(), *self._hub.retired):
+            if track.quality == "unavailable":
+                self._unseen.add(track.ordinal)
+        return self._unseen
+
+    def note_unseen(self, raws: Iterable[RawRequest]) -> None:
+        """Say of requests on such a loop that their steps and wake-ups were not seen."""
+        blind = self._loops_unseen()
+        for raw in raws if blind else ():
+            if raw.loop is None or raw.loop in blind:
+                raw.seen &= ~(STEPS | WAKE_UPS)
+
     def note_small_steps(self, picked: Iterable[tuple[RawRequest, int]]) -> None:
         """Count these requests' steps below 0.5 ms for the next loop sample, each as often as its weight."""
         for raw, weight in picked:
-            count, total = raw.small_steps()
+            count, total = raw.small_steps() if raw.seen & STEPS else (0, 0)
             if count:
                 entry = self._small.setdefault(raw.operation, [0, 0])
                 entry[0] += count * weight
@@ -257,6 +284,8 @@ class Drain:
     def _newly_detached(self) -> tuple[tuple[str, int], ...]:
         new: dict[str, int] = {}
         for track in self._hub.tracks.values():
+            if track.ordinal in self._unseen:
+                continue
             for name, ns in track.detached.copy().items():
                 key = (track.ordinal, name)
                 new[name] = new.get(name, 0) + ns - self._detached.get(key, 0)

@@ -13,12 +13,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from mcp_probe.model import Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
+from mcp_probe.model import STEPS, WAKE_UPS, Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
 from mcp_probe.record.raw import WAKE_SPLIT, WAKE_THREAD, WAKE_UNKNOWN, Claim, Job, RawRequest, Spilled, StepMark
 from mcp_probe.record.sampling import seen_of
 
 PRIORITY = ("gc", "busy", "executor_run", "executor_return", "ready_wait", "executor_wait", "unknown", "awaiting")
 _GC, _BUSY, _RUN, _RETURN, _READY, _WAIT, _UNKNOWN, _AWAITING = range(len(PRIORITY))
+
+_ON_LOOP = (_GC, _BUSY)  # known where steps are
+_WOKEN = (_RETURN, _READY, _AWAITING)  # known where wake-ups are, too
 
 LATE_NS = 1_000_000
 """A resumption later than this is looked at for blame (measurement.md section 3, step 2)."""
@@ -59,20 +62,23 @@ def assemble(
         total.parts[part] += b - a
     parts = total.parts
     handling = max(0, result - first)
-    unaccounted = handling - sum(parts) + parts[_UNKNOWN]
+    seen = seen_of(raw.kind, raw.seen, raw.transport_seen and raw.arrival_ns is not None, raw.write_seen)
+    runs, wakes = bool(seen & STEPS), bool(seen & STEPS and seen & WAKE_UPS)
+    known = (*(_ON_LOOP if runs else ()), *(_WOKEN if wakes else ()), _RUN, _WAIT)
+    unaccounted = handling - sum(parts[part] for part in known)
     written = _write_parts(raw, end_ns)
     budget = _DraftBudget(
         None if raw.arrival_ns is None or not raw.transport_seen else max(0, _taken(raw, first) - raw.arrival_ns),
         None if raw.taken_ns is None else max(0, first - raw.taken_ns),
-        parts[_BUSY],
-        parts[_READY],
+        parts[_BUSY] if runs else None,
+        parts[_READY] if wakes else None,
         parts[_WAIT],
         parts[_RUN],
-        parts[_RETURN],
-        parts[_AWAITING],
+        parts[_RETURN] if wakes else None,
+        parts[_AWAITING] if wakes else None,
         written[0],
         written[1],
-        parts[_GC],
+        parts[_GC] if runs else None,
         unaccounted,
     )
     budget.__class__ = Budget
@@ -89,19 +95,19 @@ def assemble(
         result_ns=raw.result_ns,
         end_ns=end_ns,
         budget=budget,
-        steps=total.steps,
-        step_max_ns=total.step_max_ns,
+        steps=total.steps if runs else 0,
+        step_max_ns=total.step_max_ns if runs else 0,
         immediate_resumes=total.immediate,
         sequential_awaits=total.awaits,
         executor_run_sum_ns=total.run_sum_ns,
         detached_ns=raw.detached_ns,
-        decode_ns=raw.decode_ns,
-        encode_ns=raw.encode_ns,
+        decode_ns=raw.decode_ns if runs else None,
+        encode_ns=raw.encode_ns if runs else None,
         client_wait_ns=_client_wait(raw, first, result),
         request_bytes=raw.request_bytes,
         response_bytes=raw.response_bytes,
-        waits=_waits(raw, first, total),
-        quality=_quality(raw, total, first),
+        waits=_waits(raw, first, total if wakes else Spilled(first, 0)),
+        quality=_quality(raw, total, first, runs=runs, wakes=wakes),
         partial=raw.partial or len(total.waits) >= MAX_WAITS,
         loop=raw.loop,
         trace_id=None if raw.trace_id is None else f"{raw.trace_id:032x}",
@@ -116,10 +122,10 @@ def assemble(
         request_id=None if raw.span_id is None or raw.request_id is None else str(raw.request_id)[:MAX_TEXT],
         protocol_version=raw.protocol_version,
         tasks_peak=max(1, raw.unit_peak),
-        memory=memory,
+        memory=memory if runs else None,  # what a step allocates is its request's, and steps were not seen
         sent_ns=raw.sent_ns,
         weight=weight,
-        seen=seen_of(raw.kind, raw.seen, raw.transport_seen and raw.arrival_ns is not None, raw.write_seen),
+        seen=seen,
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord
@@ -427,8 +433,12 @@ def _waits(raw: RawRequest, first: int, total: Spilled) -> tuple[Wait, ...]:
     return tuple(total.waits)
 
 
-def _quality(raw: RawRequest, total: Spilled, first: int) -> tuple[_QualityRow, ...]:
+def _quality(raw: RawRequest, total: Spilled, first: int, *, runs: bool, wakes: bool) -> tuple[_QualityRow, ...]:
     rows: list[_QualityRow] = []
+    if not runs:
+        rows += [("busy", "unavailable", None, None), ("gc", "unavailable", None, None)]
+    if not wakes:
+        rows += [(part, "unavailable", None, None) for part in ("ready_wait", "executor_return", "awaiting")]
     if raw.arrival_ns is None or not raw.transport_seen:
         rows.append(("queue_transport", "unavailable", None, None))
     elif raw.arrival_earliest_ns is not None and raw.arrival_earliest_ns < raw.arrival_ns:
@@ -442,7 +452,7 @@ def _quality(raw: RawRequest, total: Spilled, first: int) -> tuple[_QualityRow, 
         else:
             rows.append(("write_wait", "unavailable", None, None))
         rows.append(("write_flush", "unavailable", None, None))
-    if total.vague_ns > 0:
+    if total.vague_ns > 0 and wakes:
         ready, waiting, awaiting = total.parts[_READY], total.parts[_WAIT], total.parts[_AWAITING]
         rows.append(("ready_wait", "bounded", ready, ready + total.vague_ns))
         rows.append(("awaiting", "bounded", max(0, awaiting - total.vague_ns), awaiting))

@@ -37,15 +37,10 @@ def total_ms(operation: OperationSummary) -> float:
     return operation.count * sum(part for part in parts if part is not None)
 
 
-def are_queues_seen(summary: Summary) -> bool:
-    """Whether requests are seen while they wait for their handlers to begin; mcp 1.x does not show it."""
-    if summary.server.transport == "memory":
-        return True
-    return all(
-        row.budget_ms.queue_dispatch is not None or row.budget_ms.queue_transport is not None
-        for row in summary.operations
-        if row.kind == "request"
-    )
+def are_victims_seen(summary: Summary) -> bool:
+    """Whether a request that waits for others is seen to: from its arrival on, and each step that it waits for."""
+    blind = {"queue", "steps", "wake-ups"}
+    return not any(blind.intersection(row.unseen) for row in summary.operations if row.kind == "request")
 
 
 # --- slow steps -------------------------------------------------------------------------------------

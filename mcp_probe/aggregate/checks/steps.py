@@ -9,7 +9,7 @@ from typing import get_args
 from mcp_probe.aggregate import advice, phrasing
 from mcp_probe.aggregate.checks.evidence import (
     Victims,
-    are_queues_seen,
+    are_victims_seen,
     is_import,
     is_slow_blocker,
     slow_steps,
@@ -200,7 +200,7 @@ def _victims(
 ) -> str:
     """Who waited. The matrix knows the tool and not the step, so steps that others held it with are counted here."""
     if not victims.count:
-        if are_queues_seen(summary):
+        if are_victims_seen(summary):
             return " and held up no other request"
         return "; whether others waited for it before they were handled cannot be seen here"
     least = "at least " if victims.quality in ("bounded", "lower", "estimate") else ""
