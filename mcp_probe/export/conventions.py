@@ -87,6 +87,12 @@ MAX_NAMES = 200
 MAX_UNPROVEN_NAMES = 50
 """Of these, names of which no call has succeeded yet: a client that makes names up cannot crowd out the real ones."""
 
+MAX_SERIES = 1990
+"""Attribute sets of one instrument; further ones are counted under ``other``. Just under the SDK's own limit."""
+
+Series = tuple[tuple[str, str], ...]
+"""Attributes of one series of a metric, in the order in which the instrument names them."""
+
 # --- metrics ---------------------------------------------------------------------------------------------
 
 Kind = Literal["histogram", "exponential histogram", "counter", "updowncounter", "gauge"]

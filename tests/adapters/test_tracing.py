@@ -22,9 +22,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 from mcp_probe.adapters.tracing import OuterNote, SpanMiddleware
-from mcp_probe.export.minted import MintedSpans
+from mcp_probe.export.generated_ids import GeneratedIds
+from mcp_probe.export.phase_spans import SpanExport
 from mcp_probe.export.server_spans import ServerSpans
-from mcp_probe.export.spans import SpanExport
 from mcp_probe.model import RequestRecord
 from mcp_probe.session import Probe, attach
 from tests.adapters.asgi_client import META, Handshake, Modern, started
@@ -631,14 +631,14 @@ async def test_minted_ids_become_a_server_span_elsewhere_and_the_parent_of_what_
         return "done"
 
     server = without_sdk_spans(make_server(fetch))
-    with traced(server, MintedSpans()) as kept:
+    with traced(server, GeneratedIds()) as kept:
         await call(server, "fetch", {"traceparent": TRACEPARENT})
         await call(server, "add", a=1, b=2)
     record = kept.only("fetch")
     assert record.server_span is None
     assert sent["traceparent"] == f"00-{TRACE_ID:032x}-{record.span_id}-01"
     elsewhere = Spans()
-    export = SpanExport(elsewhere.provider)
+    export = SpanExport(elsewhere.provider, give_ids=elsewhere.ids.give)
     export.take(kept.frames)
     export.close(1.0)
     span = elsewhere.only("tools/call fetch")
@@ -652,7 +652,7 @@ async def test_minted_ids_become_a_server_span_elsewhere_and_the_parent_of_what_
 
 async def test_where_the_application_records_spans_minting_leaves_them_alone(spans: Spans) -> None:
     server = make_server()
-    with traced(server, MintedSpans()) as kept:
+    with traced(server, GeneratedIds()) as kept:
         await call(server, "add", a=1, b=2)
     assert attributes_of(spans.only("tools/call add"))["mcp_probe.busy"] > 0
     assert kept.only("add").server_span == "app"
@@ -662,7 +662,7 @@ async def test_requests_of_a_record_without_ids_are_nobodys_spans() -> None:
     server = make_server()
     probe = attach(server, telemetry="off")
     elsewhere = Spans()
-    probe.add_listener(SpanExport(elsewhere.provider, slow_request_ms=0))
+    probe.add_listener(SpanExport(elsewhere.provider, slow_request_ms=0, give_ids=elsewhere.ids.give))
     seen_records: list[RequestRecord] = []
 
     class Listener:

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import Tracer
 
+from mcp_probe.export.batch_span_queue import BatchSpanQueue, number_from_environment
 from mcp_probe.export.delivery import Once, Tally
-from mcp_probe.export.outbox import SpanOutbox, number_from_environment
 from mcp_probe.model import Delivery
 from tests.export.gated import LONG_S, Gate, GatedSpans
 
@@ -21,7 +21,7 @@ class Sending:
 
     def __init__(self, gate: Gate, sampler: object = None) -> None:
         self.exporter = GatedSpans(gate)
-        self.outbox = SpanOutbox(lambda: self.exporter, Tally("spans", "http://there", Once()), exit_s=LONG_S)
+        self.outbox = BatchSpanQueue(lambda: self.exporter, Tally("spans", "http://there", Once()), exit_s=LONG_S)
         self.provider = TracerProvider(shutdown_on_exit=False, sampler=sampler)  # type: ignore[arg-type]
         self.provider.add_span_processor(self.outbox)
         self.tracer: Tracer = self.provider.get_tracer("test")

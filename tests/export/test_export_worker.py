@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcp_probe.export.courier import Courier
+from mcp_probe.export.export_worker import ExportWorker
 
 LONG_S = 60.0
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="none")
@@ -42,8 +42,8 @@ def work() -> Iterator[Deliveries]:
     made.gate.set()
 
 
-def courier(work: Deliveries, interval_s: float = LONG_S) -> Courier:
-    return Courier("test-courier", interval_s, work.deliver, work.release)
+def courier(work: Deliveries, interval_s: float = LONG_S) -> ExportWorker:
+    return ExportWorker("test-courier", interval_s, work.deliver, work.release)
 
 
 def test_it_delivers_when_its_interval_has_passed(work: Deliveries) -> None:
@@ -67,7 +67,7 @@ def test_flush_waits_for_a_delivery_that_began_after_it_was_called(work: Deliver
 def test_after_a_failure_it_is_not_woken_but_still_flushed_and_closed(
     work: Deliveries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_probe.export.courier.FIRST_PAUSE_S", LONG_S)
+    monkeypatch.setattr("mcp_probe.export.export_worker.FIRST_PAUSE_S", LONG_S)
     made = courier(work, 0.001)
     work.well = False
     assert made.flush(LONG_S)
