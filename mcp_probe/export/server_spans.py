@@ -1,6 +1,6 @@
 """The SERVER span of a request while it is open: it gets what the probe knows; where nobody has opened one, ours is it.
 
-Everything runs on the request's own task, so its cost is on the server's loop; benchmarks/telemetry.py measures it.
+Everything runs on the request's own task, so its cost is on the server's loop; benchmarks/overhead.py measures it.
 """
 
 from __future__ import annotations

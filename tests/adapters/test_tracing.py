@@ -18,6 +18,7 @@ from mcp.client._memory import InMemoryTransport
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from opentelemetry import baggage, propagate, trace
+from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -677,3 +678,51 @@ async def test_requests_of_a_record_without_ids_are_nobodys_spans() -> None:
     probe.detach()
     assert seen_records
     assert elsewhere.all() == []
+
+
+# --- what changes while the server runs -----------------------------------------------------------------------
+
+
+async def test_another_provider_is_seen_to_as_the_first_was(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, other = make_server(), Spans()
+    with traced(server):
+        await call(server, "add", a=1, b=2)
+        make_global(other, monkeypatch)
+        await call(server, "add", a=1, b=2)
+    for found in (spans, other):
+        assert "mcp_probe.busy" in attributes_of(found.only("tools/call add"))
+
+
+class Tenant(TextMapPropagator):
+    """A propagator of the application's own."""
+
+    @property
+    def fields(self) -> set[str]:
+        return {"x-tenant"}
+
+    def extract(self, carrier: Any, context: Any = None, getter: Any = None) -> Any:
+        return baggage.set_baggage("tenant", carrier.get("x-tenant"), context)
+
+    def inject(self, carrier: Any, context: Any = None, setter: Any = None) -> None:
+        pass
+
+
+async def test_propagators_that_are_put_in_later_are_heard(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    async def read() -> str:
+        seen.append(baggage.get_baggage("tenant"))
+        return "done"
+
+    server = make_server(read)
+    before = propagate.get_global_textmap()
+    try:
+        with traced(server):
+            async with Client(InMemoryTransport(lowlevel_of(server))) as client:
+                await client.call_tool("read", {}, meta={"x-tenant": "blue"})  # type: ignore[arg-type]
+                propagate.set_global_textmap(Tenant())
+                await client.call_tool("read", {}, meta={"x-tenant": "blue"})  # type: ignore[arg-type]
+                await client.call_tool("read", {})
+    finally:
+        propagate.set_global_textmap(before)
+    assert seen == [None, "blue", None]
