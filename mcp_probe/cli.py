@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 from mcp_probe.errors import LaunchError, OptionError, ProbeError, RecordingError
 
 if TYPE_CHECKING:
-    from mcp_probe.export.relay import RelaySettings
+    from mcp_probe.export.exporters import TelemetrySettings
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.model import MemoryTier, Summary
 
@@ -348,16 +348,16 @@ def _run(options: argparse.Namespace) -> int:
     return exit_code
 
 
-def _relay(options: argparse.Namespace) -> RelaySettings | None:
+def _relay(options: argparse.Namespace) -> TelemetrySettings | None:
     """Where telemetry goes, from --otlp or MCP_PROBE_OTLP."""
     from mcp_probe.options import Options
 
     given = Options.from_environment({"otlp": options.otlp})
     if not given.otlp:
         return None
-    from mcp_probe.export.relay import RelaySettings
+    from mcp_probe.export.exporters import TelemetrySettings
 
-    return RelaySettings(
+    return TelemetrySettings(
         otlp=given.otlp,
         exit_s=given.otlp_exit_ms / 1e3,
         slow_step_ms=_slow_step_ms(options.slow_step_ms),

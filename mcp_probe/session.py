@@ -37,7 +37,7 @@ from mcp_probe.record.raw import RawRequest
 
 if TYPE_CHECKING:
     from mcp_probe.aggregate.fold import Fold
-    from mcp_probe.export.auto import Telemetry
+    from mcp_probe.export.telemetry import Telemetry
     from mcp_probe.model import Summary
 
 logger = logging.getLogger("mcp_probe")
@@ -411,13 +411,14 @@ class Probe:
         if mode == "off":
             return None
         if mode == "relay":
-            from mcp_probe.export.minted import MintedSpans
+            from mcp_probe.export.generated_ids import GeneratedIds
 
-            self.trace_with(MintedSpans(capture_content=tuple(options.capture_content), redact=options.redact))
+            self.trace_with(GeneratedIds(capture_content=tuple(options.capture_content), redact=options.redact))
             return None
-        from mcp_probe.export.auto import Settings, Telemetry
+        from mcp_probe.export.exporters import TelemetrySettings
+        from mcp_probe.export.telemetry import Telemetry
 
-        settings = Settings(
+        settings = TelemetrySettings(
             otlp=options.otlp if mode == "auto" else False,
             exports=mode == "auto",
             exit_s=options.otlp_exit_ms / 1e3,

@@ -12,6 +12,7 @@ from typing import Any
 
 from mcp_probe import histogram
 from mcp_probe.model import (
+    ALL_SEEN,
     BUDGET_PARTS,
     Budget,
     End,
@@ -20,6 +21,7 @@ from mcp_probe.model import (
     OpenRequest,
     PoolSample,
     ProcessSample,
+    RequestGroup,
     RequestRecord,
     StepRecord,
     Wait,
@@ -52,6 +54,28 @@ def make_header(**overrides: Any) -> Header:
 def make_budget(**parts: int | None) -> Budget:
     """A budget of 0 ns everywhere but in ``parts``; pass ``None`` for a part that could not be seen."""
     return Budget(**{part: parts.get(part, 0) for part in BUDGET_PARTS})
+
+
+def make_group(durations: Sequence[tuple[int, int, int]], name: str | None = "add", **given: Any) -> RequestGroup:
+    """Answered tool calls without a record: (bucket, how many, their nanoseconds together)."""
+    group = RequestGroup(
+        kind="request",
+        method="tools/call",
+        name=name,
+        transport="stdio",
+        outcome="ok",
+        error=None,
+        protocol_version=None,
+        seen=ALL_SEEN,
+        count=sum(count for _, count, _ in durations),
+        durations=tuple(durations),
+        longest=(),
+        max_ns=0,
+        max_longest_ns=0,
+        first_ns=0,
+        last_ns=0,
+    )
+    return replace(group, **given)
 
 
 def make_request(id: int = 1, name: str | None = "add", **given: Any) -> RequestRecord:

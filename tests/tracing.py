@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Sampler
 
+from mcp_probe.export.pipeline import GivenIds
 from mcp_probe.export.server_spans import ServerSpans
 from mcp_probe.session import attach
 from tests.kept import Kept, keep
@@ -26,7 +27,8 @@ class Spans:
     """A tracer provider and what it has exported."""
 
     def __init__(self, sampler: Sampler | None = None) -> None:
-        self.provider = TracerProvider(sampler=sampler)
+        self.ids = GivenIds()
+        self.provider = TracerProvider(sampler=sampler, id_generator=self.ids)
         self._exporter = InMemorySpanExporter()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 

@@ -135,7 +135,7 @@ class AsyncioHooks:
             if native.core is not None:
                 native.core.configure(CURRENT, kinds.step_type, kinds.wakeup_type, asyncio.Task, FunctionType)
             for name, cls in ours.items():
-                self._hook.replace(events, name, lambda _, cls=cls: cls)
+                self._hook.replace(events, name, partial(_instead_of, cls))
             _check_handles(ours["Handle"])
             self._hook.wrap(base_events.BaseEventLoop, "_add_callback", before=self._note_socket)
         except Exception as exc:  # noqa: BLE001 - an unknown interpreter must not stop the server
@@ -211,6 +211,10 @@ def _forget(hooks: weakref.ref[AsyncioHooks], key: int, _: object) -> None:
     found = hooks()
     if found is not None:
         found._release(key)
+
+
+def _instead_of(ours: Any, _: Any) -> Any:
+    return ours
 
 
 def _current_unit() -> int:

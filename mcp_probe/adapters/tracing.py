@@ -6,8 +6,8 @@ Without telemetry none of this is installed. A fault here turns tracing off for 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Mapping
+from typing import Any
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
@@ -69,63 +69,23 @@ class OuterNote:
         self._tracing = None
 
 
-class PythonSpans:
-    """The middleware as the SDK calls it. Twin of ``Spans`` in native/spans.h."""
-
-    if TYPE_CHECKING:
-        asked: Callable[[Any, Any], Awaitable[Any]]
-        begin: Callable[[RawRequest, Any], Any]
-        end: Callable[[Any, Any, BaseException | None], None]
-
-    def __new__(cls, hub: Hub) -> PythonSpans:
-        """As the accelerator's, which needs it."""
-        return super().__new__(cls)
-
-    def __init__(self) -> None:
-        self.hears_until_ns = 0
-        self.known: Any = None
-
-    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
-        return self.asked(ctx, call_next)
-
-    async def around(self, raw: RawRequest, ctx: Any, call_next: Any) -> Any:
-        """``await call_next(ctx)``, with what is done for its span before and after."""
-        scope = self.begin(raw, ctx)
-        if scope is None:
-            return await call_next(ctx)
-        try:
-            result = await call_next(ctx)
-        except BaseException as exc:
-            self.end(scope, None, exc)
-            raise
-        self.end(scope, result, None)
-        return result
-
-
-if TYPE_CHECKING:
-    _Spans = PythonSpans
-else:
-    _Spans = PythonSpans
-
-
-class SpanMiddleware(_Spans):
+class SpanMiddleware:
     """Directly inside of the SDK's own span: adds to it before it ends, or opens one where there is none.
 
-    ``opened_outside``: it stands among the application's own middleware, which the SDK's span encloses.
+    ``opened_outside``: it stands among the application's own middleware, which the SDK's span encloses. Until
+    ``deaf_until_ns`` it is known that nobody listens.
     """
 
-    def __new__(cls, hub: Hub, tracing: Tracing, opener: Any, *, opened_outside: bool = False) -> SpanMiddleware:
-        """See the class."""
-        return super().__new__(cls, hub)  # type: ignore[return-value]
-
     def __init__(self, hub: Hub, tracing: Tracing, opener: Any, *, opened_outside: bool = False) -> None:
-        if isinstance(self, PythonSpans):
-            super().__init__()
         self._hub = hub
         self._tracing: Tracing | None = tracing
         self._opener = opener
-        self.deaf_until_ns = 0
         self._opens: bool | None = opened_outside if opener is None else None  # not asked yet
+        self._hears_until_ns = 0
+        self.deaf_until_ns = 0
+
+    def __call__(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
+        return self.traced(ctx, call_next) if self.listens() else call_next(ctx)
 
     def listens(self) -> bool:
         """Whether a call is worth its while; late by a fraction of a second where that has changed."""
@@ -133,44 +93,51 @@ class SpanMiddleware(_Spans):
             now = now_ns()
             if now < self.deaf_until_ns or self._tracing is None:
                 return False
-            if now < self.hears_until_ns:
+            if now < self._hears_until_ns:
                 return True
             if self._tracing.listens():
-                self.hears_until_ns = now + ASK_AGAIN_NS
+                self._hears_until_ns = now + ASK_AGAIN_NS
                 return True
             self.deaf_until_ns = now + ASK_AGAIN_NS
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self.failed(exc)
+            self._failed(exc)
         return False
-
-    def asked(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
-        """A call, where it is not known that anybody listens."""
-        return self.traced(ctx, call_next) if self.listens() else call_next(ctx)
 
     def traced(self, ctx: Any, call_next: Any) -> Awaitable[Any]:
         """As a call, for whoever has asked :meth:`listens`."""
         try:
             raw = CURRENT.get()
             if raw is not None and not raw.ended and raw.request_id == ctx.request_id:
-                return self.around(raw, ctx, call_next)
+                return self._around(raw, ctx, call_next)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self.failed(exc)
+            self._failed(exc)
         return call_next(ctx)  # type: ignore[no-any-return]
 
-    def begin(self, raw: RawRequest, ctx: Any) -> Any:
-        """What to give to :meth:`end`; ``None`` where there is nothing to end."""
+    async def _around(self, raw: RawRequest, ctx: Any, call_next: Any) -> Any:
+        """``await call_next(ctx)``, with what is done for its span before and after."""
+        scope = self._begin(raw, ctx)
+        if scope is None:
+            return await call_next(ctx)
+        try:
+            result = await call_next(ctx)
+        except BaseException as exc:
+            self._end(scope, None, exc)
+            raise
+        self._end(scope, result, None)
+        return result
+
+    def _begin(self, raw: RawRequest, ctx: Any) -> Any:
+        """What to give to :meth:`_end`; ``None`` where there is nothing to end."""
         tracing = self._tracing
         if tracing is None:
             return None
         try:
-            scope = tracing.begin(self._hub, raw, self._message_of(raw, ctx))
-            self.known = tracing.known()
-            return scope
+            return tracing.begin(self._hub, raw, self._message_of(raw, ctx))
         except Exception as exc:  # noqa: BLE001
-            self.failed(exc)
+            self._failed(exc)
             return None
 
-    def end(self, scope: Any, result: Any, error: BaseException | None) -> None:
+    def _end(self, scope: Any, result: Any, error: BaseException | None) -> None:
         """The call has returned ``result`` or raised ``error``."""
         tracing = self._tracing
         if tracing is None:
@@ -178,36 +145,26 @@ class SpanMiddleware(_Spans):
         try:
             tracing.end(scope, result, error)
         except Exception as exc:  # noqa: BLE001
-            self.failed(exc)
-
-    def end_joined(self, raw: RawRequest, ctx: Any, span: Any, result: Any, error: BaseException | None) -> None:
-        """:meth:`end` of a call whose span the accelerator has found by what is ``known``."""
-        tracing = self._tracing
-        if tracing is None:
-            return
-        try:
-            tracing.end(tracing.joined(self._hub, raw, self._message_of(raw, ctx), span), result, error)
-        except Exception as exc:  # noqa: BLE001
-            self.failed(exc)
+            self._failed(exc)
 
     def _message_of(self, raw: RawRequest, ctx: Any) -> Message:
         session_id = client = None
         if raw.transport == "http":
+            # The SDK's session has no public name for its id; without ``_connection`` no span says it.
             session_id = getattr(getattr(ctx.session, "_connection", None), "session_id", None)
             client = client_of(ctx.request)
         if self._opens is None:
             self._opens = _opens_spans(self._opener)
         return Message(ctx.method, ctx.params, ctx.meta, session_id, client, None, self._opens)
 
-    def failed(self, exc: Exception) -> None:
+    def _failed(self, exc: Exception) -> None:
         """A fault of ours: calls pass through from now on."""
         self.stop()
         self._hub.fail(HOOK, exc)
 
     def stop(self) -> None:
         """Pass through from now on."""
-        self._tracing = self.known = None
-        self.hears_until_ns = 0
+        self._tracing = None
 
 
 def client_of(request: Any) -> tuple[str, int] | None:

@@ -61,13 +61,6 @@ class Tracing(Protocol):
     def begin(self, hub: Hub, raw: RawRequest, message: Message) -> Any:
         """Before the handler. What to give to :meth:`end`; ``None`` where there is nothing to end."""
 
-    def known(self) -> Any:
-        """What the accelerator needs to know to see to the SDK's own spans by itself, a ``native.core.KnownSpan``;
-        ``None`` where all of it is for :meth:`begin` and :meth:`end`. Cheap."""
-
-    def joined(self, hub: Hub, raw: RawRequest, message: Message, span: Any) -> Any:
-        """What :meth:`begin` would have said of ``span``, which the accelerator has found."""
-
     def end(self, scope: Any, result: Any, error: BaseException | None) -> None:
         """The handler has returned ``result`` or raised ``error``; the SDK's own span is still open."""
 

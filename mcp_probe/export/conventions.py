@@ -87,6 +87,12 @@ MAX_NAMES = 200
 MAX_UNPROVEN_NAMES = 50
 """Of these, names of which no call has succeeded yet: a client that makes names up cannot crowd out the real ones."""
 
+MAX_SERIES = 1990
+"""Attribute sets of one instrument; further ones are counted under ``other``. Just under the SDK's own limit."""
+
+Series = tuple[tuple[str, str], ...]
+"""Attributes of one series of a metric, in the order in which the instrument names them."""
+
 # --- metrics ---------------------------------------------------------------------------------------------
 
 Kind = Literal["histogram", "exponential histogram", "counter", "updowncounter", "gauge"]
@@ -151,114 +157,83 @@ SESSION_DURATION = Instrument(
     "lower",
 )
 
-QUEUE_WAIT = Instrument(
+
+def _histogram(
+    name: str, unit: str, attributes: tuple[str, ...], description: str, exactness: Tag = "exact"
+) -> Instrument:
+    """One of ours, aggregated by us."""
+    return Instrument(name, "exponential histogram", unit, attributes, description, exactness=exactness)
+
+
+QUEUE_WAIT = _histogram(
     "mcp_probe.request.queue_wait",
-    "exponential histogram",
     "s",
     (STAGE, GEN_AI_TOOL_NAME),
     "Time from bytes there to off the transport (stage transport), and from there to the first step (stage dispatch).",
 )
-READY_WAIT = Instrument(
-    "mcp_probe.request.ready_wait",
-    "exponential histogram",
-    "s",
-    (GEN_AI_TOOL_NAME,),
-    "Time in which a request could run and did not.",
+READY_WAIT = _histogram(
+    "mcp_probe.request.ready_wait", "s", (GEN_AI_TOOL_NAME,), "Time in which a request could run and did not."
 )
-BLOCKED = Instrument(
+BLOCKED = _histogram(
     "mcp_probe.request.blocked",
-    "exponential histogram",
     "s",
     (GEN_AI_TOOL_NAME, BLOCKER),
     "Time in which a request could certainly run while another one held its event loop.",
     exactness="lower",
 )
-BUSY = Instrument(
-    "mcp_probe.request.busy",
-    "exponential histogram",
-    "s",
-    (GEN_AI_TOOL_NAME,),
-    "Time in which a request was on the event loop.",
-)
-AWAITING = Instrument(
+BUSY = _histogram("mcp_probe.request.busy", "s", (GEN_AI_TOOL_NAME,), "Time in which a request was on the event loop.")
+AWAITING = _histogram(
     "mcp_probe.request.awaiting",
-    "exponential histogram",
     "s",
     (GEN_AI_TOOL_NAME,),
     "Time in which every unit of a request was seen suspended on something outside.",
 )
-WRITE_WAIT = Instrument(
+WRITE_WAIT = _histogram(
     "mcp_probe.request.write_wait",
-    "exponential histogram",
     "s",
     (GEN_AI_TOOL_NAME,),
     "Time from the result being ready to the transport's writer taking it.",
 )
-WRITE_FLUSH = Instrument(
-    "mcp_probe.request.write_flush",
-    "exponential histogram",
-    "s",
-    (GEN_AI_TOOL_NAME,),
-    "Time from the writer taking a result to its flush.",
+WRITE_FLUSH = _histogram(
+    "mcp_probe.request.write_flush", "s", (GEN_AI_TOOL_NAME,), "Time from the writer taking a result to its flush."
 )
-STEP_DURATION = Instrument(
-    "mcp_probe.step.duration",
-    "exponential histogram",
-    "s",
-    (GEN_AI_TOOL_NAME,),
-    "Uninterrupted runs on the event loop between two suspensions.",
+STEP_DURATION = _histogram(
+    "mcp_probe.step.duration", "s", (GEN_AI_TOOL_NAME,), "Uninterrupted runs on the event loop between two suspensions."
 )
-EXECUTOR_WAIT = Instrument(
+EXECUTOR_WAIT = _histogram(
     "mcp_probe.executor.wait",
-    "exponential histogram",
     "s",
     (EXECUTOR, GEN_AI_TOOL_NAME),
     "Time of a job from its submission to its start on a thread.",
 )
-EXECUTOR_RUN = Instrument(
-    "mcp_probe.executor.run",
-    "exponential histogram",
-    "s",
-    (EXECUTOR, GEN_AI_TOOL_NAME),
-    "Time of a job on its thread.",
-)
-EXECUTOR_RETURN = Instrument(
+EXECUTOR_RUN = _histogram("mcp_probe.executor.run", "s", (EXECUTOR, GEN_AI_TOOL_NAME), "Time of a job on its thread.")
+EXECUTOR_RETURN = _histogram(
     "mcp_probe.executor.return",
-    "exponential histogram",
     "s",
     (EXECUTOR, GEN_AI_TOOL_NAME),
     "Time from a job being done to its waiter running again.",
 )
-MEMORY_REQUESTED = Instrument(
+MEMORY_REQUESTED = _histogram(
     "mcp_probe.request.memory.requested",
-    "exponential histogram",
     "By",
     (GEN_AI_TOOL_NAME, MEMORY_SCOPE),
     "Bytes that a request asked of the allocator, freed or not.",
 )
-MEMORY_PEAK = Instrument(
+MEMORY_PEAK = _histogram(
     "mcp_probe.request.memory.peak",
-    "exponential histogram",
     "By",
     (GEN_AI_TOOL_NAME, MEMORY_SCOPE),
     "Most bytes that a request held at one time.",
     exactness="bounded",
 )
-MEMORY_RETAINED = Instrument(
+MEMORY_RETAINED = _histogram(
     "mcp_probe.request.memory.retained",
-    "exponential histogram",
     "By",
     (GEN_AI_TOOL_NAME, MEMORY_SCOPE),
     "Bytes that a request still held up to a second after its end.",
     exactness="bounded",
 )
-GC_PAUSE = Instrument(
-    "mcp_probe.gc.pause",
-    "exponential histogram",
-    "s",
-    (GENERATION,),
-    "Pauses of the garbage collector.",
-)
+GC_PAUSE = _histogram("mcp_probe.gc.pause", "s", (GENERATION,), "Pauses of the garbage collector.")
 
 ACTIVE = Instrument(
     "mcp_probe.request.active",

@@ -71,7 +71,7 @@ class Tally:
 
 
 class Once:
-    """Says, once for all signals together, that something could not be delivered. On a courier's thread."""
+    """Says, once for all signals together, that something could not be delivered. On an export worker's thread."""
 
     def __init__(self) -> None:
         self._said = False
@@ -125,7 +125,7 @@ def shown(endpoint: str) -> str:
 
 
 class Overheard(logging.Filter):
-    """Keeps what exporters log on the couriers' threads out of the server's log, and remembers it as the reason.
+    """Keeps what exporters log on the export workers' threads out of the server's log, and remembers it as the reason.
 
     The exporters log every attempt; on other threads they are the application's own and pass as they would without
     us, also where an application that logs less is made to let warnings come as far as this filter.
@@ -145,7 +145,7 @@ class Overheard(logging.Filter):
         self._levels: dict[logging.Logger, int] = {}
 
     def listen(self) -> None:
-        """Listen on every logger of the exporters that exists by now. On a courier's thread."""
+        """Listen on every logger of the exporters that exists by now. On an export worker's thread."""
         with self._lock:
             self._last.setdefault(threading.get_ident(), None)
             for name, known in list(logging.root.manager.loggerDict.items()):

@@ -1,4 +1,4 @@
-"""Exporters as the ``OTEL_*`` environment variables, or a given endpoint, ask for them.
+"""What telemetry is asked for: a probe's settings, and exporters as the ``OTEL_*`` variables or an endpoint name them.
 
 Where no protocol is named it follows from the endpoint: port 4317 is gRPC, everything else OTLP over HTTP, which is
 also the default of the specification.
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -30,6 +30,35 @@ _MODULES = {
 }
 _BY_NAME = {"otlp": None, "otlp_proto_grpc": "grpc", "otlp_proto_http": "http/protobuf"}
 _DEFAULT_ENDPOINTS = {"grpc": "http://localhost:4317", "http/protobuf": "http://localhost:4318"}
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """What the options of a probe, or of ``mcp-probe run``, say about telemetry."""
+
+    otlp: bool | str = False  # True: where the environment says; else a URL
+    exports: bool = True  # False: only add to spans that are open anyway
+    exit_s: float = 1.0
+    slow_step_ms: float = 10.0
+    slow_request_ms: float | None = None
+    detail: float = 0.0
+    replay_histograms: bool = False
+    capture_content: tuple[str, ...] = ()
+    redact: Callable[[str, object], object] | None = None
+
+
+def disabled() -> bool:
+    """Whether ``OTEL_SDK_DISABLED`` switches telemetry off."""
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
+def number_from_environment(name: str, default: float, least: float) -> float:
+    """A number of the SDK's own environment variables; what makes no sense is the default, as in the SDK."""
+    try:
+        value = float(os.environ.get(name) or default)
+    except ValueError:
+        return default
+    return value if value >= least else default
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +155,8 @@ def _console_route(signal: SignalName) -> Route:
 
 
 def _named_route(signal: SignalName, name: str) -> Route:
+    from importlib import metadata  # takes 10 ms to load, and few need it
+
     group = f"opentelemetry_{signal}_exporter"
     for point in metadata.entry_points(group=group, name=name):
         make = point.load()

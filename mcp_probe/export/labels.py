@@ -8,12 +8,12 @@ fault (no such method, bad parameters) it never does. Everything else is ``other
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from dataclasses import dataclass
 
 from mcp_probe.export import conventions as names
-from mcp_probe.export.enrich import Attributes, error_attributes, network_attributes, operation_attributes
-from mcp_probe.export.histograms import Series
-from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION
+from mcp_probe.export.conventions import Series
+from mcp_probe.export.span_attributes import Attributes, error_attributes, network_attributes, operation_attributes
+from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, RequestRecord
 
 TOOL_METHOD = "tools/call"
 MAX_ERROR_TYPES = 100
@@ -22,36 +22,20 @@ MAX_REMEMBERED = 1000
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
-class Called(Protocol):
-    """A request, as far as what it is called goes: its record, or itself once it has ended."""
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What requests without a record are called, and how they all ended; fields as in ``RequestRecord``."""
 
-    @property
-    def method(self) -> str:
-        """Of the message."""
+    method: str
+    name: str | None
+    transport: str
+    outcome: str
+    error: str | None = None
+    error_code: str | None = None
+    protocol_version: str | None = None
 
-    @property
-    def name(self) -> str | None:
-        """Of the tool or prompt."""
 
-    @property
-    def transport(self) -> str:
-        """As a record has it."""
-
-    @property
-    def protocol_version(self) -> str | None:
-        """As the client names it."""
-
-    @property
-    def outcome(self) -> str:
-        """As a record has it."""
-
-    @property
-    def error(self) -> str | None:
-        """JSON-RPC code or exception type."""
-
-    @property
-    def error_code(self) -> str | None:
-        """JSON-RPC code."""
+Called = RequestRecord | Operation
 
 
 class Names:
@@ -111,8 +95,6 @@ class Labels:
         self._errors = Values(MAX_ERROR_TYPES, names.OTHER_ERROR)
         self._versions = Values(MAX_VERSIONS, names.OTHER)
         self._executors = Values(names.MAX_NAMES, names.OTHER)
-        # What a success is called never changes: its name has got a place, or there is none left.
-        self._succeeded: dict[tuple[str, str | None, str | None, str], Attributes] = {}
         self._tools: set[str] = set()
         self._others: set[str] = set()
         self._functions: set[str] = set()
@@ -172,21 +154,7 @@ class Labels:
         return self._executors.label(name)
 
     def operation(self, record: Called) -> Attributes:
-        """Attributes of ``mcp.server.operation.duration``: those of the request's span, as far as they are bounded.
-
-        Not to be changed.
-        """
-        if record.outcome != "ok":
-            return self._operation(record)
-        key = (record.method, record.name, record.protocol_version, record.transport)
-        known = self._succeeded.get(key)
-        if known is None:
-            known = self._operation(record)
-            if len(self._succeeded) < MAX_REMEMBERED:
-                self._succeeded[key] = known
-        return known
-
-    def _operation(self, record: Called) -> Attributes:
+        """Attributes of ``mcp.server.operation.duration``: those of the request's span, as far as they are bounded."""
         name, code = self.name(record), record.error_code
         found = operation_attributes(record.method, name)
         found[names.MCP_METHOD_NAME] = self.method(record)

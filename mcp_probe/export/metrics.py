@@ -1,8 +1,8 @@
 """Frames in, metrics out: the conventions' histograms and ours, off the hot path.
 
 ``mcp.server.operation.duration`` is recorded once per request in the context of the request's span, so that the
-provider's views and exemplars apply to it. Everything of ours is aggregated here and handed over in one of the ways of
-``handover`` and ``exponential``. Gauges are over the last minute of the stream (see ``levels``).
+provider's views and exemplars apply to it. Everything of ours is aggregated here and handed over as ``histogram_set``
+says. Gauges are over the last minute of the stream (see ``observables``).
 
 Nothing here is called under a lock of ours that calls into the SDK: its collection calls back under a lock of its own.
 """
@@ -10,26 +10,21 @@ Nothing here is called under a lock of ours that calls into the SDK: its collect
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import propagation
 
+from mcp_probe.aggregate.blocking import KEEP_SAMPLES, Blame, PollIndex, RecentSteps, blame, victim_of
 from mcp_probe.export import conventions as names
-from mcp_probe.export.blockers import Blockers
-from mcp_probe.export.enrich import Attributes, is_sampled, network_attributes
-from mcp_probe.export.handover import Observed, Replay, Takes
-from mcp_probe.export.histograms import Amounts, Book, Bundle, Series, Value
-from mcp_probe.export.labels import Labels
-from mcp_probe.export.levels import Levels, Reading
-from mcp_probe.export.lots import AMOUNT_PARTS, NO_LIMIT_NS, Lot
-from mcp_probe.export.observables import NO_SPAN, Observables
-from mcp_probe.export.recording import Recorder
-from mcp_probe.export.sessions import Session, Sessions
-from mcp_probe.export.steps import StepOwners
+from mcp_probe.export.conventions import Series
+from mcp_probe.export.histogram_set import HistogramSet, Observed, Replay, Takes, Value
+from mcp_probe.export.labels import Labels, Operation
+from mcp_probe.export.observables import NO_SPAN, Levels, Observables, Reading
+from mcp_probe.export.span_attributes import Attributes, network_attributes
 from mcp_probe.model import (
     TRANSPORT_CLOSED,
     End,
@@ -38,29 +33,30 @@ from mcp_probe.model import (
     LoopSample,
     PoolSample,
     ProcessSample,
+    RequestGroup,
     RequestRecord,
     StepRecord,
 )
-from mcp_probe.record.raw import RawRequest
 
-PARTS: tuple[tuple[names.Instrument, Series], ...] = (
-    (names.QUEUE_WAIT, ((names.STAGE, "transport"),)),
-    (names.QUEUE_WAIT, ((names.STAGE, "dispatch"),)),
-    (names.READY_WAIT, ()),
-    (names.BUSY, ()),
-    (names.AWAITING, ()),
-    (names.WRITE_WAIT, ()),
-    (names.WRITE_FLUSH, ()),
+_PARTS: tuple[tuple[str, names.Instrument, Series], ...] = (
+    ("queue_transport", names.QUEUE_WAIT, ((names.STAGE, "transport"),)),
+    ("queue_dispatch", names.QUEUE_WAIT, ((names.STAGE, "dispatch"),)),
+    ("ready_wait", names.READY_WAIT, ()),
+    ("busy", names.BUSY, ()),
+    ("awaiting", names.AWAITING, ()),
+    ("write_wait", names.WRITE_WAIT, ()),
+    ("write_flush", names.WRITE_FLUSH, ()),
 )
-"""The histograms of AMOUNT_PARTS, and what their series begin with."""
+"""Parts of the budget of which every request has one value, their histograms, and what their series begin with."""
 
-_MEMORY = (names.MEMORY_REQUESTED, names.MEMORY_PEAK, names.MEMORY_RETAINED)
-_parts_of = attrgetter(*AMOUNT_PARTS)
+_MEMORY = (
+    ("requested", names.MEMORY_REQUESTED),
+    ("peak", names.MEMORY_PEAK),
+    ("retained", names.MEMORY_RETAINED),
+)
 
-_SPAN_KEY: str | None = getattr(propagation, "_SPAN_KEY", None)  # where the API looks for a context's span
-
-Recording = tuple[Callable[[float, Attributes, Context], None], float, Attributes, Context]
-"""(by what, seconds, attributes, context) of one value that the SDK aggregates."""
+Recording = tuple[float, Attributes, Context]
+"""Seconds, attributes and context of one value that the SDK aggregates."""
 
 
 class MetricExport:
@@ -68,17 +64,17 @@ class MetricExport:
 
     Args:
         meter_provider: Whose readers and views apply.
-        books: Where the provider is ours: a book for each of its exporters, which sends our histograms from there as
-            exponential ones (``exponential.source_of``). Without any they go out as observable counters and gauges.
-        replay: Without books: record every value of our histograms once more with the provider's own instead.
+        histograms: Where the provider is ours: a set for each of its exporters, which sends our histograms from there
+            as exponential ones (``metric_push``). Without any they go out as observable counters and gauges.
+        replay: Without ``histograms``: record every value of ours once more with the provider's own instead.
 
     Closing it neither flushes nor shuts the provider down. Until the provider's next collection, which may be its
     last, it is still answered.
     """
 
-    record_from_ns = NO_LIMIT_NS
-
-    def __init__(self, meter_provider: MeterProvider, *, books: Sequence[Book] = (), replay: bool = False) -> None:
+    def __init__(
+        self, meter_provider: MeterProvider, *, histograms: Sequence[HistogramSet] = (), replay: bool = False
+    ) -> None:
         meter = meter_provider.get_meter(names.SCOPE, schema_url=names.SCHEMA_URL)
         self._lock = threading.Lock()
         self._labels = Labels()
@@ -96,14 +92,12 @@ class MetricExport:
             )
             for instrument in (names.OPERATION_DURATION, names.SESSION_DURATION)
         )
-        self._succeeded = Recorder(self._operations)
         self._observables = Observables(meter_provider, meter)
         self._register_levels()
-        self._bundles: dict[tuple[Series, str | None], Bundle] = {}  # as many as there are tools with a label
-        self._histograms: Sequence[Takes] = books
-        if not books and replay:
+        self._histograms: Sequence[Takes] = histograms
+        if not histograms and replay:
             self._histograms = (Replay(meter, lambda count: self.note_dropped("not replayed", count)),)
-        elif not books:
+        elif not histograms:
             self._histograms = (Observed(self._observables),)
 
     def _register_levels(self) -> None:
@@ -121,18 +115,13 @@ class MetricExport:
     def take(self, frames: Sequence[Frame]) -> None:
         """Take the next frames. One thread at a time; calls the SDK, which may take its locks, but no backend."""
         values: list[Value] = []
-        requests: list[tuple[Bundle, Amounts]] = []
         operations: list[Recording] = []
         sessions: list[Session] = []
         with self._lock:
             for frame in frames:
                 if isinstance(frame, RequestRecord):
-                    tool = self._labels.tool(frame)
-                    if frame.kind != "function" and frame.outcome != "unfinished":
-                        operations.append(self._operation(frame))
-                        requests.append(self._amounts(frame, tool))
                     sessions += self._sessions.add(frame)
-                    self._add_request_values(values, frame, tool)
+                    values += self._request_values(frame, operations)
                 elif isinstance(frame, StepRecord):
                     values += self._step_values(frame)
                 elif isinstance(frame, LoopSample):
@@ -145,32 +134,24 @@ class MetricExport:
                 elif isinstance(frame, End):
                     sessions += self._sessions.end(frame.at_ns, everything=frame.reason != TRANSPORT_CLOSED)
             values += self._blocked_values()
-        self._hand_over(values, requests, operations, sessions)
+        self._hand_over(values, operations, sessions)
+        for frame in frames:
+            if isinstance(frame, RequestGroup) and frame.kind == "request":
+                self._note_group(frame)
 
-    def take_lots(self, lots: list[Lot]) -> None:
-        """Take requests that need no record. As :meth:`take`."""
-        values: list[Value] = []
-        requests: list[tuple[Bundle, Amounts]] = []
-        sessions: list[Session] = []
-        operations: list[tuple[list[int], Attributes, list[RawRequest]]] = []
+    def _note_group(self, group: RequestGroup) -> None:
+        """Count requests without a record, each with the mean of its bucket, so that count and sum are exact."""
+        error = group.error
+        code = error if error is not None and error.lstrip("-").isdigit() else None  # of JSON-RPC, or a class
+        operation = Operation(
+            group.method, group.name, group.transport, group.outcome, error, code, group.protocol_version
+        )
         with self._lock:
-            for lot in lots:
-                like = lot.raws[0]
-                tool = self._labels.tool(like)
-                self._levels.know(self._labels.method(like))
-                operations.append((lot.durations, self._labels.operation(like), lot.raws))
-                bundle = self._bundle(tool, lot.memory_scope)
-                requests += [(bundle, amounts) for amounts in lot.amounts]
-                seen = Session(like.transport, lot.first_ns, lot.last_ns, like.protocol_version)
-                sessions += self._sessions.extend(like.session_id, seen)
-                self._blockers.note_end(lot.last_ns)
-                if self._owners:
-                    for raw in lot.raws:
-                        values += self._owned_values(raw, tool)
-        self._hand_over(values, requests, [], sessions)
-        for durations, attributes, raws in operations:
-            seconds = [duration / 1e9 for duration in durations]
-            self._succeeded.record_all(seconds, attributes, raws, _context_in, is_sampled)
+            self._levels.know(self._labels.method(operation))
+            attributes = self._labels.operation(operation)
+        for _, count, total_ns in group.durations:
+            for _ in range(count):
+                self._operations.record(total_ns / count / 1e9, attributes, NO_SPAN)
 
     def note_dropped(self, reason: str, count: int) -> None:
         """Something of telemetry was lost: it shows in ``mcp_probe.probe.dropped``. Any thread."""
@@ -186,35 +167,42 @@ class MetricExport:
             values = [*self._blocked_values(all_of_them=True)]
             values += ((names.STEP_DURATION, series, length, 1) for length, series in self._owners.rest())
             sessions = [*self._sessions.end(0)]
-        self._hand_over(values, [], [], sessions)
+        self._hand_over(values, [], sessions)
         self._observables.close()
 
-    def _hand_over(
-        self,
-        values: list[Value],
-        requests: list[tuple[Bundle, Amounts]],
-        operations: list[Recording],
-        sessions: list[Session],
-    ) -> None:
-        for histograms in self._histograms:
-            if values:
+    def _hand_over(self, values: list[Value], operations: list[Recording], sessions: list[Session]) -> None:
+        if values:
+            for histograms in self._histograms:
                 histograms.add(values)
-            if requests:
-                histograms.add_requests(requests)
-        for recorded, seconds, attributes, context in operations:
-            recorded(seconds, attributes, context)
+        for seconds, attributes, context in operations:
+            self._operations.record(seconds, attributes, context)
         for session in sessions:
             seconds, attributes = self._session(session)
             self._session_durations.record(seconds, attributes, NO_SPAN)
 
     # --- requests ---
 
-    def _operation(self, record: RequestRecord) -> Recording:
+    def _request_values(self, record: RequestRecord, operations: list[Recording]) -> Iterator[Value]:
+        tool = self._labels.tool(record)
+        for length, series in self._owners.add_request(record, tool):
+            yield names.STEP_DURATION, series, length, 1
+        if record.kind == "function":
+            self._labels.know_function(record.method)
+        if record.kind == "function" or record.outcome == "unfinished":
+            return  # a part of another request, or not over
         self._levels.know(self._labels.method(record))
         seconds = max(0, record.end_ns - record.arrival_ns) / 1e9
-        # What an error is called may be anything, so its attributes are made anew each time.
-        recorded = self._succeeded.record if record.outcome == "ok" else self._operations.record
-        return recorded, seconds, self._labels.operation(record), context_of(record)
+        operations.append((seconds, self._labels.operation(record), context_of(record)))
+        self._blockers.add_request(record, tool)
+        for part, instrument, own in _PARTS:
+            if (ns := getattr(record.budget, part)) is not None:
+                yield instrument, (*own, *tool), ns, 1
+        if (use := record.memory) is not None:
+            for part, instrument in _MEMORY:
+                if (size := getattr(use, part)) is not None:
+                    yield instrument, (*tool, (names.MEMORY_SCOPE, use.scope)), size, 1
+        for job in record.jobs:
+            yield from self._job_values(job, tool)
 
     def _session(self, session: Session) -> tuple[float, Attributes]:
         attributes = self._labels.version(session.protocol_version)
@@ -223,36 +211,7 @@ class MetricExport:
                 attributes[key] = value
         return max(0, session.end_ns - session.start_ns) / 1e9, attributes
 
-    def _amounts(self, record: RequestRecord, tool: Series) -> tuple[Bundle, Amounts]:
-        """What every request has one value of."""
-        use = record.memory
-        bundle = self._bundle(tool, None if use is None else use.scope)
-        amounts: Amounts = _parts_of(record.budget)
-        return bundle, amounts if use is None else (*amounts, use.requested, use.peak, use.retained)
-
-    def _bundle(self, tool: Series, memory_scope: str | None) -> Bundle:
-        key = (tool, memory_scope)
-        bundle = self._bundles.get(key)
-        if bundle is None:
-            bundle = self._bundles[key] = _bundle_of(*key)
-        return bundle
-
-    def _add_request_values(self, values: list[Value], record: RequestRecord, tool: Series) -> None:
-        values += self._owned_values(record, tool)
-        if record.kind == "function":
-            self._labels.know_function(record.method)
-        if record.kind == "function" or record.outcome == "unfinished":
-            return  # a part of another request, or not over
-        self._blockers.add_request(record, tool)
-        for job in record.jobs:
-            values += self._job_values(job, tool)
-
-    def _owned_values(self, request: RequestRecord | RawRequest, tool: Series) -> Iterator[Value]:
-        """Its steps, and those of profiled functions in it."""
-        for length, series in self._owners.add_request(request, tool):
-            yield names.STEP_DURATION, series, length, 1
-
-    def _job_values(self, job: JobTimes, tool: tuple[tuple[str, str], ...]) -> Iterator[Value]:
+    def _job_values(self, job: JobTimes, tool: Series) -> Iterator[Value]:
         series = ((names.EXECUTOR, self._labels.executor(job.executor)), *tool)
         if job.start_ns is None:
             return
@@ -290,14 +249,6 @@ def _described(instrument: names.Instrument) -> tuple[str, str, str]:
     return instrument.name, instrument.unit, instrument.description
 
 
-def _bundle_of(tool: Series, memory_scope: str | None) -> Bundle:
-    keys = [(instrument, (*own, *tool)) for instrument, own in PARTS]
-    if memory_scope is not None:
-        series = (*tool, (names.MEMORY_SCOPE, memory_scope))
-        keys += [(instrument, series) for instrument in _MEMORY]
-    return Bundle(tuple(keys))
-
-
 def _gc_values(sample: ProcessSample) -> Iterator[Value]:
     """Pauses of at least 1 ms one by one; the shorter ones with their mean, of no known generation."""
     count, total = sample.gc_count, sample.gc_ns
@@ -313,16 +264,174 @@ def context_of(record: RequestRecord) -> Context:
     """The context of the request's SERVER span, or of no span where it has none: an ambient one is not its own."""
     if record.trace_id is None or record.span_id is None:
         return NO_SPAN
-    return _context(int(record.trace_id, 16), int(record.span_id, 16), record.trace_flags)
+    flags = trace.TraceFlags(record.trace_flags or 0)
+    span = trace.SpanContext(int(record.trace_id, 16), int(record.span_id, 16), True, flags)
+    return trace.set_span_in_context(trace.NonRecordingSpan(span), Context())
 
 
-def _context_in(raw: RawRequest) -> Context:
-    """As :func:`context_of` of its record."""
-    if raw.trace_id is None or raw.span_id is None:
-        return NO_SPAN
-    return _context(raw.trace_id, raw.span_id, raw.trace_flags)
+# --- whose step was that: steps are drained before the request they belong to is known to be a tool's call ------
+
+MAX_WAITING = 4096
+"""Requests whose steps wait for them; the steps of the oldest are then counted as no tool's."""
+
+Length = tuple[int, Series]
 
 
-def _context(trace_id: int, span_id: int, flags: int | None) -> Context:
-    span = trace.NonRecordingSpan(trace.SpanContext(trace_id, span_id, True, trace.TraceFlags(flags or 0)))
-    return trace.set_span_in_context(span, Context()) if _SPAN_KEY is None else Context({_SPAN_KEY: span})
+class StepOwners:
+    """Lengths of ended steps, handed on once their request's tool is known. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[int, list[tuple[int, tuple[int, ...]]]] = OrderedDict()
+
+    def add_step(self, step: StepRecord) -> Iterator[Length]:
+        """Take one in; yields what can be counted now."""
+        length = step.end_ns - step.start_ns
+        if not step.request:
+            yield length, ()
+            return
+        self._waiting.setdefault(step.request, []).append((length, step.within))
+        if len(self._waiting) > MAX_WAITING:
+            for length, _ in self._waiting.popitem(last=False)[1]:
+                yield length, ()
+
+    def add_request(self, record: RequestRecord, tool: Series) -> Iterator[Length]:
+        """``record`` has come: its steps are its tool's, those of a profiled function the enclosing request's."""
+        for length, within in self._waiting.pop(record.id, ()):
+            if record.kind == "function" and within:
+                self._waiting.setdefault(within[0], []).append((length, within[1:]))
+            else:
+                yield length, tool
+
+    def rest(self) -> Iterator[Length]:
+        """The stream is over."""
+        while self._waiting:
+            for length, _ in self._waiting.popitem(last=False)[1]:
+                yield length, ()
+
+
+# --- who waited for whom: known once the steps of a request's time are -----------------------------------------
+
+HOLD_NS = 1_000_000_000
+MAX_HELD = 4096
+"""Requests held at most; beyond, the oldest are worked out with what is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """One request of ``tool`` and what it waited for."""
+
+    tool: Series
+    found: Blame
+
+
+class Blockers:
+    """Steps, samples and requests in, blame out. Not thread-safe.
+
+    A request is held for :data:`HOLD_NS` of the stream, or until the end. Which of a wait is a blocker's own is
+    :mod:`mcp_probe.aggregate.blocking`'s business.
+    """
+
+    def __init__(self) -> None:
+        self._steps = RecentSteps()
+        self._polls: deque[LoopSample] = deque(maxlen=KEEP_SAMPLES)
+        self._held: deque[tuple[int, RequestRecord, Series]] = deque()
+        self._last_ns = 0
+
+    def add_step(self, step: StepRecord) -> bool:
+        """Remember ``step``. False where it is known already."""
+        self._last_ns = max(self._last_ns, step.end_ns)
+        return self._steps.add(step)
+
+    def add_sample(self, sample: LoopSample) -> None:
+        """Remember how long the loop was in its poll."""
+        self._last_ns = max(self._last_ns, sample.at_ns)
+        self._polls.append(replace(sample, iterations=(), small_steps=()))
+
+    def add_request(self, record: RequestRecord, tool: Series) -> None:
+        """Hold ``record`` until its blockers are known, if it waited at all."""
+        self._last_ns = max(self._last_ns, record.end_ns)
+        if record.waits:
+            self._held.append((self._last_ns, record, tool))
+
+    def due(self, *, all_of_them: bool = False) -> Iterator[Blocked]:
+        """Those whose blockers are known by now."""
+        count = len(self._held) if all_of_them else self._ripe()
+        if not count:
+            return
+        batch = [self._held.popleft() for _ in range(count)]
+        earliest = min(wait.earliest_ns for _, record, _ in batch for wait in record.waits)
+        steps = self._steps.index(earliest)
+        polls = PollIndex(sample for sample in self._polls if sample.at_ns > earliest)
+        for _, record, tool in batch:
+            victim = victim_of(record)
+            if victim is not None:
+                yield Blocked(tool, blame(victim, steps, polls))
+
+    def _ripe(self) -> int:
+        """How many are old enough; few at a time would each pay for an index of all steps."""
+        if len(self._held) > MAX_HELD:
+            return MAX_HELD // 2
+        if not self._held or self._held[0][0] + 1.5 * HOLD_NS > self._last_ns:
+            return 0
+        return sum(1 for seen, _, _ in self._held if seen + HOLD_NS <= self._last_ns)
+
+
+# --- how long sessions lasted ----------------------------------------------------------------------------------
+
+IDLE_NS = 30 * 60 * 1_000_000_000
+MAX_SESSIONS = 10_000
+
+
+@dataclass(slots=True)
+class Session:
+    """One session, as far as its requests tell."""
+
+    transport: str
+    start_ns: int
+    end_ns: int
+    protocol_version: str | None = None
+
+
+class Sessions:
+    """Requests in, ended sessions out. Not thread-safe.
+
+    A session begins with the first request seen of it. Over stdio there is one, which ends with the transport. Over
+    HTTP it is told by its id and ends, as a server without state of ours can see it, with its last request: it counts
+    once none has come for :data:`IDLE_NS`, or when the probe ends. Requests of no session (stateless HTTP, in-process)
+    count nothing.
+    """
+
+    def __init__(self) -> None:
+        self._stdio: Session | None = None
+        self._by_id: OrderedDict[str, Session] = OrderedDict()  # the longest idle first
+
+    def add(self, record: RequestRecord) -> Iterator[Session]:
+        """Take one request in; yields sessions that are over by now."""
+        if record.kind == "function":
+            return
+        seen = Session(record.transport, record.arrival_ns, record.end_ns, record.protocol_version)
+        session_id = record.session_id
+        if session_id is not None:
+            session = self._by_id.setdefault(session_id, seen)
+            self._by_id.move_to_end(session_id)
+        elif seen.transport == "stdio":
+            session = self._stdio = self._stdio or seen
+        else:
+            return
+        session.start_ns = min(session.start_ns, seen.start_ns)
+        session.end_ns = max(session.end_ns, seen.end_ns)
+        session.protocol_version = seen.protocol_version or session.protocol_version
+        while self._by_id and self._is_over(next(iter(self._by_id.values())), seen.end_ns):
+            yield self._by_id.popitem(last=False)[1]
+
+    def _is_over(self, longest_idle: Session, now_ns: int) -> bool:
+        return len(self._by_id) > MAX_SESSIONS or longest_idle.end_ns + IDLE_NS <= now_ns
+
+    def end(self, at_ns: int, *, everything: bool = True) -> Iterator[Session]:
+        """The probe ends; or, without ``everything``, one transport has closed: HTTP sessions have one each."""
+        while everything and self._by_id:
+            yield self._by_id.popitem(last=False)[1]
+        session, self._stdio = self._stdio, None
+        if session is not None:
+            session.end_ns = max(session.end_ns, at_ns)
+            yield session

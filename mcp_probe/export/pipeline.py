@@ -18,15 +18,15 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 from mcp_probe import __version__
+from mcp_probe.export.batch_span_queue import BatchSpanQueue
 from mcp_probe.export.delivery import OVERHEARD, Once, Tally
-from mcp_probe.export.exponential import source_of
 from mcp_probe.export.exporters import routes
-from mcp_probe.export.histograms import Book
-from mcp_probe.export.outbox import SpanOutbox
-from mcp_probe.export.push import MetricPush
-from mcp_probe.model import Delivery
+from mcp_probe.export.histogram_set import HistogramSet
+from mcp_probe.export.metric_push import MetricPush
+from mcp_probe.model import Delivery, RequestRecord
 
 
 def resource_of(server: str | None, about: Mapping[str, str | int]) -> Resource:
@@ -48,65 +48,68 @@ def resource_of(server: str | None, about: Mapping[str, str | int]) -> Resource:
     return Resource({**ours, **named}, found.schema_url)
 
 
-class SpanPipeline:
-    """A tracer provider with our outboxes behind it; closed at first.
+class GivenIds(RandomIdGenerator):
+    """Ids for spans, that can be told what to say next. For a provider that one thread at a time makes spans with."""
 
-    Raises: OptionError, MissingExtraError as :func:`routes` does.
-    """
+    def __init__(self) -> None:
+        self._record: RequestRecord | None = None
 
-    def __init__(self, resource: Resource, otlp: bool | str, exit_s: float, say: Once) -> None:
-        self.outboxes = [
-            SpanOutbox(route.make, Tally("spans", route.destination, say), exit_s) for route in routes("traces", otlp)
-        ]
-        self.provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        for outbox in self.outboxes:
-            self.provider.add_span_processor(outbox)
+    def give(self, record: RequestRecord | None) -> None:
+        """The next span is the SERVER span of ``record``; with ``None``, none that is known."""
+        self._record = record
 
+    def generate_span_id(self) -> int:
+        """See ``IdGenerator``."""
+        return super().generate_span_id() if self._record is None else int(self._record.span_id or "0", 16)
 
-class MetricPipeline:
-    """A meter provider with our pushes behind it; closed at first. Raises: as :class:`SpanPipeline`.
-
-    ``books`` are for :class:`MetricExport`: each push sends one of them as exponential histograms.
-    """
-
-    def __init__(self, resource: Resource, otlp: bool | str, exit_s: float, say: Once) -> None:
-        self.books: list[Book] = []
-        self.pushes: list[MetricPush] = []
-        readers: list[MetricReader] = []
-        for route in routes("metrics", otlp):
-            if route.pulled:
-                readers.append(route.make())
-                continue
-            book = Book()
-            push = MetricPush(route.make, Tally("metric exports", route.destination, say), resource, exit_s)
-            push.add_source(source_of(book))
-            self.books.append(book)
-            self.pushes.append(push)
-        self.provider = MeterProvider([*self.pushes, *readers], resource=resource, shutdown_on_exit=False)
+    def generate_trace_id(self) -> int:
+        """See ``IdGenerator``."""
+        return super().generate_trace_id() if self._record is None else int(self._record.trace_id or "0", 16)
 
 
 class Pipeline:
-    """The signals of one resource that go out through exporters of ours. Not thread-safe.
+    """The signals of one resource that go out through exporters of ours. Not thread-safe; closed at first.
 
     Args:
         traces: whether spans are ours to export; the application may have a provider of its own.
         metrics: likewise.
+
+    Raises: OptionError, MissingExtraError as :func:`routes` does.
     """
 
     def __init__(
         self, resource: Resource, otlp: bool | str, exit_s: float, *, traces: bool = True, metrics: bool = True
     ) -> None:
         say = Once()
-        self.spans = SpanPipeline(resource, otlp, exit_s, say) if traces else None
-        self.metrics = MetricPipeline(resource, otlp, exit_s, say) if metrics else None
-        self._exit_s = exit_s
+        self.ids = GivenIds()
+        self.tracer_provider: TracerProvider | None = None
+        self.meter_provider: MeterProvider | None = None
+        self._ways: list[BatchSpanQueue | MetricPush] = []
+        if traces:
+            provider = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=self.ids)
+            for route in routes("traces", otlp):
+                queue = BatchSpanQueue(route.make, Tally("spans", route.destination, say), exit_s)
+                provider.add_span_processor(queue)
+                self._ways.append(queue)
+            self.tracer_provider = provider
+        if metrics:
+            readers: list[MetricReader] = []
+            for route in routes("metrics", otlp):
+                if route.pulled:
+                    readers.append(route.make())
+                    continue
+                push = MetricPush(route.make, Tally("metric exports", route.destination, say), resource, exit_s)
+                readers.append(push)
+                self._ways.append(push)
+            self.meter_provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
         if hasattr(os, "register_at_fork"):
             this = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _forget(this))
 
     @property
-    def _ways(self) -> list[SpanOutbox | MetricPush]:
-        return [*(self.spans.outboxes if self.spans else ()), *(self.metrics.pushes if self.metrics else ())]
+    def histograms(self) -> list[HistogramSet]:
+        """For :class:`MetricExport`: each push sends one of them as exponential histograms."""
+        return [way.histograms for way in self._ways if isinstance(way, MetricPush)]
 
     def open(self) -> None:
         """Start the threads that deliver."""
@@ -145,7 +148,7 @@ class Pipeline:
         """This is a forked child."""
         OVERHEARD.forget()
         for way in self._ways:
-            if isinstance(way, SpanOutbox):
+            if isinstance(way, BatchSpanQueue):
                 way.forget(self.open)
             else:
                 way.forget()

@@ -1,6 +1,6 @@
 """The SERVER span of a request while it is open: it gets what the probe knows; where nobody has opened one, ours is it.
 
-Everything runs on the request's own task, so its cost is on the server's loop; benchmarks/telemetry.py measures it.
+Everything runs on the request's own task, so its cost is on the server's loop; benchmarks/overhead.py measures it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TracerProvider
 
-from mcp_probe import native
 from mcp_probe.capture.drain import step_record
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.steps import Track
-from mcp_probe.capture.tracing import ASK_AGAIN_NS, MAX_TEXT, Message, parent_of, text_of, uri_of
+from mcp_probe.capture.tracing import MAX_TEXT, Message, parent_of, text_of, uri_of
 from mcp_probe.clock import now_ns
 from mcp_probe.export import conventions as names
-from mcp_probe.export.content import Content, Redact
-from mcp_probe.export.enrich import (
+from mcp_probe.export.span_attributes import (
     Attributes,
+    Content,
+    Redact,
     blocked_by,
     budget_attributes,
     error_attributes,
@@ -34,13 +34,9 @@ from mcp_probe.export.enrich import (
     operation_attributes,
     span_name,
 )
-from mcp_probe.export.inside import current_server_span, fill, known_span
 from mcp_probe.model import RequestRecord, StepRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest, StepMark
-
-SDK_SCOPE = "mcp-python-sdk"
-"""Instrumentation scope whose SERVER spans carry every attribute of the conventions that says what was called."""
 
 MAX_CARRIED = 8192
 """Characters of one propagated field of ``params._meta``; longer ones are not read. Source: W3C Baggage, 3.3."""
@@ -59,18 +55,15 @@ _LINK_AMBIENT: Attributes = {names.LINK_KIND: "ambient"}
 class _Scope:
     """One request whose SERVER span is open."""
 
-    __slots__ = ("hub", "message", "of_sdk", "own", "raw", "span", "token")
+    __slots__ = ("hub", "message", "own", "raw", "span", "token")
 
-    def __init__(
-        self, hub: Hub, raw: RawRequest, span: Span, message: Message, own: bool, token: Any, of_sdk: bool = False
-    ) -> None:
+    def __init__(self, hub: Hub, raw: RawRequest, span: Span, message: Message, own: bool, token: Any) -> None:
         self.hub = hub
         self.raw = raw
         self.span = span
         self.message = message
         self.own = own
         self.token = token
-        self.of_sdk = of_sdk  # with every attribute that says what was called
 
 
 class ServerSpans:
@@ -96,27 +89,14 @@ class ServerSpans:
         self._content = Content(capture_content, redact)
         self._tracer: Any = None
         self._tracer_of: Any = None  # the provider it is of
-        self._sdk_scope: Any = object()  # of the SDK's tracer, which opens nothing but MCP's SERVER spans of that kind
-        self._real = False  # as far as :meth:`listens` has asked
-        self._ask_again_ns = 0
         self._textmap: Any = None  # the propagators that ``_fields`` are of
         self._fields: frozenset[str] = frozenset()
-        self._left_out: frozenset[str] = frozenset()  # of them, what the SDK does not read
-        self._telling: frozenset[str] = frozenset()  # they, and what says who the caller is
-        self._accelerated: Any = None
-        self._accelerated_for: Any = None  # the scope and the propagators of that
 
     # --- what adapters call ---
 
     def listens(self) -> bool:
         """A span is open here, or could be opened."""
-        if self._given is not None or trace.get_current_span().is_recording():
-            return True
-        now = now_ns()
-        if now >= self._ask_again_ns:
-            self._real = _is_real(trace.get_tracer_provider())
-            self._ask_again_ns = now + ASK_AGAIN_NS
-        return self._real
+        return self._provider() is not None or trace.get_current_span().is_recording()
 
     def note_ambient(self, raw: RawRequest) -> None:
         """Remember the span (an HTTP instrumentation's) that the SDK's own will hide."""
@@ -128,12 +108,9 @@ class ServerSpans:
         """Find the SERVER span, or open it."""
         if raw.span_id is not None:
             return None  # attached twice: it has been seen to
-        span = current_server_span(self._sdk_scope)
-        if span is not None:
-            return self._join(hub, raw, message, span, of_sdk=True)
         span = trace.get_current_span()
-        if span.is_recording() and self._is_of_mcp(span):
-            return self._join(hub, raw, message, span, of_sdk=_scope_of(span) is self._sdk_scope)
+        if span.is_recording() and _is_of_mcp(span):
+            return self._join(hub, raw, message, span)
         provider = self._provider()
         if provider is None:
             return None
@@ -141,21 +118,6 @@ class ServerSpans:
             _note_span(raw, span.get_span_context(), "app")
             return None
         return self._open(hub, raw, message, provider) if self._opens else None
-
-    def known(self) -> Any:
-        """The SDK's spans and what is put on them, once one was seen."""
-        if self._content or native.core is None:
-            return None
-        textmap = propagate.get_global_textmap()
-        of = self._sdk_scope, textmap
-        if self._accelerated is None or self._accelerated_for != of:
-            self._propagated()
-            self._accelerated, self._accelerated_for = known_span(self._sdk_scope, textmap, tuple(self._telling)), of
-        return self._accelerated
-
-    def joined(self, hub: Hub, raw: RawRequest, message: Message, span: Span) -> _Scope:
-        """See ``Tracing``."""
-        return _Scope(hub, raw, span, message, False, None, of_sdk=True)
 
     def end(self, scope: _Scope, result: Any, error: BaseException | None) -> None:
         """Put on the span what is known now, and close it where it is ours."""
@@ -193,17 +155,6 @@ class ServerSpans:
 
     # --- finding and opening ---
 
-    def _is_of_mcp(self, span: Span) -> bool:
-        if getattr(span, "kind", None) is not SpanKind.SERVER:
-            return False
-        attributes = getattr(span, "attributes", None)
-        if attributes is None or attributes.get(names.MCP_METHOD_NAME) is None:
-            return False
-        scope = _scope_of(span)
-        if getattr(scope, "name", None) == SDK_SCOPE:
-            self._sdk_scope = scope
-        return True
-
     def _provider(self) -> TracerProvider | None:
         if self._given is not None:
             return self._given
@@ -214,13 +165,13 @@ class ServerSpans:
         """The SDK's spans come from this provider: one that is not recorded was refused by its sampler."""
         return provider is trace.get_tracer_provider()
 
-    def _join(self, hub: Hub, raw: RawRequest, message: Message, span: Span, *, of_sdk: bool) -> _Scope:
+    def _join(self, hub: Hub, raw: RawRequest, message: Message, span: Span) -> _Scope:
         _note_span(raw, span.get_span_context(), "app")
         meta = message.meta
         token = self._continue_meta(raw, meta, span) if meta and self._tells_more(meta) else None
         if message.session_id is not None and raw.transport == "http":
             raw.session_id = text_of(message.session_id)
-        return _Scope(hub, raw, span, message, False, token, of_sdk)
+        return _Scope(hub, raw, span, message, False, token)
 
     def _continue_meta(self, raw: RawRequest, meta: Mapping[str, Any], span: Span) -> Any:
         """What the SDK leaves out: baggage, and links to a caller or an ambient span that is not the parent."""
@@ -233,7 +184,7 @@ class ServerSpans:
                 span.add_link(_context_of(caller.trace_id, int(caller.span_id, 16), caller.flags), _LINK_CALLER)
             elif raw.ambient is not None and raw.ambient.span_id != parent.span_id:  # type: ignore[union-attr]
                 span.add_link(raw.ambient, _LINK_AMBIENT)
-        if self._left_out.isdisjoint(meta):
+        if (self._propagated() - _PARENT_FIELDS).isdisjoint(meta):
             return None
         extracted = propagate.extract(self._carrier(meta), context=otel_context.get_current())
         return otel_context.attach(trace.set_span_in_context(span, extracted))
@@ -274,17 +225,13 @@ class ServerSpans:
 
     def _tells_more(self, meta: Mapping[str, Any]) -> bool:
         """Whether a caller or a propagator may have put something into ``meta``."""
-        if propagate.get_global_textmap() is not self._textmap:
-            self._propagated()
-        return not self._telling.isdisjoint(meta)
+        return not (_PARENT_FIELDS.isdisjoint(meta) and self._propagated().isdisjoint(meta))
 
     def _propagated(self) -> frozenset[str]:
         """Names under which the configured propagators look."""
         textmap = propagate.get_global_textmap()
         if textmap is not self._textmap:
             self._textmap, self._fields = textmap, frozenset(textmap.fields)
-            self._left_out = self._fields - _PARENT_FIELDS
-            self._telling = self._fields | _PARENT_FIELDS
         return self._fields
 
     def _carrier(self, meta: Mapping[str, Any]) -> dict[str, str]:
@@ -299,10 +246,7 @@ class ServerSpans:
         if not span.is_recording():
             return
         found = _budget_now(scope)
-        if scope.of_sdk:
-            found.update(network_attributes(raw.transport))
-            _add_peer(found, raw, message)
-        elif not scope.own:
+        if not scope.own:
             _add_missing(found, span, raw, message)
         if error is not None or _failed(message, result):
             self._note_failure(scope, found, result, error)
@@ -312,7 +256,7 @@ class ServerSpans:
             found.update(self._content.of_request(message))
             if error is None:
                 found.update(self._content.of_result(message, result))
-        fill(span, found)
+        span.set_attributes(found)
 
     def _note_failure(self, scope: _Scope, found: Attributes, result: Any, error: BaseException | None) -> None:
         """On a span that is somebody else's only what its owner leaves out: the code, and that it was cancelled."""
@@ -330,8 +274,7 @@ class ServerSpans:
 def _budget_now(scope: _Scope) -> Attributes:
     """Where its time went up to this instant, and who held it up."""
     raw, hub, now = scope.raw, scope.hub, now_ns()
-    track = hub.tracks.get(get_ident())
-    record = assemble(raw, now, _running_mark(track, raw, now), hub.memory.use_of(raw))
+    record = assemble(raw, now, _running_mark(hub.tracks.get(get_ident()), raw, now), hub.memory.use_of(raw))
     found = budget_attributes(record)
     if record.waits:
         _add_blockers(scope, record, found)
@@ -355,13 +298,16 @@ def _lend(span: Span, attributes: Attributes) -> Span | None:
 
 
 def _note_span(raw: RawRequest, context: SpanContext, opened_by: Any) -> None:
-    trace_id, span_id, _, flags, _, is_valid = context  # each of its properties would be a call
-    if is_valid:
-        raw.trace_id, raw.span_id, raw.trace_flags, raw.server_span = trace_id, span_id, flags, opened_by
+    if context.is_valid:
+        raw.trace_id, raw.span_id, raw.trace_flags = context.trace_id, context.span_id, context.trace_flags
+        raw.server_span = opened_by
 
 
-def _scope_of(span: Span) -> Any:
-    return getattr(span, "instrumentation_scope", None)
+def _is_of_mcp(span: Span) -> bool:
+    """Whether it is the SERVER span of an MCP request, whoever opened it."""
+    attributes = getattr(span, "attributes", None)
+    is_server = getattr(span, "kind", None) is SpanKind.SERVER
+    return is_server and attributes is not None and attributes.get(names.MCP_METHOD_NAME) is not None
 
 
 def _is_real(provider: Any) -> bool:

@@ -1,7 +1,7 @@
 """The parent of `mcp-probe run`: starts the command, listens to what it serves, and tells how it went.
 
 The command gets our stdin, stdout, stderr, process group and other open files as they are: no byte passes
-through us. What we add to its exit is bounded by ``_DRAIN_S`` here, by ``RelaySettings.exit_s`` where telemetry
+through us. What we add to its exit is bounded by ``_DRAIN_S`` here, by ``TelemetrySettings.exit_s`` where telemetry
 goes out from here, and by whoever publishes the outcome.
 """
 
@@ -23,7 +23,7 @@ from mcp_probe.launch import inject
 from mcp_probe.launch.signals import SignalSource, await_command, signal_source
 
 if TYPE_CHECKING:
-    from mcp_probe.export.relay import RelaySettings
+    from mcp_probe.export.exporters import TelemetrySettings
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.launch.receive import Receiver, Served
     from mcp_probe.model import MemoryTier
@@ -42,7 +42,7 @@ def run_command(
     slow_step_ms: float = 10.0,
     record: Path | None = None,
     memory: MemoryTier | None = None,
-    relay: RelaySettings | None = None,
+    relay: TelemetrySettings | None = None,
 ) -> Outcome:
     """Runs ``command`` under the probe and returns its last outcome. Main thread only; blocks until it ends.
 
@@ -63,7 +63,7 @@ def run_command(
     if memory is not None:
         options["memory"] = memory
     if relay is not None:
-        from mcp_probe.export.relay import ready
+        from mcp_probe.export.telemetry import ready
 
         options |= {"telemetry": "relay", "otlp": ""}
         relay = relay if ready(relay) else None
@@ -139,7 +139,7 @@ class _Channel:
         listener: socket.socket,
         recording: tuple[FileIO, Path] | None,
         slow_step_ms: float,
-        relay: RelaySettings | None,
+        relay: TelemetrySettings | None,
         prepare: Callable[[], None],
     ) -> None:
         self._listener = listener

@@ -20,7 +20,8 @@ from pathlib import Path
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import RecordingError
 from mcp_probe.export.delivery import with_deliveries
-from mcp_probe.export.relay import Relay, RelaySettings
+from mcp_probe.export.exporters import TelemetrySettings
+from mcp_probe.export.telemetry import Relay
 from mcp_probe.model import End, Frame, Header, RequestRecord, Summary
 from mcp_probe.record.file import LineDecoder
 from mcp_probe.record.listeners import Listeners
@@ -66,7 +67,7 @@ class Receiver:
         *,
         record: tuple[FileIO, Path] | None,
         slow_step_ms: float,
-        relay: RelaySettings | None = None,
+        relay: TelemetrySettings | None = None,
     ) -> None:
         self._record = record
         self._relay = relay
@@ -179,7 +180,7 @@ class Receiver:
 class _Connection:
     """One serving process: its bytes go to the recording as they are, its frames into a fold and to the relay."""
 
-    def __init__(self, peer: socket.socket, slow_step_ms: float, relay: RelaySettings | None) -> None:
+    def __init__(self, peer: socket.socket, slow_step_ms: float, relay: TelemetrySettings | None) -> None:
         self.peer = peer
         self.connected = True
         self.recording: FileIO | None = None

@@ -18,13 +18,14 @@ from mcp.client._memory import InMemoryTransport
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from opentelemetry import baggage, propagate, trace
+from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 from mcp_probe.adapters.tracing import OuterNote, SpanMiddleware
-from mcp_probe.export.minted import MintedSpans
+from mcp_probe.export.generated_ids import GeneratedIds
+from mcp_probe.export.phase_spans import SpanExport
 from mcp_probe.export.server_spans import ServerSpans
-from mcp_probe.export.spans import SpanExport
 from mcp_probe.model import RequestRecord
 from mcp_probe.session import Probe, attach
 from tests.adapters.asgi_client import META, Handshake, Modern, started
@@ -631,14 +632,14 @@ async def test_minted_ids_become_a_server_span_elsewhere_and_the_parent_of_what_
         return "done"
 
     server = without_sdk_spans(make_server(fetch))
-    with traced(server, MintedSpans()) as kept:
+    with traced(server, GeneratedIds()) as kept:
         await call(server, "fetch", {"traceparent": TRACEPARENT})
         await call(server, "add", a=1, b=2)
     record = kept.only("fetch")
     assert record.server_span is None
     assert sent["traceparent"] == f"00-{TRACE_ID:032x}-{record.span_id}-01"
     elsewhere = Spans()
-    export = SpanExport(elsewhere.provider)
+    export = SpanExport(elsewhere.provider, give_ids=elsewhere.ids.give)
     export.take(kept.frames)
     export.close(1.0)
     span = elsewhere.only("tools/call fetch")
@@ -652,7 +653,7 @@ async def test_minted_ids_become_a_server_span_elsewhere_and_the_parent_of_what_
 
 async def test_where_the_application_records_spans_minting_leaves_them_alone(spans: Spans) -> None:
     server = make_server()
-    with traced(server, MintedSpans()) as kept:
+    with traced(server, GeneratedIds()) as kept:
         await call(server, "add", a=1, b=2)
     assert attributes_of(spans.only("tools/call add"))["mcp_probe.busy"] > 0
     assert kept.only("add").server_span == "app"
@@ -662,7 +663,7 @@ async def test_requests_of_a_record_without_ids_are_nobodys_spans() -> None:
     server = make_server()
     probe = attach(server, telemetry="off")
     elsewhere = Spans()
-    probe.add_listener(SpanExport(elsewhere.provider, slow_request_ms=0))
+    probe.add_listener(SpanExport(elsewhere.provider, slow_request_ms=0, give_ids=elsewhere.ids.give))
     seen_records: list[RequestRecord] = []
 
     class Listener:
@@ -677,3 +678,51 @@ async def test_requests_of_a_record_without_ids_are_nobodys_spans() -> None:
     probe.detach()
     assert seen_records
     assert elsewhere.all() == []
+
+
+# --- what changes while the server runs -----------------------------------------------------------------------
+
+
+async def test_another_provider_is_seen_to_as_the_first_was(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, other = make_server(), Spans()
+    with traced(server):
+        await call(server, "add", a=1, b=2)
+        make_global(other, monkeypatch)
+        await call(server, "add", a=1, b=2)
+    for found in (spans, other):
+        assert "mcp_probe.busy" in attributes_of(found.only("tools/call add"))
+
+
+class Tenant(TextMapPropagator):
+    """A propagator of the application's own."""
+
+    @property
+    def fields(self) -> set[str]:
+        return {"x-tenant"}
+
+    def extract(self, carrier: Any, context: Any = None, getter: Any = None) -> Any:
+        return baggage.set_baggage("tenant", carrier.get("x-tenant"), context)
+
+    def inject(self, carrier: Any, context: Any = None, setter: Any = None) -> None:
+        pass
+
+
+async def test_propagators_that_are_put_in_later_are_heard(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    async def read() -> str:
+        seen.append(baggage.get_baggage("tenant"))
+        return "done"
+
+    server = make_server(read)
+    before = propagate.get_global_textmap()
+    try:
+        with traced(server):
+            async with Client(InMemoryTransport(lowlevel_of(server))) as client:
+                await client.call_tool("read", {}, meta={"x-tenant": "blue"})  # type: ignore[arg-type]
+                propagate.set_global_textmap(Tenant())
+                await client.call_tool("read", {}, meta={"x-tenant": "blue"})  # type: ignore[arg-type]
+                await client.call_tool("read", {})
+    finally:
+        propagate.set_global_textmap(before)
+    assert seen == [None, "blue", None]

@@ -26,8 +26,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import mcp_probe
-from mcp_probe.export.exponential import source_of
-from mcp_probe.export.histograms import Book
+from mcp_probe.export.histogram_set import HistogramSet
+from mcp_probe.export.metric_push import scope_of
 from mcp_probe.export.metrics import MetricExport
 
 Emitted = dict[str, Any]
@@ -124,20 +124,20 @@ class Pipelines:
         self.spans = InMemorySpanExporter()
         self.readers = {way: InMemoryMetricReader() for way in ("application", "ours", "replay")}
         self.providers = {way: MeterProvider([reader]) for way, reader in self.readers.items()}
-        self.book = Book()
+        self.histograms = HistogramSet()
         tracing = TracerProvider()
         tracing.add_span_processor(SimpleSpanProcessor(self.spans))
         trace.set_tracer_provider(tracing)
         metrics.set_meter_provider(self.providers["application"])
 
     def listen(self, probe: mcp_probe.Probe) -> None:
-        probe.add_listener(MetricExport(self.providers["ours"], books=[self.book]))
+        probe.add_listener(MetricExport(self.providers["ours"], histograms=[self.histograms]))
         probe.add_listener(MetricExport(self.providers["replay"], replay=True))
 
     def emitted(self) -> Emitted:
         """Call it after the end."""
         found = {way: collected(reader) for way, reader in self.readers.items()}
-        scope = source_of(self.book)(AggregationTemporality.CUMULATIVE)
+        scope = scope_of(self.histograms, AggregationTemporality.CUMULATIVE)
         found["ours"] += [emitted_metric(metric) for metric in (scope.metrics if scope is not None else ())]
         return {"metrics": found, "spans": [emitted_span(span) for span in self.spans.get_finished_spans()]}
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from opentelemetry import context
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -25,12 +25,12 @@ class Gate:
         self.entered = threading.Semaphore(0)
         self.answer: str | None = None  # what it logs before it refuses
         self.fault: Exception | None = None
-        self.suppressed: list[object] = []
+        self.suppressed: list[bool] = []
         self.shut = threading.Event()
 
     def passed(self) -> bool:
         """Whether the call is taken, once it may be answered."""
-        self.suppressed.append(context.get_value(context._SUPPRESS_INSTRUMENTATION_KEY))
+        self.suppressed.append(not is_instrumentation_enabled())
         self.entered.release()
         self.open.wait(LONG_S)
         if self.fault is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_probe.export.blockers import HOLD_NS, MAX_HELD, Blockers
+from mcp_probe.export.metrics import HOLD_NS, MAX_HELD, Blockers
 from mcp_probe.model import LOOP_OPERATION
 from tests.frames import MS, SECOND, make_loop_sample, make_request, make_step, make_wait
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcp_probe.capture.tracing import Message
-from mcp_probe.export.content import MAX_CONTENT, Content
+from mcp_probe.export.span_attributes import MAX_CONTENT, Content
 
 CALL = Message("tools/call", {"name": "add", "arguments": {"a": 1}}, None)
 PROMPT = Message("prompts/get", {"name": "greet", "arguments": {"name": "you"}}, None)

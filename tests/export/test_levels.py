@@ -8,7 +8,7 @@ import pytest
 
 from mcp_probe.export import conventions as names
 from mcp_probe.export.labels import Labels
-from mcp_probe.export.levels import SLOT_NS, WINDOW_NS, Levels
+from mcp_probe.export.observables import SLOT_NS, WINDOW_NS, Levels
 from mcp_probe.model import LoopSample
 from tests.frames import MS, SECOND, make_loop_sample, make_pool, make_process
 

@@ -13,15 +13,17 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.trace import TracerProvider
 
 from mcp_probe.export import conventions as names
-from mcp_probe.export.exponential import source_of
-from mcp_probe.export.histograms import Book
+from mcp_probe.export.histogram_set import HistogramSet
+from mcp_probe.export.metric_push import scope_of
 from mcp_probe.export.metrics import MetricExport
+from mcp_probe.histogram import bucket_of
 from mcp_probe.model import Frame, JobTimes
 from tests.export.collected import Attributes, Backend, only_grows, points, tool, values
 from tests.frames import (
     MS,
     SECOND,
     make_end,
+    make_group,
     make_header,
     make_loop_sample,
     make_pool,
@@ -36,12 +38,12 @@ SPAN_ID = "00f067aa0ba902b7"
 
 
 class Ours:
-    """A pipeline of ours: a provider and the book that is sent beside it."""
+    """A pipeline of ours: a provider and the histograms that is sent beside it."""
 
     def __init__(self, **options: Any) -> None:
         self.backend = Backend(**options)
-        self.book = Book()
-        self.export = MetricExport(self.backend.provider, books=[self.book])
+        self.set = HistogramSet()
+        self.export = MetricExport(self.backend.provider, histograms=[self.set])
 
     def take(self, *frames: Frame) -> Ours:
         self.export.take(frames)
@@ -52,7 +54,7 @@ class Ours:
         return self
 
     def histogram(self, instrument: names.Instrument) -> dict[Attributes, Any]:
-        scope = source_of(self.book)(AggregationTemporality.CUMULATIVE)
+        scope = scope_of(self.set, AggregationTemporality.CUMULATIVE)
         found = {} if scope is None else {metric.name: metric for metric in scope.metrics}
         return points(found[instrument.name]) if instrument.name in found else {}
 
@@ -149,6 +151,53 @@ def test_a_request_without_a_span_of_its_own_never_borrows_another() -> None:
         ours.take(make_request(busy=MS))
     (exemplar,) = next(iter(ours.durations().values())).exemplars
     assert exemplar.trace_id is None
+
+
+# --- requests without a record ---
+
+
+def test_a_group_counts_every_request_of_it_with_its_sum(ours: Ours) -> None:
+    lengths = [3 * MS, 3 * MS + 1, 40 * MS, 700 * MS]
+    buckets: dict[int, tuple[int, int]] = {}
+    for length in lengths:
+        count, total = buckets.get(bucket_of(length), (0, 0))
+        buckets[bucket_of(length)] = count + 1, total + length
+    group = [(bucket, count, total) for bucket, (count, total) in buckets.items()]
+    assert len(group) == 3
+    ours.take(make_request(busy=3 * MS, protocol_version="2025-06-18"))
+    ours.take(make_group(group, protocol_version="2025-06-18"))
+    (point,) = ours.durations().values()
+
+    assert point.count == 1 + len(lengths)
+    assert point.sum == pytest.approx((3 * MS + sum(lengths)) / 1e9)
+    assert point.bucket_counts[names.OPERATION_BOUNDARIES_S.index(0.01)] == 3
+    assert point.bucket_counts[names.OPERATION_BOUNDARIES_S.index(0.05)] == 1
+    assert point.bucket_counts[names.OPERATION_BOUNDARIES_S.index(1.0)] == 1
+
+
+def test_a_group_that_failed_says_how_and_borrows_no_trace() -> None:
+    ours = Ours(exemplar_filter=AlwaysOnExemplarFilter())
+    group = [(bucket_of(5 * MS), 2, 10 * MS)]
+    with TracerProvider(shutdown_on_exit=False).get_tracer("ambient").start_as_current_span("ambient"):
+        ours.take(make_group(group, name="pay", transport="http", outcome="error", error="-32603"))
+    ((attributes, point),) = ours.durations().items()
+
+    assert dict(attributes) == {
+        "mcp.method.name": "tools/call",
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "pay",
+        "rpc.response.status_code": "-32603",
+        "error.type": "-32603",
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
+    }
+    assert point.count == 2
+    assert {exemplar.trace_id for exemplar in point.exemplars} == {None}
+
+
+def test_the_method_of_a_group_is_active_from_zero_on(ours: Ours) -> None:
+    ours.take(make_group([(bucket_of(MS), 1, MS)]))
+    assert values(ours.backend.collect()[names.ACTIVE.name]) == {frozenset({("mcp.method.name", "tools/call")}): 0}
 
 
 # --- mcp.server.session.duration ---
@@ -322,9 +371,9 @@ def test_a_replay_is_asked_for_and_gives_real_histograms() -> None:
 
 
 def test_two_exporters_each_get_everything_also_as_deltas() -> None:
-    books = [Book(), Book()]
-    MetricExport(Backend().provider, books=books).take([make_request(busy=3 * MS)])
-    pages = [book.turn() for book in books]
+    books = [HistogramSet(), HistogramSet()]
+    MetricExport(Backend().provider, histograms=books).take([make_request(busy=3 * MS)])
+    pages = [counted.restart() for counted in books]
     assert [page.histograms[names.BUSY][(("gen_ai.tool.name", "add"),)].count for page in pages] == [1, 1]
 
 
@@ -367,8 +416,10 @@ def test_a_forked_child_reports_nothing_and_cannot_hang_on_a_lock_of_its_parent(
 
 @pytest.mark.parametrize("way", ["exponential", "observed", "replay"])
 def test_ten_thousand_tool_names_make_no_more_than_two_hundred_series_and_other(way: str) -> None:
-    backend, book = Backend(), Book()
-    export = MetricExport(backend.provider, books=[book] if way == "exponential" else [], replay=way == "replay")
+    backend, counted = Backend(), HistogramSet()
+    export = MetricExport(
+        backend.provider, histograms=[counted] if way == "exponential" else [], replay=way == "replay"
+    )
     for n in range(10_000):
         name = f"made-up-{n}"
         at = n * 10 * MS
@@ -388,7 +439,7 @@ def test_ten_thousand_tool_names_make_no_more_than_two_hundred_series_and_other(
         )
     export.close(0.5)
     found = backend.collect()
-    scope = source_of(book)(AggregationTemporality.CUMULATIVE)
+    scope = scope_of(counted, AggregationTemporality.CUMULATIVE)
     found |= {metric.name: metric for metric in (scope.metrics if scope is not None else ())}
 
     for metric in found.values():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mcp_probe.export.histograms import MAX_SERIES, Series
+from mcp_probe.export.conventions import MAX_SERIES, Series
 from mcp_probe.export.observables import Observables
 from tests.export.collected import Backend, labelled, values
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_probe.export.sessions import IDLE_NS, MAX_SESSIONS, Session, Sessions
+from mcp_probe.export.metrics import IDLE_NS, MAX_SESSIONS, Session, Sessions
 from tests.frames import MS, SECOND, make_request
 
 

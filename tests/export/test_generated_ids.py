@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import Message
-from mcp_probe.export.minted import MintedSpans
+from mcp_probe.export.generated_ids import GeneratedIds
 from mcp_probe.record.raw import RawRequest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -20,12 +20,12 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import Message
-from mcp_probe.export.minted import MintedSpans
+from mcp_probe.export.generated_ids import GeneratedIds
 from mcp_probe.record.raw import RawRequest
 
 raw = RawRequest(1, "request", "resources/read", None, "http")
 message = Message("resources/read", {"uri": "note://" + "x" * 999}, {"traceparent": sys.argv[2]}, "session")
-minted = MintedSpans()
+minted = GeneratedIds()
 scope = minted.begin(Hub(), raw, message)
 print(json.dumps([scope, raw.trace_id, raw.parent_span_id, raw.trace_flags, raw.server_span, raw.session_id,
                   len(raw.resource_uri), bool(raw.span_id), minted.carry(), minted.listens(),
@@ -43,7 +43,7 @@ def test_a_foreign_interpreter_gets_ids_and_no_opentelemetry() -> None:
 
 
 def test_a_request_without_a_caller_begins_a_trace_of_its_own() -> None:
-    minted = MintedSpans()
+    minted = GeneratedIds()
     found = set()
     for number in range(1, 50):
         raw = RawRequest(number, "request", "ping", None, "stdio")
@@ -60,5 +60,5 @@ def test_a_request_without_a_caller_begins_a_trace_of_its_own() -> None:
 def test_a_request_that_has_ids_keeps_them() -> None:
     raw = RawRequest(1, "request", "ping", None, "stdio")
     raw.span_id = 5
-    assert MintedSpans().begin(Hub(), raw, Message("ping", None, None)) is None
+    assert GeneratedIds().begin(Hub(), raw, Message("ping", None, None)) is None
     assert raw.span_id == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_probe.export.steps import MAX_WAITING, StepOwners
+from mcp_probe.export.metrics import MAX_WAITING, StepOwners
 from tests.frames import MS, make_request, make_step
 
 ADD = (("gen_ai.tool.name", "add"),)

@@ -1,4 +1,6 @@
-"""What a record says on its SERVER span: attributes, and who held it up. Pure; knows no OpenTelemetry.
+"""What a request says on its SERVER span: its record's attributes, who held it up, and content that was asked for.
+
+Pure; knows no OpenTelemetry.
 
 Times are seconds, as everywhere in telemetry. An attribute that is missing is 0 unless ``mcp_probe.quality`` calls its
 number unavailable: a request that used no thread has no ``mcp_probe.executor.*``.
@@ -6,13 +8,18 @@ number unavailable: a request that used no thread has no ``mcp_probe.executor.*`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mcp_probe.aggregate.blocking import blocker_of, union
+from mcp_probe.capture.tracing import Message, param_of
 from mcp_probe.export import conventions as names
 from mcp_probe.model import MemoryUse, RequestRecord, StepRecord, Tag
-from mcp_probe.record.raw import RawRequest
+
+logger = logging.getLogger("mcp_probe")
 
 Value = str | bool | int | float
 Attributes = dict[str, Value]
@@ -103,41 +110,6 @@ def _add_ready_wait(found: Attributes, least_ns: int, record: RequestRecord) -> 
     found[names.READY_WAIT_TIME] = most_ns / 1e9
     if most_ns > least_ns:
         found[names.READY_WAIT_MIN] = least_ns / 1e9
-
-
-def _plain_quality(bits: int) -> str:
-    """What is not exact of a plain request, by the bits of native/attributes.h."""
-    no_transport, bounded, no_dispatch, vague, bounded_peak, no_peak = (bool(bits >> bit & 1) for bit in range(6))
-    rows = (
-        (no_transport, _KEYS["queue_transport"], "unavailable"),
-        (bounded and not no_transport, _KEYS["queue_transport"], "bounded"),
-        (no_dispatch, _KEYS["queue_dispatch"], "unavailable"),
-        (vague, _KEYS["ready_wait"], "bounded"),
-        (vague, _KEYS["awaiting"], "bounded"),
-        (bounded_peak and not no_peak, _MEMORY_KEYS["peak"], "bounded"),
-        (no_peak, _MEMORY_KEYS["peak"], "unavailable"),
-    )
-    return ",".join(f"{key}={tag}" for holds, key, tag in rows if holds)
-
-
-PLAIN = (
-    names.STEPS,
-    names.STEP_MAX,
-    names.BUSY_TIME,
-    names.AWAITING_TIME,
-    names.READY_WAIT_TIME,
-    names.READY_WAIT_MIN,
-    names.UNACCOUNTED,
-    names.QUEUE_WAIT_TRANSPORT,
-    names.QUEUE_WAIT_DISPATCH,
-    names.EXECUTOR_RETURN_TIME,
-    names.REQUEST_BYTES,
-    names.MEMORY_REQUESTED_BYTES,
-    names.MEMORY_PEAK_BYTES,
-    names.QUALITY,
-    tuple(_plain_quality(bits) for bits in range(64)),
-)
-"""How ``RawRequest.span_attributes`` says what :func:`budget_attributes` says of a plain request, memory and all."""
 
 
 def quality_of(record: RequestRecord, parts: Iterable[str] | None = None) -> str:
@@ -251,7 +223,7 @@ def network_attributes(transport: str) -> Attributes:
     return NETWORKS.get(transport, _NONE)
 
 
-def is_sampled(request: RequestRecord | RawRequest) -> bool:
+def is_sampled(request: RequestRecord) -> bool:
     """Whether it has a span that is recorded."""
     return request.span_id is not None and request.trace_id is not None and bool((request.trace_flags or 0) & 1)
 
@@ -285,3 +257,82 @@ def error_attributes(outcome: str, error: str | None, code: str | None) -> Attri
     elif outcome == "error" and code not in names.NOT_AN_ERROR_CODES:
         found[names.ERROR_TYPE] = names.TIMEOUT if error == "TimeoutError" else error or names.OTHER_ERROR
     return found
+
+
+# --- content: only what was asked for by name, redacted, cut to a length ---------------------------------
+
+MAX_CONTENT = 4096
+"""Characters of one content attribute."""
+
+MAX_VARIABLES = 16
+MAX_VARIABLE_NAME = 64
+
+Redact = Callable[[str, Any], Any]
+"""(kind, value) -> what may be shown; ``None`` shows nothing."""
+
+
+class Content:
+    """What of a message's content goes onto its span. Nothing, unless kinds were named."""
+
+    def __init__(self, kinds: Iterable[str] = (), redact: Redact | None = None) -> None:
+        self._kinds = frozenset(kinds)
+        self._redact = redact
+        self._told = False
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def of_request(self, message: Message) -> Attributes:
+        """Arguments of a tool, variables of a prompt."""
+        arguments = param_of(message.params, "arguments")
+        if not isinstance(arguments, Mapping):
+            return {}
+        if message.method == "tools/call" and "arguments" in self._kinds:
+            return self._shown("arguments", arguments, names.GEN_AI_TOOL_CALL_ARGUMENTS)
+        if message.method == "prompts/get" and "prompt" in self._kinds:
+            return self._variables(arguments)
+        return {}
+
+    def of_result(self, message: Message, result: Any) -> Attributes:
+        """Result of a tool, contents of a resource."""
+        if message.method == "tools/call" and "result" in self._kinds:
+            return self._shown("result", _dumped(result), names.GEN_AI_TOOL_CALL_RESULT)
+        if message.method == "resources/read" and "resource" in self._kinds:
+            return self._shown("resource", _dumped(result), names.RESOURCE_CONTENTS)
+        return {}
+
+    def _variables(self, arguments: Mapping[Any, Any]) -> Attributes:
+        shown = self._allowed("prompt", arguments)
+        if not isinstance(shown, Mapping):
+            return {}
+        pairs = list(shown.items())[:MAX_VARIABLES]
+        return {
+            f"{names.GEN_AI_PROMPT_VARIABLE}.{str(key)[:MAX_VARIABLE_NAME]}": str(value)[:MAX_CONTENT]
+            for key, value in pairs
+        }
+
+    def _shown(self, kind: str, value: Any, attribute: str) -> Attributes:
+        shown = self._allowed(kind, value)
+        return {} if shown is None else {attribute: _text(shown)[:MAX_CONTENT]}
+
+    def _allowed(self, kind: str, value: Any) -> Any:
+        """What ``redact`` lets through; nothing where it fails."""
+        if self._redact is None:
+            return value
+        try:
+            return self._redact(kind, value)
+        except Exception as exc:  # noqa: BLE001 - the server's request goes on; its content stays home
+            if not self._told:
+                self._told = True
+                logger.warning("mcp_probe: redact raised %s; content is left out", type(exc).__name__)
+            return None
+
+
+def _dumped(result: Any) -> Any:
+    root = getattr(result, "root", result)
+    dump = getattr(root, "model_dump", None)
+    return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else root
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.context import Context
@@ -27,23 +28,34 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from mcp_probe.aggregate.blocking import union
 from mcp_probe.clock import wall_anchor
 from mcp_probe.export import conventions as names
-from mcp_probe.export.enrich import (
+from mcp_probe.export.span_attributes import (
     Attributes,
     Blocking,
     blocked_by,
     budget_attributes,
+    code_attributes,
     error_attributes,
     is_sampled,
     network_attributes,
     operation_attributes,
+    quality_of,
+    retained_attributes,
     span_name,
 )
-from mcp_probe.export.lots import Lot
-from mcp_probe.export.phases import Phase, Victims, phases_of
-from mcp_probe.export.slow import SlowLimit, detailed
-from mcp_probe.model import Frame, LoopSample, PoolSample, ProcessSample, RequestRecord, StepRecord
+from mcp_probe.histogram import bucket_of, quantile
+from mcp_probe.model import (
+    Frame,
+    JobTimes,
+    LoopSample,
+    PoolSample,
+    ProcessSample,
+    RequestGroup,
+    RequestRecord,
+    StepRecord,
+)
 
 HOLD_NS = 2_000_000_000
 """As long as the fold waits for blockers: the steps of a request's time may be drained a batch later than it."""
@@ -66,7 +78,8 @@ class SpanExport:
         slow_step_ms: Steps this long get a span of their own.
         slow_request_ms: Requests this long get phase spans; ``None``: the larger of 1 s and their operation's p99.
         detail: Share of the other requests that get them too, by trace id, so that several servers agree.
-        server_spans: Whether to make the SERVER span of requests that have ids but nobody's span.
+        give_ids: Makes ``provider`` call its next span by the ids of a request, and by ids of its own again after
+            ``None``. With it the SERVER span of requests that have ids but nobody's span is made.
         anchor: Reads (seconds since the epoch, instant of the frames' clock).
     """
 
@@ -77,15 +90,14 @@ class SpanExport:
         slow_step_ms: float = 10.0,
         slow_request_ms: float | None = None,
         detail: float = 0.0,
-        server_spans: bool = True,
+        give_ids: Callable[[RequestRecord | None], None] | None = None,
         anchor: Callable[[], tuple[float, int]] = wall_anchor,
     ) -> None:
         self._tracer: Any = provider.get_tracer(names.SCOPE)
-        self._ids = _GivenIds.onto(self._tracer)
         self._slow_step_ns = round(slow_step_ms * 1e6)
         self._slow = SlowLimit(slow_request_ms)
         self._detail = detail
-        self._server_spans = server_spans
+        self._give_ids = give_ids
         self._anchor = anchor
         self._offset_ns = 0
         self._steps: OrderedDict[tuple[int, int], StepRecord] = OrderedDict()
@@ -100,22 +112,12 @@ class SpanExport:
         for frame in frames:
             if isinstance(frame, RequestRecord):
                 self._take_request(frame)
+            elif isinstance(frame, RequestGroup):
+                self._slow.merge(frame.name or frame.method, [(bucket, count) for bucket, count, _ in frame.durations])
             elif isinstance(frame, StepRecord):
                 self._take_step(frame)
             elif isinstance(frame, (LoopSample, PoolSample, ProcessSample)):
                 self._last_ns = max(self._last_ns, frame.at_ns)
-        self._settle(self._ripe())
-
-    @property
-    def record_from_ns(self) -> int:
-        """Any request may be in the sample, where there is one."""
-        return 0 if self._detail > 0 else self._slow.least_ns
-
-    def take_lots(self, lots: list[Lot]) -> None:
-        """Nothing is to be made of them."""
-        for lot in lots:
-            self._last_ns = max(self._last_ns, lot.last_ns)
-            self._slow.add(lot.raws[0].name or lot.raws[0].method, lot.durations)
         self._settle(self._ripe())
 
     def close(self, timeout_s: float) -> None:
@@ -143,7 +145,7 @@ class SpanExport:
         if not is_sampled(record):
             return
         phases = slow or detailed(record, self._detail)
-        ours = self._server_spans and record.server_span is None
+        ours = self._makes_server_span(record)
         if phases or (ours and record.waits):
             self._held.append((self._last_ns, record, phases))
         elif ours:
@@ -169,7 +171,7 @@ class SpanExport:
             # Sorted by their ends: of each loop one more may have begun before the request ended.
             near = steps[first : bisect_right(ends, record.end_ns) + LOOPS]
             blockers = blocked_by(record, near)
-            if self._server_spans and record.server_span is None:
+            if self._makes_server_span(record):
                 self._make_server_span(record, blockers)
             if phases:
                 own = [step for step in near if step.request == record.id and self._is_slow(step)]
@@ -179,11 +181,15 @@ class SpanExport:
     def _is_slow(self, step: StepRecord) -> bool:
         return step.end_ns - step.start_ns >= self._slow_step_ns
 
+    def _makes_server_span(self, record: RequestRecord) -> bool:
+        return self._give_ids is not None and record.server_span is None
+
     def _make_server_span(self, record: RequestRecord, blockers: list[Blocking]) -> None:
         attributes = _server_attributes(record)
         if blockers:
             attributes[names.BLOCKED_BY] = blockers[0].blocker
-        self._ids.give(record)
+        assert self._give_ids is not None
+        self._give_ids(record)
         span = self._tracer.start_span(
             span_name(record.method, record.name),
             _parent_context(record),
@@ -192,7 +198,7 @@ class SpanExport:
             links=list(_links(blockers)),
             start_time=record.arrival_ns + self._offset_ns,
         )
-        self._ids.give(None)
+        self._give_ids(None)
         for row in blockers:
             span.add_event(names.EVENT_BLOCKED_BY, row.event(), timestamp=row.step.end_ns + self._offset_ns)
         if names.ERROR_TYPE in attributes:
@@ -213,39 +219,6 @@ class SpanExport:
             start_time=phase.start_ns + self._offset_ns,
         )
         span.end(phase.end_ns + self._offset_ns)
-
-
-class _GivenIds:
-    """An id generator that can be told what to say next; otherwise the provider's own speaks."""
-
-    def __init__(self, own: Any) -> None:
-        self._own = own
-        self._record: RequestRecord | None = None
-
-    @classmethod
-    def onto(cls, tracer: Any) -> _GivenIds:
-        """Take the place of ``tracer``'s generator; a tracer that shows none makes SERVER spans with ids of its own."""
-        ids = cls(getattr(tracer, "id_generator", None))
-        if ids._own is not None:
-            tracer.id_generator = ids
-        return ids
-
-    def give(self, record: RequestRecord | None) -> None:
-        """The next span is the SERVER span of ``record``."""
-        self._record = record
-
-    def generate_span_id(self) -> int:
-        """What an ``IdGenerator`` must answer."""
-        record = self._record
-        return int(self._own.generate_span_id()) if record is None else int(record.span_id or "0", 16)
-
-    def generate_trace_id(self) -> int:
-        """What an ``IdGenerator`` must answer."""
-        record = self._record
-        return int(self._own.generate_trace_id()) if record is None else int(record.trace_id or "0", 16)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
 
 
 def _phase_attributes(record: RequestRecord, phase: Phase) -> Attributes:
@@ -295,3 +268,179 @@ def _links(blockers: list[Blocking]) -> Iterator[Link]:
     for row in blockers:
         if row.step.trace_id is not None and row.step.span_id is not None:
             yield Link(_context(row.step.trace_id, row.step.span_id, 1, None), _BLOCKED_BY)
+
+
+# --- the phases of one request: when each began and ended, and what is known of it -------------------------
+
+MAX_STEP_SPANS = 32
+MAX_VICTIMS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One INTERNAL span of a request."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    attributes: Attributes
+
+
+class Victims:
+    """The latest requests that waited for something, to be asked what a step cost them. Bounded."""
+
+    def __init__(self) -> None:
+        self._waits: deque[tuple[int, int | None, list[tuple[int, int]]]] = deque(maxlen=MAX_VICTIMS)
+
+    def add(self, record: RequestRecord) -> None:
+        """Remember when ``record`` certainly waited."""
+        spans = union((wait.start_ns, wait.end_ns) for wait in record.waits)
+        if spans:
+            self._waits.append((record.id, record.loop, spans))
+
+    def waited_for(self, step: StepRecord) -> int:
+        """Nanoseconds that other requests certainly waited for ``step``, summed over them."""
+        total = 0
+        for request, loop, spans in self._waits:
+            if spans[0][0] >= step.end_ns or spans[-1][1] <= step.start_ns or request in (step.request, *step.within):
+                continue
+            if loop is None or loop == step.loop:
+                total += sum(max(0, min(end, step.end_ns) - max(start, step.start_ns)) for start, end in spans)
+        return total
+
+
+def phases_of(record: RequestRecord, steps: Iterable[StepRecord], victims: Victims) -> Iterator[Phase]:
+    """Phases of ``record`` in the order of its life; ``steps``: its own slow ones."""
+    if record.first_step_ns is not None and record.arrival_ns < record.first_step_ns:
+        yield Phase(names.SPAN_QUEUE, record.arrival_ns, record.first_step_ns, _queue_attributes(record))
+    for job in record.jobs:
+        yield _executor_phase(job, record.end_ns)
+    cost_ns = 0
+    for number, step in enumerate(sorted(steps, key=lambda step: step.start_ns)):
+        blocked_ns = victims.waited_for(step)
+        cost_ns += blocked_ns
+        if number < MAX_STEP_SPANS:
+            yield Phase(names.SPAN_STEP, step.start_ns, step.end_ns, _step_attributes(step, blocked_ns))
+    if record.result_ns is not None and record.budget.write_wait is not None:
+        yield Phase(names.SPAN_WRITE, record.result_ns, record.end_ns, _write_attributes(record, cost_ns))
+
+
+def _queue_attributes(record: RequestRecord) -> Attributes:
+    found: Attributes = {}
+    if record.budget.queue_transport is not None:
+        found[names.QUEUE_WAIT_TRANSPORT] = record.budget.queue_transport / 1e9
+    if record.budget.queue_dispatch is not None:
+        found[names.QUEUE_WAIT_DISPATCH] = record.budget.queue_dispatch / 1e9
+    return _with_quality(found, record, ("queue_transport", "queue_dispatch"))
+
+
+def _executor_phase(job: JobTimes, end_ns: int) -> Phase:
+    found: Attributes = {names.EXECUTOR_NAME: job.executor}
+    last = job.submit_ns
+    for since, until, attribute in (
+        (job.submit_ns, job.start_ns, names.EXECUTOR_WAIT_TIME),
+        (job.start_ns, job.finish_ns, names.EXECUTOR_RUN_TIME),
+        (job.finish_ns, job.resumed_ns, names.EXECUTOR_RETURN_TIME),
+    ):
+        if since is not None and until is not None and until >= since:
+            found[attribute] = (until - since) / 1e9
+            last = until
+    over = job.finish_ns is not None or job.resumed_ns is not None
+    return Phase(names.SPAN_EXECUTOR, job.submit_ns, last if over else max(last, end_ns), found)
+
+
+def _step_attributes(step: StepRecord, blocked_ns: int) -> Attributes:
+    found = code_attributes(step)
+    if step.cause is not None:
+        found[names.STEP_CAUSE] = step.cause
+    if step.cpu_ns is not None:
+        found[names.CPU] = step.cpu_ns / 1e9
+    if step.gc_ns:
+        found[names.GC_TIME] = step.gc_ns / 1e9
+    if blocked_ns:
+        found[names.BLOCKED_OTHERS] = blocked_ns / 1e9
+    return found
+
+
+def _write_attributes(record: RequestRecord, cost_ns: int) -> Attributes:
+    found: Attributes = {}
+    for ns, attribute in (
+        (record.budget.write_wait, names.WRITE_WAIT_TIME),
+        (record.budget.write_flush, names.WRITE_FLUSH_TIME),
+    ):
+        if ns is not None:
+            found[attribute] = ns / 1e9
+    if record.response_bytes is not None:
+        found[names.RESPONSE_BYTES] = record.response_bytes
+    if cost_ns:
+        found[names.BLOCKED_OTHERS] = cost_ns / 1e9
+    found = _with_quality(found, record, ("write_wait", "write_flush"))
+    retained = retained_attributes(record.memory)
+    if names.QUALITY in found and names.QUALITY in retained:
+        retained[names.QUALITY] = f"{found[names.QUALITY]},{retained[names.QUALITY]}"
+    return {**found, **retained}
+
+
+def _with_quality(found: Attributes, record: RequestRecord, parts: tuple[str, ...]) -> Attributes:
+    quality = quality_of(record, parts)
+    if quality:
+        found[names.QUALITY] = quality
+    return found
+
+
+# --- which requests are looked at closely -----------------------------------------------------------------
+
+DEFAULT_LIMIT_NS = 1_000_000_000
+MIN_COUNT = 100
+"""Requests of an operation before its p99 means anything."""
+
+FORGET_AT = 10_000
+"""Requests after which older ones count half: a running percentile, not one of all time."""
+
+
+class SlowLimit:
+    """A fixed limit, or by default the larger of 1 s and the running p99 of a request's operation."""
+
+    def __init__(self, slow_request_ms: float | None) -> None:
+        self._fixed_ns = None if slow_request_ms is None else round(slow_request_ms * 1e6)
+        self._durations: dict[str, dict[int, int]] = {}  # operation -> histogram
+        self._totals: dict[str, int] = {}
+
+    def passed_by(self, record: RequestRecord) -> bool:
+        """Whether ``record`` is slow, compared with those before it."""
+        duration = record.end_ns - record.arrival_ns
+        if self._fixed_ns is not None:
+            return duration >= self._fixed_ns
+        slow, operation = duration >= DEFAULT_LIMIT_NS, self._known(record.name or record.method)
+        if slow and self._totals[operation] >= MIN_COUNT:
+            slow = duration >= (quantile(self._durations[operation], 0.99) or 0)
+        self._count(operation, [(bucket_of(duration), 1)])
+        return slow
+
+    def merge(self, operation: str, durations: Iterable[tuple[int, int]]) -> None:
+        """Count requests of which only (bucket, how many) are known."""
+        if self._fixed_ns is None:
+            self._count(self._known(operation), durations)
+
+    def _known(self, operation: str) -> str:
+        """``operation``, or what stands for all for which there is no place."""
+        if operation not in self._durations:
+            if len(self._durations) >= names.MAX_NAMES:
+                operation = names.OTHER
+            self._durations.setdefault(operation, {})
+            self._totals.setdefault(operation, 0)
+        return operation
+
+    def _count(self, operation: str, durations: Iterable[tuple[int, int]]) -> None:
+        known = self._durations[operation]
+        for bucket, count in durations:
+            known[bucket] = known.get(bucket, 0) + count
+            self._totals[operation] += count
+        if self._totals[operation] > FORGET_AT:
+            halved = {bucket: count // 2 for bucket, count in known.items() if count > 1}
+            self._durations[operation], self._totals[operation] = halved, sum(halved.values())
+
+
+def detailed(record: RequestRecord, share: float) -> bool:
+    """Whether ``record`` is in the sample; the same for every server that sees its trace."""
+    return share > 0 and record.trace_id is not None and int(record.trace_id[16:], 16) < share * 2**64

@@ -10,29 +10,30 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import Tracer
 
+from mcp_probe.export.batch_span_queue import BatchSpanQueue
 from mcp_probe.export.delivery import Once, Tally
-from mcp_probe.export.outbox import SpanOutbox, number_from_environment
+from mcp_probe.export.exporters import number_from_environment
 from mcp_probe.model import Delivery
 from tests.export.gated import LONG_S, Gate, GatedSpans
 
 
 class Sending:
-    """A tracer whose spans go through an outbox to a gated exporter."""
+    """A tracer whose spans go through a queue to a gated exporter."""
 
     def __init__(self, gate: Gate, sampler: object = None) -> None:
         self.exporter = GatedSpans(gate)
-        self.outbox = SpanOutbox(lambda: self.exporter, Tally("spans", "http://there", Once()), exit_s=LONG_S)
+        self.queue = BatchSpanQueue(lambda: self.exporter, Tally("spans", "http://there", Once()), exit_s=LONG_S)
         self.provider = TracerProvider(shutdown_on_exit=False, sampler=sampler)  # type: ignore[arg-type]
-        self.provider.add_span_processor(self.outbox)
+        self.provider.add_span_processor(self.queue)
         self.tracer: Tracer = self.provider.get_tracer("test")
-        self.outbox.open()
+        self.queue.open()
 
     def spans(self, *names: str) -> None:
         for name in names:
             self.tracer.start_span(name).end()
 
     def counts(self) -> tuple[int, int]:
-        found = self.outbox.delivery()
+        found = self.queue.delivery()
         return found.delivered, found.undelivered
 
 
@@ -54,7 +55,7 @@ def test_a_full_batch_goes_out_without_waiting_for_the_schedule(gate: Gate) -> N
     sending = Sending(gate)
     sending.spans("a", "b")
     assert gate.entered.acquire(timeout=LONG_S)
-    sending.outbox.close(LONG_S)
+    sending.queue.close(LONG_S)
     assert sending.exporter.taken == ["a", "b"]
     assert gate.shut.is_set()
 
@@ -64,7 +65,7 @@ def test_shutting_the_provider_down_delivers_what_is_queued(gate: Gate) -> None:
     sending.spans("a")
     sending.provider.shutdown()
     assert sending.exporter.taken == ["a"]
-    assert sending.outbox.delivery() == Delivery("spans", "http://there", 1, 0, None)
+    assert sending.queue.delivery() == Delivery("spans", "http://there", 1, 0, None)
 
 
 def test_force_flush_delivers_what_is_queued(gate: Gate) -> None:
@@ -72,7 +73,7 @@ def test_force_flush_delivers_what_is_queued(gate: Gate) -> None:
     sending.spans("a")
     assert sending.provider.force_flush(60_000)
     assert sending.exporter.taken == ["a"]
-    sending.outbox.close(LONG_S)
+    sending.queue.close(LONG_S)
 
 
 def test_a_backend_that_hangs_neither_blocks_nor_logs_where_spans_end(
@@ -86,9 +87,9 @@ def test_a_backend_that_hangs_neither_blocks_nor_logs_where_spans_end(
         sending.spans(*"cdefgh")  # two in flight, four queued, two over
     assert caplog.records == []
     assert sending.counts() == (0, 2)
-    assert "queue was full" in (sending.outbox.delivery().reason or "")
+    assert "queue was full" in (sending.queue.delivery().reason or "")
     gate.open.set()
-    sending.outbox.close(LONG_S)
+    sending.queue.close(LONG_S)
     assert sending.exporter.taken == list("abcdef")
     assert sending.counts() == (6, 2)
 
@@ -101,9 +102,9 @@ def test_a_last_delivery_that_is_not_answered_in_time_is_counted_and_not_counted
     sending.spans("a", "b")
     assert gate.entered.acquire(timeout=LONG_S)
     sending.spans("c")
-    sending.outbox.close(0.0)
+    sending.queue.close(0.0)
     assert sending.counts() == (0, 3)
-    assert "no answer" in (sending.outbox.delivery().reason or "")
+    assert "no answer" in (sending.queue.delivery().reason or "")
     gate.open.set()
     assert gate.shut.wait(LONG_S)
     assert sending.counts() == (0, 3)
@@ -115,9 +116,9 @@ def test_refusals_are_counted_with_the_first_reason_and_said_once(gate: Gate, ca
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             sending.spans("a")
-            sending.outbox.force_flush(60_000)
-        sending.outbox.close(LONG_S)
-    assert sending.outbox.delivery() == Delivery("spans", "http://there", 0, 3, "400: told to refuse")
+            sending.queue.force_flush(60_000)
+        sending.queue.close(LONG_S)
+    assert sending.queue.delivery() == Delivery("spans", "http://there", 0, 3, "400: told to refuse")
     (said,) = caplog.records
     assert (said.name, said.levelname) == ("mcp_probe", "WARNING")
     assert "http://there" in said.getMessage() and "400: told to refuse" in said.getMessage()
@@ -127,12 +128,12 @@ def test_an_exporter_that_raises_does_not_end_the_thread(gate: Gate) -> None:
     sending = Sending(gate)
     gate.fault = ValueError("broken")
     sending.spans("a")
-    sending.outbox.force_flush(60_000)
+    sending.queue.force_flush(60_000)
     gate.fault = None
     sending.spans("b")
-    sending.outbox.close(LONG_S)
+    sending.queue.close(LONG_S)
     assert sending.exporter.taken == ["b"]
-    assert sending.outbox.delivery() == Delivery("spans", "http://there", 1, 1, "ValueError: broken")
+    assert sending.queue.delivery() == Delivery("spans", "http://there", 1, 1, "ValueError: broken")
 
 
 def test_at_the_end_one_failed_attempt_is_enough(gate: Gate) -> None:
@@ -142,9 +143,9 @@ def test_at_the_end_one_failed_attempt_is_enough(gate: Gate) -> None:
     assert gate.entered.acquire(timeout=LONG_S)
     sending.spans(*"cdef")
     gate.answer = "down"
-    sending.outbox.ask_to_close()
+    sending.queue.ask_to_close()
     gate.open.set()
-    sending.outbox.close(LONG_S)
+    sending.queue.close(LONG_S)
     assert sending.counts() == (0, 6)
     assert len(gate.suppressed) <= 3  # not one for each batch
 
@@ -152,9 +153,9 @@ def test_at_the_end_one_failed_attempt_is_enough(gate: Gate) -> None:
 def test_spans_that_are_not_sampled_or_come_too_late_are_not_taken(gate: Gate) -> None:
     unsampled = Sending(gate, ALWAYS_OFF)
     unsampled.spans("a")
-    unsampled.outbox.close(LONG_S)
+    unsampled.queue.close(LONG_S)
     late = Sending(gate)
-    late.outbox.close(LONG_S)
+    late.queue.close(LONG_S)
     late.spans("b")
     assert unsampled.exporter.taken == late.exporter.taken == []
     assert late.counts() == (0, 0)
@@ -163,17 +164,17 @@ def test_spans_that_are_not_sampled_or_come_too_late_are_not_taken(gate: Gate) -
 def test_an_outbox_can_be_opened_again(gate: Gate) -> None:
     sending = Sending(gate)
     sending.spans("a")
-    sending.outbox.close(LONG_S)
-    sending.outbox.open()
+    sending.queue.close(LONG_S)
+    sending.queue.open()
     sending.spans("b")
-    sending.outbox.close(LONG_S)
+    sending.queue.close(LONG_S)
     assert sending.exporter.taken == ["a", "b"]
 
 
 def test_what_the_exporter_sends_makes_no_spans_of_its_own(gate: Gate) -> None:
     sending = Sending(gate)
     sending.spans("a")
-    sending.outbox.close(LONG_S)
+    sending.queue.close(LONG_S)
     assert gate.suppressed == [True]
 
 

@@ -19,9 +19,9 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
-from mcp_probe.export.conventions import BUSY, GEN_AI_TOOL_NAME, QUEUE_WAIT, SCOPE
-from mcp_probe.export.exponential import source_of
-from mcp_probe.export.histograms import Book, Series
+from mcp_probe.export.conventions import BUSY, GEN_AI_TOOL_NAME, QUEUE_WAIT, SCOPE, Series
+from mcp_probe.export.histogram_set import HistogramSet
+from mcp_probe.export.metric_push import scope_of
 from tests.export.collected import points, tool
 from tests.frames import MS, SECOND
 
@@ -29,14 +29,14 @@ ADD: Series = ((GEN_AI_TOOL_NAME, "add"),)
 CUMULATIVE, DELTA = AggregationTemporality.CUMULATIVE, AggregationTemporality.DELTA
 
 
-def book(*lengths_ns: int) -> Book:
-    filled = Book()
+def counting(*lengths_ns: int) -> HistogramSet:
+    filled = HistogramSet()
     filled.add((BUSY, ADD, length, 1) for length in lengths_ns)
     return filled
 
 
-def point(of: Book, temporality: AggregationTemporality = CUMULATIVE) -> ExponentialHistogramDataPoint:
-    scope = source_of(of)(temporality)
+def point(of: HistogramSet, temporality: AggregationTemporality = CUMULATIVE) -> ExponentialHistogramDataPoint:
+    scope = scope_of(of, temporality)
     assert scope is not None
     (metric,) = scope.metrics
     assert (scope.scope.name, metric.name, metric.unit) == (SCOPE, BUSY.name, "s")
@@ -66,7 +66,7 @@ def buckets(of: ExponentialHistogramDataPoint) -> dict[int, int]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 1000 * SECOND), min_size=1, max_size=60))
 def test_it_says_what_the_sdk_would_have_said_of_the_same_values(lengths_ns: list[int]) -> None:
-    ours, theirs = point(book(*lengths_ns)), aggregated_by_the_sdk(lengths_ns)
+    ours, theirs = point(counting(*lengths_ns)), aggregated_by_the_sdk(lengths_ns)
     shift = max(ours.scale, theirs.scale) - min(ours.scale, theirs.scale)
     coarse, fine = sorted((ours, theirs), key=lambda found: found.scale)
     refolded: dict[int, int] = {}
@@ -80,18 +80,18 @@ def test_it_says_what_the_sdk_would_have_said_of_the_same_values(lengths_ns: lis
 
 
 def test_a_value_lies_between_the_bounds_that_a_backend_computes() -> None:
-    found = point(book(123_456_789))
+    found = point(counting(123_456_789))
     base = 2.0 ** (2.0**-found.scale)
     (index,) = buckets(found)
     assert base**index < 0.123456789 <= base ** (index + 1)
 
 
 def test_nothing_counted_is_not_sent() -> None:
-    assert source_of(Book())(CUMULATIVE) is None
+    assert scope_of(HistogramSet(), CUMULATIVE) is None
 
 
 def test_cumulative_pushes_grow_and_keep_their_start() -> None:
-    filled = book(MS)
+    filled = counting(MS)
     first = point(filled)
     filled.add([(BUSY, ADD, 2 * MS, 1)])
     second = point(filled)
@@ -102,9 +102,9 @@ def test_cumulative_pushes_grow_and_keep_their_start() -> None:
 
 
 def test_delta_pushes_say_each_value_once_and_follow_each_other() -> None:
-    filled = book(MS)
+    filled = counting(MS)
     first = point(filled, DELTA)
-    assert source_of(filled)(DELTA) is None
+    assert scope_of(filled, DELTA) is None
     filled.add([(BUSY, ADD, 2 * MS, 1)])
     second = point(filled, DELTA)
 
@@ -114,9 +114,9 @@ def test_delta_pushes_say_each_value_once_and_follow_each_other() -> None:
 
 
 def test_the_wire_format_takes_it_as_it_is() -> None:
-    filled = book(0, MS, 250 * MS)
+    filled = counting(0, MS, 250 * MS)
     filled.add([(QUEUE_WAIT, (("stage", "transport"), *ADD), 3 * MS, 1)])
-    scope = source_of(filled)(DELTA)
+    scope = scope_of(filled, DELTA)
     assert scope is not None
     encoded = encode_metrics(MetricsData([ResourceMetrics(Resource({}), [scope], "")]))
     sent = {metric.name: metric for metric in encoded.resource_metrics[0].scope_metrics[0].metrics}

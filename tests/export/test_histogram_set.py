@@ -9,41 +9,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_probe import native
 from mcp_probe.export.conventions import (
     BLOCKED,
     BLOCKER,
     BUSY,
     GEN_AI_TOOL_NAME,
-    MEMORY_PEAK,
+    MAX_SERIES,
     OTHER,
-    QUEUE_WAIT,
+    Series,
 )
-from mcp_probe.export.histograms import (
+from mcp_probe.export.histogram_set import (
     MAX_BUCKETS,
     MAX_SCALE,
-    MAX_SERIES,
-    Amounts,
-    Book,
-    Bundle,
+    BucketScheme,
     ExponentialHistogram,
-    Ladder,
-    PythonRow,
-    Series,
-    ladder_of,
+    HistogramSet,
+    scheme_of,
 )
 from tests.frames import MS, SECOND, US
-from tests.native.twins import needs_the_accelerator
 
-SECONDS = ladder_of("s")
-BYTES = ladder_of("By")
+SECONDS = scheme_of("s")
+BYTES = scheme_of("By")
 LENGTHS = st.integers(0, 10**6 * SECOND)
 
 getcontext().prec = 60
 
 
-def histogram(values: list[int], ladder: Ladder = SECONDS) -> ExponentialHistogram:
-    found = ExponentialHistogram(ladder)
+def histogram(values: list[int], scheme: BucketScheme = SECONDS) -> ExponentialHistogram:
+    found = ExponentialHistogram(scheme)
     for value in values:
         found.add(value)
     return found
@@ -54,13 +47,15 @@ def bound(index: int, scale: int, per_unit: int) -> Decimal:
     return Decimal(2) ** (Decimal(index) / Decimal(2) ** scale) * per_unit
 
 
-@pytest.mark.parametrize("ladder", [SECONDS, BYTES], ids=["seconds", "bytes"])
+@pytest.mark.parametrize("scheme", [SECONDS, BYTES], ids=["seconds", "bytes"])
 @given(data=st.data())
-def test_a_value_lies_within_the_bounds_that_the_specification_gives_its_bucket(ladder: Ladder, data: Any) -> None:
+def test_a_value_lies_within_the_bounds_that_the_specification_gives_its_bucket(
+    scheme: BucketScheme, data: Any
+) -> None:
     value = data.draw(st.integers(1, 2 ** data.draw(st.integers(1, 61))))
-    index = ladder.index(value)
+    index = scheme.index(value)
 
-    assert bound(index, MAX_SCALE, ladder.per_unit) < value <= bound(index + 1, MAX_SCALE, ladder.per_unit)
+    assert bound(index, MAX_SCALE, scheme.per_unit) < value <= bound(index + 1, MAX_SCALE, scheme.per_unit)
 
 
 @pytest.mark.parametrize("exponent", range(-9, 20))
@@ -144,7 +139,7 @@ def test_a_negative_length_counts_as_zero() -> None:
     assert (found.zeros, found.total, found.min, found.max) == (1, 0, 0, 0)
 
 
-# --- the book ---
+# --- the counted ---
 
 
 def tool(name: str) -> Series:
@@ -152,107 +147,56 @@ def tool(name: str) -> Series:
 
 
 def test_a_page_of_all_so_far_is_not_changed_by_what_follows() -> None:
-    book = Book()
-    book.add([(BUSY, tool("add"), MS, 1)])
-    page = book.so_far()
-    book.add([(BUSY, tool("add"), 2 * MS, 1)])
+    counted = HistogramSet()
+    counted.add([(BUSY, tool("add"), MS, 1)])
+    page = counted.snapshot()
+    counted.add([(BUSY, tool("add"), 2 * MS, 1)])
 
     assert page.histograms[BUSY][tool("add")].total == MS
-    assert book.so_far().histograms[BUSY][tool("add")].total == 3 * MS
+    assert counted.snapshot().histograms[BUSY][tool("add")].total == 3 * MS
 
 
 def test_pages_that_are_turned_follow_each_other_without_gap_or_overlap() -> None:
-    book = Book()
-    book.add([(BUSY, tool("add"), MS, 1)])
-    first = book.turn()
-    book.add([(BUSY, tool("add"), 5 * MS, 1)])
-    second = book.turn()
+    counted = HistogramSet()
+    counted.add([(BUSY, tool("add"), MS, 1)])
+    first = counted.restart()
+    counted.add([(BUSY, tool("add"), 5 * MS, 1)])
+    second = counted.restart()
 
     assert first.histograms[BUSY][tool("add")].total == MS
     assert second.histograms[BUSY][tool("add")].total == 5 * MS
     assert first.end_unix_ns == second.start_unix_ns
-    assert not book.turn().histograms
+    assert not counted.restart().histograms
 
 
 def test_a_book_that_counts_everything_keeps_its_start() -> None:
-    book = Book()
-    assert book.so_far().start_unix_ns == book.so_far().start_unix_ns <= book.so_far().end_unix_ns
+    counted = HistogramSet()
+    assert counted.snapshot().start_unix_ns == counted.snapshot().start_unix_ns <= counted.snapshot().end_unix_ns
 
 
 def test_series_beyond_the_limit_are_counted_under_other_and_nothing_is_lost() -> None:
-    book = Book()
-    book.add((BLOCKED, (*tool(f"t{n}"), (BLOCKER, f"b{n}")), MS, 1) for n in range(MAX_SERIES + 50))
-    known = book.so_far().histograms[BLOCKED]
+    counted = HistogramSet()
+    counted.add((BLOCKED, (*tool(f"t{n}"), (BLOCKER, f"b{n}")), MS, 1) for n in range(MAX_SERIES + 50))
+    known = counted.snapshot().histograms[BLOCKED]
     other: Series = (*tool(OTHER), (BLOCKER, OTHER))
 
     assert len(known) == MAX_SERIES + 1
     assert known[other].count == 50
 
 
-# --- rows: one value each of every request ---
+def test_series_beyond_a_given_limit_are_counted_under_other() -> None:
+    counted = HistogramSet(max_series=3)
+    counted.add((BUSY, tool(f"t{n}"), MS, 1) for n in range(10))
 
-AMOUNT = st.none() | st.integers(-5, 40) | st.integers(0, 2**56)
-REQUESTS = st.lists(st.tuples(AMOUNT, AMOUNT, AMOUNT), max_size=60)
-
-
-@needs_the_accelerator
-@given(batches=st.lists(REQUESTS, max_size=3))
-def test_both_rows_count_alike_whatever_comes_and_begin_anew_when_taken(batches: list[list[Amounts]]) -> None:
-    ladders = [SECONDS, BYTES, SECONDS]
-    python, accelerated = PythonRow(ladders), native.core.Row([ladder.packed() for ladder in ladders])
-    for batch in batches:
-        for amounts in batch:
-            python.add(amounts)
-            accelerated.add(amounts)
-        assert accelerated.take() == python.take()
-
-
-@needs_the_accelerator
-def test_a_row_says_what_it_cannot_take() -> None:
-    row = native.core.Row([SECONDS.packed()])
-    for wrong in ((1, 2), [1], ("one",)):
-        with pytest.raises(TypeError):
-            row.add(wrong)
-    with pytest.raises(TypeError):
-        native.core.Row([("first", b"")])
-
-
-@given(batches=st.lists(REQUESTS, max_size=3))
-def test_requests_are_counted_as_their_values_one_by_one(batches: list[list[Amounts]]) -> None:
-    keys = ((BUSY, tool("add")), (MEMORY_PEAK, tool("add")), (QUEUE_WAIT, tool("add")))
-    bundle = Bundle(keys)
-    together, apart = Book(), Book()
-    for batch in batches:
-        together.add_requests([(bundle, amounts) for amounts in batch])
-        for amounts in batch:
-            apart.add((*key, amount, 1) for key, amount in zip(keys, amounts, strict=True) if amount is not None)
-        assert described(together) == described(apart)
-        assert {series: row.count for series, row in together.of(BUSY).items()} == {
-            series: row.count for series, row in apart.of(BUSY).items()
-        }
-
-
-def described(book: Book) -> dict[str, Any]:
-    fields = ("scale", "zeros", "count", "total", "min", "max", "counts")
-    return {
-        instrument.name: {series: [getattr(row, name) for name in fields] for series, row in rows.items()}
-        for instrument, rows in book.so_far().histograms.items()
-    }
-
-
-def test_bundles_beyond_the_limit_are_counted_under_other_and_nothing_is_lost() -> None:
-    book = Book(max_series=3)
-    book.add_requests([(Bundle(((BUSY, tool(f"t{n}")),)), (MS,)) for n in range(10)])
-
-    assert {series: row.count for series, row in book.of(BUSY).items()} == {
+    assert {series: row.count for series, row in counted.of(BUSY).items()} == {
         **{tool(f"t{n}"): 1 for n in range(3)},
         tool(OTHER): 7,
     }
 
 
-def test_books_that_share_what_they_know_together_stay_below_the_limit() -> None:
+def test_sets_that_share_what_they_know_together_stay_below_the_limit() -> None:
     known: dict[Any, set[Series]] = {}
-    first, second = Book(3, known), Book(3, known)
+    first, second = HistogramSet(3, known), HistogramSet(3, known)
     first.add((BUSY, tool(f"a{n}"), MS, 1) for n in range(3))
     second.add((BUSY, tool(name), MS, 1) for name in ("a1", "b1", "b2"))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _API = "opentelemetry.trace"
 
 
-class MintedSpans:
+class GeneratedIds:
     """A :class:`~mcp_probe.capture.tracing.Tracing` that only decides on ids; options as of ``ServerSpans``."""
 
     def __init__(
@@ -51,16 +51,8 @@ class MintedSpans:
             scope = theirs.begin(hub, raw, message)
             if scope is not None or raw.span_id is not None:
                 return scope
-        self._mint(raw, message)
+        self._generate(raw, message)
         return None if theirs is None else theirs.continue_unrecorded(hub, raw, message)
-
-    def known(self) -> Any:
-        """Every request needs ids, and only this knows of them."""
-        return None
-
-    def joined(self, hub: Hub, raw: RawRequest, message: Message, span: Any) -> Any:
-        """As ``ServerSpans``."""
-        return self._theirs().joined(hub, raw, message, span)
 
     def end(self, scope: Any, result: Any, error: BaseException | None) -> None:
         """As ``ServerSpans``."""
@@ -77,7 +69,7 @@ class MintedSpans:
             self._application = ServerSpans(opens=False, capture_content=self._content, redact=self._redact)
         return self._application
 
-    def _mint(self, raw: RawRequest, message: Message) -> None:
+    def _generate(self, raw: RawRequest, message: Message) -> None:
         caller = parent_of(message.meta)
         if caller is None:
             raw.trace_id, raw.trace_flags = self._ids.getrandbits(128) | 1, 1

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcp_probe.export.courier import Courier
+from mcp_probe.export.export_worker import ExportWorker
 
 LONG_S = 60.0
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="none")
 
 
 class Deliveries:
-    """What a courier was made to do; each delivery waits while ``gate`` is closed."""
+    """What a worker was made to do; each delivery waits while ``gate`` is closed."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -42,18 +42,18 @@ def work() -> Iterator[Deliveries]:
     made.gate.set()
 
 
-def courier(work: Deliveries, interval_s: float = LONG_S) -> Courier:
-    return Courier("test-courier", interval_s, work.deliver, work.release)
+def worker(work: Deliveries, interval_s: float = LONG_S) -> ExportWorker:
+    return ExportWorker("test-worker", interval_s, work.deliver, work.release)
 
 
 def test_it_delivers_when_its_interval_has_passed(work: Deliveries) -> None:
-    made = courier(work, 0.001)
+    made = worker(work, 0.001)
     assert work.begun.acquire(timeout=LONG_S) and work.begun.acquire(timeout=LONG_S)
     assert made.close(LONG_S)
 
 
 def test_flush_waits_for_a_delivery_that_began_after_it_was_called(work: Deliveries) -> None:
-    made = courier(work)
+    made = worker(work)
     work.gate.clear()
     made.wake()
     assert work.begun.acquire(timeout=LONG_S)  # this one is too early to count
@@ -67,8 +67,8 @@ def test_flush_waits_for_a_delivery_that_began_after_it_was_called(work: Deliver
 def test_after_a_failure_it_is_not_woken_but_still_flushed_and_closed(
     work: Deliveries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_probe.export.courier.FIRST_PAUSE_S", LONG_S)
-    made = courier(work, 0.001)
+    monkeypatch.setattr("mcp_probe.export.export_worker.FIRST_PAUSE_S", LONG_S)
+    made = worker(work, 0.001)
     work.well = False
     assert made.flush(LONG_S)
     before = len(work.calls)
@@ -83,7 +83,7 @@ def test_after_a_failure_it_is_not_woken_but_still_flushed_and_closed(
 
 
 def test_closing_delivers_a_last_time_and_then_releases(work: Deliveries) -> None:
-    made = courier(work)
+    made = worker(work)
     assert made.close(LONG_S)
     assert work.calls == ["last"]
     assert work.released.is_set()
@@ -91,7 +91,7 @@ def test_closing_delivers_a_last_time_and_then_releases(work: Deliveries) -> Non
 
 
 def test_a_delivery_that_hangs_holds_up_nobody_and_still_releases_when_it_returns(work: Deliveries) -> None:
-    made = courier(work)
+    made = worker(work)
     work.gate.clear()
     made.wake()
     assert work.begun.acquire(timeout=LONG_S)
@@ -105,7 +105,7 @@ def test_a_delivery_that_hangs_holds_up_nobody_and_still_releases_when_it_return
 def test_its_thread_belongs_to_no_request(work: Deliveries) -> None:
     token = MARK.set("a request")
     try:
-        made = courier(work)
+        made = worker(work)
     finally:
         MARK.reset(token)
     assert made.flush(LONG_S)

@@ -6,16 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
-from opentelemetry.sdk.metrics.export import AggregationTemporality, ScopeMetrics
+from opentelemetry.sdk.metrics.export import AggregationTemporality
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from mcp_probe.export.conventions import BUSY, SCOPE
 from mcp_probe.export.delivery import Once, Tally
-from mcp_probe.export.push import MetricPush
+from mcp_probe.export.histogram_set import HistogramSet, Snapshot
+from mcp_probe.export.metric_push import MetricPush
 from mcp_probe.model import Delivery
 from tests.export.gated import LONG_S, Gate, GatedMetrics
 
-DELTA = AggregationTemporality.DELTA
+CUMULATIVE, DELTA = AggregationTemporality.CUMULATIVE, AggregationTemporality.DELTA
+OURS = f"{SCOPE}: {BUSY.name}"
 
 
 class Sending:
@@ -28,6 +30,21 @@ class Sending:
         self.provider = MeterProvider([self.push], resource=resource, shutdown_on_exit=False)
         self.counter = self.provider.get_meter("test").create_counter("sold")
         self.push.open()
+
+    def count_ours(self) -> None:
+        """A value of a histogram that we aggregate."""
+        self.push.histograms.add([(BUSY, (), 1_000_000, 1)])
+
+    def temporalities(self) -> list[AggregationTemporality]:
+        """Of our histograms, push by push."""
+        return [
+            metric.data.aggregation_temporality
+            for data in self.exporter.taken
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == BUSY.name and hasattr(metric.data, "aggregation_temporality")
+        ]
 
     def names(self) -> list[list[str]]:
         """Metric names of each push, by scope."""
@@ -43,10 +60,6 @@ def gate() -> Iterator[Gate]:
     made = Gate()
     yield made
     made.open.set()
-
-
-def empty_scope(name: str) -> ScopeMetrics:
-    return ScopeMetrics(scope=InstrumentationScope(name), metrics=[], schema_url="")
 
 
 def test_a_push_closed_before_its_interval_has_sent_everything(gate: Gate) -> None:
@@ -67,31 +80,43 @@ def test_every_interval_of_the_environment_is_a_push(gate: Gate, monkeypatch: py
     sending.push.close(LONG_S)
 
 
-def test_finished_metrics_travel_with_the_sdks_own_in_the_exporters_temporality(gate: Gate) -> None:
-    sending = Sending(gate, preferred_temporality={Counter: DELTA, Histogram: DELTA})
-    asked: list[AggregationTemporality] = []
+@pytest.mark.parametrize("temporality", [CUMULATIVE, DELTA])
+def test_our_histograms_travel_with_the_sdks_own_in_the_exporters_temporality(
+    gate: Gate, temporality: AggregationTemporality
+) -> None:
+    sending = Sending(gate, preferred_temporality={Counter: temporality, Histogram: temporality})
+    durations = sending.provider.get_meter(SCOPE).create_histogram("durations")
+    durations.record(1.0)
+    sending.count_ours()
+    assert sending.push.force_flush(60_000)
+    sending.count_ours()
+    sending.counter.add(1)
+    sending.push.close(LONG_S)
+    first, second = sending.names()
+    assert first == [f"{SCOPE}: durations", OURS], "one scope, under one name"
+    assert OURS in second and "test: sold" in second
+    assert sending.temporalities() == [temporality] * 2
 
-    def source(temporality: AggregationTemporality) -> ScopeMetrics:
-        asked.append(temporality)
-        return empty_scope("test") if len(asked) == 1 else empty_scope("other")
 
-    sending.push.add_source(source)
-    sending.push.add_source(lambda _: None)
+def test_our_histograms_wait_until_the_exporters_temporality_is_known(gate: Gate) -> None:
+    sending = Sending(gate, preferred_temporality={Histogram: DELTA})
+    sending.count_ours()
     sending.counter.add(1)
     assert sending.push.force_flush(60_000)
-    sending.counter.add(1)
+    sending.provider.get_meter("test").create_histogram("durations").record(1.0)
     sending.push.close(LONG_S)
-    assert asked == [DELTA, DELTA]
-    scopes = [[s.scope.name for r in data.resource_metrics for s in r.scope_metrics] for data in sending.exporter.taken]
-    assert scopes == [["test"], ["test", "other"]]
+    assert sending.names() == [["test: sold"], ["test: sold", "test: durations", OURS]]
+    assert sending.temporalities() == [DELTA]
 
 
-def test_finished_metrics_go_out_where_the_sdk_has_none_under_the_same_resource(gate: Gate) -> None:
-    sending = Sending(gate)
-    sending.push.add_source(lambda _: empty_scope("ours"))
+def test_our_histograms_go_out_where_the_sdk_has_nothing_new_under_the_same_resource(gate: Gate) -> None:
+    sending = Sending(gate, preferred_temporality={Histogram: DELTA})
+    sending.provider.get_meter("test").create_histogram("durations").record(1.0)
+    assert sending.push.force_flush(60_000)
+    sending.count_ours()
     sending.push.close(LONG_S)
-    (data,) = sending.exporter.taken
-    assert data.resource_metrics[0].resource.attributes["service.name"] == "shop"
+    assert sending.names() == [["test: durations"], [OURS]]
+    assert sending.exporter.taken[1].resource_metrics[0].resource.attributes["service.name"] == "shop"
 
 
 def test_nothing_to_say_is_no_push_and_no_loss(gate: Gate) -> None:
@@ -101,17 +126,18 @@ def test_nothing_to_say_is_no_push_and_no_loss(gate: Gate) -> None:
     assert sending.push.delivery() == Delivery("metric exports", "http://there", 0, 0, None)
 
 
-def test_a_source_that_raises_costs_its_push_and_not_the_thread(gate: Gate) -> None:
-    sending = Sending(gate)
+def test_histograms_that_raise_cost_their_push_and_not_the_thread(gate: Gate) -> None:
     broken = [True]
 
-    def source(temporality: AggregationTemporality) -> ScopeMetrics | None:
-        if broken:
-            raise LookupError(broken.pop())
-        return None
+    class Broken(HistogramSet):
+        def snapshot(self) -> Snapshot:
+            if broken:
+                raise LookupError(broken.pop())
+            return super().snapshot()
 
-    sending.push.add_source(source)
-    sending.counter.add(1)
+    sending = Sending(gate)
+    sending.push.histograms = Broken()
+    sending.provider.get_meter("test").create_histogram("durations").record(1.0)
     sending.push.force_flush(60_000)
     sending.push.close(LONG_S)
     assert sending.push.delivery() == Delivery("metric exports", "http://there", 1, 1, "LookupError: True")

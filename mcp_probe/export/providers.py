@@ -13,20 +13,19 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from opentelemetry import metrics, trace
 
-from mcp_probe.export.lots import TakesLots, lots_of
+from mcp_probe.export.exporters import TelemetrySettings, disabled
+from mcp_probe.export.metrics import MetricExport
+from mcp_probe.export.phase_spans import SpanExport
 from mcp_probe.export.server_spans import ServerSpans
-from mcp_probe.model import Delivery, Frame, Header, RequestRecord
+from mcp_probe.model import Delivery, Frame, Header, RequestGroup, RequestRecord
 from mcp_probe.record.listeners import Listeners
-from mcp_probe.record.raw import Measured, RawRequest
 
 if TYPE_CHECKING:
-    from mcp_probe.export.auto import Settings, Telemetry
     from mcp_probe.export.pipeline import Pipeline
 
 logger = logging.getLogger("mcp_probe")
@@ -36,8 +35,11 @@ _exports: Exports | None = None
 _pipeline: Pipeline | None = None
 
 
-def join(user: Telemetry, settings: Settings, server: str | None) -> Exports:
-    """The exports of this process with ``user`` among those who feed it. Raises: OptionError, MissingExtraError."""
+def join(user: object, settings: TelemetrySettings, server: str | None) -> Exports:
+    """The exports of this process, with ``user`` (a probe's telemetry) among those who feed them.
+
+    Raises: OptionError, MissingExtraError.
+    """
     global _exports
     with _lock:
         if settings.otlp and not disabled():
@@ -48,14 +50,9 @@ def join(user: Telemetry, settings: Settings, server: str | None) -> Exports:
         return _exports
 
 
-def tracing_for(settings: Settings) -> ServerSpans:
+def tracing_for(settings: TelemetrySettings) -> ServerSpans:
     """How requests are traced on the loop: with the global tracer provider of the moment."""
     return ServerSpans(opens=settings.exports, capture_content=settings.capture_content, redact=settings.redact)
-
-
-def disabled() -> bool:
-    """Whether ``OTEL_SDK_DISABLED`` switches telemetry off."""
-    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def application_tracer_provider() -> trace.TracerProvider | None:
@@ -67,12 +64,35 @@ def application_tracer_provider() -> trace.TracerProvider | None:
 def application_meter_provider() -> metrics.MeterProvider | None:
     """The global meter provider, if one has been set and it does anything."""
     provider = metrics.get_meter_provider()
-    # The proxy that stands in until one is set has no public name.
-    proxy = type(provider).__name__ == "_ProxyMeterProvider"
-    return None if proxy or isinstance(provider, metrics.NoOpMeterProvider) else provider
+    # The stand-in that the API gives until one is set has no public name; no provider of the API's own does anything.
+    stand_in = isinstance(provider, metrics.NoOpMeterProvider) or type(provider).__module__.startswith(metrics.__name__)
+    return None if stand_in else provider
 
 
-def _open_pipeline(settings: Settings, server: str | None) -> None:
+def span_export(
+    provider: trace.TracerProvider,
+    settings: TelemetrySettings,
+    give_ids: Callable[[RequestRecord | None], None] | None = None,
+) -> SpanExport:
+    """What makes spans of frames with ``provider``."""
+    return SpanExport(
+        provider,
+        slow_step_ms=settings.slow_step_ms,
+        slow_request_ms=settings.slow_request_ms,
+        detail=settings.detail,
+        give_ids=give_ids,
+    )
+
+
+def metric_export(
+    provider: metrics.MeterProvider, settings: TelemetrySettings, pipeline: Pipeline | None
+) -> MetricExport:
+    """What makes metrics of frames with ``provider``, which may be that of ``pipeline``."""
+    ours = pipeline.histograms if pipeline is not None and pipeline.meter_provider is provider else ()
+    return MetricExport(provider, histograms=ours, replay=settings.replay_histograms)
+
+
+def _open_pipeline(settings: TelemetrySettings, server: str | None) -> None:
     """Our exporters for what the application has not set up; the first probe's destination stays the process's."""
     global _pipeline
     if _pipeline is None:
@@ -85,10 +105,10 @@ def _open_pipeline(settings: Settings, server: str | None) -> None:
 
         resource = resource_of(server, about_this_process())
         _pipeline = Pipeline(resource, settings.otlp, settings.exit_s, traces=traces, metrics=meters)
-        if _pipeline.spans is not None:
-            trace.set_tracer_provider(_pipeline.spans.provider)
-        if _pipeline.metrics is not None:
-            metrics.set_meter_provider(_pipeline.metrics.provider)
+        if _pipeline.tracer_provider is not None:
+            trace.set_tracer_provider(_pipeline.tracer_provider)
+        if _pipeline.meter_provider is not None:
+            metrics.set_meter_provider(_pipeline.meter_provider)
     _pipeline.open()
 
 
@@ -110,8 +130,8 @@ def _say_whose(traces: bool, meters: bool) -> None:
 class Exports:
     """Where the frames of every probe of this process go. Frames come on one thread at a time."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.users: list[Telemetry] = []
+    def __init__(self, settings: TelemetrySettings) -> None:
+        self.users: list[object] = []
         self._settings = settings
         self._spans = self._metrics = False
         self._listeners = Listeners(self._fault)
@@ -133,53 +153,19 @@ class Exports:
         with _lock:
             if not self._spans and tracer_provider is not None:
                 self._spans = True
-                self._export_spans(tracer_provider)
+                self._listeners.add(span_export(tracer_provider, self._settings))
             if not self._metrics and meter_provider is not None:
                 self._metrics = True
-                self._export_metrics(meter_provider)
+                self._listeners.add(metric_export(meter_provider, self._settings, _pipeline))
 
-    def _export_spans(self, provider: trace.TracerProvider) -> None:
-        from mcp_probe.export.spans import SpanExport
-
-        given = self._settings
-        self._listeners.add(
-            SpanExport(
-                provider,
-                slow_step_ms=given.slow_step_ms,
-                slow_request_ms=given.slow_request_ms,
-                detail=given.detail,
-            )
-        )
-
-    def _export_metrics(self, provider: metrics.MeterProvider) -> None:
-        from mcp_probe.export.metrics import MetricExport
-
-        ours = _pipeline.metrics if _pipeline is not None else None
-        books = ours.books if ours is not None and ours.provider is provider else ()
-        self._listeners.add(MetricExport(provider, books=books, replay=self._settings.replay_histograms))
-
-    def take(self, user: Telemetry, frames: Sequence[Frame], header: Header | None) -> None:
+    def take(self, user: object, frames: Sequence[Frame], header: Header | None) -> None:
         """Export ``frames``; of all probes but the first only what the first does not see, its requests."""
         if user is not self.users[0]:
-            frames = [frame for frame in frames if isinstance(frame, RequestRecord)]
+            frames = [frame for frame in frames if isinstance(frame, (RequestRecord, RequestGroup))]
         elif self._listeners.header is None and header is not None and header not in frames:
             frames = [header, *frames]
         if frames:
             self._listeners.take(frames)
-
-    def take_plain(self, batch: list[RawRequest], measured: Measured) -> list[RawRequest]:
-        """Export plain requests that have ended; returns those that must come as records instead."""
-        exporters = self._listeners.hearing
-        if not exporters:
-            return batch
-        takers = [one for one in exporters if isinstance(one, TakesLots)]
-        if len(takers) < len(exporters):
-            return batch
-        rest, lots = lots_of(batch, min(one.record_from_ns for one in takers), measured)
-        if lots:
-            for one in takers:
-                self._listeners.tell(one, partial(one.take_lots, lots))
-        return rest
 
     def flush_soon(self) -> None:
         """Deliver what there is; does not block."""
@@ -191,7 +177,7 @@ class Exports:
         if _pipeline is not None:
             _pipeline.flush(timeout_s)
 
-    def leave(self, user: Telemetry, timeout_s: float) -> None:
+    def leave(self, user: object, timeout_s: float) -> None:
         """``user`` has no more frames. The last one's leaving delivers what is left, within ``timeout_s``."""
         global _exports
         deadline = time.monotonic() + timeout_s

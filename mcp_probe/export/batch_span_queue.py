@@ -1,4 +1,4 @@
-"""Spans on their way to a backend: a bounded queue in the server, a courier thread that empties it.
+"""Spans on their way to a backend: a bounded queue in the server, a worker thread that empties it.
 
 The SDK's own batch processor would do, but for three things: it logs a line, on the thread that ended the span, for
 each span it drops; its shutdown waits for as long as an exporter retries; and it does not count what is lost.
@@ -6,7 +6,6 @@ each span it drops; its shutdown waits for as long as an exporter retries; and i
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 
@@ -15,30 +14,21 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from mcp_probe.export.delivery import AT_EXIT, OVERHEARD, Tally
-from mcp_probe.export.quiet import not_instrumented
-from mcp_probe.export.sender import Line, Sender
+from mcp_probe.export.export_worker import Line, Sender, suppress_instrumentation
+from mcp_probe.export.exporters import number_from_environment
 from mcp_probe.model import Delivery
 
 _QUEUE_FULL = "the queue was full: the backend takes spans more slowly than the server makes them"
 
 
-def number_from_environment(name: str, default: float, least: float) -> float:
-    """A number of the SDK's own environment variables; what makes no sense is the default, as in the SDK."""
-    try:
-        value = float(os.environ.get(name) or default)
-    except ValueError:
-        return default
-    return value if value >= least else default
-
-
-class SpanOutbox(Sender, SpanProcessor):
+class BatchSpanQueue(Sender, SpanProcessor):
     """Hands ended spans to the exporter in batches; never blocks the thread that ends them, and never logs on it.
 
     Queue, batch and delay are those of ``OTEL_BSP_*``. ``open`` and ``close`` may follow each other; in between
     spans are not taken.
 
     Args:
-        make_exporter: called on the courier's thread, and again after a fork. Where it raises the spans are lost.
+        make_exporter: called on the worker's thread, and again after a fork. Where it raises the spans are lost.
         exit_s: what ``shutdown`` may take.
     """
 
@@ -79,7 +69,7 @@ class SpanOutbox(Sender, SpanProcessor):
             return
         line.queue.append(span)
         if waiting + 1 == self._batch:
-            line.courier.wake()
+            line.worker.wake()
 
     def shutdown(self) -> None:
         """Deliver what is queued, within ``exit_s``; spans that end later are not taken."""
@@ -104,7 +94,7 @@ class SpanOutbox(Sender, SpanProcessor):
 
 
 class _Line(Line):
-    """A queue, and an exporter that is made on the courier's thread."""
+    """A queue, and an exporter that is made on the worker's thread."""
 
     def __init__(self, make_exporter: Callable[[], SpanExporter], tally: Tally, batch: int, delay_s: float) -> None:
         self.queue: deque[ReadableSpan] = deque()
@@ -118,7 +108,7 @@ class _Line(Line):
 
     def _deliver(self, last: bool) -> bool:
         went_well = True
-        with not_instrumented():
+        with suppress_instrumentation():
             while went_well and self.queue and not self._given_up:
                 batch = [self.queue.popleft() for _ in range(min(self._batch, len(self.queue)))]
                 self._in_flight = len(batch)

@@ -1,39 +1,27 @@
-"""A probe's telemetry: through the application's providers as soon as there are any, or through exporters of ours.
+"""What a probe's frames are exported by: in the server's process, or in the parent of ``mcp-probe run --otlp``.
 
-Nothing of OpenTelemetry is imported here: ``setup`` is, once ``otlp`` asks for it or the application has loaded
-OpenTelemetry itself.
+Nothing of OpenTelemetry is imported here: ``providers`` is, once ``otlp`` asks for it or the application has loaded
+OpenTelemetry itself. The server of ``mcp-probe run`` needs nothing of OpenTelemetry: its spans keep the ids that its
+requests had in there, and its process is the resource, so that a backend sees the server and not us.
 """
 
 from __future__ import annotations
 
+import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcp_probe.export.delivery import missing_extra
+from mcp_probe.export.exporters import TelemetrySettings, disabled, routes
 from mcp_probe.model import Delivery, End, Frame, Header, RequestRecord
-from mcp_probe.record.raw import Measured, RawRequest
+from mcp_probe.record.listeners import Listeners, OnFault
 
 if TYPE_CHECKING:
     from mcp_probe.capture.tracing import Tracing
-    from mcp_probe.export.setup import Exports
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the options of a probe say about telemetry, and who is profiled."""
-
-    otlp: bool | str = False
-    exports: bool = True  # False: only add to spans that are open anyway
-    exit_s: float = 1.0
-    slow_step_ms: float = 10.0
-    slow_request_ms: float | None = None
-    detail: float = 0.0
-    replay_histograms: bool = False
-    capture_content: tuple[str, ...] = ()
-    redact: Callable[[str, object], object] | None = None
+    from mcp_probe.export.pipeline import Pipeline
+    from mcp_probe.export.providers import Exports
 
 
 class Telemetry:
@@ -45,7 +33,9 @@ class Telemetry:
             shut down, and what registers last at exit is called first.
     """
 
-    def __init__(self, settings: Settings, *, trace: Callable[[Tracing], None], found: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: TelemetrySettings, *, trace: Callable[[Tracing], None], found: Callable[[], None]
+    ) -> None:
         self._settings = settings
         self._trace = trace
         self._found = found
@@ -85,13 +75,6 @@ class Telemetry:
         if ended:
             self._exports.flush_soon()
 
-    def take_plain(self, batch: list[RawRequest], measured: Measured) -> list[RawRequest]:
-        """Hand on plain requests that have ended; returns those that must come as records. After :meth:`idle`."""
-        if self._exports is None:
-            return batch
-        self._patience_s = self._settings.exit_s
-        return self._exports.take_plain(batch, measured)
-
     def idle(self) -> bool:
         """Whether there is nobody to deliver to at this time, so that a request's record is of no use."""
         if not self._joined and "opentelemetry" in sys.modules:
@@ -124,7 +107,7 @@ class Telemetry:
 
     def _join(self, server: str | None) -> None:
         try:
-            from mcp_probe.export.setup import join, tracing_for
+            from mcp_probe.export.providers import join, tracing_for
 
             if self._settings.exports:
                 self._exports = join(self, self._settings, server)
@@ -141,3 +124,88 @@ class Telemetry:
             if self._exports.ways > self._told:
                 self._told = self._exports.ways
                 self._found()
+
+
+# --- in the parent of `mcp-probe run --otlp` -----------------------------------------------------------
+
+
+def ready(settings: TelemetrySettings) -> bool:
+    """Loads the exporters and makes them once, so that what is wrong shows before anything runs.
+
+    ``False`` where ``OTEL_SDK_DISABLED`` says that nothing is to be exported.
+
+    Raises: OptionError, MissingExtraError.
+    """
+    if disabled():
+        return False
+    routes("traces", settings.otlp)
+    routes("metrics", settings.otlp)
+    from mcp_probe.export import pipeline, providers  # noqa: F401
+
+    return True
+
+
+class Relay:
+    """The :class:`mcp_probe.model.FrameListener` of one serving process. Exporters are made when its header comes.
+
+    ``on_fault`` hears why less is exported than there was.
+    """
+
+    def __init__(self, settings: TelemetrySettings, on_fault: OnFault) -> None:
+        self._settings = settings
+        self._listeners = Listeners(on_fault)
+        self._pipeline: Pipeline | None = None
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        """Export ``frames``. Raises: what making the exporters raises."""
+        if self._pipeline is None:
+            header = next((frame for frame in frames if isinstance(frame, Header)), None)
+            if header is None:
+                return
+            self._begin(header)
+        self._listeners.take(frames)
+        if any(isinstance(frame, End) for frame in frames):
+            self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Deliver what there is; does not block."""
+        if self._pipeline is not None:
+            self._pipeline.flush_soon()
+
+    def ask_to_close(self) -> None:
+        """No more frames will come: begin the last delivery, without waiting for it."""
+        self._listeners.close(0.0)
+        if self._pipeline is not None:
+            self._pipeline.ask_to_close()
+
+    def close(self, timeout_s: float) -> None:
+        """Deliver what is left within ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        self._listeners.close(timeout_s)
+        if self._pipeline is not None:
+            self._pipeline.close(max(0.0, deadline - time.monotonic()))
+
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """What was delivered and what was not, so far."""
+        return self._pipeline.deliveries() if self._pipeline is not None else ()
+
+    def _begin(self, header: Header) -> None:
+        from mcp_probe.export.pipeline import Pipeline, resource_of
+        from mcp_probe.export.providers import metric_export, span_export
+
+        given = self._settings
+        pipeline = self._pipeline = Pipeline(resource_of(header.server, about(header)), given.otlp, given.exit_s)
+        if pipeline.tracer_provider is not None:
+            self._listeners.add(span_export(pipeline.tracer_provider, given, pipeline.ids.give))
+        if pipeline.meter_provider is not None:
+            self._listeners.add(metric_export(pipeline.meter_provider, given, pipeline))
+        pipeline.open()
+
+
+def about(header: Header) -> dict[str, str | int]:
+    """Resource attributes of the process that sent ``header``; it runs on this machine."""
+    return {
+        "host.name": platform.node(),
+        "process.pid": header.pid,
+        "process.runtime.version": header.python,
+    }

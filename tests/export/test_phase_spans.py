@@ -10,9 +10,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode
 
-from mcp_probe.export.spans import HOLD_NS, MAX_HELD, SpanExport
+from mcp_probe.export.phase_spans import HOLD_NS, MAX_HELD, MIN_COUNT, SlowLimit, SpanExport, detailed
+from mcp_probe.histogram import bucket_of
 from mcp_probe.model import Frame, JobTimes, RequestRecord
-from tests.frames import MS, SECOND, make_loop_sample, make_request, make_step, make_wait
+from tests.frames import MS, SECOND, make_group, make_loop_sample, make_request, make_step, make_wait
 from tests.tracing import Spans, attributes_of
 
 START_UNIX = 1_700_000_000
@@ -27,7 +28,9 @@ def spanned(number: int = 1, name: str = "slow", **given: Any) -> RequestRecord:
 
 
 def export_of(spans: Spans, **options: Any) -> SpanExport:
-    return SpanExport(spans.provider, anchor=lambda: (float(START_UNIX), 0), **options)
+    """As in the parent of ``mcp-probe run``, which gives its spans their ids."""
+    given = {"give_ids": spans.ids.give, "anchor": lambda: (float(START_UNIX), 0), **options}
+    return SpanExport(spans.provider, **given)
 
 
 def exported(*frames: Frame, **options: Any) -> Spans:
@@ -194,8 +197,8 @@ def test_its_status_follows_the_conventions(code: str, status: StatusCode) -> No
     assert attributes_of(span)["rpc.response.status_code"] == code
 
 
-def test_they_are_left_to_others_where_told_so() -> None:
-    assert exported(foreign(), server_spans=False).all() == []
+def test_they_are_left_to_others_where_no_ids_can_be_given() -> None:
+    assert exported(foreign(), give_ids=None).all() == []
 
 
 def test_the_samplers_word_holds_for_them_too() -> None:
@@ -225,3 +228,61 @@ def test_what_is_held_stays_bounded() -> None:
     export = export_of(spans, detail=1.0)
     export.take([spanned(number + 1, queue_dispatch=MS, busy=MS) for number in range(MAX_HELD + 10)])
     assert len(spans.all("queue")) == 10
+
+
+# --- which are slow --------------------------------------------------------------------------------------------
+
+
+def test_by_default_a_second_is_slow() -> None:
+    limit = SlowLimit(None)
+    assert not limit.passed_by(make_request(end_ns=SECOND - 1))
+    assert limit.passed_by(make_request(end_ns=SECOND))
+
+
+def test_a_tool_that_always_takes_seconds_is_slow_above_its_own_p99_only() -> None:
+    limit = SlowLimit(None)
+    for _ in range(MIN_COUNT):
+        limit.passed_by(make_request(end_ns=4 * SECOND))
+    assert not limit.passed_by(make_request(end_ns=3 * SECOND))
+    assert limit.passed_by(make_request(end_ns=5 * SECOND))
+    assert limit.passed_by(make_request(name="other", end_ns=3 * SECOND))
+
+
+def test_requests_without_a_record_count_for_their_operations_p99() -> None:
+    spans = Spans()
+    export = export_of(spans)
+    export.take([make_group([(bucket_of(4 * SECOND), MIN_COUNT, 4 * SECOND * MIN_COUNT)], name="slow")])
+    export.take([spanned(1, queue_dispatch=MS, busy=3 * SECOND), spanned(2, "other", queue_dispatch=MS, busy=SECOND)])
+    export.close(1.0)
+    assert [attributes_of(span)["gen_ai.tool.name"] for span in spans.all("queue")] == ["other"]
+
+
+def test_older_requests_count_less_and_less() -> None:
+    limit = SlowLimit(None)
+    limit.merge("add", [(bucket_of(9 * SECOND), 6_000)])
+    for _ in range(3):
+        limit.merge("add", [(bucket_of(2 * SECOND), 400_000)])
+    assert limit.passed_by(make_request(end_ns=4 * SECOND))
+
+
+def test_a_limit_that_was_given_holds_for_every_tool() -> None:
+    limit = SlowLimit(20.0)
+    assert limit.passed_by(make_request(end_ns=20 * MS))
+    assert not limit.passed_by(make_request(end_ns=20 * MS - 1))
+
+
+def test_made_up_tool_names_do_not_grow_it() -> None:
+    limit = SlowLimit(None)
+    for number in range(10_000):
+        limit.passed_by(make_request(name=f"tool {number}", end_ns=MS))
+    assert len(limit._durations) <= 201
+
+
+@pytest.mark.parametrize(("share", "chosen"), [(0.0, False), (0.5, True), (1.0, True)])
+def test_the_sample_goes_by_trace_id(share: float, chosen: bool) -> None:
+    assert detailed(make_request(trace_id="f" * 16 + "7" + "f" * 15), share) is chosen
+
+
+def test_a_request_without_a_trace_is_in_no_sample() -> None:
+    assert not detailed(make_request(), 1.0)
+    assert not detailed(make_request(trace_id="0" * 16 + "f" * 16), 0.999)

@@ -13,12 +13,13 @@ from mcp_probe.export.conventions import (
     BUSY,
     EXPONENTIAL,
     GEN_AI_TOOL_NAME,
+    MAX_SERIES,
     STATISTICS,
     STEP_DURATION,
     WAIT_BOUNDARIES_S,
+    Series,
 )
-from mcp_probe.export.handover import MAX_REPLAYED, RECENT_S, Observed, Replay
-from mcp_probe.export.histograms import MAX_SERIES, Bundle, Series
+from mcp_probe.export.histogram_set import MAX_REPLAYED, RECENT_S, Observed, Replay
 from mcp_probe.export.observables import Observables
 from tests.export.collected import Backend, only_grows, points, tool, values
 from tests.frames import MS
@@ -95,8 +96,7 @@ def test_a_counter_never_falls_however_many_series_come_and_go(backend: Backend,
         named = [
             ((GEN_AI_TOOL_NAME, f"t{n}"),) for n in range(minute * MAX_SERIES // 3, (minute + 2) * MAX_SERIES // 3)
         ]
-        observed.add((BUSY, series, MS, 1) for series in named[::2])
-        observed.add_requests([(Bundle(((BUSY, series),)), (MS,)) for series in named[1::2]])
+        observed.add((BUSY, series, MS, 1) for series in named)
         counted = values(backend.collect()[f"{BUSY.name}.count"])
         assert all(counted[series] >= count for series, count in before.items())
         assert sum(counted.values()) == sum(before.values()) + len(named)
@@ -146,14 +146,3 @@ def test_many_equal_values_are_replayed_up_to_a_bound_and_the_rest_is_told(backe
 
     assert points(backend.collect()[STEP_DURATION.name])[tool("add")].count == MAX_REPLAYED
     assert lost == [900]
-
-
-def test_replay_records_what_a_request_has_one_value_of(backend: Backend) -> None:
-    replay = Replay(backend.provider.get_meter("ours"), no_loss)
-    replay.add_requests(
-        [(Bundle(((BUSY, ADD), (STEP_DURATION, ADD))), (MS, None)), (Bundle(((BUSY, ADD),)), (2 * MS,))]
-    )
-    [point] = points(backend.collect()[BUSY.name]).values()
-
-    assert (point.count, point.sum) == (2, pytest.approx(0.003))
-    assert STEP_DURATION.name not in backend.collect()
