@@ -21,7 +21,7 @@ from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import RecordingError
 from mcp_probe.export.delivery import with_deliveries
 from mcp_probe.export.relay import Relay, RelaySettings
-from mcp_probe.model import End, Frame, Header, RequestRecord, Summary
+from mcp_probe.model import End, Frame, Header, RequestGroup, RequestRecord, Summary
 from mcp_probe.record.file import LineDecoder
 from mcp_probe.record.listeners import Listeners
 
@@ -268,6 +268,8 @@ class _Connection:
             self._pid = frame.pid
         elif isinstance(frame, RequestRecord):
             self._requests += 1
+        elif isinstance(frame, RequestGroup):
+            self._requests += frame.count
         elif isinstance(frame, End):
             self._ended = True
         return frame
