@@ -103,8 +103,8 @@ def test_counts_and_durations_are_those_of_all_requests(drains: list[list[Call]]
         assert row.total_ms == true.total_ms
         for key in ("total_ms_p50", "total_ms_p95", "total_ms_p99", "total_ms_max"):
             assert row.quality.get(key) == true.quality.get(key)
-    for key, tally in fold._settled().operations.by_key.items():
-        assert tally.totals.least.rows == true_fold._settled().operations.by_key[key].totals.least.rows
+    for operation, tally in fold._settled().operations.by_key.items():
+        assert tally.totals.least.rows == true_fold._settled().operations.by_key[operation].totals.least.rows
     recorded = fold.summary().requests.recorded
     assert recorded == sum(isinstance(frame, RequestRecord) for frame in frames)
     assert fold.summary().requests.count == sum(map(len, drains))
@@ -248,7 +248,12 @@ def test_threads_that_count_at_once_lose_nothing() -> None:
     groups = Groups()
     taken: list[RequestGroup] = []
     raws = [Call("add", 0, 0, number % 7).raw(number) for number in range(2_000)]
-    threads = [threading.Thread(target=lambda: [groups.add(raw) for raw in raws]) for _ in range(4)]
+
+    def count() -> None:
+        for raw in raws:
+            groups.add(raw)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
