@@ -328,7 +328,8 @@ class Collector:
         for raw in listener.live():
             if not raw.seen_open and (raw.arrival_ns or raw.first_step_ns or now) <= old:
                 raw.seen_open = True
-                fresh.append(open_request(raw, now))
+                if not raw.ended:  # else it may have been counted already, and no record would close it
+                    fresh.append(open_request(raw, now))
         listener.emit(fresh)
 
     def _tell_samples(self, now: int, *, final: bool) -> None:

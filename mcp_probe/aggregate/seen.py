@@ -14,6 +14,7 @@ from mcp_probe.model import (
     OpenRequest,
     PoolSample,
     ProcessSample,
+    RequestGroup,
     RequestRecord,
     StepRecord,
     Summary,
@@ -30,8 +31,8 @@ _AROUND = ("queue_transport", "queue_dispatch", "write_wait", "write_flush")
 class Seen:
     """Readings of one stretch of time: its summary and the single requests and steps in it.
 
-    Requests and steps are exactly those of the stretch; samples (pools, loop, process) span half a second and are
-    taken where they overlap it.
+    Requests and steps are exactly those of the stretch; groups and samples (pools, loop, process) span half a second
+    or more and are taken where they overlap it.
     """
 
     summary: Summary
@@ -78,6 +79,8 @@ def _within(frame: Frame, low: int, high: int) -> bool:
         return low <= frame.arrival_ns <= high
     if isinstance(frame, StepRecord):
         return frame.start_ns <= high and frame.end_ns >= low
+    if isinstance(frame, RequestGroup):
+        return frame.first_ns <= high and frame.last_ns >= low
     if isinstance(frame, (LoopSample, PoolSample, ProcessSample)):
         return frame.at_ns - frame.span_ns <= high and frame.at_ns >= low
     return True
@@ -95,18 +98,21 @@ def most_at_once(spans: Iterable[tuple[int, int]]) -> int:
 
 def share_of(seen: Seen, *parts: str) -> float:
     """Of all requests' time, the part that these parts of the budget take."""
-    return of_time(seen, sum(getattr(each.budget, part) or 0 for each in seen.requests for part in parts))
+    return of_time(
+        seen, sum((getattr(each.budget, part) or 0) * each.weight for each in seen.requests for part in parts)
+    )
 
 
 def of_time(seen: Seen, ns: float) -> float:
     """``ns`` as a share of all requests' time, at most 1."""
-    total = sum(total_of(each) for each in seen.requests)
+    total = sum(total_of(each) * each.weight for each in seen.requests)
     return min(1.0, ns / total) if total else 0.0
 
 
 def mean_total(seen: Seen) -> float:
     """Mean time of a request, ns. There must be one."""
-    return sum(total_of(each) for each in seen.requests) / len(seen.requests)
+    weights = sum(each.weight for each in seen.requests)
+    return sum(total_of(each) * each.weight for each in seen.requests) / weights
 
 
 def total_of(request: RequestRecord) -> int:

@@ -117,10 +117,13 @@ class Finished:
         self._groups = Groups()
 
     def put(self, raw: RawRequest) -> None:
-        """One more has ended; where there is no room it is counted, and gets no record."""
+        """One more has ended; where there is no room it is counted, and gets no record.
+
+        One that was told as open is kept all the same: only its record says that it has ended.
+        """
         if self._closed:
             return
-        if len(self._waiting) >= self._most:
+        if len(self._waiting) >= self._most and not raw.seen_open:
             self._groups.add(raw)
             return
         self._waiting.append(raw)

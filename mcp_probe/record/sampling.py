@@ -239,7 +239,7 @@ class Sampler:
 
     def _weight_of(self, raw: RawRequest, duration: int) -> tuple[int, GroupTally | None]:
         """(weight, 0 = no record; where it is counted)."""
-        if raw.outcome != "ok":
+        if raw.outcome != "ok" or raw.seen_open:  # only its record says that a request known to be open has ended
             return 1, None
         key = _key_of(raw)
         operation = self._operations.get(key)

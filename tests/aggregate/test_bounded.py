@@ -30,8 +30,8 @@ def test_the_true_quantile_lies_within_the_bounds(drawn: list[tuple[int, int, bo
     quality = found.quality(q)
     slack = 1 + MAX_RELATIVE_ERROR
     if quality is None:
-        least = found.least.quantile(q) or 0.0
-        assert least / slack - 1 <= true <= least * slack + 1
+        exact = found.least.quantile(q) or 0.0
+        assert exact / slack - 1 <= true <= exact * slack + 1
         return
     assert quality.lo is not None
     assert true >= quality.lo * 1e6 / slack - 1

@@ -80,7 +80,7 @@ def test_where_only_wake_ups_are_unseen_the_time_on_the_loop_is_known() -> None:
 
 def test_coding_is_not_timed_by_a_loop_nobody_knows() -> None:
     """The loop's last instant is old there: of five bytes it said that encoding takes 251 ms a call."""
-    coded = {"decode_ns": 0, "encode_ns": 251 * MS, "request_bytes": 5, "response_bytes": 5}
+    coded: dict[str, Any] = {"decode_ns": 0, "encode_ns": 251 * MS, "request_bytes": 5, "response_bytes": 5}
     known = [record_of(number=number, **coded) for number in range(1, 40)]
     blind = [record_of(BLIND, number=number, **coded) for number in range(1, 40)]
     assert "large-payload" in {finding.code for finding in summary_of(*known).findings}
@@ -144,7 +144,13 @@ def test_a_client_is_not_called_serial_where_nobody_could_see_what_calls_await()
 
 def test_in_process_the_time_before_the_handler_is_unknown_and_so_the_total_is_a_lower_bound() -> None:
     """A client that waited 225 ms was shown 0.08 ms, as exact."""
-    given = {"arrival_ns": None, "taken_ns": None, "write_seen": False, "write_taken_ns": None, "transport": "memory"}
+    given: dict[str, Any] = {
+        "arrival_ns": None,
+        "taken_ns": None,
+        "write_seen": False,
+        "write_taken_ns": None,
+        "transport": "memory",
+    }
     record = record_of(**given)
     assert not record.seen & QUEUE
     assert (record.budget.queue_transport, record.budget.queue_dispatch) == (None, None)

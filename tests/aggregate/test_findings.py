@@ -415,7 +415,7 @@ def test_what_waited_unseen_before_its_handler_began_is_not_denied() -> None:
     """mcp 1.x shows a request only once its handler runs."""
     seen = make_summary(slow_steps=(make_slow(),))
     assert one(seen, "blocking-call").sentence.endswith("and held up no other request.")
-    unseen = make_summary(make_operation(queue_transport=None, queue_dispatch=None), slow_steps=(make_slow(),))
+    unseen = make_summary(make_operation(queue_transport=None, unseen=("queue",)), slow_steps=(make_slow(),))
     assert one(unseen, "blocking-call").sentence.endswith(
         "; whether others waited for it before they were handled cannot be seen here."
     )

@@ -3,8 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_probe.aggregate.flight import NEVER_NS, REORDER, Flight
+from mcp_probe.aggregate.flight import REORDER, Flight
 from mcp_probe.model import RequestRecord
+from mcp_probe.record.sampling import NEVER_NS
 from tests.frames import MS, SECOND, US, make_open, make_request
 
 

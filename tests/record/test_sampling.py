@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_probe.aggregate.fold import Fold
+from mcp_probe.capture.queueing import Finished
 from mcp_probe.model import QUEUE, Frame, OperationSummary, RequestGroup, RequestRecord
 from mcp_probe.record import sampling
 from mcp_probe.record.assemble import assemble
@@ -102,8 +103,8 @@ def test_counts_and_durations_are_those_of_all_requests(drains: list[list[Call]]
         assert row.total_ms == true.total_ms
         for key in ("total_ms_p50", "total_ms_p95", "total_ms_p99", "total_ms_max"):
             assert row.quality.get(key) == true.quality.get(key)
-    for key, tally in fold._settled().operations.by_key.items():
-        assert tally.totals.least.rows == true_fold._settled().operations.by_key[key].totals.least.rows
+    for operation, tally in fold._settled().operations.by_key.items():
+        assert tally.totals.least.rows == true_fold._settled().operations.by_key[operation].totals.least.rows
     recorded = fold.summary().requests.recorded
     assert recorded == sum(isinstance(frame, RequestRecord) for frame in frames)
     assert fold.summary().requests.count == sum(map(len, drains))
@@ -161,6 +162,24 @@ def test_the_first_call_of_an_operation_has_a_record_and_stands_for_itself() -> 
     assert picked[0][0].id == 1
     assert picked[0][1] == 1
     assert {weight for _, weight in picked[1:]} == {16}
+
+
+def test_a_request_that_was_told_as_open_has_a_record() -> None:
+    raws = raws_of([Call("add", 10 * number, 0, 5) for number in range(64)])
+    for raw in raws[20:40]:
+        raw.seen_open = True
+    picked = {raw.id: weight for raw, weight in Sampler(seed=1).pick(raws, [])}
+    assert [picked.get(raw.id) for raw in raws[20:40]] == [1] * 20
+
+
+def test_a_full_queue_keeps_a_request_that_was_told_as_open() -> None:
+    finished = Finished(2, lambda: None)
+    raws = raws_of([Call("add", 10 * number, 0, 5) for number in range(4)])
+    raws[3].seen_open = True
+    for raw in raws:
+        finished.put(raw)
+    assert [raw.id for raw in finished.take()] == [1, 2, 4]
+    assert [group.count for group in finished.take_groups()] == [1]
 
 
 def test_few_requests_are_all_looked_at() -> None:
@@ -229,7 +248,12 @@ def test_threads_that_count_at_once_lose_nothing() -> None:
     groups = Groups()
     taken: list[RequestGroup] = []
     raws = [Call("add", 0, 0, number % 7).raw(number) for number in range(2_000)]
-    threads = [threading.Thread(target=lambda: [groups.add(raw) for raw in raws]) for _ in range(4)]
+
+    def count() -> None:
+        for raw in raws:
+            groups.add(raw)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
