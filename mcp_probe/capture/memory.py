@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from mcp_probe import native
+from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.model import MemoryMethod, MemoryTier, MemoryUse, Tag, draft_of
 from mcp_probe.record.raw import Measured, RawRequest
@@ -99,7 +100,7 @@ class Memory:
         self.lender: Any = None  # has ``enter`` and ``leave``, for jobs on threads
         self.charge: Callable[[Any], Any] | None = None  # the accelerator's: to whom this thread's allocations belong
         self.sizer: Sizer | None = None
-        self.watchdog: Callable[[], threading.Thread | None] = lambda: None
+        self.watchdog: Callable[[], Worker | None] = lambda: None
         self.changed: Callable[[], None] = lambda: None  # ``meter`` or ``lender`` did
 
     @property

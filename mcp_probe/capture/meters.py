@@ -17,6 +17,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.model import MemoryMethod, MemoryUse, Tag
 from mcp_probe.record.raw import RawRequest
@@ -88,10 +89,10 @@ class TracemallocMeter:
     method: MemoryMethod = "tracemalloc"
     scope = "all Python allocations"
 
-    def __init__(self, own_thread: Callable[[], threading.Thread | None] = lambda: None) -> None:
+    def __init__(self, own_thread: Callable[[], Worker | None] = lambda: None) -> None:
         """``own_thread``: one of ours that allocates next to nothing, so its CPU time says nothing of others'."""
         self._own_thread = own_thread
-        self._own_clock: tuple[threading.Thread, int] | None = None
+        self._own_clock: tuple[Worker, int] | None = None
         self._running = 0  # jobs of requests that run on threads now
         self._begun = 0  # and how many ever did
 
