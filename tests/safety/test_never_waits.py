@@ -224,5 +224,6 @@ def test_a_thread_of_ours_is_started_without_waiting_for_it_and_can_be_waited_fo
     leave.set()
     thread.join(100)
     assert not thread.is_alive()
+    assert thread not in worker._alive
     names = [one.name for one in threading.enumerate()]
     assert not any(name.startswith("Dummy") for name in names)
