@@ -476,7 +476,8 @@ def attach(server: Any, **options: Any) -> Probe:
         for session in PROCESS.sessions:
             if session.serves(server):
                 if not session.automatic:
-                    return session
+                    found: Probe = session
+                    return found
                 session.release(server)
         probe = Probe(**options)
         try:

@@ -108,11 +108,9 @@ class Hook(Guard):
         ``before`` gets the arguments. ``after(state, result, error)`` gets what ``before`` returned, or without one the
         positional arguments; it is called if and only if ``before`` was, whatever became of the hook meanwhile.
         """
-        return (
-            _async_around(self, original, before, after)
-            if iscoroutinefunction(original)
-            else _around(self, original, before, after)
-        )
+        make = _async_around if iscoroutinefunction(original) else _around
+        wrapper: Callable[..., Any] = make(self, original, before, after)
+        return wrapper
 
     def release(self, owner: Any) -> list[str]:
         """Undo what was replaced on ``owner``. Returns a sentence for each attribute that could not be put back."""

@@ -22,7 +22,7 @@ from mcp_probe.capture.tracing import Tracing
 class Attachable(Protocol):
     """What a server's hooks need of the session they report to."""
 
-    transport: str
+    attached: bool
 
     def finish(self, raw: Any) -> None: ...
 

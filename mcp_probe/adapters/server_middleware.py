@@ -46,7 +46,7 @@ class ServerMiddleware:
             return call_next(ctx)  # type: ignore[no-any-return]
         found = self._claim(ctx, call_next)
         if found is None:
-            return call_next(ctx)  # type: ignore[no-any-return]
+            return call_next(ctx)
         claimed, call_next = found
         # Outside the guard: what the rest of the chain raises is the server's own.
         if claimed is None:

@@ -13,6 +13,7 @@ import io
 import sys
 import threading
 from contextvars import Context
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -82,8 +83,10 @@ class StdioHooks:
             channel.writer_seen = True
             names = ["write", "flush"]
         for name in names:
-            kind = CALLS[name]
-            self.guard.replace(wrapper, name, lambda own, kind=kind: TransportCall(kind, own, channel, self.guard))
+            self.guard.replace(wrapper, name, partial(self._call, CALLS[name], channel))
+
+    def _call(self, kind: int, channel: Channel, original: Any) -> TransportCall:
+        return TransportCall(kind, original, channel, self.guard)
 
     def _stamp_reads(self, buffer: Any, channel: Channel) -> None:
         """Stamp each read of the text wrapper's binary ``buffer``, whatever object that is.

@@ -17,6 +17,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from mcp_probe.capture.worker import Worker, workers_alive
 from mcp_probe.clock import now_ns
 from mcp_probe.model import MemoryMethod, MemoryUse, Tag
 from mcp_probe.record.raw import RawRequest
@@ -88,10 +89,10 @@ class TracemallocMeter:
     method: MemoryMethod = "tracemalloc"
     scope = "all Python allocations"
 
-    def __init__(self, own_thread: Callable[[], threading.Thread | None] = lambda: None) -> None:
+    def __init__(self, own_thread: Callable[[], Worker | None] = lambda: None) -> None:
         """``own_thread``: one of ours that allocates next to nothing, so its CPU time says nothing of others'."""
         self._own_thread = own_thread
-        self._own_clock: tuple[threading.Thread, int] | None = None
+        self._own_clock: tuple[Worker, int] | None = None
         self._running = 0  # jobs of requests that run on threads now
         self._begun = 0  # and how many ever did
 
@@ -154,7 +155,8 @@ def why_not_tracemalloc() -> str:
     Switching it while another thread allocates without the GIL ends the process with a segmentation fault.
     Source: CPython gh-128679, fixed in 3.12.9 and 3.13.2; seen on 3.10.13, 3.11.7, 3.12.1 and 3.13.0.
     """
-    ours = sum(thread.name.startswith("mcp-probe") for thread in threading.enumerate())  # they sleep, or hold the GIL
+    named = sum(thread.name.startswith("mcp-probe") for thread in threading.enumerate())
+    ours = named + workers_alive()  # they sleep, or hold the GIL
     if tracemalloc.is_tracing() or switchable() or threads_here() - ours <= 1:
         return ""
     version = ".".join(map(str, sys.version_info[:3]))

@@ -6,7 +6,17 @@
 from __future__ import annotations
 
 import _thread
+import os
 from collections.abc import Callable
+
+_alive: set[Worker] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alive.clear)
+
+
+def workers_alive() -> int:
+    """How many there are now."""
+    return len(_alive)
 
 
 class Worker:
@@ -24,10 +34,11 @@ class Worker:
     def start(self) -> None:
         """Begin. Call it once. Raises: RuntimeError where the system allows no thread."""
         self._running.acquire(False)
+        _alive.add(self)
         try:
             self.ident = _thread.start_new_thread(self._run, ())
         except BaseException:
-            self._running.release()
+            self._ended()
             raise
 
     def is_alive(self) -> bool:
@@ -51,4 +62,8 @@ class Worker:
                 set_name(self._name[:15])
             self._target()
         finally:
-            self._running.release()
+            self._ended()
+
+    def _ended(self) -> None:
+        _alive.discard(self)
+        self._running.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -179,7 +179,7 @@ def test_threads_of_ours_are_not_others(world: World, monkeypatch: pytest.Monkey
         own = SimpleNamespace(ns=0)
         monkeypatch.setattr(world, "pthread_getcpuclockid", lambda ident: 7, raising=False)
         monkeypatch.setattr(world, "clock_gettime_ns", lambda clock: own.ns, raising=False)
-        meter = TracemallocMeter(lambda: thread)
+        meter = TracemallocMeter(cast("Any", lambda: thread))
         raw = request()
         reading = meter.begin()
         own.ns = world.process_ns = 5_000_000

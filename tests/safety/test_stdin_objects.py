@@ -138,7 +138,11 @@ def opened() -> Iterator[ExitStack]:
 
 
 def when_answered(answers: Answers, stack: ExitStack, close: Callable[[], None]) -> None:
-    thread = threading.Thread(target=lambda: (answers.all.wait(60), close()))
+    def wait() -> None:
+        answers.all.wait(60)
+        close()
+
+    thread = threading.Thread(target=wait)
     thread.start()
     stack.callback(thread.join)
 
