@@ -25,6 +25,7 @@ ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-s
 # what builds the project, so that pip can fetch the source archive with nothing unpinned. `make test` needs the first.
 SUITES := mcp2 mcp1 anyio starlette uvicorn httpx uvloop
 SUITE_ARGS ?=
+FUZZ_S ?= 120
 
 # Telemetry backends, each a Go program locked in requirements/go/. `make test` builds the first; the others take some
 # minutes to build, and the tests that ask them are skipped where they are missing (`make test-backends` has them all).
@@ -73,6 +74,14 @@ suites: env suites-ready  ## suites of others (mcp, asyncio, anyio, ...), bare a
 	@$(PY) -m tests.suites $(SUITE_ARGS)
 
 suites-ready: $(SUITES:%=.envs/suite-%/.installed) $(SUITES:%=.cache/suites/%/.unpacked)  ## their environments and sources
+
+fuzz: env  ## loops, subinterpreters, parking and memory under random programs for FUZZ_S seconds each, on each Python found
+	@$(PY) -m tests.harm.fuzz $(FUZZ_S)
+	@MCP_PROBE_FUZZ=1 $(PY) -m pytest tests/harm/test_subinterpreters.py tests/harm/test_parking.py tests/harm/test_detach.py
+	@$(PY) -X faulthandler -m tests.native.memory_torture all $(FUZZ_S)
+
+tsan: env  ## the accelerator's tests under ThreadSanitizer
+	@$(PY) -m tests.harm.tsan
 
 lint: env  ## ruff's rules
 	@.venv/bin/ruff check .

@@ -60,9 +60,7 @@ def told(
         errors = late.stderr.decode() if isinstance(late.stderr, bytes) else late.stderr or ""
         pytest.fail(f"{program} ({core}) has not ended after {timeout_s} s\n{errors[-3000:]}")
     if done.returncode:
-        pytest.fail(
-            f"{program} ({core}) ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-        )
+        pytest.fail(f"{program} ({core}) ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -23,9 +23,7 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
     "repr": lambda loop, handle: type(repr(handle)).__name__,
     "when": lambda loop, handle: type(handle.when()).__name__ if hasattr(handle, "when") else None,
     "compare": lambda loop, handle: [handle == handle, handle < handle] if hasattr(handle, "when") else None,
-    "get_context": lambda loop, handle: (
-        type(handle.get_context()).__name__ if sys.version_info >= (3, 12) else None
-    ),
+    "get_context": lambda loop, handle: type(handle.get_context()).__name__ if sys.version_info >= (3, 12) else None,
     "run": lambda loop, handle: handle._run(),
     "turn": lambda loop, handle: turn(loop),
 }

@@ -26,9 +26,7 @@ async def main() -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     sentences: list[str] = []
     loop.set_exception_handler(
-        lambda loop, context: sentences.append(
-            re.sub(r"0x[0-9a-f]+", "…", f"{context['message']} | {sorted(context)}")
-        )
+        lambda loop, context: sentences.append(re.sub(r"0x[0-9a-f]+", "…", f"{context['message']} | {sorted(context)}"))
     )
     line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
     made = {

@@ -8,7 +8,6 @@ import random
 import sys
 import threading
 import time
-from typing import Any
 
 import anyio
 import mcp.server.lowlevel.server
@@ -78,6 +77,7 @@ def main(rounds: int) -> None:
     Watched().probe.detach()  # what the first probe ever imports, neither
     from mcp_probe import native
 
+    asyncio.new_event_loop().close()  # makes the policy
     for name in dir(anyio):  # these are imported as they are asked for
         getattr(anyio, name)
     before, callbacks = walk(), list(gc.callbacks)

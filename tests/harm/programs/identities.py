@@ -6,7 +6,18 @@ import sys
 from types import ModuleType
 from typing import Any
 
-PACKAGES = ("asyncio", "selectors", "threading", "concurrent", "queue", "anyio", "mcp", "uvicorn", "opentelemetry", "gc")
+PACKAGES = (
+    "asyncio",
+    "selectors",
+    "threading",
+    "concurrent",
+    "queue",
+    "anyio",
+    "mcp",
+    "uvicorn",
+    "opentelemetry",
+    "gc",
+)
 MORE = ("sys", "os", "signal", "builtins", "socket", "time")
 
 
@@ -59,4 +70,5 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     gone = [name for name in before if name not in after]
     other = [name for name in before if name in after and before[name] is not after[name]]
     added = [name for name in after if name not in before and is_ours(after[name])]
-    return sorted([*gone, *other, *added])
+    found = {*gone, *other, *added}
+    return sorted(name for name in found if name.rpartition(".")[0] not in found)  # a class stands for what it holds

@@ -47,9 +47,7 @@ def timer(watched: Watched, make: str, text: str) -> dict[str, Any]:
 
 def main() -> None:
     with Watched() as watched:
-        tell(
-            {f"{make}({text})": timer(watched, make, text) for make in ("call_later", "call_at") for text in DELAYS}
-        )
+        tell({f"{make}({text})": timer(watched, make, text) for make in ("call_later", "call_at") for text in DELAYS})
 
 
 if __name__ == "__main__":

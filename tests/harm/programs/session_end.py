@@ -55,7 +55,9 @@ async def longest_gap(sessions: int, server: MCPServer) -> tuple[float, list[str
             gaps.append(now - last - BEAT_S)
             last = now
 
-    async with Client(InMemoryTransport(server)) as client:  # what is imported and compiled once is no gap of a session's end
+    async with Client(
+        InMemoryTransport(server)
+    ) as client:  # what is imported and compiled once is no gap of a session's end
         await client.call_tool("add", {"a": 1, "b": 2})
     beating = asyncio.create_task(beat())
     for _ in range(sessions):
