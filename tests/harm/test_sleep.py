@@ -29,7 +29,7 @@ async def ask(core: How, seconds: str, found: dict[str, Any]) -> None:
             for tool, arguments in (("sleep", {"seconds": seconds}), ("add", {"a": 1, "b": 2})):
                 with anyio.move_on_after(1.0 if tool == "sleep" else 30) as scope:
                     try:
-                        result = await client.call_tool(tool, arguments)
+                        result: Any = await client.call_tool(tool, arguments)
                         said.append(f"{tool}: {result.is_error} {[item.text for item in result.content]}")
                     except Exception as exc:
                         said.append(f"{tool}: {type(exc).__name__}: {exc}")

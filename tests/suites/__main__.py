@@ -1,7 +1,7 @@
 """``python -m tests.suites [SUITE...]``: every suite bare twice and probed twice, and a table of what came out.
 
-Writes ``tests/suites/expected/*.json`` (what is stable bare) and ``tests/suites/table.md``. Ends with 1 where a probed run is
-not as bare. ``SUITE_PYTHONS`` names further interpreters for CPython's own suite.
+Writes ``tests/suites/expected/*.json`` (what is stable bare) and ``tests/suites/table.md``. Ends with 1 where a probed
+run is not as bare. ``SUITE_PYTHONS`` names further interpreters for CPython's own suite.
 """
 
 from __future__ import annotations

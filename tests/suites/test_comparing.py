@@ -6,7 +6,13 @@ from tests.suites.upstream import SUITES, Bare, Run, compare, unwatched
 
 
 def run_of(outcomes: dict[str, str], **proof: object) -> Run:
-    return Run(outcomes, dict.fromkeys(outcomes, "because"), [{"hooks": {}, "stuck": [], **proof}], 1.0, "")
+    return Run(
+        outcomes,
+        dict.fromkeys(outcomes, "because"),
+        [{"hooks": {}, "stuck": [], "tests": len(outcomes), **proof}],
+        1.0,
+        "",
+    )
 
 
 BARE = Bare(2, {"c": "skipped"}, {"flaky": "bare it was failed, then passed"})
@@ -50,3 +56,9 @@ def test_a_hook_that_was_disabled_on_the_way_is_told() -> None:
     seen = run_of(SAME, servers=1, messages=2, steps=3)
     seen.proofs[0]["hooks"]["gc"] = "disabled after TypeError"
     assert unwatched(SUITES["mcp2"], seen) == ["hook gc: disabled after TypeError"]
+
+
+def test_a_worker_without_proof_is_told() -> None:
+    seen = run_of(SAME, servers=1, messages=2, steps=3)
+    seen.proofs[0]["tests"] = 2
+    assert unwatched(SUITES["mcp2"], seen) == ["2 of 4 tests ran where the probe has proof"]

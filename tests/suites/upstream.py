@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,8 @@ SOURCES = Path(os.environ.get("SUITE_SOURCES", ROOT / ".cache" / "suites"))
 Mode = Literal["bare", "servers", "live"]
 Core = Literal["native", "pure"]
 HUNG_TEST_S = 60
+LEAST_WATCHED = 0.95
+"""Tests that are skipped as a module is imported are outcomes, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +166,15 @@ def _collect(folder: Path, commands: list[list[str]], cwd: Path, environment: di
     began = time.monotonic()
     running = []
     for number, command in enumerate(commands):
-        with (folder / f"output-{number}").open("w") as output:
+        with (folder / f"output-{number}").open("w") as file:
             running.append(
                 subprocess.Popen(
                     command,
                     cwd=cwd,
                     env=environment,
                     stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
+                    stdout=file,
+                    stderr=file,
                     start_new_session=True,
                 )
             )
@@ -181,10 +184,8 @@ def _collect(folder: Path, commands: list[list[str]], cwd: Path, environment: di
             process.wait(max(0.0, began + deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             late = True
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
     ends = [process.returncode for process in running]
     output = "\n".join((folder / f"output-{number}").read_text(errors="replace") for number in range(len(commands)))
@@ -279,6 +280,9 @@ def unwatched(suite: Suite, probed: Run) -> list[str]:
     proof = probed.proof()
     wanted = ("servers", "messages", "steps") if suite.mode == "servers" else ("requests", "steps", "polls")
     said = [f"no {what} seen" for what in wanted if not proof[what]]
+    watched = sum(part.get("tests", 0) for part in probed.proofs)
+    if watched < len(probed.outcomes) * LEAST_WATCHED:
+        said.append(f"{watched} of {len(probed.outcomes)} tests ran where the probe has proof")
     for part in probed.proofs:
         said += [f"hook {hook}: {state}" for hook, state in part["hooks"].items() if "disabled" in state]
         said += part["stuck"]

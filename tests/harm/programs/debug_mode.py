@@ -48,7 +48,8 @@ async def main() -> dict[str, Any]:
             "ends at": place(trace[-1]) if trace else None,
             "bases": [base.__module__ + "." + base.__qualname__ for base in asyncio_bases(type(handle))],
         }
-    for name, other in {"task": task, "future": future}.items():
+    others: dict[str, Any] = {"task": task, "future": future}
+    for name, other in others.items():
         found[name] = {"repr": described(other), "ends at": place(other._source_traceback[-1])}
     for handle in made.values():
         handle.cancel()

@@ -141,7 +141,7 @@ def main() -> None:
     answers = loop.run_until_complete(session(server))
     entered.on = False
     sys.setprofile(None)
-    threading.setprofile(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
     if probe is not None:
         probe.detach()
     loop.run_until_complete(loop.shutdown_default_executor())

@@ -40,7 +40,7 @@ async def parent_task() -> list[str]:
         async with anyio.create_task_group() as outer:
             outer.start_soon(child)
     except BaseExceptionGroup as found:
-        exc = found.exceptions[0].exceptions[0]  # type: ignore[attr-defined]
+        exc = found.exceptions[0].exceptions[0]
     return referrers(exc)
 
 
@@ -62,7 +62,7 @@ async def happy_eyeballs() -> list[str]:
 async def finished_futures() -> list[bool]:
     """Futures and tasks with the exceptions they ended with, after a turn or two."""
     loop = asyncio.get_running_loop()
-    alive = []
+    alive: list[Any] = []
     future = loop.create_future()
     loop.call_soon(future.set_exception, Done())
     try:
@@ -116,8 +116,10 @@ def loops(watched: Watched) -> list[bool]:
 
 def servers() -> list[bool]:
     """A server that nobody holds, with every server attached as ``mcp-probe run`` does."""
-    from mcp.server.lowlevel.server import Server
-
+    try:
+        from mcp.server.lowlevel.server import Server
+    except ImportError:
+        return []
     probe: Any = None
     if not BARE:
         from mcp_probe.session import AutomaticProbe

@@ -137,7 +137,7 @@ KINDS: dict[str, Any] = {
 async def serve(server: MCPServer) -> None:
     with anyio.fail_after(10):
         async with stdio_server() as streams:
-            lowlevel = server._lowlevel_server
+            lowlevel: Any = server._lowlevel_server
             await lowlevel.run(*streams, lowlevel.create_initialization_options())
 
 
@@ -156,7 +156,7 @@ def outcome(kind: str) -> list[Any]:
 
         probe = mcp_probe.attach(server)
     before = sys.stdin, sys.stdout
-    sys.stdin, sys.stdout = SimpleNamespace(buffer=KINDS[kind]()), SimpleNamespace(buffer=WRITTEN)  # type: ignore[assignment]
+    sys.stdin, sys.stdout = SimpleNamespace(buffer=KINDS[kind]()), SimpleNamespace(buffer=WRITTEN)
     said: list[Any] = []
     try:
         anyio.run(serve, server)

@@ -19,7 +19,7 @@ class Refuse:
 if MISSING != "nothing":
     for name in [name for name in sys.modules if name == MISSING or name.startswith(MISSING + ".")]:
         del sys.modules[name]
-    sys.meta_path.insert(0, Refuse())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Refuse())
 
 from tests.harm.programs.probing import Watched, tell  # noqa: E402
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import suite_watch
+import suite_watch  # type: ignore[import-not-found]
 
 WATCH = pytest.StashKey[suite_watch.Watch]()
 FOUND = pytest.StashKey[dict[str, dict[str, str]]]()
@@ -54,10 +54,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         session.config.pluginmanager.register(_Reports(session.config))
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    watch: Any = config.stash.get(WATCH, None)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker is waited for until here; later it may be killed."""
+    watch: Any = session.config.stash.get(WATCH, None)
     if watch is not None:
         watch.prove()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         with open(os.path.join(suite_watch.FOLDER, f"outcomes-{os.getpid()}.json"), "w") as file:
             json.dump(config.stash[FOUND], file)

@@ -9,7 +9,7 @@ import traceback
 import unittest
 from typing import Any
 
-import suite_watch
+import suite_watch  # type: ignore[import-not-found]
 
 KEPT_LETTERS = 600
 
@@ -58,7 +58,7 @@ class Outcomes(unittest.TestResult):
 
 
 def main(modules: list[str]) -> None:
-    from test import support
+    from test import support  # type: ignore[import-not-found]
 
     support.use_resources = ["network", "cpu", "subprocess"]
     watch = suite_watch.Watch()
