@@ -1,8 +1,8 @@
 """``python -m tests.harm.tsan [PYTEST_ARG...]``: the accelerator's tests under ThreadSanitizer.
 
-Builds the accelerator with ``-fsanitize=thread`` in a copy of the tree, so that the one in use stays as it is. The tests
-run with the sanitizer loaded first. Only the accelerator is instrumented: its races are what is reported. Ends with 0
-where nothing was found, 1 where something was, and says why where it cannot run.
+Builds the accelerator with ``-fsanitize=thread`` in a copy of the tree, so that the one in use stays as it is.
+The tests run with the sanitizer loaded first. Only the accelerator is instrumented: its races are what is reported.
+Ends with 0 where nothing was found, 1 where something was, and says why where it cannot run.
 """
 
 from __future__ import annotations
