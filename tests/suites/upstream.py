@@ -179,14 +179,17 @@ def _collect(folder: Path, commands: list[list[str]], cwd: Path, environment: di
                 )
             )
     late = False
-    for process in running:
-        try:
-            process.wait(max(0.0, began + deadline_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            late = True
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    try:
+        for process in running:
+            try:
+                process.wait(max(0.0, began + deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                late = True
+    finally:
+        for process in running:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     ends = [process.returncode for process in running]
     output = "\n".join((folder / f"output-{number}").read_text(errors="replace") for number in range(len(commands)))
     output += f"\nended with {ends}" + (f", killed after {deadline_s} s" if late else "")
