@@ -21,6 +21,12 @@ BESIDE_COVERAGE := COVERAGE_FILE=.beside.coverage
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
 ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust
 
+# Suites of other projects, run with the probe in them (tests/suites). An environment has its tests' dependencies and
+# what builds the project, so that pip can fetch the source archive with nothing unpinned. `make test` needs the first.
+SUITES := mcp2 mcp1 anyio starlette uvicorn httpx uvloop
+SUITE_ARGS ?=
+FUZZ_S ?= 120
+
 # Telemetry backends, each a Go program locked in requirements/go/. `make test` builds the first; the others take some
 # minutes to build, and the tests that ask them are skipped where they are missing (`make test-backends` has them all).
 BACKENDS := collector jaeger prometheus
@@ -42,7 +48,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check lock clean
+.PHONY: help demo test test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,7 +56,7 @@ help:  ## this list
 demo: env  ## profile the bundled server under the bundled load and print the report
 	@.venv/bin/mcp-probe demo
 
-test: env envs .tools/backends/collector lint format-check types  ## everything CI checks: lint, format, types, tests with coverage
+test: env envs .cache/suites/mcp2/.unpacked .tools/backends/collector lint format-check types  ## everything CI checks: lint, format, types, tests with coverage
 	@{ $(BESIDE_COVERAGE) $(PY) -m pytest --cov --cov-report= $(BESIDE) $(PYTEST_ARGS) && \
 	MCP_PROBE_NATIVE=0 $(BESIDE_COVERAGE) $(PY) -m pytest --cov --cov-append --cov-report= $(TWINS) $(PYTEST_ARGS); \
 	} > .beside.log 2>&1 & beside=$$!; \
@@ -63,6 +69,19 @@ test-workloads: env  ## every workload of `mcp-probe bench` for real, in its qui
 
 test-backends: env backends  ## what arrives at a real Collector, Jaeger, Prometheus and ClickHouse, by their own APIs
 	@$(PY) -m pytest tests/export/backends $(PYTEST_ARGS)
+
+suites: env suites-ready  ## suites of others (mcp, asyncio, anyio, ...), bare and probed, native and pure; some thirty minutes
+	@$(PY) -m tests.suites $(SUITE_ARGS)
+
+suites-ready: $(SUITES:%=.envs/suite-%/.installed) $(SUITES:%=.cache/suites/%/.unpacked)  ## their environments and sources
+
+fuzz: env  ## loops, subinterpreters, parking and memory under random programs for FUZZ_S seconds each, on each Python found
+	@$(PY) -m tests.harm.fuzz $(FUZZ_S)
+	@MCP_PROBE_FUZZ=1 $(PY) -m pytest tests/harm/test_subinterpreters.py tests/harm/test_parking.py tests/harm/test_detach.py
+	@$(PY) -X faulthandler -m tests.native.memory_torture all $(FUZZ_S)
+
+tsan: env  ## the accelerator's tests under ThreadSanitizer
+	@$(PY) -m tests.harm.tsan
 
 lint: env  ## ruff's rules
 	@.venv/bin/ruff check .
@@ -103,10 +122,10 @@ backends: $(BACKENDS:%=.tools/backends/%) .envs/chdb/.installed  ## Collector, J
 
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
 	@$(LOCK) --extra cli --extra otel --extra memory --extra bench --group dev -o requirements/dev.txt pyproject.toml
-	@for name in tool-uv tool-go $(ENVS); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
+	@for name in tool-uv tool-go $(ENVS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made
-	rm -rf .venv .envs .tools dist build *.egg-info mcp_probe/native/_core.* .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .envs .tools .cache/suites dist build *.egg-info mcp_probe/native/_core.* .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 # The project itself is built by the locked setuptools of this environment, so nothing unpinned is fetched. The cache
 # would hand out the accelerator of an older source; what a failed build would leave behind is older still.
@@ -122,6 +141,15 @@ clean:  ## remove everything make has made
 
 .envs/%/.installed: requirements/%.txt | $(UV)
 	@$(call make-venv,.envs/$*,$<)
+	@touch $@
+
+# The source archive that a suite's environment has the wheel of: tests are in it.
+.cache/suites/%/.unpacked: requirements/source-%.txt .envs/suite-%/.installed
+	@echo "make: $(@D) from $<"
+	@rm -rf $(@D) && mkdir -p $(@D)/archive
+	@.envs/suite-$*/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	--no-binary :all: --require-hashes --dest $(@D)/archive --requirement $<
+	@tar -xzf $(@D)/archive/*.tar.gz -C $(@D) --strip-components=1 && rm -r $(@D)/archive
 	@touch $@
 
 define make-venv

@@ -1,0 +1,60 @@
+"""The accelerated watchdog's sleep, ended by a loop that begins a step or by ``rouse``, at any moment."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from mcp_probe import native
+from mcp_probe.clock import now_ns
+from tests.harm.programs.probing import tell
+
+core: Any = native.core
+LIMIT_NS = 1_000_000
+LATE_S = 0.6
+"""A wake-up that is missed lasts until the park ends by itself, after 0.9 s."""
+
+
+class Track(core.Steps if core is not None else object):  # type: ignore[misc]
+    """Steps of a loop that this program plays."""
+
+    ordinal = 1
+    unit = 0
+
+
+def main(rounds: int) -> None:
+    track = Track()
+    readings = core.Readings(track, None, -1)
+    rolls, late, worst = random.Random(3), 0, 0.0
+    for _ in range(rounds):
+        track.since = 0
+        went = SimpleNamespace(over=None, at=0.0)
+
+        def doze(went: Any = went) -> None:
+            went.over = core.doze((readings,), LIMIT_NS, LIMIT_NS, 5_000_000_000)
+            went.at = time.monotonic()
+
+        thread = threading.Thread(target=doze)
+        thread.start()
+        # It parks after five idle ticks of the limit: around that moment is where a wake-up could be missed.
+        time.sleep(0.005 + rolls.random() * 0.003)
+        began = time.monotonic()
+        track.begin_poll(now_ns())
+        track.end_poll(now_ns())
+        track.since = now_ns()
+        core.rouse()
+        thread.join()
+        took = went.at - began
+        worst = max(worst, took)
+        late += took > LATE_S
+        if went.over is not True:
+            late += 1
+    tell({"rounds": rounds, "late": late, "worst_s": round(worst, 3)})
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[2]))
