@@ -20,14 +20,9 @@ from pathlib import Path
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import RecordingError
 from mcp_probe.export.delivery import with_deliveries
-<<<<<<< HEAD
 from mcp_probe.export.exporters import TelemetrySettings
 from mcp_probe.export.telemetry import Relay
-from mcp_probe.model import End, Frame, Header, RequestRecord, Summary
-=======
-from mcp_probe.export.relay import Relay, RelaySettings
 from mcp_probe.model import End, Frame, Header, RequestGroup, RequestRecord, Summary
->>>>>>> agg
 from mcp_probe.record.file import LineDecoder
 from mcp_probe.record.listeners import Listeners
 
