@@ -32,13 +32,16 @@ static int all_idle(Readings **watched, int count)
     return 1;
 }
 
+/* Somebody wants the watchdog back, whatever the loops do. */
+static char watchdog_wanted;
+
 /* Wait until a loop begins something, or for PARK_NS. */
 static void wait_for_loops(Readings **watched, int count)
 {
     while (sem_trywait(&watchdog_woken) == 0)
         ; /* of an earlier wait that had ended by itself */
     __atomic_store_n(&watchdog_parked, 1, __ATOMIC_SEQ_CST);
-    if (all_idle(watched, count)) { /* else it began before it could have seen us parked */
+    if (all_idle(watched, count) && !__atomic_load_n(&watchdog_wanted, __ATOMIC_SEQ_CST)) { /* else it began before it could have seen us parked */
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += PARK_NS;
@@ -51,6 +54,7 @@ static void wait_for_loops(Readings **watched, int count)
 
 static PyObject *core_wake(PyObject *module, PyObject *ignored)
 {
+    __atomic_store_n(&watchdog_wanted, 1, __ATOMIC_SEQ_CST);
     wake();
     Py_RETURN_NONE;
 }
@@ -88,7 +92,7 @@ static PyObject *core_park(PyObject *module, PyObject *args)
             idle_ticks = 0;
             wait = tick(watched, count, limit);
         }
-    } while (wait > 0 && now_ns() < until);
+    } while (wait > 0 && now_ns() < until && !__atomic_exchange_n(&watchdog_wanted, 0, __ATOMIC_SEQ_CST));
     Py_END_ALLOW_THREADS
     return PyBool_FromLong(wait == 0);
 }
