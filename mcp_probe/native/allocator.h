@@ -40,7 +40,7 @@ typedef struct {
     unsigned long long unowned_before, owned_before, allocations_before; /* at the last boundary */
 } thread_t;
 
-#ifdef __GLIBC__ /* elsewhere a library loaded at run time may not have that */
+#if defined(__GLIBC__) && defined(__x86_64__) /* else it may have no room when loaded: glibc's static block on aarch64 is aligned to 16 */
 static __thread thread_t thread __attribute__((tls_model("initial-exec"), aligned(64))) = {.account = accounts};
 #else
 static __thread thread_t thread = {.account = accounts};
