@@ -389,7 +389,7 @@ def _is_known_turn(run_once: Any) -> bool:
     return (
         type(run_once) is FunctionType
         and run_once.__module__ == base_events.__name__
-        and sys.version_info < (3, 14)
+        and sys.version_info < (3, 16)
         and [vars(base_events).get(name) for name in names] == [100, 0.5, 24 * 3600]
     )
 
@@ -584,7 +584,7 @@ def _is_known_epoll(selector: Any) -> bool:
     return (
         type(selector) is getattr(selectors, "EpollSelector", None)
         and selector.select.__module__ == selectors.__name__  # nobody has replaced it before us
-        and sys.version_info < (3, 14)
+        and sys.version_info < (3, 16)
         and isinstance(getattr(selector, "_fd_to_key", None), dict)
         and hasattr(getattr(selector, "_selector", None), "poll")
     )

@@ -1,7 +1,7 @@
 """The optional accelerator: the hot path in C, where it was built and fits this interpreter.
 
 ``core`` is the compiled module, or ``None``: then the Python twins do the same, slower, and ``absence`` says why.
-Switched off with ``MCP_PROBE_NATIVE=0``. One binary serves CPython 3.10-3.13; nothing but the package's own folder is
+Switched off with ``MCP_PROBE_NATIVE=0``. One binary serves CPython 3.10-3.15; nothing but the package's own folder is
 needed to load it.
 """
 
@@ -63,7 +63,7 @@ def _load() -> tuple[Any, str]:
     """(module or None, why not). Never raises: a binary of another version or machine may lie there."""
     if os.environ.get("MCP_PROBE_NATIVE", "").strip().lower() in ("0", "false", "off", "no"):
         return None, "switched off by MCP_PROBE_NATIVE"
-    if sys.implementation.name != "cpython" or not (3, 10) <= sys.version_info[:2] <= (3, 13):
+    if sys.implementation.name != "cpython" or not (3, 10) <= sys.version_info[:2] <= (3, 15):
         return None, f"not known to fit {sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None, "not known to fit a free-threaded interpreter"

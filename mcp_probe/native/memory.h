@@ -341,7 +341,7 @@ static const char *prepare_memory(void)
         !PyInterpreterState_Main || !PyInterpreterState_Head || !(PyThreadState_GetUnchecked || _PyThreadState_UncheckedGet))
         return "this interpreter does not let its allocator be hooked";
     int minor = 0;
-    if (sscanf(Py_GetVersion(), "3.%d", &minor) != 1 || minor < 10 || minor > 13)
+    if (sscanf(Py_GetVersion(), "3.%d", &minor) != 1 || minor < 10 || minor > 15)
         return "the allocator of this release of Python is not known";
     if (PyThreadState_GetInterpreter(PyThreadState_Get()) != PyInterpreterState_Main())
         return "memory is attributed in the main interpreter only";
