@@ -26,7 +26,12 @@ SECTIONS = {
 
 
 def write(section: str, lines: Iterable[str], page: Path = PAGE) -> None:
-    """Put ``lines`` of Markdown into ``section`` of the page, in the place of what an earlier run wrote there."""
+    """Put ``lines`` of Markdown into ``section`` of the page, in the place of what an earlier run wrote there.
+
+    Raises:
+        KeyError: No such section is declared in SECTIONS.
+    """
+    SECTIONS[section]
     kept = _sections_of(page.read_text("utf-8") if page.exists() else "")
     kept[section] = "\n".join(lines).strip()
     parts = [INTRODUCTION]

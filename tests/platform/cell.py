@@ -38,21 +38,35 @@ PYTHON = os.environ.get("CELL_PYTHON", sys.executable)
 
 
 class UnknownLoop(asyncio.AbstractEventLoop):
-    """A loop that is none of those the probe knows: it hands everything to one of asyncio's that nobody sees."""
+    """A loop that is none of those the probe knows. One of asyncio's does the work, but this is the running one."""
+
+    OWN = ("__class__", "__dict__", "_inner", "run_forever", "run_until_complete")
 
     def __init__(self):
-        self.__dict__["_inner"] = asyncio.SelectorEventLoop()
+        self.__dict__["_inner"] = inner = asyncio.SelectorEventLoop()
+        inner.create_future = lambda: asyncio.Future(loop=self)
+        inner.set_task_factory(lambda _, coroutine, **options: asyncio.Task(coroutine, loop=self, **options))
 
     def __getattribute__(self, name):
-        if name in ("__class__", "__dict__", "_inner", "run_forever", "run_until_complete"):
-            return object.__getattribute__(self, name)
-        return getattr(object.__getattribute__(self, "_inner"), name)
+        own = object.__getattribute__
+        return own(self, name) if name in UnknownLoop.OWN else getattr(own(self, "_inner"), name)
 
     def run_forever(self):
-        return self._inner.run_forever()
+        inner = self._inner
+        inner._thread_id = threading.get_ident()
+        asyncio._set_running_loop(self)
+        try:
+            while not inner._stopping:
+                inner._run_once()
+        finally:
+            inner._stopping, inner._thread_id = False, None
+            asyncio._set_running_loop(None)
 
     def run_until_complete(self, future):
-        return self._inner.run_until_complete(future)
+        inner, future = self._inner, asyncio.ensure_future(future, loop=self)
+        future.add_done_callback(lambda _: inner.stop())
+        self.run_forever()
+        return future.result()
 
 
 def sdk_name():
