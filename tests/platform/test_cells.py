@@ -7,19 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcp_probe import native
+from tools.accelerator import building
 from tools.interpreters import ROOT, VERSIONS, Absent, Interpreter, interpreter
 from tools.matrix import CELLS, PROGRAM, Cell, Outcome, run_cell
 
 BUILDS = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-SETUPTOOLS = str(Path(str(find_spec("setuptools").origin)).parent.parent)  # type: ignore[union-attr]
 PARTS = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 
 
@@ -70,17 +68,15 @@ def newest_other() -> Interpreter:
             continue
         try:
             found = interpreter(version, unpack=False)
+            building(found)
         except Absent:
             continue
-        if (found.include / "Python.h").exists():
-            return found
-    pytest.skip("no other CPython with headers is here")
+        return found
+    pytest.skip("no other CPython that could be built for is here")
 
 
 def wheel_of(python: Interpreter, folder: Path) -> Path:
     """A folder with a wheel of this tree, compiled for it."""
-    if shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) is None:
-        pytest.skip("no compiler is here")
     source, dist = folder / "source", folder / "dist"
     source.mkdir()
     dist.mkdir()
@@ -90,8 +86,7 @@ def wheel_of(python: Interpreter, folder: Path) -> Path:
     subprocess.run(
         [python.command, "-W", "ignore", "-c", BUILDS, str(dist)],
         cwd=source,
-        # Debian's pyconfig.h looks for another one beside its own folder.
-        env={**os.environ, "PYTHONPATH": SETUPTOOLS, "CFLAGS": f"-I{python.include.parent}"},
+        env=building(python),
         check=True,
         capture_output=True,
         timeout=200,
