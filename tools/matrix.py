@@ -209,7 +209,7 @@ A cell has a fault where
 - the file and line of the slow step are not the true ones,
 - a call is not counted,
 - the memory that a call asked for is wrong by more than 10 %,
-- the server does not end as it should, or a warning reaches its stderr.""".splitlines()
+- the server does not end as it should, or a traceback or a warning of ours reaches its stderr.""".splitlines()
 
 
 def section(outcomes: Sequence[Outcome]) -> list[str]:
