@@ -39,6 +39,9 @@ ifndef GO
 GO := $(if $(shell go version 2>/dev/null | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),go,$(CURDIR)/.tools/go/go/bin/go)
 endif
 
+# What only `make matrix` asks for, each in an environment of its own below .cells/.
+CELLS := cell-mcp1.6 cell-mcp1.22 cell-mcp2.0 cell-mcp2.3
+
 PY := .venv/bin/python
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(LOCK_ARGS)
 
@@ -48,7 +51,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check lock clean suites suites-ready fuzz tsan
+.PHONY: help demo test test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -120,23 +123,37 @@ envs: $(ENVS:%=.envs/%/.installed)  ## .envs/*: other SDK generations and real s
 
 backends: $(BACKENDS:%=.tools/backends/%) .envs/chdb/.installed  ## Collector, Jaeger, Prometheus, ClickHouse for tests/export/backends
 
+wheels: .cells/wheels/.installed  ## dist/: an sdist, a pure wheel, and one for each CPython, processor and libc
+	@.cells/wheels/bin/python tools/wheels.py
+
+matrix: env  ## each interpreter, loop and SDK with its wheel from dist/; fills docs/compatibility.md (some 20 minutes)
+	@[ -d dist ] || $(MAKE) wheels
+	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/matrix.py
+
+canary: env  ## the truths and the safety tests on the newest upstream, pre-releases too; fills docs/compatibility.md
+	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/canary.py
+
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
 	@$(LOCK) --extra cli --extra otel --extra memory --extra bench --group dev -o requirements/dev.txt pyproject.toml
-	@for name in tool-uv tool-go $(ENVS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
+	@for name in tool-uv tool-go tool-wheels $(ENVS) $(CELLS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made
-	rm -rf .venv .envs .tools .cache/suites dist build *.egg-info mcp_probe/native/_core.* .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .envs .tools .cells .cache/suites dist build *.egg-info mcp_probe/native/_*.so .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 # The project itself is built by the locked setuptools of this environment, so nothing unpinned is fetched. The cache
 # would hand out the accelerator of an older source; what a failed build would leave behind is older still.
-.venv/.installed: .venv/.locked pyproject.toml $(wildcard mcp_probe/native/*.[ch])
-	@rm -f mcp_probe/native/_core.* mcp_probe/native/_memory.*
+.venv/.installed: .venv/.locked pyproject.toml setup.py $(wildcard mcp_probe/native/*.[ch])
+	@rm -f mcp_probe/native/_*.so
 	@$(UV) pip install --quiet --no-cache --offline --python $(PY) --no-deps --no-build-isolation --editable .
 	@$(PY) -c 'from mcp_probe import native; native.core or print("make: no accelerator, Python does its work:", native.absence)'
 	@touch $@
 
 .venv/.locked: requirements/dev.txt | $(UV)
 	@$(call make-venv,.venv,requirements/dev.txt)
+	@touch $@
+
+.cells/wheels/.installed: requirements/tool-wheels.txt | $(UV)
+	@$(call make-venv,.cells/wheels,$<)
 	@touch $@
 
 .envs/%/.installed: requirements/%.txt | $(UV)

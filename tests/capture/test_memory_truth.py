@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 
 from mcp_probe import native
-from tests.test_packaging import interpreter
+from tools.accelerator import build_in_place
+from tools.interpreters import VERSIONS, Absent, interpreter
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_S = 120  # a run takes about a second
 BASE = 16_000
 """Bytes that a call needs besides: its coroutine, its task, its timers, and for a job its thread."""
 THREAD = 24_000
-PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+PYTHONS = VERSIONS
 FIGURES = ("requested", "peak", "retained")
 
 ran_natively = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
@@ -35,9 +36,12 @@ Rows = dict[str, tuple[dict[str, int], dict[str, Any]]]
 @cache
 def ran(version: str, tiers: str, *options: str) -> dict[str, Any]:
     """One process: ``options`` with an equals sign are environment variables, the others arguments."""
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"Python {version} is not here")
+    try:
+        python = interpreter(version, unpack=False)
+        if python.version != "{}.{}.{}".format(*sys.version_info):
+            build_in_place(python)
+    except Absent as absent:
+        pytest.skip(str(absent))
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("MCP_PROBE_", "PYTHON"))}
     environ["PYTHONPATH"] = str(ROOT)
     for option in options:
@@ -45,7 +49,7 @@ def ran(version: str, tiers: str, *options: str) -> dict[str, Any]:
         if value:
             environ[name] = value
     program = ROOT / "tests" / "capture" / "memory_truth.py"
-    command = [str(python), str(program), tiers, *(option for option in options if "=" not in option)]
+    command = [python.command, str(program), tiers, *(option for option in options if "=" not in option)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)

@@ -144,7 +144,7 @@ def test_else_it_is_active(word: str) -> None:
 @pytest.mark.parametrize(
     ("patched", "said"),
     [
-        ({"version_info": (3, 14, 0)}, "not known to fit cpython 3.14"),
+        ({"version_info": (3, 16, 0)}, "not known to fit cpython 3.16"),
         ({"version_info": (3, 9, 0)}, "not known to fit cpython 3.9"),
     ],
 )
