@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import asdict, replace
@@ -66,7 +67,7 @@ class Probe:
         self._memory = self.options.memory
         self.attached = True
         self._changing = threading.RLock()  # of which servers it is attached to
-        self._servers: list[tuple[Any, Hooks]] = []
+        self._servers: list[tuple[weakref.ref[Any], Hooks]] = []  # a server dies when nobody else holds it
         self._stuck: list[str] = []
         self._done = False  # the last frame has been emitted
         self._tracing: Tracing | None = None
@@ -234,12 +235,13 @@ class Probe:
             )
         lowlevel, hooks = found
         with self._changing:
-            if not self.attached or any(known is lowlevel for known, _ in self._servers):
+            self._servers = [(known, other) for known, other in self._servers if known() is not None]
+            if not self.attached or any(known() is lowlevel for known, _ in self._servers):
                 return
             hooks.install(lowlevel)
             if self._tracing is not None:
                 hooks.trace(self._tracing)
-            self._servers.append((lowlevel, hooks))
+            self._servers.append((weakref.ref(lowlevel), hooks))
         known = self._known
         name = known.name or str(getattr(server, "name", None) or getattr(lowlevel, "name", None) or "server")
         self._known = replace(known, name=name, package=known.package or package_of(server))
@@ -250,7 +252,7 @@ class Probe:
         found = self._hooks.hooks_for(server, self)
         with self._changing:
             for known, hooks in list(self._servers):
-                if found is not None and known is found[0]:
+                if found is not None and known() is found[0]:
                     self._servers.remove((known, hooks))
                     self._stuck += hooks.restore()
 
@@ -277,7 +279,7 @@ class Probe:
     def serves(self, server: Any) -> bool:
         """Whether ``server`` (or the low-level server behind it) is attached to this probe."""
         found = self._hooks.hooks_for(server, self)
-        return found is not None and any(known is found[0] for known, _ in self._servers)
+        return found is not None and any(known() is found[0] for known, _ in self._servers)
 
     def keep_summary(self) -> None:
         """Fold frames as they come, so that ``snapshot`` can answer."""

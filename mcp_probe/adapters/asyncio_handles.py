@@ -62,6 +62,7 @@ def _stamped(base: Any) -> Any:
 
         def _run(self) -> None:
             _run(self, base._run)
+            self = None  # type: ignore[assignment]  # see _run()
 
     return Stamped
 
@@ -86,6 +87,7 @@ def _stamped_timer(base: Any) -> Any:
 
         def _run(self) -> None:
             _run(self, base._run)
+            self = None  # type: ignore[assignment]  # see _run()
 
     return Stamped
 
@@ -101,9 +103,12 @@ def _stamp_now(track: Track | None) -> int | Inherited:
 
 
 def _run(handle: Any, original: Callable[[Any], None]) -> None:
+    """Run ``handle``. As asyncio's own ``_run`` it lets go of it: a traceback may keep this frame alive."""
     track = _running.get(get_ident())
     if track is None or not track.alive:
-        return original(handle)
+        original(handle)
+        handle = None
+        return
     task, followed = None, False
     try:
         task, followed = _begin(track, handle, handle.stamp)
@@ -115,7 +120,7 @@ def _run(handle: Any, original: Callable[[Any], None]) -> None:
             _end(track, task, followed)
         except Exception as exc:  # noqa: BLE001
             track.broken(exc)
-    return None
+    handle = task = None
 
 
 def _begin(track: Track, handle: Any, stamp: Any) -> tuple[Any, bool]:

@@ -9,6 +9,8 @@ Source: mcp/server/lowlevel/server.py, streamable_http.py, streamable_http_manag
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any
@@ -47,7 +49,7 @@ class ServerHooks:
         self._loops = loops
         self._asgi = asgi
         self._session = session
-        self._server: Any = None
+        self._server: Callable[[], Any] = lambda: None  # a weak reference
         self._spans: list[OuterNote | SpanMiddleware] = []
         self.middleware = ServerMiddleware(hub, loops, session)
         self._hook = self.middleware.guard
@@ -55,7 +57,7 @@ class ServerHooks:
 
     def install(self, server: Any) -> None:
         """Attach to the low-level ``server``."""
-        self._server = server
+        self._server = weakref.ref(server)
         server.middleware.insert(0, self.middleware)
         self._hook.replace(server, "run", self._make_run)
         if callable(getattr(server, "streamable_http_app", None)):
@@ -64,10 +66,11 @@ class ServerHooks:
 
     def trace(self, tracing: Tracing) -> None:
         """Put ``tracing`` directly inside of whoever opens the SERVER span; without a server, where we stand."""
-        chain = [] if self._server is None else self._server.middleware
+        server = self._server()
+        chain = [] if server is None else server.middleware
         place = opener_in(chain)
         opener = None if place is None else chain[place]
-        spans = SpanMiddleware(self._hub, tracing, opener, opened_outside=self._server is None)
+        spans = SpanMiddleware(self._hub, tracing, opener, opened_outside=server is None)
         self._spans.append(spans)
         if place is None:
             self.middleware.spans = spans
@@ -86,10 +89,10 @@ class ServerHooks:
         self.middleware.spans = self.middleware.outer = None
         for spans in self._spans:
             spans.stop()
-        if self._server is not None:
+        server = self._server()
+        if server is not None:
             ours = [self.middleware, *self._spans]
-            remaining = [item for item in self._server.middleware if not any(item is one for one in ours)]
-            self._server.middleware[:] = remaining
+            server.middleware[:] = [item for item in server.middleware if not any(item is one for one in ours)]
         return stuck
 
     def _make_run(self, original: Any) -> Any:

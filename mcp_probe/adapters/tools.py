@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from mcp_probe.capture.traces import Code
+from mcp_probe.capture.places import Code
 
 SDKS = ("mcp.", "fastmcp.")
 

@@ -30,7 +30,7 @@ from mcp_probe.record.raw import RawRequest
 
 if TYPE_CHECKING:
     from mcp_probe.capture.leaks import LeakHunt
-    from mcp_probe.capture.traces import Code
+    from mcp_probe.capture.places import Code
 
 logger = logging.getLogger("mcp_probe")
 

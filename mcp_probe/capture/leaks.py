@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_probe import native
 from mcp_probe.capture.peaks import PeakWatch, held_by
+from mcp_probe.capture.places import Code
 from mcp_probe.capture.traces import (
-    Code,
     Grown,
     Traces,
     grown_in,

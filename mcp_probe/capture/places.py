@@ -50,6 +50,16 @@ class Place:
     library: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A tool's own function: its name, its file, and the lines it stands on."""
+
+    tool: str
+    file: str
+    first: int
+    last: int
+
+
 def place_of(frame: Any) -> Place | None:
     """The place of the step whose innermost frame is ``frame``. Any thread that holds the GIL."""
     frames = _own_frames(frame)

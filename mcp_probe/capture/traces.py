@@ -16,12 +16,11 @@ import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
 
-from mcp_probe.capture.places import is_plumbing, line_among
+from mcp_probe.capture.places import Code, is_plumbing, line_among
 from mcp_probe.model import GrowthSites
 
 FRAMES = 12
@@ -54,16 +53,6 @@ CHUNK = 200
 
 Line = tuple[str, str, int]
 """(operation or "", file, line)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """A tool's own function: its name, its file, and the lines it stands on."""
-
-    tool: str
-    file: str
-    first: int
-    last: int
 
 
 def start_tracing() -> str:

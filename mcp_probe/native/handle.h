@@ -320,22 +320,17 @@ static PyObject *core_handle_class(PyObject *module, PyObject *base)
         PyErr_Format(PyExc_RuntimeError, "%R is not a class of handles that is known here", base);
         return NULL;
     }
-    static const char *const names[] = {"mcp_probe.native._core.Handle", "mcp_probe.native._core.TimerHandle",
-                                        "mcp_probe.native._core._ThreadSafeHandle"}; /* repr() shows the last part */
-    const char *name = NULL;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(strrchr(names[i], '.') + 1, strrchr(kind.base->tp_name, '.') ? strrchr(kind.base->tp_name, '.') + 1
-                                                                                 : kind.base->tp_name) == 0)
-            name = names[i];
-    if (name == NULL) {
-        PyErr_Format(PyExc_RuntimeError, "%R is not a class of handles that is known here", base);
-        return NULL;
-    }
-    PyType_Spec spec = {name, (int)(kind.stamp + (Py_ssize_t)sizeof(stamp_t)), 0,
+    PyType_Spec spec = {"mcp_probe.native._core.Handle", (int)(kind.stamp + (Py_ssize_t)sizeof(stamp_t)), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, handle_slots};
     kind.type = (PyTypeObject *)PyType_FromSpecWithBases(&spec, base);
-    if (kind.type == NULL)
+    PyObject *name = kind.type == NULL ? NULL : PyObject_GetAttrString(base, "__name__"); /* its repr shows it */
+    int failed = name == NULL || PyObject_SetAttrString((PyObject *)kind.type, "__name__", name) < 0 ||
+                 PyObject_SetAttrString((PyObject *)kind.type, "__qualname__", name) < 0;
+    Py_XDECREF(name);
+    if (failed) {
+        Py_XDECREF((PyObject *)kind.type);
         return NULL;
+    }
     Py_INCREF(base);
     handle_kinds[kind_count++] = kind;
     return Py_NewRef(kind.type);

@@ -17,7 +17,8 @@ from mcp_probe.adapters.tools import _last_line
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.aggregate.leaks import LeakTally
 from mcp_probe.capture.leaks import LeakHunt
-from mcp_probe.capture.traces import Code, start_tracing
+from mcp_probe.capture.places import Code
+from mcp_probe.capture.traces import start_tracing
 from mcp_probe.model import LeakHunt as Found
 from mcp_probe.record.raw import RawRequest
 

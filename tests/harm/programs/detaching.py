@@ -90,7 +90,7 @@ def main(rounds: int) -> None:
         if len(said) > 10:
             break
     if native.core is not None:
-        state = native.core.memory_state()
+        state = native.memory.state()
         if state["mode"] != "off":
             said.append(f"the allocator: {state}")
     if gc.callbacks != callbacks:

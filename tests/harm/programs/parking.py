@@ -1,4 +1,4 @@
-"""The accelerated watchdog's sleep, ended by a loop that begins a step or by ``rouse``, at any moment."""
+"""The accelerated watchdog's sleep, ended by a loop that begins a step or by ``wake``, at any moment."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def main(rounds: int) -> None:
         track.since = 0
         went = SimpleNamespace(over=None, at=0.0)
 
-        def doze(went: Any = went) -> None:
-            went.over = core.doze((readings,), LIMIT_NS, LIMIT_NS, 5_000_000_000)
+        def park(went: Any = went) -> None:
+            went.over = core.park((readings,), LIMIT_NS, LIMIT_NS, 5_000_000_000)
             went.at = time.monotonic()
 
-        thread = threading.Thread(target=doze)
+        thread = threading.Thread(target=park)
         thread.start()
         # It parks after five idle ticks of the limit: around that moment is where a wake-up could be missed.
         time.sleep(0.005 + rolls.random() * 0.003)
@@ -46,7 +46,7 @@ def main(rounds: int) -> None:
         track.begin_poll(now_ns())
         track.end_poll(now_ns())
         track.since = now_ns()
-        core.rouse()
+        core.wake()
         thread.join()
         took = went.at - began
         worst = max(worst, took)
