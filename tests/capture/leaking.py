@@ -70,20 +70,20 @@ def codes() -> tuple[Code, ...]:
 def call(tool: Callable[[int], None], number: int) -> RawRequest:
     """One call, whose allocations are charged to it where anything charges."""
     raw = RawRequest(number, "request", "tools/call", tool.__name__, "memory")
-    before = native.core.charge(raw) if native.core is not None else None
+    before = native.memory.charge(raw) if native.memory is not None else None
     tool(number)
-    if native.core is not None:
-        native.core.charge(before)
+    if native.memory is not None:
+        native.memory.charge(before)
     raw.ended = True
     return raw
 
 
 def hunted(calls: int, *, looks: int) -> Found:
     """What a hunt finds of ``calls`` calls of each tool, looking so many times."""
-    owners = native.core is not None
+    owners = native.memory is not None
     tracing = start_tracing()
     if owners:
-        native.core.memory_install("shadow")
+        native.memory.install("shadow")
     try:
         hunt, tally = LeakHunt(lambda: owners, codes, tracing=tracing), LeakTally()
         for number in range(calls):
@@ -98,7 +98,7 @@ def hunted(calls: int, *, looks: int) -> Found:
         return found
     finally:
         if owners:
-            native.core.memory_uninstall()
+            native.memory.uninstall()
 
 
 if __name__ == "__main__":

@@ -47,9 +47,9 @@ class Watched:
     def call(self, name: str, function: Callable[[int], None], size: int) -> RawRequest:
         """One call that goes on, and holds what it allocated."""
         raw = RawRequest(len(self.calls) + 1, "request", "tools/call", name, "memory")
-        before = native.core.charge(raw)
+        before = native.memory.charge(raw)
         function(size)
-        native.core.charge(before)
+        native.memory.charge(before)
         self.calls.append(raw)
         return raw
 
@@ -63,7 +63,7 @@ class Watched:
 def main() -> dict[str, Any]:
     """Each case with a watch of its own."""
     told: dict[str, Any] = {"tracing": start_tracing()}
-    native.core.memory_install("shadow")
+    native.memory.install("shadow")
     try:
         small, large, many, doubtful, crowd, rising = (Watched() for _ in range(6))
         small.call("small", loads, 7 * MB)
@@ -87,7 +87,7 @@ def main() -> dict[str, Any]:
         told["first of two"] = rising.look()
         told["both"] = rising.look()
     finally:
-        native.core.memory_uninstall()
+        native.memory.uninstall()
     told["cost"] = tracing_cost()
     return told
 

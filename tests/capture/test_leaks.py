@@ -18,7 +18,7 @@ from mcp_probe.capture.traces import function_at, is_start_safe, living, start_t
 from tests.capture import leaking
 from tests.docs.test_docs import ROOT
 
-HOOKED = native.core is not None and hasattr(native.core, "memory_install")
+HOOKED = native.memory is not None
 
 
 def hunted(accelerator: bool) -> dict[str, Any]:
@@ -158,20 +158,20 @@ def test_living_objects_are_found_by_their_blocks_whatever_stands_before_them() 
     class Plain:
         pass
 
-    core: Any = native.core
-    core.memory_install("shadow")
+    hooks: Any = native.memory
+    hooks.install("shadow")
     try:
         from mcp_probe.record.raw import RawRequest
 
         raw = RawRequest(1, "request", "tools/call", "add", "memory")
-        before = core.charge(raw)
+        before = hooks.charge(raw)
         held = [[Plain(), {"a": object()}, bytes(700), bytearray(800), (str(n) * 100, n << 80)] for n in range(1, 301)]
-        core.charge(before)
+        hooks.charge(before)
         raw.ended = True
-        blocks = {address: "add" for address, _ in core.memory_blocks([raw], 10_000)}
+        blocks = {address: "add" for address, _ in hooks.blocks([raw], 10_000)}
         found = Counter(type(each) for _, each in living(blocks))
     finally:
-        core.memory_uninstall()
+        hooks.uninstall()
     assert len(held) == 300
     # Up to 80 lists and dicts come from free lists, and are no new blocks; tuples all may.
     for kind in (Plain, object, bytes, bytearray, str, int):

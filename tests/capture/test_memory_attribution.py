@@ -305,18 +305,18 @@ def test_the_tier_is_switched_on_a_running_server(bench: Bench, backend: Backend
 
 def test_the_hook_is_gone_with_the_last_probe() -> None:
     first, second = Probe(memory="light", telemetry="off"), Probe(memory="detailed", telemetry="off")
-    modes = [native.core.memory_state()["mode"]]
+    modes = [native.memory.state()["mode"]]
     second.detach()
-    modes.append(native.core.memory_state()["mode"])
+    modes.append(native.memory.state()["mode"])
     first.detach()
-    modes.append(native.core.memory_state()["mode"])
+    modes.append(native.memory.state()["mode"])
     assert modes == ["shadow", "hybrid", "off"]
 
 
 def test_a_probe_that_wants_nothing_installs_nothing() -> None:
     probe = Probe(memory="off", telemetry="off")
     try:
-        assert native.core.memory_state()["mode"] == "off"
+        assert native.memory.state()["mode"] == "off"
         assert probe.snapshot().probe.memory in (None, "off")
     finally:
         probe.detach()
