@@ -51,7 +51,7 @@ def unfollow(track: Track | None) -> None:
 class _Known(type):
     """The class of our classes. While one stands in the place of asyncio's, what is an instance of that is of this.
 
-    ``TimerHandle`` compares only with what is an instance of its own name: else timers from before would be in no order.
+    ``TimerHandle`` compares with instances of its own name only: else timers from before would be in no order.
     """
 
     __slots__ = ()
@@ -98,7 +98,7 @@ def _stamped_timer(base: Any) -> Any:
 
         @property
         def stamp(self) -> Inherited:
-            # A timer runs up to a clock tick before its deadline, and anything may stand there: no number, no finite one.
+            # A timer runs up to a clock tick before its deadline. Anything may stand there: no number, no finite one.
             now, when = now_ns(), getattr(self, "_when", None)
             due = int(when * 1e9) if type(when) is float and 0 < when * 1e9 < now else now
             return due, due, WAKE_LOOP
@@ -123,19 +123,21 @@ def _run(handle: Any, original: Callable[[Any], None]) -> None:
     track = _running.get(get_ident())
     # Another loop, which is not followed, may run on the thread now. Any of a handle's slots may have been deleted.
     if track is None or not track.alive or id(getattr(handle, "_loop", None)) != track.loop_id:
-        return original(handle)
+        original(handle)
+        return
     task, followed = None, False
     try:
-        task, followed = _begin(track, handle, getattr(handle, "stamp", 0))
+        task, followed = _begin(track, handle, getattr(handle, "stamp", None))
     except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
         track.broken(exc)
-    original(handle)
-    if track.alive:
-        try:
-            _end(track, task, followed)
-        except Exception as exc:  # noqa: BLE001
-            track.broken(exc)
-    return None
+    try:
+        original(handle)
+    finally:
+        if track.alive:
+            try:
+                _end(track, task, followed)
+            except Exception as exc:  # noqa: BLE001
+                track.broken(exc)
 
 
 def _begin(track: Track, handle: Any, stamp: Any) -> tuple[Any, bool]:
@@ -145,6 +147,8 @@ def _begin(track: Track, handle: Any, stamp: Any) -> tuple[Any, bool]:
         track.stretch(now)
     context, callback = getattr(handle, "_context", None), getattr(handle, "_callback", None)
     owner = context.get(CURRENT) if type(context) is Context else None
+    if stamp is None:  # made without its __init__
+        stamp = now
     inherited = type(stamp) is tuple
     # Where a request's answer is out, what no task does is clean-up: not worth a mark.
     clean_up = owner is not None and owner.result_ns is not None and type(callback) is FunctionType

@@ -277,9 +277,12 @@ def _make_select(track: Track, original: Any, selector: Callable[[], Any]) -> An
             return original(selector(), *args, **kwargs)
         finally:
             if track.alive:
-                now = clock()
-                track.end_poll(now)
-                track.since = now
+                try:
+                    now = clock()
+                    track.end_poll(now)
+                    track.since = now
+                except Exception as exc:  # noqa: BLE001
+                    track.broken(exc)
 
     return noted_select
 

@@ -185,6 +185,8 @@ static int begin_handle(PyObject *self, const kind_t *kind, running_t *run)
     Steps *steps = run->steps;
     stamp_t stamp = *stamp_of(self, kind);
     ns_t now = now_ns();
+    if (stamp.ready == 0) /* made without its __init__ */
+        stamp.earliest = stamp.ready = now;
     if (kind->when) {
         PyObject *given = slot_at(self, kind->when);
         double when = given == NULL || !PyFloat_Check(given) ? -1.0 : PyFloat_AS_DOUBLE(given);

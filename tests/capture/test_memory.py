@@ -26,20 +26,20 @@ class Core:
         self.refused: dict[str, str] = {}
         self.calls: list[str] = []
 
-    def memory_install(self, mode: str) -> None:
+    def install(self, mode: str) -> None:
         self.calls.append(mode)
         if mode in self.refused:
             raise RuntimeError(self.refused[mode])
         self.mode, self.valid = mode, True
 
-    def memory_uninstall(self) -> None:
+    def uninstall(self) -> None:
         self.calls.append("uninstall")
         self.mode = None
 
     def charge(self, raw: Any) -> None:
         """Nobody's memory is measured here."""
 
-    def memory_state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         above = {"shadow": -1, "hybrid": 512}.get(self.mode or "", sys.maxsize)
         told = {"mode": self.mode, "valid": self.valid, "reason": self.reason, "covered": self.covered}
         return {**told, "owned_above": above}
@@ -57,7 +57,7 @@ class Answered(RawRequest):
 @pytest.fixture
 def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     made = Core()
-    monkeypatch.setattr(memory, "native", SimpleNamespace(core=made, absence=""))
+    monkeypatch.setattr(memory, "native", SimpleNamespace(core=made, absence="", memory=made, memory_absence=""))
     monkeypatch.setattr(memory, "_start_leak_tracing", lambda: "")
     return made
 

@@ -782,8 +782,8 @@ def test_loops_in_several_threads_each_keep_their_own_track(twin: str) -> None:
                     loop.run_until_complete(works())
                     loop.run_until_complete(loop.shutdown_default_executor())
                     assert track is not None and track.alive
-                    # Its task's: one a turn, the first and that after the thread's job, which two callbacks bring back.
-                    assert raw.mark_count == 53 + number, raw.mark_count
+                    # Its task's: one a turn, the first, and what brings it back from the thread's job if that took long.
+                    assert 51 + number <= raw.mark_count <= 53 + number, raw.mark_count
                     assert len({mark[0] for mark in raw.marks} - {0}) == 1
             except BaseException as exc:  # noqa: BLE001 - raised again below
                 faults.append(exc)
