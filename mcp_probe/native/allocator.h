@@ -4,6 +4,7 @@
  * - A hook in the place of a wrapped allocator keeps its ctx, and hands out its pointers unchanged. PyMem_SetAllocator
  *   writes five words while other threads read them; any mix of old and new ones is therefore an allocator that works.
  * - What a set of hooks wraps is written before the set is first installed, and never changed: a thread may be inside it.
+ *   No hook has a fence: whoever writes it has every CPU pass one (pass_every_cpu) before the set is installed.
  * - A hook touches no Python object, takes no GIL, and calls nothing that allocates through Python.
  * Requested bytes are a running total of the thread; request.h takes differences at the boundaries of steps and jobs.
  * realloc() counts as a request for its new size, zero bytes as one, as in CPython's raw allocator and in valgrind.
@@ -41,6 +42,7 @@ static __thread thread_t thread = {.account = accounts};
 #endif
 
 static allocator_t wrapped[LAYERS][DOMAINS];
+#define BELOW(part) __atomic_load_n(&below->part, __ATOMIC_RELAXED)
 static struct {
     size_t small_limit;       /* requests up to it are never passed on to the raw domain by what we wrap */
     size_t own_from[DOMAINS]; /* blocks of this size and more get their owner in this domain's own hook */
@@ -165,20 +167,20 @@ INLINE void *handed(void *block, size_t size)
 NOINLINE void *entered_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
     enter(size);
-    void *block = below->malloc(ctx, size);
+    void *block = BELOW(malloc)(ctx, size);
     leave(block, size, domain, thread.owner);
     return block;
 }
 
 NOINLINE void *large_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
-    return hand_on() ? handed(below->malloc(ctx, size), size) : entered_malloc(below, ctx, size, domain);
+    return hand_on() ? handed(BELOW(malloc)(ctx, size), size) : entered_malloc(below, ctx, size, domain);
 }
 
 NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
     enter(number * size);
-    void *block = below->calloc(ctx, number, size);
+    void *block = BELOW(calloc)(ctx, number, size);
     leave(block, number * size, domain, thread.owner);
     return block;
 }
@@ -187,13 +189,13 @@ NOINLINE void *large_calloc(const allocator_t *below, void *ctx, size_t number, 
 {
     if (!hand_on())
         return entered_calloc(below, ctx, number, size, domain);
-    return handed(below->calloc(ctx, number, size), number * size);
+    return handed(BELOW(calloc)(ctx, number, size), number * size);
 }
 
 NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
 {
     enter(size);
-    void *moved = below->realloc(ctx, block, size);
+    void *moved = BELOW(realloc)(ctx, block, size);
     leave(moved, size, domain, thread.owner);
     return moved;
 }
@@ -202,7 +204,7 @@ NOINLINE void *large_realloc(const allocator_t *below, void *ctx, void *block, s
 {
     if (!hand_on())
         return counted_realloc(below, ctx, block, size, domain);
-    return handed(below->realloc(ctx, block, size), size);
+    return handed(BELOW(realloc)(ctx, block, size), size);
 }
 
 NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -211,7 +213,7 @@ NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, s
     if (block != NULL && take(block, &old))
         thread.inherited = old.owner;
     enter(size);
-    void *moved = below->realloc(ctx, block, size);
+    void *moved = BELOW(realloc)(ctx, block, size);
     thread.inherited = 0;
     leave(moved, size, domain, thread.owner != 0 ? thread.owner : old.owner);
     if (moved == NULL && old.owner != 0)
@@ -229,7 +231,7 @@ INLINE void *counting_malloc(const allocator_t *below, void *ctx, size_t size, i
     if (!is_small(size))
         return large_malloc(below, ctx, size, domain);
     count(size, 0);
-    return below->malloc(ctx, size);
+    return BELOW(malloc)(ctx, size);
 }
 
 INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
@@ -237,7 +239,7 @@ INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number,
     if (!is_small(number * size))
         return large_calloc(below, ctx, number, size, domain);
     count(number * size, 0);
-    return below->calloc(ctx, number, size);
+    return BELOW(calloc)(ctx, number, size);
 }
 
 INLINE void *counting_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -247,7 +249,7 @@ INLINE void *counting_realloc(const allocator_t *below, void *ctx, void *block, 
     if (block != NULL) /* a small block may replace a large one */
         return counted_realloc(below, ctx, block, size, domain);
     count(size, 0);
-    return below->realloc(ctx, block, size);
+    return BELOW(realloc)(ctx, block, size);
 }
 
 NOINLINE void *own_small_slowly(void *block, size_t size)
@@ -269,14 +271,14 @@ INLINE void *owning_malloc(const allocator_t *below, void *ctx, size_t size, int
 {
     if (!is_small(size) || thread.word == 0)
         return counting_malloc(below, ctx, size, domain);
-    return own_small(below->malloc(ctx, size), size);
+    return own_small(BELOW(malloc)(ctx, size), size);
 }
 
 INLINE void *owning_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
     if (!is_small(number * size) || thread.word == 0)
         return counting_calloc(below, ctx, number, size, domain);
-    return own_small(below->calloc(ctx, number, size), number * size);
+    return own_small(BELOW(calloc)(ctx, number, size), number * size);
 }
 
 INLINE void *owning_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -285,7 +287,7 @@ INLINE void *owning_realloc(const allocator_t *below, void *ctx, void *block, si
         return owned_realloc(below, ctx, block, size, domain);
     if (!is_small(size) || thread.word == 0)
         return counting_realloc(below, ctx, NULL, size, domain);
-    return own_small(below->realloc(ctx, NULL, size), size);
+    return own_small(BELOW(realloc)(ctx, NULL, size), size);
 }
 
 NOINLINE void free_slowly(const allocator_t *below, void *ctx, void *block)
@@ -296,7 +298,7 @@ NOINLINE void free_slowly(const allocator_t *below, void *ctx, void *block)
         drop_word(word);
     else if (!calibrated.passes_large_on)
         take_large(block, &old);
-    below->free(ctx, block);
+    BELOW(free)(ctx, block);
 }
 
 INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
@@ -304,7 +306,7 @@ INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
     if (__builtin_expect(!calibrated.hands_on || !drop_small_fast(block), 0))
         free_slowly(below, ctx, block);
     else
-        below->free(ctx, block);
+        BELOW(free)(ctx, block);
 }
 
 /* ---- the raw domain: with or without the GIL ---- */
@@ -336,8 +338,8 @@ NOINLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
 INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int owns)
 {
     if (thread.inside == HANDED_ON)
-        return below->malloc(ctx, size);
-    void *block = below->malloc(ctx, size);
+        return BELOW(malloc)(ctx, size);
+    void *block = BELOW(malloc)(ctx, size);
     if (block != NULL)
         raw_got(block, size, owns, 0);
     return block;
@@ -346,8 +348,8 @@ INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int ow
 INLINE void *raw_calloc(const allocator_t *below, void *ctx, size_t count, size_t size, int owns)
 {
     if (thread.inside == HANDED_ON)
-        return below->calloc(ctx, count, size);
-    void *block = below->calloc(ctx, count, size);
+        return BELOW(calloc)(ctx, count, size);
+    void *block = BELOW(calloc)(ctx, count, size);
     if (block != NULL)
         raw_got(block, count * size, owns, 0);
     return block;
@@ -358,7 +360,7 @@ INLINE void *raw_realloc(const allocator_t *below, void *ctx, void *block, size_
     /* The entry goes first: the address may be another thread's as soon as the block has moved. */
     value_t old = {0, 0};
     int had_owner = owns && block != NULL && (take_large(block, &old) || disown_raw(block, &old));
-    void *moved = below->realloc(ctx, block, size);
+    void *moved = BELOW(realloc)(ctx, block, size);
     if (moved != NULL)
         raw_got(moved, size, owns, old.owner);
     else if (had_owner)
@@ -371,7 +373,7 @@ NOINLINE void raw_free_slowly(const allocator_t *below, void *ctx, void *block)
     value_t old;
     if (block != NULL && !take_large(block, &old))
         disown_raw(block, &old);
-    below->free(ctx, block);
+    BELOW(free)(ctx, block);
 }
 
 INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
@@ -379,7 +381,7 @@ INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
     if (__builtin_expect(!drop_large_fast(block), 0))
         raw_free_slowly(below, ctx, block);
     else
-        below->free(ctx, block);
+        BELOW(free)(ctx, block);
 }
 
 /* ---- the sets: a function knows what it wraps, as it has no ctx of its own ---- */

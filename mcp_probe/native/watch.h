@@ -51,6 +51,7 @@ static void wait_for_loops(Readings **watched, int count)
 
 static PyObject *core_wake(PyObject *module, PyObject *ignored)
 {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* `closed` was set by Python: it must be seen, or we see the watchdog parked */
     wake();
     Py_RETURN_NONE;
 }

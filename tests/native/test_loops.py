@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from asyncio import base_events, events
 from typing import Any
@@ -419,7 +420,7 @@ def test_a_timer_of_an_odd_delay_does_what_it_does_bare(name: str, delay: Any, d
             run_for(loop, 0.01)
             timers[0].cancel()
             run_for(loop, 0.001)
-        except (TypeError, OverflowError, ValueError, RuntimeError) as exc:
+        except (TypeError, OverflowError, ValueError, RuntimeError, AssertionError) as exc:
             ran.append(f"{type(exc).__name__}: {exc}")
         loop._scheduled.clear()
         loop._timer_cancelled_count = 0
@@ -782,7 +783,7 @@ def test_loops_in_several_threads_each_keep_their_own_track(twin: str) -> None:
                     loop.run_until_complete(works())
                     loop.run_until_complete(loop.shutdown_default_executor())
                     assert track is not None and track.alive
-                    # Its task's: one a turn, the first, and what brings it back from the thread's job if that took long.
+                    # One a turn, the first, and what brings it back from the thread's job if that took long.
                     assert 51 + number <= raw.mark_count <= 53 + number, raw.mark_count
                     assert len({mark[0] for mark in raw.marks} - {0}) == 1
             except BaseException as exc:  # noqa: BLE001 - raised again below
@@ -835,7 +836,8 @@ def test_a_closed_loop_and_its_selector_die_as_bare_by_counting_references(twin:
 
 def test_a_loop_that_nobody_closed_is_forgotten_as_it_is_collected(twin: str) -> None:
     hub = Hub()
-    with hooked(hub) as hooks, pytest.warns(ResourceWarning, match="unclosed event loop"):
+    with hooked(hub) as hooks, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it is unclosed; to catch the warning would hold on to it
         loop: Any = asyncio.SelectorEventLoop()
         track = hooks.follow(loop)
         gone = weakref.ref(loop)
