@@ -12,7 +12,8 @@ LOCK_ARGS ?=
 
 # Tests that reach the Python twins of the accelerator: run a second time without it.
 TWINS := tests/record tests/capture/test_executor.py tests/capture/test_read.py tests/capture/test_blame_truth.py \
-tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_asgi.py tests/safety/test_faults.py
+tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_asgi.py tests/safety/test_faults.py \
+tests/native/test_handles.py tests/native/test_loops.py tests/native/test_poll.py
 
 # What asks no clock, and the twins after it, run beside the rest: together they take some four minutes.
 BESIDE := tests/aggregate tests/report tests/record tests/docs tests/benchmarks
@@ -114,6 +115,9 @@ memory-truth: env  ## bytes requested against a preloaded malloc and valgrind, t
 soak-memory: env  ## ten minutes of memory hooks that come and go under threads and forks
 	@$(PY) -X faulthandler -m tests.native.memory_torture all 600
 
+tsan: env  ## the loop and memory tests of the accelerator under ThreadSanitizer
+	@$(PY) -m tests.native.tsan $(PYTEST_ARGS)
+
 soak: env  ## a million requests through one probe; its memory must stay flat
 	@$(PY) benchmarks/soak.py
 
@@ -138,7 +142,7 @@ lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer
 	@for name in tool-uv tool-go tool-wheels $(ENVS) $(CELLS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made
-	rm -rf .venv .envs .tools .cells .cache/suites dist build *.egg-info mcp_probe/native/_*.so .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .envs .tools .cells .cache/suites .cache/tsan dist build *.egg-info mcp_probe/native/_*.so .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 # The project itself is built by the locked setuptools of this environment, so nothing unpinned is fetched. The cache
 # would hand out the accelerator of an older source; what a failed build would leave behind is older still.

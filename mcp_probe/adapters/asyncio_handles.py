@@ -48,10 +48,29 @@ def unfollow(track: Track | None) -> None:
         _loops.pop(track.loop_id, None)
 
 
+class _Known(type):
+    """The class of our classes. While one stands in the place of asyncio's, what is an instance of that is of this.
+
+    ``TimerHandle`` compares with instances of its own name only: else timers from before would be in no order.
+    """
+
+    __slots__ = ()
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls._stands_for()) or type.__instancecheck__(cls, instance)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, cls._stands_for()) or type.__subclasscheck__(cls, other)
+
+    def _stands_for(cls) -> tuple[type, ...]:
+        base = cls.__base__
+        return (base,) if base is not None and _classes.get(base) is cls else ()  # else it is somebody's subclass
+
+
 def _stamped(base: Any) -> Any:
     """A subclass of ``base`` whose handles know when they became ready."""
 
-    class Stamped(base):  # type: ignore[misc]
+    class Stamped(base, metaclass=_Known):  # type: ignore[misc]
         __slots__ = ("stamp",)
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -70,7 +89,7 @@ def _stamped(base: Any) -> Any:
 def _stamped_timer(base: Any) -> Any:
     """The same for timers, which become ready at their deadline."""
 
-    class Stamped(base):  # type: ignore[misc]
+    class Stamped(base, metaclass=_Known):  # type: ignore[misc]
         __slots__ = ()
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -80,8 +99,8 @@ def _stamped_timer(base: Any) -> Any:
 
         @property
         def stamp(self) -> Inherited:
-            now, when = now_ns(), self._when
-            # A timer runs up to a clock tick before its deadline, and anything may stand there.
+            # A timer runs up to a clock tick before its deadline. Anything may stand there: no number, no finite one.
+            now, when = now_ns(), getattr(self, "_when", None)
             due = int(when * 1e9) if type(when) is float and 0 < when * 1e9 < now else now
             return due, due, WAKE_LOOP
 
@@ -105,22 +124,25 @@ def _stamp_now(track: Track | None) -> int | Inherited:
 def _run(handle: Any, original: Callable[[Any], None]) -> None:
     """Run ``handle``. As asyncio's own ``_run`` it lets go of it: a traceback may keep this frame alive."""
     track = _running.get(get_ident())
-    if track is None or not track.alive:
+    # Another loop, which is not followed, may run on the thread now. Any of a handle's slots may have been deleted.
+    if track is None or not track.alive or id(getattr(handle, "_loop", None)) != track.loop_id:
         original(handle)
         handle = None
         return
     task, followed = None, False
     try:
-        task, followed = _begin(track, handle, handle.stamp)
+        task, followed = _begin(track, handle, getattr(handle, "stamp", None))
     except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
         track.broken(exc)
-    original(handle)
-    if track.alive:
-        try:
-            _end(track, task, followed)
-        except Exception as exc:  # noqa: BLE001
-            track.broken(exc)
-    handle = task = None
+    try:
+        original(handle)
+    finally:
+        if track.alive:
+            try:
+                _end(track, task, followed)
+            except Exception as exc:  # noqa: BLE001
+                track.broken(exc)
+        handle = task = None
 
 
 def _begin(track: Track, handle: Any, stamp: Any) -> tuple[Any, bool]:
@@ -128,15 +150,17 @@ def _begin(track: Track, handle: Any, stamp: Any) -> tuple[Any, bool]:
     now = now_ns()
     if now - track.now >= RING_NS:
         track.stretch(now)
-    context, callback = handle._context, handle._callback
+    context, callback = getattr(handle, "_context", None), getattr(handle, "_callback", None)
     owner = context.get(CURRENT) if type(context) is Context else None
+    if stamp is None:  # made without its __init__
+        stamp = now
     inherited = type(stamp) is tuple
     # Where a request's answer is out, what no task does is clean-up: not worth a mark.
     clean_up = owner is not None and owner.result_ns is not None and type(callback) is FunctionType
     if not inherited and (owner is None or clean_up):
         return None, False
     earliest, ready, wake = stamp if inherited else (stamp, stamp, WAKE_LOOP)
-    task = track.task_of(callback, handle._args)
+    task = track.task_of(callback, getattr(handle, "_args", None))
     if task is None:
         track.inherit = (earliest, ready, wake)
     track.begin(owner, 0 if task is None else id(task), earliest, ready, wake, now)
@@ -161,11 +185,12 @@ def handle_class(base: type) -> Any:
 
     Raises: RuntimeError where ``base`` is not made as we know it.
     """
-    if native.core is not None:
-        return native.core.handle_class(base)
     if base not in _classes:
-        made = _stamped_timer(base) if issubclass(base, events.TimerHandle) else _stamped(base)
-        made.__name__ = made.__qualname__ = base.__name__  # its repr shows it
+        if native.core is not None:
+            made = native.core.handle_class(base, _Known)
+        else:
+            made = _stamped_timer(base) if issubclass(base, events.TimerHandle) else _stamped(base)
+        made.__name__ = made.__qualname__ = base.__name__  # its repr and its errors show it
         _classes[base] = made
     return _classes[base]
 

@@ -255,9 +255,12 @@ def _noted_select(track: Track, original: Any, selector: Any) -> Any:
             return function(known(), *args, **kwargs)
         finally:
             if track.alive:
-                now = clock()
-                track.end_poll(now)
-                track.since = now
+                try:
+                    now = clock()
+                    track.end_poll(now)
+                    track.since = now
+                except Exception as exc:  # noqa: BLE001
+                    track.broken(exc)
 
     return noted_select
 

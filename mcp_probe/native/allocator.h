@@ -4,6 +4,7 @@
  * - A hook in the place of a wrapped allocator keeps its ctx, and hands out its pointers unchanged. PyMem_SetAllocator
  *   writes five words while other threads read them; any mix of old and new ones is therefore an allocator that works.
  * - What a set of hooks wraps is written before the set is first installed, and never changed: a thread may be inside it.
+ *   No hook has a fence: whoever writes it has every CPU pass one (pass_every_cpu) before the set is installed.
  * - A hook touches no Python object, takes no GIL, and calls nothing that allocates through Python.
  * Requested bytes are a running total of the thread; request.h takes differences at the boundaries of steps and jobs.
  * realloc() counts as a request for its new size, zero bytes as one, as in CPython's raw allocator and in valgrind.
@@ -39,6 +40,7 @@ static __thread thread_t thread;
 #endif
 
 static allocator_t wrapped[LAYERS][DOMAINS];
+#define BELOW(part) __atomic_load_n(&below->part, __ATOMIC_RELAXED)
 static struct {
     size_t small_limit;       /* requests up to it are never passed on to the raw domain by what we wrap */
     size_t own_from[DOMAINS]; /* blocks of this size and more get their owner in this domain's own hook */
@@ -133,7 +135,7 @@ INLINE void leave(void *block, size_t size, int domain, account_ref owner)
 NOINLINE void *entered_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
 {
     enter(size);
-    void *block = below->malloc(ctx, size);
+    void *block = BELOW(malloc)(ctx, size);
     leave(block, size, domain, thread.owner);
     return block;
 }
@@ -141,7 +143,7 @@ NOINLINE void *entered_malloc(const allocator_t *below, void *ctx, size_t size, 
 NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
     enter(number * size);
-    void *block = below->calloc(ctx, number, size);
+    void *block = BELOW(calloc)(ctx, number, size);
     leave(block, number * size, domain, thread.owner);
     return block;
 }
@@ -149,7 +151,7 @@ NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number
 NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
 {
     enter(size);
-    void *moved = below->realloc(ctx, block, size);
+    void *moved = BELOW(realloc)(ctx, block, size);
     leave(moved, size, domain, thread.owner);
     return moved;
 }
@@ -160,7 +162,7 @@ NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, s
     if (block != NULL && take(block, &old))
         thread.inherited = old.owner;
     enter(size);
-    void *moved = below->realloc(ctx, block, size);
+    void *moved = BELOW(realloc)(ctx, block, size);
     thread.inherited = 0;
     leave(moved, size, domain, thread.owner != 0 ? thread.owner : old.owner);
     if (moved == NULL && old.owner != 0)
@@ -178,7 +180,7 @@ INLINE void *counting_malloc(const allocator_t *below, void *ctx, size_t size, i
     if (!is_small(size))
         return entered_malloc(below, ctx, size, domain);
     count(size, 0);
-    return below->malloc(ctx, size);
+    return BELOW(malloc)(ctx, size);
 }
 
 INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
@@ -186,7 +188,7 @@ INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number,
     if (!is_small(number * size))
         return entered_calloc(below, ctx, number, size, domain);
     count(number * size, 0);
-    return below->calloc(ctx, number, size);
+    return BELOW(calloc)(ctx, number, size);
 }
 
 INLINE void *counting_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -194,7 +196,7 @@ INLINE void *counting_realloc(const allocator_t *below, void *ctx, void *block, 
     if (!is_small(size) || block != NULL) /* a small block may replace a large one */
         return counted_realloc(below, ctx, block, size, domain);
     count(size, 0);
-    return below->realloc(ctx, block, size);
+    return BELOW(realloc)(ctx, block, size);
 }
 
 /* A block that CPython's small allocator keeps to itself. */
@@ -209,14 +211,14 @@ INLINE void *owning_malloc(const allocator_t *below, void *ctx, size_t size, int
 {
     if (!is_small(size) || !thread.owns_small)
         return counting_malloc(below, ctx, size, domain);
-    return own_small(below->malloc(ctx, size), size);
+    return own_small(BELOW(malloc)(ctx, size), size);
 }
 
 INLINE void *owning_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
 {
     if (!is_small(number * size) || !thread.owns_small)
         return counting_calloc(below, ctx, number, size, domain);
-    return own_small(below->calloc(ctx, number, size), number * size);
+    return own_small(BELOW(calloc)(ctx, number, size), number * size);
 }
 
 INLINE void *owning_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
@@ -225,7 +227,7 @@ INLINE void *owning_realloc(const allocator_t *below, void *ctx, void *block, si
         return owned_realloc(below, ctx, block, size, domain);
     if (!is_small(size) || !thread.owns_small)
         return counting_realloc(below, ctx, NULL, size, domain);
-    return own_small(below->realloc(ctx, NULL, size), size);
+    return own_small(BELOW(realloc)(ctx, NULL, size), size);
 }
 
 INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
@@ -236,7 +238,7 @@ INLINE void owning_free(const allocator_t *below, void *ctx, void *block)
         drop_word(word);
     else if (!calibrated.passes_large_on)
         take_large(block, &old);
-    below->free(ctx, block);
+    BELOW(free)(ctx, block);
 }
 
 /* ---- the raw domain: with or without the GIL ---- */
@@ -267,7 +269,7 @@ NOINLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
 
 INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int owns)
 {
-    void *block = below->malloc(ctx, size);
+    void *block = BELOW(malloc)(ctx, size);
     if (block != NULL)
         raw_got(block, size, owns, 0);
     return block;
@@ -275,7 +277,7 @@ INLINE void *raw_malloc(const allocator_t *below, void *ctx, size_t size, int ow
 
 INLINE void *raw_calloc(const allocator_t *below, void *ctx, size_t count, size_t size, int owns)
 {
-    void *block = below->calloc(ctx, count, size);
+    void *block = BELOW(calloc)(ctx, count, size);
     if (block != NULL)
         raw_got(block, count * size, owns, 0);
     return block;
@@ -286,7 +288,7 @@ INLINE void *raw_realloc(const allocator_t *below, void *ctx, void *block, size_
     /* The entry goes first: the address may be another thread's as soon as the block has moved. */
     value_t old = {0, 0};
     int had_owner = owns && block != NULL && (take_large(block, &old) || disown_raw(block, &old));
-    void *moved = below->realloc(ctx, block, size);
+    void *moved = BELOW(realloc)(ctx, block, size);
     if (moved != NULL)
         raw_got(moved, size, owns, old.owner);
     else if (had_owner)
@@ -299,7 +301,7 @@ INLINE void raw_free(const allocator_t *below, void *ctx, void *block)
     value_t old;
     if (block != NULL && !take_large(block, &old))
         disown_raw(block, &old);
-    below->free(ctx, block);
+    BELOW(free)(ctx, block);
 }
 
 /* ---- the sets: a function knows what it wraps, as it has no ctx of its own ---- */

@@ -13,6 +13,9 @@
 #include <string.h>
 #include <structmember.h>
 #include <sys/mman.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 #include <time.h>
 #include <unistd.h>
 

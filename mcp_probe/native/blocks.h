@@ -62,6 +62,12 @@ static inline unsigned long address_in(const slot_t *slot)
     return __atomic_load_n(&slot->address, __ATOMIC_RELAXED);
 }
 
+/* Whoever frees a block of the raw domain asks without the lock whether there is any entry. */
+static inline void set_used(table_t *table, size_t used)
+{
+    __atomic_store_n(&table->used, used, __ATOMIC_RELAXED);
+}
+
 static inline void put_into(slot_t *slot, slot_t put)
 {
     slot->value = put.value;
@@ -97,7 +103,7 @@ static inline void remove_at(table_t *table, size_t at)
         close_hole(slots, at);
     else
         __atomic_store_n(&slots->at[at].address, 0, __ATOMIC_RELAXED);
-    table->used--;
+    set_used(table, table->used - 1);
 }
 
 static void remove_dead(table_t *table)
@@ -155,9 +161,10 @@ static inline int room_for_one(table_t *table)
 /* Forget every entry. */
 static void empty(table_t *table)
 {
-    if (table->slots != NULL)
-        memset(table->slots->at, 0, bytes_of(table));
-    table->used = table->wait = 0;
+    for (size_t at = 0; at < count_of(table); at++)
+        put_into(&table->slots->at[at], (slot_t){0});
+    set_used(table, 0);
+    table->wait = 0;
     table->refused = 0;
 }
 
@@ -202,7 +209,7 @@ static int keep_raw(void *block, unsigned long long size, account_ref owner)
         if (slot->address != 0) /* its end was not seen */
             raw_release(slot->value.owner, slot->value.size);
         else
-            table->used++;
+            set_used(table, table->used + 1);
         *slot = (slot_t){address, {owner, size}};
         raw_hold(owner, size);
         kept = 1;

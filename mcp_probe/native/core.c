@@ -79,7 +79,7 @@ static PyMethodDef core_methods[] = {
     {"now_ns", core_now, METH_NOARGS, "Monotonic nanoseconds, as clock.now_ns."},
     {"messages", core_messages, METH_VARARGS, "What capture/queueing.py knows of messages."},
     {"configure", core_configure, METH_VARARGS, "What adapters/asyncio_loop.py found out about this interpreter."},
-    {"handle_class", core_handle_class, METH_O, "Our subclass of one of asyncio's classes of handles."},
+    {"handle_class", core_handle_class, METH_VARARGS, "Our subclass, of this metaclass, of one of asyncio's classes of handles."},
     {"follow", core_follow, METH_O, "The loop of these steps runs on its thread from now on."},
     {"unfollow", core_unfollow, METH_O, "It runs there no longer."},
     {"park", core_park, METH_VARARGS, "Sleep until a step is over the limit (True), or for so long (False)."},

@@ -10,10 +10,10 @@ typedef struct {
     char inherited; /* what it wakes became ready with it */
 } stamp_t;
 
-/* One class of asyncio's and ours of it. `stamp`, `context`, ...: where they are in an object. */
+/* One class of asyncio's and ours of it. `stamp`, `loop`, ...: where they are in an object. */
 typedef struct {
     PyTypeObject *base, *type;
-    Py_ssize_t stamp, context, callback, args, when; /* when: 0 where it is no timer */
+    Py_ssize_t stamp, loop, context, callback, args, when; /* when: 0 where it is no timer */
 } kind_t;
 
 #define KINDS 4
@@ -45,11 +45,16 @@ static inline Steps *steps_here(void)
     return found == NULL ? NULL : found->steps;
 }
 
+static inline int is_of(PyObject *loop, const Steps *steps)
+{
+    return steps->loop_id == (unsigned long long)(size_t)loop;
+}
+
 /* Of a loop that runs now, on whichever thread. */
 static inline const Steps *steps_of(PyObject *loop)
 {
     for (int i = 0; i < place_count; i++)
-        if (places[i].steps->loop_id == (unsigned long long)(size_t)loop)
+        if (is_of(loop, places[i].steps))
             return places[i].steps;
     return NULL;
 }
@@ -128,7 +133,7 @@ static int handle_init(PyObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     Py_DECREF(made);
     stamp_t *stamp = stamp_of(self, kind);
-    const Steps *steps = steps_of(count > (kind->when ? 3 : 2) ? rest[kind->when ? 4 : 3] : NULL);
+    const Steps *steps = steps_of(slot_at(self, kind->loop));
     ns_t now = now_ns();
     *stamp = (stamp_t){now, now, WAKE_LOOP, 0};
     if (steps != NULL && steps->thread_id != PyThread_get_thread_ident())
@@ -179,11 +184,9 @@ static int begin_handle(PyObject *self, const kind_t *kind, running_t *run)
 {
     Steps *steps = run->steps;
     stamp_t stamp = *stamp_of(self, kind);
-    PyObject *context = slot_at(self, kind->context), *callback = slot_at(self, kind->callback),
-             *args = slot_at(self, kind->args);
     ns_t now = now_ns();
-    if (context == NULL || callback == NULL)
-        return 0;
+    if (stamp.ready == 0) /* made without its __init__ */
+        stamp.earliest = stamp.ready = now;
     if (kind->when) {
         PyObject *given = slot_at(self, kind->when);
         double when = given == NULL || !PyFloat_Check(given) ? -1.0 : PyFloat_AS_DOUBLE(given);
@@ -193,6 +196,11 @@ static int begin_handle(PyObject *self, const kind_t *kind, running_t *run)
     }
     if (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0)
         return -1;
+    /* Not before: that ran Python, and another thread may have cancelled the handle. */
+    PyObject *context = slot_at(self, kind->context), *callback = slot_at(self, kind->callback),
+             *args = slot_at(self, kind->args);
+    if (context == NULL || callback == NULL)
+        return 0;
     if (carried_by(context, &run->owner) < 0)
         return -1;
     Request *request = as_request(run->owner);
@@ -240,7 +248,8 @@ static PyObject *handle_run(PyObject *self, PyObject *ignored)
     const kind_t *kind = kind_of(self);
     running_t run = {kind == NULL ? NULL : steps_here()};
     PyObject *result = NULL, *type, *value, *traceback;
-    int followed = run.steps != NULL && run.steps->alive, stopped = 0;
+    /* Another loop, which is not followed, may run on the thread now. */
+    int followed = run.steps != NULL && run.steps->alive && is_of(slot_at(self, kind->loop), run.steps), stopped = 0;
     Py_XINCREF(run.steps);
     if (followed && begin_handle(self, kind, &run) < 0)
         stopped = give_up(run.steps);
@@ -278,9 +287,11 @@ static PyObject *handle_get_stamp(PyObject *self, void *closure)
 /* Something other than its making makes it ready: a socket. */
 static int handle_set_stamp(PyObject *self, PyObject *value, void *closure)
 {
-    stamp_t *stamp = stamp_of(self, kind_of(self));
-    stamp->inherited = 1;
-    return value != NULL && PyArg_ParseTuple(value, "LLi", &stamp->earliest, &stamp->ready, &stamp->wake) ? 0 : -1;
+    stamp_t stamp = {.inherited = 1};
+    if (!PyArg_Parse(value == NULL ? Py_None : value, "(LLi)", &stamp.earliest, &stamp.ready, &stamp.wake))
+        return -1;
+    *stamp_of(self, kind_of(self)) = stamp;
+    return 0;
 }
 
 static PyGetSetDef handle_getset[] = {{"stamp", handle_get_stamp, handle_set_stamp, NULL, NULL}, {NULL}};
@@ -300,37 +311,50 @@ static Py_ssize_t offset_of(PyTypeObject *type, const char *name)
     return offset;
 }
 
-/* Our subclass of one of asyncio's classes of handles, made once. */
-static PyObject *core_handle_class(PyObject *module, PyObject *base)
+static PyTypeObject *make_type(PyTypeObject *metaclass, PyType_Spec *spec, PyObject *base)
 {
-    if (!PyType_Check(base)) {
-        PyErr_SetString(PyExc_TypeError, "handle_class() takes a class");
+#if PY_VERSION_HEX >= 0x030C0000
+    return (PyTypeObject *)PyType_FromMetaclass(metaclass, NULL, spec, base);
+#else
+    PyTypeObject *made = (PyTypeObject *)PyType_FromSpecWithBases(spec, base);
+    if (made != NULL) { /* it says no more than its own class does of how it is laid out */
+        Py_INCREF(metaclass);
+        Py_SET_TYPE(made, metaclass);
+    }
+    return made;
+#endif
+}
+
+/* Our subclass of one of asyncio's classes of handles, made once. */
+static PyObject *core_handle_class(PyObject *module, PyObject *args)
+{
+    PyObject *base;
+    PyTypeObject *metaclass;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &base, &PyType_Type, &metaclass))
+        return NULL;
+    if (!PyType_IsSubtype(metaclass, &PyType_Type) || metaclass->tp_basicsize != PyType_Type.tp_basicsize) {
+        PyErr_SetString(PyExc_TypeError, "a metaclass of handles adds nothing to its classes");
         return NULL;
     }
     for (int i = 0; i < kind_count; i++)
         if ((PyObject *)handle_kinds[i].base == base)
             return Py_NewRef(handle_kinds[i].type);
     kind_t kind = {(PyTypeObject *)base};
+    kind.loop = offset_of(kind.base, "_loop");
     kind.context = offset_of(kind.base, "_context");
     kind.callback = offset_of(kind.base, "_callback");
     kind.args = offset_of(kind.base, "_args");
     kind.when = offset_of(kind.base, "_when");
     kind.stamp = kind.base->tp_basicsize;
-    if (kind_count == KINDS || !kind.context || !kind.callback || !kind.args || kind.stamp % (Py_ssize_t)sizeof(ns_t)) {
+    if (kind_count == KINDS || !kind.loop || !kind.context || !kind.callback || !kind.args || kind.stamp % (Py_ssize_t)sizeof(ns_t)) {
         PyErr_Format(PyExc_RuntimeError, "%R is not a class of handles that is known here", base);
         return NULL;
     }
     PyType_Spec spec = {"mcp_probe.native._core.Handle", (int)(kind.stamp + (Py_ssize_t)sizeof(stamp_t)), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, handle_slots};
-    kind.type = (PyTypeObject *)PyType_FromSpecWithBases(&spec, base);
-    PyObject *name = kind.type == NULL ? NULL : PyObject_GetAttrString(base, "__name__"); /* its repr shows it */
-    int failed = name == NULL || PyObject_SetAttrString((PyObject *)kind.type, "__name__", name) < 0 ||
-                 PyObject_SetAttrString((PyObject *)kind.type, "__qualname__", name) < 0;
-    Py_XDECREF(name);
-    if (failed) {
-        Py_XDECREF((PyObject *)kind.type);
+    kind.type = make_type(metaclass, &spec, base);
+    if (kind.type == NULL)
         return NULL;
-    }
     Py_INCREF(base);
     handle_kinds[kind_count++] = kind;
     return Py_NewRef(kind.type);

@@ -324,6 +324,17 @@ static void forget_every_block(void)
     }
 }
 
+/* Whoever sees what this thread writes from now on has seen what it wrote before, on any memory model: each CPU that runs a
+ * thread of this process passes a fence. Where the system refuses, only x86-64's own order is left. */
+static void pass_every_cpu(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#ifdef SYS_membarrier
+    syscall(SYS_membarrier, 1 << 4, 0, 0); /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, of Linux 4.14 */
+    syscall(SYS_membarrier, 1 << 3, 0, 0); /* MEMBARRIER_CMD_PRIVATE_EXPEDITED */
+#endif
+}
+
 /* The layer that wraps `base`; -1 with an exception set. */
 static int find_layer(allocator_t *base)
 {
@@ -339,7 +350,15 @@ static int find_layer(allocator_t *base)
                                             "allocator too often in this process");
         return -1;
     }
-    memcpy(wrapped[memory.layers], base, sizeof(wrapped[0]));
+    for (int domain = 0; domain < DOMAINS; domain++) {
+        allocator_t *wraps = &wrapped[memory.layers][domain];
+        wraps->ctx = base[domain].ctx;
+        __atomic_store_n(&wraps->malloc, base[domain].malloc, __ATOMIC_RELAXED);
+        __atomic_store_n(&wraps->calloc, base[domain].calloc, __ATOMIC_RELAXED);
+        __atomic_store_n(&wraps->realloc, base[domain].realloc, __ATOMIC_RELAXED);
+        __atomic_store_n(&wraps->free, base[domain].free, __ATOMIC_RELAXED);
+    }
+    pass_every_cpu();
     return memory.layers++;
 }
 

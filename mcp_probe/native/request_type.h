@@ -150,7 +150,7 @@ static PyObject *request_add_mark(Request *self, PyObject *mark)
 {
     ns_t unit, suspended, earliest, ready, start, end;
     int wake;
-    if (!PyArg_ParseTuple(mark, "LLLLLLi", &unit, &suspended, &earliest, &ready, &start, &end, &wake))
+    if (!PyArg_Parse(mark, "(LLLLLLi)", &unit, &suspended, &earliest, &ready, &start, &end, &wake))
         return NULL;
     if (add_mark(self, unit, suspended, earliest, ready, start, end, wake) < 0)
         return NULL;

@@ -6,7 +6,7 @@ typedef struct {
     ns_t unit, since, suspended, earliest, ready, now, poll_end, steps, ordinal;
     ns_t event_earliest, event_ready; /* what the last poll found can have been ready since, and was ready by */
     ns_t inherit_earliest, inherit_ready;
-    ns_t polls, poll_ns, poll_began, iteration_max;
+    ns_t polls, poll_ns, poll_began, poll_counted, iteration_max; /* poll_counted: up to then the running poll is in poll_ns */
     unsigned __int128 sum_sq;
     unsigned long thread_id;
     int wake, inherit_wake;
@@ -187,7 +187,7 @@ static void steps_begin_poll(Steps *self, ns_t now)
 {
     count_iteration(self, now - self->poll_end);
     self->polling = 1;
-    self->poll_began = self->now = now;
+    self->poll_began = self->poll_counted = self->now = now;
     set_since(self, 0);
 }
 
@@ -196,7 +196,7 @@ static void steps_end_poll(Steps *self, ns_t now)
 {
     int waited = self->polling && now - self->poll_began >= WAITED_NS;
     if (self->polling) {
-        self->poll_ns += now - self->poll_began;
+        self->poll_ns += now - self->poll_counted;
         self->polls++;
         self->polling = 0;
     }
@@ -211,9 +211,9 @@ static PyObject *steps_take_polls(Steps *self, PyObject *until)
         ns_t now = PyLong_AsLongLong(until);
         if (now == -1 && PyErr_Occurred())
             return NULL;
-        if (now > self->poll_began) {
-            self->poll_ns += now - self->poll_began;
-            self->poll_began = now;
+        if (now > self->poll_counted) {
+            self->poll_ns += now - self->poll_counted;
+            self->poll_counted = now;
         }
     }
     PyObject *rows = PyList_New(0);
@@ -333,7 +333,7 @@ static int steps_set_inherit(Steps *self, PyObject *value, void *closure)
     }
     ns_t earliest, ready;
     int wake;
-    if (!PyArg_ParseTuple(value, "LLi", &earliest, &ready, &wake))
+    if (!PyArg_Parse(value, "(LLi)", &earliest, &ready, &wake))
         return -1;
     self->inherit_earliest = earliest;
     self->inherit_ready = ready;

@@ -22,7 +22,6 @@ from mcp_probe.adapters.asyncio_loop import AsyncioHooks
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel, Desk
-from mcp_probe.capture.transport import FLUSH, READ, WRITE
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest
 
@@ -35,16 +34,6 @@ def nothing(*_: Any, **__: Any) -> None:
 
 def fails(*_: Any) -> None:
     raise ValueError("its own")
-
-
-class Written:
-    """What a transport's call needs of a channel."""
-
-    def __init__(self, raw: Any) -> None:
-        self.writing = raw
-
-    def flushed(self) -> None:
-        pass
 
 
 def requests(_: Any) -> None:
@@ -62,18 +51,6 @@ def requests(_: Any) -> None:
     raw.units = {1: 2}
     raw.drop_unit(1)
     raw.clear_marks()
-
-
-def transport(_: Any) -> None:
-    """The transport's calls, those that raise as well."""
-    raw = RawRequest(1, "request", "tools/call", "t", "stdio")
-    raw.write_taken_ns = 5
-    for kind in (READ, WRITE, FLUSH):
-        call = native.core.TransportCall(kind, fails if kind == READ else len, Written(raw), nothing)
-        call.pool, call.append = "pool", nothing
-        call.submit()
-        with suppress(ValueError):
-            call("text")
 
 
 class Message:
@@ -150,12 +127,11 @@ def readings(_: Any) -> None:
     of = native.core.Readings(native.core.Steps(), None, -1)
     of.read(1)
     of.before(2)
-    native.core.doze((of,), 10**9, 1, 0)
+    native.core.park((of,), 10**9, 1, 0)
 
 
 PARTS: dict[str, Callable[[Any], None]] = {
     "requests": requests,
-    "transport": transport,
     "channels": channels,
     "callbacks": callbacks,
     "readings": readings,

@@ -25,6 +25,7 @@ from typing import Any
 from mcp_probe import native
 
 core: Any = native.core
+hooks: Any = native.memory
 MODES = ("gross", "hybrid", "shadow")
 TEXT = b"".join(b"%d bottles of beer on the wall, " % number for number in range(4000))
 PACKED, DEFLATED = lzma.compress(TEXT), zlib.compress(TEXT)
@@ -41,7 +42,7 @@ def churn(seed: int, stop: threading.Event, charged: bool) -> None:
     rolls = random.Random(seed)
     kept: list[Any] = []
     while not stop.is_set():
-        before = core.charge(request(seed)) if charged else None
+        before = hooks.charge(request(seed)) if charged else None
         for _ in range(20):
             size = rolls.randrange(1, 3000)
             one = bytearray([size % 251]) * size
@@ -56,7 +57,7 @@ def churn(seed: int, stop: threading.Event, charged: bool) -> None:
                     assert part[1] == bytes([part[0] % 251]) * (2 * part[0])
             del kept[:300]
         if charged:
-            core.charge(before)
+            hooks.charge(before)
 
 
 class Churning:
@@ -88,19 +89,19 @@ class Churning:
 
 def check_balance() -> None:
     """Install anew: what a request allocates is its own, and is no longer held when it is freed."""
-    core.memory_install("shadow")
-    state = core.memory_state()
+    hooks.install("shadow")
+    state = hooks.state()
     assert state["valid"], state
     raw = request()
-    core.charge(raw)
+    hooks.charge(raw)
     block = bytearray(BLOCK)
-    core.charge(None)
+    hooks.charge(None)
     requested, allocations, owned, held, peak, blocks = raw.memory()
     assert requested == owned and allocations >= blocks, raw.memory()
     assert BLOCK < held <= peak <= requested < BLOCK + 1000, raw.memory()
     del block
     assert raw.memory()[3] < 200, raw.memory()  # the interpreter may keep something of its own from a first call
-    core.memory_uninstall()
+    hooks.uninstall()
 
 
 def toggle(seconds: float) -> dict[str, Any]:
@@ -110,12 +111,12 @@ def toggle(seconds: float) -> dict[str, Any]:
         while time.monotonic() < until:
             for _ in range(50):
                 if rolls.random() < 0.5:
-                    core.memory_uninstall()
+                    hooks.uninstall()
                 else:
-                    core.memory_install(rolls.choice(MODES))
+                    hooks.install(rolls.choice(MODES))
                 times += 1
             time.sleep(0.001)
-        core.memory_uninstall()
+        hooks.uninstall()
     check_balance()
     return {"times": times}
 
@@ -124,7 +125,7 @@ def fork(seconds: float) -> dict[str, Any]:
     """Children are made while threads churn in the raw domain; they measure, and end well."""
     until, children = time.monotonic() + seconds, 0
     while time.monotonic() < until or not children:
-        core.memory_install(MODES[1 + children % 2])
+        hooks.install(MODES[1 + children % 2])
         with Churning():
             for _ in range(5):
                 time.sleep(0.002)
@@ -132,9 +133,9 @@ def fork(seconds: float) -> dict[str, Any]:
                 if child == 0:
                     try:
                         raw = request()
-                        core.charge(raw)
+                        hooks.charge(raw)
                         block = bytearray(BLOCK)
-                        core.charge(None)
+                        hooks.charge(None)
                         assert raw.memory()[3] > BLOCK
                         del block
                         assert raw.memory()[3] < BLOCK
@@ -145,7 +146,7 @@ def fork(seconds: float) -> dict[str, Any]:
                 _, status = os.waitpid(child, 0)
                 assert status == 0, status
                 children += 1
-        core.memory_uninstall()
+        hooks.uninstall()
     check_balance()
     return {"children": children}
 
@@ -178,9 +179,9 @@ class Memray:
 def asked(size: int) -> int:
     """What a request asks for that makes a block of so many bytes."""
     raw = request()
-    core.charge(raw)
+    hooks.charge(raw)
     bytes(size)
-    core.charge(None)
+    hooks.charge(None)
     requested: int = raw.memory()[0]
     return requested
 
@@ -188,9 +189,9 @@ def asked(size: int) -> int:
 def measured(size: int) -> int:
     """What a request holds that keeps a block of so many bytes; 0 where nothing was measured."""
     raw = request()
-    core.charge(raw)
+    hooks.charge(raw)
     block = bytearray(size)
-    core.charge(None)
+    hooks.charge(None)
     told = raw.memory()
     del block
     return told[3] if told else 0
@@ -198,9 +199,9 @@ def measured(size: int) -> int:
 
 def beside(tool: Any) -> dict[str, Any]:
     """Every order in which another tool's hooks and ours can come and go; the data is right or says that it is not."""
-    core.memory_install("shadow")  # ours first, and last to go
+    hooks.install("shadow")  # ours first, and last to go
     tool.start()
-    during = core.memory_state()
+    during = hooks.state()
     assert during["valid"] and during["covered"], during
     assert BLOCK < measured(BLOCK) < BLOCK + 10_000
     for small, large in ((100, 300), (BLOCK, BLOCK + 1000)):
@@ -208,46 +209,46 @@ def beside(tool: Any) -> dict[str, Any]:
         found = [asked(size) for size in (small, large, small, large)]
         assert found[3] - found[2] == large - small, found
     tool.stop()
-    assert core.memory_state()["valid"] and not core.memory_state()["covered"]
+    assert hooks.state()["valid"] and not hooks.state()["covered"]
     assert BLOCK < measured(BLOCK) < BLOCK + 1000
-    core.memory_uninstall()
+    hooks.uninstall()
 
     tool.start()  # the other's first, and last to go
-    core.memory_install("shadow")
-    assert core.memory_state()["valid"], core.memory_state()
+    hooks.install("shadow")
+    assert hooks.state()["valid"], hooks.state()
     assert BLOCK < measured(BLOCK) < BLOCK + 1000
-    core.memory_uninstall()
+    hooks.uninstall()
     tool.stop()
     assert measured(BLOCK) == 0
 
     tool.start()  # the other's first, and first to go: it takes ours with it
-    core.memory_install("hybrid")
+    hooks.install("hybrid")
     early = request()
-    core.charge(early)
-    core.charge(None)
+    hooks.charge(early)
+    hooks.charge(None)
     tool.stop()
-    lost = core.memory_state()
+    lost = hooks.state()
     assert not lost["valid"] and "another tool" in lost["reason"], lost
     assert early.memory() is None and measured(BLOCK) == 0
-    core.memory_install("hybrid")
-    assert core.memory_state()["valid"]
+    hooks.install("hybrid")
+    assert hooks.state()["valid"]
     assert BLOCK < measured(BLOCK) < BLOCK + 1000
-    core.memory_uninstall()
+    hooks.uninstall()
 
-    core.memory_install("shadow")  # ours first, and first to go: the other puts them back at its end
+    hooks.install("shadow")  # ours first, and first to go: the other puts them back at its end
     tool.start()
-    core.memory_uninstall()
+    hooks.uninstall()
     assert measured(BLOCK) == 0
     try:
-        core.memory_install("gross")
+        hooks.install("gross")
         raise AssertionError("another set of hooks under the other tool's")
     except RuntimeError as exc:
         assert "stop that tool first" in str(exc)
-    assert core.memory_state()["mode"] == "off"
-    core.memory_install("shadow")  # the same as before is there still
-    assert core.memory_state()["valid"]
+    assert hooks.state()["mode"] == "off"
+    hooks.install("shadow")  # the same as before is there still
+    assert hooks.state()["valid"]
     assert BLOCK < measured(BLOCK) < BLOCK + 10_000
-    core.memory_uninstall()
+    hooks.uninstall()
     tool.stop()
     check_balance()
     return {}
@@ -260,12 +261,12 @@ def crowd(seconds: float) -> dict[str, Any]:
     library = ctypes.PyDLL(None)
     library.PyMem_RawMalloc.restype = ctypes.c_void_p
     library.PyMem_RawFree.argtypes = [ctypes.c_void_p]
-    core.memory_install("hybrid")
-    most, raw = core.memory_state()["most_entries"], request()
-    core.charge(raw)
+    hooks.install("hybrid")
+    most, raw = hooks.state()["most_entries"], request()
+    hooks.charge(raw)
     blocks = [library.PyMem_RawMalloc(8) for _ in range(most + most // 16)]
-    core.charge(None)
-    state, told = core.memory_state(), raw.memory()
+    hooks.charge(None)
+    state, told = hooks.state(), raw.memory()
     assert state["untracked"] >= most // 16 - 100, state
     assert state["entries"] < most + 1000 and state["table_bytes"] < 70e6, state
     assert told[3] < told[0] and told[5] < most + 1000, told
@@ -275,7 +276,7 @@ def crowd(seconds: float) -> dict[str, Any]:
     # Python's allocator may have made tables of its own meanwhile, which it keeps: where its heap crosses a border of
     # 16 GB of addresses one of 128 KB (Objects/obmalloc.c arena_map_bot_t), and the array of its arenas.
     assert raw.memory()[3] < 150_000 and raw.memory()[5] < 5, raw.memory()
-    core.memory_uninstall()
+    hooks.uninstall()
     check_balance()
     return {"untracked": state["untracked"]}
 
@@ -293,13 +294,13 @@ class LateJob:
 
     def _run(self) -> None:
         raw = request()
-        core.charge(raw)
+        hooks.charge(raw)
         raw.keep_memory()  # nobody keeps what that returns
         self._begun.set()
         self._go.wait()
         self.blocks = [bytes(number % 400) for number in range(self.SIZE // 100)]
         self.blocks += [bytes(10_000) for _ in range(self.SIZE // 10_000)]
-        core.charge(None)
+        hooks.charge(None)
 
     def end(self) -> None:
         """Let it allocate, and wait for its end; what it allocated is kept."""
@@ -309,17 +310,17 @@ class LateJob:
 
 def accounts(seconds: float) -> dict[str, Any]:
     """Requests come and go, and each leaves a block behind that is freed long after: no other request is credited."""
-    core.memory_install("shadow")
-    most = core.memory_state()["most_accounts"]
+    hooks.install("shadow")
+    most = hooks.state()["most_accounts"]
     left, watched = [], request()
-    core.charge(watched)
+    hooks.charge(watched)
     own = bytearray(5000)
-    core.charge(None)
+    hooks.charge(None)
     for number in range(3 * most):
         raw = request(number)
-        core.charge(raw)
+        hooks.charge(raw)
         block = bytes(100), bytes(700)
-        core.charge(None)
+        hooks.charge(None)
         left.append(block)
         if len(left) > 5000:
             del left[:2500]
@@ -333,16 +334,16 @@ def accounts(seconds: float) -> dict[str, Any]:
     late = LateJob()
     held = [request(number) for number in range(most + 10)]  # more than there are accounts
     for raw in held:
-        core.charge(raw)
-    core.charge(None)
-    state = core.memory_state()
+        hooks.charge(raw)
+    hooks.charge(None)
+    state = hooks.state()
     assert state["accounts_refused"] >= 10, state
     before = sum(raw.memory()[3] for raw in held)
     late.end()
     assert sum(raw.memory()[3] for raw in held) < before + LateJob.SIZE, "charged to the next request of that account"
     del held, raw, late
     gc.collect()
-    core.memory_uninstall()
+    hooks.uninstall()
     check_balance()
     return {"accounts": state["accounts"]}
 
@@ -365,12 +366,12 @@ def interpreters(seconds: float) -> dict[str, Any]:
     run = module.exec if hasattr(module, "exec") else module.run_string
 
     def elsewhere(interpreter: Any) -> None:
-        before = core.charge(request())
+        before = hooks.charge(request())
         run(interpreter, IN_ANOTHER_INTERPRETER.format(seconds=seconds / 2))
-        core.charge(before)
+        hooks.charge(before)
 
     for mode in ("shadow", "hybrid"):
-        core.memory_install(mode)
+        hooks.install(mode)
         made = [module.create() for _ in range(2)]
         threads = [threading.Thread(target=elsewhere, args=(one,)) for one in made]
         with Churning(2):
@@ -378,10 +379,10 @@ def interpreters(seconds: float) -> dict[str, Any]:
                 thread.start()
             for thread in threads:
                 thread.join()
-        assert core.memory_state()["valid"], core.memory_state()
+        assert hooks.state()["valid"], hooks.state()
         for one in made:
             module.destroy(one)
-        core.memory_uninstall()
+        hooks.uninstall()
     check_balance()
     return {}
 

@@ -1,4 +1,4 @@
-"""The accelerator's handle and ``call_soon`` against asyncio's own: whatever a program can see of them is the same."""
+"""Handles in C and in Python against asyncio's own: whatever a program can see of them is the same."""
 
 from __future__ import annotations
 
@@ -6,22 +6,39 @@ import asyncio
 import contextvars
 import gc
 import logging
+import re
 import sys
 import threading
+import traceback
 import weakref
+from asyncio import events
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from mcp_probe.adapters import asyncio_handles
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.record.raw import RING_NS
-from tests.native.loops import Handle, followed, loop_of, nothing, open_request, run_ready, same_as_bare
-from tests.native.twins import needs_the_accelerator
+from tests.native.loops import (
+    BARE,
+    context_of,
+    followed,
+    hooked,
+    is_ours,
+    loop_of,
+    nothing,
+    open_request,
+    run_for,
+    run_ready,
+    same_as_bare,
+    twin,
+)
 
-pytestmark = needs_the_accelerator
+__all__ = ["twin"]  # a fixture
 
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="unset")
 
@@ -34,7 +51,10 @@ def test_handles_look_and_behave_like_asyncios() -> None:
         seen = [
             isinstance(handle, asyncio.Handle),
             isinstance(handle, asyncio.TimerHandle),
-            handle.__class__,
+            handle.__class__.__name__,
+            handle.__class__.__qualname__,
+            hasattr(handle, "__dict__"),
+            handle.get_loop() is loop if hasattr(handle, "get_loop") else None,
             repr(handle),
             str(handle),
             handle.cancelled(),
@@ -183,6 +203,11 @@ def test_anything_with_a_run_serves_as_a_context_as_before() -> None:
     assert same_as_bare(scenario) == [("through run", 1)]
 
 
+def told_of(exc: BaseException) -> str:
+    """What it says, without the module of the handle's class, which newer Pythons show."""
+    return re.sub(r"[\w.]+\.(\w*Handle)", r"\1", str(exc))
+
+
 def tell_handler(loop: Any) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: told.append(context))
@@ -219,8 +244,6 @@ def test_an_exception_goes_to_the_loops_handler_as_asyncios_does(fault: BaseExce
 
 
 def traceback_of(exc: BaseException) -> Any:
-    import traceback
-
     return traceback.extract_tb(exc.__traceback__)
 
 
@@ -394,9 +417,230 @@ def test_handles_in_a_cycle_with_their_loop_are_collected() -> None:
         assert gone() is None
 
 
-def test_a_handle_cannot_be_made_by_hand() -> None:
-    with pytest.raises(TypeError):
-        Handle()
+# --- what asyncio makes of a handle ---
+
+
+def the_frames_of(handle: Any) -> list[tuple[str, str]]:
+    return [(frame.name, frame.line) for frame in handle._source_traceback[-1:]]
+
+
+def test_in_debug_mode_a_handle_was_made_where_its_caller_stands() -> None:
+    def scenario(loop: Any) -> Any:
+        loop.set_debug(True)
+        ours, theirs = asyncio.Future(loop=loop), loop.call_later(60, nothing)  # type: ignore[var-annotated]
+        ours.add_done_callback(nothing)
+        ours.set_result(None)
+        made = [loop.call_soon(nothing), loop.call_soon_threadsafe(nothing), theirs, loop.call_at(1e6, nothing)]
+        made += [events.Handle(nothing, (), loop), events.TimerHandle(1.0, nothing, (), loop)]
+        seen = [the_frames_of(handle) for handle in made]
+        shown = [repr(handle).split(" created at ")[1] for handle in made]
+        for handle in made:
+            handle.cancel()
+        loop.set_debug(False)
+        return seen, shown, [repr(handle).split(" when=")[0] for handle in made]
+
+    frames, _, _ = same_as_bare(scenario)
+    assert [frames[number][-1][0] for number in range(4)] == ["scenario"] * 4
+
+
+def test_debug_mode_switched_midway_is_as_asyncios() -> None:
+    def scenario(loop: Any) -> Any:
+        told = tell_handler(loop)
+        before = [loop.call_soon(nothing), loop.call_soon(fails)]
+        loop.set_debug(True)
+        after = [loop.call_soon(nothing), loop.call_soon(fails)]
+        loop.call_soon(loop.set_debug, False)
+        run_ready(loop)
+        return [bool(handle._source_traceback) for handle in before + after], [sorted(one) for one in told]
+
+    def fails() -> None:
+        raise ValueError("its own")
+
+    traced, told = same_as_bare(scenario)
+    assert traced == [False, False, True, True] and "source_traceback" in told[1]
+
+
+SLOTS = ("_callback", "_args", "_cancelled", "_loop", "_source_traceback", "_repr", "_context", "_when", "_scheduled")
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("slot", SLOTS)
+def test_whatever_slot_is_deleted_it_fails_as_asyncios_does(slot: str, timed: bool, debug: bool) -> None:
+    def told_by(loop: Any, call: Callable[[Any], Any]) -> Any:
+        handle = events.TimerHandle(1e6, nothing, (1,), loop) if timed else events.Handle(nothing, (1,), loop)
+        try:
+            delattr(handle, slot)
+            return call(handle)
+        except (AttributeError, TypeError, AssertionError) as exc:
+            return type(exc), told_of(exc)
+
+    def scenario(loop: Any) -> Any:
+        loop.set_exception_handler(nothing)
+        loop.set_debug(debug)
+        calls: list[Callable[[Any], Any]] = [
+            lambda handle: handle.cancel(),
+            lambda handle: handle._run(),
+            lambda handle: handle.cancelled(),
+            lambda handle: repr(handle).split(" created at ")[0],
+            lambda handle: [loop.call_soon(handle._run), run_ready(loop)][1],
+            lambda handle: handle == events.TimerHandle(1e6, nothing, (1,), loop),
+        ]
+        seen = [told_by(loop, call) for call in calls]
+        loop.set_debug(False)
+        loop._timer_cancelled_count = 0
+        return seen
+
+    same_as_bare(scenario)
+
+
+def test_a_handle_without_its_loop_in_the_queue_is_told_as_asyncios() -> None:
+    def scenario(loop: Any) -> Any:
+        told = tell_handler(loop)
+        ran: list[int] = []
+        handle = loop.call_soon(ran.append, 1)
+        del handle._loop
+        with pytest.raises(AttributeError) as caught:
+            handle.cancel()
+        run_ready(loop)
+        broken = loop.call_soon(fails)
+        del broken._loop
+        with pytest.raises(AttributeError):
+            run_ready(loop)
+        run_ready(loop)
+        return ran, told, told_of(caught.value)
+
+    def fails() -> None:
+        raise ValueError("its own")
+
+    same_as_bare(scenario)
+
+
+def test_a_handle_that_was_never_begun_fails_as_asyncios() -> None:
+    def scenario(loop: Any) -> Any:
+        seen = []
+        for kind in (events.Handle, events.TimerHandle):
+            blank = kind.__new__(kind)
+            for call in (repr, lambda handle: handle._run(), lambda handle: handle.cancel(), hash):
+                try:
+                    call(blank)
+                except AttributeError as exc:
+                    seen.append(told_of(exc))
+            loop._ready.append(blank)
+            with pytest.raises(AttributeError):
+                run_ready(loop)
+            run_ready(loop)
+        return seen
+
+    same_as_bare(scenario)
+
+
+def test_a_subclass_of_what_stands_in_asyncio_events_behaves_as_one_of_asyncios() -> None:
+    def scenario(loop: Any) -> Any:
+        ran: list[Any] = []
+
+        class Mine(events.Handle):
+            def __init__(self, *args: Any) -> None:
+                ran.append("made")
+                super().__init__(*args)
+                self.extra = 1
+
+            def _run(self) -> None:
+                ran.append("before")
+                super()._run()  # type: ignore[misc]
+                ran.append("after")
+
+        class Never(events.Handle):
+            def __init__(self) -> None:
+                pass
+
+        class Late(events.TimerHandle):
+            __slots__ = ("extra",)
+
+        mine, late = Mine(ran.append, (1,), loop), Late(loop.time(), ran.append, (2,), loop)
+        late.extra = 5
+        loop._ready.extend([mine, late])
+        run_ready(loop)
+        is_a = [isinstance(one, kind) for one in (mine, late) for kind in (Mine, Late, events.Handle, asyncio.Handle)]
+        is_a += [isinstance(loop.call_soon(nothing), Mine), issubclass(Mine, events.Handle), issubclass(int, Mine)]
+        with pytest.raises(AttributeError):
+            Never()._run()  # type: ignore[attr-defined]
+        run_ready(loop)
+        return ran, is_a, mine.extra, late.extra, repr(mine), late == late, late < late
+
+    assert same_as_bare(scenario)[0] == ["made", "before", 1, "after", 2]
+
+
+def test_what_was_a_handle_before_the_hooks_came_is_one_while_they_stand(twin: str) -> None:
+    class Before(asyncio.TimerHandle):
+        pass
+
+    with loop_of() as loop:
+        soon, timer = loop.call_soon(nothing), loop.call_later(60, nothing)
+        with hooked():
+            now = loop.call_later(60, nothing)
+            assert is_ours(now) and not is_ours(timer)
+            for one in (timer, now):
+                assert isinstance(one, events.TimerHandle) and isinstance(one, events.Handle)
+                assert isinstance(one, asyncio.TimerHandle) and not isinstance(one, str)
+            assert isinstance(soon, events.Handle) and not isinstance(soon, events.TimerHandle)
+            assert issubclass(Before, events.TimerHandle) and not issubclass(Before, int)
+            assert not isinstance(1, events.Handle) and not issubclass(str, events.Handle)
+            assert timer == timer and timer < now and now > timer
+        assert isinstance(now, events.TimerHandle) and timer < now
+
+
+def test_timers_from_before_the_hooks_keep_their_order_while_they_stand_and_after(twin: str) -> None:
+    ran: list[int] = []
+    with loop_of() as loop:
+        start = loop.time() + 0.1  # none is due before all are there
+        for number in (8, 2, 6):
+            loop.call_at(start + number / 1e3, ran.append, number)
+        with followed(loop):
+            for number in (5, 1, 7):
+                loop.call_at(start + number / 1e3, ran.append, number)
+            run_ready(loop)
+        for number in (4, 9, 3):
+            loop.call_at(start + number / 1e3, ran.append, number)
+        with followed(loop):
+            run_for(loop, 0.2)
+    assert ran == list(range(1, 10))
+
+
+def test_the_class_is_made_once_and_only_of_what_is_known(twin: str) -> None:
+    assert asyncio_handles.handle_class(BARE["Handle"]) is asyncio_handles.handle_class(BARE["Handle"])
+    if twin == "native":
+        for unknown in (int, type("Handle", (), {"__slots__": ("_callback",)})):
+            with pytest.raises(RuntimeError, match="not a class of handles"):
+                asyncio_handles.handle_class(unknown)
+        core = asyncio_handles.native.core
+        for wrong in ((1, type), (asyncio.Handle, int), (asyncio.Handle,), (asyncio.Handle, type("M", (), {}))):
+            with pytest.raises(TypeError):
+                core.handle_class(*wrong)
+
+
+def test_a_stamp_that_is_none_is_refused(twin: str) -> None:
+    if twin == "python":
+        return  # a slot, which takes anything; whatever it holds is looked at where a fault is caught
+    with loop_of() as loop, followed(loop):
+        handle: Any = loop.call_soon(nothing)
+        before = handle.stamp
+        for wrong in (None, 1, (1, 2), (1, 2, "x"), "abc"):
+            with pytest.raises(TypeError):
+                handle.stamp = wrong
+        with pytest.raises(TypeError):
+            del handle.stamp
+        assert handle.stamp == before
+
+
+@pytest.mark.parametrize("wrong", [(), (1,), (1, 2, 3, 4, 5, 6, 7)])
+def test_a_handle_made_by_hand_of_a_wrong_number_of_arguments_is_refused(twin: str, wrong: tuple[Any, ...]) -> None:
+    with hooked():
+        for kind in (events.Handle, events.TimerHandle):
+            with pytest.raises(TypeError):
+                kind(*wrong)
+            with pytest.raises(TypeError):
+                kind(nothing, (), None, unknown=1)  # type: ignore[call-arg]
 
 
 # --- others who change the loop or its handles ---
@@ -430,28 +674,7 @@ def test_a_loop_with_parts_of_its_own_keeps_them(kind: type[Any]) -> None:
         loop.run_forever()
         return ran
 
-    with loop_of(kind) as loop:
-        expected = scenario(loop)
-    with loop_of(kind) as loop, followed(loop):
-        assert scenario(loop) == expected
-
-
-def test_a_queue_that_is_replaced_while_the_loop_is_followed_is_still_filled() -> None:
-    with loop_of() as loop, followed(loop):
-        ran: list[int] = []
-        loop._ready = OwnQueue()
-        loop.call_soon(ran.append, 1)
-        waiting = list(loop._ready)
-        loop._ready = ListQueue(waiting[:1])
-        loop.call_soon(ran.append, 2)
-        assert len(loop._ready) == 2
-        loop._ready = deque(loop._ready)
-        run_ready(loop)
-        assert ran == [1, 2]
-
-
-class ListQueue(list[Any]):
-    """No deque at all."""
+    assert same_as_bare(scenario, kind)
 
 
 def a_request_of_three_steps(loop: Any, hub: Hub) -> Any:
@@ -471,7 +694,7 @@ def a_request_of_three_steps(loop: Any, hub: Hub) -> Any:
 
 
 def test_whoever_wraps_handle_run_while_installed_sees_every_callback_and_no_step_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
+    twin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = Hub()
     with loop_of() as loop, followed(loop, hub):
@@ -506,21 +729,22 @@ def test_a_wrapper_of_handle_run_that_fails_ends_the_loop_as_it_would_without(mo
     same_as_bare(scenario)
 
 
-def test_callbacks_that_are_queued_when_the_hooks_go_run_all_the_same() -> None:
+def test_callbacks_that_are_queued_when_the_hooks_go_run_all_the_same(twin: str) -> None:
     with loop_of() as loop:
         ran: list[int] = []
         with followed(loop):
             handles = [loop.call_soon(ran.append, number) for number in range(3)]
-            loop.call_soon_threadsafe(ran.append, 3)
+            handles.append(loop.call_soon_threadsafe(ran.append, 3))
+            handles.append(loop.call_later(0, ran.append, 4))
             handles[1].cancel()
-        assert {type(handle) for handle in handles} == {Handle}
-        run_ready(loop)
-        assert ran == [0, 2, 3]
+        assert all(map(is_ours, handles))
+        run_for(loop, 0.01)
+        assert ran == [0, 2, 3, 4]
         assert type(loop.call_soon(nothing)) is asyncio.Handle
         run_ready(loop)
 
 
-def test_hooks_that_go_in_the_middle_of_a_callback_leave_it_alone() -> None:
+def test_hooks_that_go_in_the_middle_of_a_callback_leave_it_alone(twin: str) -> None:
     with loop_of() as loop:
         ran: list[Any] = []
         context = followed(loop)
@@ -537,22 +761,111 @@ def test_hooks_that_go_in_the_middle_of_a_callback_leave_it_alone() -> None:
         assert not track.alive
 
 
-def test_another_loop_in_another_thread_has_its_own_track() -> None:
+def test_a_loop_that_is_not_followed_leaves_the_track_of_another_alone(twin: str) -> None:
     hub = Hub()
-    with loop_of() as loop, followed(loop, hub) as track:
-        counted = track.steps
-        seen: list[Any] = []
+    with loop_of() as loop, loop_of() as here, followed(loop, hub) as track:
+        run_ready(loop)
+        counted, now = track.steps, track.now
 
         def elsewhere() -> None:
-            with loop_of() as other:
-                seen.append(type(other.call_soon(nothing)))
-                run_ready(other)
+            with loop_of() as there:
+                run_ready(there)
 
         thread = threading.Thread(target=elsewhere)
         thread.start()
         thread.join()
-        assert seen == [asyncio.Handle]
-        assert track.steps == counted
+        raw = a_request_of_three_steps(here, hub)  # on the same thread, before the followed one runs again
+        assert (track.steps, track.now) == (counted, now)
+        assert raw.mark_count == 0
+        assert a_request_of_three_steps(loop, hub).mark_count >= 4
+
+
+def test_what_a_callback_schedules_became_ready_with_it(twin: str) -> None:
+    hub = Hub()
+    with loop_of() as loop, followed(loop, hub):
+        raw = open_request(hub)
+        stamps: list[Any] = []
+
+        def timer() -> None:
+            stamps.append(loop.call_soon(nothing).stamp)
+            stamps.append(loop.call_soon(nothing).stamp)
+
+        async def handler() -> None:
+            CURRENT.set(raw)
+            loop.call_later(0.001, timer)
+            await asyncio.sleep(0.01)
+            stamps.append(loop.call_soon(nothing).stamp)
+
+        loop.run_until_complete(handler())
+        assert stamps[0] == stamps[1] != stamps[2]
+        assert raw.marks and all(one[5] <= other[4] for one, other in pairwise(raw.marks))
+
+
+def test_a_handle_cancelled_by_another_thread_while_we_stamp_it_does_no_harm(twin: str) -> None:
+    """What is called back at a long stretch may let another thread run, which may cancel what is about to run."""
+
+    class Callback:
+        def __call__(self) -> None:
+            ran.append(1)
+
+    class Cancels:
+        def append(self, _: Any) -> None:
+            handles[0].cancel()
+
+    ran: list[int] = []
+    handles: list[Any] = []
+    hub = Hub()
+    with loop_of() as loop, followed(loop, hub) as track:
+        loop.set_exception_handler(nothing)
+        kept = track.slow
+
+        def before() -> None:
+            handles.append(loop.call_soon(Callback()))
+            track.slow = Cancels()
+            track.now -= 2 * RING_NS
+
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, open_request(hub))
+        context.run(before)
+        run_ready(loop)
+        track.slow = kept
+        assert handles[0].cancelled() and track.alive
+        assert len(ran) <= 1
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("stop", [SystemExit(3), KeyboardInterrupt()])
+def test_a_step_ends_where_its_callback_ends_the_loop(stop: BaseException, timed: bool, twin: str) -> None:
+    def fails() -> None:
+        raise stop
+
+    hub = Hub()
+    with loop_of() as loop, followed(loop, hub) as track:
+        raw = open_request(hub)
+        _ = (
+            loop.call_later(0, fails, context=context_of(raw))
+            if timed
+            else loop.call_soon(fails, context=context_of(raw))
+        )
+        with pytest.raises(type(stop)):
+            run_for(loop, 0.05)
+        assert (raw.mark_count, track.owner, track.inherit) == (1, None, None)
+        assert type(loop.call_soon(nothing).stamp) is (int if twin == "python" else tuple)
+
+
+def test_a_handle_that_was_made_without_its_init_became_ready_as_it_ran(twin: str) -> None:
+    hub = Hub()
+    with loop_of() as loop, followed(loop, hub):
+        raw = open_request(hub)
+        blank: Any = events.Handle.__new__(events.Handle)
+        whole = loop.call_soon(nothing, context=context_of(raw))
+        for name in ("_context", "_loop", "_callback", "_args", "_cancelled", "_source_traceback", "_repr"):
+            setattr(blank, name, getattr(whole, name))
+        whole.cancel()
+        loop._ready.append(blank)
+        run_ready(loop)
+        (mark,) = raw.marks
+        assert mark[2] == mark[3] == mark[4]
 
 
 # --- a fault of ours, and a Ctrl-C that comes while we run ---
@@ -569,7 +882,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_fault_of_ours_is_disabled_and_the_callback_runs(when: str) -> None:
+def test_a_fault_of_ours_is_disabled_and_the_callback_runs(when: str, twin: str) -> None:
     hub = Hub()
     with loop_of() as loop, followed(loop, hub) as track:
         ran: list[int] = []
@@ -597,7 +910,7 @@ def test_a_fault_of_ours_is_disabled_and_the_callback_runs(when: str) -> None:
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(3)])
 @pytest.mark.parametrize("when", ["before", "after", "poll"])
-def test_a_ctrl_c_that_comes_while_we_run_passes(when: str, stop: BaseException) -> None:
+def test_a_ctrl_c_that_comes_while_we_run_passes(when: str, stop: BaseException, twin: str) -> None:
     hub = Hub()
     with loop_of() as loop, followed(loop, hub) as track:
         ran: list[int] = []

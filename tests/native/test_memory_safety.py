@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.native.twins import needs_the_accelerator
+from tests.native.twins import needs_the_memory_hooks
 
-pytestmark = needs_the_accelerator
+pytestmark = needs_the_memory_hooks
 ROOT = Path(__file__).resolve().parent.parent.parent
 ALLOCATORS = ("pymalloc", "debug", "malloc")
 

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def told_by(folder: Path, **environment: str) -> Any:
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """A copy of the package without its accelerator."""
-    leave_out = shutil.ignore_patterns("__pycache__", "_core.*")
+    leave_out = shutil.ignore_patterns("__pycache__", "_core.*", "_memory.*")
     shutil.copytree(PACKAGE, tmp_path / "mcp_probe", ignore=leave_out)
     return tmp_path
 
@@ -141,20 +142,30 @@ def test_else_it_is_active(word: str) -> None:
     assert told_by(PACKAGE.parent, MCP_PROBE_NATIVE=word) == ["active", SAME, False]
 
 
-@pytest.mark.parametrize(
-    ("patched", "said"),
-    [
-        ({"version_info": (3, 16, 0)}, "not known to fit cpython 3.16"),
-        ({"version_info": (3, 9, 0)}, "not known to fit cpython 3.9"),
-    ],
-)
-def test_an_interpreter_that_is_not_known_gets_none(
-    patched: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in patched.items():
-        monkeypatch.setattr(sys, name, value)
+def test_an_implementation_that_is_not_known_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "implementation", SimpleNamespace(name="pypy"))
     monkeypatch.delenv("MCP_PROBE_NATIVE", raising=False)
-    assert native._load() == (None, said)
+    assert native._load() == (None, "not known to fit pypy")
+
+
+WITHOUT_ITS_HOOKS = """
+from mcp_probe import native
+from mcp_probe.record.raw import RawRequest
+raw = RawRequest(1, "request", "tools/call", "t", "stdio")
+raw.ended = True
+print(native.state(), native.memory, native.memory_absence, raw.memory(), raw.keep_memory().memory(), sep="|")
+"""
+
+
+@needs_the_accelerator
+def test_the_accelerator_works_where_its_memory_hooks_are_missing(copied: Path) -> None:
+    (core,) = (PACKAGE / "native").glob("_core*" + sysconfig.get_config_var("EXT_SUFFIX"))
+    shutil.copy(core, copied / "mcp_probe" / "native")
+    assert told_by(copied) == ["active", SAME, False]
+    environment = {**os.environ, "PYTHONPATH": str(copied), "MCP_PROBE_NATIVE": ""}
+    command = [sys.executable, "-c", WITHOUT_ITS_HOOKS]
+    done = subprocess.run(command, cwd=copied, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("active|None|not built here|None|None\n", "")
 
 
 def test_a_free_threaded_interpreter_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +175,17 @@ def test_a_free_threaded_interpreter_gets_none(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_whatever_the_package_takes_from_it_is_looked_for_when_it_is_loaded() -> None:
-    used = {
-        name
-        for path in PACKAGE.rglob("*.py")
-        for name in re.findall(r"native\.core\.(\w+)", path.read_text("utf-8"))
-        if path.parent.name != "native"
-    }
-    assert used == set(native.NEEDED)
+    for module, needed in (
+        ("core", {*native.NEEDED} - {"measure_memory"}),
+        ("memory", {*native.NEEDED_OF_MEMORY} - {"hooks"}),
+    ):
+        used = {
+            name
+            for path in PACKAGE.rglob("*.py")
+            for name in re.findall(rf"native\.{module}\.(\w+)", path.read_text("utf-8"))
+            if path.parent.name != "native"
+        }
+        assert used == needed
 
 
 @needs_the_accelerator

@@ -79,25 +79,25 @@ def test_a_clock_that_is_gone_is_unavailable() -> None:
         assert readings.read(1)[1:4] == (None, None, None)
 
 
-def test_a_step_over_the_limit_ends_the_dozing() -> None:
+def test_a_step_over_the_limit_ends_the_parking() -> None:
     track = NativeTrack()
     track.since = now_ns() - 10**9
-    assert native.core.doze((native.core.Readings(track, None, -1),), 10**8, 1, 200 * 10**9) is True
+    assert native.core.park((native.core.Readings(track, None, -1),), 10**8, 1, 200 * 10**9) is True
 
 
 def test_without_one_it_ends_in_time_however_long_the_limit() -> None:
     busy, idle = NativeTrack(), NativeTrack()
     busy.since = now_ns()
     watched = tuple(native.core.Readings(track, None, -1) for track in (busy, idle))
-    assert native.core.doze(watched, 10**15, 10**15, 2_000_000) is False
-    assert native.core.doze((), 10**15, 10**15, 2_000_000) is False
+    assert native.core.park(watched, 10**15, 10**15, 2_000_000) is False
+    assert native.core.park((), 10**15, 10**15, 2_000_000) is False
 
 
 def test_a_reading_is_taken_as_an_iteration_begins_unless_there_is_a_fresh_one() -> None:
     track = NativeTrack()
     readings = native.core.Readings(track, None, -1)
     with selectors.DefaultSelector() as selector:
-        poll = native.core.Poll(track, selector.select, lambda *_: [], {})
+        poll = native.core.Poll(track, type(selector).select, selector)
         for _ in range(1000):
             poll(0)
             first = readings.before(2**62)
@@ -124,11 +124,11 @@ def test_readings_and_their_loop_are_collected_and_their_file_is_closed(tmp_path
         os.fstat(descriptor)
 
 
-def test_others_run_while_it_dozes() -> None:
+def test_others_run_while_it_parks() -> None:
     track = NativeTrack()
     over: list[bool] = []
     thread = threading.Thread(
-        target=lambda: over.append(native.core.doze((native.core.Readings(track, None, -1),), 1, 1_000, 200 * 10**9))
+        target=lambda: over.append(native.core.park((native.core.Readings(track, None, -1),), 1, 1_000, 200 * 10**9))
     )
     thread.start()
     track.since = now_ns() - 10**9
@@ -139,6 +139,6 @@ def test_others_run_while_it_dozes() -> None:
 @pytest.mark.parametrize("given", [(1, 2), ([], 1, 1, 1), ((1,), 1, 1, 1), ((), "x", 1, 1)])
 def test_a_wrong_argument_is_refused(given: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
-        native.core.doze(*given)
+        native.core.park(*given)
     with pytest.raises(TypeError):
         native.core.Readings(*given)

@@ -8,10 +8,11 @@ import pytest
 
 from mcp_probe import native
 from mcp_probe.capture.steps import PythonSteps, Track
-from mcp_probe.capture.transport import TransportCall as PythonTransportCall
-from mcp_probe.record.raw import WAKE_SOCKET, PythonRequest, RawRequest
+from mcp_probe.record.raw import PythonRequest
 
 needs_the_accelerator = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
+
+needs_the_memory_hooks = pytest.mark.skipif(native.memory is None, reason=f"no memory hooks: {native.memory_absence}")
 
 REQUEST_FIELDS: tuple[str, ...] = tuple(
     """
@@ -26,17 +27,15 @@ REQUEST_FIELDS: tuple[str, ...] = tuple(
 STEP_FIELDS: tuple[str, ...] = tuple(
     """
     unit since suspended earliest ready now poll_end event_earliest event_ready steps ordinal wake inherit alive
-    stretches thread_id
+    stretches thread_id loop_id
     """.split()  # noqa: SIM905
 )
 
 
 PythonRaw = PythonRequest
 NativeRaw: Any = None
-NativeTransportCall: Any = None
 if native.core is not None:
     NativeRaw = native.core.Request
-    NativeTransportCall = native.core.TransportCall
 
 
 class Told:
@@ -68,8 +67,6 @@ NativeTrack: Any = None
 if native.core is not None:
     NativeTrack = type("NativeTrack", (Told, native.core.Steps), {})
 
-TransportTwins = (PythonTransportCall, NativeTransportCall)
-
 
 def number_of(owner: Any) -> int | None:
     return None if owner is None else int(owner.id)
@@ -91,25 +88,3 @@ def shown(raw: Any) -> dict[str, Any]:
 def shown_steps(steps: Any) -> dict[str, Any]:
     """All that can be seen of a loop's state, the polls apart: the twins count them at different times."""
     return {**{name: getattr(steps, name) for name in STEP_FIELDS}, "owner": number_of(steps.owner), "told": steps.told}
-
-
-def plain(gaps: list[tuple[int, int, int, int]], arrival: int, dispatch: int, after: int, write: int) -> Any:
-    """An answered stdio request of one unit: (suspended for, waits, runs, wake) per step, in nanoseconds."""
-    raw = RawRequest(1, "request", "tools/call", "tool", "stdio")
-    raw.arrival_ns, raw.taken_ns, raw.write_seen = 1_000, 1_000 + arrival, True
-    now = raw.first_step_ns = 1_000 + arrival + dispatch
-    suspended = now
-    for number, (away, waits, runs, wake) in enumerate(gaps):
-        ready = suspended + (away if number else 0)
-        start = ready + (waits if number else 0)
-        raw.add_mark(
-            (7, suspended, ready if wake != WAKE_SOCKET else ready - away // 2, ready, start, start + runs, wake)
-        )
-        suspended = start + runs
-        raw.set_unit(7, suspended)
-    raw.handler, raw.settles, raw.loop = 7, True, 1
-    raw.result_ns = max(raw.first_step_ns, suspended + after)
-    raw.write_taken_ns = raw.result_ns + write // 2
-    raw.flushed_ns = raw.end_ns = raw.result_ns + write
-    raw.ended = True
-    return raw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio.base_events
 import gc
 import importlib
 import itertools
@@ -75,7 +74,9 @@ PARTS_OF_PYTHON: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.transport:now_ns", ("asyncio",)),
     ("mcp_probe.capture.current:Exchange.__init__", ("asyncio",)),
     ("mcp_probe.adapters.asgi:now_ns", ("asyncio",)),
-    ("mcp_probe.adapters.asyncio_loop:_FromThread.__init__", ("asyncio",)),
+    ("mcp_probe.adapters.asyncio_handles:_begin", ("asyncio",)),
+    ("mcp_probe.adapters.asyncio_handles:_end", ("asyncio",)),
+    ("mcp_probe.adapters.asyncio_loop:_begin_poll", ("asyncio",)),
 )
 # Where the accelerator comes back to Python, or other loops' hooks call it from there.
 PARTS_OF_THE_ACCELERATOR: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -300,19 +301,23 @@ def test_profiled_function_runs_where_the_probe_of_it_raises(
     assert_told(probe, hooks, log)
 
 
+def _no_such_handles(_: object) -> None:
+    raise RuntimeError("its loops make their handles by another name")
+
+
 @pytest.mark.parametrize(
     ("module", "name", "hook"),
     [
-        ("mcp_probe.adapters.asyncio_loop", "_SEAMS", "steps (asyncio)"),
+        ("mcp_probe.adapters.asyncio_loop", "_check_handles", "steps (asyncio)"),
         ("mcp.server.stdio", "_UnownedTextWrapper", "stdio transport"),
     ],
 )
 def test_private_name_that_is_missing_downgrades_and_is_said_once(
     module: str, name: str, hook: str, monkeypatch: pytest.MonkeyPatch, log: Log
 ) -> None:
-    if name == "_SEAMS":
-        monkeypatch.setattr(f"{module}.{name}", ((asyncio.base_events.BaseEventLoop, "_no_such_name"),))
+    if name == "_check_handles":
         expected = bare("asyncio")
+        monkeypatch.setattr(f"{module}.{name}", _no_such_handles)
     else:
         renamed = getattr(importlib.import_module(module), name)
         monkeypatch.setattr(f"{module}._TextWrapper", renamed, raising=False)
@@ -322,7 +327,7 @@ def test_private_name_that_is_missing_downgrades_and_is_said_once(
     server = make_server()
     probe = mcp_probe.attach(server)
     kept = keep(probe)
-    answers = run_scenario(server, "asyncio", stdio=name == "_SEAMS")
+    answers = run_scenario(server, "asyncio", stdio=name == "_check_handles")
     probe.detach()
     assert answers == expected
     state = dict(kept.header().hooks)[hook]
