@@ -84,9 +84,6 @@ fuzz: env  ## loops, subinterpreters, parking and memory under random programs f
 	@MCP_PROBE_FUZZ=1 $(PY) -m pytest tests/harm/test_subinterpreters.py tests/harm/test_parking.py tests/harm/test_detach.py
 	@$(PY) -X faulthandler -m tests.native.memory_torture all $(FUZZ_S)
 
-tsan: env  ## the accelerator's tests under ThreadSanitizer
-	@$(PY) -m tests.harm.tsan
-
 lint: env  ## ruff's rules
 	@.venv/bin/ruff check .
 

@@ -230,19 +230,21 @@ def _check_handles(ours: Any) -> None:
 
 
 def _noted_select(track: Track, original: Any, selector: Any) -> Any:
-    """``selector.select`` that notes when each poll began and ended. Holds on to no selector.
-
-    Twin of ``Poll`` in native/poll.h.
-    """
-    function = getattr(original, "__func__", None)  # of its class; None: somebody has put another on the instance
-    if function is None:
-
-        def function(_: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(*args, **kwargs)
-
+    """``selector.select`` that notes when each poll began and ended. Holds on to no selector."""
+    function = _without_self(original)
     if native.core is not None:
         return native.core.Poll(track, function, selector)
-    known = weakref.ref(selector)
+    return _make_select(track, function, weakref.ref(selector))
+
+
+def _without_self(select: Any) -> Any:
+    """The function of the selector's class; or what somebody has put on the instance, called as that one."""
+    function = getattr(select, "__func__", None)
+    return (lambda _, *args, **kwargs: select(*args, **kwargs)) if function is None else function
+
+
+def _make_select(track: Track, function: Any, selector: Callable[[], Any]) -> Any:
+    """Twin of ``Poll`` in native/poll.h. ``selector``: a weak reference."""
     clock = now_ns
 
     def noted_select(*args: Any, **kwargs: Any) -> Any:
@@ -252,7 +254,7 @@ def _noted_select(track: Track, original: Any, selector: Any) -> Any:
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                 track.broken(exc)
         try:
-            return function(known(), *args, **kwargs)
+            return function(selector(), *args, **kwargs)
         finally:
             if track.alive:
                 try:
