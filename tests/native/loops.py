@@ -24,8 +24,9 @@ BARE = {name: vars(events)[name] for name in HANDLES if name in vars(events)}
 
 @contextmanager
 def loop_of(kind: type[asyncio.AbstractEventLoop] = asyncio.SelectorEventLoop) -> Iterator[Any]:
-    """A new loop, closed at the end."""
-    loop = kind()
+    """A new loop, not in debug mode even where ``-X dev`` asks for that; closed at the end."""
+    loop: Any = kind()
+    loop.set_debug(False)
     try:
         yield loop
     finally:

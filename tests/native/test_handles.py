@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from mcp_probe import native
 from mcp_probe.adapters import asyncio_handles
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
@@ -483,7 +484,7 @@ def test_whatever_slot_is_deleted_it_fails_as_asyncios_does(slot: str, timed: bo
             lambda handle: handle._run(),
             lambda handle: handle.cancelled(),
             lambda handle: repr(handle).split(" created at ")[0],
-            lambda handle: [loop.call_soon(handle._run), run_ready(loop)][1],
+            lambda handle: loop.call_soon(handle._run) and run_ready(loop),  # type: ignore[func-returns-value]
             lambda handle: handle == events.TimerHandle(1e6, nothing, (1,), loop),
         ]
         seen = [told_by(loop, call) for call in calls]
@@ -547,7 +548,7 @@ def test_a_subclass_of_what_stands_in_asyncio_events_behaves_as_one_of_asyncios(
 
             def _run(self) -> None:
                 ran.append("before")
-                super()._run()  # type: ignore[misc]
+                super()._run()
                 ran.append("after")
 
         class Never(events.Handle):
@@ -557,6 +558,8 @@ def test_a_subclass_of_what_stands_in_asyncio_events_behaves_as_one_of_asyncios(
         class Late(events.TimerHandle):
             __slots__ = ("extra",)
 
+        mine: Any
+        late: Any
         mine, late = Mine(ran.append, (1,), loop), Late(loop.time(), ran.append, (2,), loop)
         late.extra = 5
         loop._ready.extend([mine, late])
@@ -564,7 +567,7 @@ def test_a_subclass_of_what_stands_in_asyncio_events_behaves_as_one_of_asyncios(
         is_a = [isinstance(one, kind) for one in (mine, late) for kind in (Mine, Late, events.Handle, asyncio.Handle)]
         is_a += [isinstance(loop.call_soon(nothing), Mine), issubclass(Mine, events.Handle), issubclass(int, Mine)]
         with pytest.raises(AttributeError):
-            Never()._run()  # type: ignore[attr-defined]
+            Never()._run()
         run_ready(loop)
         return ran, is_a, mine.extra, late.extra, repr(mine), late == late, late < late
 
@@ -613,7 +616,7 @@ def test_the_class_is_made_once_and_only_of_what_is_known(twin: str) -> None:
         for unknown in (int, type("Handle", (), {"__slots__": ("_callback",)})):
             with pytest.raises(RuntimeError, match="not a class of handles"):
                 asyncio_handles.handle_class(unknown)
-        core = asyncio_handles.native.core
+        core: Any = native.core
         for wrong in ((1, type), (asyncio.Handle, int), (asyncio.Handle,), (asyncio.Handle, type("M", (), {}))):
             with pytest.raises(TypeError):
                 core.handle_class(*wrong)
@@ -636,11 +639,12 @@ def test_a_stamp_that_is_none_is_refused(twin: str) -> None:
 @pytest.mark.parametrize("wrong", [(), (1,), (1, 2, 3, 4, 5, 6, 7)])
 def test_a_handle_made_by_hand_of_a_wrong_number_of_arguments_is_refused(twin: str, wrong: tuple[Any, ...]) -> None:
     with hooked():
-        for kind in (events.Handle, events.TimerHandle):
+        kinds: list[Any] = [events.Handle, events.TimerHandle]
+        for kind in kinds:
             with pytest.raises(TypeError):
                 kind(*wrong)
             with pytest.raises(TypeError):
-                kind(nothing, (), None, unknown=1)  # type: ignore[call-arg]
+                kind(nothing, (), None, unknown=1)
 
 
 # --- others who change the loop or its handles ---

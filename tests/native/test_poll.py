@@ -159,9 +159,15 @@ def test_a_closed_selector_refuses_as_it_does_without(make: Make) -> None:
 
 def test_a_wrong_call_is_refused(make: Make, selector: Any) -> None:
     poll, track = poll_of(selector, make)
-    for wrong in (lambda: poll(0, 1), lambda: poll(when=0), lambda: poll(0, 1, 2, 3), lambda: poll(0, timeout=0)):
+    wrong: list[Any] = [
+        ((0, 1), {}),
+        ((), {"when": 0}),
+        ((0, 1, 2, 3), {}),
+        ((0,), {"timeout": 0}),
+    ]
+    for args, kwargs in wrong:
         with pytest.raises(TypeError):
-            wrong()
+            poll(*args, **kwargs)
     track.alive = False
     assert poll(0) == poll(timeout=0) == []
 
