@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 import mcp_probe
+from tools.accelerator import building
+from tools.interpreters import VERSIONS, Absent, interpreter
 
 ROOT = Path(__file__).resolve().parent.parent
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -44,11 +47,13 @@ def wanted_by(lock: Path) -> list[Requirement]:
         extras = PROJECT["project"]["optional-dependencies"]
         lines = [*PROJECT["dependency-groups"]["dev"], *extras["cli"], *extras["otel"], *extras["memory"]]
     else:
-        lines = lock.with_suffix(".in").read_text("utf-8").splitlines()
+        lines = [line for line in lock.with_suffix(".in").read_text("utf-8").splitlines() if line and line[0] != "#"]
     return [Requirement(line) for line in lines]
 
 
-COMPILED = [f"mcp_probe/native/_{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in ("core", "memory")]
+SOURCES = sorted((ROOT / "mcp_probe" / "native").glob("*.c"))
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+COMPILED = {f"mcp_probe/native/_{source.stem}{SUFFIX}" for source in SOURCES}
 BUILDS = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 COMPILES = (
     shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) is not None
@@ -81,9 +86,9 @@ asyncio.run(main())
 """Does with a loop what the probe does, and needs only the standard library."""
 
 
-def build(kind: str, source: Path, into: Path, **environment: str) -> Path:
+def build(kind: str, source: Path, into: Path, python: str = sys.executable, **environment: str) -> Path:
     """Builds in ``source``, which gets files it had not."""
-    command = [sys.executable, "-W", "ignore", "-c", BUILDS, f"build_{kind}", str(into)]
+    command = [python, "-W", "ignore", "-c", BUILDS, f"build_{kind}", str(into)]
     subprocess.run(
         command, cwd=source, env={**os.environ, **environment}, check=True, capture_output=True, text=True, timeout=100
     )
@@ -94,11 +99,11 @@ def build(kind: str, source: Path, into: Path, **environment: str) -> Path:
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "mcp_probe", source / "mcp_probe", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in COMPILED:
-        (source / name).write_bytes(b"left by an earlier build")
+    for left in COMPILED:
+        (source / left).write_bytes(b"left by an earlier build")
     (source / "tests").mkdir()
     shutil.copy(__file__, source / "tests")
     return build("sdist", source, tmp_path_factory.mktemp("sdist"))
@@ -127,11 +132,9 @@ def test_the_sdist_holds_only_the_package_its_build_the_readme_and_the_licence(s
     with tarfile.open(sdist) as archive:
         names = {member.name.split("/", 1)[1] for member in archive.getmembers() if member.isfile()}
     assert {name for name in names if name.startswith("mcp_probe/")} == sources()
-    compiled = {source for module in PROJECT["tool"]["setuptools"]["ext-modules"] for source in module["sources"]}
-    assert {name for name in names if name.endswith(".c")} == compiled
     others = {name.split("/")[0] for name in names} - {"mcp_probe"}
     made = {"PKG-INFO", "setup.cfg", "mcp_probe_profiler.egg-info"}  # by setuptools
-    assert others == {"README.md", "LICENSE", "pyproject.toml", "MANIFEST.in"} | made
+    assert others == {"README.md", "LICENSE", "pyproject.toml", "setup.py", "MANIFEST.in"} | made
 
 
 def test_the_wheel_holds_only_the_package_the_accelerator_and_their_metadata(wheel: Path) -> None:
@@ -139,15 +142,24 @@ def test_the_wheel_holds_only_the_package_the_accelerator_and_their_metadata(whe
         names = set(archive.namelist())
     metadata = "mcp_probe_profiler-0.1.0.dist-info"
     about = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
-    ours = {name for name in sources() if not name.endswith((".c", ".h"))} | (set(COMPILED) if COMPILES else set())
+    ours = {name for name in sources() if not name.endswith((".c", ".h"))} | (COMPILED if COMPILES else set())
     assert names == ours | {f"{metadata}/{name}" for name in about}
     assert "mcp_probe/py.typed" in names
 
 
-def test_a_wheel_is_of_the_python_that_built_it(wheel: Path) -> None:
+def test_a_wheel_promises_no_more_than_the_python_it_was_built_for(wheel: Path) -> None:
     _, _, _, tags = parse_wheel_filename(wheel.name)
-    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    assert {(tag.interpreter, tag.abi) for tag in tags} == {(here, here + sys.abiflags)}
+    this = "cp{}{}".format(*sys.version_info)
+    assert {(tag.interpreter, tag.abi) for tag in tags} == {(this, this)}
+
+
+def test_a_pure_wheel_serves_every_interpreter(sdist: Path, tmp_path: Path) -> None:
+    (tmp_path / "wheel").mkdir()
+    (tmp_path / "source").mkdir()
+    built = build("wheel", unpacked(sdist, tmp_path / "source"), tmp_path / "wheel", MCP_PROBE_BUILD="pure")
+    assert built.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(built) as archive:
+        assert [name for name in archive.namelist() if name.endswith((".so", ".c", ".h"))] == []
 
 
 def follow_a_loop(python: Path | str, wheel: Path, folder: Path) -> list[Any]:
@@ -170,9 +182,19 @@ def follow_a_loop(python: Path | str, wheel: Path, folder: Path) -> list[Any]:
     return told[1:]
 
 
-@pytest.mark.skipif(not COMPILES, reason="no compiler or no Python.h here")
-def test_the_wheel_accelerates_the_python_that_built_it(wheel: Path, tmp_path: Path) -> None:
-    state, marks, polled, stuck = follow_a_loop(sys.executable, wheel, tmp_path)
+@pytest.mark.skipif(not COMPILES, reason="no compiler here")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_wheel_of_each_python_that_is_here_accelerates_it(version: str, sdist: Path, tmp_path: Path) -> None:
+    try:
+        python = interpreter(version, unpack=False)
+        environment = building(python)
+    except Absent as absent:
+        pytest.skip(str(absent))
+    for name in ("source", "wheel"):
+        (tmp_path / name).mkdir()
+    source = unpacked(sdist, tmp_path / "source")
+    built = build("wheel", source, tmp_path / "wheel", python=python.command, **environment)
+    state, marks, polled, stuck = follow_a_loop(python.command, built, tmp_path / "installed")
     assert (state, polled, stuck) == ("active", True, [])
     assert marks > 40
 
@@ -188,8 +210,10 @@ def test_what_is_built_without_a_compiler_does_the_same_and_says_so(sdist: Path,
     assert marks > 40
 
 
-def test_the_version_is_stated_alike_in_package_and_metadata() -> None:
-    assert mcp_probe.__version__ == PROJECT["project"]["version"]
+def test_the_version_stands_in_one_place_which_the_package_is_built_from() -> None:
+    assert "version" not in PROJECT["project"] and PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "mcp_probe.__version__"}
+    assert metadata.version("mcp-probe-profiler") == mcp_probe.__version__
 
 
 def test_the_core_depends_on_nothing_and_every_extra_is_bounded() -> None:
@@ -218,7 +242,10 @@ def test_a_lock_is_pins_and_hashes_and_nothing_else(lock: Path) -> None:
     assert unhashed == []
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+# The source archives that suites are taken from are pinned by hand, one each.
+@pytest.mark.parametrize(
+    "lock", [lock for lock in LOCKS if not lock.stem.startswith("source-")], ids=lambda lock: lock.stem
+)
 def test_a_lock_satisfies_what_it_was_compiled_from(lock: Path) -> None:
     pins = pins_of(lock)
     for requirement in wanted_by(lock):
@@ -229,10 +256,10 @@ def test_a_lock_satisfies_what_it_was_compiled_from(lock: Path) -> None:
 
 def test_every_lock_has_an_environment_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    (listed,) = re.findall(r"^ENVS := (.+)$", makefile, flags=re.MULTILINE)
-    assert set(listed.split()) == {
-        lock.stem for lock in LOCKS if lock.stem != "dev" and not lock.stem.startswith("tool-")
-    }
+    listed = " ".join(re.findall(r"^(?:ENVS|CELLS) := (.+)$", makefile, flags=re.MULTILINE)).split()
+    suites = " ".join(re.findall(r"^SUITES := (.+)$", makefile, flags=re.MULTILINE)).split()
+    others = {lock.stem for lock in LOCKS if lock.stem != "dev" and not lock.stem.startswith(("tool-", "source-"))}
+    assert {*listed, *(f"suite-{suite}" for suite in suites)} == others
 
 
 def test_the_tool_that_builds_is_locked_with_the_rest() -> None:

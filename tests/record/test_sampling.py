@@ -263,6 +263,6 @@ def test_threads_that_count_at_once_lose_nothing() -> None:
     taken += groups.take()
     counts: Counter[int] = Counter()
     for group in taken:
-        for bucket, count, _ in group.durations:
-            counts[bucket] += count
+        for bucket, number, _ in group.durations:
+            counts[bucket] += number
     assert sum(counts.values()) == sum(group.count for group in taken) == 8_000
