@@ -523,7 +523,7 @@ async def test_what_somebody_wrapped_after_us_stays_and_our_part_passes_through(
     await use_everything(server)
     replaced = list(replaced_by_attaching(server))
     names = {name for _, name in replaced}
-    assert names >= {"run", "submit", "start", "select", "Handle", "TimerHandle", "run_sync_in_worker_thread"}
+    assert names >= {"run", "submit", "start", "select", "_add_callback", "run_sync_in_worker_thread"}
     for owner, name in replaced:
         before = vars(owner).get(name)
         probe = mcp_probe.attach(server)

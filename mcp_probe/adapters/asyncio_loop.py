@@ -97,8 +97,9 @@ class StepKinds:
 class _Followed:
     """One loop that is followed, and its poll. Holds on to neither."""
 
-    def __init__(self, loop: Any, track: Track, forget: Callable[[Any], None]) -> None:
-        self.loop = weakref.ref(loop, forget)
+    def __init__(self, loop: Any, track: Track) -> None:
+        # Nothing that takes a lock: it may die in the middle of anything.
+        self.loop = weakref.ref(loop, lambda _: asyncio_handles.unfollow(track))
         self.track = track
 
     def is_running(self) -> bool:
@@ -172,7 +173,7 @@ class AsyncioHooks:
         for key in [key for key, other in self._followed.items() if other.is_closed()]:
             self._release(key)
         track = self._hub.add_track("asyncio")
-        followed = _Followed(loop, track, partial(_forget, weakref.ref(self), id(loop)))
+        followed = _Followed(loop, track)
         track.loop_id = id(loop)
         track.stretches = track.closes_steps = True
         track.since = track.now  # what runs now is no step yet, but the loop is not idle
@@ -204,13 +205,6 @@ class AsyncioHooks:
         if followed is not None and followed.track.alive and hasattr(handle, "stamp"):
             track = followed.track
             handle.stamp = (track.event_earliest, track.event_ready, WAKE_SOCKET)
-
-
-def _forget(hooks: weakref.ref[AsyncioHooks], key: int, _: object) -> None:
-    """A loop is gone."""
-    found = hooks()
-    if found is not None:
-        found._release(key)
 
 
 def _instead_of(ours: Any, _: Any) -> Any:

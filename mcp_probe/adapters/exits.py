@@ -18,7 +18,7 @@ import signal
 import sys
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakMethod, WeakSet
+from weakref import WeakSet, ref
 
 from mcp_probe.adapters.hook import Hook
 from mcp_probe.capture.hub import Hub
@@ -40,11 +40,13 @@ def call_at_exit(finish: Callable[[], None]) -> None:
     process = sys.modules.get("multiprocessing.process")
     if util is None or process is None:
         return  # neither a child of multiprocessing nor about to become one
-    here, wanted = os.getpid(), WeakMethod(finish)
+    # Not a WeakMethod: in a child of CPython 3.14's forkserver that one may be told of a death after its own.
+    here, known, function = os.getpid(), ref(owner), finish.__func__  # type: ignore[attr-defined]
 
     def arm(_: object) -> None:
-        method = wanted()
-        if method is not None and os.getpid() == here:
+        living = known()
+        if living is not None and os.getpid() == here:
+            method = function.__get__(living)
             atexit.unregister(method)  # CPython 3.13 and children that were spawned would call it as well
             util.Finalize(None, _finish, args=(method,), exitpriority=0)
 

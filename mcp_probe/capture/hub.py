@@ -50,6 +50,7 @@ class Hub:
         self.recent: deque[Any] | None = None  # the latest of them that were drained, where spans look for blockers
         self.tracks: dict[int, Track] = {}
         self.retired: list[Track] = []
+        self.loop_names: dict[str, None] = {}  # of every loop that was followed
         self.watchdog = Watchdog(slow_step_ns, self.fail)
         self.hooks: dict[str, str] = {}
         self.memory = Memory(partial(self._note, MEMORY), partial(self.fail, MEMORY))
@@ -162,6 +163,7 @@ class Hub:
                 track.alive = False
                 return track
             self.tracks = {**self.tracks, track.thread_id: track}
+            self.loop_names[name] = None
         self.watchdog.add(track)
         return track
 
