@@ -47,7 +47,7 @@ def summary_of(*frames: Frame, requests: int = 40) -> Summary:
 
 
 def text_of(summary: Summary) -> str:
-    return " ".join(render(summary, width=160, color=False).split())
+    return " ".join(render(summary, width=160, color=False, ascii_only=False).split())
 
 
 def test_a_sleep_on_a_loop_nobody_knows_is_no_awaiting() -> None:
