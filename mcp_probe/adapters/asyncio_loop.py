@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from asyncio import base_events, events, tasks
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType, SimpleNamespace
@@ -97,9 +98,8 @@ class StepKinds:
 class _Followed:
     """One loop that is followed, and its poll. Holds on to neither."""
 
-    def __init__(self, loop: Any, track: Track) -> None:
-        # Nothing that takes a lock: it may die in the middle of anything.
-        self.loop = weakref.ref(loop, lambda _: asyncio_handles.unfollow(track))
+    def __init__(self, loop: Any, track: Track, forget: Callable[[Any], None]) -> None:
+        self.loop = weakref.ref(loop, forget)
         self.track = track
 
     def is_running(self) -> bool:
@@ -125,6 +125,7 @@ class AsyncioHooks:
         self._hook = Hook(hub, HOOK)
         self._polls = Hook(hub, "loop polls")
         self._followed: dict[int, _Followed] = {}  # by id(loop)
+        self._gone: deque[Track] = deque()  # of loops that have died
         self._kinds: StepKinds | None = None
         self.installed = False
 
@@ -151,6 +152,7 @@ class AsyncioHooks:
         """Undo everything."""
         self.installed = False
         stuck = [sentence for key in list(self._followed) for sentence in self._release(key)]
+        self._drop_gone()
         return stuck + self._polls.restore() + self._hook.restore()
 
     def _release(self, key: int) -> list[str]:
@@ -163,6 +165,10 @@ class AsyncioHooks:
         selector = followed.selector
         return [] if selector is None else self._polls.release(selector)
 
+    def _drop_gone(self) -> None:
+        while self._gone:
+            self._hub.drop_track(self._gone.popleft())
+
     def follow(self, loop: Any) -> Track | None:
         """Follow ``loop``, which runs on the calling thread. Idempotent; ``None`` where it can't be."""
         known = self._followed.get(id(loop))
@@ -172,8 +178,9 @@ class AsyncioHooks:
             return None
         for key in [key for key, other in self._followed.items() if other.is_closed()]:
             self._release(key)
+        self._drop_gone()
         track = self._hub.add_track("asyncio")
-        followed = _Followed(loop, track)
+        followed = _Followed(loop, track, partial(_forget, self._followed, self._gone, id(loop)))
         track.loop_id = id(loop)
         track.stretches = track.closes_steps = True
         track.since = track.now  # what runs now is no step yet, but the loop is not idle
@@ -205,6 +212,15 @@ class AsyncioHooks:
         if followed is not None and followed.track.alive and hasattr(handle, "stamp"):
             track = followed.track
             handle.stamp = (track.event_earliest, track.event_ready, WAKE_SOCKET)
+
+
+def _forget(followed: dict[int, _Followed], gone: deque[Track], key: int, _: object) -> None:
+    """A loop has died, in the middle of anything: no lock is taken here."""
+    found = followed.pop(key, None)
+    if found is not None:
+        found.track.alive = False
+        asyncio_handles.unfollow(found.track)
+        gone.append(found.track)
 
 
 def _instead_of(ours: Any, _: Any) -> Any:

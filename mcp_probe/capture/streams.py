@@ -24,7 +24,7 @@ class _StandIn:
     def __init__(self, inner: Any, channel: Channel, fail: Fail) -> None:
         self._inner = inner
         self._channel: Channel | None = channel
-        self.guard = Guard(self.hook, fail, self._let_go)
+        self.guard = Guard(self.hook, fail)  # knows nothing of this one: the stream would wait for the collector
 
     def _let_go(self) -> None:
         self._channel = None
@@ -34,7 +34,7 @@ class _StandIn:
         channel = self._channel
         if channel is not None:
             session = channel.session
-            if channel.desk.closed or (session is not None and not session.attached):
+            if not self.guard.active or channel.desk.closed or (session is not None and not session.attached):
                 self._let_go()
                 return None
         return channel

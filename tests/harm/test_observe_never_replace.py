@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from tests.harm.running import CORES, How, bare, told
 
 RUNS = 3
@@ -28,27 +30,25 @@ ASKED = {
     "mcp.server.runner:_apply_middleware",
     # The server iterates over the probe's stream, which asks this one for each message.
     "mcp.shared._context_streams:ContextReceiveStream.__aiter__",
-    # How many descriptors are watched is asked before each poll.
-    "selectors:_BaseSelectorImpl.get_map",
-    "selectors:_SelectorMapping.__len__",
 }
 """Entered more or less often with the probe, and harmless."""
 
 DECLARED = {
     "anyio._backends._asyncio.AsyncIOBackend.run_sync_in_worker_thread",
     "asyncio.base_events.BaseEventLoop._add_callback",
-    "asyncio.base_events.BaseEventLoop._call_soon",
-    "asyncio.base_events.BaseEventLoop.call_at",
-    "asyncio.base_events.BaseEventLoop.call_soon_threadsafe",
+    "asyncio.events.Handle",
+    "asyncio.events.TimerHandle",
+    *(["asyncio.events._ThreadSafeHandle"] if sys.version_info >= (3, 14) else []),
     "concurrent.futures.thread.ThreadPoolExecutor.submit",
-    "mcp.server.stdio._UnownedTextWrapper",
+    "mcp.server.stdio._UnownedTextWrapper.__init__",
     "mcp.server.stdio.create_context_streams",
     "mcp.server.streamable_http.StreamableHTTPServerTransport.connect",
     "mcp.server.streamable_http_manager.StreamableHTTPASGIApp.__call__",
     "mcp.server.streamable_http_manager.StreamableHTTPSessionManager.handle_request",
     "mcp.server.streamable_http_manager.StreamableHTTPSessionManager.run",
-    "middleware ClaimingMiddleware",
+    "middleware ServerMiddleware",
     "selector.select",
+    "signal.raise_signal",
     "threading.Thread.start",
 }
 """All that is replaced around a server that is attached to and follows an asyncio loop."""

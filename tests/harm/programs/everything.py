@@ -127,7 +127,7 @@ def main() -> None:
         import mcp_probe
 
         probe = mcp_probe.attach(server, telemetry="off")
-        loop.run_until_complete(session(server))  # what the probe does once: follow the loop, wrap the pools
+    loop.run_until_complete(session(server))  # what the probe does once: follow the loop, wrap the pools
     replaced = changed(names, walk())
     replaced += changed(on_loop, instance("loop", loop)) if not BARE else []
     replaced += changed(on_selector, instance("selector", loop._selector))  # type: ignore[attr-defined]
