@@ -77,7 +77,12 @@ def _stamped(base: Any) -> Any:
             base.__init__(self, *args, **kwargs)
             if self._source_traceback:
                 del self._source_traceback[-1]  # this frame
-            self.stamp = _stamp_now(_loops.get(id(self._loop)))
+            track = _loops.get(id(self._loop))
+            try:
+                self.stamp = _stamp_now(track)
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                if track is not None:
+                    track.broken(exc)
 
         def _run(self) -> None:
             _run(self, base._run)
@@ -152,7 +157,7 @@ def _begin(track: Track, handle: Any, stamp: Any) -> tuple[Any, bool]:
         track.stretch(now)
     context, callback = getattr(handle, "_context", None), getattr(handle, "_callback", None)
     owner = context.get(CURRENT) if type(context) is Context else None
-    if stamp is None:  # made without its __init__
+    if stamp is None:  # made without its __init__, or that failed
         stamp = now
     inherited = type(stamp) is tuple
     # Where a request's answer is out, what no task does is clean-up: not worth a mark.

@@ -830,7 +830,9 @@ def test_a_closed_loop_and_its_selector_die_as_bare_by_counting_references(twin:
     with hooked() as hooks:
         assert gone_without_a_collection(hooks) == bare
         assert gone_without_a_collection(hooks) == bare
-        assert hooks._followed == {}
+        with loop_of() as other:
+            assert hooks.follow(other) is not None
+            assert list(hooks._followed) == [id(other)]
     assert bare[-1]
 
 
@@ -843,7 +845,10 @@ def test_a_loop_that_nobody_closed_is_forgotten_as_it_is_collected(twin: str) ->
         gone = weakref.ref(loop)
         del loop
         gc.collect()
-        assert gone() is None and hooks._followed == {}
+        assert gone() is None
+        with loop_of() as other:
+            assert hooks.follow(other) is not None
+            assert list(hooks._followed) == [id(other)]
         assert track is not None and not track.alive
 
 

@@ -74,6 +74,7 @@ PARTS_OF_PYTHON: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.transport:now_ns", ("asyncio",)),
     ("mcp_probe.capture.current:Exchange.__init__", ("asyncio",)),
     ("mcp_probe.adapters.asgi:now_ns", ("asyncio",)),
+    ("mcp_probe.adapters.asyncio_handles:_stamp_now", ("asyncio",)),
     ("mcp_probe.adapters.asyncio_handles:_begin", ("asyncio",)),
     ("mcp_probe.adapters.asyncio_handles:_end", ("asyncio",)),
     ("mcp_probe.adapters.asyncio_loop:_begin_poll", ("asyncio",)),
