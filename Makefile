@@ -52,7 +52,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix canary lock clean suites suites-ready fuzz tsan
+.PHONY: help demo test test-endurance test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -67,6 +67,9 @@ test: env envs .cache/suites/mcp2/.unpacked .tools/backends/collector lint forma
 	$(PY) -m pytest --cov --cov-report= $(BESIDE:%=--ignore=%) $(PYTEST_ARGS); main=$$?; \
 	wait $$beside; beside=$$?; cat .beside.log; [ $$main = 0 ] && exit $$beside || exit $$main
 	@$(PY) -m coverage combine --quiet --append .beside.coverage && $(PY) -m coverage report
+
+test-endurance: env  ## the accelerator's tests under every allocator that Python can be started with; some five minutes
+	@$(PY) -m pytest -m endurance tests/harm $(PYTEST_ARGS)
 
 test-workloads: env  ## every workload of `mcp-probe bench` for real, in its quick size; some ten minutes
 	@$(PY) -m pytest -m workloads tests/workloads $(PYTEST_ARGS)

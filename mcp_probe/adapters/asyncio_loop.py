@@ -11,6 +11,7 @@ Source: asyncio/base_events.py, selector_events.py and events.py, CPython 3.10-3
 from __future__ import annotations
 
 import asyncio
+import selectors
 import weakref
 from asyncio import base_events, events, tasks
 from collections import deque
@@ -112,9 +113,9 @@ class _Followed:
 
     @property
     def selector(self) -> Any:
-        """What its loop polls with; ``None`` where it has none."""
+        """What its loop polls with; ``None`` where it has none, or a stand-in for one."""
         found = getattr(self.loop(), "_selector", None)
-        return found if callable(getattr(found, "select", None)) else None
+        return found if issubclass(type(found), selectors.BaseSelector) else None
 
 
 class AsyncioHooks:

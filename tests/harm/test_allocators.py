@@ -18,7 +18,7 @@ STARTS: dict[str, tuple[dict[str, str], list[str]]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
 @pytest.mark.parametrize("start", STARTS)

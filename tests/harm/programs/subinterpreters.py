@@ -15,7 +15,8 @@ except ImportError:
     import _interpreters as interpreters  # type: ignore[import-not-found,no-redef,unused-ignore]
 
 CODE = "import json\nkept = [json.dumps({'number': number}) for number in range(50)]\n"
-HOG = "while True: pass"
+HOG = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+"""Computes until whoever started it is gone."""
 
 
 def use_one() -> None:
