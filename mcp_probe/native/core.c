@@ -3,8 +3,7 @@
  * Twins in Python stand in record/raw.py (Request), capture/steps.py (Steps), adapters/asyncio_handles.py (handles),
  * capture/queueing.py (Desk, Channel) and capture/readings.py (Readings, park); tests run both. Everything here wraps and
  * calls the original. It runs under the GIL but where it says otherwise; nothing is called while a field is half set.
- * One translation unit in files by type, included below in the order in which they need each other. Memory is measured by a
- * module of its own, memory.c.
+ * One translation unit in files by type, included below in the order in which they need each other.
  */
 #include "base.h"
 #include "request.h"
