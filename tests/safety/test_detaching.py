@@ -64,7 +64,7 @@ def identities() -> dict[tuple[str, str], int]:
 
 
 def allocator() -> Any:
-    return None if native.core is None else native.core.memory_state()["mode"]
+    return None if native.memory is None else native.memory.state()["mode"]
 
 
 class Served:
