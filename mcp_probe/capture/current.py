@@ -6,22 +6,12 @@ The value may belong to a request that has ended: readers check ``ended`` and ca
 
 from __future__ import annotations
 
-import threading
 from contextvars import ContextVar
 from typing import Any
 
 from mcp_probe.record.raw import RawRequest
 
 CURRENT: ContextVar[RawRequest | None] = ContextVar("mcp_probe_request", default=None)
-
-
-class _Worker(threading.local):
-    """What a worker thread has just run."""
-
-    transport = False  # a job of the transport: whom its report wakes needs no stamp
-
-
-WORKER = _Worker()
 
 
 class Exchange:

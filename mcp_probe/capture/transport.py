@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mcp_probe.capture.current import WORKER
 from mcp_probe.capture.executor import TRANSPORT_FINISH, TRANSPORT_JOB, TRANSPORT_START
 from mcp_probe.capture.guard import Guard, guarded
 from mcp_probe.clock import now_ns
@@ -69,7 +68,6 @@ class TransportCall:
     def _ended(self, submitted: int, start: int) -> None:
         if not submitted or not self.guard.active:
             return
-        WORKER.transport = True
         now = now_ns()
         if self.append is None:
             return
