@@ -28,6 +28,8 @@ SUITES := mcp2 mcp1 anyio starlette uvicorn httpx uvloop
 SUITE_ARGS ?=
 FUZZ_S ?= 120
 
+C_SOURCES := $(wildcard mcp_probe/native/*.[ch])
+
 # Telemetry backends, each a Go program locked in requirements/go/. `make test` builds the first; the others take some
 # minutes to build, and the tests that ask them are skipped where they are missing (`make test-backends` has them all).
 BACKENDS := collector jaeger prometheus
@@ -93,9 +95,11 @@ lint: env  ## ruff's rules
 format: env  ## rewrite in the project's format
 	@.venv/bin/ruff check --fix-only --quiet .
 	@.venv/bin/ruff format .
+	@.venv/bin/clang-format -i $(C_SOURCES)
 
 format-check: env
 	@.venv/bin/ruff format --check .
+	@.venv/bin/clang-format --dry-run -Werror $(C_SOURCES)
 
 types: env  ## mypy, strict
 	@.venv/bin/mypy

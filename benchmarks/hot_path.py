@@ -166,7 +166,7 @@ def loop_costs() -> list[tuple[str, float, float]]:
 
 
 def request_costs() -> list[tuple[str, float]]:
-    """Nanoseconds to open and to end a request at the desk, without any step."""
+    """Nanoseconds to open and to end a request at the requests, without any step."""
 
     async def main() -> float:
         probe = session.Probe()
@@ -178,15 +178,15 @@ def request_costs() -> list[tuple[str, float]]:
                 began = time.thread_time_ns()
                 for _ in range(EVENTS):
                     raw = hub.begin("request", "tools/call", "profiled", "none", probe)
-                    hub.desk.finished(raw, began)
-                    hub.desk.end(raw, began)
+                    hub.requests.finished(raw, began)
+                    hub.requests.end(raw, began)
                 best = min(best, (time.thread_time_ns() - began) / EVENTS)
                 probe.take_finished()
         finally:
             probe.detach()
         return best
 
-    return [("request opened and ended at the desk", asyncio.run(main()))]
+    return [("request opened and ended at the requests", asyncio.run(main()))]
 
 
 async def calls_over_streams(depth: Depth) -> tuple[float, list[RawRequest]]:

@@ -49,6 +49,6 @@ class AtExit:
         self._exiting = True
         summary = self._guard.call(self._finish)
         if summary is not None and self._where is not None:
-            from mcp_probe.report.at_exit import report_at_exit
+            from mcp_probe.report.exit_report import report_at_exit
 
             report_at_exit(summary, self._where, EXIT_BUDGET_S)

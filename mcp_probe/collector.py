@@ -26,7 +26,7 @@ from mcp_probe.record.raw import RawRequest
 from mcp_probe.record.sampling import Sampler
 
 if TYPE_CHECKING:
-    from mcp_probe.capture.leaks import LeakHunt
+    from mcp_probe.capture.leak_hunt import LeakHunt
 
 logger = logging.getLogger("mcp_probe")
 
@@ -235,7 +235,7 @@ class Collector:
     def _pause_s(self) -> float:
         if not any(listener.is_read() for listener in self._listeners):
             return BUSY_DRAIN_S if self._taken > BUSY else DRAIN_S
-        return SOON_DRAIN_S if self._taken or self._hub.desk.live else BUSY_DRAIN_S
+        return SOON_DRAIN_S if self._taken or self._hub.requests.live else BUSY_DRAIN_S
 
     def _drain_once(self) -> list[threading.Event]:
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]

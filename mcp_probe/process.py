@@ -7,7 +7,7 @@ import os
 import threading
 from typing import Any, Protocol
 
-from mcp_probe.adapters.process import Attachable, ProcessHooks
+from mcp_probe.adapters.all_hooks import Attachable, ProcessHooks
 from mcp_probe.capture.hub import Hub
 from mcp_probe.collector import Collector
 from mcp_probe.options import Options
@@ -69,7 +69,7 @@ class Process:
                 return []
             hooks, hub = self.hooks, self.hub
             self.hooks = self.hub = self.collector = None
-            hub.desk.closed = True
+            hub.requests.closed = True
             stuck = hooks.restore()
             hub.close()
             hub.memory.close()
@@ -90,7 +90,7 @@ def _leave_child_alone() -> None:
         for session in sessions:
             session.abandon()
         if hooks is not None and hub is not None:
-            hub.desk.closed = True
+            hub.requests.closed = True
             hooks.restore()
             hub.abandon()
             hub.memory.abandon()

@@ -18,13 +18,13 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mcp_probe import native
+from mcp_probe.adapters.all_hooks import Hooks
 from mcp_probe.adapters.hook import guarded
 from mcp_probe.adapters.mcp2 import ServerHooks
-from mcp_probe.adapters.process import Hooks
 from mcp_probe.at_exit import AtExit
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.guard import Guard
-from mcp_probe.capture.queueing import Finished
+from mcp_probe.capture.live_requests import Finished
 from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, wall_anchor
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
@@ -325,7 +325,7 @@ class Probe:
 
     def live(self) -> list[RawRequest]:
         """Requests of ours that have not ended."""
-        return [raw for raw in list(self._hub.desk.live.copy().values()) if raw.session is self]
+        return [raw for raw in list(self._hub.requests.live.copy().values()) if raw.session is self]
 
     def emit(self, frames: Iterable[Frame]) -> None:
         """Hand frames to the fold and to every sink. Collector's thread."""
@@ -362,7 +362,7 @@ class Probe:
     def dropped(self) -> dict[str, int]:
         """Losses so far, by reason."""
         losses = {
-            "too many live requests": self._hub.desk.overflow,
+            "too many live requests": self._hub.requests.overflow,
             "executor transitions": self._hub.pools.dropped,
         }
         return {reason: count for reason, count in losses.items() if count}
@@ -391,22 +391,22 @@ class Probe:
 
     @guarded
     def _enter_function(self, name: str) -> tuple[RawRequest, Any, Any] | None:
-        track = self._hooks.loops.follow() if self.attached else None
-        if track is None:
+        monitor = self._hooks.loops.follow() if self.attached else None
+        if monitor is None:
             return None
         raw = self._hub.begin("function", name, None, "function", self)
-        return raw, track, track.enter(raw)
+        return raw, monitor, monitor.enter(raw)
 
     @guarded
     def _leave_function(self, entered: tuple[RawRequest, Any, Any], exc: BaseException | None) -> None:
-        raw, track, token = entered
-        track.leave(raw, token)
+        raw, monitor, token = entered
+        monitor.leave(raw, token)
         if exc is not None:
             raw.outcome = "error" if isinstance(exc, Exception) else "cancelled"
             raw.error = type(exc).__qualname__
         now = now_ns()
-        self._hub.desk.finished(raw, now)
-        self._hub.desk.end(raw, now)
+        self._hub.requests.finished(raw, now)
+        self._hub.requests.end(raw, now)
 
     def _make_telemetry(self) -> Telemetry | None:
         mode, options = self.options.telemetry, self.options

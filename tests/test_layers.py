@@ -49,7 +49,7 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "uvloop": LOOPS,
     "opentelemetry": ("export", "adapters", "instrumentor"),
     "rich": ("report", "cli", "workloads"),
-    "pympler": ("aggregate.memory", "capture.memory", "capture.sizing", "capture.traces"),
+    "pympler": ("aggregate.memory_use", "capture.memory_tier", "capture.sizing", "capture.tracemalloc_sites"),
     "pyperf": ("workloads",),
     "matplotlib": ("workloads",),
     "httpx": ("workloads",),
@@ -191,11 +191,11 @@ def test_every_module_imports_only_what_its_layer_may() -> None:
         ),
         ("mcp_probe.session", "import rich", "rich may be imported only in report, cli"),
         (
-            "mcp_probe.capture.steps",
+            "mcp_probe.capture.loop_monitor",
             "import pympler.asizeof",
-            "may be imported only in aggregate.memory, capture.memory, capture.sizing, capture.traces",
+            "only in aggregate.memory_use, capture.memory_tier, capture.sizing, capture.tracemalloc_sites",
         ),
-        ("mcp_probe.aggregate.memory_report", "import pympler", "may be imported only in aggregate.memory"),
+        ("mcp_probe.aggregate.memory_report", "import pympler", "may be imported only in aggregate.memory_use"),
         ("mcp_probe.report.html", "import opentelemetry.trace", "may be imported only in export, adapters"),
         ("mcp_probe.launch.parent", "import psutil", "psutil is neither the standard library nor"),
         ("mcp_probe.helpers", "", "mcp_probe.helpers is in no layer"),
@@ -221,9 +221,19 @@ def test_a_forbidden_import_is_named_with_its_line(module: str, source: str, com
             "import mcp.server\nfrom mcp_probe.capture import read\nimport opentelemetry.trace",
         ),
         ("mcp_probe.aggregate.fold", "from mcp_probe.aggregate.blocking import x\nfrom mcp_probe.record import file"),
-        ("mcp_probe.capture.memory", "import tracemalloc, pympler.asizeof"),
+        ("mcp_probe.capture.memory_tier", "import tracemalloc, pympler.asizeof"),
         ("mcp_probe.workloads.demo_server", "import mcp_probe, mcp, anyio, mcp_probe.session"),
     ],
 )
 def test_an_allowed_import_is_no_complaint(module: str, source: str) -> None:
     assert violations(source, module, "made_up.py") == []
+
+
+def test_the_accelerator_stays_small() -> None:
+    """At most 4,100 lines of C in all, of 100 columns, and no other compiled language."""
+    root = PACKAGE.parent
+    sources = [*root.glob("mcp_probe/**/*.[ch]"), *root.glob("benchmarks/*.[ch]")]
+    lines = [line for source in sources for line in source.read_text().splitlines()]
+    assert 1_000 < len(lines) <= 4_100
+    assert max(map(len, lines)) <= 100
+    assert not [path for kind in ("cpp", "pyx", "rs", "cc") for path in root.glob(f"mcp_probe/**/*.{kind}")]

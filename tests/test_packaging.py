@@ -73,13 +73,13 @@ async def main():
     hub = Hub()
     hooks = AsyncioHooks(hub)
     hooks.install()
-    track = hooks.follow(asyncio.get_running_loop())
-    raw = hub.desk.open("request", "tools/call", "t", "stdio")
+    monitor = hooks.follow(asyncio.get_running_loop())
+    raw = hub.requests.open("request", "tools/call", "t", "stdio")
     CURRENT.set(raw)
     await asyncio.gather(*(asyncio.create_task(asyncio.sleep(0.001)) for _ in range(20)))
     await asyncio.to_thread(len, "")
     stuck = hooks.restore()
-    print(json.dumps([mcp_probe.__file__, native.state(), raw.mark_count, track.take_polls().polls > 0, stuck]))
+    print(json.dumps([mcp_probe.__file__, native.state(), raw.mark_count, monitor.take_polls().polls > 0, stuck]))
 
 asyncio.run(main())
 """

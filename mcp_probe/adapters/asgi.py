@@ -15,7 +15,7 @@ from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.capture.current import EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import WAKE_SOCKET, RawRequest
 
@@ -80,7 +80,7 @@ class AsgiHooks:
         if raw.kind != "request":
             return
         if raw.result_ns is not None or raw.channel is None:
-            self._hub.desk.end(raw, now_ns(), "cancelled")
+            self._hub.requests.end(raw, now_ns(), "cancelled")
         else:
             # The session goes on with it; its answer can be seen no further than the session's stream.
             raw.write_seen = False
@@ -109,28 +109,28 @@ class ProbedApp:
         return getattr(self.app, name)
 
 
-def exchange_of(headers: Iterable[tuple[bytes, bytes]], track: Track | None) -> Exchange:
+def exchange_of(headers: Iterable[tuple[bytes, bytes]], monitor: LoopMonitor | None) -> Exchange:
     """The exchange of an ASGI call with these headers."""
     size = None
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and len(value) < 19:  # a client may write anything
             size = int(value)
-    arrival, earliest = _arrival(track)
-    return Exchange(arrival, earliest, size, track)
+    arrival, earliest = _arrival(monitor)
+    return Exchange(arrival, earliest, size, monitor)
 
 
-def _arrival(track: Track | None) -> tuple[int, int | None]:
+def _arrival(monitor: LoopMonitor | None) -> tuple[int, int | None]:
     """When the bytes came: at the latest, at the earliest (``None``: cannot be known).
 
     The server read them in a callback of its socket, and the task it began for them inherits when that became
     ready: between the poll that did not find the bytes and the one that did.
     """
     now = now_ns()
-    if track is None:
+    if monitor is None:
         return now, None
-    if track.since and track.wake == WAKE_SOCKET:
-        return min(now, track.ready), track.earliest
-    return now, track.event_earliest if track.quality == "exact" else track.poll_end
+    if monitor.since and monitor.wake == WAKE_SOCKET:
+        return min(now, monitor.ready), monitor.earliest
+    return now, monitor.event_earliest if monitor.quality == "exact" else monitor.poll_end
 
 
 class _Sending:
@@ -165,4 +165,4 @@ class _Sending:
         if body:
             raw.response_bytes = (raw.response_bytes or 0) + len(body)
             raw.flushed_ns = now = now_ns()
-            self._hub.desk.end(raw, now)
+            self._hub.requests.end(raw, now)

@@ -20,32 +20,32 @@ from typing import Any
 
 from mcp_probe import native
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.steps import Inherited, Track
+from mcp_probe.capture.loop_monitor import Inherited, LoopMonitor
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RING_NS, WAKE_LOOP, WAKE_THREAD
 
-_running: dict[int, Track] = {}
-"""Thread -> the track of the loop that runs there."""
-_loops: dict[int, Track] = {}
-"""``id(loop)`` -> its track, while it runs on some thread."""
+_running: dict[int, LoopMonitor] = {}
+"""Thread -> the monitor of the loop that runs there."""
+_loops: dict[int, LoopMonitor] = {}
+"""``id(loop)`` -> its monitor, while it runs on some thread."""
 
 
-def follow(track: Track) -> None:
-    """The loop of ``track`` runs on its thread from now on."""
+def follow(monitor: LoopMonitor) -> None:
+    """The loop of ``monitor`` runs on its thread from now on."""
     if native.core is not None:
-        native.core.follow(track)
+        native.core.follow(monitor)
         return
-    unfollow(_running.get(track.thread_id))
-    _running[track.thread_id] = _loops[track.loop_id] = track
+    unfollow(_running.get(monitor.thread_id))
+    _running[monitor.thread_id] = _loops[monitor.loop_id] = monitor
 
 
-def unfollow(track: Track | None) -> None:
+def unfollow(monitor: LoopMonitor | None) -> None:
     """It runs there no longer."""
     if native.core is not None:
-        native.core.unfollow(track)
-    elif track is not None and _running.get(track.thread_id) is track:
-        del _running[track.thread_id]
-        _loops.pop(track.loop_id, None)
+        native.core.unfollow(monitor)
+    elif monitor is not None and _running.get(monitor.thread_id) is monitor:
+        del _running[monitor.thread_id]
+        _loops.pop(monitor.loop_id, None)
 
 
 class _Known(type):
@@ -77,12 +77,12 @@ def _stamped(base: Any) -> Any:
             base.__init__(self, *args, **kwargs)
             if self._source_traceback:
                 del self._source_traceback[-1]  # this frame
-            track = _loops.get(id(self._loop))
+            monitor = _loops.get(id(self._loop))
             try:
-                self.stamp = _stamp_now(track)
+                self.stamp = _stamp_now(monitor)
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                if track is not None:
-                    track.broken(exc)
+                if monitor is not None:
+                    monitor.broken(exc)
 
         def _run(self) -> None:
             _run(self, base._run)
@@ -116,45 +116,45 @@ def _stamped_timer(base: Any) -> Any:
     return Stamped
 
 
-def _stamp_now(track: Track | None) -> int | Inherited:
+def _stamp_now(monitor: LoopMonitor | None) -> int | Inherited:
     """When a handle that is made now became ready; a tuple is passed on to what it wakes."""
-    if track is None:
+    if monitor is None:
         return now_ns()
-    if track.thread_id != get_ident():
+    if monitor.thread_id != get_ident():
         now = now_ns()
         return now, now, WAKE_THREAD
-    return now_ns() if track.inherit is None else track.inherit
+    return now_ns() if monitor.inherit is None else monitor.inherit
 
 
 def _run(handle: Any, original: Callable[[Any], None]) -> None:
     """Run ``handle``. As asyncio's own ``_run`` it lets go of it: a traceback may keep this frame alive."""
-    track = _running.get(get_ident())
+    monitor = _running.get(get_ident())
     # Another loop, which is not followed, may run on the thread now. Any of a handle's slots may have been deleted.
-    if track is None or not track.alive or id(getattr(handle, "_loop", None)) != track.loop_id:
+    if monitor is None or not monitor.alive or id(getattr(handle, "_loop", None)) != monitor.loop_id:
         original(handle)
         handle = None
         return
     task, followed = None, False
     try:
-        task, followed = _begin(track, handle, getattr(handle, "stamp", None))
+        task, followed = _begin(monitor, handle, getattr(handle, "stamp", None))
     except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-        track.broken(exc)
+        monitor.broken(exc)
     try:
         original(handle)
     finally:
-        if track.alive:
+        if monitor.alive:
             try:
-                _end(track, task, followed)
+                _end(monitor, task, followed)
             except Exception as exc:  # noqa: BLE001
-                track.broken(exc)
+                monitor.broken(exc)
         handle = task = None
 
 
-def _begin(track: Track, handle: Any, stamp: Any) -> tuple[Any, bool]:
+def _begin(monitor: LoopMonitor, handle: Any, stamp: Any) -> tuple[Any, bool]:
     """(the task whose step begins, whether what begins is followed)."""
     now = now_ns()
-    if now - track.now >= RING_NS:
-        track.stretch(now)
+    if now - monitor.now >= RING_NS:
+        monitor.stretch(now)
     context, callback = getattr(handle, "_context", None), getattr(handle, "_callback", None)
     owner = context.get(CURRENT) if type(context) is Context else None
     if stamp is None:  # made without its __init__, or that failed
@@ -165,24 +165,24 @@ def _begin(track: Track, handle: Any, stamp: Any) -> tuple[Any, bool]:
     if not inherited and (owner is None or clean_up):
         return None, False
     earliest, ready, wake = stamp if inherited else (stamp, stamp, WAKE_LOOP)
-    task = track.task_of(callback, getattr(handle, "_args", None))
+    task = monitor.task_of(callback, getattr(handle, "_args", None))
     if task is None:
-        track.inherit = (earliest, ready, wake)
-    track.begin(owner, 0 if task is None else id(task), earliest, ready, wake, now)
+        monitor.inherit = (earliest, ready, wake)
+    monitor.begin(owner, 0 if task is None else id(task), earliest, ready, wake, now)
     return task, True
 
 
-def _end(track: Track, task: Any, followed: bool) -> None:
+def _end(monitor: LoopMonitor, task: Any, followed: bool) -> None:
     now = now_ns()
     if followed:
-        track.inherit = None
-        track.close(now, task is not None and task.done())
-    elif track.owner is not None:  # a request began in the middle of this step
-        track.close(now, False)
-    elif now - track.now >= RING_NS:
-        track.stretch(now)
+        monitor.inherit = None
+        monitor.close(now, task is not None and task.done())
+    elif monitor.owner is not None:  # a request began in the middle of this step
+        monitor.close(now, False)
+    elif now - monitor.now >= RING_NS:
+        monitor.stretch(now)
     else:
-        track.now = track.since = now
+        monitor.now = monitor.since = now
 
 
 def handle_class(base: type) -> Any:

@@ -25,7 +25,7 @@ from mcp_probe.adapters import asyncio_handles
 from mcp_probe.adapters.hook import Hook
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RING_NS, WAKE_SOCKET
 
@@ -99,9 +99,9 @@ class StepKinds:
 class _Followed:
     """One loop that is followed, and its poll. Holds on to neither."""
 
-    def __init__(self, loop: Any, track: Track, forget: Callable[[Any], None]) -> None:
+    def __init__(self, loop: Any, monitor: LoopMonitor, forget: Callable[[Any], None]) -> None:
         self.loop = weakref.ref(loop, forget)
-        self.track = track
+        self.monitor = monitor
 
     def is_running(self) -> bool:
         loop = self.loop()
@@ -126,7 +126,7 @@ class AsyncioHooks:
         self._hook = Hook(hub, HOOK)
         self._polls = Hook(hub, "loop polls")
         self._followed: dict[int, _Followed] = {}  # by id(loop)
-        self._gone: deque[Track] = deque()  # of loops that have died
+        self._gone: deque[LoopMonitor] = deque()  # of loops that have died
         self._kinds: StepKinds | None = None
         self.installed = False
 
@@ -161,67 +161,67 @@ class AsyncioHooks:
         followed = self._followed.pop(key, None)
         if followed is None:
             return []
-        asyncio_handles.unfollow(followed.track)
-        self._hub.drop_track(followed.track)
+        asyncio_handles.unfollow(followed.monitor)
+        self._hub.drop_monitor(followed.monitor)
         selector = followed.selector
         return [] if selector is None else self._polls.release(selector)
 
     def _drop_gone(self) -> None:
         while self._gone:
-            self._hub.drop_track(self._gone.popleft())
+            self._hub.drop_monitor(self._gone.popleft())
 
-    def follow(self, loop: Any) -> Track | None:
+    def follow(self, loop: Any) -> LoopMonitor | None:
         """Follow ``loop``, which runs on the calling thread. Idempotent; ``None`` where it can't be."""
         known = self._followed.get(id(loop))
         if known is not None and known.loop() is loop:
-            return known.track if known.track.alive else None
+            return known.monitor if known.monitor.alive else None
         if not self.installed or not isinstance(loop, base_events.BaseEventLoop) or self._kinds is None:
             return None
         for key in [key for key, other in self._followed.items() if other.is_closed()]:
             self._release(key)
         self._drop_gone()
-        track = self._hub.add_track("asyncio")
-        followed = _Followed(loop, track, partial(_forget, self._followed, self._gone, id(loop)))
-        track.loop_id = id(loop)
-        track.stretches = track.closes_steps = True
-        track.since = track.now  # what runs now is no step yet, but the loop is not idle
-        track.task_of = self._kinds.task_of
-        track.current_unit = _current_unit
-        track.is_running = followed.is_running
-        track.broken = partial(self._broken, track)
+        monitor = self._hub.add_monitor("asyncio")
+        followed = _Followed(loop, monitor, partial(_forget, self._followed, self._gone, id(loop)))
+        monitor.loop_id = id(loop)
+        monitor.stretches = monitor.closes_steps = True
+        monitor.since = monitor.now  # what runs now is no step yet, but the loop is not idle
+        monitor.task_of = self._kinds.task_of
+        monitor.current_unit = _current_unit
+        monitor.is_running = followed.is_running
+        monitor.broken = partial(self._broken, monitor)
         selector = followed.selector
         if selector is not None:
-            self._polls.replace(selector, "select", lambda original: _noted_select(track, original, selector))
-            track.quality = "exact"
+            self._polls.replace(selector, "select", lambda original: _noted_select(monitor, original, selector))
+            monitor.quality = "exact"
             self._hub.working("loop polls")
         else:
             self._hub.missing("loop polls", f"{type(loop).__name__} has no selector; loop health is an estimate")
         self._followed[id(loop)] = followed
-        asyncio_handles.follow(track)
-        return track
+        asyncio_handles.follow(monitor)
+        return monitor
 
-    def _broken(self, track: Track, exc: Exception) -> None:
-        track.alive = False
-        track.since = 0
+    def _broken(self, monitor: LoopMonitor, exc: Exception) -> None:
+        monitor.alive = False
+        monitor.since = 0
         self._hub.fail(HOOK, exc)
-        for raw in list(self._hub.desk.live.values()):
+        for raw in list(self._hub.requests.live.values()):
             raw.partial = True
 
     def _note_socket(self, loop: Any, handle: Any) -> None:
         """A socket's handle became ready between two polls; one that was made before we came has no place for that."""
         followed = self._followed.get(id(loop))
-        if followed is not None and followed.track.alive and hasattr(handle, "stamp"):
-            track = followed.track
-            handle.stamp = (track.event_earliest, track.event_ready, WAKE_SOCKET)
+        if followed is not None and followed.monitor.alive and hasattr(handle, "stamp"):
+            monitor = followed.monitor
+            handle.stamp = (monitor.event_earliest, monitor.event_ready, WAKE_SOCKET)
 
 
-def _forget(followed: dict[int, _Followed], gone: deque[Track], key: int, _: object) -> None:
+def _forget(followed: dict[int, _Followed], gone: deque[LoopMonitor], key: int, _: object) -> None:
     """A loop has died, in the middle of anything: no lock is taken here."""
     found = followed.pop(key, None)
     if found is not None:
-        found.track.alive = False
-        asyncio_handles.unfollow(found.track)
-        gone.append(found.track)
+        found.monitor.alive = False
+        asyncio_handles.unfollow(found.monitor)
+        gone.append(found.monitor)
 
 
 def _instead_of(ours: Any, _: Any) -> Any:
@@ -240,12 +240,12 @@ def _check_handles(ours: Any) -> None:
         raise RuntimeError("its loops do not make their handles by the name in asyncio.events")
 
 
-def _noted_select(track: Track, original: Any, selector: Any) -> Any:
+def _noted_select(monitor: LoopMonitor, original: Any, selector: Any) -> Any:
     """``selector.select`` that notes when each poll began and ended. Holds on to no selector."""
     function = _without_self(original)
     if native.core is not None:
-        return native.core.Poll(track, function, selector)
-    return _make_select(track, function, weakref.ref(selector))
+        return native.core.Poll(monitor, function, selector)
+    return _make_select(monitor, function, weakref.ref(selector))
 
 
 def _without_self(select: Any) -> Any:
@@ -254,34 +254,34 @@ def _without_self(select: Any) -> Any:
     return (lambda _, *args, **kwargs: select(*args, **kwargs)) if function is None else function
 
 
-def _make_select(track: Track, function: Any, selector: Callable[[], Any]) -> Any:
+def _make_select(monitor: LoopMonitor, function: Any, selector: Callable[[], Any]) -> Any:
     """Twin of ``Poll`` in native/poll.h. ``selector``: a weak reference."""
     clock = now_ns
 
     def noted_select(*args: Any, **kwargs: Any) -> Any:
-        if track.alive:
+        if monitor.alive:
             try:
-                _begin_poll(track, clock())
+                _begin_poll(monitor, clock())
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                track.broken(exc)
+                monitor.broken(exc)
         try:
             return function(selector(), *args, **kwargs)
         finally:
-            if track.alive:
+            if monitor.alive:
                 try:
                     now = clock()
-                    track.end_poll(now)
-                    track.since = now
+                    monitor.end_poll(now)
+                    monitor.since = now
                 except Exception as exc:  # noqa: BLE001
-                    track.broken(exc)
+                    monitor.broken(exc)
 
     return noted_select
 
 
-def _begin_poll(track: Track, now: int) -> None:
-    if track.owner is not None:  # a request began in a step that we did not see end
-        track.close(now, False)
-    elif now - track.now >= RING_NS:
-        track.stretch(now)
-    track.begin_poll(now)
-    asyncio_handles.follow(track)  # loops may take turns on a thread
+def _begin_poll(monitor: LoopMonitor, now: int) -> None:
+    if monitor.owner is not None:  # a request began in a step that we did not see end
+        monitor.close(now, False)
+    elif now - monitor.now >= RING_NS:
+        monitor.stretch(now)
+    monitor.begin_poll(now)
+    asyncio_handles.follow(monitor)  # loops may take turns on a thread

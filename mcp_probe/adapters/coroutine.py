@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Generator
 from typing import Any
 
 from mcp_probe.capture.guard import Fail, Guard, guarded
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import WAKE_UNKNOWN, RawRequest
 
@@ -25,10 +25,10 @@ class Followed:
     Values, exceptions and cancellation pass through untouched; ``fail`` is told of a fault of ours.
     """
 
-    def __init__(self, awaitable: Awaitable[Any], raw: RawRequest, track: Track, fail: Fail) -> None:
+    def __init__(self, awaitable: Awaitable[Any], raw: RawRequest, monitor: LoopMonitor, fail: Fail) -> None:
         self._iterator: Any = awaitable.__await__()
         self._raw = raw
-        self._track = track
+        self._monitor = monitor
         self.guard = Guard("steps", fail, self._broken)
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -62,16 +62,16 @@ class Followed:
 
     @guarded
     def _begin(self) -> None:
-        track = self._track
-        if track.alive and track.quality == "unavailable" and track.owner is not self._raw:
+        monitor = self._monitor
+        if monitor.alive and monitor.quality == "unavailable" and monitor.owner is not self._raw:
             now = now_ns()
-            track.begin(self._raw, UNIT, now, now, WAKE_UNKNOWN, now)
+            monitor.begin(self._raw, UNIT, now, now, WAKE_UNKNOWN, now)
 
     @guarded
     def _end(self) -> None:
-        track = self._track
-        if track.alive and track.owner is self._raw:
-            track.close(now_ns(), False)
+        monitor = self._monitor
+        if monitor.alive and monitor.owner is self._raw:
+            monitor.close(now_ns(), False)
 
     def _broken(self) -> None:
-        self._track.alive = False
+        self._monitor.alive = False

@@ -14,7 +14,7 @@ from mcp_probe.adapters.threads import ThreadHooks
 from mcp_probe.adapters.trio_loop import TrioHooks
 from mcp_probe.adapters.uvloop_loop import UvloopHooks
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.record.raw import RawRequest
 
 
@@ -44,42 +44,42 @@ class Loops:
             self._restored = True
             return [*self.threads.restore(), *self.trio.restore(), *self.uvloop.restore(), *self.asyncio.restore()]
 
-    def follow(self) -> Track | None:
-        """The track of the running loop, started now if need be; ``None`` where no loop is known."""
-        track = self._hub.track()
-        if track is not None and track.alive and track.is_running():
-            return track
+    def follow(self) -> LoopMonitor | None:
+        """The monitor of the running loop, started now if need be; ``None`` where no loop is known."""
+        monitor = self._hub.monitor()
+        if monitor is not None and monitor.alive and monitor.is_running():
+            return monitor
         with PATCHING:  # a loop may come to be known while another thread restores
-            track = None if self._restored else self._follow() or self._follow_handlers()
-            if track is not None:
-                self._hub.resume_track(track)
-                self.threads.follow(track.name)
-            return track
+            monitor = None if self._restored else self._follow() or self._follow_handlers()
+            if monitor is not None:
+                self._hub.resume_monitor(monitor)
+                self.threads.follow(monitor.name)
+            return monitor
 
     def followed(self, awaitable: Awaitable[Any], raw: RawRequest) -> Awaitable[Any]:
         """``awaitable``, wrapped so that the step in which ``raw`` began is seen to end."""
         try:
-            track = self._hub.track()
-            if track is None or not track.alive or track.closes_steps:
+            monitor = self._hub.monitor()
+            if monitor is None or not monitor.alive or monitor.closes_steps:
                 return awaitable
-            return Followed(awaitable, raw, track, self._hub.fail)
+            return Followed(awaitable, raw, monitor, self._hub.fail)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self._hub.fail("steps", exc)
             return awaitable
 
-    def _follow_handlers(self) -> Track | None:
-        """A track for a running loop that no hook fits: only handlers' own steps will be on it."""
+    def _follow_handlers(self) -> LoopMonitor | None:
+        """A monitor for a running loop that no hook fits: only handlers' own steps will be on it."""
         try:
             name = type(asyncio.get_running_loop()).__module__.split(".")[0]
         except RuntimeError:
             return None
-        track = self._hub.add_track(name)
-        track.quality = "unavailable"
+        monitor = self._hub.add_monitor(name)
+        monitor.quality = "unavailable"
         self.hooked = False
         self._hub.missing("steps", f"no hooks for a {name} loop here; only the handlers' own steps are followed")
-        return track
+        return monitor
 
-    def _follow(self) -> Track | None:
+    def _follow(self) -> LoopMonitor | None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -16,11 +16,11 @@ from typing import Any
 from mcp_probe.adapters.fastmcp3 import SEAM
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
-from mcp_probe.adapters.tracing import client_of
+from mcp_probe.adapters.span_middleware import client_of
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.memory import HOOK as MEMORY
-from mcp_probe.capture.queueing import MAX_NAME
+from mcp_probe.capture.live_requests import MAX_NAME
+from mcp_probe.capture.memory_tier import HOOK as MEMORY
 from mcp_probe.capture.sent import KEY as SENT
 from mcp_probe.capture.sent import sent_ns
 from mcp_probe.capture.tracing import Message, Tracing
@@ -116,7 +116,7 @@ class HandlerHooks:
             entered = hooks._enter(message, req) if hooks.guard.active else None
             if entered is None:
                 return await original(message, req, *args, **kwargs)
-            raw, track, token = entered
+            raw, monitor, token = entered
             hooks._begin_span(raw, message, req, args)
             try:
                 return await hooks._loops.followed(original(message, req, *args, **kwargs), raw)
@@ -127,13 +127,13 @@ class HandlerHooks:
                 raise
             finally:
                 hooks._end_span(raw, None, _Unanswered())
-                hooks._leave(raw, track, token)
+                hooks._leave(raw, monitor, token)
 
         return _handle_request
 
     @guarded
     def _enter(self, message: Any, req: Any) -> tuple[RawRequest, Any, Any]:
-        track = self._loops.follow()
+        monitor = self._loops.follow()
         method = getattr(req, "method", type(req).__name__)
         name = getattr(getattr(req, "params", None), "name", None) if method in _NAMED else None
         tool = name[:MAX_NAME] if isinstance(name, str) else None
@@ -151,7 +151,7 @@ class HandlerHooks:
             await respond(response)
 
         message.respond = probed_respond
-        return raw, track, None if track is None else track.enter(raw)
+        return raw, monitor, None if monitor is None else monitor.enter(raw)
 
     def _transport_of(self, message: Any) -> str:
         metadata = getattr(message, "message_metadata", None)
@@ -163,7 +163,7 @@ class HandlerHooks:
 
     @guarded
     def _result(self, raw: RawRequest, response: Any) -> None:
-        self._hub.desk.finished(raw, now_ns())
+        self._hub.requests.finished(raw, now_ns())
         root = getattr(response, "root", response)
         code = getattr(root, "code", None)
         if code is not None:
@@ -172,15 +172,15 @@ class HandlerHooks:
             raw.outcome, raw.error = "tool_error", "tool_error"
 
     @guarded
-    def _leave(self, raw: RawRequest, track: Any, token: Any) -> None:
-        if track is not None:
-            track.leave(raw, token)
+    def _leave(self, raw: RawRequest, monitor: Any, token: Any) -> None:
+        if monitor is not None:
+            monitor.leave(raw, token)
         now = now_ns()
         if raw.result_ns is None and raw.outcome == "ok":
             raw.outcome = "cancelled"
         if raw.result_ns is not None:
             raw.write_taken_ns = now
-        self._hub.desk.end(raw, now)
+        self._hub.requests.end(raw, now)
 
     # --- spans ---
 

@@ -20,7 +20,7 @@ from mcp_probe.adapters.asgi import AsgiHooks, ProbedApp
 from mcp_probe.adapters.hook import guarded
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.server_middleware import HOOK, ServerMiddleware
-from mcp_probe.adapters.tracing import OuterNote, SpanMiddleware, opener_in
+from mcp_probe.adapters.span_middleware import OuterNote, SpanMiddleware, opener_in
 from mcp_probe.capture.current import reset_for_transport_task
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
@@ -117,9 +117,8 @@ class ServerHooks:
         if channel is not None:
             channel.session = channel.session or self._session
             return None
-        track = self._loops.follow()
-        channel = Channel(self._hub.desk, transport, self._hub.ready)
-        channel.track = track
+        self._loops.follow()
+        channel = Channel(self._hub.requests, transport, self._hub.ready)
         channel.session = self._session
         reading = FromTransport(read_stream, channel, self._hub.fail)
         reading.mcp_probe_channel = channel
@@ -176,7 +175,7 @@ class HttpHooks:
         return connect
 
     def _followed(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
-        channel = Channel(self._hub.desk, "http", self._hub.ready)
+        channel = Channel(self._hub.requests, "http", self._hub.ready)
         reading = FromTransport(read_stream, channel, self._hub.fail)
         reading.mcp_probe_channel = channel
         return reading, FromServer(write_stream, channel, self._hub.fail)

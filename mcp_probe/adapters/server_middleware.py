@@ -12,7 +12,7 @@ from typing import Any
 
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
-from mcp_probe.adapters.tracing import OuterNote, SpanMiddleware, names_caller
+from mcp_probe.adapters.span_middleware import OuterNote, SpanMiddleware, names_caller
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import name_of, note_result
@@ -79,24 +79,24 @@ class ServerMiddleware:
         entered = self._enter(ctx)
         if entered is None:
             return await call_next(ctx)
-        raw, track, token = entered
+        raw, monitor, token = entered
         try:
-            if track is not None and track.closes_steps:
+            if monitor is not None and monitor.closes_steps:
                 result = await call_next(ctx)
             else:
                 result = await self._loops.followed(call_next(ctx), raw)
         except BaseException as exc:
-            self._leave(raw, track, token, None, exc)
+            self._leave(raw, monitor, token, None, exc)
             raise
-        self._leave(raw, track, token, result, None)
+        self._leave(raw, monitor, token, result, None)
         return result
 
     @guarded
     def _enter(self, ctx: Any) -> tuple[RawRequest, Any, Any]:
         exchange = EXCHANGE.get()
-        track = None if exchange is None else exchange.track
-        if track is None or track.thread_id != get_ident():  # a context may have been taken to another thread
-            track = self._loops.follow()
+        monitor = None if exchange is None else exchange.monitor
+        if monitor is None or monitor.thread_id != get_ident():  # a context may have been taken to another thread
+            monitor = self._loops.follow()
         kind: RequestKind = "notification" if ctx.request_id is None else "request"
         transport = _transport_of(ctx)
         if transport == "memory":
@@ -110,14 +110,14 @@ class ServerMiddleware:
             self._continue_exchange(raw, exchange)
         if (meta := ctx.meta) and SENT in meta:
             raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
-        return raw, track, None if track is None else track.enter(raw)
+        return raw, monitor, None if monitor is None else monitor.enter(raw)
 
     def _continue_exchange(self, raw: RawRequest, exchange: Exchange) -> None:
         previous = exchange.raw
         if previous is not None and not previous.ended and previous.method == "tools/list":
             # The SDK lists tools itself to check headers before it dispatches: part of this request's queue.
             previous.session = None
-            self._hub.desk.end(previous, now_ns())
+            self._hub.requests.end(previous, now_ns())
         raw.arrival_ns = exchange.arrival_ns
         raw.arrival_earliest_ns = exchange.arrival_earliest_ns
         raw.request_bytes = exchange.body_bytes
@@ -126,17 +126,17 @@ class ServerMiddleware:
         exchange.raw = raw
 
     @guarded
-    def _leave(self, raw: RawRequest, track: Any, token: Any, result: Any, exc: BaseException | None) -> None:
-        if track is not None:
-            track.leave(raw, token)
+    def _leave(self, raw: RawRequest, monitor: Any, token: Any, result: Any, exc: BaseException | None) -> None:
+        if monitor is not None:
+            monitor.leave(raw, token)
         now = now_ns()
         if exc is None:
             note_result(raw, result)
         else:
             _note_exception(raw, exc)
-        self._hub.desk.finished(raw, now)
+        self._hub.requests.finished(raw, now)
         if not raw.write_seen or raw.outcome == "cancelled":
-            self._hub.desk.end(raw, now)
+            self._hub.requests.end(raw, now)
 
 
 _transports: dict[type, str | None] = {}

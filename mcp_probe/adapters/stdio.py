@@ -65,7 +65,7 @@ class StdioHooks:
     def _channel(self) -> Channel:
         channel: Channel | None = getattr(self._building, "channel", None)
         if channel is None:
-            channel = Channel(self._hub.desk, "stdio", self._hub.ready)
+            channel = Channel(self._hub.requests, "stdio", self._hub.ready)
             self._building.channel = channel
             self._building.pairs = 0
         return channel
@@ -112,10 +112,9 @@ class StdioHooks:
 
     @guarded
     def _pair(self, pair: tuple[Any, Any]) -> tuple[Any, Any]:
-        track = self._loops.follow()
+        self._loops.follow()
         reset_for_transport_task()
         channel = self._channel()
-        channel.track = track
         self._building.pairs += 1
         if self._building.pairs == 1:
             if not hasattr(pair[0], "_inner"):

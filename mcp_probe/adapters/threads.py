@@ -156,9 +156,9 @@ class AnyioHook(_JobHook):
         transport = _text_wrapper_of(func) is not None and (current is None or current.ended)
         job = self._hub.pools.submit(pool, transport=transport)
         job.awaited = True
-        track = self._hub.track()
-        if track is not None and track.name == "trio":
-            track.jobs[track.unit] = job
+        monitor = self._hub.monitor()
+        if monitor is not None and monitor.name == "trio":
+            monitor.jobs[monitor.unit] = job
         return job
 
     def _limiter_pool(self, backend: Any, limiter: Any) -> Pool:
@@ -175,9 +175,9 @@ class AnyioHook(_JobHook):
     def _resumed(self, job: Job, backend_name: str) -> None:
         self._hub.pools.resumed(job)
         if backend_name == "trio":
-            track = self._hub.track()
-            if track is not None:
-                track.jobs.pop(track.unit, None)
+            monitor = self._hub.monitor()
+            if monitor is not None:
+                monitor.jobs.pop(monitor.unit, None)
 
 
 class FuturesHook(_JobHook):

@@ -16,7 +16,7 @@ from mcp_probe.adapters.hook import guarded
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD
 
@@ -31,32 +31,32 @@ class TrioHooks:
         self._hub = hub
         self._instruments: dict[Any, ProbeInstrument] = {}
 
-    def follow(self, token: Any) -> Track | None:
+    def follow(self, token: Any) -> LoopMonitor | None:
         """Follow the run of ``token``, on the calling thread. Idempotent."""
         known = self._instruments.get(token)
         if known is not None:
-            return known.track if known.track.alive else None
+            return known.monitor if known.monitor.alive else None
         import trio
 
-        for ended in [token for token, other in self._instruments.items() if not other.track.is_running()]:
-            self._hub.drop_track(self._instruments.pop(ended).track)
-        track = self._hub.add_track("trio")
-        track.current_unit = lambda: id(trio.lowlevel.current_task())
-        track.quality = "exact"
-        instrument = ProbeInstrument(self._hub, track, trio)
+        for ended in [token for token, other in self._instruments.items() if not other.monitor.is_running()]:
+            self._hub.drop_monitor(self._instruments.pop(ended).monitor)
+        monitor = self._hub.add_monitor("trio")
+        monitor.current_unit = lambda: id(trio.lowlevel.current_task())
+        monitor.quality = "exact"
+        instrument = ProbeInstrument(self._hub, monitor, trio)
         trio.lowlevel.add_instrument(instrument)  # type: ignore[arg-type]
         self._instruments[token] = instrument
         self._hub.working(HOOK)
         self._hub.working("loop polls")
         now = now_ns()
-        track.begin(CURRENT.get(), id(trio.lowlevel.current_task()), now, now, WAKE_LOOP, now)
-        return track
+        monitor.begin(CURRENT.get(), id(trio.lowlevel.current_task()), now, now, WAKE_LOOP, now)
+        return monitor
 
     def restore(self) -> list[str]:
         """Turn the instruments into pass-throughs; each leaves its run at that run's next step."""
         for instrument in list(self._instruments.values()):
             instrument.leave = True
-            self._hub.drop_track(instrument.track)
+            self._hub.drop_monitor(instrument.monitor)
         self._instruments.clear()
         return []
 
@@ -64,8 +64,8 @@ class TrioHooks:
 class ProbeInstrument:
     """A ``trio.abc.Instrument`` by duck typing, so that trio is not imported before the server does."""
 
-    def __init__(self, hub: Hub, track: Track, trio: Any) -> None:
-        self.track = track
+    def __init__(self, hub: Hub, monitor: LoopMonitor, trio: Any) -> None:
+        self.monitor = monitor
         self.leave = False
         self._trio = trio
         self._scheduled: dict[int, Stamp] = {}
@@ -75,8 +75,8 @@ class ProbeInstrument:
 
     def _broken(self) -> None:
         self.leave = True
-        self.track.alive = False
-        self.track.since = 0
+        self.monitor.alive = False
+        self.monitor.since = 0
 
     def _gone(self) -> bool:
         if self.leave:
@@ -86,8 +86,8 @@ class ProbeInstrument:
 
     def after_run(self) -> None:
         """The run is over."""
-        self.track.is_running = lambda: False
-        self.track.since = 0
+        self.monitor.is_running = lambda: False
+        self.monitor.since = 0
 
     @guarded
     def task_scheduled(self, task: Any) -> None:
@@ -97,14 +97,14 @@ class ProbeInstrument:
 
     def _stamp(self, task: Any) -> Stamp:
         now = now_ns()
-        track = self.track
-        job = track.jobs.get(id(task))
+        monitor = self.monitor
+        job = monitor.jobs.get(id(task))
         if job is not None and job.finish_ns is not None:
             return job.finish_ns, job.finish_ns, WAKE_THREAD
-        if track.since:
+        if monitor.since:
             return now, now, WAKE_LOOP
         if self._in_poll:
-            return track.poll_end, now, WAKE_SOCKET  # after the previous poll; this one has not ended yet
+            return monitor.poll_end, now, WAKE_SOCKET  # after the previous poll; this one has not ended yet
         due = self._deadline(task, now)
         return (now, now, WAKE_LOOP) if due is None else (due, due, WAKE_LOOP)
 
@@ -127,7 +127,7 @@ class ProbeInstrument:
             return
         now = now_ns()
         earliest, ready, wake = self._scheduled.pop(id(task), (now, now, WAKE_LOOP))
-        self.track.begin(task.context.get(CURRENT), id(task), earliest, ready, wake, now)
+        self.monitor.begin(task.context.get(CURRENT), id(task), earliest, ready, wake, now)
 
     def task_exited(self, task: Any) -> None:
         """Its last step is about to end."""
@@ -138,8 +138,8 @@ class ProbeInstrument:
         """A step has ended."""
         if self.leave:
             return
-        if self.track.since:
-            self.track.close(now_ns(), self._done == id(task))
+        if self.monitor.since:
+            self.monitor.close(now_ns(), self._done == id(task))
         self._done = None
 
     @guarded
@@ -147,11 +147,11 @@ class ProbeInstrument:
         """The loop polls."""
         if not self.leave:
             self._in_poll = True
-            self.track.begin_poll(now_ns())
+            self.monitor.begin_poll(now_ns())
 
     @guarded
     def after_io_wait(self, timeout: float) -> None:
         """The poll returned."""
         if self._in_poll and not self.leave:
             self._in_poll = False
-            self.track.end_poll(now_ns())
+            self.monitor.end_poll(now_ns())

@@ -20,7 +20,7 @@ from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pr
 from mcp_probe.aggregate.checks.steps import blocking_call, cpu_bound_step
 from mcp_probe.aggregate.checks.waiting import crowding, head_of_line
 from mcp_probe.aggregate.codes import CODES, NOT_YET, check_codes
-from mcp_probe.aggregate.leaks import MIN_CALLS
+from mcp_probe.aggregate.growth import MIN_CALLS
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import Finding, LeakHunt, Severity, Summary, Verdict
 

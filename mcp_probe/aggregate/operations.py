@@ -19,7 +19,7 @@ from operator import add, attrgetter
 from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
 from mcp_probe.aggregate.bounded import Bounded, earlier_ns, is_open, seen_in
 from mcp_probe.aggregate.buckets import Buckets
-from mcp_probe.aggregate.memory import MemoryTally
+from mcp_probe.aggregate.memory_use import MemoryTally
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import SlowSteps
 from mcp_probe.histogram import bucket_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mcp_probe.aggregate.flight import FlightTotals
-from mcp_probe.aggregate.leaks import LeakTally
+from mcp_probe.aggregate.growth import LeakTally
 from mcp_probe.aggregate.loop_health import Loops
 from mcp_probe.aggregate.operations import Operations
-from mcp_probe.aggregate.process import ProcessTally
+from mcp_probe.aggregate.process_health import ProcessTally
 from mcp_probe.aggregate.saturation import Pools
 from mcp_probe.aggregate.slow_steps import SlowSteps
 from mcp_probe.model import (

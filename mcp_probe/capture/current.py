@@ -17,16 +17,16 @@ CURRENT: ContextVar[RawRequest | None] = ContextVar("mcp_probe_request", default
 class Exchange:
     """One HTTP exchange: its arrival, and the request that was found in its body."""
 
-    __slots__ = ("arrival_earliest_ns", "arrival_ns", "body_bytes", "raw", "track")
+    __slots__ = ("arrival_earliest_ns", "arrival_ns", "body_bytes", "monitor", "raw")
 
     def __init__(
-        self, arrival_ns: int, arrival_earliest_ns: int | None, body_bytes: int | None, track: Any = None
+        self, arrival_ns: int, arrival_earliest_ns: int | None, body_bytes: int | None, monitor: Any = None
     ) -> None:
         self.arrival_ns = arrival_ns
         self.arrival_earliest_ns = arrival_earliest_ns
         self.body_bytes = body_bytes
         self.raw: RawRequest | None = None
-        self.track = track  # of the loop it is served on
+        self.monitor = monitor  # of the loop it is served on
 
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("mcp_probe_exchange", default=None)

@@ -1,6 +1,6 @@
 """From live counters to frames: what has happened since the previous drain.
 
-Runs on the collector's thread. Counters on tracks only grow and are read as differences, so the loop's
+Runs on the collector's thread. Counters on monitors only grow and are read as differences, so the loop's
 thread never waits for a reader and no increment is lost.
 """
 
@@ -17,8 +17,9 @@ from typing import Any
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.queueing import Channel, Desk
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.live_requests import LiveRequests
+from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.queueing import Channel
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
@@ -36,24 +37,24 @@ from mcp_probe.record.raw import RawRequest, StepMark
 
 
 class LoopDrain:
-    """What one track has done since the last sample."""
+    """What one monitor has done since the last sample."""
 
-    def __init__(self, track: Track) -> None:
-        self.track = track
-        self._at = track.started_ns
+    def __init__(self, monitor: LoopMonitor) -> None:
+        self.monitor = monitor
+        self._at = monitor.started_ns
         self._poll_ns = 0
         self._credit_ns = 0  # of a poll that has not been noted yet
         self._iterations: dict[int, list[int]] = {}
         self._sum_sq = 0
         self._max = 0
-        watch = track.watch
+        watch = monitor.watch
         self._cpu: int | None = None if watch is None else watch.cpu_now()
         self._queue: int | None = None if watch is None else watch.run_queue_now()
         self._process_cpu = time.process_time_ns()
 
     def take_polls(self, until: int | None = None) -> int:
         """Account the polls noted since the last call; returns how many ended."""
-        counts = self.track.take_polls(until)
+        counts = self.monitor.take_polls(until)
         if counts.polls:
             self._poll_ns -= self._credit_ns
             self._credit_ns = 0
@@ -74,16 +75,16 @@ class LoopDrain:
 
         A poll under way counts up to ``now``; an iteration under way only if this is the last sample.
         """
-        track = self.track
+        monitor = self.monitor
         self.take_polls(now)
-        if track.polling:
+        if monitor.polling:
             pass
-        elif track.quality == "estimate" and track.idle:
+        elif monitor.quality == "estimate" and monitor.idle:
             # Its polls are noted once they are over; until then the time since the last stamp counts as one.
-            credit = max(0, now - track.now)
+            credit = max(0, now - monitor.now)
             self._poll_ns += credit - self._credit_ns
             self._credit_ns = credit
-        elif final and track.is_running() and (length := now - track.poll_end) > 0:
+        elif final and monitor.is_running() and (length := now - monitor.poll_end) > 0:
             self._count_iterations(bucket_of(length), 1, length)
             self._sum_sq += length * length
             self._max = max(self._max, length)
@@ -91,8 +92,8 @@ class LoopDrain:
         sample = LoopSample(
             at_ns=now,
             span_ns=max(0, now - self._at),
-            loop=track.ordinal,
-            name=track.name,
+            loop=monitor.ordinal,
+            name=monitor.name,
             poll_ns=self._poll_ns,
             iterations=tuple((bucket, count, total) for bucket, (count, total) in self._iterations.items()),
             sum_sq_ns2=self._sum_sq,
@@ -101,7 +102,7 @@ class LoopDrain:
             cpu_ns=cpu,
             run_queue_ns=queue,
             other_threads_cpu_ns=others,
-            quality=track.quality,
+            quality=monitor.quality,
         )
         self._at = now
         self._iterations = {}
@@ -110,7 +111,7 @@ class LoopDrain:
         return sample
 
     def _thread_times(self) -> tuple[int | None, int | None, int | None]:
-        watch = self.track.watch
+        watch = self.monitor.watch
         if watch is None:
             return None, None, None
         cpu, queue = watch.cpu_now(), watch.run_queue_now()
@@ -128,7 +129,7 @@ class Drain:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._loops: dict[int, LoopDrain] = {}
-        self._unseen: set[int] = set()  # ordinals; a loop's track may be gone when its last requests are drained
+        self._unseen: set[int] = set()  # ordinals; a loop's monitor may be gone when its last requests are drained
         self._small: dict[str, list[int]] = {}
         self._at = now_ns()
         self._cpu = time.process_time_ns()
@@ -155,18 +156,18 @@ class Drain:
             step = self._take_slow()
             if step[0] not in blind:
                 yield step_record(*step)
-        for track, watch in hub.watchdog.watches():
+        for monitor, watch in hub.watchdog.watches():
             running = watch.running(hub.slow_step_ns)
-            if running is None or track.ordinal in blind:
+            if running is None or monitor.ordinal in blind:
                 continue
             since, now, place = running
-            owner = track.owner
+            owner = monitor.owner
             yield StepRecord(
                 start_ns=since,
                 end_ns=now,
                 request=0 if owner is None else owner.id,
                 operation=LOOP_OPERATION if owner is None else owner.operation,
-                loop=track.ordinal,
+                loop=monitor.ordinal,
                 within=_ancestors(owner),
                 running=True,
                 cause="unknown",
@@ -189,16 +190,16 @@ class Drain:
 
     def take_polls(self) -> None:
         """Account the polls noted so far; their buffer is bounded."""
-        for track in self._hub.tracks.values():
-            if track.ordinal not in self._loops:
-                self._loops[track.ordinal] = LoopDrain(track)
-            self._polls += self._loops[track.ordinal].take_polls()
+        for monitor in self._hub.monitors.values():
+            if monitor.ordinal not in self._loops:
+                self._loops[monitor.ordinal] = LoopDrain(monitor)
+            self._polls += self._loops[monitor.ordinal].take_polls()
 
     def _loops_unseen(self) -> set[int]:
         """Loops that no hook fits: what runs on them begins and ends unseen."""
-        for track in (*self._hub.tracks.values(), *self._hub.retired):
-            if track.quality == "unavailable":
-                self._unseen.add(track.ordinal)
+        for monitor in (*self._hub.monitors.values(), *self._hub.retired):
+            if monitor.quality == "unavailable":
+                self._unseen.add(monitor.ordinal)
         return self._unseen
 
     def note_unseen(self, raws: Iterable[RawRequest]) -> None:
@@ -225,11 +226,11 @@ class Drain:
         """One sample per loop; the last one of loops that are over."""
         hub = self._hub
         small = self._small
-        for track in [*hub.tracks.values(), *hub.retired]:
-            drain = self._loops.setdefault(track.ordinal, LoopDrain(track))
+        for monitor in [*hub.monitors.values(), *hub.retired]:
+            drain = self._loops.setdefault(monitor.ordinal, LoopDrain(monitor))
             yield drain.sample(now, small, final=final)
-        for track in hub.retired:
-            self._loops.pop(track.ordinal, None)
+        for monitor in hub.retired:
+            self._loops.pop(monitor.ordinal, None)
         hub.retired.clear()
 
     def pools(self, now: int) -> Iterable[PoolSample]:
@@ -242,9 +243,9 @@ class Drain:
         cpu = time.process_time_ns()
         throttled = _throttled_ns()
         steps = 0
-        for track in hub.tracks.values():
-            steps += track.steps - self._steps.get(track.ordinal, 0)
-            self._steps[track.ordinal] = track.steps
+        for monitor in hub.monitors.values():
+            steps += monitor.steps - self._steps.get(monitor.ordinal, 0)
+            self._steps[monitor.ordinal] = monitor.steps
         hook_ns = round(
             steps * self._cost.step_ns + self._polls * self._cost.poll_ns + self._requests * self._cost.request_ns
         )
@@ -253,9 +254,9 @@ class Drain:
         pauses = []
         while hub.pauses:
             pauses.append(hub.pauses.popleft())
-        desk = hub.desk
+        requests = hub.requests
         lines, backlog = _unread(hub.channels)
-        outstanding = len(desk.live) + lines
+        outstanding = len(requests.live) + lines
         sample = ProcessSample(
             at_ns=now,
             span_ns=now - self._at,
@@ -270,24 +271,24 @@ class Drain:
             hook_ns=hook_ns,
             dropped=(),
             outstanding=outstanding,
-            outstanding_peak=max(desk.peak, outstanding),
-            finished_unwritten_peak=desk.unwritten_peak,
+            outstanding_peak=max(requests.peak, outstanding),
+            finished_unwritten_peak=requests.unwritten_peak,
             backlog_bytes_peak=backlog,
             detached=self._newly_detached(),
-            active=_active(desk.live.copy().values()),
+            active=_active(requests.live.copy().values()),
         )
-        desk.peak, desk.unwritten_peak = outstanding, max(0, desk.unwritten)
+        requests.peak, requests.unwritten_peak = outstanding, max(0, requests.unwritten)
         self._at, self._cpu, self._own_cpu = now, cpu, own
         self._gc_ns, self._gc_count, self._throttled = hub.gc_ns, hub.gc_count, throttled
         return sample
 
     def _newly_detached(self) -> tuple[tuple[str, int], ...]:
         new: dict[str, int] = {}
-        for track in self._hub.tracks.values():
-            if track.ordinal in self._unseen:
+        for monitor in self._hub.monitors.values():
+            if monitor.ordinal in self._unseen:
                 continue
-            for name, ns in track.detached.copy().items():
-                key = (track.ordinal, name)
+            for name, ns in monitor.detached.copy().items():
+                key = (monitor.ordinal, name)
                 new[name] = new.get(name, 0) + ns - self._detached.get(key, 0)
                 self._detached[key] = ns
         return tuple((name, ns) for name, ns in new.items() if ns)
@@ -314,10 +315,10 @@ def open_request(raw: RawRequest, now: int) -> OpenRequest:
 
 def running_mark(hub: Hub, raw: RawRequest, now: int) -> StepMark | None:
     """The step ``raw`` is on a loop with at this moment."""
-    for track in hub.tracks.values():
-        since = track.since
-        if track.owner is raw and since:
-            return (track.unit, track.suspended, track.earliest, track.ready, since, now, track.wake)
+    for monitor in hub.monitors.values():
+        since = monitor.since
+        if monitor.owner is raw and since:
+            return (monitor.unit, monitor.suspended, monitor.earliest, monitor.ready, since, now, monitor.wake)
     return None
 
 
@@ -435,22 +436,22 @@ def hook_cost(hub: Hub, rounds: int = 300) -> HookCost:
 
     In the server they run colder, so this is a lower estimate; docs/performance.md has it measured from outside.
     """
-    track = Track(0, "calibration", deque(maxlen=1), hub.slow_step_ns, hub.desk.settle)
+    monitor = LoopMonitor(0, "calibration", deque(maxlen=1), hub.slow_step_ns, hub.requests.settle)
     raw = RawRequest(0, "request", "calibration", None, "none")
     began = now_ns()
     for _ in range(rounds):
         now_ns()
         CURRENT.get()
-        track.begin(raw, 1, 0, 0, 0, began)
-        track.close(began, False)
+        monitor.begin(raw, 1, 0, 0, 0, began)
+        monitor.close(began, False)
         now_ns()
         raw.clear_marks()
     stepped = now_ns()
     for _ in range(rounds):
-        track.begin_poll(now_ns())
-        track.end_poll(now_ns())
+        monitor.begin_poll(now_ns())
+        monitor.end_poll(now_ns())
     polled = now_ns()
-    channel = Channel(Desk(), "none", lambda: (began, began, began))
+    channel = Channel(LiveRequests(), "none", lambda: (began, began, began))
     asked = SimpleNamespace(message=SimpleNamespace(method="calibration", id=1, params=None))
     answer = SimpleNamespace(message=_Answer())
     for _ in range(rounds):

@@ -49,7 +49,7 @@ class Pools:
         self.transitions: deque[Transition] = deque(maxlen=MAX_TRANSITIONS)
         self.dropped = 0
         self.carry: Callable[[], Callable[..., Any] | None] | None = None  # set where telemetry is on
-        self.lender: Any = None  # charges what a job's thread allocates; see capture.memory
+        self.lender: Any = None  # charges what a job's thread allocates; see capture.memory_tier
         self.charge: Callable[[Any], Any] | None = None  # charge this thread to somebody else; returns to whom it was
 
     def known(self, owner: Any) -> Pool | None:

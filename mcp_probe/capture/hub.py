@@ -1,4 +1,4 @@
-"""What the whole process shares: live requests, tracks, pools, the watchdog, and which hooks work.
+"""What the whole process shares: live requests, monitors, pools, the watchdog, and which hooks work.
 
 Hooks on process-wide objects serve every attached probe at once, so what they write to lives here,
 once. Sessions come and go; the hub is empty again when the last one has gone.
@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pools
 from mcp_probe.capture.guard import Guard
-from mcp_probe.capture.memory import HOOK as MEMORY
-from mcp_probe.capture.memory import Memory
-from mcp_probe.capture.queueing import Desk
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.live_requests import LiveRequests
+from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.memory_tier import HOOK as MEMORY
+from mcp_probe.capture.memory_tier import Memory
 from mcp_probe.capture.watchdog import STOP_S, Watchdog
 from mcp_probe.clock import now_ns
 from mcp_probe.model import RequestKind
 from mcp_probe.record.raw import RawRequest
 
 if TYPE_CHECKING:
-    from mcp_probe.capture.leaks import LeakHunt
+    from mcp_probe.capture.leak_hunt import LeakHunt
     from mcp_probe.capture.places import Code
 
 logger = logging.getLogger("mcp_probe")
@@ -44,12 +44,12 @@ class Hub:
 
     def __init__(self, slow_step_ns: int = 10_000_000) -> None:
         self.slow_step_ns = slow_step_ns
-        self.desk = Desk()
+        self.requests = LiveRequests()
         self.pools = Pools(self.fail)
         self.slow: deque[Any] = deque(maxlen=RING)
         self.recent: deque[Any] | None = None  # the latest of them that were drained, where spans look for blockers
-        self.tracks: dict[int, Track] = {}
-        self.retired: list[Track] = []
+        self.monitors: dict[int, LoopMonitor] = {}
+        self.retired: list[LoopMonitor] = []
         self.loop_names: dict[str, None] = {}  # of every loop that was followed
         self.watchdog = Watchdog(slow_step_ns, self.fail)
         self.hooks: dict[str, str] = {}
@@ -65,7 +65,7 @@ class Hub:
         self.hand_over: Callable[[float], None] = lambda seconds: None  # waits for what ``closing`` has asked for
         self.exit_s = 0.0  # what ``ending`` may take
         self._ends = False
-        self._lock = threading.Lock()  # of tracks; held while nothing but they change
+        self._lock = threading.Lock()  # of monitors; held while nothing but they change
         self._closed = False
         self._gc_guard = Guard("gc", self.fail, self.unwatch_gc)
         self.pauses: deque[tuple[int, int, int]] = deque(maxlen=GC_RING)
@@ -98,15 +98,15 @@ class Hub:
         if self.memory.tier != "leaks":
             self.hunt = None
         elif self.hunt is None and self.memory.looping:
-            from mcp_probe.capture.leaks import hunt_on
+            from mcp_probe.capture.leak_hunt import hunt_on
 
             hunt = self.hunt = hunt_on(self)
             hunt.watch_peaks(lambda: self.hunt is hunt, partial(self.fail, "lines of peaks"))
         self.pools.lender = self.memory.lender
         self.pools.charge = self.memory.charge
-        self.desk.sizer = self.memory.sizer
-        for track in self.tracks.values():
-            track.measure_by(self.memory.meter)
+        self.requests.sizer = self.memory.sizer
+        for monitor in self.monitors.values():
+            monitor.measure_by(self.memory.meter)
 
     def fail(self, hook: str, exc: Exception) -> None:
         """``hook`` raised: whoever calls this has already turned it off.
@@ -140,56 +140,56 @@ class Hub:
 
     def runs_loop(self) -> bool:
         """Whether the calling thread runs an event loop: then nothing of ours may wait there."""
-        track = self.tracks.get(threading.get_ident())
-        if track is not None and track.alive and track.is_running():
+        monitor = self.monitors.get(threading.get_ident())
+        if monitor is not None and monitor.alive and monitor.is_running():
             return True
         asyncio = sys.modules.get("asyncio")
         return asyncio is not None and asyncio._get_running_loop() is not None
 
-    # --- tracks ---
+    # --- monitors ---
 
-    def track(self) -> Track | None:
-        """The track of the loop on the calling thread."""
-        return self.tracks.get(threading.get_ident())
+    def monitor(self) -> LoopMonitor | None:
+        """The monitor of the loop on the calling thread."""
+        return self.monitors.get(threading.get_ident())
 
-    def add_track(self, name: str) -> Track:
-        """Start following the loop of the calling thread. After :meth:`close` the track is a dead one."""
+    def add_monitor(self, name: str) -> LoopMonitor:
+        """Start following the loop of the calling thread. After :meth:`close` the monitor is a dead one."""
         self.memory.loop_begins()
         self._ordinals += 1
-        track = Track(self._ordinals, name, self.slow, self.slow_step_ns, self.desk.settle)
-        track.measure_by(self.memory.meter)
+        monitor = LoopMonitor(self._ordinals, name, self.slow, self.slow_step_ns, self.requests.settle)
+        monitor.measure_by(self.memory.meter)
         with self._lock:
             if self._closed:
-                track.alive = False
-                return track
-            self.tracks = {**self.tracks, track.thread_id: track}
+                monitor.alive = False
+                return monitor
+            self.monitors = {**self.monitors, monitor.thread_id: monitor}
             self.loop_names[name] = None
-        self.watchdog.add(track)
-        return track
+        self.watchdog.add(monitor)
+        return monitor
 
-    def resume_track(self, track: Track) -> None:
-        """``track`` is the one that runs on its thread now; several loops may take turns there."""
+    def resume_monitor(self, monitor: LoopMonitor) -> None:
+        """``monitor`` is the one that runs on its thread now; several loops may take turns there."""
         with self._lock:
-            if self.tracks.get(track.thread_id) is not track and track.alive:
-                self.tracks = {**self.tracks, track.thread_id: track}
+            if self.monitors.get(monitor.thread_id) is not monitor and monitor.alive:
+                self.monitors = {**self.monitors, monitor.thread_id: monitor}
 
-    def drop_track(self, track: Track) -> None:
+    def drop_monitor(self, monitor: LoopMonitor) -> None:
         """Its loop is over or the hooks are gone."""
-        track.alive = False
+        monitor.alive = False
         with self._lock:
-            self.tracks = {key: value for key, value in self.tracks.items() if value is not track}
-        self.watchdog.remove(track)
-        self.retired.append(track)
+            self.monitors = {key: value for key, value in self.monitors.items() if value is not monitor}
+        self.watchdog.remove(monitor)
+        self.retired.append(monitor)
 
     def close(self) -> None:
         """Follow nothing any more. Waits for the watchdog's thread, but not on a loop's own."""
-        self.desk.closed = True
+        self.requests.closed = True
         waits = not self.runs_loop()
         with self._lock:
             self._closed = True
         self.watchdog.stop(STOP_S if waits else 0.0)
-        for track in list(self.tracks.values()):
-            self.drop_track(track)
+        for monitor in list(self.monitors.values()):
+            self.drop_monitor(monitor)
 
     def abandon(self) -> None:
         """As :meth:`close`, in a forked child: our threads are not there, and a lock may have been held as it began."""
@@ -199,22 +199,22 @@ class Hub:
 
     def ready(self) -> tuple[int, int, int]:
         """(earliest, ready, since) of the step running on this thread; now where none is tracked."""
-        track = self.track()
-        if track is None or not track.since:
+        monitor = self.monitor()
+        if monitor is None or not monitor.since:
             now = now_ns()
             return now, now, now
-        return track.earliest, track.ready, track.since
+        return monitor.earliest, monitor.ready, monitor.since
 
     # --- requests begun in the middle of a step ---
 
     def begin(self, kind: RequestKind, method: str, name: str | None, transport: str, session: Any) -> RawRequest:
         """A request that starts here and now, on the calling task."""
-        raw = self.desk.open(kind, method, name, transport)
+        raw = self.requests.open(kind, method, name, transport)
         raw.session = session
         parent = CURRENT.get()
         if parent is not None and not parent.ended:
             raw.parent = parent
-        self.desk.note_peak(0)
+        self.requests.note_peak(0)
         return raw
 
     # --- garbage collector ---
@@ -245,9 +245,9 @@ class Hub:
         end = now_ns()
         self.gc_ns += end - began
         self.gc_count += 1
-        track = self.tracks.get(threading.get_ident())
-        if track is not None:
-            track.pause(began, end)
+        monitor = self.monitors.get(threading.get_ident())
+        if monitor is not None:
+            monitor.pause(began, end)
         if end - began >= LONG_PAUSE_NS:
             self.pauses.append((began, end, info.get("generation", -1)))
 

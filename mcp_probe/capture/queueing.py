@@ -1,29 +1,22 @@
 """Arrivals: a request gets its record when its message is seen, and its name when a server claims it.
 
-The :class:`Desk` knows every live request of the process. A :class:`Channel` is one stream pair
-between a transport and a server; it turns messages into requests on the way in and recognises their
-answers on the way out. Message shapes are read by duck typing (``method``, ``id``, ``params``,
+A :class:`Channel` is one stream pair between a transport and a server: it turns messages into requests on the way in,
+and recognises their answers on the way out. Message shapes are read by duck typing (``method``, ``id``, ``params``,
 ``result``, ``error``), so that capture knows no SDK.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mcp_probe import native
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
+from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
 from mcp_probe.capture.read import LineStamps
 from mcp_probe.clock import now_ns
-from mcp_probe.model import Outcome, RequestGroup, RequestKind
 from mcp_probe.record.raw import RawRequest
-from mcp_probe.record.sampling import Groups
 
-MAX_NAME = 128
-MAX_LIVE = 100_000
 _NAMED = {"tools/call", "prompts/get"}
 _CANCELLED_CODE = -32800
 """Answer of the 2025-era HTTP transport to a peer-cancelled request (mcp/server/streamable_http.py@2.3)."""
@@ -43,136 +36,19 @@ def name_of(method: str, params: Any) -> str | None:
     return None
 
 
-class PythonDesk:
-    """Every live request, and the gauges that follow from it. Twin of ``Desk`` in native/desk.h."""
+class Channel:
+    """One stream pair of a server. All methods run on the loop's thread unless they say otherwise."""
 
-    if TYPE_CHECKING:
-        sizer: Any
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self.live: dict[int, RawRequest] = {}
-        self.peak = 0
-        self.unwritten = 0
-        self.unwritten_peak = 0
-        self.unclaimed = 0
-        self.overflow = 0
-        self.closed = False  # the last probe has gone: nothing is followed any more
-
-    def open(self, kind: RequestKind, method: str, name: str | None, transport: str) -> RawRequest:
-        """A message was seen; nobody has claimed it yet."""
-        raw = RawRequest(next(self._numbers), kind, method[:MAX_NAME], name, transport)
-        if len(self.live) < MAX_LIVE:
-            self.live[raw.id] = raw
-        else:
-            self.overflow += 1
-        return raw
-
-    def note_peak(self, unread: int) -> None:
-        """Outstanding now: live requests and ``unread`` lines behind them."""
-        outstanding = len(self.live) + unread
-        if outstanding > self.peak:
-            self.peak = outstanding
-
-    def finished(self, raw: RawRequest, now: int) -> None:
-        """The result of ``raw`` is ready; it is not written yet."""
-        if raw.result_ns is None:
-            raw.result_ns = now
-            if raw.write_seen:
-                self.unwritten += 1
-                if self.unwritten > self.unwritten_peak:
-                    self.unwritten_peak = self.unwritten
-
-    def end(self, raw: RawRequest, now: int, outcome: Outcome | None = None) -> None:
-        """``raw`` has ended; what it still runs is detached. Safe from any thread, and more than once."""
-        if raw.ended:
-            return
-        raw.ended = True
-        raw.end_ns = now
-        if outcome is not None:
-            raw.outcome = outcome
-        if raw.result_ns is None:
-            if raw.channel is not None:
-                raw.channel.forget(raw)
-        elif raw.write_seen:
-            self.unwritten -= 1
-        self.live.pop(raw.id, None)
-        if raw.session is not None:
-            raw.session.finish(raw)
-        else:
-            self.unclaimed += 1
-
-
-class Finished:
-    """Requests that have ended and wait for the collector.
-
-    Any thread puts, and never waits; the collector takes. ``wake`` is called by whoever fills half of the room.
-    """
-
-    def __init__(self, most: int, wake: Callable[[], None]) -> None:
-        self._most = most
-        self._wake = wake
-        self._waiting: deque[RawRequest] = deque()
-        self._closed = self._woken = False
-        self._groups = Groups()
-
-    def put(self, raw: RawRequest) -> None:
-        """One more has ended; where there is no room it is counted, and gets no record.
-
-        One that was told as open is kept all the same: only its record says that it has ended.
-        """
-        if self._closed:
-            return
-        if len(self._waiting) >= self._most and not raw.seen_open:
-            self._groups.add(raw)
-            return
-        self._waiting.append(raw)
-        if not self._woken and self._is_half_full():
-            self._woken = True
-            self._wake()
-
-    def take(self) -> list[RawRequest]:
-        """All that wait, oldest first."""
-        waiting = self._waiting
-        taken = [waiting.popleft() for _ in range(len(waiting))]
-        self._woken = self._is_half_full()
-        return taken
-
-    def take_groups(self) -> list[RequestGroup]:
-        """Those for which there was no room, since the last call."""
-        return self._groups.take()
-
-    def close(self) -> None:
-        """Forget all, and take none from now on."""
-        self._closed = True
-        self._waiting.clear()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def _is_half_full(self) -> bool:
-        return 2 * len(self._waiting) >= self._most
-
-
-class PythonChannel:
-    """What happens to every message of a stream pair. Twin of ``Channel`` in native/channel.h."""
-
-    if TYPE_CHECKING:
-
-        def _arrived_by(self, exchange: Exchange, raw: RawRequest) -> bool: ...
-        def _answered(self, message: Any) -> None: ...
-        def _asking(self, message: Any) -> None: ...
-
-    def __init__(self, desk: PythonDesk, transport: str, ready: Callable[[], tuple[int, int, int]]) -> None:
-        self.desk = desk
+    def __init__(self, requests: LiveRequests, transport: str, ready: Callable[[], tuple[int, int, int]]) -> None:
+        self.requests = requests
         self.transport = transport
         self.session: Any = None
         self.stamps: LineStamps | None = None
         self.writer_seen = False
         self.pending: dict[Any, RawRequest] = {}
         self.sent: dict[int, RawRequest] = {}  # id(item) -> its request, until the writer takes it
-        self.track: Any = None  # of the loop that it lives on, where that is known
         self.writing: RawRequest | None = None
+        self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
         self._ready = ready
 
     # --- in ---
@@ -190,10 +66,10 @@ class PythonChannel:
             if message is not None:
                 self._answered(message)
             return None
-        desk = self.desk
+        requests = self.requests
         method = message.method
         name = name_of(method, message.params) if method in _NAMED else None
-        raw = desk.open(kind, method, name, self.transport)  # type: ignore[arg-type]
+        raw = requests.open(kind, method, name, self.transport)  # type: ignore[arg-type]
         raw.session = self.session
         raw.channel = self
         raw.settles = True
@@ -213,9 +89,9 @@ class PythonChannel:
             self.pending[message.id] = raw
             if self.writer_seen:
                 raw.write_seen = True
-        outstanding = len(desk.live) if stamps is None else len(desk.live) + len(stamps.waiting)
-        if outstanding > desk.peak:
-            desk.peak = outstanding
+        outstanding = len(requests.live) if stamps is None else len(requests.live) + len(stamps.waiting)
+        if outstanding > requests.peak:
+            requests.peak = outstanding
         return context
 
     # --- out ---
@@ -235,7 +111,7 @@ class PythonChannel:
             note_error(raw, message.error)
         elif raw.method == "tools/call":
             note_result(raw, message.result)
-        self.desk.finished(raw, now_ns())
+        self.requests.finished(raw, now_ns())
         if self.writer_seen:
             self.sent[id(item)] = raw
         return raw
@@ -246,19 +122,19 @@ class PythonChannel:
             result = raw.result_ns or 0
             ready = self._ready()[1]
             raw.write_taken_ns = taken = ready if ready > result else result
-            self.desk.end(raw, taken)
+            self.requests.end(raw, taken)
 
     def not_sent(self, item: Any, raw: RawRequest) -> None:
         """``send`` raised: the stream is closed, or the task was cancelled while it waited."""
         if self.sent.pop(id(item), None) is not None or not raw.write_seen:
-            self.desk.end(raw, now_ns(), "cancelled")
+            self.requests.end(raw, now_ns(), "cancelled")
 
     def taken(self, item: Any) -> None:
         """The writer has taken ``item``."""
         now = now_ns()
         previous, self.writing = self.writing, self.sent.pop(id(item), None)
         if previous is not None:
-            self.desk.end(previous, now)
+            self.requests.end(previous, now)
         if self.writing is not None:
             self.writing.write_taken_ns = now
 
@@ -268,39 +144,12 @@ class PythonChannel:
         if raw is not None:
             now = now_ns()
             raw.flushed_ns = now
-            self.desk.end(raw, now)
+            self.requests.end(raw, now)
 
     def forget(self, raw: RawRequest) -> None:
         """``raw`` has ended."""
         if self.pending.get(raw.request_id) is raw:
             self.pending.pop(raw.request_id, None)
-
-
-if TYPE_CHECKING:
-    _Desk = PythonDesk
-    _Channel = PythonChannel
-else:
-    _Desk = PythonDesk if native.core is None else native.core.Desk
-    _Channel = PythonChannel if native.core is None else native.core.Channel
-
-
-class Desk(_Desk):
-    """Every live request of the process."""
-
-    sizer: Any = None  # a capture.sizing.Sizer, where arguments and results are sized
-
-    def settle(self, raw: RawRequest, now: int) -> None:
-        """The handler task of ``raw`` is over and nothing was answered."""
-        self.end(raw, now, "ok" if raw.kind == "notification" else "cancelled")
-
-
-class Channel(_Channel):
-    """One stream pair of a server. All methods run on the loop's thread unless they say otherwise."""
-
-    def __init__(self, desk: PythonDesk, transport: str, ready: Callable[[], tuple[int, int, int]]) -> None:
-        if isinstance(self, PythonChannel):
-            super().__init__(desk, transport, ready)
-        self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
 
     def _arrived_by(self, exchange: Exchange, raw: RawRequest) -> bool:
         """Whether ``raw`` is the message that came in ``exchange``."""
@@ -356,22 +205,3 @@ def note_result(raw: RawRequest, result: Any) -> None:
     if failed is True:
         raw.outcome = "tool_error"
         raw.error = "tool_error"
-
-
-if native.core is not None:
-    native.core.messages(
-        _kinds,
-        _REQUEST,
-        _NOTIFICATION,
-        _RESULT,
-        _ERROR,
-        frozenset(_NAMED),
-        CURRENT,
-        EXCHANGE,
-        _kind_of,
-        name_of,
-        note_error,
-        note_result,
-        MAX_LIVE,
-        MAX_NAME,
-    )

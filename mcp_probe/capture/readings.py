@@ -16,7 +16,7 @@ from mcp_probe import native
 from mcp_probe.clock import now_ns
 
 if TYPE_CHECKING:
-    from mcp_probe.capture.steps import Track
+    from mcp_probe.capture.loop_monitor import LoopMonitor
 
 KEPT = 64
 TICK_NS = 5_000_000
@@ -33,14 +33,14 @@ class Reading(NamedTuple):
 
 
 class PythonReadings:
-    """A bounded ring of readings of ``track``'s thread. Twin of ``Readings`` in native/readings.h.
+    """A bounded ring of readings of ``monitor``'s thread. Twin of ``Readings`` in native/readings.h.
 
     ``clock`` is the thread's CPU clock, ``schedstat`` a descriptor of its ``/proc`` file, which it closes; ``None``
     and -1 where the platform has none.
     """
 
-    def __init__(self, track: Track, clock: int | None, schedstat: int) -> None:
-        self.track = track
+    def __init__(self, monitor: LoopMonitor, clock: int | None, schedstat: int) -> None:
+        self.monitor = monitor
         self.schedstat = schedstat
         self.closed = False  # whoever parks over it is to come back
         self._clock = clock
@@ -76,10 +76,10 @@ class PythonReadings:
         """One tick: whether a step has run for ``limit_ns``; if not, a reading is taken."""
         if self.closed:
             return True
-        since, now = self.track.since, now_ns()
+        since, now = self.monitor.since, now_ns()
         if since and now - since >= limit_ns:
             return True
-        idle_at = self.track.now if since == 0 else 0
+        idle_at = self.monitor.now if since == 0 else 0
         if since or self._read_while_idle != idle_at:
             self._read_while_idle = idle_at
             self.read(now)
@@ -89,7 +89,7 @@ class PythonReadings:
 def _park(watched: tuple[PythonReadings, ...], limit_ns: int, wait_ns: int, most_ns: int) -> bool:
     until = now_ns() + most_ns
     while True:
-        busy = any([not readings.track.idle for readings in watched])
+        busy = any([not readings.monitor.idle for readings in watched])
         time.sleep(min(wait_ns, TICK_NS if busy else 2 * TICK_NS) / 1e9)
         if any([readings.is_over(limit_ns) for readings in watched]):
             return True

@@ -34,7 +34,7 @@ class _StandIn:
         channel = self._channel
         if channel is not None:
             session = channel.session
-            if not self.guard.active or channel.desk.closed or (session is not None and not session.attached):
+            if not self.guard.active or channel.requests.closed or (session is not None and not session.attached):
                 self._let_go()
                 return None
         return channel
@@ -142,7 +142,7 @@ class FromServer(_StandIn):
     @guarded
     def _sending(self, channel: Channel, item: Any) -> RawRequest | None:
         raw = channel.sending(item)
-        sizer = channel.desk.sizer
+        sizer = channel.requests.sizer
         if sizer is not None and raw is not None:
             sizer.result(raw, item.message)
         return raw
@@ -169,7 +169,7 @@ class IntoTransport(_Receiving):
 
 def _size_arguments(channel: Channel, carrying: Context, item: Any) -> None:
     """Where arguments are sized (tier detailed): those of the message that ``carrying`` was made for."""
-    sizer = channel.desk.sizer
+    sizer = channel.requests.sizer
     raw = carrying.get(CURRENT) if sizer is not None else None
     if raw is not None:
         sizer.arguments(raw, item.message)

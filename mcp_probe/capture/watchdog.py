@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from threading import Lock
 
 from mcp_probe.capture.guard import Fail, Guard
+from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.places import Place, frame_of, place_of
 from mcp_probe.capture.readings import TICK_NS, Reading, Readings, park, wake
-from mcp_probe.capture.steps import Track
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Cause, Tag
@@ -91,22 +91,22 @@ class _Case:
 
 
 class Watch:
-    """The watchdog's view of one track. ``evidence`` is called on the loop's thread, the rest on the watchdog's."""
+    """The watchdog's view of one monitor. ``evidence`` is called on the loop's thread, the rest on the watchdog's."""
 
-    def __init__(self, track: Track) -> None:
-        self._track = track
-        self._clock = _thread_clock(track.thread_id)
-        self._schedstat = _open_schedstat(track.thread_native_id)
-        self.readings = Readings(track, self._clock, -1 if self._schedstat is None else self._schedstat)
+    def __init__(self, monitor: LoopMonitor) -> None:
+        self._monitor = monitor
+        self._clock = _thread_clock(monitor.thread_id)
+        self._schedstat = _open_schedstat(monitor.thread_native_id)
+        self.readings = Readings(monitor, self._clock, -1 if self._schedstat is None else self._schedstat)
         # What runs as the loop comes to be known is often slow, and there was no tick before it.
-        self.readings.read(track.started_ns)
+        self.readings.read(monitor.started_ns)
         self._case: _Case | None = None
         self._last_tick_ns = now_ns()
 
     def look(self, limit_ns: int) -> None:
         """A step may be over the limit: look at what it does."""
-        track = self._track
-        since = track.since if track.is_running() else 0
+        monitor = self._monitor
+        since = monitor.since if monitor.is_running() else 0
         now = now_ns()
         late = now - self._last_tick_ns > GIL_GAP_NS
         self._last_tick_ns = now
@@ -118,20 +118,20 @@ class Watch:
         elif late:
             case.gil_gap = True
         case.note_slices(self._schedule()[1], now)
-        place = place_of(frame_of(track.thread_id))
-        if place is not None and track.since == since:
+        place = place_of(frame_of(monitor.thread_id))
+        if place is not None and monitor.since == since:
             case.places[place] += 1
 
     def running(self, limit_ns: int) -> tuple[int, int, Place | None] | None:
         """(start, now, place) of a step that is over the limit and still running."""
-        since = self._track.since if self._track.is_running() else 0
+        since = self._monitor.since if self._monitor.is_running() else 0
         now = now_ns()
         if since == 0 or now - since < limit_ns:
             return None
         case = self._case
         return since, now, case.place() if case is not None and case.since == since else None
 
-    def evidence(self, track: Track, since: int, now: int) -> Evidence:
+    def evidence(self, monitor: LoopMonitor, since: int, now: int) -> Evidence:
         """Close the case of the step [since, now). Runs on the loop's thread at the step's end."""
         start = self._baseline(since)
         end = Reading(*self.readings.read(now))  # kept: the next step may be slow too, and begin before the next tick
@@ -144,7 +144,7 @@ class Watch:
         if start is not None and start.run_queue_ns is not None and end.run_queue_ns is not None:
             queued = min(wall - (cpu or 0), max(0, end.run_queue_ns - start.run_queue_ns))
         asleep = 0 if case is None else case.asleep_ns
-        cause = self._cause(wall, cpu, queued, track.gc_ns_of(since), asleep, start, end)
+        cause = self._cause(wall, cpu, queued, monitor.gc_ns_of(since), asleep, start, end)
         place = None if case is None else case.place()
         if case is None or place is None:
             return Evidence(cpu, queued, cause, None, None, None, None, "unavailable")
@@ -225,7 +225,7 @@ class Watch:
 
 
 class Watchdog:
-    """One thread of ours for all tracks. A fault ends it.
+    """One thread of ours for all monitors. A fault ends it.
 
     ``add``, ``remove`` and ``stop`` may be called on any thread at any time, and wait for nothing but each other.
     """
@@ -234,20 +234,20 @@ class Watchdog:
         self._limit_ns = limit_ns
         self._guard = Guard(HOOK, fail)
         self._lock = Lock()  # of the two below
-        self._watches: dict[int, tuple[Track, Watch]] = {}
+        self._watches: dict[int, tuple[LoopMonitor, Watch]] = {}
         self._worker: Worker | None = None
         self._stop = False
         self.cpu_ns = 0
 
-    def add(self, track: Track) -> None:
-        """Watch ``track`` from now on; not after :meth:`stop`."""
-        watch = Watch(track)
+    def add(self, monitor: LoopMonitor) -> None:
+        """Watch ``monitor`` from now on; not after :meth:`stop`."""
+        watch = Watch(monitor)
         with self._lock:
             if self._stop:
                 watch.close()
                 return
-            track.watch = watch
-            self._watches = {**self._watches, track.ordinal: (track, watch)}
+            monitor.watch = watch
+            self._watches = {**self._watches, monitor.ordinal: (monitor, watch)}
             if self._worker is None:
                 self._worker = Worker("mcp-probe-watchdog", self._run)
                 self._worker.start()
@@ -259,18 +259,18 @@ class Watchdog:
         """Its thread, while there is one."""
         return self._worker
 
-    def watches(self) -> list[tuple[Track, Watch]]:
+    def watches(self) -> list[tuple[LoopMonitor, Watch]]:
         """What is watched now."""
         return list(self._watches.values())
 
-    def remove(self, track: Track) -> None:
-        """``track``'s loop is over."""
+    def remove(self, monitor: LoopMonitor) -> None:
+        """``monitor``'s loop is over."""
         with self._lock:
             remaining = dict(self._watches)
-            _, watch = remaining.pop(track.ordinal, (None, None))
+            _, watch = remaining.pop(monitor.ordinal, (None, None))
             self._watches = remaining
         if watch is not None:
-            track.watch = None
+            monitor.watch = None
             watch.close()
 
     def stop(self, wait_s: float = STOP_S) -> None:
@@ -283,8 +283,8 @@ class Watchdog:
         wake()
         if worker is not None and wait_s:
             worker.join(wait_s)
-        for track, _ in self.watches():
-            self.remove(track)
+        for monitor, _ in self.watches():
+            self.remove(monitor)
 
     def abandon(self) -> None:
         """This is a forked child, which has no thread of ours; a lock may have been held as it began."""
@@ -302,7 +302,7 @@ class Watchdog:
 
     def _tick(self, wait_ns: int) -> bool:
         """Wait until a step is over the limit, and look at it; False where none is. Holds on to no loop afterwards."""
-        running = [watch for track, watch in self.watches() if track.is_running()]
+        running = [watch for monitor, watch in self.watches() if monitor.is_running()]
         over = park(tuple(watch.readings for watch in running), self._limit_ns, wait_ns, LOOK_AROUND_NS)
         if over:
             for watch in running:

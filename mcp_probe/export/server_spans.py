@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 
 from mcp_probe.capture.drain import step_record
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.tracing import MAX_TEXT, Message, parent_of, text_of, uri_of
 from mcp_probe.clock import now_ns
 from mcp_probe.export import conventions as names
@@ -274,18 +274,18 @@ class ServerSpans:
 def _budget_now(scope: _Scope) -> Attributes:
     """Where its time went up to this instant, and who held it up."""
     raw, hub, now = scope.raw, scope.hub, now_ns()
-    record = assemble(raw, now, _running_mark(hub.tracks.get(get_ident()), raw, now), hub.memory.use_of(raw))
+    record = assemble(raw, now, _running_mark(hub.monitors.get(get_ident()), raw, now), hub.memory.use_of(raw))
     found = budget_attributes(record)
     if record.waits:
         _add_blockers(scope, record, found)
     return found
 
 
-def _running_mark(track: Track | None, raw: RawRequest, now: int) -> StepMark | None:
+def _running_mark(monitor: LoopMonitor | None, raw: RawRequest, now: int) -> StepMark | None:
     """The step that this thread's loop is on, where it is ``raw``'s."""
-    if track is None or track.owner is not raw or not track.since:
+    if monitor is None or monitor.owner is not raw or not monitor.since:
         return None
-    return (track.unit, track.suspended, track.earliest, track.ready, track.since, now, track.wake)
+    return (monitor.unit, monitor.suspended, monitor.earliest, monitor.ready, monitor.since, now, monitor.wake)
 
 
 def _lend(span: Span, attributes: Attributes) -> Span | None:

@@ -16,8 +16,6 @@ from typing import Any
 
 MAX_CLOCK_GAP_NS = 1_000_000_000
 NEEDED = (
-    "Channel",
-    "Desk",
     "Poll",
     "Readings",
     "Request",
@@ -27,7 +25,6 @@ NEEDED = (
     "frame_of",
     "handle_class",
     "measure_memory",
-    "messages",
     "park",
     "unfollow",
     "wake",

@@ -1,25 +1,30 @@
 /* ---- accounts: what the blocks of one request hold (see blocks.h for whose a block is) ----
  *
- * An account is known by a reference that holds its generation. When its request is gone the generation moves on, and
- * whatever still bears the old reference refers to nobody: nothing ever points into a request's object.
- * The gil_* numbers are written only by whoever holds the main interpreter's GIL, the raw_* ones by any thread.
+ * An account is known by a reference that holds its generation. When its request is gone the
+ * generation moves on, and whatever still bears the old reference refers to nobody: nothing ever
+ * points into a request's object. The gil_* numbers are written only by whoever holds the main
+ * interpreter's GIL, the raw_* ones by any thread.
  */
 #define MAX_ACCOUNTS 65536
-#define QUARANTINE 256 /* accounts of dead requests that wait for one round over the shards' locks */
+#define QUARANTINE \
+    256 /* accounts of dead requests that wait for one round over the shards' locks */
 
 typedef unsigned long long account_ref; /* generation << 32 | index; 0: nobody */
 
 /* One cache line. */
 typedef struct {
     unsigned int generation;
-    unsigned int word;            /* word_for() it, with no size: see small.h; 0 when its request is gone */
-    unsigned short next, orphans; /* next: in the list it is in; orphans: accounts of dead children */
-    unsigned char checked;        /* its generation when words of dead accounts were last forgotten */
-    unsigned char marked;         /* while memory_blocks() looks for its blocks */
+    unsigned int word; /* word_for() it, with no size: see small.h; 0 when its request is gone */
+    unsigned short next,
+        orphans;           /* next: in the list it is in; orphans: accounts of dead children */
+    unsigned char checked; /* its generation when words of dead accounts were last forgotten */
+    unsigned char marked;  /* while memory_blocks() looks for its blocks */
     account_ref parent;
-    long long gil_held, gil_blocks, gil_peak, raw, raw_peak; /* raw: held and blocks in one word, see BLOCK_BITS */
+    long long gil_held, gil_blocks, gil_peak, raw,
+        raw_peak; /* raw: held and blocks in one word, see BLOCK_BITS */
 } account_t;
-_Static_assert(sizeof(account_t) == 64 && MAX_ACCOUNTS - 1 <= USHRT_MAX, "an account fits its cache line");
+_Static_assert(sizeof(account_t) == 64 && MAX_ACCOUNTS - 1 <= USHRT_MAX,
+               "an account fits its cache line");
 
 #define BLOCK_BITS 22 /* more blocks than the tables of blocks.h hold; up to 2 TB */
 
@@ -41,10 +46,10 @@ static inline long long one_block(long long size)
 /* [0] is nobody's. Pages of it are taken as they are used. */
 static account_t accounts[MAX_ACCOUNTS] __attribute__((aligned(64)));
 static struct {
-    unsigned int fresh;                             /* the first that was never used */
-    unsigned int free_first, free_last;             /* reused in the order in which they were given back */
+    unsigned int fresh;                 /* the first that was never used */
+    unsigned int free_first, free_last; /* reused in the order in which they were given back */
     unsigned int waiting_first, waiting_last, waiting;
-    unsigned long long refused;                     /* requests that got none */
+    unsigned long long refused; /* requests that got none */
 } slab = {1, 0, 0, 0, 0, 0, 0};
 
 static void pass_every_shard(void);  /* blocks.h */
@@ -90,15 +95,16 @@ static inline void gil_release(account_t *account, long long size)
     }
 }
 
-/* The two of the raw side are called under a shard's lock, so that no account is reused in the middle of them. */
+/* The two of the raw side are called under a shard's lock, so that no account is reused in the
+ * middle of them. */
 static void raw_hold(account_ref ref, long long size)
 {
     for (account_t *a = account_of(ref); a != NULL; a = parent_of(a)) {
         long long held = held_in(__atomic_add_fetch(&a->raw, one_block(size), __ATOMIC_RELAXED));
         held += __atomic_load_n(&a->gil_held, __ATOMIC_RELAXED);
         long long peak = __atomic_load_n(&a->raw_peak, __ATOMIC_RELAXED);
-        while (held > peak &&
-               !__atomic_compare_exchange_n(&a->raw_peak, &peak, held, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        while (held > peak && !__atomic_compare_exchange_n(&a->raw_peak, &peak, held, 1,
+                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             ;
     }
 }
@@ -121,7 +127,8 @@ static void append_account(unsigned int *first, unsigned int *last, unsigned int
     *last = index;
 }
 
-/* No raw hook can be in the middle of an account that was waiting once every shard's lock has been ours. */
+/* No raw hook can be in the middle of an account that was waiting once every shard's lock has been
+ * ours. */
 static void end_quarantine(void)
 {
     if (slab.waiting == 0)
@@ -146,8 +153,7 @@ static account_ref open_account(account_ref parent)
     else if (slab.free_first != 0) {
         index = slab.free_first;
         slab.free_first = accounts[index].next;
-    }
-    else {
+    } else {
         slab.refused++;
         return 0;
     }
@@ -168,7 +174,8 @@ static account_ref open_account(account_ref parent)
     return ref;
 }
 
-/* Its request is gone. While the parent lives its blocks are still the parent's, so it waits for that. */
+/* Its request is gone. While the parent lives its blocks are still the parent's, so it waits for
+ * that. */
 static void drop_account(account_ref ref)
 {
     account_t *account = account_of(ref), *parent = account == NULL ? NULL : parent_of(account);

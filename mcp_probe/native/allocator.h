@@ -1,17 +1,27 @@
 /* ---- the hooks in Python's allocator ----
  *
  * Invariants.
- * - A hook in the place of a wrapped allocator keeps its ctx, and hands out its pointers unchanged. PyMem_SetAllocator
- *   writes five words while other threads read them; any mix of old and new ones is therefore an allocator that works.
- * - What a set of hooks wraps is written before the set is first installed, and never changed: a thread may be inside it.
- *   No hook has a fence: whoever writes it has every CPU pass one (pass_every_cpu) before the set is installed.
+ * - A hook in the place of a wrapped allocator keeps its ctx, and hands out its pointers unchanged.
+ * PyMem_SetAllocator writes five words while other threads read them; any mix of old and new ones
+ * is therefore an allocator that works.
+ * - What a set of hooks wraps is written before the set is first installed, and never changed: a
+ * thread may be inside it. No hook has a fence: whoever writes it has every CPU pass one
+ * (pass_every_cpu) before the set is installed.
  * - A hook touches no Python object, takes no GIL, and calls nothing that allocates through Python.
- * Requested bytes are a running total of the thread; request.h takes differences at the boundaries of steps and jobs.
- * realloc() counts as a request for its new size, zero bytes as one, as in CPython's raw allocator and in valgrind.
+ * Requested bytes are a running total of the thread; request.h takes differences at the boundaries
+ * of steps and jobs. realloc() counts as a request for its new size, zero bytes as one, as in
+ * CPython's raw allocator and in valgrind.
  */
-enum { DOMAIN_RAW = PYMEM_DOMAIN_RAW, DOMAIN_MEM = PYMEM_DOMAIN_MEM, DOMAIN_OBJ = PYMEM_DOMAIN_OBJ, DOMAINS = 3 };
+enum {
+    DOMAIN_RAW = PYMEM_DOMAIN_RAW,
+    DOMAIN_MEM = PYMEM_DOMAIN_MEM,
+    DOMAIN_OBJ = PYMEM_DOMAIN_OBJ,
+    DOMAINS = 3
+};
 enum { SET_COUNTS = 0, SET_OWNS = 1, SETS = 2 };
-#define LAYERS 6 /* allocators that we can lie over in the life of a process; the same one again counts once */
+#define LAYERS \
+    6 /* allocators that we can lie over in the life of a process; the same one again counts once \
+       */
 
 typedef PyMemAllocatorEx allocator_t;
 
@@ -19,21 +29,25 @@ typedef PyMemAllocatorEx allocator_t;
 enum { NOT_INSIDE = 0, NOT_SEEN_YET = 1, SEEN = 2 };
 
 typedef struct {
-    unsigned long long unowned; /* running totals of bytes: of blocks that did not become the request's own */
-    account_ref owner;          /* of what is allocated now; apart, or the compiler adds both totals as one vector */
-    unsigned long long owned;   /* of those that did */
+    unsigned long long
+        unowned; /* running totals of bytes: of blocks that did not become the request's own */
+    account_ref
+        owner; /* of what is allocated now; apart, or the compiler adds both totals as one vector */
+    unsigned long long owned; /* of those that did */
     unsigned long long allocations;
-    size_t outer;               /* size that the caller asked of a domain above, for the raw hook */
-    account_ref inherited;      /* owner of the block that realloc() replaces, while nobody's step runs */
-    char owns_small;            /* small blocks get that owner as well */
-    char inside;                /* where a domain above has passed a call on */
-    char passed;                /* the last of them came to the raw domain */
-    char forking;               /* every shard's lock is held */
+    size_t outer; /* size that the caller asked of a domain above, for the raw hook */
+    account_ref
+        inherited;   /* owner of the block that realloc() replaces, while nobody's step runs */
+    char owns_small; /* small blocks get that owner as well */
+    char inside;     /* where a domain above has passed a call on */
+    char passed;     /* the last of them came to the raw domain */
+    char forking;    /* every shard's lock is held */
     PyObject *request;
     unsigned long long unowned_before, owned_before, allocations_before; /* at the last boundary */
 } thread_t;
 
-#if defined(__GLIBC__) && defined(__x86_64__) /* else it may have no room when loaded: glibc's static block on aarch64 is aligned to 16 */
+#if defined(__GLIBC__) && defined(__x86_64__) /* else it may have no room when loaded: glibc's \
+                                                 static block on aarch64 is aligned to 16 */
 static __thread thread_t thread __attribute__((tls_model("initial-exec"), aligned(64)));
 #else
 static __thread thread_t thread;
@@ -42,12 +56,15 @@ static __thread thread_t thread;
 static allocator_t wrapped[LAYERS][DOMAINS];
 #define BELOW(part) __atomic_load_n(&below->part, __ATOMIC_RELAXED)
 static struct {
-    size_t small_limit;       /* requests up to it are never passed on to the raw domain by what we wrap */
-    size_t own_from[DOMAINS]; /* blocks of this size and more get their owner in this domain's own hook */
+    size_t
+        small_limit; /* requests up to it are never passed on to the raw domain by what we wrap */
+    size_t own_from[DOMAINS]; /* blocks of this size and more get their owner in this domain's own
+                                 hook */
     int passes_large_on;      /* what we wrap asks the raw domain for large blocks */
 } __attribute__((aligned(64))) calibrated;
 static int many_gils;
-static PyInterpreterState *main_interpreter, **interpreters; /* the latter: their head, where the interpreter keeps it */
+static PyInterpreterState *main_interpreter,
+    **interpreters; /* the latter: their head, where the interpreter keeps it */
 
 static inline PyThreadState *current_state(void)
 {
@@ -66,10 +83,12 @@ static int __attribute__((noinline)) is_main_gil_ours(void)
     return state != NULL && PyThreadState_GetInterpreter(state) == main_interpreter;
 }
 
-/* For whoever is known to hold a GIL: whether it is the main interpreter's. A new interpreter goes to the head. */
+/* For whoever is known to hold a GIL: whether it is the main interpreter's. A new interpreter goes
+ * to the head. */
 static inline int under_main_gil(void)
 {
-    return !many_gils || __atomic_load_n(interpreters, __ATOMIC_RELAXED) == main_interpreter || is_main_gil_ours();
+    return !many_gils || __atomic_load_n(interpreters, __ATOMIC_RELAXED) == main_interpreter ||
+           is_main_gil_ours();
 }
 
 #define INLINE static inline __attribute__((always_inline))
@@ -105,7 +124,8 @@ INLINE int own_large(void *block, size_t size, account_ref owner)
 /* 0 where the block got no owner. */
 NOINLINE int own(void *block, size_t size, account_ref owner)
 {
-    return size <= MOST_SMALL ? keep_small(block, size, owner) : under_main_gil() && own_large(block, size, owner);
+    return size <= MOST_SMALL ? keep_small(block, size, owner)
+                              : under_main_gil() && own_large(block, size, owner);
 }
 
 /* What was passed on to the raw domain that one's hook takes. */
@@ -114,7 +134,8 @@ static int take(void *block, value_t *found)
     return take_small(block, found) || (!calibrated.passes_large_on && take_large(block, found));
 }
 
-/* Between the two the raw domain may be called: its hook takes the first such call for this one and counts no other. */
+/* Between the two the raw domain may be called: its hook takes the first such call for this one and
+ * counts no other. */
 INLINE void enter(size_t size)
 {
     thread.outer = asked(size);
@@ -129,7 +150,8 @@ INLINE void leave(void *block, size_t size, int domain, account_ref owner)
     if (seen || block == NULL)
         return;
     size = asked(size);
-    count(size, owner != 0 && size >= calibrated.own_from[domain] && own(block, size, owner) && owner == thread.owner);
+    count(size, owner != 0 && size >= calibrated.own_from[domain] && own(block, size, owner) &&
+                    owner == thread.owner);
 }
 
 NOINLINE void *entered_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
@@ -140,7 +162,8 @@ NOINLINE void *entered_malloc(const allocator_t *below, void *ctx, size_t size, 
     return block;
 }
 
-NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
+NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number, size_t size,
+                              int domain)
 {
     enter(number * size);
     void *block = BELOW(calloc)(ctx, number, size);
@@ -148,7 +171,8 @@ NOINLINE void *entered_calloc(const allocator_t *below, void *ctx, size_t number
     return block;
 }
 
-NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
+NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block, size_t size,
+                               int domain)
 {
     enter(size);
     void *moved = BELOW(realloc)(ctx, block, size);
@@ -156,7 +180,8 @@ NOINLINE void *counted_realloc(const allocator_t *below, void *ctx, void *block,
     return moved;
 }
 
-NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
+NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, size_t size,
+                             int domain)
 {
     value_t old = {0, 0};
     if (block != NULL && take(block, &old))
@@ -172,7 +197,8 @@ NOINLINE void *owned_realloc(const allocator_t *below, void *ctx, void *block, s
 
 INLINE int is_small(size_t size)
 {
-    return __builtin_expect(size - 1 < calibrated.small_limit, 1); /* zero bytes are not: they go to the raw domain */
+    return __builtin_expect(size - 1 < calibrated.small_limit,
+                            1); /* zero bytes are not: they go to the raw domain */
 }
 
 INLINE void *counting_malloc(const allocator_t *below, void *ctx, size_t size, int domain)
@@ -183,7 +209,8 @@ INLINE void *counting_malloc(const allocator_t *below, void *ctx, size_t size, i
     return BELOW(malloc)(ctx, size);
 }
 
-INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
+INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number, size_t size,
+                             int domain)
 {
     if (!is_small(number * size))
         return entered_calloc(below, ctx, number, size, domain);
@@ -191,7 +218,8 @@ INLINE void *counting_calloc(const allocator_t *below, void *ctx, size_t number,
     return BELOW(calloc)(ctx, number, size);
 }
 
-INLINE void *counting_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
+INLINE void *counting_realloc(const allocator_t *below, void *ctx, void *block, size_t size,
+                              int domain)
 {
     if (!is_small(size) || block != NULL) /* a small block may replace a large one */
         return counted_realloc(below, ctx, block, size, domain);
@@ -214,14 +242,16 @@ INLINE void *owning_malloc(const allocator_t *below, void *ctx, size_t size, int
     return own_small(BELOW(malloc)(ctx, size), size);
 }
 
-INLINE void *owning_calloc(const allocator_t *below, void *ctx, size_t number, size_t size, int domain)
+INLINE void *owning_calloc(const allocator_t *below, void *ctx, size_t number, size_t size,
+                           int domain)
 {
     if (!is_small(number * size) || !thread.owns_small)
         return counting_calloc(below, ctx, number, size, domain);
     return own_small(BELOW(calloc)(ctx, number, size), number * size);
 }
 
-INLINE void *owning_realloc(const allocator_t *below, void *ctx, void *block, size_t size, int domain)
+INLINE void *owning_realloc(const allocator_t *below, void *ctx, void *block, size_t size,
+                            int domain)
 {
     if (block != NULL)
         return owned_realloc(below, ctx, block, size, domain);
@@ -259,7 +289,8 @@ NOINLINE void raw_got(void *block, size_t size, int owns, account_ref heir)
     size = from_above ? thread.outer : asked(size);
     account_ref owner = thread.owner != 0 ? thread.owner : heir != 0 ? heir : thread.inherited;
     if (owns && owner != 0) /* what a domain above asked for will be freed under the GIL as well */
-        owned = (from_above && under_main_gil() ? own_large(block, size, owner) : own_raw(block, size, owner)) &&
+        owned = (from_above && under_main_gil() ? own_large(block, size, owner)
+                                                : own_raw(block, size, owner)) &&
                 owner == thread.owner;
     if (thread.inside != SEEN)
         count(size, owned);
@@ -367,11 +398,13 @@ HOOKS(5)
 /* free is NULL where it is the wrapped one's; ctx always is. */
 #define ENTRIES(name, layer) \
     { \
-        {NULL, name##_counts_malloc_##layer, name##_counts_calloc_##layer, name##_counts_realloc_##layer, NULL}, \
+        {NULL, name##_counts_malloc_##layer, name##_counts_calloc_##layer, \
+         name##_counts_realloc_##layer, NULL}, \
         { \
-            NULL, name##_owns_malloc_##layer, name##_owns_calloc_##layer, name##_owns_realloc_##layer, \
-                name##_owns_free_##layer \
+            NULL, name##_owns_malloc_##layer, name##_owns_calloc_##layer, \
+                name##_owns_realloc_##layer, name##_owns_free_##layer \
         } \
     }
 #define LAYER(layer) {ENTRIES(raw, layer), ENTRIES(mem, layer), ENTRIES(obj, layer)}
-static const allocator_t hooks[LAYERS][DOMAINS][SETS] = {LAYER(0), LAYER(1), LAYER(2), LAYER(3), LAYER(4), LAYER(5)};
+static const allocator_t hooks[LAYERS][DOMAINS][SETS] = {LAYER(0), LAYER(1), LAYER(2),
+                                                         LAYER(3), LAYER(4), LAYER(5)};

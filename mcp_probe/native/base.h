@@ -4,7 +4,6 @@
 #include <Python.h>
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -76,12 +75,6 @@ static inline PyObject *referent_of(PyObject *weak)
 #endif
 }
 
-static inline PyObject *call_with_two(PyObject *callable, PyObject *first, PyObject *second)
-{
-    PyObject *args[] = {first, second};
-    return PyObject_Vectorcall(callable, args, 2, NULL);
-}
-
 static inline PyObject *call_method(PyObject *self, PyObject *name)
 {
     return PyObject_VectorcallMethod(name, &self, 1, NULL);
@@ -93,15 +86,9 @@ static inline PyObject *call_method_with(PyObject *self, PyObject *name, PyObjec
     return PyObject_VectorcallMethod(name, args, 2, NULL);
 }
 
-static inline int call_one(PyObject *target, PyObject *name, PyObject *arg)
-{
-    PyObject *done = call_method_with(target, name, arg);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
-
-/* The collector's side of a type, from the list of its fields that hold objects: `#define X_OBJECTS(EACH) EACH(a) EACH(b)`.
- * FREE(self) runs before these are dropped: weak references, blocks, descriptors. */
+/* The collector's side of a type, from the list of its fields that hold objects: `#define
+ * X_OBJECTS(EACH) EACH(a) EACH(b)`. FREE(self) runs before these are dropped: weak references,
+ * blocks, descriptors. */
 #define VISIT_FIELD(field) Py_VISIT((PyObject *)self->field);
 #define CLEAR_FIELD(field) Py_CLEAR(self->field);
 #define NOTHING_TO_FREE(self)
@@ -130,7 +117,8 @@ static inline int call_one(PyObject *target, PyObject *name, PyObject *arg)
         Py_DECREF(type); \
     }
 
-/* The fault of ours that is set, taken: a new reference, with its traceback; NULL where it could not even be made. */
+/* The fault of ours that is set, taken: a new reference, with its traceback; NULL where it could
+ * not even be made. */
 static inline PyObject *caught(void)
 {
     PyObject *type, *error, *traceback;

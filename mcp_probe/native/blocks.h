@@ -1,16 +1,20 @@
-/* ---- blocks: whose a large block of memory is, and how many bytes of it were asked for (small ones: small.h) ----
+/* ---- blocks: whose a large block of memory is, and how many bytes of it were asked for (small
+ * ones: small.h) ----
  *
- * Hash tables, address -> (account, size). What PyMem_* and PyObject_* hand out comes and goes under the GIL: one table,
- * touched only by whoever holds the main interpreter's. Blocks of PyMem_Raw* may come and go without it: SHARDS tables,
- * each under a lock that is held for one entry.
- * Bounded: what does not fit is counted and has no owner. Entries of dead requests make way as a table fills.
+ * Hash tables, address -> (account, size). What PyMem_* and PyObject_* hand out comes and goes
+ * under the GIL: one table, touched only by whoever holds the main interpreter's. Blocks of
+ * PyMem_Raw* may come and go without it: SHARDS tables, each under a lock that is held for one
+ * entry. Bounded: what does not fit is counted and has no owner. Entries of dead requests make way
+ * as a table fills.
  */
 #define SHARDS 64
 #define FIRST_SLOTS 128
 #define SPARSE_SLOTS 4096 /* 100 KB */
 #define MAX_SHARD_SLOTS (1u << 15)
 #define MAX_GIL_SLOTS (1u << 21)
-#define MAX_BLOCKS (SHARDS * (MAX_SHARD_SLOTS / 4 * 3)) /* of either table: 1.5 million in 50 MB */
+#define MAX_BLOCKS \
+    (SHARDS * (MAX_SHARD_SLOTS / 4 * 3)) /* of either table: 1.5 million in 50 MB \
+                                          */
 
 typedef struct {
     account_ref owner;
@@ -28,10 +32,11 @@ typedef struct {
 } slots_t;
 
 typedef struct {
-    slots_t *slots; /* one of sizes, each twice the one before; NULL before the first entry */
+    slots_t *slots;    /* one of sizes, each twice the one before; NULL before the first entry */
     size_t used, room; /* room: as many entries fit before it grows, or is searched for dead ones */
     size_t most, wait; /* most: slots; wait: refusals until it is searched once more */
-    size_t sparse;     /* up to as many slots it is kept so empty that probes find their place at once */
+    size_t
+        sparse; /* up to as many slots it is kept so empty that probes find their place at once */
     unsigned long long refused;
     slots_t sizes[16];
 } table_t;
@@ -86,7 +91,8 @@ static inline size_t place_of(const slots_t *slots, unsigned long address)
 
 static void __attribute__((noinline)) close_hole(const slots_t *slots, size_t hole)
 {
-    for (size_t at = (hole + 1) & slots->mask; slots->at[at].address != 0; at = (at + 1) & slots->mask) {
+    for (size_t at = (hole + 1) & slots->mask; slots->at[at].address != 0;
+         at = (at + 1) & slots->mask) {
         size_t home = hash_of(slots->at[at].address) & slots->mask;
         if (((at - home) & slots->mask) >= ((at - hole) & slots->mask)) {
             put_into(&slots->at[hole], slots->at[at]);
@@ -118,7 +124,8 @@ static int grow(table_t *table)
 {
     slots_t *old = table->slots, *slots = old == NULL ? table->sizes : old + 1;
     size_t before = bytes_of(table), count = old == NULL ? FIRST_SLOTS : 2 * count_of(table);
-    void *memory = mmap(NULL, count * sizeof(slot_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, count * sizeof(slot_t), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         table->most = count_of(table);
         table->room = table->most / 4 * 3;
@@ -128,7 +135,9 @@ static int grow(table_t *table)
     for (size_t at = 0; old != NULL && at <= old->mask; at++)
         if (old->at[at].address != 0)
             slots->at[place_of(slots, old->at[at].address)] = old->at[at];
-    table->room = count >= table->most ? count / 4 * 3 : count <= table->sparse ? count / 8 : count / 2;
+    table->room = count >= table->most     ? count / 4 * 3
+                  : count <= table->sparse ? count / 8
+                                           : count / 2;
     __atomic_store_n(&table->slots, slots, __ATOMIC_RELEASE);
     if (old != NULL)
         madvise(old->at, before, MADV_DONTNEED); /* and not unmapped: see take_large() */
@@ -244,7 +253,8 @@ static int __attribute__((noinline)) take_raw(void *block, value_t *found)
 /* ---- under the main interpreter's GIL ---- */
 
 /* `account` is the owner's. */
-static inline int keep_large(void *block, unsigned long long size, account_ref owner, account_t *account)
+static inline int keep_large(void *block, unsigned long long size, account_ref owner,
+                             account_t *account)
 {
     table_t *table = &gil_table;
     if (room_for_one(table) < 0) {
@@ -261,9 +271,10 @@ static inline int keep_large(void *block, unsigned long long size, account_ref o
     return 1;
 }
 
-/* The only one here that may be called without the GIL. Only blocks that came from PyMem_* or PyObject_* are found, and
- * whoever frees one of those holds it. Anybody else meets entries on their way from slot to slot, and finds nothing; that
- * is why slots that were outgrown stay mapped. */
+/* The only one here that may be called without the GIL. Only blocks that came from PyMem_* or
+ * PyObject_* are found, and whoever frees one of those holds it. Anybody else meets entries on
+ * their way from slot to slot, and finds nothing; that is why slots that were outgrown stay mapped.
+ */
 static inline int take_large(void *block, value_t *found)
 {
     slots_t *slots = __atomic_load_n(&gil_table.slots, __ATOMIC_ACQUIRE);

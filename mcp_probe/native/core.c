@@ -1,24 +1,22 @@
-/* What stamps: requests, the steps and polls of a loop, its handles, messages on their way in and out, the watchdog's clock.
+/* What stamps: requests, the steps and polls of a loop, its handles, the watchdog's clock.
  *
- * Twins in Python stand in record/raw.py (Request), capture/steps.py (Steps), adapters/asyncio_handles.py (handles),
- * capture/queueing.py (Desk, Channel) and capture/readings.py (Readings, park); tests run both. Everything here wraps and
- * calls the original. It runs under the GIL but where it says otherwise; nothing is called while a field is half set.
- * One translation unit in files by type, included below in the order in which they need each other.
+ * Twins in Python stand in record/raw.py (Request), capture/loop_monitor.py (Steps),
+ * adapters/asyncio_handles.py (handles) and capture/readings.py (Readings, park); tests run both.
+ * Everything here wraps and calls the original. It runs under the GIL but where it says otherwise;
+ * nothing is called while a field is half set. One translation unit in files by type, included
+ * below in the order in which they need each other.
  */
 #include "base.h"
 #include "request.h"
 
-static PyObject *str_self, *str_done, *str_keep, *str_settle, *str_charge, *str_run, *str_init, *str_broken, *str_get,
-    *str_message, *str_params, *str_name, *str_method, *str_id, *str_error, *str_result, *str_is_error, *str_forget,
-    *str_finish, *str_consumed, *str_waiting, *str_arrived_by, *str_answered, *str_asking;
+static PyObject *str_self, *str_done, *str_keep, *str_settle, *str_charge, *str_run, *str_init,
+    *str_broken, *str_get, *str_begin, *str_end;
 static PyTypeObject *steps_type;
 
 #include "request_type.h"
 #include "steps.h"
 #include "handle.h"
 #include "poll.h"
-#include "desk.h"
-#include "channel.h"
 #include "readings.h"
 #include "watch.h"
 
@@ -42,7 +40,8 @@ static PyObject *core_measure_memory(PyObject *module, PyObject *capsule)
 static PyObject *core_configure(PyObject *module, PyObject *args)
 {
     PyObject *var, *step, *wakeup, *task, *function;
-    if (!PyArg_ParseTuple(args, "OO!O!O!O", &var, &PyType_Type, &step, &PyType_Type, &wakeup, &PyType_Type, &task, &function))
+    if (!PyArg_ParseTuple(args, "OO!O!O!O", &var, &PyType_Type, &step, &PyType_Type, &wakeup,
+                          &PyType_Type, &task, &function))
         return NULL;
     keep(&current_var, var);
     keep(&step_type, step);
@@ -52,56 +51,34 @@ static PyObject *core_configure(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *core_messages(PyObject *module, PyObject *args)
-{
-    PyObject *known, *request, *notification, *result, *error, *named, *current, *exchange, *kind, *name, *failure,
-        *answer;
-    if (!PyArg_ParseTuple(args, "O!OOOOOOOOOOOLn", &PyDict_Type, &known, &request, &notification, &result, &error,
-                          &named, &current, &exchange, &kind, &name, &failure, &answer, &max_live, &max_name))
-        return NULL;
-    keep(&current_var, current); /* an asyncio that is not known to us never gets as far as configure() */
-    keep(&kinds, known);
-    keep(&kind_request, request);
-    keep(&kind_notification, notification);
-    keep(&kind_result, result);
-    keep(&kind_error, error);
-    keep(&named_methods, named);
-    keep(&exchange_var, exchange);
-    keep(&find_kind, kind);
-    keep(&find_name, name);
-    keep(&note_error, failure);
-    keep(&note_result, answer);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef core_methods[] = {
     {"now_ns", core_now, METH_NOARGS, "Monotonic nanoseconds, as clock.now_ns."},
-    {"messages", core_messages, METH_VARARGS, "What capture/queueing.py knows of messages."},
-    {"configure", core_configure, METH_VARARGS, "What adapters/asyncio_loop.py found out about this interpreter."},
-    {"handle_class", core_handle_class, METH_VARARGS, "Our subclass, of this metaclass, of one of asyncio's classes of handles."},
+    {"configure", core_configure, METH_VARARGS,
+     "What adapters/asyncio_loop.py found out about this interpreter."},
+    {"handle_class", core_handle_class, METH_VARARGS,
+     "Our subclass, of this metaclass, of one of asyncio's classes of handles."},
     {"follow", core_follow, METH_O, "The loop of these steps runs on its thread from now on."},
     {"unfollow", core_unfollow, METH_O, "It runs there no longer."},
-    {"park", core_park, METH_VARARGS, "Sleep until a step is over the limit (True), or for so long (False)."},
+    {"park", core_park, METH_VARARGS,
+     "Sleep until a step is over the limit (True), or for so long (False)."},
     {"wake", core_wake, METH_NOARGS, "End a park() that waits for a loop to begin something."},
-    {"frame_of", core_frame_of, METH_O, "The innermost frame of a thread of the main interpreter, or None."},
-    {"measure_memory", core_measure_memory, METH_O, "Memory is measured by the hooks in this capsule of _memory's."},
+    {"frame_of", core_frame_of, METH_O,
+     "The innermost frame of a thread of the main interpreter, or None."},
+    {"measure_memory", core_measure_memory, METH_O,
+     "Memory is measured by the hooks in this capsule of _memory's."},
     {NULL}};
-static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT, "mcp_probe.native._core", NULL, -1, core_methods};
+static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT, "mcp_probe.native._core", NULL, -1,
+                                         core_methods};
 
 static int make_names(void)
 {
     static const struct {
         PyObject **slot;
         const char *text;
-    } names[] = {{&str_self, "__self__"},   {&str_done, "done"},         {&str_keep, "_keep"},
-                 {&str_settle, "settle"},   {&str_charge, "_charge"},    {&str_run, "_run"},
-                 {&str_init, "__init__"},   {&str_broken, "broken"},     {&str_get, "get"},
-                 {&str_message, "message"}, {&str_params, "params"},     {&str_name, "name"},
-                 {&str_method, "method"},   {&str_id, "id"},             {&str_error, "error"},
-                 {&str_result, "result"},   {&str_is_error, "isError"},  {&str_forget, "forget"},
-                 {&str_finish, "finish"},   {&str_consumed, "consumed"}, {&str_waiting, "waiting"},
-                 {&str_answered, "_answered"}, {&str_asking, "_asking"}, {&str_arrived_by, "_arrived_by"},
-                 {&cancelled_outcome, "cancelled"}, {&ok_outcome, "ok"}};
+    } names[] = {{&str_self, "__self__"}, {&str_done, "done"},      {&str_keep, "_keep"},
+                 {&str_settle, "settle"}, {&str_charge, "_charge"}, {&str_run, "_run"},
+                 {&str_init, "__init__"}, {&str_broken, "broken"},  {&str_get, "get"},
+                 {&str_begin, "begin"},   {&str_end, "end"},        {&ok_outcome, "ok"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if ((*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
             return -1;
@@ -122,9 +99,8 @@ PyMODINIT_FUNC PyInit__core(void)
     if (module == NULL || make_names() < 0 || sem_init(&watchdog_woken, 0, 0) < 0 ||
         (request_type = add_type(module, "Request", &request_spec)) == NULL ||
         (steps_type = add_type(module, "Steps", &steps_spec)) == NULL ||
-        (desk_type = add_type(module, "Desk", &desk_spec)) == NULL ||
         (readings_type = add_type(module, "Readings", &readings_spec)) == NULL ||
-        add_type(module, "Poll", &poll_spec) == NULL || add_type(module, "Channel", &channel_spec) == NULL)
+        add_type(module, "Poll", &poll_spec) == NULL)
         return NULL;
     return module;
 }

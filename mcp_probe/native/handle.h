@@ -1,7 +1,9 @@
-/* ---- Handle: asyncio's own handles, with the instant they became ready (twin: adapters/asyncio_handles.py) ----
+/* ---- Handle: asyncio's own handles, with the instant they became ready (twin:
+ * adapters/asyncio_handles.py) ----
  *
- * One subclass each of asyncio's Handle, TimerHandle and, from 3.14 on, _ThreadSafeHandle. What asyncio does in __init__
- * and _run it does itself: both are called. A handle holds nothing but numbers of ours.
+ * One subclass each of asyncio's Handle, TimerHandle and, from 3.14 on, _ThreadSafeHandle. What
+ * asyncio does in __init__ and _run it does itself: both are called. A handle holds nothing but
+ * numbers of ours.
  */
 
 typedef struct {
@@ -120,7 +122,8 @@ static int handle_init(PyObject *self, PyObject *args, PyObject *kwargs)
     PyObject *rest[6] = {self}, *made = NULL;
     Py_ssize_t count = PyTuple_GET_SIZE(args);
     if (kind == NULL || count > 5) {
-        PyErr_SetString(PyExc_TypeError, "a handle takes a callback, its arguments, a loop and a context");
+        PyErr_SetString(PyExc_TypeError,
+                        "a handle takes a callback, its arguments, a loop and a context");
         return -1;
     }
     PyObject *init = PyObject_GetAttr((PyObject *)kind->base, str_init);
@@ -143,7 +146,8 @@ static int handle_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-/* The task whose step the callback is: a new reference, NULL where it is none (no exception set). */
+/* The task whose step the callback is: a new reference, NULL where it is none (no exception set).
+ */
 static PyObject *task_of(PyObject *callback, PyObject *args)
 {
     PyObject *kind = (PyObject *)Py_TYPE(callback), *task = NULL;
@@ -163,12 +167,14 @@ static PyObject *task_of(PyObject *callback, PyObject *args)
 static int carried_by(PyObject *context, PyObject **owner)
 {
     *owner = NULL;
-    if (PyContext_CheckExact(context) && PyContext_Enter(context) == 0) { /* quicker than its get() */
+    if (PyContext_CheckExact(context) &&
+        PyContext_Enter(context) == 0) { /* quicker than its get() */
         int failed = PyContextVar_Get(current_var, NULL, owner) < 0;
         return PyContext_Exit(context) < 0 || failed ? -1 : 0;
     }
     PyErr_Clear(); /* somebody is in it, or it is none */
-    *owner = PyContext_CheckExact(context) ? call_method_with(context, str_get, current_var) : Py_NewRef(Py_None);
+    *owner = PyContext_CheckExact(context) ? call_method_with(context, str_get, current_var)
+                                           : Py_NewRef(Py_None);
     return *owner == NULL ? -1 : 0;
 }
 
@@ -190,7 +196,8 @@ static int begin_handle(PyObject *self, const kind_t *kind, running_t *run)
     if (kind->when) {
         PyObject *given = slot_at(self, kind->when);
         double when = given == NULL || !PyFloat_Check(given) ? -1.0 : PyFloat_AS_DOUBLE(given);
-        /* A timer runs up to a clock tick before its deadline, and anything may stand there: no number, or none that is. */
+        /* A timer runs up to a clock tick before its deadline, and anything may stand there: no
+         * number, or none that is. */
         ns_t due = when > 0 && when * 1e9 < (double)now ? (ns_t)(when * 1e9) : now;
         stamp = (stamp_t){due, due, WAKE_LOOP, 1};
     }
@@ -205,7 +212,8 @@ static int begin_handle(PyObject *self, const kind_t *kind, running_t *run)
         return -1;
     Request *request = as_request(run->owner);
     /* A request's answer is out, and this is clean-up that no task does: not worth a mark. */
-    int clean_up = request != NULL && request->result_ns != NO_NS && (PyObject *)Py_TYPE(callback) == function_type;
+    int clean_up = request != NULL && request->result_ns != NO_NS &&
+                   (PyObject *)Py_TYPE(callback) == function_type;
     if (!steps->alive || (!stamp.inherited && (request == NULL || clean_up)))
         return 0;
     run->task = task_of(callback, args);
@@ -215,9 +223,9 @@ static int begin_handle(PyObject *self, const kind_t *kind, running_t *run)
         steps->inherit_wake = stamp.wake;
         steps->inherits = 1;
     }
-    steps_begin(steps, run->owner, (ns_t)(size_t)run->task, stamp.earliest, stamp.ready, stamp.wake, now);
     run->followed = 1;
-    return 0;
+    return steps_begin(steps, run->owner, (ns_t)(size_t)run->task, stamp.earliest, stamp.ready,
+                       stamp.wake, now);
 }
 
 static int end_handle(running_t *run)
@@ -249,11 +257,14 @@ static PyObject *handle_run(PyObject *self, PyObject *ignored)
     running_t run = {kind == NULL ? NULL : steps_here()};
     PyObject *result = NULL, *type, *value, *traceback;
     /* Another loop, which is not followed, may run on the thread now. */
-    int followed = run.steps != NULL && run.steps->alive && is_of(slot_at(self, kind->loop), run.steps), stopped = 0;
+    int followed =
+            run.steps != NULL && run.steps->alive && is_of(slot_at(self, kind->loop), run.steps),
+        stopped = 0;
     Py_XINCREF(run.steps);
     if (followed && begin_handle(self, kind, &run) < 0)
         stopped = give_up(run.steps);
-    PyObject *original = stopped || kind == NULL ? NULL : PyObject_GetAttr((PyObject *)kind->base, str_run);
+    PyObject *original =
+        stopped || kind == NULL ? NULL : PyObject_GetAttr((PyObject *)kind->base, str_run);
     if (original != NULL)
         result = PyObject_CallOneArg(original, self);
     else if (kind == NULL)
@@ -266,11 +277,9 @@ static PyObject *handle_run(PyObject *self, PyObject *ignored)
             Py_XDECREF(type);
             Py_XDECREF(value);
             Py_XDECREF(traceback);
-        }
-        else
+        } else
             PyErr_Restore(type, value, traceback);
-    }
-    else if (followed && memory_hooks != NULL)
+    } else if (followed && memory_hooks != NULL)
         memory_hooks->close(); /* followed no more: this step is nobody's any longer */
     Py_XDECREF(run.steps);
     Py_XDECREF(run.task);
@@ -288,16 +297,20 @@ static PyObject *handle_get_stamp(PyObject *self, void *closure)
 static int handle_set_stamp(PyObject *self, PyObject *value, void *closure)
 {
     stamp_t stamp = {.inherited = 1};
-    if (!PyArg_Parse(value == NULL ? Py_None : value, "(LLi)", &stamp.earliest, &stamp.ready, &stamp.wake))
+    if (!PyArg_Parse(value == NULL ? Py_None : value, "(LLi)", &stamp.earliest, &stamp.ready,
+                     &stamp.wake))
         return -1;
     *stamp_of(self, kind_of(self)) = stamp;
     return 0;
 }
 
-static PyGetSetDef handle_getset[] = {{"stamp", handle_get_stamp, handle_set_stamp, NULL, NULL}, {NULL}};
+static PyGetSetDef handle_getset[] = {{"stamp", handle_get_stamp, handle_set_stamp, NULL, NULL},
+                                      {NULL}};
 static PyMethodDef handle_methods[] = {{"_run", handle_run, METH_NOARGS, NULL}, {NULL}};
-static PyType_Slot handle_slots[] = {{Py_tp_init, handle_init},       {Py_tp_getset, handle_getset},
-                                     {Py_tp_methods, handle_methods}, {0, NULL}};
+static PyType_Slot handle_slots[] = {{Py_tp_init, handle_init},
+                                     {Py_tp_getset, handle_getset},
+                                     {Py_tp_methods, handle_methods},
+                                     {0, NULL}};
 
 /* Where a class keeps a slot of its own, or of a base's; 0 where it has none. */
 static Py_ssize_t offset_of(PyTypeObject *type, const char *name)
@@ -332,7 +345,8 @@ static PyObject *core_handle_class(PyObject *module, PyObject *args)
     PyTypeObject *metaclass;
     if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &base, &PyType_Type, &metaclass))
         return NULL;
-    if (!PyType_IsSubtype(metaclass, &PyType_Type) || metaclass->tp_basicsize != PyType_Type.tp_basicsize) {
+    if (!PyType_IsSubtype(metaclass, &PyType_Type) ||
+        metaclass->tp_basicsize != PyType_Type.tp_basicsize) {
         PyErr_SetString(PyExc_TypeError, "a metaclass of handles adds nothing to its classes");
         return NULL;
     }
@@ -346,11 +360,13 @@ static PyObject *core_handle_class(PyObject *module, PyObject *args)
     kind.args = offset_of(kind.base, "_args");
     kind.when = offset_of(kind.base, "_when");
     kind.stamp = kind.base->tp_basicsize;
-    if (kind_count == KINDS || !kind.loop || !kind.context || !kind.callback || !kind.args || kind.stamp % (Py_ssize_t)sizeof(ns_t)) {
+    if (kind_count == KINDS || !kind.loop || !kind.context || !kind.callback || !kind.args ||
+        kind.stamp % (Py_ssize_t)sizeof(ns_t)) {
         PyErr_Format(PyExc_RuntimeError, "%R is not a class of handles that is known here", base);
         return NULL;
     }
-    PyType_Spec spec = {"mcp_probe.native._core.Handle", (int)(kind.stamp + (Py_ssize_t)sizeof(stamp_t)), 0,
+    PyType_Spec spec = {"mcp_probe.native._core.Handle",
+                        (int)(kind.stamp + (Py_ssize_t)sizeof(stamp_t)), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, handle_slots};
     kind.type = make_type(metaclass, &spec, base);
     if (kind.type == NULL)

@@ -12,8 +12,8 @@ static unsigned int memory_epoch; /* of the hooks that are installed; 0: none ar
 
 static struct {
     int mode, lost, layers, prepared;
-    int buried;           /* by the last probe: somebody's hooks lie over ours */
-    int exact;            /* by the last probe: what was asked is what was counted, to the byte */
+    int buried;            /* by the last probe: somebody's hooks lie over ours */
+    int exact;             /* by the last probe: what was asked is what was counted, to the byte */
     long long owned_above; /* blocks larger than this get an owner; -1: all do */
     allocator_t installed[DOMAINS];
 } memory;
@@ -44,7 +44,8 @@ static void memory_settle(void)
 /* The account of a request that is measured; 0 where blocks get no owners, or none is left. */
 static account_ref account_for(Request *request)
 {
-    if (request->memory.account == 0 && memory.mode >= MODE_HYBRID && request->memory.epoch == memory_epoch) {
+    if (request->memory.account == 0 && memory.mode >= MODE_HYBRID &&
+        request->memory.epoch == memory_epoch) {
         Request *parent = as_request(request->parent);
         request->memory.account = open_account(parent == NULL ? 0 : account_for(parent));
     }
@@ -57,14 +58,15 @@ static inline void give_to(account_ref owner)
     thread.owns_small = owner != 0 && memory.mode == MODE_SHADOW;
 }
 
-/* From now on what this thread allocates is of `next`, or of nobody. A request that was there before the hooks were is
- * not measured: it would be a part of it. */
+/* From now on what this thread allocates is of `next`, or of nobody. A request that was there
+ * before the hooks were is not measured: it would be a part of it. */
 static void memory_switch(Request *next)
 {
     Request *before = (Request *)thread.request;
     if (before != NULL)
         memory_settle();
-    while (next != NULL && (next->ended || next->memory.epoch != memory_epoch || memory.mode == MODE_OFF))
+    while (next != NULL &&
+           (next->ended || next->memory.epoch != memory_epoch || memory.mode == MODE_OFF))
         next = as_request(next->parent);
     thread.request = Py_XNewRef((PyObject *)next);
     give_to(next == NULL ? 0 : account_for(next));
@@ -100,7 +102,9 @@ static void memory_end(Request *request)
 
 static void *probe_malloc(int domain, size_t size)
 {
-    return domain == DOMAIN_RAW ? PyMem_RawMalloc(size) : domain == DOMAIN_MEM ? PyMem_Malloc(size) : PyObject_Malloc(size);
+    return domain == DOMAIN_RAW   ? PyMem_RawMalloc(size)
+           : domain == DOMAIN_MEM ? PyMem_Malloc(size)
+                                  : PyObject_Malloc(size);
 }
 
 static void *probe_realloc(int domain, void *block, size_t size)
@@ -112,7 +116,9 @@ static void *probe_realloc(int domain, void *block, size_t size)
 
 static void probe_free(int domain, void *block)
 {
-    domain == DOMAIN_RAW ? PyMem_RawFree(block) : domain == DOMAIN_MEM ? PyMem_Free(block) : PyObject_Free(block);
+    domain == DOMAIN_RAW   ? PyMem_RawFree(block)
+    : domain == DOMAIN_MEM ? PyMem_Free(block)
+                           : PyObject_Free(block);
 }
 
 /* A probe is charged to nobody. */
@@ -174,7 +180,8 @@ static void calibrate(void)
 {
     thread_t saved = begin_probe();
     calibrated.small_limit = 0;
-    calibrated.passes_large_on = passes_on(DOMAIN_MEM, PROBE_BYTES) && passes_on(DOMAIN_OBJ, PROBE_BYTES);
+    calibrated.passes_large_on =
+        passes_on(DOMAIN_MEM, PROBE_BYTES) && passes_on(DOMAIN_OBJ, PROBE_BYTES);
     size_t limit = LARGE - 1;
     while (limit > 0 && (passes_on(DOMAIN_MEM, limit) || passes_on(DOMAIN_OBJ, limit)))
         limit -= 8;
@@ -203,7 +210,8 @@ static int is_owned(int domain, size_t size)
 
 static long long find_owned_above(int mode)
 {
-    if (mode == MODE_SHADOW && is_owned(DOMAIN_OBJ, 24) && is_owned(DOMAIN_MEM, 24) && is_owned(DOMAIN_OBJ, PROBE_BYTES))
+    if (mode == MODE_SHADOW && is_owned(DOMAIN_OBJ, 24) && is_owned(DOMAIN_MEM, 24) &&
+        is_owned(DOMAIN_OBJ, PROBE_BYTES))
         return -1;
     if (mode >= MODE_HYBRID && is_owned(DOMAIN_OBJ, LARGE) && is_owned(DOMAIN_MEM, LARGE) &&
         is_owned(DOMAIN_OBJ, PROBE_BYTES))
@@ -215,8 +223,8 @@ static long long find_owned_above(int mode)
 
 static int is_same(const allocator_t *a, const allocator_t *b)
 {
-    return a->ctx == b->ctx && a->malloc == b->malloc && a->calloc == b->calloc && a->realloc == b->realloc &&
-           a->free == b->free;
+    return a->ctx == b->ctx && a->malloc == b->malloc && a->calloc == b->calloc &&
+           a->realloc == b->realloc && a->free == b->free;
 }
 
 /* Which of our layers the allocator is, or -1. */
@@ -238,7 +246,8 @@ static allocator_t hooks_of(int layer, int domain, int set)
     return ours;
 }
 
-/* free() comes before the rest and goes after it, so that no block is given an owner whose end is not seen. */
+/* free() comes before the rest and goes after it, so that no block is given an owner whose end is
+ * not seen. */
 static void put(int domain, allocator_t next)
 {
     allocator_t now, step;
@@ -248,8 +257,7 @@ static void put(int domain, allocator_t next)
         step = next;
         step.free = now.free;
         PyMem_SetAllocator(domain, &step);
-    }
-    else if (now.free != next.free) {
+    } else if (now.free != next.free) {
         step = now;
         step.free = next.free;
         PyMem_SetAllocator(domain, &step);
@@ -272,8 +280,8 @@ static void free_every_shard(void)
     thread.forking = 0;
 }
 
-/* Where the head of the interpreters is, by what 3.13 and later say of themselves to debuggers; elsewhere a place where no
- * interpreter ever is, and each look asks. */
+/* Where the head of the interpreters is, by what 3.13 and later say of themselves to debuggers;
+ * elsewhere a place where no interpreter ever is, and each look asks. */
 static PyInterpreterState **find_interpreters(void)
 {
     static PyInterpreterState *not_known;
@@ -284,7 +292,8 @@ static PyInterpreterState **find_interpreters(void)
     if (!_PyRuntime)
         return &not_known;
     memcpy(&said, _PyRuntime, sizeof(said));
-    if (memcmp(said.cookie, "xdebugpy", 8) != 0 || said.head % sizeof(void *) != 0 || said.head >= said.size)
+    if (memcmp(said.cookie, "xdebugpy", 8) != 0 || said.head % sizeof(void *) != 0 ||
+        said.head >= said.size)
         return &not_known;
     PyInterpreterState **found = (PyInterpreterState **)(_PyRuntime + said.head);
     return *found == PyInterpreterState_Head() ? found : &not_known;
@@ -324,13 +333,15 @@ static void forget_every_block(void)
     }
 }
 
-/* Whoever sees what this thread writes from now on has seen what it wrote before, on any memory model: each CPU that runs a
- * thread of this process passes a fence. Where the system refuses, only x86-64's own order is left. */
+/* Whoever sees what this thread writes from now on has seen what it wrote before, on any memory
+ * model: each CPU that runs a thread of this process passes a fence. Where the system refuses, only
+ * x86-64's own order is left. */
 static void pass_every_cpu(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #ifdef SYS_membarrier
-    syscall(SYS_membarrier, 1 << 4, 0, 0); /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, of Linux 4.14 */
+    syscall(SYS_membarrier, 1 << 4, 0,
+            0); /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, of Linux 4.14 */
     syscall(SYS_membarrier, 1 << 3, 0, 0); /* MEMBARRIER_CMD_PRIVATE_EXPEDITED */
 #endif
 }
@@ -346,8 +357,9 @@ static int find_layer(allocator_t *base)
             return layer;
     }
     if (memory.layers == LAYERS) {
-        PyErr_SetString(PyExc_RuntimeError, "memory hooks cannot be installed: other tools have replaced Python's "
-                                            "allocator too often in this process");
+        PyErr_SetString(PyExc_RuntimeError,
+                        "memory hooks cannot be installed: other tools have replaced Python's "
+                        "allocator too often in this process");
         return -1;
     }
     for (int domain = 0; domain < DOMAINS; domain++) {
@@ -396,8 +408,9 @@ static int memory_set(int mode)
     memory_close();
     if (look_below(base)) {
         if (mode != last_mode) {
-            PyErr_Format(PyExc_RuntimeError, "memory hooks cannot be changed to \"%s\" while another tool's allocator "
-                                             "hooks (tracemalloc's, for instance) lie over them: stop that tool first",
+            PyErr_Format(PyExc_RuntimeError,
+                         "memory hooks cannot be changed to \"%s\" while another tool's allocator "
+                         "hooks (tracemalloc's, for instance) lie over them: stop that tool first",
                          mode_names[mode]);
             return -1;
         }
@@ -418,7 +431,8 @@ static int memory_set(int mode)
     memory.exact = is_exact();
     for (int domain = 0; domain < DOMAINS; domain++) {
         int owns = domain == DOMAIN_RAW ? mode >= MODE_HYBRID
-                                        : mode == MODE_SHADOW || (mode == MODE_HYBRID && !calibrated.passes_large_on);
+                                        : mode == MODE_SHADOW ||
+                                              (mode == MODE_HYBRID && !calibrated.passes_large_on);
         calibrated.own_from[domain] = !owns ? SIZE_MAX : mode == MODE_SHADOW ? 1 : LARGE;
         put(domain, hooks_of(layer, domain, owns ? SET_OWNS : SET_COUNTS));
     }
@@ -435,7 +449,8 @@ static void memory_unset(void)
         allocator_t top;
         PyMem_GetAllocator(domain, &top);
         int layer = layer_of(domain, &top);
-        if (layer >= 0) /* else another tool has saved us, and would put us back: we stay, and nobody looks */
+        if (layer >= 0) /* else another tool has saved us, and would put us back: we stay, and
+                           nobody looks */
             put(domain, wrapped[layer][domain]);
     }
 }
@@ -482,7 +497,8 @@ static PyObject *memory_py_state(PyObject *module, PyObject *ignored)
 {
     int in_place = is_in_place();
     unsigned long long entries = gil_table.used, untracked = gil_table.refused + small.refused,
-                       bytes = bytes_of(&gil_table) + (unsigned long long)small.chunks * CHUNK_WORDS * sizeof(int);
+                       bytes = bytes_of(&gil_table) +
+                               (unsigned long long)small.chunks * CHUNK_WORDS * sizeof(int);
     for (size_t i = 0; i < SHARDS; i++) {
         lock_shard(i);
         entries += shards[i].table.used;
@@ -494,20 +510,26 @@ static PyObject *memory_py_state(PyObject *module, PyObject *ignored)
     if (memory.mode == MODE_OFF)
         reason = "the memory hooks are not installed";
     else if (!in_place)
-        reason = "another tool has put its own allocator in the place of the memory hooks; what was counted since they "
+        reason = "another tool has put its own allocator in the place of the memory hooks; what "
+                 "was counted since they "
                  "were installed is not valid";
     else if (!memory.exact)
-        reason = "the allocator that the memory hooks lie over was asked for other sizes than its callers asked for";
+        reason = "the allocator that the memory hooks lie over was asked for other sizes than its "
+                 "callers asked for";
     else if (memory.buried)
-        reason = "another tool's allocator hooks lie over the memory hooks; what it allocates for itself is counted";
-    return Py_BuildValue("{s:s,s:N,s:s,s:L,s:K,s:K,s:I,s:N,s:N,s:N,s:n,s:I,s:K,s:I,s:I,s:K}", "mode",
-                         mode_names[memory.mode], "valid", PyBool_FromLong(in_place && memory.exact), "reason", reason,
-                         "owned_above", memory.mode == MODE_OFF ? (long long)PY_SSIZE_T_MAX : memory.owned_above, "entries",
-                         entries, "untracked", untracked, "most_entries", (unsigned int)MAX_BLOCKS, "covered",
-                         PyBool_FromLong(memory.buried), "exact", PyBool_FromLong(memory.exact), "passes_large_on",
-                         PyBool_FromLong(calibrated.passes_large_on), "small_limit",
-                         (Py_ssize_t)calibrated.small_limit, "accounts", slab.fresh - 1, "accounts_refused", slab.refused, "most_accounts",
-                         (unsigned int)MAX_ACCOUNTS - 1, "epoch", memory_epoch, "table_bytes", bytes);
+        reason = "another tool's allocator hooks lie over the memory hooks; what it allocates for "
+                 "itself is counted";
+    return Py_BuildValue(
+        "{s:s,s:N,s:s,s:L,s:K,s:K,s:I,s:N,s:N,s:N,s:n,s:I,s:K,s:I,s:I,s:K}", "mode",
+        mode_names[memory.mode], "valid", PyBool_FromLong(in_place && memory.exact), "reason",
+        reason, "owned_above",
+        memory.mode == MODE_OFF ? (long long)PY_SSIZE_T_MAX : memory.owned_above, "entries",
+        entries, "untracked", untracked, "most_entries", (unsigned int)MAX_BLOCKS, "covered",
+        PyBool_FromLong(memory.buried), "exact", PyBool_FromLong(memory.exact), "passes_large_on",
+        PyBool_FromLong(calibrated.passes_large_on), "small_limit",
+        (Py_ssize_t)calibrated.small_limit, "accounts", slab.fresh - 1, "accounts_refused",
+        slab.refused, "most_accounts", (unsigned int)MAX_ACCOUNTS - 1, "epoch", memory_epoch,
+        "table_bytes", bytes);
 }
 
 static PyObject *memory_charge(PyObject *module, PyObject *request)
@@ -521,7 +543,8 @@ static PyObject *memory_charge(PyObject *module, PyObject *request)
     return before;
 }
 
-/* What request_memory() says; 0 where that is None. `followed`: no other hooks came since it ended. */
+/* What request_memory() says; 0 where that is None. `followed`: no other hooks came since it ended.
+ */
 typedef struct {
     ns_t requested, allocations, owned, held, peak, blocks;
     int followed;
@@ -532,14 +555,22 @@ static int memory_of(Request *self, held_t *found)
     if (thread.request != NULL)
         memory_settle();
     int same = self->memory.epoch == memory_epoch && is_in_place();
-    if (!self->memory.charged || (!same && !(self->memory.sealed && self->memory.epoch != memory_epoch)))
+    if (!self->memory.charged ||
+        (!same && !(self->memory.sealed && self->memory.epoch != memory_epoch)))
         return 0;
     account_t *account = account_of(self->memory.account), nobody = {0};
     account = account == NULL ? &nobody : account;
-    ns_t raw = __atomic_load_n(&account->raw, __ATOMIC_RELAXED), held = account->gil_held + held_in(raw),
-         raw_peak = __atomic_load_n(&account->raw_peak, __ATOMIC_RELAXED), blocks = account->gil_blocks + blocks_in(raw);
-    *found = (held_t){self->memory.requested, self->memory.allocations, self->memory.owned, held > 0 ? held : 0,
-                      account->gil_peak > raw_peak ? account->gil_peak : raw_peak, blocks > 0 ? blocks : 0, same};
+    ns_t raw = __atomic_load_n(&account->raw, __ATOMIC_RELAXED),
+         held = account->gil_held + held_in(raw),
+         raw_peak = __atomic_load_n(&account->raw_peak, __ATOMIC_RELAXED),
+         blocks = account->gil_blocks + blocks_in(raw);
+    *found = (held_t){self->memory.requested,
+                      self->memory.allocations,
+                      self->memory.owned,
+                      held > 0 ? held : 0,
+                      account->gil_peak > raw_peak ? account->gil_peak : raw_peak,
+                      blocks > 0 ? blocks : 0,
+                      same};
     return 1;
 }
 
@@ -549,8 +580,10 @@ static PyObject *memory_use_of(Request *self)
     if (!memory_of(self, &found))
         Py_RETURN_NONE;
     if (!found.followed)
-        return Py_BuildValue("(LLLOLO)", found.requested, found.allocations, found.owned, Py_None, found.peak, Py_None);
-    return Py_BuildValue("(LLLLLL)", found.requested, found.allocations, found.owned, found.held, found.peak, found.blocks);
+        return Py_BuildValue("(LLLOLO)", found.requested, found.allocations, found.owned, Py_None,
+                             found.peak, Py_None);
+    return Py_BuildValue("(LLLLLL)", found.requested, found.allocations, found.owned, found.held,
+                         found.peak, found.blocks);
 }
 
 static void memory_move(Request *from, Request *to)
@@ -585,7 +618,8 @@ static size_t find_marked_words(found_t *found, size_t count, size_t most)
             unsigned int word = chunks[at].words[i];
             account_t *account = word == 0 ? NULL : owner_in(word);
             if (account != NULL && account->marked)
-                found[count++] = (found_t){(chunks[at].number << CHUNK_BITS) + (i << 4), size_in(word)};
+                found[count++] =
+                    (found_t){(chunks[at].number << CHUNK_BITS) + (i << 4), size_in(word)};
         }
     return count;
 }

@@ -18,8 +18,7 @@ static int begin_poll(Steps *steps)
     if (steps->owner != Py_None) { /* a request began in a step that we did not see end */
         if (steps_close(steps, now, 0) < 0)
             return -1;
-    }
-    else if (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0)
+    } else if (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0)
         return -1;
     steps_begin_poll(steps, now);
     return steps_here() == steps ? 0 : take_place(steps); /* loops may take turns on a thread */
@@ -33,7 +32,8 @@ static void end_poll(Steps *steps)
     set_since(steps, now);
 }
 
-static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nargsf,
+                           PyObject *kwnames)
 {
     Poll *self = (Poll *)callable;
     Py_ssize_t nargs = NARGS(nargsf), named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
@@ -74,12 +74,17 @@ static PyObject *poll_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-static PyMemberDef poll_members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Poll, vectorcall), READONLY, NULL},
-                                     {"__wrapped__", T_OBJECT, offsetof(Poll, original), READONLY, NULL},
-                                     {NULL}};
-static PyType_Slot poll_slots[] = {{Py_tp_new, poll_new},           {Py_tp_call, PyVectorcall_Call},
-                                   {Py_tp_traverse, poll_traverse}, {Py_tp_clear, poll_clear},
-                                   {Py_tp_dealloc, poll_dealloc},   {Py_tp_members, poll_members},
+static PyMemberDef poll_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Poll, vectorcall), READONLY, NULL},
+    {"__wrapped__", T_OBJECT, offsetof(Poll, original), READONLY, NULL},
+    {NULL}};
+static PyType_Slot poll_slots[] = {{Py_tp_new, poll_new},
+                                   {Py_tp_call, PyVectorcall_Call},
+                                   {Py_tp_traverse, poll_traverse},
+                                   {Py_tp_clear, poll_clear},
+                                   {Py_tp_dealloc, poll_dealloc},
+                                   {Py_tp_members, poll_members},
                                    {0, NULL}};
-static PyType_Spec poll_spec = {"mcp_probe.native._core.Poll", sizeof(Poll), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, poll_slots};
+static PyType_Spec poll_spec = {
+    "mcp_probe.native._core.Poll", sizeof(Poll), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, poll_slots};

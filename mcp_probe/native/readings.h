@@ -1,10 +1,12 @@
-/* ---- Readings: the clocks of one loop's thread, read tick by tick (twin: capture/readings.py) ---- */
+/* ---- Readings: the clocks of one loop's thread, read tick by tick (twin: capture/readings.py)
+ * ---- */
 
 #define READINGS 64
 #define BASELINE_NS 5000000LL
 
 typedef struct {
-    ns_t at, cpu, queued, slices, process; /* queued and slices: -1 where the platform cannot tell */
+    ns_t at, cpu, queued, slices,
+        process; /* queued and slices: -1 where the platform cannot tell */
 } reading_t;
 
 typedef struct {
@@ -15,7 +17,8 @@ typedef struct {
     clockid_t clock;
     ns_t last;
     char closed; /* whoever parks over it is to come back */
-    char lock; /* the watchdog writes without the GIL, and at a slow step's end the loop's thread does too */
+    char lock;   /* the watchdog writes without the GIL, and at a slow step's end the loop's thread
+                    does too */
     unsigned int next;
     reading_t ring[READINGS];
 } Readings;
@@ -24,7 +27,7 @@ typedef struct {
 TRAVERSE_AND_CLEAR(Readings, readings, READINGS_OBJECTS)
 #define CLOSE_SCHEDSTAT(self) /* not before: the watchdog reads it without the GIL */ \
     if ((self)->schedstat >= 0) \
-        close((self)->schedstat)
+    close((self)->schedstat)
 DEALLOCATE(Readings, readings, CLOSE_SCHEDSTAT)
 
 static ns_t clock_ns(clockid_t clock)
@@ -89,7 +92,8 @@ static PyObject *or_none(ns_t value)
 
 static PyObject *reading_tuple(const reading_t *r)
 {
-    return Py_BuildValue("(LNNNL)", r->at, or_none(r->cpu), or_none(r->queued), or_none(r->slices), r->process);
+    return Py_BuildValue("(LNNNL)", r->at, or_none(r->cpu), or_none(r->queued), or_none(r->slices),
+                         r->process);
 }
 
 static PyObject *readings_read(Readings *self, PyObject *at)
@@ -160,9 +164,14 @@ static PyMethodDef readings_methods[] = {{"read", (PyCFunction)readings_read, ME
                                          {"before", (PyCFunction)readings_before, METH_O, NULL},
                                          {"close", (PyCFunction)readings_close, METH_NOARGS, NULL},
                                          {NULL}};
-static PyMemberDef readings_members[] = {{"closed", T_BOOL, offsetof(Readings, closed), 0, NULL}, {NULL}};
-static PyType_Slot readings_slots[] = {{Py_tp_new, readings_new},           {Py_tp_traverse, readings_traverse},
-                                       {Py_tp_clear, readings_clear},       {Py_tp_dealloc, readings_dealloc},
-                                       {Py_tp_methods, readings_methods},   {Py_tp_members, readings_members},   {0, NULL}};
+static PyMemberDef readings_members[] = {{"closed", T_BOOL, offsetof(Readings, closed), 0, NULL},
+                                         {NULL}};
+static PyType_Slot readings_slots[] = {{Py_tp_new, readings_new},
+                                       {Py_tp_traverse, readings_traverse},
+                                       {Py_tp_clear, readings_clear},
+                                       {Py_tp_dealloc, readings_dealloc},
+                                       {Py_tp_methods, readings_methods},
+                                       {Py_tp_members, readings_members},
+                                       {0, NULL}};
 static PyType_Spec readings_spec = {"mcp_probe.native._core.Readings", sizeof(Readings), 0,
                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, readings_slots};

@@ -1,11 +1,11 @@
 /* ---- Request: one request while it lives (twin: record/raw.py PythonRequest) ---- */
 
 static PyObject *empty_tuple;
-static PyObject *ok_outcome, *cancelled_outcome;
+static PyObject *ok_outcome;
 static const memory_hooks_t *memory_hooks; /* NULL: memory is not measured in this process */
 
-static Request *make_request(PyTypeObject *type, PyObject *id, PyObject *kind, PyObject *method, PyObject *name,
-                             PyObject *transport)
+static Request *make_request(PyTypeObject *type, PyObject *id, PyObject *kind, PyObject *method,
+                             PyObject *name, PyObject *transport)
 {
     Request *self = (Request *)PyType_GenericAlloc(type, 0);
     if (self == NULL)
@@ -68,10 +68,11 @@ static int request_clear(Request *self)
     if ((self)->units != (self)->own_units) \
         PyMem_Free((self)->units); \
     if ((self)->memory.account != 0) \
-        memory_hooks->drop((self)->memory.account)
+    memory_hooks->drop((self)->memory.account)
 DEALLOCATE(Request, request, FREE_HELD)
 
-static int add_mark(Request *self, ns_t unit, ns_t suspended, ns_t earliest, ns_t ready, ns_t start, ns_t end, int wake)
+static int add_mark(Request *self, ns_t unit, ns_t suspended, ns_t earliest, ns_t ready, ns_t start,
+                    ns_t end, int wake)
 {
     if (self->mark_count == self->mark_room) {
         int room = self->mark_room * 4;
@@ -139,7 +140,8 @@ static PyObject *request_get_marks(Request *self, void *closure)
     PyObject *marks = PyTuple_New(count);
     for (int i = 0; marks != NULL && i < count; i++) {
         mark_t m = self->marks[i];
-        PyObject *mark = Py_BuildValue("(LLLLLLi)", m.unit, m.suspended, m.earliest, m.ready, m.start, m.end, m.wake);
+        PyObject *mark = Py_BuildValue("(LLLLLLi)", m.unit, m.suspended, m.earliest, m.ready,
+                                       m.start, m.end, m.wake);
         if (mark == NULL || PyTuple_SetItem(marks, i, mark) < 0)
             Py_CLEAR(marks);
     }
@@ -184,7 +186,8 @@ static PyObject *request_get_units(Request *self, void *closure)
 {
     PyObject *units = PyDict_New();
     for (int i = 0; units != NULL && i < self->unit_count; i++) {
-        PyObject *key = PyLong_FromLongLong(self->units[i].unit), *end = PyLong_FromLongLong(self->units[i].end);
+        PyObject *key = PyLong_FromLongLong(self->units[i].unit),
+                 *end = PyLong_FromLongLong(self->units[i].end);
         if (key == NULL || end == NULL || PyDict_SetItem(units, key, end) < 0)
             Py_CLEAR(units);
         Py_XDECREF(key);
@@ -248,7 +251,8 @@ static PyObject *request_operation(Request *self, void *closure)
     return Py_NewRef(named == NULL ? Py_None : named);
 }
 
-/* (requested, allocations, owned, held, peak, blocks), bytes and numbers; None where it was not measured. */
+/* (requested, allocations, owned, held, peak, blocks), bytes and numbers; None where it was not
+ * measured. */
 static PyObject *request_memory(Request *self, PyObject *ignored)
 {
     if (memory_hooks == NULL)
@@ -258,7 +262,8 @@ static PyObject *request_memory(Request *self, PyObject *ignored)
 
 static PyObject *request_keep_memory(Request *self, PyObject *ignored)
 {
-    Request *kept = make_request(request_type, self->id, self->kind, self->method, self->name, self->transport);
+    Request *kept =
+        make_request(request_type, self->id, self->kind, self->method, self->name, self->transport);
     if (kept != NULL && memory_hooks != NULL)
         memory_hooks->move(self, kept);
     if (kept != NULL)
@@ -266,44 +271,108 @@ static PyObject *request_keep_memory(Request *self, PyObject *ignored)
     return (PyObject *)kept;
 }
 
+/* Ended at this instant, with what it has used by then. False where it had ended before: any thread
+ * may be first. */
+static PyObject *request_end_at(Request *self, PyObject *at)
+{
+    ns_t now = PyLong_AsLongLong(at);
+    if (now == -1 && PyErr_Occurred())
+        return NULL;
+    if (self->ended)
+        Py_RETURN_FALSE;
+    if (memory_hooks != NULL)
+        memory_hooks->end(self);
+    self->ended = 1;
+    self->end_ns = now;
+    Py_RETURN_TRUE;
+}
+
 #define OBJECT(field) {#field, T_OBJECT, offsetof(Request, field), 0, NULL}
 #define FLAG(field) {#field, T_BOOL, offsetof(Request, field), 0, NULL}
-#define NS(field) {#field, (getter)request_get_ns, (setter)request_set_ns, NULL, (void *)offsetof(Request, field)}
+#define NS(field) \
+    {#field, (getter)request_get_ns, (setter)request_set_ns, NULL, (void *)offsetof(Request, field)}
 static PyMemberDef request_members[] = {
-    OBJECT(id), OBJECT(kind), OBJECT(method), OBJECT(name), OBJECT(transport), OBJECT(request_id),
-    OBJECT(protocol_version), OBJECT(session), OBJECT(channel), OBJECT(parent), OBJECT(outcome), OBJECT(error),
-    OBJECT(jobs), OBJECT(pauses), OBJECT(client_waits), OBJECT(spilled), OBJECT(trace_id), OBJECT(span_id),
-    OBJECT(parent_span_id), OBJECT(trace_flags), OBJECT(trace_state), OBJECT(server_span), OBJECT(resource_uri),
-    OBJECT(session_id), OBJECT(error_code), OBJECT(sized), OBJECT(metered), OBJECT(ambient), OBJECT(lend_span),
-    FLAG(settles), FLAG(ended), FLAG(transport_seen), FLAG(write_seen), FLAG(partial), FLAG(seen_open),
+    OBJECT(id),
+    OBJECT(kind),
+    OBJECT(method),
+    OBJECT(name),
+    OBJECT(transport),
+    OBJECT(request_id),
+    OBJECT(protocol_version),
+    OBJECT(session),
+    OBJECT(channel),
+    OBJECT(parent),
+    OBJECT(outcome),
+    OBJECT(error),
+    OBJECT(jobs),
+    OBJECT(pauses),
+    OBJECT(client_waits),
+    OBJECT(spilled),
+    OBJECT(trace_id),
+    OBJECT(span_id),
+    OBJECT(parent_span_id),
+    OBJECT(trace_flags),
+    OBJECT(trace_state),
+    OBJECT(server_span),
+    OBJECT(resource_uri),
+    OBJECT(session_id),
+    OBJECT(error_code),
+    OBJECT(sized),
+    OBJECT(metered),
+    OBJECT(measured),
+    OBJECT(ambient),
+    OBJECT(lend_span),
+    FLAG(settles),
+    FLAG(ended),
+    FLAG(transport_seen),
+    FLAG(write_seen),
+    FLAG(partial),
+    FLAG(seen_open),
     {"seen", T_INT, offsetof(Request, seen), 0, NULL},
     {"mark_count", T_INT, offsetof(Request, mark_count), READONLY, NULL},
     {"unit_peak", T_INT, offsetof(Request, unit_peak), READONLY, NULL},
     {"handler", T_LONGLONG, offsetof(Request, handler), 0, NULL},
     {"detached_ns", T_LONGLONG, offsetof(Request, detached_ns), 0, NULL},
     {"blocked_others_ns", T_LONGLONG, offsetof(Request, blocked_others_ns), 0, NULL},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(Request, weak_references), READONLY, NULL}, {NULL}};
-static PyGetSetDef request_getset[] = {{"marks", (getter)request_get_marks, NULL, NULL, NULL},
-                                       {"units", (getter)request_get_units, (setter)request_set_units, NULL, NULL},
-                                       {"operation", (getter)request_operation, NULL, NULL, NULL},
-                                       NS(arrival_ns), NS(arrival_earliest_ns), NS(taken_ns), NS(first_step_ns),
-                                       NS(result_ns), NS(write_taken_ns), NS(flushed_ns), NS(end_ns), NS(sent_ns),
-                                       NS(decode_ns), NS(encode_ns), NS(request_bytes), NS(response_bytes), NS(loop),
-                                       {NULL}};
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Request, weak_references), READONLY, NULL},
+    {NULL}};
+static PyGetSetDef request_getset[] = {
+    {"marks", (getter)request_get_marks, NULL, NULL, NULL},
+    {"units", (getter)request_get_units, (setter)request_set_units, NULL, NULL},
+    {"operation", (getter)request_operation, NULL, NULL, NULL},
+    NS(arrival_ns),
+    NS(arrival_earliest_ns),
+    NS(taken_ns),
+    NS(first_step_ns),
+    NS(result_ns),
+    NS(write_taken_ns),
+    NS(flushed_ns),
+    NS(end_ns),
+    NS(sent_ns),
+    NS(decode_ns),
+    NS(encode_ns),
+    NS(request_bytes),
+    NS(response_bytes),
+    NS(loop),
+    {NULL}};
 static PyMethodDef request_methods[] = {
     {"add_mark", (PyCFunction)request_add_mark, METH_O, NULL},
     {"set_unit", (PyCFunction)request_set_unit, METH_VARARGS, NULL},
     {"drop_unit", (PyCFunction)request_drop_unit, METH_O, NULL},
     {"clear_marks", (PyCFunction)request_clear_marks, METH_NOARGS, NULL},
+    {"end_at", (PyCFunction)request_end_at, METH_O, NULL},
     {"small_steps", (PyCFunction)request_small_steps, METH_NOARGS, NULL},
     {"memory", (PyCFunction)request_memory, METH_NOARGS, NULL},
     {"keep_memory", (PyCFunction)request_keep_memory, METH_NOARGS,
-     "A bare request that holds the account of this one, which has ended and has none from now on: what the probe itself\n"
+     "A bare request that holds the account of this one, which has ended and has none from now on: "
+     "what the probe itself\n"
      "hung on this one is no longer held by it."},
     {NULL}};
-static PyType_Slot request_slots[] = {{Py_tp_new, request_new},          {Py_tp_traverse, request_traverse},
-                                      {Py_tp_clear, request_clear},      {Py_tp_dealloc, request_dealloc},
-                                      {Py_tp_members, request_members},  {Py_tp_getset, request_getset},
-                                      {Py_tp_methods, request_methods},  {0, NULL}};
+static PyType_Slot request_slots[] = {
+    {Py_tp_new, request_new},         {Py_tp_traverse, request_traverse},
+    {Py_tp_clear, request_clear},     {Py_tp_dealloc, request_dealloc},
+    {Py_tp_members, request_members}, {Py_tp_getset, request_getset},
+    {Py_tp_methods, request_methods}, {0, NULL}};
 static PyType_Spec request_spec = {"mcp_probe.native._core.Request", sizeof(Request), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, request_slots};
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+                                   request_slots};

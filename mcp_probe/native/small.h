@@ -1,8 +1,8 @@
 /* ---- small blocks: whose each is, in a word beside every 16 bytes of the heap ----
  *
- * Under the GIL. A chunk of the heap is 4 MB of addresses, its words another 1 MB that are only touched where a block in
- * it has an owner; chunks are found by hash, and never given back. No word is ever out of place, so whoever has another
- * interpreter's GIL may look at the same time.
+ * Under the GIL. A chunk of the heap is 4 MB of addresses, its words another 1 MB that are only
+ * touched where a block in it has an owner; chunks are found by hash, and never given back. No word
+ * is ever out of place, so whoever has another interpreter's GIL may look at the same time.
  */
 #define CHUNK_BITS 22
 #define CHUNK_WORDS (1u << (CHUNK_BITS - 4))
@@ -44,7 +44,8 @@ static unsigned int *__attribute__((noinline)) search_word(unsigned long address
 /* NULL where no block of that chunk ever had an owner. */
 static inline __attribute__((always_inline)) unsigned int *word_of(const void *block)
 {
-    unsigned long address = (unsigned long)block, number = address >> CHUNK_BITS, at = number & (CHUNK_SLOTS - 1);
+    unsigned long address = (unsigned long)block, number = address >> CHUNK_BITS,
+                  at = number & (CHUNK_SLOTS - 1);
     if (__builtin_expect(__atomic_load_n(&chunks[at].number, __ATOMIC_ACQUIRE) == number, 1))
         return &chunks[at].words[(address >> 4) & (CHUNK_WORDS - 1)];
     return search_word(address);
@@ -83,10 +84,12 @@ static unsigned int most_generations(void)
 
 static inline unsigned int word_for(account_ref owner, size_t size)
 {
-    return (unsigned int)owner << SIZE_BITS | (unsigned int)(owner >> 32) << (SIZE_BITS + INDEX_BITS) | (unsigned int)size;
+    return (unsigned int)owner << SIZE_BITS |
+           (unsigned int)(owner >> 32) << (SIZE_BITS + INDEX_BITS) | (unsigned int)size;
 }
 
-/* NULL where the owner is gone: only so many generations fit into a word (see forget_dead_words). */
+/* NULL where the owner is gone: only so many generations fit into a word (see forget_dead_words).
+ */
 static inline account_t *owner_in(unsigned int word)
 {
     account_t *account = &accounts[word >> SIZE_BITS & (MAX_ACCOUNTS - 1)];
@@ -129,12 +132,14 @@ static inline int take_small(const void *block, value_t *found)
     account_t *account = word == NULL || *word == 0 || !has_word(block) ? NULL : owner_in(*word);
     if (account == NULL)
         return 0;
-    *found = (value_t){(account_ref)account->generation << 32 | (account_ref)(account - accounts), size_in(*word)};
+    *found = (value_t){(account_ref)account->generation << 32 | (account_ref)(account - accounts),
+                       size_in(*word)};
     drop_word(word);
     return 1;
 }
 
-/* Before an account is in use for so many generations that an old word could be taken for one of its own. */
+/* Before an account is in use for so many generations that an old word could be taken for one of
+ * its own. */
 static void forget_dead_words(void)
 {
     for (size_t at = 0; at < CHUNK_SLOTS; at++)

@@ -1,26 +1,26 @@
-/* ---- Steps: who is on one loop, and its polls (twin: capture/steps.py PythonSteps) ---- */
+/* ---- Steps: who is on one loop, and its polls (twin: capture/loop_monitor.py PythonSteps) ---- */
 
 typedef struct {
     PyObject_HEAD
     PyObject *owner;
     ns_t unit, since, suspended, earliest, ready, now, poll_end, steps, ordinal;
-    ns_t event_earliest, event_ready; /* what the last poll found can have been ready since, and was ready by */
+    ns_t event_earliest,
+        event_ready; /* what the last poll found can have been ready since, and was ready by */
     ns_t inherit_earliest, inherit_ready;
-    ns_t polls, poll_ns, poll_began, poll_counted, iteration_max; /* poll_counted: up to then the running poll is in poll_ns */
+    ns_t polls, poll_ns, poll_began, poll_counted,
+        iteration_max; /* poll_counted: up to then the running poll is in poll_ns */
     unsigned __int128 sum_sq;
     unsigned long thread_id;
     int wake, inherit_wake;
     char alive, stretches, inherits, polling;
     unsigned long long loop_id; /* address of the loop; never followed */
-    PyObject *readings; /* Readings of this loop's thread, while it is watched */
+    PyObject *readings;         /* Readings of this loop's thread, while it is watched */
+    PyObject
+        *meter; /* reads counters around steps of requests; NULL or None: nothing is to be read */
+    PyObject *reading; /* what it read as the running step began */
     unsigned int counts[BUCKETS];
     ns_t sums[BUCKETS];
 } Steps;
-
-static int runs_here(const Steps *steps)
-{
-    return steps->alive && steps->thread_id == PyThread_get_thread_ident();
-}
 
 static void read_at_poll(Steps *self, ns_t now);
 
@@ -30,12 +30,14 @@ static char watchdog_parked;
 
 static inline void wake(void)
 {
-    if (__atomic_load_n(&watchdog_parked, __ATOMIC_SEQ_CST) && __atomic_exchange_n(&watchdog_parked, 0, __ATOMIC_SEQ_CST))
+    if (__atomic_load_n(&watchdog_parked, __ATOMIC_SEQ_CST) &&
+        __atomic_exchange_n(&watchdog_parked, 0, __ATOMIC_SEQ_CST))
         sem_post(&watchdog_woken);
 }
 
-/* The watchdog reads `since` without the GIL. It parks only where it is 0, after it has said so; whoever takes it from 0
- * asks afterwards whether it has. Both in the one order of sequentially consistent operations: one of them sees the other. */
+/* The watchdog reads `since` without the GIL. It parks only where it is 0, after it has said so;
+ * whoever takes it from 0 asks afterwards whether it has. Both in the one order of sequentially
+ * consistent operations: one of them sees the other. */
 static inline void set_since(Steps *self, ns_t since)
 {
     if (since == 0 || self->since != 0)
@@ -59,7 +61,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-#define STEPS_OBJECTS(EACH) EACH(owner) EACH(readings)
+#define STEPS_OBJECTS(EACH) EACH(owner) EACH(readings) EACH(meter) EACH(reading)
 TRAVERSE_AND_CLEAR(Steps, steps, STEPS_OBJECTS)
 DEALLOCATE(Steps, steps, NOTHING_TO_FREE)
 
@@ -70,7 +72,8 @@ static void set_owner(Steps *self, PyObject *owner)
     Py_XDECREF(before);
 }
 
-static void steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, ns_t ready, int wake, ns_t since)
+static int steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, ns_t ready, int wake,
+                       ns_t since)
 {
     if (self->owner != owner)
         set_owner(self, owner);
@@ -89,8 +92,27 @@ static void steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, 
             request->handler = unit;
         }
     }
+    int failed = 0;
+    if (request != NULL && !request->ended && is_set(self->meter)) {
+        Py_XSETREF(self->reading, call_method(self->meter, str_begin));
+        failed = self->reading == NULL;
+    }
     if (memory_hooks != NULL)
         memory_hooks->begin(request);
+    return failed ? -1 : 0;
+}
+
+/* What the meter read belongs to the owner of the step, which ends. */
+static int steps_meter(Steps *self)
+{
+    PyObject *reading = self->reading, *result = NULL;
+    self->reading = NULL;
+    if (is_set(self->meter))
+        result = PyObject_CallMethodObjArgs(self->meter, str_end, reading, self->owner, NULL);
+    int failed = is_set(self->meter) && result == NULL;
+    Py_DECREF(reading);
+    Py_XDECREF(result);
+    return failed ? -1 : 0;
 }
 
 static int tell_between(PyObject *self, PyObject *name, PyObject *owner, ns_t since, ns_t now)
@@ -113,13 +135,16 @@ static int steps_stretch(Steps *self, ns_t now)
     return failed;
 }
 
-/* Everything but the plainest case is Python's: nested requests, ends of tasks that settle a request, many marks. */
+/* Everything but the plainest case is Python's: nested requests, ends of tasks that settle a
+ * request, many marks. */
 static int steps_charge(Steps *self, PyObject *owner, ns_t since, ns_t now, int done)
 {
     Request *request = as_request(owner);
-    if (request != NULL && !request->ended && (request->parent == NULL || request->parent == Py_None) &&
+    if (request != NULL && !request->ended &&
+        (request->parent == NULL || request->parent == Py_None) &&
         request->mark_count < MAX_MARKS) {
-        if (add_mark(request, self->unit, self->suspended, self->earliest, self->ready, since, now, self->wake) < 0)
+        if (add_mark(request, self->unit, self->suspended, self->earliest, self->ready, since, now,
+                     self->wake) < 0)
             return -1;
         if (!self->unit)
             return 0;
@@ -137,7 +162,8 @@ static int steps_charge(Steps *self, PyObject *owner, ns_t since, ns_t now, int 
     }
     PyObject *a = PyLong_FromLongLong(since), *b = PyLong_FromLongLong(now), *result = NULL;
     if (a != NULL && b != NULL)
-        result = PyObject_CallMethodObjArgs((PyObject *)self, str_charge, owner, a, b, done ? Py_True : Py_False, NULL);
+        result = PyObject_CallMethodObjArgs((PyObject *)self, str_charge, owner, a, b,
+                                            done ? Py_True : Py_False, NULL);
     Py_XDECREF(a);
     Py_XDECREF(b);
     Py_XDECREF(result);
@@ -150,9 +176,9 @@ static int steps_close(Steps *self, ns_t now, int done)
         memory_hooks->close();
     ns_t since = self->since;
     PyObject *owner = Py_NewRef(self->owner);
-    int failed = 0;
+    int failed = self->reading == NULL ? 0 : steps_meter(self);
     self->now = now;
-    if (owner != Py_None)
+    if (!failed && owner != Py_None)
         failed = steps_charge(self, owner, since, now, done);
     if (!failed && now - since >= RING_NS)
         failed = tell_between((PyObject *)self, str_keep, owner, since, now);
@@ -220,7 +246,8 @@ static PyObject *steps_take_polls(Steps *self, PyObject *until)
     for (int i = 0; rows != NULL && i < BUCKETS; i++) {
         if (!self->counts[i])
             continue;
-        unsigned int count = self->counts[i]; /* taken before anything is allocated: a collection lets other threads run */
+        unsigned int count = self->counts[i]; /* taken before anything is allocated: a collection
+                                                 lets other threads run */
         ns_t sum = self->sums[i];
         self->counts[i] = 0;
         self->sums[i] = 0;
@@ -245,13 +272,12 @@ static PyObject *steps_py_begin(Steps *self, PyObject *const *args, Py_ssize_t n
         PyErr_SetString(PyExc_TypeError, "begin(owner, unit, earliest, ready, wake, since)");
         return NULL;
     }
-    ns_t unit = PyLong_AsLongLong(args[1]), earliest = PyLong_AsLongLong(args[2]), ready = PyLong_AsLongLong(args[3]),
-         since = PyLong_AsLongLong(args[5]);
+    ns_t unit = PyLong_AsLongLong(args[1]), earliest = PyLong_AsLongLong(args[2]),
+         ready = PyLong_AsLongLong(args[3]), since = PyLong_AsLongLong(args[5]);
     long wake = PyLong_AsLong(args[4]);
     if (PyErr_Occurred())
         return NULL;
-    steps_begin(self, args[0], unit, earliest, ready, (int)wake, since);
-    Py_RETURN_NONE;
+    return none_unless(steps_begin(self, args[0], unit, earliest, ready, (int)wake, since) < 0);
 }
 
 static PyObject *steps_py_close(Steps *self, PyObject *const *args, Py_ssize_t nargs)
@@ -284,8 +310,7 @@ static int steps_split(Steps *self, PyObject *owner, ns_t now)
         failed = steps_stretch(self, now) < 0;
     if (failed)
         return -1;
-    steps_begin(self, owner, unit, now, now, WAKE_SPLIT, now);
-    return 0;
+    return steps_begin(self, owner, unit, now, now, WAKE_SPLIT, now);
 }
 
 static PyObject *steps_py_split(Steps *self, PyObject *const *args, Py_ssize_t nargs)
@@ -358,16 +383,29 @@ static int steps_set_since(Steps *self, PyObject *value, void *closure)
 
 #define NUMBER(field) {#field, T_LONGLONG, offsetof(Steps, field), 0, NULL}
 static PyMemberDef steps_members[] = {
-    {"owner", T_OBJECT, offsetof(Steps, owner), 0, NULL}, NUMBER(unit), NUMBER(suspended),
-    NUMBER(earliest), NUMBER(ready), NUMBER(now), NUMBER(poll_end), NUMBER(event_earliest), NUMBER(event_ready), NUMBER(steps),
-    NUMBER(ordinal), {"wake", T_INT, offsetof(Steps, wake), 0, NULL}, {"alive", T_BOOL, offsetof(Steps, alive), 0, NULL},
+    {"owner", T_OBJECT, offsetof(Steps, owner), 0, NULL},
+    {"meter", T_OBJECT, offsetof(Steps, meter), 0, NULL},
+    NUMBER(unit),
+    NUMBER(suspended),
+    NUMBER(earliest),
+    NUMBER(ready),
+    NUMBER(now),
+    NUMBER(poll_end),
+    NUMBER(event_earliest),
+    NUMBER(event_ready),
+    NUMBER(steps),
+    NUMBER(ordinal),
+    {"wake", T_INT, offsetof(Steps, wake), 0, NULL},
+    {"alive", T_BOOL, offsetof(Steps, alive), 0, NULL},
     {"stretches", T_BOOL, offsetof(Steps, stretches), 0, NULL},
     {"polling", T_BOOL, offsetof(Steps, polling), READONLY, NULL},
     {"thread_id", T_ULONG, offsetof(Steps, thread_id), READONLY, NULL},
-    {"loop_id", T_ULONGLONG, offsetof(Steps, loop_id), 0, NULL}, {NULL}};
-static PyGetSetDef steps_getset[] = {{"inherit", (getter)steps_get_inherit, (setter)steps_set_inherit, NULL, NULL},
-                                     {"since", (getter)steps_get_since, (setter)steps_set_since, NULL, NULL},
-                                     {NULL}};
+    {"loop_id", T_ULONGLONG, offsetof(Steps, loop_id), 0, NULL},
+    {NULL}};
+static PyGetSetDef steps_getset[] = {
+    {"inherit", (getter)steps_get_inherit, (setter)steps_set_inherit, NULL, NULL},
+    {"since", (getter)steps_get_since, (setter)steps_set_since, NULL, NULL},
+    {NULL}};
 static PyMethodDef steps_methods[] = {
     {"begin", (PyCFunction)(void (*)(void))steps_py_begin, METH_FASTCALL, NULL},
     {"close", (PyCFunction)(void (*)(void))steps_py_close, METH_FASTCALL, NULL},
@@ -377,14 +415,17 @@ static PyMethodDef steps_methods[] = {
     {"end_poll", (PyCFunction)steps_py_end_poll, METH_O, NULL},
     {"take_poll_counts", (PyCFunction)steps_take_polls, METH_O, NULL},
     {NULL}};
-static PyType_Slot steps_slots[] = {{Py_tp_new, steps_new},         {Py_tp_traverse, steps_traverse},
-                                    {Py_tp_clear, steps_clear},     {Py_tp_dealloc, steps_dealloc},
-                                    {Py_tp_members, steps_members}, {Py_tp_getset, steps_getset},
-                                    {Py_tp_methods, steps_methods}, {0, NULL}};
+static PyType_Slot steps_slots[] = {
+    {Py_tp_new, steps_new},         {Py_tp_traverse, steps_traverse},
+    {Py_tp_clear, steps_clear},     {Py_tp_dealloc, steps_dealloc},
+    {Py_tp_members, steps_members}, {Py_tp_getset, steps_getset},
+    {Py_tp_methods, steps_methods}, {0, NULL}};
 static PyType_Spec steps_spec = {"mcp_probe.native._core.Steps", sizeof(Steps), 0,
-                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, steps_slots};
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+                                 steps_slots};
 
-/* A fault of ours: tell Track.broken. -1 where it is none, such as a Ctrl-C that came while Python ran for us. */
+/* A fault of ours: tell LoopMonitor.broken. -1 where it is none, such as a Ctrl-C that came while
+ * Python ran for us. */
 static int give_up(Steps *steps)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))

@@ -1,19 +1,22 @@
-/* ---- park: the watchdog's sleep, over every loop that is watched (twin: capture/readings.py) ---- */
+/* ---- park: the watchdog's sleep, over every loop that is watched (twin: capture/readings.py) ----
+ */
 
 #define MAX_WATCHED 16
 #define LEAST_SLEEP_NS 200000LL
 #define IDLE_TICKS 2
 #define PARK_NS 900000000L
 
-/* One tick over all watched loops, without the GIL: what it reads of Steps are single words that one thread writes.
- * Returns 0 where a step is over the limit or a loop is no longer watched, else how long no step can be. */
+/* One tick over all watched loops, without the GIL: what it reads of Steps are single words that
+ * one thread writes. Returns 0 where a step is over the limit or a loop is no longer watched, else
+ * how long no step can be. */
 static ns_t tick(Readings **watched, int count, ns_t limit)
 {
     ns_t wait = limit;
     for (int i = 0; i < count; i++) {
         if (__atomic_load_n(&watched[i]->closed, __ATOMIC_RELAXED))
             return 0;
-        ns_t since = __atomic_load_n(&watched[i]->steps->since, __ATOMIC_RELAXED), age = now_ns() - since;
+        ns_t since = __atomic_load_n(&watched[i]->steps->since, __ATOMIC_RELAXED),
+             age = now_ns() - since;
         if (since == 0)
             continue;
         if (age >= limit)
@@ -27,7 +30,8 @@ static ns_t tick(Readings **watched, int count, ns_t limit)
 static int all_idle(Readings **watched, int count)
 {
     for (int i = 0; i < count; i++)
-        if (__atomic_load_n(&watched[i]->steps->since, __ATOMIC_SEQ_CST) || __atomic_load_n(&watched[i]->closed, __ATOMIC_SEQ_CST))
+        if (__atomic_load_n(&watched[i]->steps->since, __ATOMIC_SEQ_CST) ||
+            __atomic_load_n(&watched[i]->closed, __ATOMIC_SEQ_CST))
             return 0;
     return 1;
 }
@@ -41,7 +45,10 @@ static void wait_for_loops(Readings **watched, int count)
     while (sem_trywait(&watchdog_woken) == 0)
         ; /* of an earlier wait that had ended by itself */
     __atomic_store_n(&watchdog_parked, 1, __ATOMIC_SEQ_CST);
-    if (all_idle(watched, count) && !__atomic_load_n(&watchdog_wanted, __ATOMIC_SEQ_CST)) { /* else it began before it could have seen us parked */
+    if (all_idle(watched, count) &&
+        !__atomic_load_n(
+            &watchdog_wanted,
+            __ATOMIC_SEQ_CST)) { /* else it began before it could have seen us parked */
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += PARK_NS;
@@ -75,8 +82,7 @@ static PyObject *core_park(PyObject *module, PyObject *args)
         }
         watched[count++] = (Readings *)one; /* the tuple holds them */
     }
-    Py_BEGIN_ALLOW_THREADS
-    ns_t until = now_ns() + most_ns;
+    Py_BEGIN_ALLOW_THREADS ns_t until = now_ns() + most_ns;
     int idle_ticks = 0;
     do {
         ns_t left = until - now_ns(); /* the limit may be an hour */
@@ -92,13 +98,14 @@ static PyObject *core_park(PyObject *module, PyObject *args)
             idle_ticks = 0;
             wait = tick(watched, count, limit);
         }
-    } while (wait > 0 && now_ns() < until && !__atomic_exchange_n(&watchdog_wanted, 0, __ATOMIC_SEQ_CST));
-    Py_END_ALLOW_THREADS
-    return PyBool_FromLong(wait == 0);
+    } while (wait > 0 && now_ns() < until &&
+             !__atomic_exchange_n(&watchdog_wanted, 0, __ATOMIC_SEQ_CST));
+    Py_END_ALLOW_THREADS return PyBool_FromLong(wait == 0);
 }
 
-/* The innermost frame of a thread of the main interpreter. sys._current_frames() makes frames of every interpreter's threads
- * here, and another interpreter would free them by an allocator that they are not of. */
+/* The innermost frame of a thread of the main interpreter. sys._current_frames() makes frames of
+ * every interpreter's threads here, and another interpreter would free them by an allocator that
+ * they are not of. */
 static PyObject *core_frame_of(PyObject *module, PyObject *thread)
 {
     unsigned long wanted = PyLong_AsUnsignedLong(thread);

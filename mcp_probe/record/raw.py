@@ -168,6 +168,7 @@ class PythonRequest:
     seen_open = False
     sized: tuple[int | None, int | None] | None = None  # bytes of (arguments, result), of a call that was sampled
     sent_ns: int | None = None  # when its client wrote it, on our clock; only a client that says so
+    measured: dict[str, int] | None = None  # what measures have read so far, by name (capture/measuring.py)
     metered: Any = None  # a capture.meters.Metered, where steps are read in Python
     blocked_others_ns = 0  # what requests that ended before it say they waited for it
     ambient: Any = None  # the span that was current before the SDK opened its own
@@ -211,6 +212,14 @@ class PythonRequest:
     def clear_marks(self) -> None:
         """Forget the marks: they have been folded."""
         self.marks.clear()
+
+    def end_at(self, now: int) -> bool:
+        """Ended at ``now``; False, and nothing has changed, where it had ended before."""
+        if self.ended:
+            return False
+        self.ended = True
+        self.end_ns = now
+        return True
 
     def small_steps(self) -> tuple[int, int]:
         """(count, total ns) of the steps shorter than :data:`RING_NS`."""

@@ -15,10 +15,10 @@ from typing import Any
 from mcp_probe import native
 from mcp_probe.adapters.tools import _last_line
 from mcp_probe.aggregate.fold import Fold
-from mcp_probe.aggregate.leaks import LeakTally
-from mcp_probe.capture.leaks import LeakHunt
+from mcp_probe.aggregate.growth import LeakTally
+from mcp_probe.capture.leak_hunt import LeakHunt
 from mcp_probe.capture.places import Code
-from mcp_probe.capture.traces import start_tracing
+from mcp_probe.capture.tracemalloc_sites import start_tracing
 from mcp_probe.model import LeakHunt as Found
 from mcp_probe.record.raw import RawRequest
 

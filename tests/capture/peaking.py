@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mcp_probe import native
-from mcp_probe.capture.peaks import PeakWatch
-from mcp_probe.capture.traces import start_tracing, tracing_cost
+from mcp_probe.capture.peak_lines import PeakWatch
+from mcp_probe.capture.tracemalloc_sites import start_tracing, tracing_cost
 from mcp_probe.record.raw import RawRequest
 
 MB = 1_000_000

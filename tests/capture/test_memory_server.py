@@ -12,7 +12,7 @@ import pytest
 from mcp.server.mcpserver import MCPServer
 
 from mcp_probe import native
-from mcp_probe.capture import sizing
+from mcp_probe.capture import memory_tier, sizing
 from mcp_probe.model import OperationSummary, RequestRecord, Summary
 from mcp_probe.record.file import read_recording
 from mcp_probe.report import jsonfile
@@ -139,10 +139,8 @@ def test_json_names_every_figure_with_its_quality() -> None:
 
 
 def test_without_the_accelerator_what_cannot_be_known_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mcp_probe.capture import memory
-
-    monkeypatch.setattr(memory, "_no_accelerator", lambda: "no accelerator: not built here")
-    monkeypatch.setattr(memory, "_has_jemalloc", lambda: False)
+    monkeypatch.setattr(memory_tier, "_no_accelerator", lambda: "no accelerator: not built here")
+    monkeypatch.setattr(memory_tier, "_has_jemalloc", lambda: False)
     summary = Shop().summary("asyncio")
     assert summary.probe.memory is not None and "payload sizes and the process's RSS only" in summary.probe.memory
     row = row_of(summary, "takes")

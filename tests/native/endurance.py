@@ -21,7 +21,8 @@ from mcp_probe import native
 from mcp_probe.adapters.asyncio_loop import AsyncioHooks
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.queueing import Channel, Desk
+from mcp_probe.capture.live_requests import LiveRequests
+from mcp_probe.capture.queueing import Channel
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest
 
@@ -77,8 +78,8 @@ class Session:
 
 def channels(_: Any) -> None:
     """Messages in and out: answered, flushed, cancelled, never answered."""
-    desk = Desk()
-    channel = Channel(desk, "stdio", lambda: (1, 2, 3))
+    requests = LiveRequests()
+    channel = Channel(requests, "stdio", lambda: (1, 2, 3))
     channel.session, channel.writer_seen = Session(), True
     for number in range(4):
         asks = Message(message=Request(id=number, method="tools/call", params={"name": "t"}))
@@ -92,9 +93,7 @@ def channels(_: Any) -> None:
         else:
             channel.taken(answer)
             channel.flushed()
-    with suppress(TypeError):
-        desk.end("no request", 1)  # type: ignore[arg-type]
-    assert len(desk.live) == 1
+    assert len(requests.live) == 1
 
 
 def callbacks(loop: Any) -> None:
@@ -145,17 +144,17 @@ def endure(part: Callable[[Any], None], rounds: int) -> dict[str, int]:
     hub = Hub()
     hooks = AsyncioHooks(hub)
     hooks.install()
-    track = hooks.follow(loop)
-    assert track is not None
+    monitor = hooks.follow(loop)
+    assert monitor is not None
 
     def run(times: int) -> tuple[int, int, list[int]]:
         for number in range(times):
             part(loop)
             if number % 256 == 0:  # as the collector does
                 hub.slow.clear()
-                track.take_polls()
+                monitor.take_polls()
         hub.slow.clear()
-        track.take_polls()
+        monitor.take_polls()
         gc.collect()
         counts = [0] * 4 if sys.version_info >= (3, 12) else [sys.getrefcount(one) for one in SINGLETONS]
         return sys.getallocatedblocks(), resident_bytes(), counts
@@ -163,7 +162,7 @@ def endure(part: Callable[[Any], None], rounds: int) -> dict[str, int]:
     run(max(rounds // 10, 50))
     blocks, resident, counts = run(max(rounds // 10, 50))
     later_blocks, later_resident, later_counts = run(rounds)
-    assert track.alive, hub.hooks
+    assert monitor.alive, hub.hooks
     assert hooks.restore() == []
     loop.close()
     drift = max(abs(one - two) for one, two in zip(counts, later_counts, strict=True))

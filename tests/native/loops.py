@@ -50,11 +50,11 @@ def hooked(hub: Hub | None = None) -> Iterator[AsyncioHooks]:
 
 @contextmanager
 def followed(loop: Any, hub: Hub | None = None) -> Iterator[Any]:
-    """``loop`` with the hooks installed and followed; gives its track."""
+    """``loop`` with the hooks installed and followed; gives its monitor."""
     with hooked(hub) as hooks:
-        track = hooks.follow(loop)
-        assert track is not None
-        yield track
+        monitor = hooks.follow(loop)
+        assert monitor is not None
+        yield monitor
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def nothing(*_: Any) -> None:
 
 def open_request(hub: Hub) -> Any:
     """A request that has just begun."""
-    return hub.desk.open("request", "tools/call", "t", "stdio")
+    return hub.requests.open("request", "tools/call", "t", "stdio")
 
 
 def context_of(raw: Any) -> contextvars.Context:
@@ -119,15 +119,15 @@ def same_as_bare(scenario: Callable[[Any], Any], kind: type[Any] = asyncio.Selec
     with loop_of(kind) as loop:
         expected = scenario(loop)
     for around in TWINS.values():
-        with loop_of(kind) as loop, around(), followed(loop) as track:
+        with loop_of(kind) as loop, around(), followed(loop) as monitor:
             assert is_ours(loop.call_soon(nothing))
             run_ready(loop)
             seen = scenario(loop)
             assert seen == expected, (seen, expected)
-            assert track.alive
+            assert monitor.alive
         hub = Hub()
-        with loop_of(kind) as loop, around(), followed(loop, hub) as track:
+        with loop_of(kind) as loop, around(), followed(loop, hub) as monitor:
             seen = context_of(open_request(hub)).run(scenario, loop)
             assert seen == expected, (seen, expected)
-            assert track.alive
+            assert monitor.alive
     return expected

@@ -752,7 +752,7 @@ def test_hooks_that_go_in_the_middle_of_a_callback_leave_it_alone(twin: str) -> 
     with loop_of() as loop:
         ran: list[Any] = []
         context = followed(loop)
-        track = context.__enter__()
+        monitor = context.__enter__()
 
         def leave() -> None:
             context.__exit__(None, None, None)
@@ -762,14 +762,14 @@ def test_hooks_that_go_in_the_middle_of_a_callback_leave_it_alone(twin: str) -> 
         run_ready(loop)
         run_ready(loop)
         assert type(ran[0]) is asyncio.Handle and ran[1:] == [2]
-        assert not track.alive
+        assert not monitor.alive
 
 
-def test_a_loop_that_is_not_followed_leaves_the_track_of_another_alone(twin: str) -> None:
+def test_a_loop_that_is_not_followed_leaves_the_monitor_of_another_alone(twin: str) -> None:
     hub = Hub()
-    with loop_of() as loop, loop_of() as here, followed(loop, hub) as track:
+    with loop_of() as loop, loop_of() as here, followed(loop, hub) as monitor:
         run_ready(loop)
-        counted, now = track.steps, track.now
+        counted, now = monitor.steps, monitor.now
 
         def elsewhere() -> None:
             with loop_of() as there:
@@ -779,7 +779,7 @@ def test_a_loop_that_is_not_followed_leaves_the_track_of_another_alone(twin: str
         thread.start()
         thread.join()
         raw = a_request_of_three_steps(here, hub)  # on the same thread, before the followed one runs again
-        assert (track.steps, track.now) == (counted, now)
+        assert (monitor.steps, monitor.now) == (counted, now)
         assert raw.mark_count == 0
         assert a_request_of_three_steps(loop, hub).mark_count >= 4
 
@@ -819,21 +819,21 @@ def test_a_handle_cancelled_by_another_thread_while_we_stamp_it_does_no_harm(twi
     ran: list[int] = []
     handles: list[Any] = []
     hub = Hub()
-    with loop_of() as loop, followed(loop, hub) as track:
+    with loop_of() as loop, followed(loop, hub) as monitor:
         loop.set_exception_handler(nothing)
-        kept = track.slow
+        kept = monitor.slow
 
         def before() -> None:
             handles.append(loop.call_soon(Callback()))
-            track.slow = Cancels()
-            track.now -= 2 * RING_NS
+            monitor.slow = Cancels()
+            monitor.now -= 2 * RING_NS
 
         context = contextvars.copy_context()
         context.run(CURRENT.set, open_request(hub))
         context.run(before)
         run_ready(loop)
-        track.slow = kept
-        assert handles[0].cancelled() and track.alive
+        monitor.slow = kept
+        assert handles[0].cancelled() and monitor.alive
         assert len(ran) <= 1
 
 
@@ -844,7 +844,7 @@ def test_a_step_ends_where_its_callback_ends_the_loop(stop: BaseException, timed
         raise stop
 
     hub = Hub()
-    with loop_of() as loop, followed(loop, hub) as track:
+    with loop_of() as loop, followed(loop, hub) as monitor:
         raw = open_request(hub)
         _ = (
             loop.call_later(0, fails, context=context_of(raw))
@@ -853,7 +853,7 @@ def test_a_step_ends_where_its_callback_ends_the_loop(stop: BaseException, timed
         )
         with pytest.raises(type(stop)):
             run_for(loop, 0.05)
-        assert (raw.mark_count, track.owner, track.inherit) == (1, None, None)
+        assert (raw.mark_count, monitor.owner, monitor.inherit) == (1, None, None)
         assert type(loop.call_soon(nothing).stamp) is (int if twin == "python" else tuple)
 
 
@@ -888,12 +888,12 @@ class Failing:
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_fault_of_ours_is_disabled_and_the_callback_runs(when: str, twin: str) -> None:
     hub = Hub()
-    with loop_of() as loop, followed(loop, hub) as track:
+    with loop_of() as loop, followed(loop, hub) as monitor:
         ran: list[int] = []
 
         def fails_at_the_next_stamp() -> None:
-            track.slow = Failing(LookupError("ours"))
-            track.now -= 2 * RING_NS
+            monitor.slow = Failing(LookupError("ours"))
+            monitor.now -= 2 * RING_NS
 
         def callback() -> None:
             ran.append(1)
@@ -907,8 +907,8 @@ def test_a_fault_of_ours_is_disabled_and_the_callback_runs(when: str, twin: str)
         loop.call_soon(ran.append, 2)
         run_ready(loop)
         assert ran == [1, 2]
-        assert not track.alive
-        assert track.since == 0, "the watchdog would take it for a step that never ends"
+        assert not monitor.alive
+        assert monitor.since == 0, "the watchdog would take it for a step that never ends"
         assert hub.hooks["steps (asyncio)"].startswith("disabled after LookupError in test_handles.py:")
 
 
@@ -916,13 +916,13 @@ def test_a_fault_of_ours_is_disabled_and_the_callback_runs(when: str, twin: str)
 @pytest.mark.parametrize("when", ["before", "after", "poll"])
 def test_a_ctrl_c_that_comes_while_we_run_passes(when: str, stop: BaseException, twin: str) -> None:
     hub = Hub()
-    with loop_of() as loop, followed(loop, hub) as track:
+    with loop_of() as loop, followed(loop, hub) as monitor:
         ran: list[int] = []
-        kept = track.slow
+        kept = monitor.slow
 
         def interrupted_at_the_next_stamp() -> None:
-            track.slow = Failing(stop)
-            track.now -= 2 * RING_NS
+            monitor.slow = Failing(stop)
+            monitor.now -= 2 * RING_NS
 
         def callback() -> None:
             ran.append(1)
@@ -946,8 +946,8 @@ def test_a_ctrl_c_that_comes_while_we_run_passes(when: str, stop: BaseException,
             loop.run_forever()
         if when == "before":
             loop._selector.select = select
-        track.slow = kept
+        monitor.slow = kept
         assert caught.value is stop
         assert ran == ([1] if when == "after" else [])
-        assert track.alive and "disabled" not in hub.hooks["steps (asyncio)"]
+        assert monitor.alive and "disabled" not in hub.hooks["steps (asyncio)"]
         loop.run_forever()

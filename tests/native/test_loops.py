@@ -586,7 +586,7 @@ def test_a_timer_of_a_request_became_ready_at_its_deadline(twin: str) -> None:
 @pytest.mark.parametrize("when", [math.nan, -math.inf, -1e300, -1, 0, 1e300])
 def test_a_deadline_that_is_no_instant_is_taken_for_now(twin: str, when: float) -> None:
     hub = Hub()
-    with loop_of() as loop, followed(loop, hub) as track:
+    with loop_of() as loop, followed(loop, hub) as monitor:
         raw = open_request(hub)
         before = now_ns()
         timer = loop.call_at(when, nothing, context=context_of(raw))
@@ -596,7 +596,7 @@ def test_a_deadline_that_is_no_instant_is_taken_for_now(twin: str, when: float) 
         run_ready(loop)
         (mark,) = raw.marks
         assert before <= mark[2] == mark[3] <= mark[4] <= now_ns()
-        assert track.alive
+        assert monitor.alive
 
 
 # --- sockets, signals and threads ---
@@ -604,7 +604,7 @@ def test_a_deadline_that_is_no_instant_is_taken_for_now(twin: str, when: float) 
 
 def talk(loop: Any, hub: Hub) -> Any:
     """A request that reads from a socket twice; returns it and what the reader raised or found."""
-    raw = hub.desk.open("request", "tools/call", "t", "stdio")
+    raw = hub.requests.open("request", "tools/call", "t", "stdio")
 
     async def handler() -> list[bytes]:
         CURRENT.set(raw)
@@ -631,13 +631,13 @@ def test_what_a_socket_wakes_became_ready_between_two_polls(twin: str) -> None:
     )
 
 
-def send_while(loop: Any, track: Any, blocked_s: float, after_s: float) -> tuple[int, int, int]:
+def send_while(loop: Any, monitor: Any, blocked_s: float, after_s: float) -> tuple[int, int, int]:
     """(sent, ready at the earliest, ready at the latest) of bytes that come while the loop waits, or is blocked."""
     seen: list[int] = []
     here, there = socket.socketpair()
 
     def reads() -> None:
-        seen[1:] = [track.earliest, track.ready]
+        seen[1:] = [monitor.earliest, monitor.ready]
         loop.stop()
 
     def sends() -> None:
@@ -661,19 +661,19 @@ def send_while(loop: Any, track: Any, blocked_s: float, after_s: float) -> tuple
 
 def test_what_a_poll_that_waited_found_came_just_then(twin: str) -> None:
     off = []
-    with loop_of() as loop, followed(loop) as track:
+    with loop_of() as loop, followed(loop) as monitor:
         for _ in range(5):  # on a busy machine the thread itself may run late
-            sent, earliest, ready = send_while(loop, track, 0, 0.05)
+            sent, earliest, ready = send_while(loop, monitor, 0, 0.05)
             assert earliest == ready >= sent
             off.append(ready - sent)
     assert min(off) < 5_000_000
 
 
 def test_what_came_while_the_loop_was_blocked_did_so_between_two_polls(twin: str) -> None:
-    with loop_of() as loop, followed(loop) as track:
+    with loop_of() as loop, followed(loop) as monitor:
         loop.call_soon(loop.stop)
         loop.run_forever()
-        sent, earliest, ready = send_while(loop, track, 0.08, 0.02)
+        sent, earliest, ready = send_while(loop, monitor, 0.08, 0.02)
     assert earliest <= sent <= ready
     assert ready - earliest >= 75_000_000, "it may have come at any time of the step that blocked"
 
@@ -725,7 +725,7 @@ def test_closing_a_loop_that_runs_is_refused_and_stopping_it_twice_is_once() -> 
 def test_steps_of_a_request_are_the_same_marks_in_either_twin() -> None:
     def counts() -> tuple[int, ...]:
         hub = Hub()
-        with loop_of() as loop, followed(loop, hub) as track:
+        with loop_of() as loop, followed(loop, hub) as monitor:
             raw = open_request(hub)
 
             async def works() -> None:
@@ -735,7 +735,7 @@ def test_steps_of_a_request_are_the_same_marks_in_either_twin() -> None:
                 await loop.run_in_executor(None, nothing)
 
             loop.run_until_complete(context_of(raw).run(loop.create_task, works()))
-            return raw.mark_count, len({mark[0] for mark in raw.marks}), track.steps
+            return raw.mark_count, len({mark[0] for mark in raw.marks}), monitor.steps
 
     seen = []
     for around in TWINS.values():
@@ -747,10 +747,10 @@ def test_steps_of_a_request_are_the_same_marks_in_either_twin() -> None:
 # --- several loops, and how they end ---
 
 
-def test_loops_that_take_turns_on_a_thread_each_keep_their_own_track(twin: str) -> None:
+def test_loops_that_take_turns_on_a_thread_each_keep_their_own_monitor(twin: str) -> None:
     hub = Hub()
     with loop_of() as one, loop_of() as other, hooked(hub) as hooks:
-        tracks = [hooks.follow(loop) for loop in (one, other)]
+        monitors = [hooks.follow(loop) for loop in (one, other)]
         raws = [open_request(hub) for _ in range(2)]
         for _ in range(3):
             for loop, raw in zip((one, other), raws, strict=True):
@@ -758,12 +758,12 @@ def test_loops_that_take_turns_on_a_thread_each_keep_their_own_track(twin: str) 
                 loop.call_later(0, nothing, context=context_of(raw))
                 run_for(loop, 0.002)
         assert [raw.mark_count for raw in raws] == [6, 6]
-        assert all(track is not None and track.steps >= 3 for track in tracks)
+        assert all(monitor is not None and monitor.steps >= 3 for monitor in monitors)
         (_, _, _, first, _, _, _), (_, _, _, second, _, _, _) = (raw.marks[0] for raw in raws)
         assert first < second
 
 
-def test_loops_in_several_threads_each_keep_their_own_track(twin: str) -> None:
+def test_loops_in_several_threads_each_keep_their_own_monitor(twin: str) -> None:
     hub = Hub()
     faults: list[BaseException] = []
     with hooked(hub) as hooks:
@@ -771,7 +771,7 @@ def test_loops_in_several_threads_each_keep_their_own_track(twin: str) -> None:
         def runs(number: int) -> None:
             try:
                 with loop_of() as loop:
-                    track = hooks.follow(loop)
+                    monitor = hooks.follow(loop)
                     raw = open_request(hub)
 
                     async def works() -> None:
@@ -782,7 +782,7 @@ def test_loops_in_several_threads_each_keep_their_own_track(twin: str) -> None:
 
                     loop.run_until_complete(works())
                     loop.run_until_complete(loop.shutdown_default_executor())
-                    assert track is not None and track.alive
+                    assert monitor is not None and monitor.alive
                     # One a turn, the first, and what brings it back from the thread's job if that took long.
                     assert 51 + number <= raw.mark_count <= 53 + number, raw.mark_count
                     assert len({mark[0] for mark in raw.marks} - {0}) == 1
@@ -841,7 +841,7 @@ def test_a_loop_that_nobody_closed_is_forgotten_as_it_is_collected(twin: str) ->
     with hooked(hub) as hooks, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # it is unclosed; to catch the warning would hold on to it
         loop: Any = asyncio.SelectorEventLoop()
-        track = hooks.follow(loop)
+        monitor = hooks.follow(loop)
         gone = weakref.ref(loop)
         del loop
         gc.collect()
@@ -849,7 +849,7 @@ def test_a_loop_that_nobody_closed_is_forgotten_as_it_is_collected(twin: str) ->
         with loop_of() as other:
             assert hooks.follow(other) is not None
             assert list(hooks._followed) == [id(other)]
-        assert track is not None and not track.alive
+        assert monitor is not None and not monitor.alive
 
 
 FORKS = """

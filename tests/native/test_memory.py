@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_probe import native
-from mcp_probe.capture.steps import Steps, Track
+from mcp_probe.capture.live_requests import LiveRequests
+from mcp_probe.capture.loop_monitor import LoopMonitor, Steps
 from mcp_probe.record.raw import PythonRequest
 from tests.native.twins import needs_the_memory_hooks
 
@@ -287,11 +288,11 @@ def test_a_step_charges_its_owner_until_it_ends() -> None:
 
 def test_what_is_allocated_after_a_requests_end_is_not_its_own() -> None:
     hooks.install("hybrid")
-    steps, raw = Track(0, "loop", deque(), 1 << 60, lambda raw, now: None), request()
-    desk = core.Desk()
+    steps, raw = LoopMonitor(0, "loop", deque(), 1 << 60, lambda raw, now: None), request()
+    requests = LiveRequests()
     steps.begin(raw, 1, 0, 0, 0, 1)
     kept = [bytearray(1_000_000)]
-    desk.end(raw, 2)
+    requests.end(raw, 2)
     kept.append(bytearray(2_000_000))
     steps.close(3, False)
     steps.begin(raw, 1, 0, 0, 0, 4)
@@ -323,7 +324,7 @@ def test_of_a_request_that_ended_before_the_hooks_changed_only_what_it_holds_is_
     hooks.install("hybrid")
     raw = request()
     kept = charged(raw, lambda: bytearray(1_000_000))
-    core.Desk().end(raw, 1)
+    LiveRequests().end(raw, 1)
     whole = raw.memory()
     hooks.uninstall()
     assert raw.memory() == (*whole[:3], None, whole[4], None)
@@ -491,12 +492,12 @@ def test_what_each_request_holds_is_what_a_ledger_says(
 
 def test_what_the_probe_notes_of_a_request_in_the_middle_of_its_step_is_not_the_requests() -> None:
     hooks.install("shadow")
-    desk, raws = core.Desk(), []
+    requests, raws = LiveRequests(), []
     for noted in (False, True):
         raw = request()
         hooks.charge(raw)
         if noted:
-            desk.finished(raw, 1 << 60)
+            requests.finished(raw, 1 << 60)
         hooks.charge(None)
         raws.append(raw)
     plain, noted_too = (raw.memory() for raw in raws)

@@ -30,12 +30,12 @@ SAYS = """
 import json
 from mcp_probe import native
 from mcp_probe.record.raw import RawRequest
-from mcp_probe.capture.steps import Track
+from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.hub import Hub
-track = Hub().add_track("asyncio")
+monitor = Hub().add_monitor("asyncio")
 raw = RawRequest(1, "request", "tools/call", "t", "stdio")
-track.begin(raw, 1, 2, 3, 0, 4)
-track.close(5, False)
+monitor.begin(raw, 1, 2, 3, 0, 4)
+monitor.close(5, False)
 print(json.dumps([native.state(), list(map(list, raw.marks)), native.core is None]))
 """
 
@@ -101,7 +101,7 @@ def test_a_binary_that_does_not_fit_is_said_and_python_does_the_same(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("", "what was built is of another version (no Channel)"),
+        ("", "what was built is of another version (no Poll)"),
         ("raise RuntimeError('it fails')", "cannot be loaded (RuntimeError: it fails)"),
         ("now_ns = lambda: 0\ndef __getattr__(name): return None", "its clock is not the one that Python reads"),
     ],
@@ -115,8 +115,9 @@ ON_AN_UNKNOWN_LOOP = """
 from contextvars import copy_context
 from types import SimpleNamespace
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.queueing import Channel, Desk
-channel = Channel(Desk(), "stdio", lambda: (1, 2, 3))
+from mcp_probe.capture.live_requests import LiveRequests
+from mcp_probe.capture.queueing import Channel
+channel = Channel(LiveRequests(), "stdio", lambda: (1, 2, 3))
 context = copy_context()
 channel.received(SimpleNamespace(message=SimpleNamespace(method="ping", id=1, params=None)), context)
 assert context[CURRENT].method == "ping"

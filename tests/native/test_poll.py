@@ -23,20 +23,20 @@ from mcp_probe.adapters.asyncio_handles import unfollow
 from mcp_probe.adapters.asyncio_loop import _make_select, _without_self
 from mcp_probe.record.raw import RING_NS
 from tests.native.loops import twin
-from tests.native.twins import NativeTrack, PythonTrack
+from tests.native.twins import NativeMonitor, PythonMonitor
 
 __all__ = ["twin"]  # a fixture
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 def python_poll(original: Any, selector: Any) -> tuple[Any, Any]:
-    track = PythonTrack()
-    return _make_select(track, original, weakref.ref(selector)), track  # type: ignore[arg-type]
+    monitor = PythonMonitor()
+    return _make_select(monitor, original, weakref.ref(selector)), monitor  # type: ignore[arg-type]
 
 
 def native_poll(original: Any, selector: Any) -> tuple[Any, Any]:
-    track = NativeTrack()
-    return native.core.Poll(track, original, selector), track
+    monitor = NativeMonitor()
+    return native.core.Poll(monitor, original, selector), monitor
 
 
 Make = Callable[[Any, Any], tuple[Any, Any]]
@@ -44,17 +44,17 @@ Make = Callable[[Any, Any], tuple[Any, Any]]
 
 @pytest.fixture
 def make(twin: str) -> Iterator[Make]:
-    """Makes polls of one twin, and their tracks."""
-    tracks = []
+    """Makes polls of one twin, and their monitors."""
+    monitors = []
 
     def made(original: Any, selector: Any) -> tuple[Any, Any]:
-        poll, track = (native_poll if twin == "native" else python_poll)(original, selector)
-        tracks.append(track)
-        return poll, track
+        poll, monitor = (native_poll if twin == "native" else python_poll)(original, selector)
+        monitors.append(monitor)
+        return poll, monitor
 
     yield made
-    for track in tracks:
-        unfollow(track)
+    for monitor in monitors:
+        unfollow(monitor)
 
 
 KINDS = [
@@ -124,25 +124,25 @@ def test_a_select_that_somebody_wrapped_on_the_instance_is_called(make: Make) ->
 @pytest.mark.parametrize("fault", [ValueError("closed"), OSError(9, "bad"), KeyboardInterrupt(), SystemExit(1)])
 def test_a_fault_of_the_system_and_a_ctrl_c_come_out_and_the_poll_is_over(fault: BaseException, make: Make) -> None:
     selector = Answering(fault)
-    poll, track = poll_of(selector, make)
+    poll, monitor = poll_of(selector, make)
     with pytest.raises(type(fault)) as caught:
         poll(1)
     assert caught.value is fault
-    assert track.since == track.poll_end > 0
-    assert track.take_poll_counts(None)[0] == 1 and not track.polling
+    assert monitor.since == monitor.poll_end > 0
+    assert monitor.take_poll_counts(None)[0] == 1 and not monitor.polling
 
 
 @pytest.mark.parametrize("timeout", ["x", b"", [], object(), float("inf"), 1e300, float("nan"), 10**400])
 def test_a_timeout_that_the_selector_refuses_is_refused(timeout: Any, make: Make, selector: Any) -> None:
-    poll, track = poll_of(selector, make)
+    poll, monitor = poll_of(selector, make)
     told = []
     for select in (selector.select, poll):
         with pytest.raises((TypeError, OverflowError, ValueError)) as caught:
             select(timeout)
         told.append((type(caught.value), str(caught.value)))
     assert told[0] == told[1]
-    track.take_poll_counts(None)
-    assert not track.polling
+    monitor.take_poll_counts(None)
+    assert not monitor.polling
 
 
 def test_a_closed_selector_refuses_as_it_does_without(make: Make) -> None:
@@ -158,7 +158,7 @@ def test_a_closed_selector_refuses_as_it_does_without(make: Make) -> None:
 
 
 def test_a_wrong_call_is_refused(make: Make, selector: Any) -> None:
-    poll, track = poll_of(selector, make)
+    poll, monitor = poll_of(selector, make)
     wrong: list[Any] = [
         ((0, 1), {}),
         ((), {"when": 0}),
@@ -168,7 +168,7 @@ def test_a_wrong_call_is_refused(make: Make, selector: Any) -> None:
     for args, kwargs in wrong:
         with pytest.raises(TypeError):
             poll(*args, **kwargs)
-    track.alive = False
+    monitor.alive = False
     assert poll(0) == poll(timeout=0) == []
 
 
@@ -178,7 +178,7 @@ def test_a_poll_is_made_of_steps(given: Any, selector: Any) -> None:
     with pytest.raises(TypeError):
         native.core.Poll(*given)
     with pytest.raises(TypeError):
-        native.core.Poll(NativeTrack(), type(selector).select, 1)  # of which there is no weak reference
+        native.core.Poll(NativeMonitor(), type(selector).select, 1)  # of which there is no weak reference
 
 
 def test_a_signal_interrupts_neither_and_its_handler_runs(make: Make, selector: Any) -> None:
@@ -210,53 +210,53 @@ def test_a_signal_interrupts_neither_and_its_handler_runs(make: Make, selector: 
 
 
 def test_what_it_had_to_wait_for_came_just_then(make: Make, selector: Any) -> None:
-    poll, track = poll_of(selector, make)
+    poll, monitor = poll_of(selector, make)
     here, there = socket.socketpair()
     with here, there:
         selector.register(here, READ)
         poll(0)
-        before = track.event_ready
+        before = monitor.event_ready
         timer = threading.Timer(0.2, there.send, (b"x",))
         timer.start()
         assert len(poll(30)) == 1
         timer.join()
-        assert before < track.event_earliest == track.event_ready <= track.poll_end
-        before = track.event_ready
+        assert before < monitor.event_earliest == monitor.event_ready <= monitor.poll_end
+        before = monitor.event_ready
         assert len(poll(30)) == 1
-        assert track.event_earliest == before < track.event_ready <= track.poll_end, "it was there already"
+        assert monitor.event_earliest == before < monitor.event_ready <= monitor.poll_end, "it was there already"
 
 
 def test_a_poll_notes_its_instants_and_the_stretch_before_it(make: Make, selector: Any) -> None:
-    poll, track = poll_of(selector, make)
-    track.now -= RING_NS
-    before = track.now
+    poll, monitor = poll_of(selector, make)
+    monitor.now -= RING_NS
+    before = monitor.now
     poll(0)
-    assert [told[0] for told in track.told] == ["keep"]
-    assert track.told[0][2:] == (before, track.told[0][3])
-    assert before + RING_NS <= track.told[0][3] <= track.poll_end == track.now == track.since
-    polls, poll_ns, _, _, _, _ = track.take_poll_counts(None)
+    assert [told[0] for told in monitor.told] == ["keep"]
+    assert monitor.told[0][2:] == (before, monitor.told[0][3])
+    assert before + RING_NS <= monitor.told[0][3] <= monitor.poll_end == monitor.now == monitor.since
+    polls, poll_ns, _, _, _, _ = monitor.take_poll_counts(None)
     assert polls == 1 and poll_ns >= 0
 
 
 def test_a_fault_of_ours_in_a_poll_leaves_the_poll_alone_and_no_step_behind(
     make: Make, selector: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poll, track = poll_of(selector, make)
+    poll, monitor = poll_of(selector, make)
 
     def fails(*_: Any) -> None:
         raise LookupError("ours")
 
     def broken(exc: Exception) -> None:
-        track.told.append(repr(exc))
-        track.alive, track.since = False, 0
+        monitor.told.append(repr(exc))
+        monitor.alive, monitor.since = False, 0
 
-    monkeypatch.setattr(type(track), "_keep", fails)
-    track.broken = broken
-    track.now -= RING_NS
+    monkeypatch.setattr(type(monitor), "_keep", fails)
+    monitor.broken = broken
+    monitor.now -= RING_NS
     assert poll(0) == []
-    assert track.told == ["LookupError('ours')"]
-    assert not track.alive
-    assert track.since == 0
+    assert monitor.told == ["LookupError('ours')"]
+    assert not monitor.alive
+    assert monitor.since == 0
 
 
 def test_a_poll_holds_on_to_no_selector(make: Make) -> None:
@@ -271,9 +271,9 @@ def test_a_poll_holds_on_to_no_selector(make: Make) -> None:
 
 def test_a_poll_in_a_cycle_is_collected(make: Make) -> None:
     selector: Any = Answering([])
-    selector.poll, track = poll_of(selector, make)
-    track.poll = selector.poll
+    selector.poll, monitor = poll_of(selector, make)
+    monitor.poll = selector.poll
     gone = weakref.ref(selector)
-    del selector, track
+    del selector, monitor
     gc.collect()
     assert gone() is None

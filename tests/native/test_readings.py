@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from mcp_probe import native
 from mcp_probe.capture.readings import KEPT, TICK_NS, PythonReadings
 from mcp_probe.clock import now_ns
-from tests.native.twins import NativeTrack, needs_the_accelerator
+from tests.native.twins import NativeMonitor, needs_the_accelerator
 
 pytestmark = needs_the_accelerator
 
 
-def twins(track: Any, clock: int | None = None, schedstat: int = -1) -> tuple[Any, Any]:
-    return PythonReadings(track, clock, schedstat), native.core.Readings(track, clock, schedstat)
+def twins(monitor: Any, clock: int | None = None, schedstat: int = -1) -> tuple[Any, Any]:
+    return PythonReadings(monitor, clock, schedstat), native.core.Readings(monitor, clock, schedstat)
 
 
 calls = st.tuples(st.sampled_from(["read", "before"]), st.integers(0, 200))
@@ -33,7 +33,7 @@ calls = st.tuples(st.sampled_from(["read", "before"]), st.integers(0, 200))
 @given(st.lists(calls, max_size=3 * KEPT))
 @settings(max_examples=100, deadline=None)
 def test_the_ring_answers_the_same(script: list[tuple[str, int]]) -> None:
-    both = twins(NativeTrack())
+    both = twins(NativeMonitor())
     for name, at in script:
         one, two = (getattr(readings, name)(at) for readings in both)
         assert (one is None) == (two is None)
@@ -44,7 +44,7 @@ def test_the_ring_answers_the_same(script: list[tuple[str, int]]) -> None:
 
 def test_the_clocks_read_are_those_of_the_thread() -> None:
     clock = time.pthread_getcpuclockid(threading.get_ident())
-    for readings in twins(NativeTrack(), clock):
+    for readings in twins(NativeMonitor(), clock):
         before = time.clock_gettime_ns(clock)
         _, cpu, _, _, process = readings.read(1)
         assert before <= cpu <= time.clock_gettime_ns(clock)
@@ -61,7 +61,7 @@ def test_a_run_queue_that_cannot_be_read_is_unavailable(
     (tmp_path / "schedstat").write_text(text)
     descriptor = os.open(tmp_path / "schedstat", os.O_RDONLY)
     try:
-        assert [readings.read(1)[2:4] for readings in twins(NativeTrack(), None, descriptor)] == [found, found]
+        assert [readings.read(1)[2:4] for readings in twins(NativeMonitor(), None, descriptor)] == [found, found]
     finally:
         os.close(descriptor)
 
@@ -75,29 +75,29 @@ def test_a_clock_that_is_gone_is_unavailable() -> None:
         for _ in range(5_000):
             time.clock_gettime(clocks[0])
             time.sleep(0.001)
-    for readings in twins(NativeTrack(), clocks[0], 1 << 20):
+    for readings in twins(NativeMonitor(), clocks[0], 1 << 20):
         assert readings.read(1)[1:4] == (None, None, None)
 
 
 def test_a_step_over_the_limit_ends_the_parking() -> None:
-    track = NativeTrack()
-    track.since = now_ns() - 10**9
-    assert native.core.park((native.core.Readings(track, None, -1),), 10**8, 1, 200 * 10**9) is True
+    monitor = NativeMonitor()
+    monitor.since = now_ns() - 10**9
+    assert native.core.park((native.core.Readings(monitor, None, -1),), 10**8, 1, 200 * 10**9) is True
 
 
 def test_without_one_it_ends_in_time_however_long_the_limit() -> None:
-    busy, idle = NativeTrack(), NativeTrack()
+    busy, idle = NativeMonitor(), NativeMonitor()
     busy.since = now_ns()
-    watched = tuple(native.core.Readings(track, None, -1) for track in (busy, idle))
+    watched = tuple(native.core.Readings(monitor, None, -1) for monitor in (busy, idle))
     assert native.core.park(watched, 10**15, 10**15, 2_000_000) is False
     assert native.core.park((), 10**15, 10**15, 2_000_000) is False
 
 
 def test_a_reading_is_taken_as_an_iteration_begins_unless_there_is_a_fresh_one() -> None:
-    track = NativeTrack()
-    readings = native.core.Readings(track, None, -1)
+    monitor = NativeMonitor()
+    readings = native.core.Readings(monitor, None, -1)
     with selectors.DefaultSelector() as selector:
-        poll = native.core.Poll(track, type(selector).select, selector)
+        poll = native.core.Poll(monitor, type(selector).select, selector)
         for _ in range(1000):
             poll(0)
             first = readings.before(2**62)
@@ -114,10 +114,10 @@ def test_a_reading_is_taken_as_an_iteration_begins_unless_there_is_a_fresh_one()
 def test_readings_and_their_loop_are_collected_and_their_file_is_closed(tmp_path: Path) -> None:
     (tmp_path / "schedstat").touch()
     descriptor = os.open(tmp_path / "schedstat", os.O_RDONLY)
-    track = NativeTrack()
-    track.kept = native.core.Readings(track, None, descriptor)
-    gone = weakref.ref(track)
-    del track
+    monitor = NativeMonitor()
+    monitor.kept = native.core.Readings(monitor, None, descriptor)
+    gone = weakref.ref(monitor)
+    del monitor
     gc.collect()
     assert gone() is None
     with pytest.raises(OSError):
@@ -125,13 +125,13 @@ def test_readings_and_their_loop_are_collected_and_their_file_is_closed(tmp_path
 
 
 def test_others_run_while_it_parks() -> None:
-    track = NativeTrack()
+    monitor = NativeMonitor()
     over: list[bool] = []
     thread = threading.Thread(
-        target=lambda: over.append(native.core.park((native.core.Readings(track, None, -1),), 1, 1_000, 200 * 10**9))
+        target=lambda: over.append(native.core.park((native.core.Readings(monitor, None, -1),), 1, 1_000, 200 * 10**9))
     )
     thread.start()
-    track.since = now_ns() - 10**9
+    monitor.since = now_ns() - 10**9
     thread.join(100)
     assert over == [True]
 

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_probe.record.raw import MAX_MARKS, RING_NS, WAKE_LOOP
-from tests.native.twins import NativeRaw, NativeTrack, PythonRaw, PythonTrack, needs_the_accelerator, shown, shown_steps
+from tests.native.twins import (
+    NativeMonitor,
+    NativeRaw,
+    PythonMonitor,
+    PythonRaw,
+    needs_the_accelerator,
+    shown,
+    shown_steps,
+)
 
 pytestmark = needs_the_accelerator
 
@@ -46,7 +54,7 @@ class World:
         self.people = [raw(number, "request", "tools/call", "t", "stdio") for number in range(PEOPLE)]
         for name in ("now", "poll_end", "event_earliest", "event_ready", "suspended", "earliest", "ready"):
             setattr(steps, name, 1_000_000)
-        if isinstance(steps, PythonTrack):
+        if isinstance(steps, PythonMonitor):
             steps._counted_ns = 1_000_000
         self.clock = 1_000_000
 
@@ -102,7 +110,7 @@ class World:
 
 
 def twins() -> tuple[World, World]:
-    return World(PythonTrack(), PythonRaw), World(NativeTrack(), NativeRaw)
+    return World(PythonMonitor(), PythonRaw), World(NativeMonitor(), NativeRaw)
 
 
 @given(st.lists(calls, max_size=60))
@@ -149,7 +157,7 @@ def test_polls_are_counted_alike_however_often_the_counts_are_taken(script: list
 
 
 def test_the_fields_of_a_new_loop_are_those_of_the_python_twin() -> None:
-    fresh = [shown_steps(kind()) for kind in (PythonTrack, NativeTrack)]
+    fresh = [shown_steps(kind()) for kind in (PythonMonitor, NativeMonitor)]
     instants = ("suspended", "earliest", "ready", "now", "poll_end", "event_earliest", "event_ready")
     for seen in fresh:
         assert len({seen.pop(name) for name in instants}) == 1
@@ -185,7 +193,7 @@ def test_an_exception_of_what_is_called_back_comes_out(part: str, monkeypatch: p
     ],
 )
 def test_a_wrong_argument_is_refused_and_changes_nothing(call: Any) -> None:
-    steps = NativeTrack()
+    steps = NativeMonitor()
     before = shown_steps(steps)
     with pytest.raises(TypeError):
         call(steps)
@@ -194,7 +202,7 @@ def test_a_wrong_argument_is_refused_and_changes_nothing(call: Any) -> None:
 
 def test_a_loop_and_its_request_in_a_cycle_are_collected() -> None:
     gc.collect()
-    world = World(NativeTrack(), NativeRaw)
+    world = World(NativeMonitor(), NativeRaw)
     world.do("begin", 0, 1, 0, 0, WAKE_LOOP, 0)
     world.people[0].channel = world.steps
     gone = weakref.ref(world.steps)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_probe import native
-from mcp_probe.capture.steps import PythonSteps, Track
+from mcp_probe.capture.loop_monitor import LoopMonitor, PythonSteps
 from mcp_probe.record.raw import PythonRequest
 
 needs_the_accelerator = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
@@ -39,7 +39,7 @@ if native.core is not None:
 
 
 class Told:
-    """What the hot path calls back, written down; the parts of ``Track`` that both twins rely on."""
+    """What the hot path calls back, written down; the parts of ``LoopMonitor`` that both twins rely on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,16 +56,16 @@ class Told:
     def broken(self, exc: Exception) -> None:
         self.told.append(("broken", repr(exc)))
 
-    _charge = Track._charge
+    _charge = LoopMonitor._charge
 
 
-class PythonTrack(Told, PythonSteps):
-    """A track on the Python twin."""
+class PythonMonitor(Told, PythonSteps):
+    """A monitor on the Python twin."""
 
 
-NativeTrack: Any = None
+NativeMonitor: Any = None
 if native.core is not None:
-    NativeTrack = type("NativeTrack", (Told, native.core.Steps), {})
+    NativeMonitor = type("NativeMonitor", (Told, native.core.Steps), {})
 
 
 def number_of(owner: Any) -> int | None:

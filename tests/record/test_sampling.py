@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_probe.aggregate.fold import Fold
-from mcp_probe.capture.queueing import Finished
+from mcp_probe.capture.live_requests import Finished
 from mcp_probe.model import QUEUE, Frame, OperationSummary, RequestGroup, RequestRecord
 from mcp_probe.record import sampling
 from mcp_probe.record.assemble import assemble

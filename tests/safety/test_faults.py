@@ -26,17 +26,17 @@ ALL = ("asyncio", "uvloop", "trio")
 
 # What to break, and the loops on which that differs.
 PARTS_OF_BOTH: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("mcp_probe.capture.steps:Track.split", ALL),
-    ("mcp_probe.capture.steps:Track.pause", ("asyncio",)),
-    ("mcp_probe.capture.steps:Track._keep", ALL),
-    ("mcp_probe.capture.steps:Track._charge", ALL),
-    ("mcp_probe.capture.steps:Track.take_polls", ("asyncio",)),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor.split", ALL),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor.pause", ("asyncio",)),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor._keep", ALL),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor._charge", ALL),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor.take_polls", ("asyncio",)),
     ("mcp_probe.capture.hub:Hub.begin", ("asyncio",)),
-    ("mcp_probe.capture.hub:Hub.track", ALL),
-    ("mcp_probe.capture.hub:Hub.add_track", ALL),
+    ("mcp_probe.capture.hub:Hub.monitor", ALL),
+    ("mcp_probe.capture.hub:Hub.add_monitor", ALL),
     ("mcp_probe.capture.queueing:Channel._arrived_by", ("asyncio",)),
-    ("mcp_probe.capture.queueing:Desk.settle", ("asyncio",)),
-    ("mcp_probe.capture.queueing:Finished.put", ALL),
+    ("mcp_probe.capture.live_requests:LiveRequests.settle", ("asyncio",)),
+    ("mcp_probe.capture.live_requests:Finished.put", ALL),
     ("mcp_probe.capture.read:LineStamps.read", ("asyncio",)),
     ("mcp_probe.capture.read:LineStamps.consumed", ("asyncio",)),
     ("mcp_probe.capture.executor:Pools.known", ("asyncio",)),
@@ -58,14 +58,14 @@ PARTS_OF_BOTH: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 # Only the Python twins call these; other loops than asyncio call the accelerator's own, which cannot be patched.
 PARTS_OF_PYTHON: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("mcp_probe.capture.steps:Track.begin", ALL),
-    ("mcp_probe.capture.steps:Track.close", ALL),
-    ("mcp_probe.capture.steps:Track.begin_poll", ALL),
-    ("mcp_probe.capture.steps:Track.end_poll", ALL),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor.begin", ALL),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor.close", ALL),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor.begin_poll", ALL),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor.end_poll", ALL),
     ("mcp_probe.capture.hub:Hub.ready", ("asyncio",)),
-    ("mcp_probe.capture.queueing:Desk.open", ("asyncio",)),
-    ("mcp_probe.capture.queueing:Desk.finished", ("asyncio",)),
-    ("mcp_probe.capture.queueing:Desk.end", ("asyncio",)),
+    ("mcp_probe.capture.live_requests:LiveRequests.open", ("asyncio",)),
+    ("mcp_probe.capture.live_requests:LiveRequests.finished", ("asyncio",)),
+    ("mcp_probe.capture.live_requests:LiveRequests.end", ("asyncio",)),
     ("mcp_probe.capture.queueing:Channel.received", ALL),
     ("mcp_probe.capture.queueing:Channel.sending", ALL),
     ("mcp_probe.capture.queueing:Channel.handed_over", ("asyncio",)),
@@ -81,15 +81,15 @@ PARTS_OF_PYTHON: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 # Where the accelerator comes back to Python, or other loops' hooks call it from there.
 PARTS_OF_THE_ACCELERATOR: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("mcp_probe.capture.steps:Track.begin", ("uvloop", "trio")),
-    ("mcp_probe.capture.steps:Track.close", ("uvloop", "trio")),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor.begin", ("uvloop", "trio")),
+    ("mcp_probe.capture.loop_monitor:LoopMonitor.close", ("uvloop", "trio")),
     ("mcp_probe.capture.queueing:Channel.received", ALL),
     ("mcp_probe.capture.queueing:Channel.sending", ALL),
     ("mcp_probe.capture.queueing:Channel.handed_over", ("asyncio",)),
     ("mcp_probe.capture.queueing:Channel.taken", ("asyncio",)),
-    ("mcp_probe.capture.memory:NativeLender.enter", ALL),
-    ("mcp_probe.capture.memory:NativeLender.leave", ("asyncio",)),
-    ("mcp_probe.capture.memory:Memory._native_use", ("asyncio",)),
+    ("mcp_probe.capture.memory_tier:NativeLender.enter", ALL),
+    ("mcp_probe.capture.memory_tier:NativeLender.leave", ("asyncio",)),
+    ("mcp_probe.capture.memory_tier:Memory._native_use", ("asyncio",)),
 )
 if native.core is not None:
     PARTS = (*PARTS_OF_BOTH, *PARTS_OF_THE_ACCELERATOR)
@@ -97,7 +97,7 @@ elif native.absence.startswith("switched off"):  # the second run of `make test`
     PARTS = PARTS_OF_PYTHON
 else:
     PARTS = (*PARTS_OF_BOTH, *PARTS_OF_PYTHON)
-CALLED_ONCE = frozenset({"pause", "add_track", "read", "calibrate", "install", "settle", "_keep", "_charge", "look"})
+CALLED_ONCE = frozenset({"pause", "add_monitor", "read", "calibrate", "install", "settle", "_keep", "_charge", "look"})
 
 
 class Fault(Exception):
@@ -274,7 +274,10 @@ def test_fault_is_in_the_summary_and_in_the_recording(monkeypatch: pytest.Monkey
     assert f"queueing: {state}" in summary.probe.disabled_hooks
 
 
-@pytest.mark.parametrize("part", ["capture.hub:Hub.begin", "capture.steps:Track.enter", "capture.queueing:Desk.end"])
+@pytest.mark.parametrize(
+    "part",
+    ["capture.hub:Hub.begin", "capture.loop_monitor:LoopMonitor.enter", "capture.live_requests:LiveRequests.end"],
+)
 def test_profiled_function_runs_where_the_probe_of_it_raises(
     part: str, monkeypatch: pytest.MonkeyPatch, log: Log
 ) -> None:

@@ -88,7 +88,7 @@ async def test_what_traces_begins_as_the_server_is_run_before_its_transport_take
 
 
 async def test_a_server_runs_whatever_fails_as_its_loop_begins(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
-    breaker = Breaker(monkeypatch, "mcp_probe.capture.memory:Memory.loop_begins", 0)
+    breaker = Breaker(monkeypatch, "mcp_probe.capture.memory_tier:Memory.loop_begins", 0)
     server = OldServer()
     probe = mcp_probe.attach(server)
     assert await server.run(1) == (1,)
@@ -125,10 +125,10 @@ def test_exception_passes_as_the_same_object(fault: BaseException, outcome: str)
     "part",
     [
         "capture.hub:Hub.begin",
-        "capture.steps:Track.enter",
-        "capture.steps:Track.leave",
-        "capture.queueing:Desk.finished",
-        "capture.queueing:Desk.end",
+        "capture.loop_monitor:LoopMonitor.enter",
+        "capture.loop_monitor:LoopMonitor.leave",
+        "capture.live_requests:LiveRequests.finished",
+        "capture.live_requests:LiveRequests.end",
         "adapters.loops:Loops._follow",
         "adapters.mcp1:now_ns",
     ],

@@ -225,7 +225,7 @@ def test_many_loops_in_turn_leave_nothing_behind() -> None:
         for _ in range(200):
             asyncio.run(one())
         probe.snapshot()
-        assert len(hub.tracks) <= 1
+        assert len(hub.monitors) <= 1
         assert len(hub.watchdog.watches()) <= 1
         assert len(hub.retired) <= 1
         # The watchdog's thread looks around ten times a second, and holds what it watches until then.
@@ -249,7 +249,7 @@ def test_many_trio_runs_in_turn_leave_nothing_behind() -> None:
         for _ in range(50):
             trio.run(one)
         probe.snapshot()
-        assert len(probe._hub.tracks) <= 1
+        assert len(probe._hub.monitors) <= 1
         assert len(probe._hub.watchdog.watches()) <= 1
         assert len(probe._hooks.loops.trio._instruments) <= 1
     assert len(kept.requests("add")) == 50

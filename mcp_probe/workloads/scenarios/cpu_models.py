@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.bench.statistics import describe, ratio_floor
-from mcp_probe.workloads.models.process import ModelRun, ask_model, explain_models, run_model
+from mcp_probe.workloads.models.model_process import ModelRun, ask_model, explain_models, run_model
 from mcp_probe.workloads.models.urls import expected_bytes
 from mcp_probe.workloads.scenarios.documents.doc003 import CHARTS
 from mcp_probe.workloads.scenarios.documents.doc003 import CORES as DOCUMENTED_CORES

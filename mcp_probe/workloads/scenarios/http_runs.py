@@ -12,7 +12,7 @@ from mcp_probe.workloads.bench.shapes import Little, Stats
 from mcp_probe.workloads.bench.statistics import describe, little
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import Level, Pattern
-from mcp_probe.workloads.models.process import ask_model, explain_model
+from mcp_probe.workloads.models.model_process import ask_model, explain_model
 from mcp_probe.workloads.servers.delay_http import Seen
 
 MODULE = "mcp_probe.workloads.models.http_load"

@@ -12,7 +12,7 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.bench.statistics import ratio_floor
 from mcp_probe.workloads.models.clients import ASYNC_LIBRARIES, SYNC_LIBRARIES, installed
-from mcp_probe.workloads.models.process import explain_models
+from mcp_probe.workloads.models.model_process import explain_models
 from mcp_probe.workloads.models.urls import paths
 from mcp_probe.workloads.scenarios import io_claims
 from mcp_probe.workloads.scenarios.documents.doc003 import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.models.process import ModelRun, run_model
+from mcp_probe.workloads.models.model_process import ModelRun, run_model
 from mcp_probe.workloads.servers.delay_http import DelayServer, Seen
 
 MODULE = "mcp_probe.workloads.models.io"

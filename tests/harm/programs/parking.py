@@ -19,7 +19,7 @@ LATE_S = 0.6
 """A wake-up that is missed lasts until the park ends by itself, after 0.9 s."""
 
 
-class Track(core.Steps if core is not None else object):  # type: ignore[misc]
+class LoopMonitor(core.Steps if core is not None else object):  # type: ignore[misc]
     """Steps of a loop that this program plays."""
 
     ordinal = 1
@@ -27,11 +27,11 @@ class Track(core.Steps if core is not None else object):  # type: ignore[misc]
 
 
 def main(rounds: int) -> None:
-    track = Track()
-    readings = core.Readings(track, None, -1)
+    monitor = LoopMonitor()
+    readings = core.Readings(monitor, None, -1)
     rolls, late, worst = random.Random(3), 0, 0.0
     for _ in range(rounds):
-        track.since = 0
+        monitor.since = 0
         went = SimpleNamespace(over=None, at=0.0)
 
         def park(went: Any = went) -> None:
@@ -43,9 +43,9 @@ def main(rounds: int) -> None:
         # It parks after two idle ticks of the limit: around that moment is where a wake-up could be missed.
         time.sleep(0.0015 + rolls.random() * 0.003)
         began = time.monotonic()
-        track.begin_poll(now_ns())
-        track.end_poll(now_ns())
-        track.since = now_ns()  # who begins a step wakes the watchdog
+        monitor.begin_poll(now_ns())
+        monitor.end_poll(now_ns())
+        monitor.since = now_ns()  # who begins a step wakes the watchdog
         thread.join()
         took = went.at - began
         worst = max(worst, took)

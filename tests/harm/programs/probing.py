@@ -54,8 +54,8 @@ class Watched:
         finally:
             CURRENT.reset(token)
             now = now_ns()
-            hub.desk.finished(raw, now)
-            hub.desk.end(raw, now)
+            hub.requests.finished(raw, now)
+            hub.requests.end(raw, now)
 
     def run(self, main: Callable[[], Any]) -> Any:
         """As ``asyncio.run(main())``, on a followed loop and inside a request."""

@@ -107,8 +107,8 @@ class Watch:
         finally:
             CURRENT.reset(token)
             now = now_ns()
-            hub.desk.finished(raw, now)
-            hub.desk.end(raw, now)
+            hub.requests.finished(raw, now)
+            hub.requests.end(raw, now)
 
     def prove(self) -> None:
         """Detach, and write what was watched for whoever compares."""

@@ -12,7 +12,7 @@ import pytest
 
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import Level, Pattern, profiled_shares
-from mcp_probe.workloads.models.process import ask_model, explain_model
+from mcp_probe.workloads.models.model_process import ask_model, explain_model
 from mcp_probe.workloads.servers.delay_http import DelayServer, delay_server
 
 MODULE = "mcp_probe.workloads.models.http_load"

@@ -12,7 +12,7 @@ import pytest
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.models.clients import ASYNC_LIBRARIES, SYNC_LIBRARIES, installed
 from mcp_probe.workloads.models.io import cause_of
-from mcp_probe.workloads.models.process import (
+from mcp_probe.workloads.models.model_process import (
     ModelRun,
     Sample,
     ask_model,

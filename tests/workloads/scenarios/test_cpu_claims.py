@@ -8,7 +8,7 @@ import pytest
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Check
-from mcp_probe.workloads.models.process import ModelRun
+from mcp_probe.workloads.models.model_process import ModelRun
 from mcp_probe.workloads.models.urls import expected_bytes
 from mcp_probe.workloads.scenarios import cpu_models
 from mcp_probe.workloads.scenarios.cpu_models import AGAIN, AWAIT, SYNC, TEN, Model, Runs

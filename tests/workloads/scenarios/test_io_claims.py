@@ -10,7 +10,7 @@ import pytest
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Check
-from mcp_probe.workloads.models.process import ModelRun
+from mcp_probe.workloads.models.model_process import ModelRun
 from mcp_probe.workloads.scenarios import io_claims
 from mcp_probe.workloads.scenarios.io_runs import Found, Plan, plans
 from mcp_probe.workloads.servers.delay_http import Seen

@@ -1,7 +1,7 @@
 """Steps: who is on the loop, since when, and since when it could have been.
 
-A :class:`Track` follows one loop on its own thread. The loop hooks (adapters/loops) call
-:meth:`Track.begin` and :meth:`Track.close` around each callback or task step; :meth:`enter` and
+A :class:`LoopMonitor` follows one loop on its own thread. The loop hooks (adapters/loops) call
+:meth:`LoopMonitor.begin` and :meth:`LoopMonitor.close` around each callback or task step; :meth:`enter` and
 :meth:`leave` split a step where a request begins or ends in the middle of it.
 
 Invariant: while a step runs, ``since`` is its start; on a loop with ``stretches`` it is otherwise the
@@ -213,7 +213,7 @@ else:
     Steps = PythonSteps if native.core is None else native.core.Steps
 
 
-class Track(Steps):
+class LoopMonitor(Steps):
     """One event loop seen from its own thread. Not thread-safe; other threads only read."""
 
     __slots__ = (

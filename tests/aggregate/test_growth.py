@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_probe.aggregate.fold import Fold
-from mcp_probe.aggregate.leaks import MAX_POINTS, LeakTally
+from mcp_probe.aggregate.growth import MAX_POINTS, LeakTally
 from mcp_probe.model import Growth, GrowthSample, GrowthSites, LeakHunt
 from tests.frames import make_header
 

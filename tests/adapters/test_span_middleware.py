@@ -22,7 +22,7 @@ from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from mcp_probe.adapters.tracing import OuterNote, SpanMiddleware
+from mcp_probe.adapters.span_middleware import OuterNote, SpanMiddleware
 from mcp_probe.export.generated_ids import GeneratedIds
 from mcp_probe.export.phase_spans import SpanExport
 from mcp_probe.export.server_spans import ServerSpans

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_probe.report import at_exit
+from mcp_probe.report import exit_report
 from tests.report.summaries import SUMMARIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def test_where_no_interpreter_can_be_started_the_plain_report_is_written_here(
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
     target = tmp_path / "report.txt"
-    at_exit.report_at_exit(SUMMARIES["healthy"](), str(target), 20)
+    exit_report.report_at_exit(SUMMARIES["healthy"](), str(target), 20)
     assert "Verdict" in target.read_text("utf-8")
 
 
@@ -91,7 +91,7 @@ def test_a_renderer_that_is_late_is_left_alone_without_a_warning(
 
     monkeypatch.setattr(subprocess, "Popen", start)
     target = tmp_path / "report.txt"
-    at_exit.report_at_exit(SUMMARIES["healthy"](), str(target), 0.0)
+    exit_report.report_at_exit(SUMMARIES["healthy"](), str(target), 0.0)
     [renderer] = started
     assert renderer.returncode == 0
     os.waitpid(renderer.pid, 0)

@@ -20,7 +20,7 @@ from typing import Any
 
 from mcp_probe import native
 from mcp_probe.capture.places import line_among
-from mcp_probe.capture.traces import function_at
+from mcp_probe.capture.tracemalloc_sites import function_at
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RawRequest
 

@@ -13,8 +13,8 @@ import pytest
 
 from mcp_probe import native
 from mcp_probe.adapters.tools import functions_of_tools
-from mcp_probe.capture.leaks import GROUPS, Kept
-from mcp_probe.capture.traces import function_at, is_start_safe, living, start_tracing
+from mcp_probe.capture.leak_hunt import GROUPS, Kept
+from mcp_probe.capture.tracemalloc_sites import function_at, is_start_safe, living, start_tracing
 from tests.capture import leaking
 from tests.docs.test_docs import ROOT
 
@@ -129,9 +129,11 @@ def test_tracing_that_cannot_be_started_says_why(monkeypatch: pytest.MonkeyPatch
     over = threading.Event()
     other = threading.Thread(target=over.wait, name="somebody's")
     other.start()
-    monkeypatch.setattr("mcp_probe.capture.traces.is_start_safe", lambda version: False)
+    monkeypatch.setattr("mcp_probe.capture.tracemalloc_sites.is_start_safe", lambda version: False)
     # Other tests' worker threads may still be ending.
-    monkeypatch.setattr("mcp_probe.capture.traces.threading.enumerate", lambda: [threading.current_thread(), other])
+    monkeypatch.setattr(
+        "mcp_probe.capture.tracemalloc_sites.threading.enumerate", lambda: [threading.current_thread(), other]
+    )
     try:
         assert '"somebody\'s" runs already' in start_tracing()
     finally:

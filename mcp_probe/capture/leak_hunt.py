@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp_probe import native
-from mcp_probe.capture.peaks import PeakWatch, held_by
+from mcp_probe.capture.peak_lines import PeakWatch, held_by
 from mcp_probe.capture.places import Code
-from mcp_probe.capture.traces import (
+from mcp_probe.capture.tracemalloc_sites import (
     Grown,
     Traces,
     grown_in,
@@ -301,5 +301,5 @@ def hunt_on(hub: Hub) -> LeakHunt:
         functions=lambda: hub.functions_of_tools(),
         pausing=pausing,
         tracing=start_tracing(),
-        live=lambda: list(hub.desk.live.values()),
+        live=lambda: list(hub.requests.live.values()),
     )

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_probe.aggregate.fold import Fold
-from mcp_probe.aggregate.memory import FIGURES, MemoryTally
+from mcp_probe.aggregate.memory_use import FIGURES, MemoryTally
 from mcp_probe.model import MemoryStats, MemoryUse, OperationSummary, Quality
 from tests.frames import make_end, make_header, make_request
 

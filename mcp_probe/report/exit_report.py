@@ -24,7 +24,9 @@ STDERR = "stderr"
 LEFT_ALONE_S = 10.0
 """What a renderer that was left alone gives a stderr that nobody reads."""
 
-_RENDER = "import sys; sys.path.insert(0, sys.argv[1]); from mcp_probe.report.at_exit import main; main(sys.argv[2])"
+_RENDER = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from mcp_probe.report.exit_report import main; main(sys.argv[2])"
+)
 
 
 def report_at_exit(summary: Summary, where: str, budget_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Desk and Channel in C and in Python: the same messages make the same requests, gauges and answers."""
+"""Messages in and out of one channel: whose request each is, when it was answered, written and over."""
 
 from __future__ import annotations
 
@@ -13,30 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE
-from mcp_probe.capture.queueing import MAX_NAME, Channel, Desk, PythonChannel, PythonDesk
-from tests.native.twins import needs_the_accelerator, shown
-
-pytestmark = needs_the_accelerator
-
-_OWN = ("_arrived_by", "_answered", "_asking")
-
-
-class PythonOnlyDesk(PythonDesk):
-    """``Desk`` on the Python twin."""
-
-    settle = Desk.settle
-
-
-class PythonOnlyChannel(PythonChannel):
-    """``Channel`` on the Python twin."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.asked: dict[Any, Any] = {}
-
-
-for _name in _OWN:
-    setattr(PythonOnlyChannel, _name, vars(Channel)[_name])
+from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
+from mcp_probe.capture.queueing import Channel
 
 
 class Shape:
@@ -131,29 +109,17 @@ calls = st.one_of(
     st.tuples(st.just("stamps"), st.booleans()),
     st.tuples(st.just("note_peak"), st.integers(0, 50)),
 )
-INSTANTS = [
-    "arrival_ns",
-    "arrival_earliest_ns",
-    "taken_ns",
-    "result_ns",
-    "write_taken_ns",
-    "flushed_ns",
-    "end_ns",
-    "decode_ns",
-    "client_waits",
-]
 
 
 class World:
-    """A desk and a channel on one of the twins, and all they touch."""
+    """A channel, its requests, and all they touch."""
 
-    def __init__(self, desk: Any, channel: Any) -> None:
-        self.desk = desk()
-        self.channel = channel(self.desk, "stdio", lambda: (70, 80, 90))
+    def __init__(self) -> None:
+        self.requests = LiveRequests()
+        self.channel: Any = Channel(self.requests, "stdio", lambda: (70, 80, 90))
         self.session = Session()
         self.raws: list[Any] = []
         self.items: list[Any] = [Shape() for _ in range(8)]
-        self.returned: list[Any] = []
 
     def do(self, name: str, *given: Any) -> None:
         getattr(self, f"_{name}")(*given)
@@ -162,12 +128,9 @@ class World:
         return self.raws[place % len(self.raws)] if self.raws else None
 
     def _receive(self, message: Any, context: Context | None = None) -> None:
-        known = set(self.desk.live)
-        self.returned.append(self.channel.received(Shape(message=message), context) is context)
-        self.raws += [raw for number, raw in self.desk.live.items() if number not in known]
-        if context is not None and self.raws:
-            current = context.get(CURRENT)
-            self.returned.append(None if current is None else current.id)
+        known = set(self.requests.live)
+        self.channel.received(Shape(message=message), context)
+        self.raws += [raw for number, raw in self.requests.live.items() if number not in known]
 
     def _request(self, id: Any, method: str, name: Any, params: str, context: str) -> None:
         given = {"dict": {"name": name}, "mapping": Params(name=name), "none": None, "nameless": {}}[params]
@@ -191,8 +154,7 @@ class World:
     def _send(self, message: Any) -> None:
         item = Shape(message=message)
         self.items.append(item)
-        answers = self.channel.sending(item)
-        self.returned.append(None if answers is None else answers.id)
+        self.channel.sending(item)
 
     def _result(self, id: Any, result: Any) -> None:
         self._send(Result(id=id, result=result))
@@ -222,11 +184,11 @@ class World:
 
     def _ends(self, place: int, outcome: Any) -> None:
         if (raw := self._raw(place)) is not None:
-            self.desk.end(raw, 500, outcome)
+            self.requests.end(raw, 500, outcome)
 
     def _settles(self, place: int) -> None:
         if (raw := self._raw(place)) is not None:
-            self.desk.settle(raw, 600)
+            self.requests.settle(raw, 600)
 
     def _writer_seen(self, value: bool) -> None:
         self.channel.writer_seen = value
@@ -238,41 +200,90 @@ class World:
         self.channel.stamps = Stamps() if seen else None
 
     def _note_peak(self, unread: int) -> None:
-        self.desk.note_peak(unread)
-
-    def _breaks(self, part: str) -> None:
-        setattr(self.channel, part, Broken())
-
-    def seen(self) -> Any:
-        desk, channel = self.desk, self.channel
-        gauges = (desk.peak, desk.unwritten, desk.unwritten_peak, desk.unclaimed, desk.overflow, sorted(desk.live))
-        writing = None if channel.writing is None else channel.writing.id
-        pending = {id: raw.id for id, raw in channel.pending.items()}
-        sent = sorted(raw.id for raw in channel.sent.values())
-        asked = {id: raw.id for id, (raw, _) in channel.asked.items()}
-        raws = [told(raw, self) for raw in self.raws]
-        return gauges, writing, pending, sent, asked, raws, self.session.finished, self.returned
-
-
-def told(raw: Any, world: World) -> dict[str, Any]:
-    """All of a request that the two worlds can have in common: instants only where they were given."""
-    fields = shown(raw)
-    fields["channel"] = raw.channel is world.channel
-    fields["session"] = raw.session is world.session
-    for name in INSTANTS:
-        value = fields[name]
-        fields[name] = value if isinstance(value, int) and value < 10_000 else bool(value)
-    return fields
+        self.requests.note_peak(unread)
 
 
 @given(st.lists(calls, max_size=40))
 @settings(max_examples=400, deadline=None)
-def test_the_same_messages_make_the_same(script: list[tuple[Any, ...]]) -> None:
-    python, accelerated = World(PythonOnlyDesk, PythonOnlyChannel), World(Desk, Channel)
+def test_whatever_comes_the_gauges_follow_from_the_requests(script: list[tuple[Any, ...]]) -> None:
+    world = World()
+    claimed = set()
     for call in script:
-        python.do(*call)
-        accelerated.do(*call)
-        assert python.seen() == accelerated.seen(), call
+        world.do(*call)
+        claimed |= {raw.id for raw in world.raws if raw.session is world.session}
+        requests, alive = world.requests, [raw for raw in world.raws if not raw.ended]
+        assert sorted(requests.live) == sorted(raw.id for raw in alive)
+        assert requests.unwritten == sum(raw.result_ns is not None and raw.write_seen for raw in alive)
+        assert requests.peak >= len(requests.live) and requests.unwritten_peak >= requests.unwritten
+        assert all(not raw.ended or raw.end_ns is not None for raw in world.raws)
+        ended = [raw.id for raw in world.raws if raw.ended]
+        assert sorted(world.session.finished) == sorted(number for number in ended if number in claimed)
+        assert requests.unclaimed == len(ended) - len(world.session.finished)
+        assert all(raw.result_ns is None and not raw.ended for raw in world.channel.pending.values())
+        assert all(len(raw.method) <= MAX_NAME and len(raw.name or "") <= MAX_NAME for raw in world.raws)
+
+
+def test_an_answer_ends_its_request_at_the_flush_where_the_writer_is_seen() -> None:
+    world = World()
+    world.channel.writer_seen = True
+    world.channel.stamps = Stamps()
+    world.do("request", 1, "tools/call", "tool", "mapping", "plain")
+    raw = world.raws[0]
+    assert (raw.name, raw.arrival_ns, raw.arrival_earliest_ns, raw.request_bytes) == ("tool", 1_000, 900, 10)
+    world.do("result", 1, {"isError": True})
+    assert (raw.outcome, raw.error, raw.ended, world.requests.unwritten) == ("tool_error", "tool_error", False, 1)
+    world.channel.taken(world.items[-1])
+    assert (raw.ended, raw.write_taken_ns is not None) == (False, True)
+    world.channel.flushed()
+    assert (raw.ended, raw.flushed_ns, world.requests.unwritten, world.requests.live) == (True, raw.end_ns, 0, {})
+
+
+def test_without_a_writer_a_request_ends_as_its_answer_is_handed_over() -> None:
+    world = World()
+    world.do("request", "a", "prompts/get", "prompt", "dict", "none")
+    world.do("error", "a", -32603)
+    raw = world.raws[0]
+    world.channel.handed_over(raw)
+    assert (raw.name, raw.outcome, raw.error_code, raw.ended) == ("prompt", "error", "-32603", True)
+    assert (raw.transport_seen, raw.write_seen, raw.write_taken_ns) == (False, False, raw.result_ns)
+
+
+def test_a_request_is_in_the_context_of_its_handler_and_of_no_other() -> None:
+    world = World()
+    inside = Context()
+    world._receive(Request(id=1, method="ping", params=None), inside)
+    assert inside[CURRENT] is world.raws[0] and CURRENT.get() is not world.raws[0]
+
+
+def test_what_an_exchange_brought_arrived_when_it_did_and_only_once() -> None:
+    world = World()
+    exchange = Exchange()
+    inside = Context()
+    inside.run(EXCHANGE.set, exchange)  # type: ignore[arg-type]
+    world._receive(Request(id=1, method="ping", params=None), inside)
+    world._receive(Notification(method="ping", params=None), inside)
+    first, second = world.raws
+    assert (first.arrival_ns, first.arrival_earliest_ns, first.request_bytes, first.write_seen) == (50, 40, 7, True)
+    assert exchange.raw is first and second.arrival_ns == second.taken_ns and not second.transport_seen
+
+
+def test_a_question_to_the_client_is_its_askers_wait() -> None:
+    world = World()
+    world.do("request", 1, "tools/call", "tool", "dict", "none")
+    world.do("asks", 7, 0)
+    world.do("answered", 7)
+    [(asked, answered)] = world.raws[0].client_waits
+    assert world.raws[0].taken_ns <= asked <= answered and world.channel.asked == {}
+
+
+def test_two_threads_that_end_one_request_end_it_once() -> None:
+    world = World()
+    world.channel.session = world.session
+    world.do("request", 1, "ping", None, "none", "none")
+    raw = world.raws[0]
+    assert [raw.end_at(500), raw.end_at(600)] == [True, False]
+    world.requests.end(raw, 700)
+    assert (raw.end_ns, world.session.finished) == (500, [])
 
 
 class Fault(Exception):
@@ -286,55 +297,26 @@ class Broken:
         raise Fault(name)
 
 
-@pytest.mark.parametrize(
-    "fails",
-    [
-        lambda world: world.channel.received(Broken(), None),
-        lambda world: world.channel.received(Shape(message=Broken()), None),
-        lambda world: world.channel.sending(Broken()),
-        lambda world: (world.do("breaks", "stamps"), world.do("notification", "x", False)),
-        lambda world: (world.do("breaks", "stamps"), world.do("answered", 1)),
-        lambda world: (
-            world.do("breaks", "session"),
-            world.do("request", 1, "ping", None, "none", "none"),
-            world.do("ends", 0, None),
-        ),
-        lambda world: (
-            world.do("request", 1, "ping", None, "none", "none"),
-            world.channel.sending(Shape(message=Error(id=1, error=Broken()))),
-        ),
-    ],
-)
-def test_a_fault_comes_out_of_both(fails: Any) -> None:
-    for world in (World(PythonOnlyDesk, PythonOnlyChannel), World(Desk, Channel)):
-        with pytest.raises(Fault):
-            fails(world)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda world: world.channel.received(1),
-        lambda world: world.channel.not_sent(1),
-        lambda world: world.channel.handed_over("no request"),
-        lambda world: world.channel.forget("no request"),
-        lambda world: world.desk.end("no request", 1),
-        lambda world: world.desk.open(1),
-        lambda world: world.desk.note_peak("x"),
-        lambda world: setattr(world.channel, "track", "no track"),
-        lambda world: Channel("no desk", "stdio", len),  # type: ignore[arg-type]
-    ],
-)
-def test_a_wrong_argument_is_refused(call: Any) -> None:
-    with pytest.raises(TypeError):
-        call(World(Desk, Channel))
+@pytest.mark.parametrize("breaks", ["received", "message", "sending", "error"])
+def test_a_fault_comes_out_to_the_hook_that_guards_it(breaks: str) -> None:
+    world = World()
+    world.do("request", 1, "ping", None, "none", "none")
+    with pytest.raises(Fault):
+        if breaks == "received":
+            world.channel.received(Broken(), None)
+        elif breaks == "message":
+            world.channel.received(Shape(message=Broken()), None)
+        elif breaks == "sending":
+            world.channel.sending(Broken())
+        else:
+            world.channel.sending(Shape(message=Error(id=1, error=Broken())))
 
 
 def test_a_channel_and_its_requests_in_a_cycle_are_collected() -> None:
     gc.collect()
-    world = World(Desk, Channel)
+    world = World()
     world.do("request", 1, "ping", None, "none", "plain")
-    gone = [weakref.ref(one) for one in (world.channel, world.desk, world.raws[0])]
+    gone = [weakref.ref(one) for one in (world.channel, world.requests, world.raws[0])]
     del world
     gc.collect()
     assert [reference() for reference in gone] == [None, None, None]

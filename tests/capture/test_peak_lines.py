@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcp_probe import native
-from mcp_probe.capture.peaks import PeakWatch
+from mcp_probe.capture.peak_lines import PeakWatch
 from tests.capture import peaking
 from tests.docs.test_docs import ROOT
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_probe.aggregate.process import ProcessTally, Slope
+from mcp_probe.aggregate.process_health import ProcessTally, Slope
 from mcp_probe.model import ProcessSample
 from tests.frames import MS, SECOND, make_process
 

@@ -387,7 +387,7 @@ def _no_tracemalloc() -> str:
 
 def _start_leak_tracing() -> str:
     """Begins the traces that a leak hunt needs, before anything else of ours; why not, where it is not safe."""
-    from mcp_probe.capture.traces import start_tracing
+    from mcp_probe.capture.tracemalloc_sites import start_tracing
 
     return start_tracing() or ""
 

@@ -46,7 +46,7 @@ _BUFFERS = (bytearray, bytes, dict, frozenset, list, set, str, tuple)
 _ATOMS = (bool, bytearray, bytes, complex, float, int, str)
 
 _UNTRACKED = (tuple, dict)
-"""Containers that the collector does not track while they refer to no container."""
+"""Containers that the collector does not monitor while they refer to no container."""
 
 CHUNK = 200
 """Containers looked at before another thread may run."""
@@ -156,7 +156,7 @@ class Traces:
                 yield frames, -size, -count
 
     def new_types(self) -> Iterator[tuple[type, int]]:
-        """Types that the collector tracks more objects of than before."""
+        """Types that the collector monitors more objects of than before."""
         now = _histogram()
         now.subtract(self._types)
         return ((cls, count) for cls, count in now.most_common(4 * MOST) if count >= MIN_OBJECTS)

@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from mcp_probe.capture import memory
-from mcp_probe.capture.memory import Choice, Memory, choose
+from mcp_probe.capture import memory_tier
+from mcp_probe.capture.memory_tier import Choice, Memory, choose
 from mcp_probe.model import MemoryTier, MemoryUse
 from mcp_probe.record.raw import RawRequest
 
@@ -57,8 +57,9 @@ class Answered(RawRequest):
 @pytest.fixture
 def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     made = Core()
-    monkeypatch.setattr(memory, "native", SimpleNamespace(core=object(), memory=made, absence="", memory_absence=""))
-    monkeypatch.setattr(memory, "_start_leak_tracing", lambda: "")
+    there = SimpleNamespace(core=object(), memory=made, absence="", memory_absence="")
+    monkeypatch.setattr(memory_tier, "native", there)
+    monkeypatch.setattr(memory_tier, "_start_leak_tracing", lambda: "")
     return made
 
 
@@ -66,7 +67,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     """Sets the clock."""
     at = [1000]
-    monkeypatch.setattr(memory, "now_ns", lambda: at[0])
+    monkeypatch.setattr(memory_tier, "now_ns", lambda: at[0])
     yield lambda now: at.__setitem__(0, now)
 
 
@@ -159,7 +160,7 @@ def test_tracing_for_a_hunt_begins_below_the_hook_on_a_running_server_too(
         core.calls.append("tracing")
         return ""
 
-    monkeypatch.setattr(memory, "_start_leak_tracing", start_tracing)
+    monkeypatch.setattr(memory_tier, "_start_leak_tracing", start_tracing)
     made, _, _ = measuring("light")
     made.loop_begins()
     made.want("a session", "leaks")
@@ -195,7 +196,7 @@ def test_a_fault_while_switching_turns_it_off_and_reaches_nobody(core: Core, mon
     def broken() -> str:
         raise ValueError("ours")
 
-    monkeypatch.setattr(memory, "_start_leak_tracing", broken)
+    monkeypatch.setattr(memory_tier, "_start_leak_tracing", broken)
     made.loop_begins()
     made.want("a session", "leaks")
     assert [type(fault) for fault in faults] == [ValueError]
