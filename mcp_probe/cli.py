@@ -22,7 +22,7 @@ from mcp_probe.errors import LaunchError, OptionError, ProbeError, RecordingErro
 if TYPE_CHECKING:
     from mcp_probe.export.exporters import TelemetrySettings
     from mcp_probe.launch.outcome import Outcome
-    from mcp_probe.model import MemoryTier, Summary
+    from mcp_probe.model import Summary
 
 OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
 
@@ -158,6 +158,11 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
         choices=("off", "light", "detailed", "leaks"),
         help="what to measure of each request's memory (default: light); `leaks` hunts for tools that keep what they "
         "allocate, and makes the server several times slower",
+    )
+    run.add_argument(
+        "--measures",
+        choices=("off", "light", "detailed"),
+        help="what to read of each request besides (default: light); `detailed` adds what takes a system call a step",
     )
     run.add_argument(
         "--otlp",
@@ -337,7 +342,7 @@ def _run(options: argparse.Namespace) -> int:
         prepare=publisher.prepare,
         record=options.record,
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
-        memory=_memory(options.memory),
+        tiers=_tiers(options),
         relay=relay,
     )
     exit_code = outcome.exit_code or 0
@@ -472,11 +477,12 @@ def _slow_step_ms(given: float | None) -> float:
         raise OptionError(f"MCP_PROBE_SLOW_STEP_MS is {exc}") from None
 
 
-def _memory(given: MemoryTier | None) -> MemoryTier | None:
-    """The tier from --memory or MCP_PROBE_MEMORY; the command would find a bad one too late to tell."""
+def _tiers(options: argparse.Namespace) -> dict[str, str]:
+    """What --memory and --measures say, or MCP_PROBE_*; the command would find a bad one too late to tell."""
     from mcp_probe.options import Options
 
-    return Options.from_environment({"memory": given, "otlp": False}).memory
+    found = Options.from_environment({"memory": options.memory, "measures": options.measures, "otlp": False})
+    return {"memory": found.memory, "measures": found.measures}
 
 
 # --- output ---------------------------------------------------------------------------------------

@@ -319,7 +319,9 @@ class Collector:
             time.sleep(0)
 
     def _record(self, raw: RawRequest, weight: int) -> RequestRecord:
-        return assemble(raw, raw.end_ns or now_ns(), memory=self._hub.memory.use_of(raw), weight=weight)
+        hub = self._hub
+        end_ns = raw.end_ns or now_ns()
+        return assemble(raw, end_ns, memory=hub.memory.use_of(raw), weight=weight, measures=hub.measuring.of(raw))
 
     def _tell_open(self, listener: Listener, now: int, *, everything: bool) -> None:
         """Name requests that have been in flight for a while; in a snapshot, all that are."""
@@ -344,4 +346,6 @@ class Collector:
     def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
         raw.outcome = "unfinished"
         self._drain.note_unseen([raw])
-        return assemble(raw, now, running_mark(self._hub, raw, now), self._hub.memory.use_of(raw))
+        hub = self._hub
+        running = running_mark(hub, raw, now)
+        return assemble(raw, now, running, hub.memory.use_of(raw), measures=hub.measuring.of(raw))

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mcp_probe.measures import MEASURES
 from mcp_probe.model import Tag
 
 Unit = Literal["ms", "count", "ratio", "bytes"]
+_UNITS: dict[str, Unit] = {"ns": "ms", "bytes": "bytes", "count": "count"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +87,8 @@ SERVER_METRICS = (
     Metric("probe_overhead", "ratio", "estimate", "mcp_probe.probe.overhead", "the probe's share of the process's CPU"),
 )
 
-METRICS = {metric.name: metric for metric in (*REQUEST_METRICS, *SERVER_METRICS)}
+MEASURE_METRICS = tuple(
+    Metric(one.name, _UNITS[one.unit], one.quality, f"mcp_probe.request.{one.name}", one.meaning) for one in MEASURES
+)
+
+METRICS = {metric.name: metric for metric in (*REQUEST_METRICS, *SERVER_METRICS, *MEASURE_METRICS)}

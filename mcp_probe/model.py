@@ -20,6 +20,7 @@ RequestKind = Literal["request", "notification", "function"]
 Signal = Literal["spans", "metric exports"]
 Cause = Literal["blocking-call", "cpu", "gil", "run-queue", "gc", "unknown"]
 MemoryTier = Literal["off", "light", "detailed", "leaks"]
+MeasureTier = Literal["off", "light", "detailed"]
 MemoryMethod = Literal["native-gross", "native-hybrid", "native-shadow", "tracemalloc", "jemalloc"]
 
 DOES_NOT_APPLY = "does not apply"
@@ -187,6 +188,8 @@ class RequestRecord:
     sent_ns: int | None = None  # when its client wrote it, where that is on this machine and says so in `_meta`
     weight: int = 1  # how many requests it stands for: more where there were too many to make a record of each
     seen: int = ALL_SEEN  # WAKE_UPS | QUEUE | STEPS | WRITES
+    # (name of a Measure, its number in the measure's unit or None, how exact) of each that was read
+    measures: tuple[tuple[str, int | None, Tag], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,6 +514,15 @@ class OperationMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureStats:
+    """One measure of an operation's calls, in the unit that its key names; ``None`` where no call's is known."""
+
+    mean: float | None
+    p50: float | None
+    max: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class OperationSummary:
     name: str
     method: str
@@ -544,6 +556,7 @@ class OperationSummary:
     # From its writing by the client to its arrival; outside the budget.
     pipe_wait_ms: Percentiles = Percentiles(None, None, None, None)
     unseen: tuple[str, ...] = ()  # of CAPABILITIES: what could not be seen of one call at least
+    measures: dict[str, MeasureStats] = field(default_factory=dict)  # by Measure.key
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from mcp_probe.errors import OptionError
-from mcp_probe.model import MemoryTier
+from mcp_probe.model import MeasureTier, MemoryTier
 
 TelemetryMode = Literal["auto", "off", "enrich", "relay"]
 CONTENT_KINDS = ("arguments", "result", "prompt", "resource")
@@ -32,6 +32,8 @@ class Options:
             arguments and results. ``"leaks"``: a hunt for tools that keep what they allocate, which makes the server
             several times slower. ``"off"``: nothing.
             Several probes in one process share one allocator: the highest of what they ask for is measured.
+        measures: What is read of each request besides (docs/how-it-measures.md, "Measures"). ``"light"``: what costs
+            next to nothing. ``"detailed"``: also what takes a system call a step. ``"off"``: nothing.
         otlp: ``True`` sends spans and metrics as the ``OTEL_*`` environment variables say, a URL sends them there;
             signals for which the application has set a provider go to that instead. Needs the extra ``otel``.
         telemetry: ``"auto"`` uses the application's OpenTelemetry providers as soon as there are any, ``"enrich"``
@@ -52,6 +54,7 @@ class Options:
     report: str | None = None
     record: str | None = None
     memory: MemoryTier = "light"
+    measures: MeasureTier = "light"
     otlp: bool | str = False
     telemetry: TelemetryMode = "auto"
     otlp_exit_ms: float = 1_000.0
@@ -74,6 +77,9 @@ class Options:
                 what = 'a path or "stderr"' if name == "report" else "a path"
                 raise OptionError(f"{name} is {path!r}; expected {what}.")
         check_tier(self.memory)
+        if self.measures not in get_args(MeasureTier):
+            known = ", ".join(f'"{each}"' for each in get_args(MeasureTier))
+            raise OptionError(f"measures is {self.measures!r}; expected one of {known}.")
         self._check_telemetry()
         self._check_content()
 

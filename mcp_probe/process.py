@@ -47,6 +47,7 @@ class Process:
                 self.hooks.install()
             self.sessions.append(session)
             self.hooks.hub.memory.want(session, session.options.memory)
+            self.hooks.hub.measuring.want(session, session.options.measures)
             return self.hooks
 
     def collector_of(self, hub: Hub) -> Collector:
@@ -65,12 +66,13 @@ class Process:
                 self.sessions.remove(session)
                 if self.hub is not None and self.sessions:
                     self.hub.memory.forget(session)
+                    self.hub.measuring.forget(session)
             if self.sessions or self.hooks is None or self.hub is None:
                 return []
             hooks, hub = self.hooks, self.hub
             self.hooks = self.hub = self.collector = None
             hub.requests.closed = True
-            stuck = hooks.restore()
+            stuck = [*hooks.restore(), *hub.measuring.close()]
             hub.close()
             hub.memory.close()
             return stuck
@@ -93,6 +95,7 @@ def _leave_child_alone() -> None:
             hub.requests.closed = True
             hooks.restore()
             hub.abandon()
+            hub.measuring.abandon()
             hub.memory.abandon()
         for session in sessions:
             session.succeed()

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("capture", "aggregate"),
     ("record",),
     ("metrics",),
+    ("measures",),
     ("model", "clock", "histogram", "errors", "native"),
 )
 ROW_OF = {room: row for row, rooms in enumerate(LAYERS) for room in rooms}
@@ -164,7 +165,7 @@ def test_every_module_imports_only_what_its_layer_may() -> None:
         (
             "mcp_probe.record.buffer",
             "import os\nimport mcp_probe.capture.read",
-            "record may import only metrics, model, clock",
+            "record may import only metrics, measures, model, clock",
         ),
         (
             "mcp_probe.report.console",

@@ -19,6 +19,7 @@ from operator import add, attrgetter
 from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
 from mcp_probe.aggregate.bounded import Bounded, earlier_ns, is_open, seen_in
 from mcp_probe.aggregate.buckets import Buckets
+from mcp_probe.aggregate.measured import MeasuresTally
 from mcp_probe.aggregate.memory_use import MemoryTally
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import SlowSteps
@@ -208,6 +209,7 @@ class OperationTally:
     partial: int = 0
     tasks_max: int = 0
     memory: MemoryTally = field(default_factory=MemoryTally)
+    measures: MeasuresTally = field(default_factory=MeasuresTally)
 
     def add(self, record: RequestRecord) -> None:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
@@ -218,6 +220,8 @@ class OperationTally:
         self.estimated = self.estimated or weight > 1
         if record.memory is not None:
             self.memory.add(record.memory, weight)
+        if record.measures:
+            self.measures.add(record.measures, weight)
         self._add_budget(record, weight)
         if record.sent_ns is not None:
             self._add_pipe_wait(record.sent_ns, record)
@@ -361,6 +365,7 @@ class OperationTally:
         self.request_bytes_max = larger(self.request_bytes_max, other.request_bytes_max)
         self.response_bytes_max = larger(self.response_bytes_max, other.response_bytes_max)
         self.memory.merge(other.memory)
+        self.measures.merge(other.measures)
 
     def _merge_sums(self, other: OperationTally) -> None:
         self.count += other.count
@@ -423,7 +428,7 @@ class OperationTally:
             found["pipe_wait_ms"] = Quality(self.pipe_wait_tag)
         if self.waited_ns and "waited_for_others_ms" not in found:
             found["waited_for_others_ms"] = Quality("lower", self.waited_ns / self.count / 1e6)
-        return {**found, **self.memory.quality()}
+        return {**found, **self.memory.quality(), **self.measures.quality()}
 
     def _total_quality(self) -> dict[str, Quality]:
         """Each percentile of ``total_ms`` that is not exact, and under its own name the worst of them."""
@@ -483,6 +488,7 @@ class OperationTally:
             crowding_p95_share=self.share_near_p95(self.crowded_per_bucket),
             tasks_max=self.tasks_max,
             pipe_wait_ms=self.pipe_wait_ms(),
+            measures=self.measures.summary(),
             unseen=tuple(name for name, bit in CAPABILITIES.items() if not self.seen & bit),
         )
 

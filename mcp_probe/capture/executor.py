@@ -49,7 +49,7 @@ class Pools:
         self.transitions: deque[Transition] = deque(maxlen=MAX_TRANSITIONS)
         self.dropped = 0
         self.carry: Callable[[], Callable[..., Any] | None] | None = None  # set where telemetry is on
-        self.lender: Any = None  # charges what a job's thread allocates; see capture.memory_tier
+        self.lenders: tuple[Any, ...] = ()  # each has ``enter`` and ``leave``, called around a job on its thread
         self.charge: Callable[[Any], Any] | None = None  # charge this thread to somebody else; returns to whom it was
 
     def known(self, owner: Any) -> Pool | None:
@@ -101,14 +101,13 @@ class Pools:
     def run(self, job: Job, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``function`` as ``job`` on the calling (worker) thread."""
         cpu = self._began(job)
-        lender = self.lender
-        if lender is not None:  # charge what this thread allocates to the job's request
-            lent = self._lending.call(lender.enter, None if job.transport else job.raw)
+        lenders = self.lenders  # one charges what this thread allocates to the job's request
+        lent = [self._lending.call(lender.enter, None if job.transport else job.raw) for lender in lenders]
         try:
             return function(*args, **kwargs)
         finally:
-            if lender is not None:
-                self._lending.call(lender.leave, lent)
+            for lender, token in zip(reversed(lenders), reversed(lent), strict=True):
+                self._lending.call(lender.leave, token)
             if cpu is not None:
                 self._ended(job, cpu)
 
@@ -130,7 +129,7 @@ class Pools:
         self._note(finish, FINISH, job)
 
     def _lend_no_more(self) -> None:
-        self.lender = None
+        self.lenders = ()
 
     def run_for(self, job: Job, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """As :meth:`run`, on a thread whose context does not carry the request: lend it for the call."""

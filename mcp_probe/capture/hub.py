@@ -21,6 +21,7 @@ from mcp_probe.capture.executor import Pools
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.live_requests import LiveRequests
 from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.measuring import Around, Measuring, around
 from mcp_probe.capture.memory_tier import HOOK as MEMORY
 from mcp_probe.capture.memory_tier import Memory
 from mcp_probe.capture.watchdog import STOP_S, Watchdog
@@ -56,6 +57,8 @@ class Hub:
         self.memory = Memory(partial(self._note, MEMORY), partial(self.fail, MEMORY))
         self.memory.watchdog = lambda: self.watchdog.thread
         self.memory.changed = self._use_memory
+        self.measuring = Measuring(self)
+        self.measuring.changed = self._use_meters
         self.hunt: LeakHunt | None = None
         self.functions_of_tools: Callable[[], Iterable[Code]] = tuple
         self.collecting = False  # the hunt makes a collection, which is no pause of the server's own
@@ -102,11 +105,18 @@ class Hub:
 
             hunt = self.hunt = hunt_on(self)
             hunt.watch_peaks(lambda: self.hunt is hunt, partial(self.fail, "lines of peaks"))
-        self.pools.lender = self.memory.lender
         self.pools.charge = self.memory.charge
         self.requests.sizer = self.memory.sizer
+        self._use_meters()
+
+    def _use_meters(self) -> None:
+        """Tell loops and pools what is read around steps and jobs from now on."""
+        self.pools.lenders = tuple(one for one in (self.memory.lender, self.measuring.meter) if one is not None)
         for monitor in self.monitors.values():
-            monitor.measure_by(self.memory.meter)
+            monitor.meter = self._meter()
+
+    def _meter(self) -> Around | None:
+        return around((self.memory.meter, self.measuring.meter))
 
     def fail(self, hook: str, exc: Exception) -> None:
         """``hook`` raised: whoever calls this has already turned it off.
@@ -157,7 +167,7 @@ class Hub:
         self.memory.loop_begins()
         self._ordinals += 1
         monitor = LoopMonitor(self._ordinals, name, self.slow, self.slow_step_ns, self.requests.settle)
-        monitor.measure_by(self.memory.meter)
+        monitor.meter = self._meter()
         with self._lock:
             if self._closed:
                 monitor.alive = False

@@ -101,8 +101,8 @@ class PythonSteps:
         self.suspended = self.earliest = self.ready = now
         self.wake = WAKE_LOOP
         self.inherit: Inherited | None = None  # a plain callback runs: what it wakes inherits this
-        self.meter: Any = None  # a capture.meters.Meter that reads counters around steps of requests
-        self._metering: Any = None  # what it read as the running step began
+        self.meter: Any = None  # a capture.measuring.Around: reads counters around steps of requests
+        self._metering: Any = None  # to be called with the owner as the running step ends
         self._noted: deque[int] = deque(maxlen=MAX_POLLS)  # polls: began, ended, began, ended, …
         self._counting: int | None = None  # beginning of the poll that was counted only so far
         self._counted_ns = now  # end of the last poll that was counted
@@ -173,8 +173,8 @@ class PythonSteps:
         """The running step ends at ``now``; ``done``: its task will not run again."""
         if self._metering is not None:
             metering, self._metering = self._metering, None
-            if self.meter is not None and self.owner is not None:
-                self.meter.end(metering, self.owner)
+            if self.owner is not None:
+                metering(self.owner)
         since = self.since
         owner = self.owner
         self.now = now
@@ -263,11 +263,6 @@ class LoopMonitor(Steps):
         self.quality: Tag = "estimate"  # of its loop health: exact where the poll is seen
         self.gc_ns = 0
         self._gc_step = 0
-
-    def measure_by(self, meter: Any) -> None:
-        """Let ``meter`` read its counters around steps from now on; the accelerator charges steps itself."""
-        if isinstance(self, PythonSteps):
-            self.meter = meter
 
     @property
     def idle(self) -> bool:

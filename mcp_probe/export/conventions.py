@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mcp_probe.measures import MEASURES
 from mcp_probe.model import Tag
 
 SCOPE = "mcp_probe"
@@ -235,6 +236,19 @@ MEMORY_RETAINED = _histogram(
 )
 GC_PAUSE = _histogram("mcp_probe.gc.pause", "s", (GENERATION,), "Pauses of the garbage collector.")
 
+_UNITS = {"ns": "s", "bytes": "By", "count": "1"}
+MEASURED = {
+    measure.name: _histogram(
+        f"mcp_probe.request.{measure.name}",
+        _UNITS[measure.unit],
+        (GEN_AI_TOOL_NAME,),
+        f"Of requests where it is not 0: {measure.meaning}.",
+        exactness=measure.quality,
+    )
+    for measure in MEASURES
+}
+"""One for each measure that is declared, by its name."""
+
 ACTIVE = Instrument(
     "mcp_probe.request.active",
     "updowncounter",
@@ -323,6 +337,7 @@ EXPONENTIAL = (
     MEMORY_PEAK,
     MEMORY_RETAINED,
     GC_PAUSE,
+    *MEASURED.values(),
 )
 """Histograms of ours, aggregated by us."""
 
@@ -428,6 +443,7 @@ SERVER_SPAN_ATTRIBUTES = (
     MEMORY_REQUESTED_BYTES,
     MEMORY_PEAK_BYTES,
     REQUEST_BYTES,
+    *(f"mcp_probe.{name}" for name in MEASURED),
     BLOCKED_BY,
     BLOCKED_OTHERS,
     QUALITY,

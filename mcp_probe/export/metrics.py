@@ -201,6 +201,9 @@ class MetricExport:
             for part, instrument in _MEMORY:
                 if (size := getattr(use, part)) is not None:
                     yield instrument, (*tool, (names.MEMORY_SCOPE, use.scope)), size, 1
+        for name, value, _ in record.measures:
+            if value and name in names.MEASURED:
+                yield names.MEASURED[name], tool, value, 1
         for job in record.jobs:
             yield from self._job_values(job, tool)
 

@@ -17,6 +17,7 @@ from typing import Any
 from mcp_probe.aggregate.blocking import blocker_of, union
 from mcp_probe.capture.tracing import Message, param_of
 from mcp_probe.export import conventions as names
+from mcp_probe.measures import BY_NAME
 from mcp_probe.model import MemoryUse, RequestRecord, StepRecord, Tag
 
 logger = logging.getLogger("mcp_probe")
@@ -66,7 +67,20 @@ def budget_attributes(record: RequestRecord) -> Attributes:
         found[names.QUALITY] = quality
     if record.memory is not None:
         add_memory(found, record.memory)
+    if record.measures:
+        _add_measures(found, record)
     return found
+
+
+def _add_measures(found: Attributes, record: RequestRecord) -> None:
+    rows = []
+    for name, value, tag in record.measures:
+        measure = BY_NAME.get(name)
+        if value and measure is not None:
+            found[f"mcp_probe.{name}"] = value / 1e9 if measure.unit == "ns" else value
+        if tag != "exact":
+            rows.append(f"{name}={tag}")
+    _append_quality(found, rows)
 
 
 _MEMORY = (("requested", names.MEMORY_REQUESTED_BYTES), ("peak", names.MEMORY_PEAK_BYTES))
@@ -95,10 +109,13 @@ def retained_attributes(use: MemoryUse | None) -> Attributes:
 
 
 def _add_quality(found: Attributes, use: MemoryUse, parts: tuple[str, ...]) -> None:
-    rows = ",".join(f"{_MEMORY_KEYS[part]}={tag}" for part, tag, _, _ in use.quality if part in parts)
+    _append_quality(found, [f"{_MEMORY_KEYS[part]}={tag}" for part, tag, _, _ in use.quality if part in parts])
+
+
+def _append_quality(found: Attributes, rows: list[str]) -> None:
     if rows:
         known = found.get(names.QUALITY)
-        found[names.QUALITY] = f"{known},{rows}" if known else rows
+        found[names.QUALITY] = ",".join([str(known), *rows] if known else rows)
 
 
 def _add_ready_wait(found: Attributes, least_ns: int, record: RequestRecord) -> None:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mcp_probe.export.exporters import TelemetrySettings
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.launch.receive import Receiver, Served
-    from mcp_probe.model import MemoryTier
 
 _DRAIN_S = 0.25
 
@@ -41,7 +40,7 @@ def run_command(
     prepare: Callable[[], None],
     slow_step_ms: float = 10.0,
     record: Path | None = None,
-    memory: MemoryTier | None = None,
+    tiers: Mapping[str, str] | None = None,
     relay: TelemetrySettings | None = None,
 ) -> Outcome:
     """Runs ``command`` under the probe and returns its last outcome. Main thread only; blocks until it ends.
@@ -50,7 +49,8 @@ def run_command(
         publish: called with the outcome when the command has ended; and once before, with no exit code, if it
             lingers after having been told to end, since a SIGKILL of the whole group may follow.
         prepare: called on a thread while the command runs, to load what ``publish`` will need; may raise.
-        slow_step_ms, memory: as in ``mcp_probe.attach``; ``None`` leaves it to the command's MCP_PROBE_MEMORY.
+        slow_step_ms: as in ``mcp_probe.attach``.
+        tiers: its ``memory`` and ``measures``; what is not there is left to the command's MCP_PROBE_*.
         record: gets the frames of the first serving process as they arrive; FILE.2, FILE.3 … those of others.
         relay: where this process sends the telemetry of what is served; the last delivery may take its ``exit_s``.
 
@@ -59,9 +59,7 @@ def run_command(
     This module can be imported on POSIX systems only.
     """
     program = find_program(command)
-    options: dict[str, object] = {"slow_step_ms": slow_step_ms, "parent": os.getpid()}
-    if memory is not None:
-        options["memory"] = memory
+    options: dict[str, object] = {"slow_step_ms": slow_step_ms, "parent": os.getpid(), **(tiers or {})}
     if relay is not None:
         from mcp_probe.export.telemetry import ready
 

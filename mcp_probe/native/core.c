@@ -10,7 +10,7 @@
 #include "request.h"
 
 static PyObject *str_self, *str_done, *str_keep, *str_settle, *str_charge, *str_run, *str_init,
-    *str_broken, *str_get, *str_begin, *str_end;
+    *str_broken, *str_get, *str_begin;
 static PyTypeObject *steps_type;
 
 #include "request_type.h"
@@ -78,7 +78,7 @@ static int make_names(void)
     } names[] = {{&str_self, "__self__"}, {&str_done, "done"},      {&str_keep, "_keep"},
                  {&str_settle, "settle"}, {&str_charge, "_charge"}, {&str_run, "_run"},
                  {&str_init, "__init__"}, {&str_broken, "broken"},  {&str_get, "get"},
-                 {&str_begin, "begin"},   {&str_end, "end"},        {&ok_outcome, "ok"}};
+                 {&str_begin, "begin"},   {&ok_outcome, "ok"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if ((*names[i].slot = PyUnicode_InternFromString(names[i].text)) == NULL)
             return -1;

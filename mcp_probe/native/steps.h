@@ -17,7 +17,7 @@ typedef struct {
     PyObject *readings;         /* Readings of this loop's thread, while it is watched */
     PyObject
         *meter; /* reads counters around steps of requests; NULL or None: nothing is to be read */
-    PyObject *reading; /* what it read as the running step began */
+    PyObject *reading; /* to be called with the owner as the running step ends */
     unsigned int counts[BUCKETS];
     ns_t sums[BUCKETS];
 } Steps;
@@ -105,14 +105,12 @@ static int steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, n
 /* What the meter read belongs to the owner of the step, which ends. */
 static int steps_meter(Steps *self)
 {
-    PyObject *reading = self->reading, *result = NULL;
+    PyObject *reading = self->reading;
     self->reading = NULL;
-    if (is_set(self->meter))
-        result = PyObject_CallMethodObjArgs(self->meter, str_end, reading, self->owner, NULL);
-    int failed = is_set(self->meter) && result == NULL;
+    PyObject *result = PyObject_CallOneArg(reading, self->owner);
     Py_DECREF(reading);
     Py_XDECREF(result);
-    return failed ? -1 : 0;
+    return result == NULL ? -1 : 0;
 }
 
 static int tell_between(PyObject *self, PyObject *name, PyObject *owner, ns_t since, ns_t now)

@@ -49,11 +49,12 @@ def assemble(
     running: StepMark | None = None,
     memory: MemoryUse | None = None,
     weight: int = 1,
+    measures: tuple[tuple[str, int | None, Tag], ...] = (),
 ) -> RequestRecord:
     """The record of ``raw`` as it stands at ``end_ns``; does not change ``raw``.
 
     ``running`` is the step it is on the loop with right now, if any (an unfinished request); ``memory`` what it used;
-    ``weight`` how many requests it stands for.
+    ``weight`` how many requests it stands for; ``measures`` what else was read of it.
     """
     first, result = _handling_window(raw, end_ns)
     total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
@@ -126,6 +127,7 @@ def assemble(
         sent_ns=raw.sent_ns,
         weight=weight,
         seen=seen,
+        measures=measures,
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord

@@ -17,6 +17,7 @@ from mcp_probe.report.phrases import first, one, prose, rank
 from mcp_probe.report.sections.executors import executors
 from mcp_probe.report.sections.leaks import leaks
 from mcp_probe.report.sections.loop import event_loop
+from mcp_probe.report.sections.measures import measures
 from mcp_probe.report.sections.memory import memory
 from mcp_probe.report.sections.operations import operations
 from mcp_probe.report.sections.waits import blocked_by, slow_steps
@@ -44,6 +45,7 @@ def build(summary: Summary, *, cwd: str) -> tuple[Block, ...]:
         *leaks(summary, notation, cwd),
         *executors(summary, notation, cwd),
         *memory(summary, notation),
+        *measures(summary, notation),
         *event_loop(summary, notation),
         *_findings(summary),
     )

@@ -12,6 +12,7 @@ import pytest
 from mcp_probe.capture import meters
 from mcp_probe.capture.executor import Pools
 from mcp_probe.capture.loop_monitor import PythonSteps
+from mcp_probe.capture.measuring import around
 from mcp_probe.capture.meters import OTHERS_CPU_NS, TracemallocMeter
 from mcp_probe.record.raw import RawRequest
 from tests.native.twins import PythonRaw
@@ -68,7 +69,7 @@ class Loop(PythonSteps):
 
     def __init__(self, meter: TracemallocMeter) -> None:
         super().__init__()
-        self.meter = meter
+        self.meter = around([meter])
         self.slow: deque[object] = deque()
 
     def _charge(self, owner: RawRequest | None, since: int, now: int, done: bool) -> None:
@@ -203,7 +204,7 @@ def test_a_job_on_a_thread_is_lent_its_request_and_gives_it_back(meter: Tracemal
             told.append(token)
 
     pools = Pools()
-    pools.lender = Lender()
+    pools.lenders = (Lender(),)
     pool = pools.pool_of(pools, "pool", None, lambda owner: (None, 0))
     job = pools.submit(pool)
     job.raw = raw = request()
@@ -241,10 +242,10 @@ def test_a_fault_of_ours_never_reaches_the_job() -> None:
         leave = enter
 
     pools = Pools(lambda hook, exc: faults.append(exc))
-    pools.lender = Broken()
+    pools.lenders = (Broken(),)
     pool = pools.pool_of(pools, "pool", None, lambda owner: (None, 0))
     assert [pools.run(pools.submit(pool), lambda: 5) for _ in range(2)] == [5, 5]
-    assert pools.lender is None and {type(fault) for fault in faults} == {ZeroDivisionError}
+    assert not pools.lenders and {type(fault) for fault in faults} == {ZeroDivisionError}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ ROW = re.compile(r"^\| `([\w.*]+)` \| (.+) \|$", re.M)
 CODE = re.compile(r"`([^`]+)`")
 SCRIPT = ROOT / "tests" / "export" / "emitting.py"
 Way = Literal["application", "ours", "replay"]
+MEASURED = set(names.MEASURED.values())
+MEASURE_ATTRIBUTES = {f"mcp_probe.{name}" for name in names.MEASURED}
 WAYS: tuple[Way, ...] = ("application", "ours", "replay")
 
 # Sent where something goes wrong or a socket is late, which a test cannot order.
@@ -50,6 +52,7 @@ def test_every_metric_of_the_code_has_its_row_as_it_is_and_no_other_has_one() ->
             metric.standing,
         ]
         for metric in names.METRICS
+        if metric not in MEASURED  # one sentence is of all of them
     }
     found = {
         name: [kind, unit, CODE.findall(attributes), re.split(r"\W", exactness)[0], standing]
@@ -60,7 +63,7 @@ def test_every_metric_of_the_code_has_its_row_as_it_is_and_no_other_has_one() ->
 
 def test_every_span_attribute_of_the_code_has_its_row_and_no_other_has_one() -> None:
     places = {
-        "SERVER": set(names.SERVER_SPAN_ATTRIBUTES) | set(content_rows()),
+        "SERVER": (set(names.SERVER_SPAN_ATTRIBUTES) | set(content_rows())) - MEASURE_ATTRIBUTES,
         "phase": set(names.PHASE_ATTRIBUTES),
         "event": {names.CODE_FILE_PATH, names.CODE_LINE_NUMBER, names.CODE_FUNCTION_NAME},
         "link": {names.LINK_KIND},
@@ -86,6 +89,13 @@ def test_a_number_that_is_sent_goes_by_the_name_that_the_registry_gives_it() -> 
     sent = {metric.name for metric in names.METRICS}
     given = {metric.otel for metric in METRICS.values() if metric.otel is not None}
     assert {name for name in given if name not in sent and f"{name}.mean" not in sent} == set()
+
+
+def test_the_page_says_how_measures_are_sent() -> None:
+    for metric in MEASURED:
+        assert metric.name == f"mcp_probe.request.{metric.name.rsplit('.', 1)[1]}"
+        assert (metric.attributes, metric.kind) == ((names.GEN_AI_TOOL_NAME,), "exponential histogram")
+    assert "`mcp_probe.request.dns_wait` and `mcp_probe.dns_wait`" in PAGE.read_text("utf-8")
 
 
 # --- what is emitted ---
@@ -133,8 +143,11 @@ def talk(conversation: Conversation) -> None:
 
 
 def metrics_sent(way: Way) -> Iterator[dict[str, Any]]:
+    of_measures = tuple(metric.name for metric in MEASURED)
     for transport in ("stdio", "http"):
-        yield from emitted(transport)["metrics"][way]
+        for metric in emitted(transport)["metrics"][way]:
+            if not metric["name"].startswith(of_measures):
+                yield metric
 
 
 def spans_sent() -> Iterator[dict[str, Any]]:
@@ -190,7 +203,7 @@ def test_every_attribute_event_and_link_of_a_span_has_its_row() -> None:
             continue  # the SDK's own
         place = "SERVER" if span["kind"] == "SERVER" else "phase"
         allowed = {name for name, cells in rows.items() if place in cells[0]}
-        attributes = {prompt_variable_as_prefix(key) for key in span["attributes"]}
+        attributes = {prompt_variable_as_prefix(key) for key in span["attributes"]} - MEASURE_ATTRIBUTES
         assert attributes <= allowed, span["name"]
         assert place == "SERVER" or span["name"] in names.PHASE_SPANS
         assert set(span["links"]) <= {names.LINK_KIND}
@@ -219,7 +232,7 @@ def test_an_application_that_asks_for_a_replay_gets_real_histograms() -> None:
         metric["name"]: metric["kind"]
         for metric in emitted("stdio", MCP_PROBE_REPLAY_HISTOGRAMS="1")["metrics"]["application"]
     }
-    assert {sent[metric.name] for metric in names.EXPONENTIAL} == {"histogram"}
+    assert {sent[metric.name] for metric in names.EXPONENTIAL if metric not in MEASURED} == {"histogram"}
     assert f"{names.BUSY.name}.count" not in sent
 
 

@@ -450,3 +450,16 @@ def test_ten_thousand_tool_names_make_no_more_than_two_hundred_series_and_other(
     assert len(operations) == names.MAX_NAMES + 1
     other = next(point for series, point in operations.items() if ("gen_ai.tool.name", names.OTHER) in series)
     assert other.count == 10_000 - names.MAX_NAMES
+
+
+def test_measures_are_counted_per_tool_where_they_are_not_0(ours: Ours) -> None:
+    ours.take(
+        make_request(
+            1, name="look", measures=(("dns_wait", 20 * MS, "exact"), ("context_switches_voluntary", 3, "exact"))
+        ),
+        make_request(2, name="look", measures=(("dns_wait", 0, "exact"), ("context_switches_voluntary", 4, "exact"))),
+        make_request(3, measures=(("dns_wait", None, "unavailable"), ("of_tomorrow", 4, "exact"))),
+    )
+    ((_, waits),) = ours.sums(names.MEASURED["dns_wait"]).items()
+    ((_, switches),) = ours.sums(names.MEASURED["context_switches_voluntary"]).items()
+    assert waits == (1, pytest.approx(0.02)) and switches == (2, 7)

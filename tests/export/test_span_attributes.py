@@ -221,3 +221,19 @@ def test_a_socket_wait_before_the_step_that_runs_keeps_its_bounds() -> None:
     found = budget_attributes(assemble(raw, 450, (1, 300, 310, 380, 400, 450, WAKE_SOCKET)))
     assert found["mcp_probe.quality"] == "ready_wait=bounded,awaiting=bounded"
     assert found["mcp_probe.busy"] == 1.5e-7
+
+
+def test_measures_go_out_where_they_are_not_0_with_what_is_not_exact() -> None:
+    rows = (
+        ("dns_wait", 12 * MS, "lower"),
+        ("context_switches_voluntary", 7, "exact"),
+        ("context_switches_involuntary", 0, "exact"),
+        ("of_tomorrow", 5, "exact"),
+    )
+    found = budget_attributes(make_request(busy=1, measures=rows))
+    assert found["mcp_probe.dns_wait"] == 0.012
+    assert found["mcp_probe.context_switches_voluntary"] == 7
+    assert not {"mcp_probe.context_switches_involuntary", "mcp_probe.of_tomorrow"} & found.keys()
+    assert found["mcp_probe.quality"] == "dns_wait=lower"
+    unread = budget_attributes(make_request(measures=(("context_switches_voluntary", None, "unavailable"),)))
+    assert unread["mcp_probe.quality"] == "context_switches_voluntary=unavailable"

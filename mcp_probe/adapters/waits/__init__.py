@@ -1,0 +1,1 @@
+"""What handlers wait for outside the loop and its pools: one file a library."""

@@ -1,0 +1,227 @@
+"""Measures while a request lives: who reads them, and what they have read of it (:mod:`mcp_probe.measures`).
+
+A reader of steps is made without arguments and has ``read()``: counters of the calling thread, which only grow, one for
+each measure that names it, in their order. It is asked before and after each step and each thread job of a request. A
+reader of marks is made with the hub and :data:`Add`, which it calls on the thread that works for the request; it has
+``is_complete()``, false where some of it may go unseen, and ``restore()``, as a hook has. Either may raise as it is
+made: then its measures are unavailable, and the report says why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, get_args
+
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.guard import Guard
+from mcp_probe.clock import now_ns
+from mcp_probe.measures import MEASURES, Measure
+from mcp_probe.model import STEPS, MeasureTier, Tag
+from mcp_probe.record.raw import RawRequest
+
+if TYPE_CHECKING:
+    from mcp_probe.capture.hub import Hub
+
+TIERS: tuple[MeasureTier, ...] = get_args(MeasureTier)
+"""From nothing to everything."""
+
+Add = Callable[[str, int], None]
+"""(measure, what was read): belongs to the request that the calling thread works for, and to those it is part of."""
+
+Reading = list[tuple[int, ...]]
+
+
+class StepReader(Protocol):
+    """Reads counters of the calling thread."""
+
+    def read(self) -> tuple[int, ...]: ...
+
+
+class MarkReader(Protocol):
+    """Reads whenever something happens."""
+
+    def is_complete(self) -> bool: ...
+
+    def restore(self) -> list[str]: ...
+
+
+class Active:
+    """One reader that works, its measures, and since when."""
+
+    def __init__(self, reader: Any, measures: tuple[Measure, ...]) -> None:
+        self.reader = reader
+        self.measures = measures
+        self.since_ns = now_ns()
+
+
+class Measuring:
+    """All readers of the process: the highest tier that a session wants is in force. Its methods never raise."""
+
+    def __init__(self, hub: Hub, measures: Iterable[Measure] = MEASURES) -> None:
+        self._hub = hub
+        self._declared: dict[str, list[Measure]] = {}
+        for measure in measures:
+            self._declared.setdefault(measure.reader, []).append(measure)
+        self._wants: dict[int, MeasureTier] = {}
+        self._lock = threading.RLock()  # of the above and of which readers there are
+        self._adding = threading.Lock()  # a request's steps and jobs add on several threads
+        self._active: dict[str, Active] = {}
+        self._steps: tuple[Active, ...] = ()
+        self.meter: StepMeter | None = None  # for loops and pools, where something is read around steps
+        self.changed: Callable[[], None] = lambda: None  # ``meter`` did
+
+    def want(self, who: object, tier: MeasureTier) -> None:
+        """``who`` wants at least ``tier`` from now on."""
+        with self._lock:
+            self._wants[id(who)] = tier
+            self._settle()
+
+    def forget(self, who: object) -> None:
+        """``who`` has gone."""
+        with self._lock:
+            self._wants.pop(id(who), None)
+            self._settle()
+
+    def close(self) -> list[str]:
+        """Nobody is attached any more. Returns sentences for what could not be put back."""
+        with self._lock:
+            self._wants.clear()
+            return self._settle()
+
+    def abandon(self) -> None:
+        """This is a forked child, where the thread that held a lock may not exist."""
+        self._lock, self._adding = threading.RLock(), threading.Lock()
+        self.close()
+
+    def _settle(self) -> list[str]:
+        tier = max(self._wants.values(), key=TIERS.index, default="off")
+        stuck: list[str] = []
+        for path, measures in self._declared.items():
+            wanted = tier == "detailed" or (tier == "light" and not measures[0].detailed)
+            if wanted and path not in self._active:
+                self._start(path, tuple(measures))
+            elif not wanted and path in self._active:
+                stuck += self._stop(path)
+        self._steps = tuple(one for one in self._active.values() if one.measures[0].read == "steps")
+        had, self.meter = self.meter, StepMeter(self, self._steps) if self._steps else None
+        if had is not None or self.meter is not None:
+            self.changed()
+        return stuck
+
+    def _start(self, path: str, measures: tuple[Measure, ...]) -> None:
+        module, _, name = path.partition(":")
+        try:
+            make = getattr(import_module(module), name)
+            reader = make() if measures[0].read == "steps" else make(self._hub, self.add)
+        except Exception as exc:  # noqa: BLE001 - the server runs on without this measure
+            for measure in measures:
+                self._hub.missing(f"measure {measure.name}", f"{type(exc).__name__}: {exc}")
+            return
+        self._active[path] = Active(reader, measures)
+
+    def _stop(self, path: str) -> list[str]:
+        gone = self._active.pop(path)
+        return [] if gone.measures[0].read == "steps" else list(gone.reader.restore())
+
+    # --- what was read ---
+
+    def add(self, name: str, value: int) -> None:
+        """See :data:`Add`."""
+        self.charge(CURRENT.get(), name, value)
+
+    def charge(self, raw: RawRequest | None, name: str, value: int) -> None:
+        """``value`` of the measure ``name`` is ``raw``'s, and that of the requests it is part of."""
+        largest = any(one.name == name and one.fold == "max" for row in self._declared.values() for one in row)
+        with self._adding:
+            while raw is not None:
+                if not raw.ended:
+                    kept = raw.measured
+                    if kept is None:
+                        kept = raw.measured = {}
+                    before = kept.get(name, 0)
+                    kept[name] = max(before, value) if largest else before + value
+                raw = raw.parent
+
+    def of(self, raw: RawRequest) -> tuple[tuple[str, int | None, Tag], ...]:
+        """(measure, value or ``None``, how exact) of each measure that is read now. Any thread."""
+        rows: list[tuple[str, int | None, Tag]] = []
+        began = raw.first_step_ns
+        for active in tuple(self._active.values()):
+            by_steps = active.measures[0].read == "steps"
+            known = began is not None and began >= active.since_ns and (not by_steps or raw.seen & STEPS)
+            whole = known and (by_steps or active.reader.is_complete())
+            for measure in active.measures:
+                value = (raw.measured or {}).get(measure.name, 0) if known else None
+                tag = "unavailable" if not known else measure.quality if whole else "lower"
+                rows.append((measure.name, value, tag))
+        return tuple(rows)
+
+    def broken(self) -> None:
+        """A reader of steps has raised: none of them is asked any more."""
+        with self._lock:
+            for active in self._steps:
+                for path in [path for path, one in self._active.items() if one is active]:
+                    self._active.pop(path)
+                    self._declared.pop(path)
+            self._settle()
+
+
+class StepMeter:
+    """Reads around steps, on the loop's thread, and around thread jobs, on theirs."""
+
+    def __init__(self, measuring: Measuring, readers: tuple[Active, ...]) -> None:
+        self._measuring = measuring
+        self._readers = readers
+        self._guard = Guard("measures of steps", measuring._hub.fail, measuring.broken)
+
+    def begin(self) -> Reading:
+        """A step begins."""
+        return self._guard.call(self._read) or []
+
+    def _read(self) -> Reading:
+        return [active.reader.read() for active in self._readers]
+
+    def end(self, reading: Reading, owner: RawRequest) -> None:
+        """It has ended, and was ``owner``'s."""
+        if reading and self._guard.active:
+            self._guard.call(self._charge, reading, owner)
+
+    def _charge(self, reading: Reading, owner: RawRequest) -> None:
+        for active, before in zip(self._readers, reading, strict=True):
+            for measure, then, now in zip(active.measures, before, active.reader.read(), strict=True):
+                if now != then:
+                    self._measuring.charge(owner, measure.name, now - then)
+
+    def enter(self, raw: RawRequest | None) -> tuple[Reading, RawRequest] | None:
+        """A job of ``raw`` begins on the calling thread. Returns the token for :meth:`leave`."""
+        return None if raw is None or raw.ended else (self.begin(), raw)
+
+    def leave(self, token: tuple[Reading, RawRequest] | None) -> None:
+        """It has ended."""
+        if token is not None:
+            self.end(*token)
+
+
+class Around:
+    """What a loop calls around a step of a request: several meters, each with what it read itself."""
+
+    def __init__(self, meters: tuple[Any, ...]) -> None:
+        self._meters = meters
+
+    def begin(self) -> Callable[[RawRequest], None]:
+        """A step begins. Returns what to call with its owner as it ends; meters may be others by then."""
+        return partial(_end, [(meter, meter.begin()) for meter in self._meters])
+
+
+def _end(readings: list[tuple[Any, Any]], owner: RawRequest) -> None:
+    for meter, reading in readings:
+        meter.end(reading, owner)
+
+
+def around(meters: Iterable[Any]) -> Around | None:
+    """All of these meters that are not ``None``; ``None`` without any."""
+    there = tuple(meter for meter in meters if meter is not None)
+    return Around(there) if there else None

@@ -1,0 +1,50 @@
+"""The report's section of measures."""
+
+from __future__ import annotations
+
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.model import Tag
+from mcp_probe.report.console import render
+from tests.frames import make_end, make_header, make_request
+
+MS = 1_000_000
+Row = tuple[str, int | None, Tag]
+
+
+def shown(*calls: tuple[str, tuple[Row, ...]]) -> str:
+    fold = Fold()
+    fold.add(make_header())
+    for number, (name, rows) in enumerate(calls, 1):
+        fold.add(make_request(number, name, measures=rows))
+    fold.add(make_end())
+    return render(fold.summary(), width=110, color=False, ascii_only=False)
+
+
+def section(text: str) -> str:
+    return text.split("Measures", 1)[1].split("Event loop", 1)[0]
+
+
+def test_a_measure_has_its_columns_its_sentence_and_only_rows_that_have_some() -> None:
+    switches: Row = ("context_switches_voluntary", 0, "exact")
+    text = section(
+        shown(
+            ("looks", (("dns_wait", 4 * MS, "exact"), switches)),
+            ("looks", (("dns_wait", 40 * MS, "exact"), switches)),
+            ("other", (("dns_wait", 0, "exact"), switches)),
+        )
+    )
+    assert "DNS mean" in text and "22 ms" in text and "40 ms" in text and "look-ups of names" in text
+    assert "looks" in text and "other" not in text and "switches" not in text
+
+
+def test_nothing_is_said_where_every_call_has_none() -> None:
+    assert "Measures" not in shown(("other", (("dns_wait", 0, "exact"),)))
+
+
+def test_marks_and_missing_figures_are_as_everywhere() -> None:
+    text = shown(
+        ("looks", (("dns_wait", 12 * MS, "lower"), ("context_switches_voluntary", 0, "exact"))),
+        ("switched", (("dns_wait", None, "unavailable"), ("context_switches_voluntary", 7, "exact"))),
+    )
+    assert "≥12 ms" in section(text)
+    assert "DNS of switched (it could not be read of these calls)" in text
