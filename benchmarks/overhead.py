@@ -1,6 +1,6 @@
 """What the probe costs: bare, probe and the SDK's own OpenTelemetry middleware, interleaved, on three transports.
 
-``--quick`` takes some three minutes and only prints; without it the run takes some twenty, writes
+``--quick`` takes some three minutes and only prints; without it the run takes up to twenty, writes
 ``benchmarks/results/overhead-<python>.json`` and puts the tables into ``docs/performance.md``. Linux only.
 """
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import anyio
 
-from benchmarks.blocks import Block, per_call
+from benchmarks.blocks import UNJUDGED, Block, is_settled, per_call, undisturbed
 from benchmarks.driving import SUBJECT_MAKERS, Subject
 from benchmarks.machine import ForeignLoad, cpu_ns, describe_machine, python_tag
 from benchmarks.page import write_page
@@ -39,9 +39,10 @@ CALM_S = 0.1
 class Plan:
     """How much to measure. A burst is one variant's turn; ``calls`` per row make it last about 0.1 s."""
 
-    generations: int = 10  # of processes: where the parts of one come to lie makes it several us slower or faster
+    generations: int = 5  # of processes: where the parts of one come to lie makes it several us slower or faster
+    row_s: float = 400.0  # generations are added until the floor is known well enough, for no longer than this a row
     cycles: int = 1
-    rounds: int = 14  # until turn_order has each of the seven variants follow each other one equally often
+    rounds: int = 12  # until turn_order has each of the six variants follow each other one equally often
     calls: tuple[tuple[str, int], ...] = (("memory", 300), ("stdio", 80), ("http", 50), ("http-lean", 120))
     warm_up: int = 300
     lead_in: float = 0.1  # share of a burst's calls made before it: another process has just used the caches
@@ -51,9 +52,9 @@ class Plan:
 
 
 QUICK_CALLS = (("memory", 250), ("stdio", 60), ("http", 40), ("http-lean", 100))
-QUICK = Plan(generations=1, cycles=3, rounds=7, calls=QUICK_CALLS, patience_s=3.0)
+QUICK = Plan(generations=1, row_s=0.0, cycles=3, rounds=6, calls=QUICK_CALLS, patience_s=3.0)
 SMOKE_CALLS = (("memory", 20), ("stdio", 20), ("http", 20), ("http-lean", 20))
-SMOKE = Plan(1, 1, 1, SMOKE_CALLS, warm_up=5, settle_s=0.02, idle_s=0.05, patience_s=0.0)
+SMOKE = Plan(1, 0.0, 1, 1, SMOKE_CALLS, warm_up=5, settle_s=0.02, idle_s=0.05, patience_s=0.0)
 
 
 async def measure_row(row: str, calls: int, plan: Plan) -> tuple[list[Block], list[dict[str, Any]]]:
@@ -61,7 +62,9 @@ async def measure_row(row: str, calls: int, plan: Plan) -> tuple[list[Block], li
     blocks: list[Block] = []
     said = []
     patience = Patience(plan.patience_s)
-    for generation in range(plan.generations):
+    until = time.monotonic() + plan.row_s
+    generation = 0
+    while generation < plan.generations or (time.monotonic() < until and not is_settled(undisturbed(blocks))):
         async with AsyncExitStack() as stack:
             subjects = {name: await stack.enter_async_context(SUBJECT_MAKERS[row](name)) for name in VARIANTS}
             for subject in subjects.values():
@@ -72,6 +75,7 @@ async def measure_row(row: str, calls: int, plan: Plan) -> tuple[list[Block], li
                 blocks += await _quiet_cycle(row, (generation, cycle), subjects, calls, plan, patience, idle)
             told = {"idle_cpu_ms_per_s": {name: round(ns / 1e6, 3) for name, ns in idle.items()}}
             said.append({**await subjects["probe"].describe(), **told})
+        generation += 1
     return blocks, said
 
 
@@ -160,6 +164,7 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="one cycle of 20 calls, for tests: its figures mean nothing"
     )
+    parser.add_argument("--minutes", type=float, help="at most so many for all rows (default: 20)")
     parser.add_argument("--row", action="append", choices=list(SUBJECT_MAKERS), help="only this row (repeatable)")
     parser.add_argument("--output", type=Path, help="write the results here instead")
     parser.add_argument("--write-docs", action="store_true", help="only put the committed results into the docs")
@@ -188,10 +193,12 @@ def run_and_keep(arguments: argparse.Namespace) -> None:
     """Measure, print, and keep what is a whole run."""
     os.environ.pop("MCP_PROBE_REPORT", None)
     plan = SMOKE if arguments.smoke else QUICK if arguments.quick else Plan()
-    rows = arguments.row or list(SUBJECT_MAKERS)
+    rows = arguments.row or [row for row in SUBJECT_MAKERS if arguments.smoke or row not in UNJUDGED]
+    if arguments.minutes is not None:
+        plan = replace(plan, row_s=60 * arguments.minutes / len(rows))
     run = anyio.run(measure, plan, rows)
     print(console_text(run))
-    whole = plan == Plan() and not arguments.row
+    whole = not (arguments.smoke or arguments.quick or arguments.row)
     if whole:
         from benchmarks import hot_path
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.blocks import BARE, FIGURES, Estimate, Verdict, added, level, verdicts
+from benchmarks.blocks import BARE, FIGURES, Estimate, Verdict, added, level
 from benchmarks.tables import ROW_NAMES, Run, from_json, idle_text, share_text, trouble, variants_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,7 +18,6 @@ VARIANT_NAMES = {
     "bare": "bare",
     "bare again": "bare again (the floor)",
     "probe": "**mcp_probe**",
-    "probe, memory off": 'mcp_probe with `memory="off"`',
     "probe, pure Python": "mcp_probe without its accelerator",
     "sdk-otel": "the SDK's OpenTelemetry",
     "sdk-otel and probe": "the SDK's OpenTelemetry, and mcp_probe adding to it",
@@ -75,7 +74,8 @@ def run_section(run: Run) -> str:
                 cells.append("" if extra is None else added_cell(extra, level(blocks, BARE, figure)))
             lines.append(cells)
         out.append(markdown_table(head, lines))
-        out.append("\n".join(f"- {verdict_sentence(verdict)}" for verdict in verdicts(row, blocks)))
+        if judged := run.verdicts_of(row):
+            out.append("\n".join(f"- {verdict_sentence(verdict)}" for verdict in judged))
         share = share_text(run, row, blocks)
         out.append(f"{share[0].upper()}{share[1:]}.")
         if (idle := idle_text(run, row)) is not None:
@@ -93,7 +93,7 @@ def added_cell(extra: Estimate, base_us: float) -> str:
 
 def verdict_sentence(verdict: Verdict) -> str:
     """One target; a miss stands out."""
-    places = 2 if verdict.unit == "%" else 1
+    places = 1 if verdict.unit == "µs" else 2
     low, high = f"{verdict.estimate.low:+.{places}f}", f"{verdict.estimate.high:+.{places}f}"
     state = verdict.state if verdict.state == "met" else f"**{verdict.state}**"
     return (

@@ -28,7 +28,6 @@ VARIANTS = (
     "bare",
     "bare again",
     "probe",
-    "probe, memory off",
     "probe, pure Python",
     "sdk-otel",
     "sdk-otel and probe",
@@ -55,8 +54,7 @@ def make_server(variant: str) -> MCPServer:
     if "probe" in variant:
         import mcp_probe
 
-        options = {"memory": "off"} if variant == "probe, memory off" else {}
-        describe = describer(mcp_probe.attach(server, **options))
+        describe = describer(mcp_probe.attach(server))
 
     @server.tool()
     async def add(a: int, b: int) -> int:

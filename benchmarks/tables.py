@@ -8,7 +8,19 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.blocks import BARE, FIGURES, Block, Estimate, Verdict, added, level, own_share, undisturbed, verdicts
+from benchmarks.blocks import (
+    BARE,
+    FIGURES,
+    Block,
+    Estimate,
+    Verdict,
+    added,
+    idle_verdicts,
+    level,
+    own_share,
+    undisturbed,
+    verdicts,
+)
 
 FORMAT = "mcp-probe-overhead/1"
 COLUMNS = ("variant", "p50 µs", "added µs (95 %)", "%", "mean µs", "added", "CPU µs", "added µs (95 %)", "%")
@@ -40,7 +52,12 @@ class Run:
 
     def verdicts(self) -> list[Verdict]:
         """Every target this run can speak to."""
-        return [verdict for row, blocks in self.rows().items() for verdict in verdicts(row, blocks)]
+        return [verdict for row in self.rows() for verdict in self.verdicts_of(row)]
+
+    def verdicts_of(self, row: str) -> list[Verdict]:
+        """Those of one row."""
+        told = [one["idle_cpu_ms_per_s"] for one in self.said.get(row, ()) if "idle_cpu_ms_per_s" in one]
+        return [*verdicts(row, self.rows()[row]), *idle_verdicts(row, told)]
 
     def self_measured(self, row: str) -> float | None:
         """Mean of the overhead that the probed processes reported, a share of their CPU."""
@@ -87,7 +104,7 @@ def interval(found: Estimate) -> str:
 
 def verdict_text(verdict: Verdict) -> str:
     """Target, finding and how sure it is, in one line."""
-    places = 2 if verdict.unit == "%" else 1
+    places = 1 if verdict.unit == "µs" else 2
     low, high = f"{verdict.estimate.low:+.{places}f}", f"{verdict.estimate.high:+.{places}f}"
     return (
         f"{verdict.what}: {verdict.estimate.us:+.{places}f} {verdict.unit} ({low} … {high}), "
@@ -135,7 +152,7 @@ def console_text(run: Run) -> str:
         count = sum(block.variant == BARE[0] for block in blocks)
         lines += ["", f"{ROW_NAMES[row]}   ({count} blocks, {calls} calls per variant)"]
         lines += aligned([list(COLUMNS), *table(blocks)])
-        lines += [f"  {verdict_text(verdict)}" for verdict in verdicts(row, blocks)]
+        lines += [f"  {verdict_text(verdict)}" for verdict in run.verdicts_of(row)]
         lines.append(f"  {share_text(run, row, blocks)}")
         if (idle := idle_text(run, row)) is not None:
             lines.append(f"  {idle}")

@@ -16,6 +16,8 @@ from benchmarks.blocks import (
     added,
     differences,
     estimate,
+    idle_verdicts,
+    is_settled,
     judge,
     level,
     own_share,
@@ -69,7 +71,7 @@ def drifting(cycles: int = 6) -> list[Block]:
 
 
 def test_each_variant_follows_each_other_one_twice_and_never_itself_and_takes_each_place_twice() -> None:
-    plan, names = Plan(), "ABCDEFG"
+    plan, names = Plan(), "ABCDEF"
     assert len(VARIANTS) == len(names)
     assert plan.rounds == 2 * len(names)
     rounds = [turn_order(names, turn) for turn in range(plan.rounds)]
@@ -129,30 +131,64 @@ def test_no_complete_cycle_is_refused() -> None:
     [
         (Estimate(10, 8, 12), "met"),
         (Estimate(15, 15, 15), "met"),
-        (Estimate(14, 8, 19), "met, not certain"),
-        (Estimate(16, 14, 19), "missed, not certain"),
+        (Estimate(14, 8, 19), "cannot be told here"),
+        (Estimate(16, 14, 19), "cannot be told here"),
         (Estimate(40, 30, 50), "missed"),
     ],
 )
-def test_a_verdict_is_uncertain_where_the_interval_has_the_target_inside(found: Estimate, state: str) -> None:
+def test_nothing_can_be_told_where_the_interval_has_the_target_inside(found: Estimate, state: str) -> None:
     assert judge("memory", "wall", found, 15.0, "µs").state == state
 
 
-def test_in_memory_the_probe_is_held_to_microseconds_and_to_the_sdks_span() -> None:
-    wall, wall_beside_span, cpu_beside_span = verdicts("memory", drifting())
-    assert (wall.estimate.us, wall.limit, wall.state) == (12.0, 15.0, "met")
-    assert (wall_beside_span.estimate.us, wall_beside_span.state) == (-16.0, "met")
-    assert cpu_beside_span.state == "met"
+def states(row: str, blocks: list[Block]) -> dict[str, str]:
+    return {verdict.what.split(" (+")[0]: verdict.state for verdict in verdicts(row, blocks)}
 
 
-def test_over_a_transport_the_probe_is_held_to_shares_of_bare() -> None:
-    blocks = [one for cycle in range(6) for one in cycle_of(cycle, 0.0)]
-    blocks += [block("probe, memory off", cycle, 305.0) for cycle in range(6)]
-    light_wall, light_cpu, wall, cpu = verdicts("stdio", blocks)
-    assert (round(wall.estimate.us, 2), wall.unit, wall.state) == (3.99, "%", "missed")
-    assert (round(cpu.estimate.us, 2), cpu.limit, cpu.state) == (3.74, 4.0, "met")
-    assert (round(light_wall.estimate.us, 2), light_wall.limit, light_wall.state) == (1.33, 2.0, "met")
-    assert (round(light_cpu.estimate.us, 2), light_cpu.what) == (1.25, "without memory figures: added server CPU")
+def test_in_memory_the_probe_is_held_to_microseconds_and_to_half_of_the_sdks_span() -> None:
+    wall, beside_span = verdicts("memory", drifting())
+    assert (wall.estimate.us, wall.limit, wall.state) == (12.0, 25.0, "met")
+    assert (beside_span.estimate.us, beside_span.state) == (-2.0, "met")
+    assert "+12.0 µs, the span +28.0" in beside_span.what
+    slow = [one for cycle in range(6) for one in cycle_of(cycle, 0.0, probe=26.0)]
+    assert [verdict.state for verdict in verdicts("memory", slow)] == ["missed", "missed"]
+
+
+def test_over_a_transport_the_probe_is_held_to_the_sdks_span_in_wall_time_and_cpu() -> None:
+    wall, cpu = verdicts("stdio", [one for cycle in range(6) for one in cycle_of(cycle, 0.0, probe=27.0)])
+    assert (wall.estimate.us, wall.limit, wall.state, cpu.estimate.us) == (-1.0, 0.0, "met", -1.0)
+
+
+def test_telemetry_is_held_to_one_and_a_half_spans_and_pure_python_to_twice_what_the_rest_is() -> None:
+    blocks = drifting()
+    for cycle in range(6):
+        blocks.append(block("sdk-otel and probe", cycle, 300.0 + 50 * cycle + 1 + 28 + 41))
+        blocks.append(block("probe, pure Python", cycle, 300.0 + 50 * cycle + 1 + 27))
+    assert states("memory", blocks) == {
+        "added wall time (p50)": "met",
+        "wall time (p50), over 0.5 times what the span adds": "met",
+        "without its accelerator: added wall time (p50)": "met",
+        "without its accelerator: wall time (p50), over what the span adds": "met",
+        "wall time (p50) of telemetry on top of the SDK's spans, over 1.5 times what the span adds": "met",
+        "CPU, all threads of telemetry on top of the SDK's spans, over 1.5 times what the span adds": "met",
+    }
+
+
+def test_a_row_at_its_leanest_has_no_target() -> None:
+    assert verdicts("http-lean", drifting()) == idle_verdicts("http-lean", [dict.fromkeys(VARIANTS, 0.0)]) == []
+
+
+def test_idle_is_held_to_milliseconds_a_second_more_than_bare() -> None:
+    rates = {"bare": 1.0, "bare again": 1.2, "probe": 2.0, "probe, pure Python": 13.0}
+    native, pure = idle_verdicts("stdio", [rates, rates])
+    assert (round(native.estimate.us, 2), native.limit, native.state) == (0.9, 1.0, "met")
+    assert (round(pure.estimate.us, 2), pure.limit, pure.state) == (11.9, 10.0, "missed")
+
+
+def test_the_floor_is_settled_where_its_interval_is_a_third_of_the_span() -> None:
+    assert is_settled(drifting())
+    spread = [one for cycle in range(6) for one in cycle_of(cycle, 0.0, generation=cycle)]
+    spread += [block("bare again", cycle, 302.0 + 10 * cycle, generation=cycle) for cycle in range(6)]
+    assert not is_settled(spread)
 
 
 def test_the_share_measured_from_outside_is_of_the_probed_process() -> None:
@@ -187,7 +223,7 @@ def test_a_file_of_another_format_is_refused_by_name() -> None:
 def test_the_console_has_both_measures_of_overhead_and_every_verdict() -> None:
     text = console_text(run_of(drifting()))
     assert "+12.0 (+12.0 … +12.0)" in text
-    assert "target at most 15 µs: met" in text
+    assert "target at most 25 µs: met" in text
     assert "the probe itself reports it 5.0 %, measured from outside 2.6 % of CPU" in text
     assert "!" not in text
 
@@ -213,7 +249,7 @@ def test_the_page_shows_a_miss_in_bold(tmp_path: Path) -> None:
     slow = [one for cycle in range(6) for one in cycle_of(cycle, 0.0, probe=40.0)]
     (tmp_path / "overhead-3.13.json").write_text(json_text(run_of(slow)), "utf-8")
     made = parts(tmp_path)
-    assert "target ≤ 15 µs: **missed**" in made["overhead"]
+    assert "target ≤ 25 µs: **missed**" in made["overhead"]
     assert made["soak"] == made["hot-path"] == "No results are committed yet."
 
 
