@@ -18,7 +18,7 @@ from mcp_probe import native
 
 MAX_DEPTH = 400
 _COLLECTION_HANGS = sys.version_info < (3, 12, 1)
-_SUBINTERPRETERS = frozenset(("_interpreters", "_xxsubinterpreters"))
+_SUBINTERPRETERS = ("_interpreters", "_xxsubinterpreters")
 
 _STDLIB = os.path.dirname(os.__file__)
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -77,7 +77,7 @@ def frame_of(thread_id: int) -> Any:
 
     Without the accelerator ``sys._current_frames`` is asked, which makes frame objects for the threads of every
     interpreter. From CPython 3.12 on another interpreter frees them by an allocator that they are not of, and the
-    process aborts: where subinterpreters may be in use nothing is looked at.
+    process aborts: once there was another interpreter nothing is looked at any more.
 
     CPython 3.11 makes frame objects there while it holds the lock on its list of threads. A collection that one of
     them sets off, and that frees a ``threading.local``, waits for that lock for ever, with the GIL: none may begin.
@@ -85,7 +85,7 @@ def frame_of(thread_id: int) -> Any:
     """
     if native.core is not None:
         return native.core.frame_of(thread_id)
-    if not _SUBINTERPRETERS.isdisjoint(sys.modules):
+    if _others.seen():
         return None
     if not _COLLECTION_HANGS or not gc.isenabled():
         return sys._current_frames().get(thread_id)
@@ -94,6 +94,23 @@ def frame_of(thread_id: int) -> Any:
         return sys._current_frames().get(thread_id)
     finally:
         gc.enable()
+
+
+class _Others:
+    """Whether this process has, or once had, interpreters besides the main one. CPython imports the module itself."""
+
+    def __init__(self) -> None:
+        self._seen = False
+
+    def seen(self) -> bool:
+        """Looks again until there was one."""
+        for name in () if self._seen else _SUBINTERPRETERS:
+            module: Any = sys.modules.get(name)
+            self._seen = self._seen or (module is not None and len(module.list_all()) > 1)
+        return self._seen
+
+
+_others = _Others()
 
 
 def place_of_caller() -> str | None:

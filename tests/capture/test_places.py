@@ -7,13 +7,16 @@ import inspect
 import os
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mcp_probe.capture import places
 from mcp_probe.capture.places import Place, is_plumbing, place_of, place_of_caller
 
 SITE = "/venv/lib/python3.13/site-packages/"
@@ -202,3 +205,16 @@ def test_looking_at_a_thread_while_a_collection_is_due_does_not_hang_the_process
 )
 def test_python_the_sdk_and_what_it_runs_on_are_plumbing_and_other_libraries_are_not(file: str, expected: bool) -> None:
     assert is_plumbing(file) is expected
+
+
+def test_a_thread_is_looked_at_until_there_was_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython 3.14 imports the module of subinterpreters by itself: that it is there says nothing."""
+    there: list[Any] = [(0, 1)]
+    monkeypatch.setattr(places.native, "core", None)
+    monkeypatch.setattr(places, "_others", places._Others())
+    monkeypatch.setitem(sys.modules, "_interpreters", SimpleNamespace(list_all=lambda: there))
+    assert places.frame_of(threading.get_ident()) is not None
+    there.append((1, 5))
+    assert places.frame_of(threading.get_ident()) is None
+    there.pop()
+    assert places.frame_of(threading.get_ident()) is None

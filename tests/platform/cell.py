@@ -337,7 +337,7 @@ def over_wire(transport, loop):
                 code = client.close()
         if not told.exists():
             raise RuntimeError(f"no summary; exit {code}; {client.stderr[-500:]!r}")
-        return judge(json.loads(told.read_text()), truth), (code, client.stderr.decode("utf-8", "replace"))
+        return judge(json.loads(told.read_text()), truth, loop), (code, client.stderr.decode("utf-8", "replace"))
 
 
 async def in_memory():
@@ -385,7 +385,7 @@ async def in_memory():
 # ---- the judgement ----
 
 
-def judge(summary, truth):
+def judge(summary, truth, loop):
     """What the probe said beside what was so. ``faults`` is empty where all of it is true."""
     faults, waits = [], {}
     rows = {(row["victim"], row["blocker"]): row for row in summary["blocked_by"]}
@@ -400,9 +400,13 @@ def judge(summary, truth):
             faults.append(f"{victim} waited {true_ms:.0f} ms for block; the probe says {lo} to {hi}")
     steps = [step for step in summary["slow_steps"] if step["tool"] == "block" and step["ms"] >= 900 * BLOCK_S]
     line = [(step["tool"], Path(step["file"] or "").name, step["line"]) for step in steps]
-    if line != [("block", Path(__file__).name, blocking_line())]:
-        faults.append(f"the line is block, {Path(__file__).name}:{blocking_line()}; the probe says {line}")
     by_name = {one["name"]: one for one in summary["operations"]}
+    sees_steps = "steps" not in by_name.get("block", {}).get("unseen", ())
+    if sees_steps == (loop == "unknown"):
+        faults.append(f"on {loop} steps can{'not' if loop == 'unknown' else ''} be seen; the probe says otherwise")
+    true_line = [("block", Path(__file__).name, blocking_line())] if sees_steps else []
+    if line != true_line:
+        faults.append(f"the line is {true_line or 'not to be known'}; the probe says {line}")
     counted = by_name.get("add", {}).get("count", 0)
     sent = 1 + LOAD + (VICTIMS if "add" in waits else 0)
     if counted != sent:
@@ -461,7 +465,7 @@ def wire(transport, loop):
 def memory_cell(loop):
     import anyio
 
-    return judge(*anyio.run(in_memory, **backend_of(loop)))
+    return judge(*anyio.run(in_memory, **backend_of(loop)), loop)
 
 
 def main():
