@@ -1,4 +1,4 @@
-"""Blocks into lines no wider than asked. Knows widths and glyphs; knows nothing of profiling, colours or rich."""
+"""Blocks into lines no wider than asked. Knows widths and glyphs; knows nothing of profiling or colours."""
 
 from __future__ import annotations
 

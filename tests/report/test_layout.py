@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mcp_probe.report.blocks import Box, Column, Flow, Gauge, Grid, Heading, Items, Paragraph, Span, Spans, Stack, Words
 from mcp_probe.report.layout import apportion, cut, lay_out, width_of, wrap
-from mcp_probe.report.plain import paint
+from mcp_probe.report.paint import paint
 from mcp_probe.report.theme import glyphs
 
 UNICODE = glyphs(color=False, ascii_only=False)
@@ -23,7 +23,7 @@ def text_of(line: Spans) -> str:
 
 
 def drawn(*blocks: Heading | Box | Grid | Paragraph | Flow, width: int = 60) -> list[str]:
-    return paint(lay_out(blocks, width, UNICODE), color=False).split("\n")[:-1]
+    return paint(lay_out(blocks, width, UNICODE), "none").split("\n")[:-1]
 
 
 @given(TEXTS, st.integers(4, 40))
