@@ -38,6 +38,14 @@ def test_a_number_stays_with_its_unit() -> None:
     assert [text_of(line) for line in wrap(spans("it waited 3.1 s"), 13)] == ["it waited", "3.1\u00a0s"]
 
 
+def test_code_that_fits_a_line_stays_in_one_line() -> None:
+    shown = [
+        text_of(line).replace("\u00a0", " ")
+        for line in wrap(spans("call `await f(x)` there, or `a b c d e f g h`"), 16)
+    ]
+    assert shown == ["call", "`await f(x)`", "there, or `a b c", "d e f g h`"]
+
+
 def test_roles_survive_wrapping_in_the_middle_of_a_word() -> None:
     (line,) = wrap((Span("held "), Span("tool", "code"), Span(".")), 40)
     assert line == (Span("held"), Span(" "), Span("tool", "code"), Span("."))
