@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp_probe import native
-from mcp_probe.capture.peak_lines import PeakWatch, held_by
+from mcp_probe.capture.peak_lines import PeakWatch, blocks_of, held_by
 from mcp_probe.capture.places import Code
 from mcp_probe.capture.tracemalloc_sites import (
     Grown,
@@ -276,7 +276,7 @@ class LeakHunt:
             blocks = {
                 address: kept.name
                 for kept in suspects
-                for address, _ in native.memory.blocks([raw for _, _, raw in kept.holders], MAX_BLOCKS)
+                for address, _ in blocks_of([raw for _, _, raw in kept.holders], MAX_BLOCKS)
             }
             if blocks:
                 yield sites_of_blocks(now, blocks)

@@ -43,6 +43,11 @@ Peak = tuple[str, str, int, str, int, int]
 """(operation, file, line, function, bytes allocated there at least, bytes that the call held): see ``GrowthSample``."""
 
 
+def blocks_of(requests: list[RawRequest], most: int) -> list[tuple[int, int]]:
+    """(address, size) of at most so many blocks that these requests hold; none without the allocator's hooks."""
+    return [] if native.memory is None else native.memory.blocks(requests, most)
+
+
 class PeakWatch:
     """See the module's text. ``live`` gives the requests in flight."""
 
@@ -77,7 +82,7 @@ class PeakWatch:
             return
         began = now_ns()
         known[raw.operation] = held
-        sizes = Counter(size for _, size in native.memory.blocks([raw], MAX_BLOCKS))
+        sizes = Counter(size for _, size in blocks_of([raw], MAX_BLOCKS))
         line = _line_of(sizes)
         if line is not None:
             (file, number), size = line
