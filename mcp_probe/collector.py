@@ -136,7 +136,7 @@ class Collector:
                 thread.join(self._exit_budget_s / 2)
         if waits and not self._take_over(leaving_process=reason == "exit"):
             self._forget(listener)
-            logger.warning("mcp_probe: what was seen last is lost: the collector's thread hangs, or got no CPU to end")
+            logger.warning("mcp_probe: the latest requests are lost: the collector's thread hangs, or got no CPU")
             return
         try:
             self._let_go(listener, reason)

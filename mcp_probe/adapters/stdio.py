@@ -118,7 +118,7 @@ class StdioHooks:
         self._building.pairs += 1
         if self._building.pairs == 1:
             if not hasattr(pair[0], "_inner"):
-                raise TypeError(f"{type(pair[0]).__name__} carries its context in another way than we know")
+                raise TypeError(f"{type(pair[0]).__name__} carries its context in an unknown way")
             return IntoServer(pair[0], channel, self._hub.fail, send_in), OfChannel(pair[1], channel)
         self._building.channel = None
         self._hub.channels.append(channel)

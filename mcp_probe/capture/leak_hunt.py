@@ -264,9 +264,9 @@ class LeakHunt:
     def _notes(self, how: str, rows: Any) -> Iterator[str]:
         if how != "native-shadow":
             why = native.absence or "its memory hooks are not in force"
-            yield f"Without the accelerator ({why}) blocks have no owners: growth is told from tracemalloc's traces."
+            yield f"Without the accelerator ({why}) blocks have no owners: growth comes from tracemalloc's traces."
             if self._traces is not None and not rows:
-                yield "The tools' own functions are not known: growth is told for the process only."
+                yield "The tools' own functions are not known: growth is known for the process only."
         if self._traces is None:
             yield f"Lines are not known: tracemalloc is off ({self._tracing or 'it was switched off'})."
 

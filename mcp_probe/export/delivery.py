@@ -81,8 +81,8 @@ class Once:
             return
         self._said = True
         logger.warning(
-            "mcp_probe: telemetry for %s cannot be delivered (%s); the server is not affected, what is lost is counted "
-            "in the report, and this is not said again",
+            "mcp_probe: telemetry for %s cannot be delivered (%s). The server is not affected. The report counts what "
+            "is lost. This warning is not repeated.",
             tally.destination,
             tally.reason,
         )
