@@ -89,7 +89,7 @@ class StdioHooks:
         return TransportCall(kind, original, channel, self.guard)
 
     def _stamp_reads(self, buffer: Any, channel: Channel) -> None:
-        """Stamp each read of the text wrapper's binary ``buffer``, whatever object that is.
+        """Stamp each read of the text wrapper's binary ``buffer``, of whatever type it is.
 
         The method is the one that ``io.TextIOWrapper`` calls. An object that does not let us is left as it is; when
         its lines came off the pipe is unavailable then.

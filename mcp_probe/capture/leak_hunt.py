@@ -1,11 +1,11 @@
 """The leak hunt of ``memory="leaks"``: what the ended calls of each operation still hold after a full collection.
 
-A request that has ended is kept for as long as blocks that it allocated live, and is asked again and again how many
-bytes of them there still are. That tells a leak from what only looks like one: entries of a full cache are let go of by
-later calls, cyclic garbage by the collection, and what a first call sets up is held by the first call only.
+A request that has ended is kept as long as blocks that it allocated are alive, and the hunt counts again and again how
+many bytes they still have. This distinguishes a leak from what only looks like one: later calls release the entries of
+a full cache, the collection frees cyclic garbage, and only the first call holds what a first call sets up.
 
-Without the accelerator nobody knows whose a block is. Then the traces of tracemalloc whose frames include a tool's own
-function stand for the tool: a lower bound, and without an order among its calls.
+Without the accelerator the owner of a block is not known. Then the traces of tracemalloc whose frames include a tool's
+own function stand for the tool: a lower bound, and without an order among its calls.
 
 Everything runs on the collector's thread, or on the one that drains for the last time; one at a time.
 """
@@ -84,7 +84,7 @@ class Kept:
     holders: list[tuple[int, int, Any]] = field(default_factory=list)  # (number of the call, stands for, request)
 
     def add(self, raw: Any) -> None:
-        """One more call has ended. What the probe itself has noted of it is let go of, as some was allocated for it."""
+        """One more call has ended. The probe's own notes of it are released, because some were allocated for it."""
         keep = getattr(raw, "keep_memory", None)  # the Python twin owns no blocks
         if keep is not None and raw.memory() is not None:
             self.holders.append((self.calls, 1, keep()))
@@ -203,7 +203,7 @@ class LeakHunt:
     # --- out ---
 
     def frames(self, now: int, *, final: bool) -> Iterator[GrowthSample | GrowthSites]:
-        """What there is to tell: at most twice a second, and once more where it is ``final``."""
+        """What the hunt has found: at most twice a second, and once more if it is ``final``."""
         calls = self._calls()
         if calls == (self._ended_at if final else self._looked_at) or (now < self._look_ns and not final):
             return

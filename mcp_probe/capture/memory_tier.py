@@ -77,7 +77,7 @@ def choose(tier: MemoryTier, *, accelerator: str, jemalloc: Callable[[], bool], 
 
 
 class Memory:
-    """See the module's text. Its methods may be called on any thread, and never raise where they say nothing of it.
+    """See the module's text. Its methods may be called on any thread, and never raise unless they say so.
 
     Args:
         say: told the state of the hook ``memory`` each time it changes, as ``Hub.hooks`` holds it.
@@ -395,7 +395,7 @@ def _no_tracemalloc() -> str:
 
 
 def _start_leak_tracing() -> str:
-    """Begins the traces that a leak hunt needs, before anything else of ours; why not, where it is not safe."""
+    """Starts the traces that a leak hunt needs, before anything else of ours. Returns why not, if it is not safe."""
     from mcp_probe.capture.tracemalloc_sites import start_tracing
 
     return start_tracing() or ""

@@ -1,12 +1,12 @@
-"""Where a call that holds much has allocated it, looked at while it holds it. Part of the leak hunt.
+"""Finds the line at which a call allocated the memory that it holds now. Part of the leak hunt.
 
-Afterwards nobody can tell: what a call gave back has no trace any more. So a thread asks the calls in flight how much
-they hold, and where one holds more than any of its operation before, finds the lines among tracemalloc's traces. These
-do not say whose a block is, and the accelerator does not say where one was allocated; what both know is its size.
+Afterwards it is too late: freed memory has no trace. So a thread asks the calls in flight how much
+they hold, and where one holds more than any of its operation before, finds the lines among tracemalloc's traces. Traces
+do not know the owner of a block, and the accelerator does not know where it was allocated; both know its size.
 Where a line has allocated more blocks of a size than all others together leave the call, some are the call's: at least
 so many. Its bytes are a lower bound therefore, and where others hold too many of just this size, no line is told.
 
-What is held for less than :data:`TICK_S`, or by a C function that does not let go of the GIL, is not seen.
+What is held for less than :data:`TICK_S`, or by a C function that does not release the GIL, is not seen.
 """
 
 from __future__ import annotations
