@@ -37,7 +37,7 @@ class Known:
 
 
 def changes_with(known: Known, hub: Hub) -> tuple[object, ...]:
-    """Differs from before where :func:`header_of` may."""
+    """A value that changes whenever :func:`header_of` may."""
     return known, len(hub.loop_names), len(hub.channels), tuple(hub.hooks.items()), len(sys.modules)
 
 
