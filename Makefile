@@ -142,7 +142,7 @@ canary: env  ## the truths and the safety tests on the newest upstream, pre-rele
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/canary.py
 
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
-	@$(LOCK) --extra cli --extra otel --extra memory --extra bench --group dev -o requirements/dev.txt pyproject.toml
+	@$(LOCK) --extra otel --extra memory --extra bench --group dev -o requirements/dev.txt pyproject.toml
 	@for name in tool-uv tool-go tool-wheels $(ENVS) $(CELLS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made

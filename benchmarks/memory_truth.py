@@ -27,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from mcp_probe import native
 
+hooks: Any = native.memory
+
 COUNTER = Path(__file__).with_name("malloc_counter.c")
 TEXT = json.dumps([{"id": number, "name": f"item {number}", "tags": ["a", "b"]} for number in range(300)])
 MODES = ("gross", "hybrid", "shadow")
@@ -87,7 +89,7 @@ class Counter:
     def of(self, work: Callable[[], Any]) -> tuple[int, int, int, int]:
         """(bytes, allocations) by the hooks, and the same by the counter, around one piece of work."""
         raw = request()
-        charge = native.memory.charge
+        charge = hooks.charge
         bytes_before, calls_before = self._bytes(), self._calls()
         charge(raw)
         kept = work()
@@ -114,29 +116,29 @@ def preloaded_rows() -> list[dict[str, Any]]:
         )
 
     for mode in MODES:
-        native.memory.install(mode)
+        hooks.install(mode)
         for name in WORK:
             row(mode, name, "main thread")
             worker = threading.Thread(target=row, args=(mode, name, "worker thread"))
             worker.start()
             worker.join()
-    native.memory.uninstall()
+    hooks.uninstall()
     return rows
 
 
 def valgrind_child(times: int, mode: str) -> None:
     """Do all the work so many times, and tell the sum in a form whose size does not depend on it."""
-    native.memory.install(mode)
+    hooks.install(mode)
     raw = request()
     names = list(WORK)
     for number in range(1 + times):  # the first is a warm-up, in either process
-        native.memory.charge(raw if number else None)
+        hooks.charge(raw if number else None)
         for name in names:
             WORK[name]()
-        native.memory.charge(None)
+        hooks.charge(None)
     requested, allocations = raw.memory()[:2] if times else (0, 0)
     os.write(1, struct.pack("<QQ", requested, allocations))
-    native.memory.uninstall()
+    hooks.uninstall()
 
 
 def child(*arguments: str, prefix: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -156,7 +156,7 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
     run.add_argument(
         "--memory",
         choices=("off", "light", "detailed", "leaks"),
-        help="what to measure of each request's memory (default: light); `leaks` hunts for tools that keep what they "
+        help="what to measure of each request's memory (default: light); `leaks` finds tools that keep what they "
         "allocate, and makes the server several times slower",
     )
     run.add_argument(
@@ -208,7 +208,7 @@ def _add_load(commands: _Commands[argparse.ArgumentParser]) -> None:
 
     load = commands.add_parser(
         "load",
-        help="send requests to a server on a schedule of their own",
+        help="send requests to a server on a fixed schedule",
         usage="mcp-probe load (--server 'CMD ARGS' | --url URL) (--tool NAME | --mix FILE) [options]",
         description="Loads an MCP server, over stdio or streamable HTTP, and says how long requests wait.",
         epilog=arguments.LOAD_EXAMPLES,
@@ -242,7 +242,7 @@ def _add_compare(commands: _Commands[argparse.ArgumentParser]) -> None:
 
     compare = commands.add_parser(
         "compare",
-        help="hold two results of bench against each other",
+        help="compare two results of bench",
         description="Prints two results of `mcp-probe bench --json` side by side: each difference, and whether it is "
         "more than noise.",
         allow_abbrev=False,
@@ -255,10 +255,10 @@ def _add_compare(commands: _Commands[argparse.ArgumentParser]) -> None:
 def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
     doctor = commands.add_parser(
         "doctor",
-        help="which hooks work here, and why not",
+        help="say which hooks work here, and why others do not",
         usage="mcp-probe doctor [-- COMMAND [ARGUMENT ...]]",
         description="Says which of the probe's hooks would be active in this Python or, with a COMMAND, in the Python "
-        "that COMMAND starts. The server itself is not run.",
+        "that COMMAND starts. Does not run the server itself.",
         allow_abbrev=False,
     )
     doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

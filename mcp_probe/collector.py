@@ -87,7 +87,7 @@ class Listener(Protocol):
 
 
 class Collector:
-    """One per hub. Everything it does is bounded in time per slice, and fails in private."""
+    """One per hub. Each slice of its work is bounded in time, and a fault stays inside."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -136,7 +136,7 @@ class Collector:
                 thread.join(self._exit_budget_s / 2)
         if waits and not self._take_over(leaving_process=reason == "exit"):
             self._forget(listener)
-            logger.warning("mcp_probe: what was seen last is lost: the collector's thread hangs, or got no CPU to end")
+            logger.warning("mcp_probe: the latest requests are lost: the collector's thread hangs, or got no CPU")
             return
         try:
             self._let_go(listener, reason)
@@ -158,7 +158,7 @@ class Collector:
         self._samplers.pop(listener, None)
 
     def _take_over(self, *, leaving_process: bool) -> bool:
-        """Get the lock for the last drain; False where the thread gets nowhere (a sink hangs), or not soon enough."""
+        """Get the lock for the last drain; False if the thread makes no progress (a sink hangs), or not soon enough."""
         own_s = self._exit_budget_s
         patience_s, budget_s = (own_s / 2,) * 2 if leaving_process else (own_s, max(own_s, DETACH_BUDGET_S))
         deadline = time.monotonic() + budget_s

@@ -169,7 +169,7 @@ class Probe:
     def detach(self) -> None:
         """Restore every object touched; hooks that somebody wrapped over become pass-throughs.
 
-        Idempotent, on any thread, also while requests run. Whoever comes second waits for the first, but not on an
+        Idempotent, on any thread, also while requests run. A second caller waits for the first, but not on an
         event loop's thread: there it waits for nothing but a drain that is under way.
         """
         if not self._changing.acquire(blocking=not self._hub.runs_loop()):

@@ -78,7 +78,7 @@ def test_a_collector_that_gets_nowhere_is_given_up_and_the_loss_is_logged(caplog
         probe.detach()
     assert not any(isinstance(frame, End) for frame in kept.frames)
     assert [record.message for record in caplog.records] == [
-        "mcp_probe: what was seen last is lost: the collector's thread hangs, or got no CPU to end"
+        "mcp_probe: the latest requests are lost: the collector's thread hangs, or got no CPU"
     ]
 
 

@@ -45,7 +45,7 @@ def wanted_by(lock: Path) -> list[Requirement]:
     """What the lock was compiled from."""
     if lock.name == "dev.txt":
         extras = PROJECT["project"]["optional-dependencies"]
-        lines = [*PROJECT["dependency-groups"]["dev"], *extras["cli"], *extras["otel"], *extras["memory"]]
+        lines = [*PROJECT["dependency-groups"]["dev"], *extras["otel"], *extras["memory"]]
     else:
         lines = [line for line in lock.with_suffix(".in").read_text("utf-8").splitlines() if line and line[0] != "#"]
     return [Requirement(line) for line in lines]
@@ -124,7 +124,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sources() -> set[str]:
-    files = [path for path in (ROOT / "mcp_probe").rglob("*") if path.is_file()]
+    files = [path for path in (ROOT / "mcp_probe").rglob("[!.]*") if path.is_file()]
     return {path.relative_to(ROOT).as_posix() for path in files if path.suffix not in (".pyc", ".so", ".pyd")}
 
 
@@ -140,11 +140,11 @@ def test_the_sdist_holds_only_the_package_its_build_the_readme_and_the_licence(s
 def test_the_wheel_holds_only_the_package_the_accelerator_and_their_metadata(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    metadata = "mcp_probe_profiler-0.1.0.dist-info"
+    metadata = f"mcp_probe_profiler-{mcp_probe.__version__}.dist-info"
     about = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
     ours = {name for name in sources() if not name.endswith((".c", ".h"))} | (COMPILED if COMPILES else set())
     assert names == ours | {f"{metadata}/{name}" for name in about}
-    assert "mcp_probe/py.typed" in names
+    assert {"mcp_probe/py.typed", "mcp_probe/native/_core.pyi", "mcp_probe/native/_memory.pyi"} <= names
 
 
 def test_a_wheel_promises_no_more_than_the_python_it_was_built_for(wheel: Path) -> None:

@@ -82,14 +82,14 @@ class AsgiHooks:
         if raw.result_ns is not None or raw.channel is None:
             self._hub.requests.end(raw, now_ns(), "cancelled")
         else:
-            # The session goes on with it; its answer can be seen no further than the session's stream.
+            # The session goes on with it; beyond the session's stream its answer cannot be seen.
             raw.write_seen = False
 
 
 class ProbedApp:
     """An ASGI app whose HTTP exchanges are followed. Everything passes through unchanged.
 
-    It has a coroutine function for its ``__call__``: servers look whether an app has one.
+    Its ``__call__`` is a coroutine function, because servers check for one.
     """
 
     def __init__(self, app: App, hooks: AsgiHooks) -> None:

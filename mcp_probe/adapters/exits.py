@@ -1,7 +1,7 @@
-"""Being called when a process ends, also where it ends as a child of :mod:`multiprocessing` or sends itself a signal.
+"""Runs a function when a process ends, even if it is a child of :mod:`multiprocessing` or sends itself a signal.
 
-Until CPython 3.13 such a child leaves through ``os._exit`` and runs no ``atexit``. It runs multiprocessing's own
-finalizers, of which it forgets, as it begins, those it was forked with.
+Until CPython 3.13 such a child leaves through ``os._exit`` and runs no ``atexit``. It runs
+multiprocessing's own finalizers, and forgets those of its parent when it begins.
 
 uvicorn shuts down at a signal, restores the handler that was there before, and sends itself the signal again: with
 the default handler the process is gone, and no ``atexit`` has run.

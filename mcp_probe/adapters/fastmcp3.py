@@ -1,4 +1,4 @@
-"""fastmcp 3 on mcp 1.x opens SERVER spans of its own, inside of the seam where ours is open: it gets ours instead.
+"""fastmcp 3 on mcp 1.x opens SERVER spans of its own while ours is open: it gets ours instead.
 
 So one request has one SERVER span, as with fastmcp 4, which joins its two places in the same way. Where our span is not
 the current one any more (a tool that calls another tool in process, within a span of its own), fastmcp's stands.
@@ -47,7 +47,7 @@ class Seam:
         return True
 
     def restore(self) -> list[str]:
-        """One user less; sentences for what the last one could not put back."""
+        """One user less. Returns sentences for what the last user could not put back."""
         self._users -= 1
         if self._users or self._hook is None:
             return []

@@ -1,7 +1,7 @@
 """Hooks: replacing attributes of other people's objects, guarding what runs there, and putting them back.
 
-Invariants: a wrapper calls the original and returns what it returned. The original is restored by identity. Where
-somebody has wrapped over ours meanwhile, theirs stays, and ours passes through. An attribute that only a class had is
+Invariants: a wrapper calls the original and returns what it returned. The original is restored by identity. If somebody
+has wrapped our wrapper meanwhile, theirs stays, and ours passes calls on. An attribute that only a class had is
 deleted from the instance, not set. Once a hook was restored it installs nothing any more. No patch keeps the object
 alive that it was made on, unless that is a class or a module, or allows no weak reference.
 """
@@ -106,7 +106,7 @@ class Hook(Guard):
         """``original`` with calls of ours around it: a coroutine function if it is one.
 
         ``before`` gets the arguments. ``after(state, result, error)`` gets what ``before`` returned, or without one the
-        positional arguments; it is called if and only if ``before`` was, whatever became of the hook meanwhile.
+        positional arguments; it is called if and only if ``before`` was, even if the hook was switched off meanwhile.
         """
         make = _async_around if iscoroutinefunction(original) else _around
         wrapper: Callable[..., Any] = make(self, original, before, after)
@@ -120,7 +120,7 @@ class Hook(Guard):
             return _undo(here)
 
     def restore(self) -> list[str]:
-        """Undo everything, for good; callers that come second wait for the first. Returns sentences as above."""
+        """Undo everything, for good. Of two callers, the second waits for the first. Returns sentences as above."""
         with PATCHING:
             self.active = False
             self._restored = True

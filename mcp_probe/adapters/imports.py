@@ -1,4 +1,4 @@
-"""Run a callback when a module has been imported: now, if it already is, else right after its import.
+"""Runs a callback when a module has been imported: at once if it already is, else right after its import.
 
 ``mcp-probe run`` installs us before the server imports its SDK, and an SDK's transports may be
 imported long after its server.

@@ -195,7 +195,7 @@ class HandlerHooks:
             self._scopes[raw.id] = scope
 
     def _end_span(self, raw: RawRequest, response: Any, error: BaseException | None) -> None:
-        """On the task that began it, before the answer is written; what never answers ends with its handler."""
+        """On the task that began it, before the answer is written. A request without answer ends with its handler."""
         scope = self._scopes.pop(raw.id, None)
         if scope is not None and self._tracing is not None:
             self._tracing_guard.call(self._tracing.end, scope, response, error)

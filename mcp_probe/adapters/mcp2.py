@@ -65,7 +65,7 @@ class ServerHooks:
         self._hub.working(HOOK)
 
     def trace(self, tracing: Tracing) -> None:
-        """Put ``tracing`` directly inside of whoever opens the SERVER span; without a server, where we stand."""
+        """Put ``tracing`` directly inside the middleware that opens the SERVER span, or else in our own place."""
         server = self._server()
         chain = [] if server is None else server.middleware
         place = opener_in(chain)
@@ -132,7 +132,7 @@ class ServerHooks:
 
 
 class HttpHooks:
-    """Process-wide hooks on the streamable HTTP transport, whoever mounts it."""
+    """Process-wide hooks on the streamable HTTP transport, in whatever app it is mounted."""
 
     def __init__(self, hub: Hub, asgi: AsgiHooks) -> None:
         self._hub = hub

@@ -28,8 +28,8 @@ HOOK = "middleware"
 class ServerMiddleware:
     """The server middleware as the SDK calls it. ``guard`` is the hook of its server, which is inert once restored.
 
-    ``spans`` is set where this one stands inside of the SDK's own span, or there is none. ``outer`` is set where
-    whoever opens the SDK's span comes next.
+    ``spans`` is set where this one stands inside of the SDK's own span, or there is none. ``outer`` is set if the
+    middleware that opens the SDK's span comes next.
     """
 
     def __init__(self, hub: Hub, loops: Loops, session: Any) -> None:
@@ -144,7 +144,7 @@ _transports: dict[type, str | None] = {}
 
 
 def _transport_of(ctx: Any) -> str:
-    """The transport of a message that no transport hook has seen: in process, or one that ran before we attached."""
+    """The transport of a message that no transport hook has seen: in-process, or one that ran before we attached."""
     outbound = getattr(ctx.session, "_request_outbound", None)
     inner = getattr(outbound, "_inner", None)
     if inner is not None:

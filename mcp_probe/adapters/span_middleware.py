@@ -73,7 +73,7 @@ class SpanMiddleware:
     """Directly inside of the SDK's own span: adds to it before it ends, or opens one where there is none.
 
     ``opened_outside``: it stands among the application's own middleware, which the SDK's span encloses. Until
-    ``deaf_until_ns`` it is known that nobody listens.
+    ``deaf_until_ns`` no provider listens.
     """
 
     def __init__(self, hub: Hub, tracing: Tracing, opener: Any, *, opened_outside: bool = False) -> None:
@@ -88,7 +88,7 @@ class SpanMiddleware:
         return self.traced(ctx, call_next) if self.listens() else call_next(ctx)
 
     def listens(self) -> bool:
-        """Whether a call is worth its while; late by a fraction of a second where that has changed."""
+        """Whether a call is useful now. A change is noticed up to a fraction of a second late."""
         try:
             now = now_ns()
             if now < self.deaf_until_ns or self._tracing is None:

@@ -89,7 +89,7 @@ class StdioHooks:
         return TransportCall(kind, original, channel, self.guard)
 
     def _stamp_reads(self, buffer: Any, channel: Channel) -> None:
-        """Stamp each read of the text wrapper's binary ``buffer``, whatever object that is.
+        """Stamp each read of the text wrapper's binary ``buffer``, of whatever type it is.
 
         The method is the one that ``io.TextIOWrapper`` calls. An object that does not let us is left as it is; when
         its lines came off the pipe is unavailable then.
@@ -118,7 +118,7 @@ class StdioHooks:
         self._building.pairs += 1
         if self._building.pairs == 1:
             if not hasattr(pair[0], "_inner"):
-                raise TypeError(f"{type(pair[0]).__name__} carries its context in another way than we know")
+                raise TypeError(f"{type(pair[0]).__name__} carries its context in an unknown way")
             return IntoServer(pair[0], channel, self._hub.fail, send_in), OfChannel(pair[1], channel)
         self._building.channel = None
         self._hub.channels.append(channel)

@@ -145,7 +145,7 @@ class AnyioHook(_JobHook):
 
     @guarded
     def _take_in(self, backend: Any, call: TransportCall, limiter: Any) -> None:
-        """A read, write or flush of the stdio transport comes for the first time: whose threads does it use?"""
+        """The stdio transport reads, writes or flushes for the first time: find out which pool's threads it uses."""
         call.pool = self._limiter_pool(backend, limiter)
         call.append = self._hub.pools.transitions.append
 
@@ -273,7 +273,7 @@ class _Lent:
         self._pools.run_for(self.job, self._run)
 
     def put_back(self) -> None:
-        """Undo it; also ends the reference cycle, which ``Thread.run`` takes care not to leave either."""
+        """Undo it. This also breaks the reference cycle, as ``Thread.run`` does."""
         if self._own is None:
             vars(self._thread).pop("run", None)
         else:

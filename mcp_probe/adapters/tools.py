@@ -1,4 +1,4 @@
-"""Which functions are the tools' own: for telling whose an allocation is from where it was made.
+"""Finds the tools' own functions, so that an allocation can be charged to a tool by where it was made.
 
 Tools are found among the living objects, since a server that is not attached by hand is known by its low-level part
 only, which knows handlers and no tools. Source: mcp 1.x ``server/fastmcp/tools/base.py``, 2.x

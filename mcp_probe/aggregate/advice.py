@@ -56,6 +56,6 @@ def compute_elsewhere() -> str:
     """What helps against computing on the event loop."""
     return (
         "Move the work into a process pool, or cut it into chunks with `await anyio.lowlevel.checkpoint()` between "
-        "them. A thread helps only where a C library lets go of the GIL while it computes (sqlite3, zlib, numpy); "
-        "where calls never overlap, serve them one at a time."
+        "them. A thread helps only if a C library releases the GIL while it computes (sqlite3, zlib, numpy); "
+        "if calls never overlap, serve them one at a time."
     )

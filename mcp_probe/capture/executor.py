@@ -113,7 +113,7 @@ class Pools:
 
     @guarded
     def _began(self, job: Job) -> int | None:
-        """Stamp the start; the thread's CPU time then, or ``None`` where ours fails."""
+        """Stamp the start. Returns the thread's CPU time, or ``None`` if our code fails."""
         if not self.guard.active:
             return None
         cpu = time.thread_time_ns()
@@ -268,7 +268,7 @@ class Pool:
         return True
 
     def apply(self, at: int, kind: int, job: Job | int) -> None:
-        """Account one transition. Late ones (another thread was slower to append) count from ``_last`` on."""
+        """Account for one transition. A late one (another thread was slower to append) counts from ``_last`` on."""
         self._advance(at)
         if isinstance(job, int):
             self._apply_transport(kind == TRANSPORT_START, job)

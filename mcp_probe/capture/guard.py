@@ -1,7 +1,7 @@
 """What keeps a fault of ours away from the server: every hook has one guard.
 
 A guard catches ``Exception`` and nothing wider: cancellation, ``KeyboardInterrupt`` and ``SystemExit`` pass through.
-The first fault switches its hook off. It is logged once, and told in the report.
+The first fault switches its hook off. It is logged once, and the report names it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Guard:
 
 
 def guarded(method: F) -> F:
-    """A method of an object with a ``guard``, which hears of its faults. It returns ``None`` then.
+    """A method of an object with a ``guard``. If the method raises, the guard is told and ``None`` is returned.
 
     It takes no keyword arguments.
     """

@@ -1,11 +1,11 @@
 """The leak hunt of ``memory="leaks"``: what the ended calls of each operation still hold after a full collection.
 
-A request that has ended is kept for as long as blocks that it allocated live, and is asked again and again how many
-bytes of them there still are. That tells a leak from what only looks like one: entries of a full cache are let go of by
-later calls, cyclic garbage by the collection, and what a first call sets up is held by the first call only.
+A request that has ended is kept as long as blocks that it allocated are alive, and the hunt counts again and again how
+many bytes they still have. This distinguishes a leak from what only looks like one: later calls release the entries of
+a full cache, the collection frees cyclic garbage, and only the first call holds what a first call sets up.
 
-Without the accelerator nobody knows whose a block is. Then the traces of tracemalloc whose frames include a tool's own
-function stand for the tool: a lower bound, and without an order among its calls.
+Without the accelerator the owner of a block is not known. Then the traces of tracemalloc whose frames include a tool's
+own function stand for the tool: a lower bound, and without an order among its calls.
 
 Everything runs on the collector's thread, or on the one that drains for the last time; one at a time.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp_probe import native
-from mcp_probe.capture.peak_lines import PeakWatch, held_by
+from mcp_probe.capture.peak_lines import PeakWatch, blocks_of, held_by
 from mcp_probe.capture.places import Code
 from mcp_probe.capture.tracemalloc_sites import (
     Grown,
@@ -84,7 +84,7 @@ class Kept:
     holders: list[tuple[int, int, Any]] = field(default_factory=list)  # (number of the call, stands for, request)
 
     def add(self, raw: Any) -> None:
-        """One more call has ended. What the probe itself has noted of it is let go of, as some was allocated for it."""
+        """One more call has ended. The probe's own notes of it are released, because some were allocated for it."""
         keep = getattr(raw, "keep_memory", None)  # the Python twin owns no blocks
         if keep is not None and raw.memory() is not None:
             self.holders.append((self.calls, 1, keep()))
@@ -203,7 +203,7 @@ class LeakHunt:
     # --- out ---
 
     def frames(self, now: int, *, final: bool) -> Iterator[GrowthSample | GrowthSites]:
-        """What there is to tell: at most twice a second, and once more where it is ``final``."""
+        """What the hunt has found: at most twice a second, and once more if it is ``final``."""
         calls = self._calls()
         if calls == (self._ended_at if final else self._looked_at) or (now < self._look_ns and not final):
             return
@@ -264,9 +264,9 @@ class LeakHunt:
     def _notes(self, how: str, rows: Any) -> Iterator[str]:
         if how != "native-shadow":
             why = native.absence or "its memory hooks are not in force"
-            yield f"Without the accelerator ({why}) blocks have no owners: growth is told from tracemalloc's traces."
+            yield f"Without the accelerator ({why}) blocks have no owners: growth comes from tracemalloc's traces."
             if self._traces is not None and not rows:
-                yield "The tools' own functions are not known: growth is told for the process only."
+                yield "The tools' own functions are not known: growth is known for the process only."
         if self._traces is None:
             yield f"Lines are not known: tracemalloc is off ({self._tracing or 'it was switched off'})."
 
@@ -276,7 +276,7 @@ class LeakHunt:
             blocks = {
                 address: kept.name
                 for kept in suspects
-                for address, _ in native.memory.blocks([raw for _, _, raw in kept.holders], MAX_BLOCKS)
+                for address, _ in blocks_of([raw for _, _, raw in kept.holders], MAX_BLOCKS)
             }
             if blocks:
                 yield sites_of_blocks(now, blocks)

@@ -78,7 +78,8 @@ class LiveRequests:
 class Finished:
     """Requests that have ended and wait for the collector.
 
-    Any thread puts, and never waits; the collector takes. ``wake`` is called by whoever fills half of the room.
+    Any thread may put one, and never waits; the collector takes them. The thread that fills half of the room calls
+    ``wake``.
     """
 
     def __init__(self, most: int, wake: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mcp_probe import native
 from mcp_probe.capture.worker import Worker
@@ -31,7 +31,11 @@ TIERS: tuple[MemoryTier, ...] = get_args(MemoryTier)
 FREE_LISTS_HIDE = 2048
 """Bytes retained by a call below which free lists may have hidden as much: 500 B a call were seen to read as 170."""
 
-_MODES: dict[MemoryMethod, str] = {"native-gross": "gross", "native-hybrid": "hybrid", "native-shadow": "shadow"}
+_MODES: dict[MemoryMethod, Literal["gross", "hybrid", "shadow"]] = {
+    "native-gross": "gross",
+    "native-hybrid": "hybrid",
+    "native-shadow": "shadow",
+}
 _NATIVE: dict[MemoryTier, tuple[MemoryMethod, ...]] = {
     "light": ("native-hybrid", "native-gross"),
     "detailed": ("native-shadow", "native-hybrid", "native-gross"),
@@ -73,7 +77,7 @@ def choose(tier: MemoryTier, *, accelerator: str, jemalloc: Callable[[], bool], 
 
 
 class Memory:
-    """See the module's text. Its methods may be called on any thread, and never raise where they say nothing of it.
+    """See the module's text. Its methods may be called on any thread, and never raise unless they say so.
 
     Args:
         say: told the state of the hook ``memory`` each time it changes, as ``Hub.hooks`` holds it.
@@ -88,7 +92,7 @@ class Memory:
         self._since_ns = 0  # the back end has been the same since then
         self._previous: tuple[MemoryMethod | None, str] = (None, "")  # and before that it was this
         self._tracing = False  # we have started tracemalloc
-        self._hooked = False  # the accelerator's allocator hook is installed
+        self._hooks: native.Memory | None = None  # the accelerator's, where they are installed
         self._lost = False  # another tool has taken it off
         self._above = ""  # which other tool's hook lies over it, and what that means
         self.looping = False  # a loop is followed: servers are made, modules imported, and threads come next
@@ -184,7 +188,7 @@ class Memory:
             jemalloc=_has_jemalloc,
             no_tracemalloc=_no_tracemalloc() if tier == "detailed" else "",
         )
-        if not (self._hooked and choice.methods and choice.methods[0] in _MODES):  # else one mode follows another
+        if not (self._hooks and choice.methods and choice.methods[0] in _MODES):  # else one mode follows another
             self._turn_off()
         for method in choice.methods:
             try:
@@ -197,16 +201,18 @@ class Memory:
             self._turn_off()
         self.tier = tier
         self.why = "; ".join(note for note in (choice.why, *notes) if note)
-        self.sizer = self._make_sizer() if tier in ("detailed", "leaks") and self._hooked else None
+        self.sizer = self._make_sizer(self._hooks) if tier in ("detailed", "leaks") and self._hooks else None
         self._since_ns, self._previous = now_ns(), before
         self.changed()
 
     def _start(self, method: MemoryMethod) -> None:
         """Raises: whatever stands in the way of ``method``."""
         if method in _MODES:
+            if native.memory is None:
+                raise RuntimeError(native.memory_absence)
             native.memory.install(_MODES[method])
-            self._hooked = True
-            self.lender, self.charge = NativeLender(), native.memory.charge
+            self._hooks = native.memory
+            self.lender, self.charge = NativeLender(native.memory), native.memory.charge
             self.scope = _owners(native.memory.state()["owned_above"])
         elif method == "tracemalloc":
             from mcp_probe.capture.meters import TracemallocMeter
@@ -228,10 +234,10 @@ class Memory:
         self.method = method
 
     def _turn_off(self) -> None:
-        if self._hooked:
-            self._hooked = False
+        if self._hooks is not None:
+            hooks, self._hooks = self._hooks, None
             try:
-                native.memory.uninstall()
+                hooks.uninstall()
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                 self._fail(exc)
         self.meter = self.lender = self.sizer = self.charge = None
@@ -246,11 +252,11 @@ class Memory:
                 self._tracing = False
         self.changed()
 
-    def _make_sizer(self) -> Sizer | None:
+    def _make_sizer(self, hooks: native.Memory) -> Sizer | None:
         try:
             from mcp_probe.capture.sizing import Sizer
 
-            return Sizer(self._fail, charge=native.memory.charge)
+            return Sizer(self._fail, charge=hooks.charge)
         except ImportError:
             self.why = "; ".join(
                 note for note in (self.why, "arguments and results are not sized: pympler is not installed") if note
@@ -261,10 +267,10 @@ class Memory:
 
     def check(self) -> None:
         """Whether the allocator hook still sees everything: another tool may have taken it off. Collector's thread."""
-        if self.method not in _MODES:
+        if self._hooks is None or self.method not in _MODES:
             return
         try:
-            state = native.memory.state()
+            state = self._hooks.state()
             if state["valid"]:
                 above = str(state["reason"]) if state.get("covered") else ""
                 if above != self._above:
@@ -338,13 +344,16 @@ class Memory:
 class NativeLender:
     """Charges what a thread allocates to a request for the length of a job."""
 
+    def __init__(self, hooks: native.Memory) -> None:
+        self._charge = hooks.charge
+
     def enter(self, raw: RawRequest | None) -> Any:
         """Returns what the thread's allocations were charged to."""
-        return native.memory.charge(None if raw is None or raw.ended else raw)
+        return self._charge(None if raw is None or raw.ended else raw)
 
     def leave(self, token: Any) -> None:
         """The job is over: charge to that again."""
-        native.memory.charge(token)
+        self._charge(token)
 
 
 def _unended(use: MemoryUse) -> MemoryUse:
@@ -386,7 +395,7 @@ def _no_tracemalloc() -> str:
 
 
 def _start_leak_tracing() -> str:
-    """Begins the traces that a leak hunt needs, before anything else of ours; why not, where it is not safe."""
+    """Starts the traces that a leak hunt needs, before anything else of ours. Returns why not, if it is not safe."""
     from mcp_probe.capture.tracemalloc_sites import start_tracing
 
     return start_tracing() or ""

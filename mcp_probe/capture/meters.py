@@ -4,8 +4,9 @@ Two back ends. :class:`TracemallocMeter` reads totals of the *process*: they are
 other thread works meanwhile, so a step during which one did makes its request's figures unavailable.
 :class:`~mcp_probe.capture.jemalloc.JemallocMeter` reads counters of the *thread*, where jemalloc was preloaded.
 
-Neither knows whose a block was that is freed: what a request frees of another's is taken off its own, and what
-somebody else frees of it stays counted. Peak and retained are estimates for that reason.
+Neither knows the owner of a block that is freed: if a request frees another's
+block, its own figure goes down, and if another frees its block, the block stays counted. Peak and retained are
+estimates for that reason.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Where a call that holds much has allocated it, looked at while it holds it. Part of the leak hunt.
+"""Finds the line at which a call allocated the memory that it holds now. Part of the leak hunt.
 
-Afterwards nobody can tell: what a call gave back has no trace any more. So a thread asks the calls in flight how much
-they hold, and where one holds more than any of its operation before, finds the lines among tracemalloc's traces. These
-do not say whose a block is, and the accelerator does not say where one was allocated; what both know is its size.
+Afterwards it is too late: freed memory has no trace. So a thread asks the calls in flight how much
+they hold, and where one holds more than any of its operation before, finds the lines among tracemalloc's traces. Traces
+do not know the owner of a block, and the accelerator does not know where it was allocated; both know its size.
 Where a line has allocated more blocks of a size than all others together leave the call, some are the call's: at least
 so many. Its bytes are a lower bound therefore, and where others hold too many of just this size, no line is told.
 
-What is held for less than :data:`TICK_S`, or by a C function that does not let go of the GIL, is not seen.
+What is held for less than :data:`TICK_S`, or by a C function that does not release the GIL, is not seen.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ Peak = tuple[str, str, int, str, int, int]
 """(operation, file, line, function, bytes allocated there at least, bytes that the call held): see ``GrowthSample``."""
 
 
+def blocks_of(requests: list[RawRequest], most: int) -> list[tuple[int, int]]:
+    """(address, size) of at most so many blocks that these requests hold; none without the allocator's hooks."""
+    return [] if native.memory is None else native.memory.blocks(requests, most)
+
+
 class PeakWatch:
     """See the module's text. ``live`` gives the requests in flight."""
 
@@ -77,7 +82,7 @@ class PeakWatch:
             return
         began = now_ns()
         known[raw.operation] = held
-        sizes = Counter(size for _, size in native.memory.blocks([raw], MAX_BLOCKS))
+        sizes = Counter(size for _, size in blocks_of([raw], MAX_BLOCKS))
         line = _line_of(sizes)
         if line is not None:
             (file, number), size = line

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_probe import native
 from mcp_probe.clock import now_ns
@@ -105,9 +105,8 @@ else:
 
 def park(watched: tuple[Readings, ...], limit_ns: int, wait_ns: int, most_ns: int) -> bool:
     """Sleep for ``wait_ns``, then until a step is over the limit (True), or for ``most_ns`` (False)."""
-    parking: Any = _park if native.core is None else native.core.park
-    over: bool = parking(watched, limit_ns, wait_ns, most_ns)
-    return over
+    parking = _park if native.core is None else native.core.park
+    return parking(watched, limit_ns, wait_ns, most_ns)
 
 
 def wake() -> None:

@@ -1,7 +1,7 @@
 """When a client on this machine sent a request, where it says so in ``params._meta``.
 
-Bytes that pile up in a pipe while nobody reads have no stamp at the server's end: what it sees of them is when it
-got round to them. A client that reads the same clock can say when it wrote; the difference is the wait in the pipe.
+Bytes that pile up in a pipe while the server does not read have no stamp at its end: it only knows when it read
+them. A client that reads the same clock can say when it wrote; the difference is the wait in the pipe.
 """
 
 from __future__ import annotations

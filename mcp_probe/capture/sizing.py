@@ -97,7 +97,7 @@ class Sizer:
 
 
 def is_large(value: Any, most: int = MOST_OBJECTS) -> bool:
-    """Whether more than ``most`` objects hang on ``value``, or as many references; looks at few more than that."""
+    """Whether ``value`` reaches more than ``most`` objects, or as many references; looks at few more than that."""
     seen: dict[int, Any] = {}
     ahead = [value]
     while ahead:

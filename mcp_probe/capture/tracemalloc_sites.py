@@ -1,4 +1,4 @@
-"""Where what stays was allocated, and what it is: tracemalloc's traces and the living objects, for the leak hunt.
+"""Finds where retained memory was allocated, and what it is, from tracemalloc's traces and the living objects.
 
 tracemalloc is started once, before threads, and never stopped: CPython before 3.12.9 and 3.13.2 crashes where it is
 switched while a worker thread allocates without the GIL (github.com/python/cpython/issues/128679).
@@ -112,7 +112,7 @@ def _asizeof() -> Callable[..., int] | None:
 
 
 def is_start_safe(version: Sequence[int]) -> bool:
-    """Whether this CPython bears it beside threads. Source: gh-128679, its changelog entries."""
+    """Whether this CPython can start it while other threads run. Source: gh-128679, its changelog entries."""
     number = tuple(version[:3])
     return number >= (3, 13, 2) or (3, 12, 9) <= number < (3, 13)
 
@@ -144,7 +144,7 @@ class Traces:
         self._types = _histogram()
 
     def grown(self) -> Iterator[Grown]:
-        """What there is more of than before; less of, where the figures are negative."""
+        """What has changed since before; a negative figure means less."""
         before: dict[Frames, tuple[int, int]] = marshal.loads(self._before)
         now = _sizes()
         for frames, (size, count) in now.items():

@@ -211,7 +211,7 @@ class Watch:
         return self._off_cpu_cause(off, wall, cpu, start, end)
 
     def _off_cpu_cause(self, off: int, wall: int, cpu: int, start: Reading, end: Reading) -> Cause:
-        """Many short sleeps while other threads burned the CPU that this one wanted: the GIL; else a blocking call."""
+        """The GIL, if the thread slept often and briefly while other threads used the CPU; else a blocking call."""
         if start.slices is None or end.slices is None:
             return "blocking-call"
         sleeps = end.slices - start.slices

@@ -1,4 +1,4 @@
-"""Spans on their way to a backend: a bounded queue in the server, a worker thread that empties it.
+"""Sends spans to a backend: a bounded queue in the server, and a worker thread that empties it.
 
 The SDK's own batch processor would do, but for three things: it logs a line, on the thread that ended the span, for
 each span it drops; its shutdown waits for as long as an exporter retries; and it does not count what is lost.
@@ -76,7 +76,7 @@ class BatchSpanQueue(Sender, SpanProcessor):
         self.close(self._exit_s)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Whether all that was queued got its attempt within ``timeout_millis``. Blocks."""
+        """Whether everything queued was attempted within ``timeout_millis``. Blocks."""
         return self._flush(timeout_millis / 1e3)
 
     # --- what the pipeline calls, besides what every sender has ---

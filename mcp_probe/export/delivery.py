@@ -1,4 +1,4 @@
-"""What was delivered and what was not: counted per signal, said once."""
+"""Counts what was delivered and what was not, per signal; losses are logged once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tally:
         self.forget()
 
     def forget(self) -> None:
-        """Begin at nought: this is a forked child, and the counts are its parent's."""
+        """Start at 0: this is a forked child, and the counts are its parent's."""
         self._lock = threading.Lock()
         self._delivered = self._lost = self._overflowed = 0
         self.reason: str | None = None
@@ -45,7 +45,7 @@ class Tally:
             self._overflowed += 1
 
     def lost(self, count: int, reason: str) -> None:
-        """``count`` items will never arrive; the first such reason is kept, and said."""
+        """``count`` items will never arrive. The first such reason is kept and logged."""
         if not count:
             return
         with self._lock:
@@ -57,7 +57,7 @@ class Tally:
             self._say(self)
 
     def pending(self, reason: str) -> None:
-        """Items have no answer and may never get one: said like a loss, and counted once it is one."""
+        """Items have no answer and may never get one. This is logged like a loss, and counted when it becomes one."""
         with self._lock:
             first, self.reason = self.reason is None, self.reason or " ".join(reason.split())[:_LONGEST_REASON]
         if first:
@@ -81,8 +81,8 @@ class Once:
             return
         self._said = True
         logger.warning(
-            "mcp_probe: telemetry for %s cannot be delivered (%s); the server is not affected, what is lost is counted "
-            "in the report, and this is not said again",
+            "mcp_probe: telemetry for %s cannot be delivered (%s). The server is not affected. The report counts what "
+            "is lost. This warning is not repeated.",
             tally.destination,
             tally.reason,
         )
@@ -136,7 +136,7 @@ class Overheard(logging.Filter):
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: after a fork the threads are the parent's, and the lock may be held for ever."""
+        """Start again: after a fork the threads are the parent's, and the lock may be held for ever."""
         for known, level in getattr(self, "_levels", {}).items():
             known.removeFilter(self)
             known.setLevel(level)

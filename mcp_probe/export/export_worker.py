@@ -25,9 +25,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 class ExportWorker:
     """Calls ``deliver(last)`` every ``interval_s``, whenever woken, and once more when closed; then ``release()``.
 
-    ``deliver`` says whether it went well; after failures the next one waits ever longer, unless somebody flushes or
-    closes. Neither may raise. It starts at once; where the interpreter is ending and starts no thread any more,
-    nothing is delivered.
+    ``deliver`` returns whether it succeeded. After each failure the next one waits longer, unless somebody flushes or
+    closes. Neither may raise. It starts at once; where the interpreter is ending and starts no thread any more, nothing
+    is delivered.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Line(ABC):
 
     @abstractmethod
     def _deliver(self, last: bool) -> bool:
-        """Deliver what there is; whether that went well. The worker's thread."""
+        """Deliver what there is. Returns whether that succeeded. The worker's thread."""
 
     def _unanswered(self) -> int:
         """How many are without an answer."""
@@ -153,7 +153,7 @@ class Line(ABC):
         return not reason
 
     def _release(self) -> None:
-        with suppress(Exception):  # it has had its chance; nothing is lost that was not counted
+        with suppress(Exception):  # its time is over; every loss has been counted
             if self._exporter is not None:
                 self._exporter.shutdown()
         OVERHEARD.leave_thread()

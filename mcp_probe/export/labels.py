@@ -1,4 +1,4 @@
-"""What metrics call things: names of bounded number, none of which a client can make up at will.
+"""The names that metrics use: bounded in number, and a client cannot invent them at will.
 
 A tool, prompt or method has a label of its own once a call of it has succeeded, up to ``MAX_NAMES`` of them. One that
 has only failed so far gets one while there are few of its kind; where the protocol says that the request itself was at
@@ -144,7 +144,7 @@ class Labels:
         return operation in self._functions and operation not in self._tools
 
     def blocker(self, operation: str) -> str:
-        """Label of whoever held the loop; seen at work there, so a label of its own is its due while there is room."""
+        """Label of the operation that held the loop. It was seen at work, so it gets a label while there is room."""
         if operation in (LOOP_OPERATION, CROWDING_OPERATION) or operation in names.KNOWN_METHODS:
             return operation
         return self._names.label(operation, proven=False)

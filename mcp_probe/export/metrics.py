@@ -330,8 +330,8 @@ class Blocked:
 class Blockers:
     """Steps, samples and requests in, blame out. Not thread-safe.
 
-    A request is held for :data:`HOLD_NS` of the stream, or until the end. Which of a wait is a blocker's own is
-    :mod:`mcp_probe.aggregate.blocking`'s business.
+    A request is held for :data:`HOLD_NS` of the stream, or until the end. :mod:`mcp_probe.aggregate.blocking` decides
+    which part of a wait is a blocker's own.
     """
 
     def __init__(self) -> None:
@@ -399,9 +399,9 @@ class Sessions:
     """Requests in, ended sessions out. Not thread-safe.
 
     A session begins with the first request seen of it. Over stdio there is one, which ends with the transport. Over
-    HTTP it is told by its id and ends, as a server without state of ours can see it, with its last request: it counts
-    once none has come for :data:`IDLE_NS`, or when the probe ends. Requests of no session (stateless HTTP, in-process)
-    count nothing.
+    HTTP its id identifies it, and it ends, as a server without state of ours can see it, with its last request: it
+    counts once none has come for :data:`IDLE_NS`, or when the probe ends. Requests of no session (stateless HTTP,
+    in-process) count nothing.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The parent of `mcp-probe run`: starts the command, listens to what it serves, and tells how it went.
+"""The parent of `mcp-probe run`: starts the command, listens to what it serves, and reports how it ended.
 
 The command gets our stdin, stdout, stderr, process group and other open files as they are: no byte passes
 through us. What we add to its exit is bounded by ``_DRAIN_S`` here, by ``TelemetrySettings.exit_s`` where telemetry

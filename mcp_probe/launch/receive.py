@@ -29,7 +29,7 @@ from mcp_probe.record.listeners import Listeners
 _CHUNK_BYTES = 1 << 18
 # Between two looks at the sockets: some 10 ms of folding, in which their buffers cannot fill up.
 _SLICE_LINES = 100
-# Beyond this the server is left to drop, and to count what it drops.
+# Beyond this the server drops frames, and counts them.
 _BACKLOG_BYTES = 64 << 20
 
 _OpenRecord = Callable[[], FileIO | None]
@@ -37,7 +37,7 @@ _OpenRecord = Callable[[], FileIO | None]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What one serving process has said so far. ``pid`` is ``None`` until its header came."""
+    """What one serving process has sent so far. ``pid`` is ``None`` until its header came."""
 
     pid: int | None
     summary: Summary
@@ -165,7 +165,7 @@ class Receiver:
                 connection.close()
 
     def _close_relays(self) -> None:
-        """All deliver at once, and all together take no longer than one may."""
+        """All deliver at the same time, so together they take no longer than one may."""
         if self._relay is None:
             return
         with self._lock:
@@ -226,7 +226,7 @@ class _Connection:
             self.end_telemetry()
 
     def end_telemetry(self) -> None:
-        """The process has said all it will say: begin the last delivery, so that a restarted one leaves no threads."""
+        """The process has sent everything: begin the last delivery, so that a restarted one leaves no threads."""
         if self._relay is not None:
             self._relay.ask_to_close()
 

@@ -35,7 +35,7 @@ _KEYBOARD = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A signal that came in; ``pass_on`` where the command has not got it by itself."""
+    """A signal that came in; ``pass_on`` if the command has not received it itself."""
 
     number: int
     pass_on: bool

@@ -1,6 +1,6 @@
 """What a report is made of before it has a width: spans of text with a role, cells, grids, boxes, sections.
 
-``content`` builds these, ``layout`` turns them into lines, ``plain`` and ``console`` paint the lines.
+``content`` builds these, ``layout`` turns them into lines, ``paint`` colours the lines.
 """
 
 from __future__ import annotations

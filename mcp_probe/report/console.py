@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from io import StringIO
-from typing import Literal, TextIO
+from collections.abc import Iterable, Mapping
+from typing import TextIO
 
 from mcp_probe.model import Summary
-from mcp_probe.report import plain
-from mcp_probe.report.blocks import Spans
+from mcp_probe.report.blocks import Block
 from mcp_probe.report.content import build
 from mcp_probe.report.layout import NARROWEST, lay_out
-from mcp_probe.report.theme import STYLES, glyphs
+from mcp_probe.report.paint import Depth, paint
+from mcp_probe.report.theme import glyphs
 
 DEFAULT_WIDTH = 100
 WIDEST = 120  # of a terminal: beyond this, rows get too long for the eye to follow
@@ -37,11 +36,23 @@ def render(
         stream: where the text will be written; by default stderr. Nothing is written here.
     """
     target = sys.stderr if stream is None else stream
-    colored = choose_color(target, os.environ) if color is None else color
-    bare = choose_ascii(target, os.environ) if ascii_only is None else ascii_only
-    columns = choose_width(target) if width is None else width
-    lines = lay_out(build(summary, cwd=_working_directory()), columns, glyphs(color=colored, ascii_only=bare))
-    return _paint(lines) if colored else plain.paint(lines, color=False)
+    return draw(build(summary, cwd=_working_directory()), target, width=width, color=color, ascii_only=ascii_only)
+
+
+def draw(
+    blocks: Iterable[Block],
+    stream: TextIO,
+    *,
+    width: int | None = None,
+    color: bool | None = None,
+    ascii_only: bool | None = None,
+) -> str:
+    """``blocks`` as text for ``stream``; the options are those of :func:`render`. Nothing is written here."""
+    colored = choose_color(stream, os.environ) if color is None else color
+    bare = choose_ascii(stream, os.environ) if ascii_only is None else ascii_only
+    columns = choose_width(stream) if width is None else width
+    lines = lay_out(blocks, columns, glyphs(color=colored, ascii_only=bare))
+    return paint(lines, choose_depth(os.environ) if colored else "none")
 
 
 def choose_color(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
@@ -77,29 +88,14 @@ def choose_width(stream: TextIO | None) -> int:
     return min(max(columns, NARROWEST), WIDEST) if columns else DEFAULT_WIDTH
 
 
-def _paint(lines: tuple[Spans, ...]) -> str:
-    """In the finest colours the terminal has; with sixteen, or without rich, ours are told apart better."""
-    system = _color_system(os.environ)
-    if system is None:
-        return plain.paint(lines, color=True)
-    try:
-        from rich.console import Console
-        from rich.text import Text
-    except ImportError:
-        return plain.paint(lines, color=True)
-    paper = StringIO()
-    console = Console(
-        file=paper, force_terminal=True, color_system=system, no_color=False, legacy_windows=False, highlight=False
-    )
-    for spans in lines:
-        console.print(Text.assemble(*((span.text, STYLES[span.role][0]) for span in spans)), soft_wrap=True)
-    return paper.getvalue()
-
-
-def _color_system(environ: Mapping[str, str]) -> Literal["truecolor", "256"] | None:
+def choose_depth(environ: Mapping[str, str]) -> Depth:
+    """How many colours a terminal that gets some can show, by COLORTERM and TERM; 16 where they do not say."""
     if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
         return "truecolor"
-    return "256" if "256color" in environ.get("TERM", "") else None
+    term = environ.get("TERM", "")
+    if term.endswith("-direct"):
+        return "truecolor"
+    return "256" if "256color" in term else "16"
 
 
 def _is_set(environ: Mapping[str, str], name: str) -> bool:

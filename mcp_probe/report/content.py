@@ -158,7 +158,7 @@ def _nothing_seen(summary: Summary) -> Box:
     seconds = figures.duration(summary.window.seconds * 1000)
     checks = (
         "Did a client connect and call something? A server that only starts up serves no request.",
-        "Is the probe attached to the server object that serves? Code that makes a second one escapes it.",
+        "Is the probe attached to the server object that serves? A second server object in the code is not watched.",
         "`mcp-probe doctor` shows which hooks take hold here and why others do not.",
     )
     sentence = f"No request reached this server in the {seconds} it was watched, so there is nothing to judge."

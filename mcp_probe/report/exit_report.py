@@ -1,9 +1,9 @@
 """``attach(report=…)``: the report at the server's exit, rendered outside the server if it can be.
 
-The summary goes to a short-lived interpreter through a file without a name, and that interpreter renders and writes
-it, so the server never imports rich. Where it cannot be started the plain renderer serves here. stderr may be a pipe
-that nobody reads: all of it together is given half a second, then the renderer is left to finish on its own. No
-thread is needed: an interpreter that ends may start none.
+The summary goes to a short-lived interpreter through a file without a name. That interpreter renders and writes it.
+Where it cannot be started, the report is rendered here. stderr may be a pipe that nobody reads: the server waits half
+a second for all of this, then the renderer finishes on its own. No thread is needed: an interpreter that ends may
+start none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def report_at_exit(summary: Summary, where: str, budget_s: float) -> None:
     deadline = time.monotonic() + budget_s
     try:
         if not _render_outside(summary, where, deadline):
-            _render_here(summary, where, deadline - time.monotonic(), color=False)
+            _render_here(summary, where, deadline - time.monotonic())
     except Exception:  # noqa: BLE001 - the server's exit is not ours to disturb
         pass
 
@@ -60,9 +60,9 @@ def _render_outside(summary: Summary, where: str, deadline: float) -> bool:
         return True
 
 
-def _render_here(summary: Summary, where: str, budget_s: float, *, color: bool | None) -> None:
+def _render_here(summary: Summary, where: str, budget_s: float) -> None:
     if where == STDERR:
-        text = render(summary, width=None, color=color, stream=sys.stderr)
+        text = render(summary, width=None, stream=sys.stderr)
         deliver(text, sys.stderr.fileno(), budget_s)
         return
     Path(where).write_text(render(summary, color=False, ascii_only=False), encoding="utf-8")
@@ -73,7 +73,7 @@ def main(where: str) -> None:
     summary = pickle.loads(sys.stdin.buffer.read())
     os.dup2(2, 1)
     try:
-        _render_here(summary, where, LEFT_ALONE_S, color=None)
+        _render_here(summary, where, LEFT_ALONE_S)
     except OSError as exc:
         sys.stderr.write(f"mcp_probe: the report cannot be written to {where}: {exc.strerror or exc}.\n")
         sys.exit(1)

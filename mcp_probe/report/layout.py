@@ -1,4 +1,4 @@
-"""Blocks into lines no wider than asked. Knows widths and glyphs; knows nothing of profiling, colours or rich."""
+"""Blocks into lines no wider than asked. Knows widths and glyphs; knows nothing of profiling or colours."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ NARROWEST = 60
 """Below this nothing is promised: narrower requests are laid out at this width."""
 
 _ITEM_GAP = 2
+_CODE = re.compile(r"`[^`]+`")
 _UNIT = re.compile(r"(?<=[\d)\]]) (?=(?:ms|s|min|h|ns|B|kB|MB|GB|TB|calls?|requests?)\b)")
 
 
@@ -287,10 +288,10 @@ def cut(spans: Spans, width: int, where: str, glyphs: Glyphs) -> Spans:
 
 
 def wrap(spans: Spans, width: int) -> list[Spans]:
-    """Lines of at most ``width`` columns, broken at blanks, never between a number and its unit."""
+    """Lines of at most ``width`` columns, broken at blanks, but not between a number and its unit or inside `code`."""
     lines: list[Spans] = []
     line: Spans = ()
-    for word in _words(spans):
+    for word in _words(spans, width):
         gap = 1 if line else 0
         if width_of(line) + gap + width_of(word) > width and line:
             lines.append(line)
@@ -305,9 +306,13 @@ def wrap(spans: Spans, width: int) -> list[Spans]:
     return [*lines, line] if line or not lines else lines
 
 
-def _words(spans: Spans) -> Iterator[Spans]:
-    """Splits at blanks across spans: a word may change its role in the middle."""
-    text = _UNIT.sub("\u00a0", "".join(span.text for span in spans))
+def _words(spans: Spans, width: int) -> Iterator[Spans]:
+    """Splits at blanks across spans: a word may change its role in the middle. Code that fits a line stays whole."""
+
+    def whole(code: re.Match[str]) -> str:
+        return code.group().replace(" ", "\u00a0") if cells(code.group()) <= width else code.group()
+
+    text = _CODE.sub(whole, _UNIT.sub("\u00a0", "".join(span.text for span in spans)))
     roles = [span.role for span in spans for _ in span.text]
     for match in re.finditer(r"[^ ]+", text):
         yield _joined(list(zip(match.group(), roles[match.start() : match.end()], strict=True)))

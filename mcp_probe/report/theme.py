@@ -7,30 +7,40 @@ from dataclasses import dataclass
 
 from mcp_probe.report.blocks import Role
 
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """``sixteen``: the SGR code of one of the 16 colours of the user's own palette. ``rgb``: where there are more."""
+
+    sixteen: str = ""
+    rgb: tuple[int, int, int] | None = None
+    bold: bool = False
+
+
 # Cool colours are work, warm ones are waiting inside the server, grey is the outside; mid-tones, so that
-# they hold on dark and on light backgrounds. The second value serves terminals of 16 colours.
-STYLES: dict[Role, tuple[str, str]] = {
-    "plain": ("", ""),
-    "dim": ("bright_black", "90"),
-    "strong": ("bold", "1"),
-    "title": ("bold", "1"),
-    "name": ("bold", "1"),
-    "place": ("#3b9bb3", "36"),
-    "code": ("#3b9bb3", "36"),
-    "good": ("bold #3fa35b", "1;32"),
-    "info": ("bold #4f8fd9", "1;34"),
-    "warn": ("bold #cf9a1b", "1;33"),
-    "critical": ("bold #e5484d", "1;31"),
-    "part-queue": ("#d7a021", "33"),
-    "part-busy": ("#3d84e0", "34"),
-    "part-ready": ("#e5484d", "31"),
-    "part-wait": ("#ee8434", "35"),
-    "part-run": ("#2ba597", "36"),
-    "part-return": ("#d6589f", "95"),
-    "part-await": ("#8b949e", "37"),
-    "part-write": ("#9a6bea", "32"),
-    "part-gc": ("#7c9a35", "93"),
-    "part-rest": ("#57606a", "90"),
+# they hold on dark and on light backgrounds.
+STYLES: dict[Role, Style] = {
+    "plain": Style(),
+    "dim": Style("90", (0x80, 0x88, 0x92)),
+    "strong": Style(bold=True),
+    "title": Style(bold=True),
+    "name": Style(bold=True),
+    "place": Style("36", (0x3B, 0x9B, 0xB3)),
+    "code": Style("36", (0x3B, 0x9B, 0xB3)),
+    "good": Style("32", (0x3F, 0xA3, 0x5B), bold=True),
+    "info": Style("34", (0x4F, 0x8F, 0xD9), bold=True),
+    "warn": Style("33", (0xCF, 0x9A, 0x1B), bold=True),
+    "critical": Style("31", (0xE5, 0x48, 0x4D), bold=True),
+    "part-queue": Style("33", (0xD7, 0xA0, 0x21)),
+    "part-busy": Style("34", (0x3D, 0x84, 0xE0)),
+    "part-ready": Style("31", (0xE5, 0x48, 0x4D)),
+    "part-wait": Style("35", (0xEE, 0x84, 0x34)),
+    "part-run": Style("36", (0x2B, 0xA5, 0x97)),
+    "part-return": Style("95", (0xD6, 0x58, 0x9F)),
+    "part-await": Style("37", (0x8B, 0x94, 0x9E)),
+    "part-write": Style("32", (0x9A, 0x6B, 0xEA)),
+    "part-gc": Style("93", (0x7C, 0x9A, 0x35)),
+    "part-rest": Style("90", (0x57, 0x60, 0x6A)),
 }
 
 ASCII_FOR = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import TextIO
@@ -18,6 +17,7 @@ from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import LaunchError, MissingExtraError, OptionError
 from mcp_probe.model import Summary
 from mcp_probe.record.file import read_recording
+from mcp_probe.workloads.status_line import StatusLine
 
 LOAD_SECONDS = 5.0
 """How long the load takes at scale 1 on two slow cores; starting and stopping adds some 3 s."""
@@ -97,29 +97,8 @@ async def _connect_and_drive(command: list[str], stderr: TextIO, scale: float) -
     from mcp_probe.workloads.client import stdio_client_session
     from mcp_probe.workloads.demo_load import drive
 
-    with Progress(sys.stderr) as show:
-        show("starting the server")
+    with StatusLine(sys.stderr, "demo") as line:
+        line.show("starting the server")
         async with stdio_client_session(command, stderr=stderr) as session:
-            await drive(session, scale=scale, show=show)
-            show("stopping the server")
-
-
-class Progress:
-    """One line that says what is going on, rewritten in place and wiped at the end; silent off a terminal."""
-
-    def __init__(self, stream: TextIO, command: str = "demo") -> None:
-        self._command = command
-        self._stream = stream if stream is not None and stream.isatty() else None
-
-    def __enter__(self) -> Callable[[str], None]:
-        return self._show
-
-    def __exit__(self, *exc_info: object) -> None:
-        if self._stream is not None:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-
-    def _show(self, what: str) -> None:
-        if self._stream is not None:
-            self._stream.write(f"\r\x1b[Kmcp-probe {self._command}: {what} …")
-            self._stream.flush()
+            await drive(session, scale=scale, show=line.show)
+            line.show("stopping the server")

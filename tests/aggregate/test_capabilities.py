@@ -106,7 +106,7 @@ def test_that_nobody_was_held_up_is_said_only_where_it_could_be_seen() -> None:
     for hidden in (QUEUE, STEPS, WAKE_UPS):
         text = text_of(blocked(ALL_SEEN & ~hidden))
         assert "held up no other request" not in text
-        assert "whether others waited for it before they were handled cannot be seen here" in text
+        assert "it cannot be seen here whether others waited for it before they were handled" in text
     assert "held up no other request" in text_of(blocked(ALL_SEEN & ~WRITES))
 
 

@@ -221,7 +221,7 @@ def test_a_place_that_is_not_known_is_left_out_and_does_not_lower_the_confidence
 
 def test_an_unknown_cause_is_said_and_is_only_an_estimate() -> None:
     finding = one(make_summary(slow_steps=(make_slow(cause="unknown"),)), "blocking-call")
-    assert finding.sentence.startswith("`resize` held the event loop for 412 ms (once, why could not be told,")
+    assert finding.sentence.startswith("`resize` held the event loop for 412 ms (once, why is not known,")
     assert finding.confidence == "estimate"
     assert "If it computes" in finding.advice
 
@@ -367,11 +367,11 @@ def test_a_step_that_waited_for_a_cpu_is_not_blamed_on_its_tool() -> None:
     assert finding.evidence["step_tool"] == "add"
 
 
-def test_gil_contention_names_the_pool_that_burned_most_cpu() -> None:
+def test_gil_contention_names_the_pool_that_used_most_cpu() -> None:
     pools = (make_pool("small", cpu_ms=10.0, holders=("add",)), make_pool("large", cpu_ms=900.0, holders=("render",)))
     summary = make_summary(gil_wait_ms=400.0, other_threads_cpu_ms=1_000.0, executors=pools)
     finding = one(summary, "gil-contention")
-    assert "they burned 1.0 s of CPU, mostly `render` in `large`" in finding.sentence
+    assert "they used 1.0 s of CPU, mostly `render` in `large`" in finding.sentence
     assert finding.confidence == "estimate"
 
 
@@ -417,7 +417,7 @@ def test_what_waited_unseen_before_its_handler_began_is_not_denied() -> None:
     assert one(seen, "blocking-call").sentence.endswith("and held up no other request.")
     unseen = make_summary(make_operation(queue_transport=None, unseen=("queue",)), slow_steps=(make_slow(),))
     assert one(unseen, "blocking-call").sentence.endswith(
-        "; whether others waited for it before they were handled cannot be seen here."
+        "; it cannot be seen here whether others waited for it before they were handled."
     )
 
 
@@ -801,14 +801,14 @@ def test_a_peak_is_told_with_the_line_of_the_look_at_most_of_it() -> None:
 
 def test_a_peak_whose_line_is_not_known_says_so_and_how_to_get_it() -> None:
     finding = one(FAULTS["memory-peak"], "memory-peak")
-    assert finding.sentence.endswith("At which line is not known in this tier.")
+    assert finding.sentence.endswith("The line is not known in this tier.")
     assert finding.advice.endswith("`--memory leaks` looks for the line that allocates it.")
     unseen = one(replace(FAULTS["memory-peak"], leaks=make_hunt()), "memory-peak")
-    assert unseen.sentence.endswith("At which line is not known: the hunt got no look while a call held so much.")
+    assert unseen.sentence.endswith("The line is not known: the hunt did not look while a call held so much.")
     assert "--memory leaks" not in unseen.advice
     assert (finding.evidence["line"], unseen.evidence["line"]) == (None, None)
     untraced = replace(FAULTS["memory-peak"], leaks=replace(make_hunt(), are_lines_known=False))
-    assert one(untraced, "memory-peak").sentence.endswith("At which line is not known: nothing was traced.")
+    assert one(untraced, "memory-peak").sentence.endswith("The line is not known: nothing was traced.")
 
 
 def test_a_leak_whose_line_was_not_traced_says_where_it_is_said_why() -> None:

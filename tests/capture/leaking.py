@@ -22,6 +22,8 @@ from mcp_probe.capture.tracemalloc_sites import start_tracing
 from mcp_probe.model import LeakHunt as Found
 from mcp_probe.record.raw import RawRequest
 
+hooks: Any = native.memory
+
 LEAK_BYTES, TRICKLE_BYTES = 500, 64
 history: list[bytes] = []
 trickled: list[bytes] = []
@@ -71,10 +73,10 @@ def codes() -> tuple[Code, ...]:
 def call(tool: Callable[[int], None], number: int) -> RawRequest:
     """One call, whose allocations are charged to it where anything charges."""
     raw = RawRequest(number, "request", "tools/call", tool.__name__, "memory")
-    before = native.memory.charge(raw) if native.core is not None else None
+    before = hooks.charge(raw) if native.core is not None else None
     tool(number)
     if native.core is not None:
-        native.memory.charge(before)
+        hooks.charge(before)
     raw.ended = True
     return raw
 
@@ -84,7 +86,7 @@ def hunted(calls: int, *, looks: int) -> Found:
     owners = native.core is not None
     tracing = start_tracing()
     if owners:
-        native.memory.install("shadow")
+        hooks.install("shadow")
     try:
         hunt, tally = LeakHunt(lambda: owners, codes, tracing=tracing), LeakTally()
         for number in range(calls):
@@ -99,7 +101,7 @@ def hunted(calls: int, *, looks: int) -> Found:
         return found
     finally:
         if owners:
-            native.memory.uninstall()
+            hooks.uninstall()
 
 
 if __name__ == "__main__":

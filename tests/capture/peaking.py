@@ -15,6 +15,8 @@ from mcp_probe.capture.peak_lines import PeakWatch
 from mcp_probe.capture.tracemalloc_sites import start_tracing, tracing_cost
 from mcp_probe.record.raw import RawRequest
 
+hooks: Any = native.memory
+
 MB = 1_000_000
 kept: list[Any] = []
 
@@ -47,9 +49,9 @@ class Watched:
     def call(self, name: str, function: Callable[[int], None], size: int) -> RawRequest:
         """One call that goes on, and holds what it allocated."""
         raw = RawRequest(len(self.calls) + 1, "request", "tools/call", name, "memory")
-        before = native.memory.charge(raw)
+        before = hooks.charge(raw)
         function(size)
-        native.memory.charge(before)
+        hooks.charge(before)
         self.calls.append(raw)
         return raw
 
@@ -63,7 +65,7 @@ class Watched:
 def main() -> dict[str, Any]:
     """Each case with a watch of its own."""
     told: dict[str, Any] = {"tracing": start_tracing()}
-    native.memory.install("shadow")
+    hooks.install("shadow")
     try:
         small, large, many, doubtful, crowd, rising = (Watched() for _ in range(6))
         small.call("small", loads, 7 * MB)
@@ -87,7 +89,7 @@ def main() -> dict[str, Any]:
         told["first of two"] = rising.look()
         told["both"] = rising.look()
     finally:
-        native.memory.uninstall()
+        hooks.uninstall()
     told["cost"] = tracing_cost()
     return told
 

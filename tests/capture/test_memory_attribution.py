@@ -18,6 +18,8 @@ from mcp_probe.session import Probe
 from tests.loops import LOOPS
 from tests.running import Backend, run_on
 
+hooks: Any = native.memory
+
 MB = 1_000_000
 ROOM = 60_000 if sys.gettrace() is None else 240_000  # a tracer such as coverage's allocates in the steps, too
 """Bytes that a call needs besides, a new thread included."""
@@ -305,18 +307,18 @@ def test_the_tier_is_switched_on_a_running_server(bench: Bench, backend: Backend
 
 def test_the_hook_is_gone_with_the_last_probe() -> None:
     first, second = Probe(memory="light", telemetry="off"), Probe(memory="detailed", telemetry="off")
-    modes = [native.memory.state()["mode"]]
+    modes = [hooks.state()["mode"]]
     second.detach()
-    modes.append(native.memory.state()["mode"])
+    modes.append(hooks.state()["mode"])
     first.detach()
-    modes.append(native.memory.state()["mode"])
+    modes.append(hooks.state()["mode"])
     assert modes == ["shadow", "hybrid", "off"]
 
 
 def test_a_probe_that_wants_nothing_installs_nothing() -> None:
     probe = Probe(memory="off", telemetry="off")
     try:
-        assert native.memory.state()["mode"] == "off"
+        assert hooks.state()["mode"] == "off"
         assert probe.snapshot().probe.memory in (None, "off")
     finally:
         probe.detach()

@@ -26,6 +26,8 @@ from mcp_probe.capture.queueing import Channel
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest
 
+core: Any = native.core
+
 SINGLETONS: tuple[Any, ...] = (None, True, False, ())
 
 
@@ -123,10 +125,10 @@ def callbacks(loop: Any) -> None:
 
 def readings(_: Any) -> None:
     """Readings, and a tick over them."""
-    of = native.core.Readings(native.core.Steps(), None, -1)
+    of = core.Readings(core.Steps(), None, -1)
     of.read(1)
     of.before(2)
-    native.core.park((of,), 10**9, 1, 0)
+    core.park((of,), 10**9, 1, 0)
 
 
 PARTS: dict[str, Callable[[Any], None]] = {

@@ -25,6 +25,8 @@ from mcp_probe.record.raw import RING_NS
 from tests.native.loops import twin
 from tests.native.twins import NativeMonitor, PythonMonitor
 
+core: Any = native.core
+
 __all__ = ["twin"]  # a fixture
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -36,7 +38,7 @@ def python_poll(original: Any, selector: Any) -> tuple[Any, Any]:
 
 def native_poll(original: Any, selector: Any) -> tuple[Any, Any]:
     monitor = NativeMonitor()
-    return native.core.Poll(monitor, original, selector), monitor
+    return core.Poll(monitor, original, selector), monitor
 
 
 Make = Callable[[Any, Any], tuple[Any, Any]]
@@ -176,9 +178,9 @@ def test_a_wrong_call_is_refused(make: Make, selector: Any) -> None:
 @pytest.mark.parametrize("given", [(), (1, 2, 3), (None, None, None)])
 def test_a_poll_is_made_of_steps(given: Any, selector: Any) -> None:
     with pytest.raises(TypeError):
-        native.core.Poll(*given)
+        core.Poll(*given)
     with pytest.raises(TypeError):
-        native.core.Poll(NativeMonitor(), type(selector).select, 1)  # of which there is no weak reference
+        core.Poll(NativeMonitor(), type(selector).select, 1)  # of which there is no weak reference
 
 
 def test_a_signal_interrupts_neither_and_its_handler_runs(make: Make, selector: Any) -> None:

@@ -20,11 +20,13 @@ from mcp_probe.capture.readings import KEPT, TICK_NS, PythonReadings
 from mcp_probe.clock import now_ns
 from tests.native.twins import NativeMonitor, needs_the_accelerator
 
+core: Any = native.core
+
 pytestmark = needs_the_accelerator
 
 
 def twins(monitor: Any, clock: int | None = None, schedstat: int = -1) -> tuple[Any, Any]:
-    return PythonReadings(monitor, clock, schedstat), native.core.Readings(monitor, clock, schedstat)
+    return PythonReadings(monitor, clock, schedstat), core.Readings(monitor, clock, schedstat)
 
 
 calls = st.tuples(st.sampled_from(["read", "before"]), st.integers(0, 200))
@@ -82,22 +84,22 @@ def test_a_clock_that_is_gone_is_unavailable() -> None:
 def test_a_step_over_the_limit_ends_the_parking() -> None:
     monitor = NativeMonitor()
     monitor.since = now_ns() - 10**9
-    assert native.core.park((native.core.Readings(monitor, None, -1),), 10**8, 1, 200 * 10**9) is True
+    assert core.park((core.Readings(monitor, None, -1),), 10**8, 1, 200 * 10**9) is True
 
 
 def test_without_one_it_ends_in_time_however_long_the_limit() -> None:
     busy, idle = NativeMonitor(), NativeMonitor()
     busy.since = now_ns()
-    watched = tuple(native.core.Readings(monitor, None, -1) for monitor in (busy, idle))
-    assert native.core.park(watched, 10**15, 10**15, 2_000_000) is False
-    assert native.core.park((), 10**15, 10**15, 2_000_000) is False
+    watched = tuple(core.Readings(monitor, None, -1) for monitor in (busy, idle))
+    assert core.park(watched, 10**15, 10**15, 2_000_000) is False
+    assert core.park((), 10**15, 10**15, 2_000_000) is False
 
 
 def test_a_reading_is_taken_as_an_iteration_begins_unless_there_is_a_fresh_one() -> None:
     monitor = NativeMonitor()
-    readings = native.core.Readings(monitor, None, -1)
+    readings = core.Readings(monitor, None, -1)
     with selectors.DefaultSelector() as selector:
-        poll = native.core.Poll(monitor, type(selector).select, selector)
+        poll = core.Poll(monitor, type(selector).select, selector)
         for _ in range(1000):
             poll(0)
             first = readings.before(2**62)
@@ -115,7 +117,7 @@ def test_readings_and_their_loop_are_collected_and_their_file_is_closed(tmp_path
     (tmp_path / "schedstat").touch()
     descriptor = os.open(tmp_path / "schedstat", os.O_RDONLY)
     monitor = NativeMonitor()
-    monitor.kept = native.core.Readings(monitor, None, descriptor)
+    monitor.kept = core.Readings(monitor, None, descriptor)
     gone = weakref.ref(monitor)
     del monitor
     gc.collect()
@@ -128,7 +130,7 @@ def test_others_run_while_it_parks() -> None:
     monitor = NativeMonitor()
     over: list[bool] = []
     thread = threading.Thread(
-        target=lambda: over.append(native.core.park((native.core.Readings(monitor, None, -1),), 1, 1_000, 200 * 10**9))
+        target=lambda: over.append(core.park((core.Readings(monitor, None, -1),), 1, 1_000, 200 * 10**9))
     )
     thread.start()
     monitor.since = now_ns() - 10**9
@@ -139,6 +141,6 @@ def test_others_run_while_it_parks() -> None:
 @pytest.mark.parametrize("given", [(1, 2), ([], 1, 1, 1), ((1,), 1, 1, 1), ((), "x", 1, 1)])
 def test_a_wrong_argument_is_refused(given: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
-        native.core.park(*given)
+        core.park(*given)
     with pytest.raises(TypeError):
-        native.core.Readings(*given)
+        core.Readings(*given)

@@ -27,6 +27,8 @@ from mcp_probe.record.raw import (
 from tests.native.twins import REQUEST_FIELDS, NativeRaw, PythonRaw, needs_the_accelerator, shown
 from tests.record.lives import TICK_NS, Life, lives
 
+core: Any = native.core
+
 pytestmark = needs_the_accelerator
 
 FIRST: tuple[Any, ...] = (1, "request", "tools/call", "tool", "stdio")
@@ -81,7 +83,7 @@ def test_a_request_without_a_name_goes_by_its_method() -> None:
 
 def test_every_field_of_a_new_request_is_that_of_the_python_twin() -> None:
     assert shown(NativeRaw(*FIRST)) == shown(PythonRaw(*FIRST))
-    missing = {name for name in vars(PythonRequest) if not name.startswith("_")} - set(dir(native.core.Request))
+    missing = {name for name in vars(PythonRequest) if not name.startswith("_")} - set(dir(core.Request))
     assert missing == set()
 
 

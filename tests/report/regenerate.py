@@ -6,26 +6,27 @@ from pathlib import Path
 
 from mcp_probe.report.content import build
 from mcp_probe.report.layout import lay_out
-from mcp_probe.report.plain import paint
+from mcp_probe.report.paint import Depth, paint
 from mcp_probe.report.theme import glyphs
 from tests.report.summaries import SUMMARIES
 
 FOLDER = Path(__file__).parent / "golden"
 
-# File name -> (summary, width, ASCII only). Colour is left to rich and to the eye.
-GOLDEN = {
-    **{f"{name}-100.txt": (name, 100, True) for name in SUMMARIES},
-    "blocking-60.txt": ("blocking", 60, True),
-    "in_memory-80.txt": ("in_memory", 80, True),
-    "blocking-100-unicode.txt": ("blocking", 100, False),
+# File name -> (summary, width, ASCII only, colours).
+GOLDEN: dict[str, tuple[str, int, bool, Depth]] = {
+    **{f"{name}-100.txt": (name, 100, True, "none") for name in SUMMARIES},
+    "blocking-60.txt": ("blocking", 60, True, "none"),
+    "in_memory-80.txt": ("in_memory", 80, True, "none"),
+    "blocking-100-unicode.txt": ("blocking", 100, False, "none"),
+    "blocking-80-16-colours.txt": ("blocking", 80, False, "16"),
 }
 
 
 def rendered(file: str) -> str:
     """The report as ``file`` should hold it, whatever folder, terminal or environment this runs in."""
-    name, width, ascii_only = GOLDEN[file]
+    name, width, ascii_only, depth = GOLDEN[file]
     blocks = build(SUMMARIES[name](), cwd="/srv/shop")
-    return paint(lay_out(blocks, width, glyphs(color=False, ascii_only=ascii_only)), color=False)
+    return paint(lay_out(blocks, width, glyphs(color=depth != "none", ascii_only=ascii_only)), depth)
 
 
 def main() -> None:

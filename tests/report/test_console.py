@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from dataclasses import replace
 
 import pytest
@@ -22,7 +21,7 @@ from mcp_probe.model import (
     WaitPercentiles,
     Window,
 )
-from mcp_probe.report.console import choose_ascii, choose_color, choose_width, render
+from mcp_probe.report.console import choose_ascii, choose_color, choose_depth, choose_width, render
 from mcp_probe.report.theme import cells
 from tests.report.generated import summaries
 from tests.report.summaries import (
@@ -86,38 +85,48 @@ def test_a_width_below_60_is_laid_out_at_60() -> None:
     assert render(blocking(), width=20, color=False) == render(blocking(), width=60, color=False)
 
 
-@pytest.mark.parametrize("colorterm", ["truecolor", ""])
-def test_rich_and_plain_renderers_show_the_same_text(colorterm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", colorterm)
-    with_rich = render(blocking(), color=True, ascii_only=False)
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    without = render(blocking(), color=True, ascii_only=False)
-    assert with_rich != without
-    assert ESCAPES.sub("", with_rich) == ESCAPES.sub("", without)
+@pytest.mark.parametrize(
+    ("environ", "depth"),
+    [
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "truecolor"),
+        ({"TERM": "xterm", "COLORTERM": "24bit"}, "truecolor"),
+        ({"TERM": "xterm-direct"}, "truecolor"),
+        ({"TERM": "screen-256color"}, "256"),
+        ({"TERM": "xterm", "COLORTERM": "yes"}, "16"),
+        ({"TERM": "linux"}, "16"),
+        ({}, "16"),
+    ],
+)
+def test_as_many_colours_as_the_terminal_says(environ: dict[str, str], depth: str) -> None:
+    assert choose_depth(environ) == depth
 
 
-def test_parts_of_the_budget_keep_their_own_colours_with_sixteen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_the_text_is_the_same_in_any_number_of_colours(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    for term, colorterm in (("xterm", ""), ("xterm-256color", ""), ("xterm-256color", "truecolor")):
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.setenv("COLORTERM", colorterm)
+        shown.append(render(SUMMARIES[name](), width=width, color=True, ascii_only=False))
+    assert len(set(shown)) == 3
+    assert len({ESCAPES.sub("", text) for text in shown}) == 1
+
+
+@pytest.mark.parametrize("term", ["xterm", "xterm-256color", "xterm-direct"])
+def test_a_bar_and_its_legend_wear_the_same_colours(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", term)
     monkeypatch.delenv("COLORTERM", raising=False)
     text = render(blocking(), color=True, ascii_only=False)
-    legend = next(line for line in text.split("\n") if "■" in line)
-    colours = re.findall(r"\x1b\[(\d+)m■", legend)
-    assert len(colours) == 9
-    assert len(set(colours)) == 9
+    legend = re.findall(r"\x1b\[([\d;]+)m■", text)
+    assert len(legend) == len(set(legend)) == 9
+    assert set(re.findall(r"\x1b\[([\d;]+)m▆", text)) <= set(legend)
 
 
 def test_colour_may_be_forced_where_the_environment_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     assert "\x1b[" in render(blocking(), color=True)
-
-
-def test_report_without_colour_does_not_import_rich(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
-        monkeypatch.delitem(sys.modules, name)
-    render(blocking(), color=False)
-    assert "rich" not in sys.modules
 
 
 def test_an_operation_name_cannot_move_the_cursor() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mcp_probe.report.blocks import Box, Column, Flow, Gauge, Grid, Heading, Items, Paragraph, Span, Spans, Stack, Words
 from mcp_probe.report.layout import apportion, cut, lay_out, width_of, wrap
-from mcp_probe.report.plain import paint
+from mcp_probe.report.paint import paint
 from mcp_probe.report.theme import glyphs
 
 UNICODE = glyphs(color=False, ascii_only=False)
@@ -23,7 +23,7 @@ def text_of(line: Spans) -> str:
 
 
 def drawn(*blocks: Heading | Box | Grid | Paragraph | Flow, width: int = 60) -> list[str]:
-    return paint(lay_out(blocks, width, UNICODE), color=False).split("\n")[:-1]
+    return paint(lay_out(blocks, width, UNICODE), "none").split("\n")[:-1]
 
 
 @given(TEXTS, st.integers(4, 40))
@@ -36,6 +36,14 @@ def test_wrapping_loses_no_character_and_fits(text: str, width: int) -> None:
 
 def test_a_number_stays_with_its_unit() -> None:
     assert [text_of(line) for line in wrap(spans("it waited 3.1 s"), 13)] == ["it waited", "3.1\u00a0s"]
+
+
+def test_code_that_fits_a_line_stays_in_one_line() -> None:
+    shown = [
+        text_of(line).replace("\u00a0", " ")
+        for line in wrap(spans("call `await f(x)` there, or `a b c d e f g h`"), 16)
+    ]
+    assert shown == ["call", "`await f(x)`", "there, or `a b c", "d e f g h`"]
 
 
 def test_roles_survive_wrapping_in_the_middle_of_a_word() -> None:

@@ -52,13 +52,13 @@ def test_each_figure_has_a_column_with_its_quality() -> None:
         "big 7 MB 7 MB [5–5.25 MB] [5–5.25 MB] ≤250 kB ≤250 kB 120 B 4.5 kB",
         "small 45 kB 45 kB ≤45 kB ≤45 kB ≤45 kB ≤45 kB 120 B 4.5 kB",
         "by native-hybrid: all Python allocations, owners > 512 B · process RSS at most 84 MB",
-        "who owns small blocks is not followed here, so they are bounded; `--memory detailed` follows them",
+        "owners of small blocks are not followed, so figures are bounded; `--memory detailed` follows them",
     ]
 
 
 def test_what_is_retained_is_said_to_be_no_leak_by_itself_but_not_to_who_hunts_leaks() -> None:
     kept = summary_of(("t", exact(9_000, 9_000, 9_000)))
-    assert section(kept)[-1] == " what is retained need not be a leak; `--memory leaks` looks again later, and tells"
+    assert section(kept)[-1] == " retained memory need not be a leak; `--memory leaks` looks again later to find out"
     assert not [line for line in section(replace(kept, leaks=make_hunt())) if "need not be" in line]
     assert not [line for line in section(summary_of(("t", exact(9_000, 9_000, 0)))) if "need not be" in line]
 

@@ -70,7 +70,7 @@ def test_pairs_that_may_not_have_waited_at_all_are_counted_and_not_ranked() -> N
         BlockedBy("c", "x", 3, 0.3, 90.0, "bounded"),
     )
     assert lines[0].startswith("a ×1 waited 10 ms")
-    assert lines[1:] == ["2 pairs of which it cannot be told whether one waited for the other"]
+    assert lines[1:] == ["for 2 pairs it is not known whether one waited for the other"]
 
 
 def test_a_wait_that_was_not_seen_whole_has_no_upper_bound() -> None:

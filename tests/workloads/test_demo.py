@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -116,23 +115,3 @@ def test_without_mcp_the_sentence_says_what_to_install() -> None:
 def test_with_mcp_1_the_sentence_names_its_version(env_python: Callable[[str], Path]) -> None:
     said = run_in(env_python("mcp1"), RUN)
     assert "has mcp 1." in said and 'pip install "mcp-probe-profiler[bench]"' in said
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_one_line_that_is_wiped_at_the_end() -> None:
-    with demo.Progress(screen := Terminal()) as show:
-        show("first")
-        show("second")
-    assert "\n" not in screen.getvalue()
-    assert "second" in screen.getvalue()
-    assert screen.getvalue().endswith("\r\x1b[K")
-
-
-def test_progress_is_silent_off_a_terminal() -> None:
-    with demo.Progress(pipe := io.StringIO()) as show:
-        show("first")
-    assert pipe.getvalue() == ""

@@ -25,7 +25,7 @@ def not_enough_data(summary: Summary, options: FindingOptions) -> Iterator[Findi
             f"Not enough data: {phrasing.plural(count, 'request')} in {phrasing.duration(window_ms(summary))}; "
             f"shares and percentiles need at least {wanted}."
         ),
-        advice="Let it run longer, or send more requests; what needs no statistics was checked all the same.",
+        advice="Let it run longer, or send more requests. Checks that need no statistics were made all the same.",
         evidence={
             "requests": count,
             "seconds": summary.window.seconds,

@@ -39,7 +39,7 @@ def memory_growth(summary: Summary, options: FindingOptions) -> Iterator[Finding
             f"`{first.name}` may leak: half of its calls still held {phrasing.size(each)} or more when they had ended "
             f"({phrasing.plural(first.count, 'call')}), and the process grew by {phrasing.size(grown)} meanwhile."
         ),
-        advice="Run it with `--memory leaks`, which tells a leak from a cache, and the lines that allocate what stays.",
+        advice="Run it with `--memory leaks`: that distinguishes a leak from a cache and names the allocating lines.",
         evidence={
             "bytes_per_call": each,
             "calls": first.count,
@@ -70,8 +70,8 @@ def _grown(row: Growth, hunt: LeakHunt, options: FindingOptions) -> Finding:
             f"thousand calls{where}{what}."
         ),
         advice=(
-            "Let go of it when the call is over, or bound what collects it (a cache with a `maxsize`, a deque with a "
-            "`maxlen`). A cache that is not full yet looks the same: a longer run tells."
+            "Release it when the call is over, or bound the container (a cache with a `maxsize`, a deque with a "
+            "`maxlen`). A cache that is not full yet looks the same: run longer to be sure."
             + ("" if hunt.are_lines_known else " Its line was not traced: the report's section on leaks says why.")
         ),
         evidence={
@@ -161,10 +161,10 @@ def _where_allocated(summary: Summary, line: PeakLine | None) -> str:
         function = f" in `{line.function}`" if line.function else ""
         return f"Looked at while it held {held}, at least {most} of that had been allocated at {place}{function}."
     if summary.leaks is None:
-        return "At which line is not known in this tier."
+        return "The line is not known in this tier."
     if not summary.leaks.are_lines_known:
-        return "At which line is not known: nothing was traced."
-    return "At which line is not known: the hunt got no look while a call held so much."
+        return "The line is not known: nothing was traced."
+    return "The line is not known: the hunt did not look while a call held so much."
 
 
 # --- large-payload ------------------------------------------------------------------------------------

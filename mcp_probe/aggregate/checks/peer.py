@@ -36,7 +36,7 @@ def serial_client(summary: Summary, options: FindingOptions) -> Iterator[Finding
             f"1 ms of the answer before, and {phrasing.percent(awaiting)} of their time the server only awaited; "
             f"with {together} in flight it would be about {speed_up:.1f} times as fast."
         ),
-        advice="The protocol multiplexes: send requests without waiting for the answers before them, in a task group.",
+        advice="Send requests without waiting for earlier answers, in a task group: the protocol allows that.",
         evidence={
             "requests": count,
             "max_in_flight": signals.max_in_flight,

@@ -97,7 +97,7 @@ def _most_at_once(summary: Summary, pool: ExecutorSummary) -> int:
 
 def _saturated_advice(summary: Summary, options: FindingOptions, pool: ExecutorSummary, limit: float) -> str:
     if is_starved(pool, options):
-        return "See transport-starvation of this pool: what helps against that helps here."
+        return "See transport-starvation of this pool: the same advice helps here."
     wanted = ceil(pool.tokens_needed) if pool.tokens_needed is not None else 0
     if wanted > limit:
         why = f"the load needs about {phrasing.plural(wanted, 'thread')}"

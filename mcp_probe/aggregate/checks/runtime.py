@@ -33,7 +33,7 @@ def gc_pause(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
         subject=summary.server.name,
         sentence=f"The garbage collector stopped the server {what} ({longest}; {phrasing.duration(total)} in all).",
         advice=(
-            "Call `gc.collect()` and `gc.freeze()` once after start-up, so that what lives for ever is not looked at "
+            "Call `gc.collect()` and `gc.freeze()` once after start-up, so that long-lived objects are not looked at "
             "again; then make fewer objects that refer to each other in cycles."
         ),
         evidence={
@@ -63,7 +63,7 @@ def gil_contention(summary: Summary, options: FindingOptions) -> Iterator[Findin
     sentence = "Other threads kept the event loop waiting for the GIL for about "
     sentence += f"{phrasing.duration(lost)}{_of_busy(share)}"
     if burned:
-        sentence += f"; they burned {phrasing.duration(burned)} of CPU"
+        sentence += f"; they used {phrasing.duration(burned)} of CPU"
         if pool is not None:
             sentence += f", mostly {phrasing.listed(pool.holders) or 'jobs'} in `{pool.name}`"
     yield Finding(
@@ -72,7 +72,7 @@ def gil_contention(summary: Summary, options: FindingOptions) -> Iterator[Findin
         confidence="estimate",
         subject=summary.server.name,
         sentence=f"{sentence}.",
-        advice="Move that computing into a process pool, or run the server on a free-threaded build of Python.",
+        advice="Move that work into a process pool, or run the server on a free-threaded build of Python.",
         evidence={
             "gil_wait_ms": lost,
             "busy_share": share,

@@ -28,7 +28,7 @@ def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding
     for tool, steps in _by_tool(summary, options, ("blocking-call", "unknown")):
         is_unknown = all(step.cause == "unknown" for step in steps)
         did = "held" if is_unknown else "blocked"
-        asides = ["why could not be told"] if is_unknown else []
+        asides = ["why is not known"] if is_unknown else []
         finding = _finding("blocking-call", summary, options, tool, steps, did, asides)
         text = advice.off_the_loop(summary, tool, steps[0].file)
         if is_unknown:
@@ -202,7 +202,7 @@ def _victims(
     if not victims.count:
         if are_victims_seen(summary):
             return " and held up no other request"
-        return "; whether others waited for it before they were handled cannot be seen here"
+        return "; it cannot be seen here whether others waited for it before they were handled"
     least = "at least " if victims.quality in ("bounded", "lower", "estimate") else ""
     requests = phrasing.plural(victims.count, "other request")
     waited = f"{least}{phrasing.duration(victims.lo_ms)}{' in all' if victims.count > 1 else ''}"

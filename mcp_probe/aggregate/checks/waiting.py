@@ -129,7 +129,7 @@ def crowding(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
         sentence=f"{sentence}.",
         advice=(
             "One loop is not enough for this load: run more server processes. Or make fewer, larger steps: "
-            "batch small calls, and drop awaits that only pass control on."
+            "batch small calls, and drop awaits that do nothing."
         ),
         evidence={
             "utilization": utilization,

@@ -112,12 +112,12 @@ def _slower(hunt: LeakHunt) -> str:
     if hunt.tracing_factor is None:
         return f"{times}the hunt and its tracing slow it down."
     factor = f"{hunt.tracing_factor:.0f}" if hunt.tracing_factor >= 10 else f"{hunt.tracing_factor:.1f}"
-    return f"{times}tracing made allocating an object take {factor} times as long, measured as it began."
+    return f"{times}allocating an object took {factor} times as long when tracing began."
 
 
 def _process(hunt: LeakHunt, cwd: str) -> Iterator[Block]:
     if hunt.lines or hunt.types:
-        yield Paragraph(one("Grew in the process, of no operation that could be told:", "dim"), indent=1)
+        yield Paragraph(one("Grew in the process, operation not known:", "dim"), indent=1)
         yield from _sites(hunt.lines, hunt.types, cwd)
     scopes = dict.fromkeys((row.how, row.scope) for row in hunt.operations)
     items = [one(f"by {how}: {scope}", "dim") for how, scope in scopes]

@@ -63,7 +63,7 @@ def _row(operation: OperationSummary, notation: Notation, payload: bool) -> tupl
 
 def _why(operation: OperationSummary, figure: str) -> str:
     if operation.memory.method == "tracemalloc":
-        return "its calls overlapped with the work of other threads, whose allocations tracemalloc does not tell apart"
+        return "its calls overlapped with the work of other threads, whose allocations tracemalloc counts as well"
     if operation.memory.method == "native-gross" and figure != "requested":
         return "who owns a block is not followed here"
     return "no call of it ended while the same back end measured it"
@@ -80,9 +80,9 @@ def _how(summary: Summary, measured: list[OperationSummary]) -> Iterator[str]:
 def _more(summary: Summary, shown: Iterable[OperationSummary]) -> Iterator[str]:
     """Which tier tells what this one leaves open."""
     if any(row.memory.method == "native-hybrid" for row in shown):
-        yield "who owns small blocks is not followed here, so they are bounded; `--memory detailed` follows them"
+        yield "owners of small blocks are not followed, so figures are bounded; `--memory detailed` follows them"
     if summary.leaks is None and any(row.memory.retained.max for row in shown):
-        yield "what is retained need not be a leak; `--memory leaks` looks again later, and tells"
+        yield "retained memory need not be a leak; `--memory leaks` looks again later to find out"
 
 
 def _sampled(shown: Iterable[OperationSummary]) -> Iterator[str]:

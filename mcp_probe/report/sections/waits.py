@@ -65,7 +65,7 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
     ]
     more = [
         f"+{len(hidden)} more pairs: {figures.duration(sum(wait.lo_ms for wait in hidden))} in all" if hidden else "",
-        f"{plural(vague, 'pair')} of which it cannot be told whether one waited for the other" if vague else "",
+        f"for {plural(vague, 'pair')} it is not known whether one waited for the other" if vague else "",
     ]
     if any(more):
         rows.append(Paragraph(one("; ".join(filter(None, more)), "dim"), indent=1))

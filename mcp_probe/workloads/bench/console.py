@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TextIO
 
-from mcp_probe.report import plain
 from mcp_probe.report.blocks import Block, Box, Column, Flow, Grid, Heading, Paragraph, Role, Span, Spans, Words
-from mcp_probe.report.console import choose_ascii, choose_color, choose_width
-from mcp_probe.report.layout import lay_out
-from mcp_probe.report.theme import glyphs
+from mcp_probe.report.console import draw
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.compare import Difference, differences, setting_changes, turns
 from mcp_probe.workloads.bench.documents import by_table
@@ -294,7 +290,4 @@ def _dim(text: str) -> Paragraph:
 
 def _painted(blocks: Iterable[Block], look: Look) -> str:
     target = sys.stdout if look.stream is None else look.stream
-    colored = choose_color(target, os.environ) if look.color is None else look.color
-    columns = choose_width(target) if look.width is None else look.width
-    drawn_with = glyphs(color=colored, ascii_only=choose_ascii(target, os.environ))
-    return plain.paint(lay_out(blocks, columns, drawn_with), color=colored)
+    return draw(blocks, target, width=look.width, color=look.color)

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mcp_probe.errors import OptionError
-from mcp_probe.workloads.demo import Progress
 from mcp_probe.workloads.load.mix import Mix, MixFile, changed, read_mix, tool_call
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.peer import Target, command_of
 from mcp_probe.workloads.load.running import LoadOptions, run_load
+from mcp_probe.workloads.status_line import StatusLine
 
 
 def load(options: argparse.Namespace) -> bool:
@@ -34,8 +34,8 @@ def load(options: argparse.Namespace) -> bool:
     if options.json is not None and not to_stdout:
         _writable(options.json)
     settings = LoadOptions(options.allow_failures, options.profile, options.connections)
-    with Progress(sys.stderr, "load") as show:
-        result = run_load(target, given.mix, settings, show)
+    with StatusLine(sys.stderr, "load") as line:
+        result = run_load(target, given.mix, settings, line.show)
     text = json.dumps(result.to_json(), indent=1) + "\n"
     if to_stdout:
         sys.stdout.write(text)

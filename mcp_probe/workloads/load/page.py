@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from mcp_probe.report import figures, plain
+from mcp_probe.report import figures
 from mcp_probe.report.blocks import (
     Block,
     Box,
@@ -23,10 +22,8 @@ from mcp_probe.report.blocks import (
     Spans,
     Words,
 )
-from mcp_probe.report.console import choose_ascii, choose_color, choose_width
+from mcp_probe.report.console import draw
 from mcp_probe.report.figures import plural, quantity
-from mcp_probe.report.layout import lay_out
-from mcp_probe.report.theme import glyphs
 from mcp_probe.workloads.load.result import Latency, LoadResult, Phase
 
 LATE_MS = 5.0
@@ -52,10 +49,7 @@ def page(
 ) -> str:
     """The whole page as text; ``None`` decides by ``stream`` (stdout where that is ``None``)."""
     target = sys.stdout if stream is None else stream
-    colored = choose_color(target, os.environ) if color is None else color
-    columns = choose_width(target) if width is None else width
-    drawn_with = glyphs(color=colored, ascii_only=choose_ascii(target, os.environ))
-    return plain.paint(lay_out(list(blocks(result)), columns, drawn_with), color=colored)
+    return draw(blocks(result), target, width=width, color=color)
 
 
 def blocks(result: LoadResult) -> Iterator[Block]:

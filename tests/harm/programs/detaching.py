@@ -89,7 +89,7 @@ def main(rounds: int) -> None:
         said += [f"round {number}: {sentence}" for sentence in found]
         if len(said) > 10:
             break
-    if native.core is not None:
+    if native.memory is not None:
         state = native.memory.state()
         if state["mode"] != "off":
             said.append(f"the allocator: {state}")

@@ -1,0 +1,16 @@
+"""Types of the compiled module: hooks in Python's allocator. A request is one of ``_core``'s; mypy knows its twin."""
+
+from typing import Any, Literal, TypeAlias
+
+from mcp_probe.native._core import _AnyRequest, _Requests
+
+_Mode: TypeAlias = Literal["gross", "hybrid", "shadow"]
+
+hooks: object
+"""A capsule, for ``_core.measure_memory``."""
+
+def install(mode: _Mode, /) -> None: ...
+def uninstall() -> None: ...
+def state() -> dict[str, Any]: ...
+def blocks(requests: _Requests, most: int, /) -> list[tuple[int, int]]: ...
+def charge(request: _AnyRequest | None, /) -> Any: ...
