@@ -66,7 +66,7 @@ class Victim:
 
 
 def victim_of(record: RequestRecord) -> Victim | None:
-    """``record`` as a victim; ``None`` where it has no wait worth a look, or nobody saw what its loop did meanwhile."""
+    """``record`` as a victim; ``None`` if none of its waits is long enough, or its loop was not seen meanwhile."""
     if not record.waits or not record.seen & STEPS:
         return None
     busy, gc = record.budget.busy, record.budget.gc

@@ -1,4 +1,4 @@
-"""Durations of which only bounds are known: what their percentiles may be.
+"""The percentiles of durations of which only bounds are known.
 
 A request's time is longer than what was seen of it where its message may have come earlier, where nobody saw it come,
 or where nobody saw its answer leave. So a total has a lower bound that is always known, and an upper one that may not.
@@ -69,7 +69,7 @@ class Bounded:
 
 
 def is_open(kind: RequestKind, seen: int, outcome: Outcome) -> bool:
-    """Whether a request may have taken longer than was seen, and nobody knows how much."""
+    """Whether a request may have taken longer than was seen, by an unknown time."""
     if kind == "function":
         return False
     if not seen & QUEUE:

@@ -60,8 +60,8 @@ class Flight:
     def add(self, record: RequestRecord, open_since_ns: int) -> None:
         """One finished request; ``open_since_ns`` is the arrival of the oldest one known to be unanswered.
 
-        One that stands for others only adds to the sums: whom it met cannot be told without those others, and their
-        group says it.
+        One that stands for others only adds to the sums: which requests it met is not known without those others, and
+        their group says it.
         """
         if record.kind != "request":
             return

@@ -218,8 +218,8 @@ class Fold:
     def merge(self, other: Fold) -> None:
         """Add another process's stream, as it stands; ``other`` stays as it is.
 
-        Requests, steps and clocks of two processes have nothing to do with each other, so nobody of one is blamed
-        on the other. Two halves of *one* stream belong into one Fold instead.
+        Requests, steps and clocks of two processes have nothing to do with each other, so a request of one is never
+        blamed on the other. Two halves of *one* stream belong into one Fold instead.
         """
         self._totals.merge(other._settled())
 
@@ -254,8 +254,8 @@ class Fold:
     def _blame_running(self, totals: Totals, step: StepRecord) -> None:
         """Open requests that came after ``step`` began cannot have run yet: they wait for it, and longer than so far.
 
-        One that came before may as well be waiting for something outside, so it is not counted. With several
-        loops it is not known whose request it is: nobody is blamed.
+        One that came before may as well be waiting for something outside, so it is not counted. With several loops it
+        is not known on which loop the request is: nothing is blamed.
         """
         if len({sample.loop for sample in self._polls} | {step.loop}) > 1:
             return

@@ -122,7 +122,7 @@ class GrowthTally:
         )
 
     def _of_groups(self, sites: Sites, are_lines_known: bool) -> tuple[bool, float, float] | None:
-        """(whether it grows, bytes a call, from where on that is told).
+        """(whether it grows, bytes a call, the smallest growth that would be found).
 
         Without the first group, which sets things up, and the newest.
         """
@@ -170,7 +170,7 @@ def _quality(rate: float | None, *, exact: bool) -> Quality:
 
 
 class LeakTally:
-    """Everything that leak hunts have told; ``None`` of it where there was no hunt."""
+    """Everything that leak hunts have found; ``None`` if there was no hunt."""
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, str], GrowthTally] = {}

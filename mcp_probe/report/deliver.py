@@ -1,4 +1,4 @@
-"""Writing the last words of a process to a stream that perhaps nobody reads."""
+"""Writes the last output of a process to a stream that perhaps nobody reads."""
 
 from __future__ import annotations
 
