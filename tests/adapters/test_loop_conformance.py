@@ -8,10 +8,13 @@ is no matter of time holds in every round.
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -522,6 +525,8 @@ def test_a_loop_that_ends_makes_room_for_the_next_one_on_its_thread(kind: Kind) 
         second = kind.run(lambda: main(probe))
         assert second is not first
         assert not first.alive
+        gc.collect()
+        assert first.loop() is None and second.loop() is None, "the monitor, or who watches it, keeps the loop alive"
         assert len(probe._hub.watchdog.watches()) == 1
     records = kept.requests(kind="function")
     assert [record.seen for record in records] == [kind.sees.bits] * 2
@@ -554,6 +559,39 @@ def test_a_request_that_never_ran_on_a_loop_is_unseen_where_loops_are(kind: Kind
 
     with probing() as (probe, _):
         assert kind.run(lambda: main(probe)) == kind.sees.bits
+
+
+@pytest.mark.parametrize("kind", [param for param in KINDS if param.id != "trio"], indirect=True)
+def test_what_a_callback_was_given_lives_no_longer_than_bare_though_its_traceback_is_kept(kind: Kind) -> None:
+    class Thing:
+        pass
+
+    def fails(thing: Thing) -> None:
+        del thing
+        raise LookupError
+
+    async def main(probe: Probe | None) -> list[bool]:
+        if probe is not None:
+            the_monitor(probe)
+        raised: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+        things = [Thing() for _ in range(3)]
+        gone = [weakref.ref(thing) for thing in things]
+        loop.call_soon(fails, things.pop())
+        loop.call_later(0.001, fails, things.pop())
+        thread = threading.Thread(target=loop.call_soon_threadsafe, args=(fails, things.pop()))
+        thread.start()
+        thread.join()
+        del thread
+        while len(raised) < 3:
+            await asyncio.sleep(0.001)
+        return [thing() is None for thing in gone]
+
+    bare = kind.run(lambda: main(None))
+    assert bare == [True] * 3 or kind.name != "uvloop", "nothing to compare with"
+    with probing() as (probe, _):
+        assert kind.run(lambda: main(probe)) == bare
 
 
 def test_detaching_in_the_middle_of_a_request_leaves_the_program_alone_and_nothing_behind(kind: Kind) -> None:
@@ -645,3 +683,36 @@ def test_what_nobody_is_blamed_for_is_not_said_to_be_the_loops(kind: Kind) -> No
         return {step.tool: step.ms / 100 for step in summary.slow_steps if step.tool == LOOP_OPERATION}
 
     in_some_round(play, off, lambda summary: None)
+
+
+class PollsItsOwnWay:
+    """Does what a selector does, and is none: nothing is known of how it polls."""
+
+    def __init__(self, selector: Any) -> None:
+        self._inner = selector
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_an_asyncio_loop_whose_polls_cannot_be_seen_counts_as_unknown() -> None:
+    async def main(probe: Probe) -> Summary:
+        await probe.profile(work)()
+        return probe.snapshot()
+
+    async def work() -> None:
+        spin(0.02)
+        await anyio.sleep(0.1)
+        await anyio.to_thread.run_sync(lambda: None)
+
+    loop: Any = asyncio.SelectorEventLoop()
+    loop._selector = PollsItsOwnWay(loop._selector)
+    try:
+        with probing() as (probe, kept):
+            summary = loop.run_until_complete(main(probe))
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+    [record] = kept.requests(kind="function")
+    assert_nothing_is_made_up(record)
+    assert (summary.slow_steps, summary.loop.utilization, summary.loop.quality) == ((), None, "unavailable")
