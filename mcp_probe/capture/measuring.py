@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.guard import Guard
@@ -22,9 +22,6 @@ from mcp_probe.measures import MEASURES, Measure
 from mcp_probe.model import STEPS, MeasureTier, Tag
 from mcp_probe.record.raw import RawRequest
 
-if TYPE_CHECKING:
-    from mcp_probe.capture.hub import Hub
-
 TIERS: tuple[MeasureTier, ...] = get_args(MeasureTier)
 """From nothing to everything."""
 
@@ -32,6 +29,16 @@ Add = Callable[[str, int], None]
 """(measure, what was read): belongs to the request that the calling thread works for, and to those it is part of."""
 
 Reading = list[tuple[int, ...]]
+
+
+class Hooked(Protocol):
+    """The hub, as far as readers and their owner ask it."""
+
+    loop_names: dict[str, None]
+
+    def missing(self, hook: str, why: str) -> None: ...
+
+    def fail(self, hook: str, exc: Exception) -> None: ...
 
 
 class StepReader(Protocol):
@@ -60,7 +67,7 @@ class Active:
 class Measuring:
     """All readers of the process: the highest tier that a session wants is in force. Its methods never raise."""
 
-    def __init__(self, hub: Hub, measures: Iterable[Measure] = MEASURES) -> None:
+    def __init__(self, hub: Hooked, measures: Iterable[Measure] = MEASURES) -> None:
         self._hub = hub
         self._declared: dict[str, list[Measure]] = {}
         for measure in measures:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from types import FrameType, MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from mcp_probe.capture.loop_monitor import Inherited, PythonSteps
+from mcp_probe.capture.loop_steps import Inherited, PythonSteps
 from mcp_probe.capture.readings import PythonReadings
 from mcp_probe.model import Outcome, RequestKind
 from mcp_probe.record.raw import Job, PythonRequest, Spilled, StepMark
@@ -113,6 +113,8 @@ class Steps:
     ordinal: int
     wake: int
     alive: bool
+    shows: int
+    may_wait: bool
     stretches: bool
     loop_id: int
     inherit: Inherited | None

@@ -26,6 +26,8 @@ typedef long long ns_t;
 enum { WAKE_LOOP = 0, WAKE_THREAD = 1, WAKE_SOCKET = 2, WAKE_UNKNOWN = 3, WAKE_SPLIT = 4 };
 #define RING_NS 500000LL
 #define WAITED_NS 200000LL /* a poll this long had nothing to find when it began */
+#define WORK_NS 1000000LL
+#define WAITED_AFTER_WORK_NS 5000000LL
 #define MAX_MARKS 256
 #define BUCKETS 976 /* of an iteration's length, up to 2^63 ns */
 

@@ -210,7 +210,7 @@ def test_python_the_sdk_and_what_it_runs_on_are_plumbing_and_other_libraries_are
 def test_a_thread_is_looked_at_until_there_was_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPython 3.14 imports the module of subinterpreters by itself: that it is there says nothing."""
     there: list[Any] = [(0, 1)]
-    monkeypatch.setattr(places.native, "core", None)
+    monkeypatch.setattr("mcp_probe.native.core", None)
     monkeypatch.setattr(places, "_others", places._Others())
     monkeypatch.setitem(sys.modules, "_interpreters", SimpleNamespace(list_all=lambda: there))
     assert places.frame_of(threading.get_ident()) is not None
