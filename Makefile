@@ -13,7 +13,7 @@ LOCK_ARGS ?=
 # Tests that reach the Python twins of the accelerator: run a second time without it.
 TWINS := tests/record tests/capture/test_executor.py tests/capture/test_read.py tests/capture/test_blame_truth.py \
 tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_asgi.py tests/safety/test_faults.py \
-tests/native/test_handles.py tests/native/test_loops.py tests/native/test_poll.py
+tests/native/test_handles.py tests/native/test_loops.py tests/native/test_poll.py tests/adapters/test_loop_conformance.py
 
 # What asks no clock, and the twins after it, run beside the rest: together they take some four minutes.
 BESIDE := tests/aggregate tests/report tests/record tests/docs tests/benchmarks

@@ -301,7 +301,6 @@ class Collector:
         self._drain.note_ended(len(batch) + sum(group.count for group in overflow))
         for transport in {raw.transport for raw in batch} | {group.transport for group in overflow}:
             listener.note_transport(transport)
-        self._drain.note_unseen(batch)
         sampler = self._samplers[listener]
         picked = sampler.pick(batch, listener.live())
         for first in range(0, len(picked), SLICE):
@@ -343,5 +342,4 @@ class Collector:
 
     def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
         raw.outcome = "unfinished"
-        self._drain.note_unseen([raw])
         return assemble(raw, now, running_mark(self._hub, raw, now), self._hub.memory.use_of(raw))

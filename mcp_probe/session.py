@@ -126,7 +126,7 @@ class Probe:
             if entered is None:
                 return await function(*args, **kwargs)
             try:
-                result: T = await self._hooks.loops.followed(function(*args, **kwargs), entered[0])
+                result: T = await entered[1].followed(function(*args, **kwargs), entered[0])
             except BaseException as exc:
                 self._leave_function(entered, exc)
                 raise

@@ -17,7 +17,7 @@ from mcp_probe.capture.current import EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.clock import now_ns
-from mcp_probe.record.raw import WAKE_SOCKET, RawRequest
+from mcp_probe.record.raw import RawRequest
 
 HOOK = "http transport"
 
@@ -115,22 +115,8 @@ def exchange_of(headers: Iterable[tuple[bytes, bytes]], monitor: LoopMonitor | N
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and len(value) < 19:  # a client may write anything
             size = int(value)
-    arrival, earliest = _arrival(monitor)
+    arrival, earliest = (now_ns(), None) if monitor is None else monitor.arrival()
     return Exchange(arrival, earliest, size, monitor)
-
-
-def _arrival(monitor: LoopMonitor | None) -> tuple[int, int | None]:
-    """When the bytes came: at the latest, at the earliest (``None``: cannot be known).
-
-    The server read them in a callback of its socket, and the task it began for them inherits when that became
-    ready: between the poll that did not find the bytes and the one that did.
-    """
-    now = now_ns()
-    if monitor is None:
-        return now, None
-    if monitor.since and monitor.wake == WAKE_SOCKET:
-        return min(now, monitor.ready), monitor.earliest
-    return now, monitor.event_earliest if monitor.quality == "exact" else monitor.poll_end
 
 
 class _Sending:

@@ -11,6 +11,7 @@ Source: asyncio/events.py, CPython 3.10-3.15.
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import events
 from collections.abc import Callable
 from contextvars import Context
@@ -19,8 +20,10 @@ from types import FunctionType
 from typing import Any
 
 from mcp_probe import native
+from mcp_probe.adapters.step_kinds import StepKinds
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.loop_monitor import Inherited, LoopMonitor
+from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.loop_steps import Inherited
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RING_NS, WAKE_LOOP, WAKE_THREAD
 
@@ -28,6 +31,18 @@ _running: dict[int, LoopMonitor] = {}
 """Thread -> the monitor of the loop that runs there."""
 _loops: dict[int, LoopMonitor] = {}
 """``id(loop)`` -> its monitor, while it runs on some thread."""
+
+
+_task_of: Callable[[Any, Any], Any] = lambda callback, args: None  # noqa: E731
+"""Set by :func:`configure`."""
+
+
+def configure(kinds: StepKinds) -> None:
+    """Take over what was found out about this interpreter."""
+    global _task_of
+    _task_of = kinds.task_of
+    if native.core is not None:
+        native.core.configure(CURRENT, kinds.step_type, kinds.wakeup_type, asyncio.Task, FunctionType)
 
 
 def follow(monitor: LoopMonitor) -> None:
@@ -165,7 +180,7 @@ def _begin(monitor: LoopMonitor, handle: Any, stamp: Any) -> tuple[Any, bool]:
     if not inherited and (owner is None or clean_up):
         return None, False
     earliest, ready, wake = stamp if inherited else (stamp, stamp, WAKE_LOOP)
-    task = monitor.task_of(callback, getattr(handle, "_args", None))
+    task = _task_of(callback, getattr(handle, "_args", None))
     if task is None:
         monitor.inherit = (earliest, ready, wake)
     monitor.begin(owner, 0 if task is None else id(task), earliest, ready, wake, now)

@@ -119,7 +119,8 @@ class HandlerHooks:
             raw, monitor, token = entered
             hooks._begin_span(raw, message, req, args)
             try:
-                return await hooks._loops.followed(original(message, req, *args, **kwargs), raw)
+                awaitable = original(message, req, *args, **kwargs)
+                return await (awaitable if monitor is None else monitor.followed(awaitable, raw))
             except BaseException as exc:
                 if raw.result_ns is None:
                     raw.outcome = "error" if isinstance(exc, Exception) else "cancelled"

@@ -51,7 +51,7 @@ class ServerMiddleware:
         # Outside the guard: what the rest of the chain raises is the server's own.
         if claimed is None:
             return self._open_here(ctx, call_next)
-        return call_next(ctx) if self._loops.hooked else self._loops.followed(call_next(ctx), claimed)
+        return call_next(ctx)  # type: ignore[no-any-return]
 
     @guarded
     def _claim(self, ctx: Any, call_next: Any) -> tuple[RawRequest | None, Any]:
@@ -66,6 +66,8 @@ class ServerMiddleware:
                 raw.session = self._session
                 raw.protocol_version = ctx.protocol_version
                 claimed = raw
+                if raw.first_step_ns is None and (monitor := self._hub.monitor()) is not None:
+                    monitor.handler_began(raw)
                 if (meta := ctx.meta) and SENT in meta:
                     raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
         if self.outer is not None:
@@ -81,10 +83,8 @@ class ServerMiddleware:
             return await call_next(ctx)
         raw, monitor, token = entered
         try:
-            if monitor is not None and monitor.closes_steps:
-                result = await call_next(ctx)
-            else:
-                result = await self._loops.followed(call_next(ctx), raw)
+            awaitable = call_next(ctx)
+            result = await (awaitable if monitor is None else monitor.followed(awaitable, raw))
         except BaseException as exc:
             self._leave(raw, monitor, token, None, exc)
             raise

@@ -112,10 +112,10 @@ class AnyioHook(_JobHook):
         except Exception as exc:  # noqa: BLE001 - an unknown anyio must not stop the server
             self._hub.missing(ANYIO_HOOK, f"this anyio is not known to us ({type(exc).__name__}: {exc})")
             return
-        self.guard.replace(backend, _RUN_SYNC, lambda original: self._make_run_sync(original, backend_name))
+        self.guard.replace(backend, _RUN_SYNC, self._make_run_sync)
         self._hub.working(ANYIO_HOOK)
 
-    def _make_run_sync(self, original: Any, backend_name: str) -> Any:
+    def _make_run_sync(self, original: Any) -> Any:
         """Not a coroutine function, so that a job of the transport costs no frame of ours."""
         hook = self
 
@@ -131,17 +131,17 @@ class AnyioHook(_JobHook):
             job = hook._job(cls, func, limiter) if hook._works() else None
             if job is None:
                 return original(cls, func, args, abandon_on_cancel, limiter)
-            return hook._follow_job(original, backend_name, job, cls, func, args, abandon_on_cancel, limiter)
+            return hook._follow_job(original, job, cls, func, args, abandon_on_cancel, limiter)
 
         return run_sync_in_worker_thread
 
     async def _follow_job(
-        self, original: Any, backend_name: str, job: Job, cls: Any, func: Any, args: Any, abandon: bool, limiter: Any
+        self, original: Any, job: Job, cls: Any, func: Any, args: Any, abandon: bool, limiter: Any
     ) -> Any:
         try:
             return await original(cls, self._hub.pools.run, (job, func, *args), abandon, limiter)
         finally:
-            self._resumed(job, backend_name)
+            self._resumed(job)
 
     @guarded
     def _take_in(self, backend: Any, call: TransportCall, limiter: Any) -> None:
@@ -157,8 +157,8 @@ class AnyioHook(_JobHook):
         job = self._hub.pools.submit(pool, transport=transport)
         job.awaited = True
         monitor = self._hub.monitor()
-        if monitor is not None and monitor.name == "trio":
-            monitor.jobs[monitor.unit] = job
+        if monitor is not None:
+            monitor.waits_for(job)
         return job
 
     def _limiter_pool(self, backend: Any, limiter: Any) -> Pool:
@@ -172,12 +172,11 @@ class AnyioHook(_JobHook):
         return self._hub.pools.pool_of(owner, name, None if is_default else place_of_caller(), _limiter_level)
 
     @guarded
-    def _resumed(self, job: Job, backend_name: str) -> None:
+    def _resumed(self, job: Job) -> None:
         self._hub.pools.resumed(job)
-        if backend_name == "trio":
-            monitor = self._hub.monitor()
-            if monitor is not None:
-                monitor.jobs.pop(monitor.unit, None)
+        monitor = self._hub.monitor()
+        if monitor is not None:
+            monitor.waits_no_more()
 
 
 class FuturesHook(_JobHook):

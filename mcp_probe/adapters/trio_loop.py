@@ -9,102 +9,84 @@ Source: trio/_core/_run.py and _instrumentation.py, 0.30-0.35.
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import Any
 
 from mcp_probe.adapters.hook import guarded
+from mcp_probe.adapters.loop_hooks import LoopHooks, weakly
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.guard import Guard
-from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor, StepSink
+from mcp_probe.capture.loop_steps import Inherited
 from mcp_probe.clock import now_ns
-from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD
-
-HOOK = "steps (trio)"
-Stamp = tuple[int, int, int]
+from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD, Job
 
 
-class TrioHooks:
-    """Follows trio runs through one instrument each."""
+class TrioMonitor(LoopMonitor):
+    """The ``trio.abc.Instrument`` of one run, by duck typing: trio is not imported before the server does.
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._instruments: dict[Any, ProbeInstrument] = {}
+    Once it is not alive it leaves its run at that run's next step. ``loop`` is the run's token.
+    """
 
-    def follow(self, token: Any) -> LoopMonitor | None:
-        """Follow the run of ``token``, on the calling thread. Idempotent."""
-        known = self._instruments.get(token)
-        if known is not None:
-            return known.monitor if known.monitor.alive else None
-        import trio
+    __slots__ = ("_done", "_in_poll", "_jobs", "_runs", "_scheduled", "_trio")
 
-        for ended in [token for token, other in self._instruments.items() if not other.monitor.is_running()]:
-            self._hub.drop_monitor(self._instruments.pop(ended).monitor)
-        monitor = self._hub.add_monitor("trio")
-        monitor.current_unit = lambda: id(trio.lowlevel.current_task())
-        monitor.quality = "exact"
-        instrument = ProbeInstrument(self._hub, monitor, trio)
-        trio.lowlevel.add_instrument(instrument)  # type: ignore[arg-type]
-        self._instruments[token] = instrument
-        self._hub.working(HOOK)
-        self._hub.working("loop polls")
-        now = now_ns()
-        monitor.begin(CURRENT.get(), id(trio.lowlevel.current_task()), now, now, WAKE_LOOP, now)
-        return monitor
-
-    def restore(self) -> list[str]:
-        """Turn the instruments into pass-throughs; each leaves its run at that run's next step."""
-        for instrument in list(self._instruments.values()):
-            instrument.leave = True
-            self._hub.drop_monitor(instrument.monitor)
-        self._instruments.clear()
-        return []
-
-
-class ProbeInstrument:
-    """A ``trio.abc.Instrument`` by duck typing, so that trio is not imported before the server does."""
-
-    def __init__(self, hub: Hub, monitor: LoopMonitor, trio: Any) -> None:
-        self.monitor = monitor
-        self.leave = False
+    def __init__(self, sink: StepSink, token: Any, trio: Any) -> None:
+        super().__init__(sink, "trio", EVERYTHING, weakly(token), TrioHooks.hook)
         self._trio = trio
-        self._scheduled: dict[int, Stamp] = {}
+        self._runs = True
+        self._jobs: dict[int, Job] = {}  # unit -> the thread job it waits for
+        self._scheduled: dict[int, Inherited] = {}
         self._in_poll = False
         self._done: int | None = None
-        self.guard = Guard(HOOK, hub.fail, self._broken)
 
-    def _broken(self) -> None:
-        self.leave = True
-        self.monitor.alive = False
-        self.monitor.since = 0
+    def is_running(self) -> bool:
+        """A run is followed while it runs, and begins once."""
+        return self._runs
+
+    def is_over(self) -> bool:
+        """A run that has ended does not begin again."""
+        return not self._runs
+
+    def current_unit(self) -> int:
+        """Of the run on this thread."""
+        return id(self._trio.lowlevel.current_task())
+
+    def waits_for(self, job: Job) -> None:
+        """Its result is what the running task will be scheduled for."""
+        self._jobs[self.unit] = job
+
+    def waits_no_more(self) -> None:
+        """The running task has it, or has given it up."""
+        self._jobs.pop(self.unit, None)
 
     def _gone(self) -> bool:
-        if self.leave:
+        if not self.alive:
             with suppress(KeyError, RuntimeError):
                 self._trio.lowlevel.remove_instrument(self)
-        return self.leave
+        return not self.alive
+
+    # --- the instrument ---
 
     def after_run(self) -> None:
         """The run is over."""
-        self.monitor.is_running = lambda: False
-        self.monitor.since = 0
+        self._runs = False
+        self.since = 0
 
     @guarded
     def task_scheduled(self, task: Any) -> None:
         """``task`` may run: since when?"""
-        if not self.leave:
+        if self.alive:
             self._scheduled[id(task)] = self._stamp(task)
 
-    def _stamp(self, task: Any) -> Stamp:
+    def _stamp(self, task: Any) -> Inherited:
         now = now_ns()
-        monitor = self.monitor
-        job = monitor.jobs.get(id(task))
+        job = self._jobs.get(id(task))
         if job is not None and job.finish_ns is not None:
             return job.finish_ns, job.finish_ns, WAKE_THREAD
-        if monitor.since:
+        if self.since:
             return now, now, WAKE_LOOP
         if self._in_poll:
-            return monitor.poll_end, now, WAKE_SOCKET  # after the previous poll; this one has not ended yet
+            return self.poll_end, now, WAKE_SOCKET  # after the previous poll; this one has not ended yet
         due = self._deadline(task, now)
         return (now, now, WAKE_LOOP) if due is None else (due, due, WAKE_LOOP)
 
@@ -123,11 +105,11 @@ class ProbeInstrument:
     @guarded
     def before_task_step(self, task: Any) -> None:
         """A step begins."""
-        if self.leave and self._gone():
+        if self._gone():
             return
         now = now_ns()
         earliest, ready, wake = self._scheduled.pop(id(task), (now, now, WAKE_LOOP))
-        self.monitor.begin(task.context.get(CURRENT), id(task), earliest, ready, wake, now)
+        self.begin(task.context.get(CURRENT), id(task), earliest, ready, wake, now)
 
     def task_exited(self, task: Any) -> None:
         """Its last step is about to end."""
@@ -136,22 +118,44 @@ class ProbeInstrument:
     @guarded
     def after_task_step(self, task: Any) -> None:
         """A step has ended."""
-        if self.leave:
-            return
-        if self.monitor.since:
-            self.monitor.close(now_ns(), self._done == id(task))
+        if self.alive and self.since:
+            self.close(now_ns(), self._done == id(task))
         self._done = None
 
     @guarded
     def before_io_wait(self, timeout: float) -> None:
         """The loop polls."""
-        if not self.leave:
+        if self.alive:
             self._in_poll = True
-            self.monitor.begin_poll(now_ns())
+            self.may_wait = timeout > 0
+            self.begin_poll(now_ns())
 
     @guarded
     def after_io_wait(self, timeout: float) -> None:
         """The poll returned."""
-        if self._in_poll and not self.leave:
+        if self._in_poll and self.alive:
             self._in_poll = False
-            self.monitor.end_poll(now_ns())
+            self.end_poll(now_ns())
+
+
+class TrioHooks(LoopHooks[TrioMonitor]):
+    """Follows trio runs through one instrument each."""
+
+    hook = "steps (trio)"
+
+    def fits(self, loop: Any) -> bool:
+        """Whether it is the token of a run."""
+        trio = sys.modules.get("trio")
+        return trio is not None and isinstance(loop, trio.lowlevel.TrioToken)
+
+    def begin(self, loop: Any) -> TrioMonitor:
+        """What runs now is a step whose beginning was not seen."""
+        import trio
+
+        monitor = self._hub.add_monitor(lambda sink: TrioMonitor(sink, loop, trio))
+        trio.lowlevel.add_instrument(monitor)  # type: ignore[arg-type]
+        self._hub.working(self.hook)
+        self._hub.working("loop polls")
+        now = now_ns()
+        monitor.begin(CURRENT.get(), monitor.current_unit(), now, now, WAKE_LOOP, now)
+        return monitor

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Generator
 from typing import Any
 
-from mcp_probe.adapters.asyncio_loop import StepKinds
 from mcp_probe.adapters.hook import Hook, guarded
+from mcp_probe.adapters.loop_hooks import LoopHooks, weakly
+from mcp_probe.adapters.step_kinds import StepKinds
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.loop_monitor import Inherited, LoopMonitor
+from mcp_probe.capture.loop_monitor import LoopMonitor, Sight, StepSink
+from mcp_probe.capture.loop_steps import Inherited
 from mcp_probe.clock import now_ns
-from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD
+from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, WAKE_THREAD, RawRequest
 
-HOOK = "steps (uvloop)"
+SIGHT = Sight(steps="exact", wake_ups="exact", sockets="bounded", polls="estimate")
 SAME_STRETCH_NS = 100_000
 """Callbacks closer than this belong to one busy stretch; an idle poll costs more (epoll wake ~50-100 us)."""
 LONGEST_TIMER_S = 86_400
@@ -33,86 +34,39 @@ SLEPT_NS = 5_000_000
 """A gap this long between two callbacks was a poll that waited, and no mere moment without the CPU."""
 
 
-class UvloopHooks:
-    """As AsyncioHooks, for uvloop loops."""
+class UvloopMonitor(LoopMonitor):
+    """Hands each callback over with the instant it became ready, as an argument of :meth:`_run`."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._monitors: dict[Any, LoopMonitor] = {}
-        self._hook = Hook(hub, HOOK)
-        self._kinds: StepKinds | None = None
+    __slots__ = ("_kinds", "_slept_until")
 
-    def follow(self, loop: Any) -> LoopMonitor | None:
-        """Follow ``loop``, which runs on the calling thread. Idempotent."""
-        monitor = self._monitors.get(loop)
-        if monitor is not None:
-            return monitor if monitor.alive else None
-        try:
-            self._kinds = self._kinds or StepKinds()
-            for name in ("call_soon", "call_soon_threadsafe", "call_later"):
-                if not callable(getattr(loop, name, None)):
-                    raise RuntimeError(f"{name} does not exist")
-            monitor = self._hub.add_monitor("uvloop")
-            monitor.current_unit = lambda: id(asyncio.current_task(loop))
-            monitor.is_running = loop.is_running
-            self._install(loop, monitor)
-        except Exception as exc:  # noqa: BLE001 - an unknown uvloop must not stop the server
-            if monitor is not None:
-                self._hub.drop_monitor(monitor)
-            self._hub.missing(HOOK, f"this uvloop is not known to us ({exc}); only handlers are followed")
-            return None
-        for stale in [known for known in self._monitors if known.is_closed()]:
-            self.release(stale)
-        self._monitors[loop] = monitor
-        self._hub.working(HOOK)
-        self._hub.hooks["loop polls"] = "active, as an estimate: uvloop polls in C"
+    def __init__(self, sink: StepSink, loop: Any, kinds: StepKinds) -> None:
+        super().__init__(sink, "uvloop", SIGHT, weakly(loop), UvloopHooks.hook)
+        self._kinds = kinds
+        self._slept_until = self.now  # end of the last poll that is known to have waited
+
+    def current_unit(self) -> int:
+        """Of the loop that runs on this thread."""
         task = asyncio.current_task()
-        now = now_ns()
-        monitor.begin(CURRENT.get(), id(task) if task is not None else 0, now, now, WAKE_LOOP, now)
-        return monitor
+        return 0 if task is None else id(task)
 
-    def release(self, loop: Any) -> list[str]:
-        """Stop following ``loop``."""
-        monitor = self._monitors.pop(loop, None)
-        if monitor is not None:
-            self._hub.drop_monitor(monitor)
-        return self._hook.release(loop)
+    def followed(self, awaitable: Awaitable[Any], raw: RawRequest) -> Awaitable[Any]:
+        """The loop may have come to be followed in the middle of this very step: then nothing else sees it end."""
+        try:
+            return Followed(awaitable, raw, self)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self.broken(exc)
+            return awaitable
 
-    def restore(self) -> list[str]:
-        """Undo everything."""
-        for monitor in list(self._monitors.values()):
-            self._hub.drop_monitor(monitor)
-        self._monitors.clear()
-        return self._hook.restore()
-
-    def _install(self, loop: Any, monitor: LoopMonitor) -> None:
-        assert self._kinds is not None
-        stamps = _Stamps(monitor, self._kinds.task_of, Guard(HOOK, self._hub.fail, lambda: self._broken(monitor)))
-        self._hook.replace(loop, "call_soon", stamps.around_call_soon)
-        self._hook.replace(loop, "call_soon_threadsafe", stamps.around_call_soon_threadsafe)
-        self._hook.replace(loop, "call_later", stamps.around_call_later)
-
-    def _broken(self, monitor: LoopMonitor) -> None:
-        monitor.alive = False
-        monitor.since = 0
-        for raw in list(self._hub.requests.live.values()):
-            raw.partial = True
-
-
-class _Stamps:
-    """Hands each callback of one loop over with the instant it became ready, as an argument of :meth:`_run`."""
-
-    def __init__(self, monitor: LoopMonitor, task_of: Callable[[Any, Any], Any], guard: Guard) -> None:
-        self._monitor = monitor
-        self._task_of = task_of
-        self._sleep = _Sleep(monitor)
-        self.guard = guard
+    def polled_ns(self) -> int:
+        """The end of the last poll that was noticed; what came since may have been found by one that was not."""
+        return self.poll_end
 
     def around_call_soon(self, call_soon: Any) -> Any:
-        monitor, run = self._monitor, self._run
+        """``call_soon``, whose callbacks became ready with the one that runs, or just now."""
+        run = self._run
 
         def soon(callback: Any, *args: Any, context: Any = None) -> Any:
-            stamp = (monitor.inherit or self._soon()) if monitor.alive else None
+            stamp = (self.inherit or self._soon()) if self.alive else None
             if stamp is None:
                 return call_soon(callback, *args, context=context)
             return call_soon(run, callback, stamp, args, context=context)
@@ -120,10 +74,11 @@ class _Stamps:
         return soon
 
     def around_call_soon_threadsafe(self, threadsafe: Any) -> Any:
-        monitor, run = self._monitor, self._run
+        """``call_soon_threadsafe``, whose callbacks became ready as another thread handed them over."""
+        run = self._run
 
         def soon_threadsafe(callback: Any, *args: Any, context: Any = None) -> Any:
-            stamp = self._now() if monitor.alive and threading.get_ident() != monitor.thread_id else None
+            stamp = self._now() if self.alive and threading.get_ident() != self.thread_id else None
             if stamp is None:
                 return threadsafe(callback, *args, context=context)
             return threadsafe(run, callback, stamp, args, context=context)
@@ -131,10 +86,11 @@ class _Stamps:
         return soon_threadsafe
 
     def around_call_later(self, call_later: Any) -> Any:
-        monitor, run = self._monitor, self._run
+        """``call_later``, whose callbacks become ready at their deadline."""
+        run = self._run
 
         def later(delay: Any, callback: Any, *args: Any, context: Any = None) -> Any:
-            stamp = self._due(delay) if monitor.alive else None
+            stamp = self._due(delay) if self.alive else None
             if stamp is None:
                 return call_later(delay, callback, *args, context=context)
             return call_later(delay, run, callback, stamp, args, context=context)
@@ -143,7 +99,14 @@ class _Stamps:
 
     @guarded
     def _soon(self) -> Inherited:
-        return self._sleep.stamp()
+        """Between two of our callbacks it is libuv that wakes, for a socket.
+
+        Just now where the loop slept until then, else at an unknown instant since it last slept.
+        """
+        now = now_ns()
+        if self.since or now - self.now >= SLEPT_NS:
+            return now, now, WAKE_LOOP
+        return self._slept_until, now, WAKE_SOCKET
 
     @guarded
     def _now(self) -> Inherited:
@@ -159,67 +122,139 @@ class _Stamps:
         return due, due, WAKE_LOOP
 
     def _run(self, callback: Any, stamp: Inherited, args: tuple[Any, ...]) -> Any:
-        monitor = self._monitor
-        if not monitor.alive or threading.get_ident() != monitor.thread_id:
-            return callback(*args)
+        """Run ``callback``. As asyncio's handles it lets go of it: a traceback may keep this frame alive."""
+        if not self.alive or threading.get_ident() != self.thread_id:
+            try:
+                return callback(*args)
+            finally:
+                del callback, args
         task = self._begin(callback, stamp, args)
         try:
             return callback(*args)
         finally:
-            monitor.inherit = None
-            if monitor.alive:
+            self.inherit = None
+            if self.alive:
                 self._end(task)
+            del callback, args, task
 
     @guarded
     def _begin(self, callback: Any, stamp: Inherited, args: tuple[Any, ...]) -> Any:
-        monitor = self._monitor
         now = now_ns()
-        self._sleep.before_callback(now)
+        self._note_gap(now)
         earliest, ready, wake = stamp
         if ready > now:  # a timer that libuv rounded down
             earliest = ready = now
-        task = self._task_of(callback, args)
-        monitor.inherit = (earliest, ready, wake) if task is None else None
-        monitor.begin(CURRENT.get(), id(task) if task is not None else 0, earliest, ready, wake, now)
+        task = self._kinds.task_of(callback, args)
+        self.inherit = (earliest, ready, wake) if task is None else None
+        self.begin(CURRENT.get(), id(task) if task is not None else 0, earliest, ready, wake, now)
         return task
+
+    def _note_gap(self, now: int) -> None:
+        """A gap before this callback: the loop polled; the busy stretch before it counts as one iteration."""
+        gap = now - self.now
+        if gap >= SAME_STRETCH_NS:
+            self.begin_poll(self.now)
+            self.end_poll(now)
+            if gap >= SLEPT_NS:
+                self._slept_until = now
 
     @guarded
     def _end(self, task: Any) -> None:
-        monitor = self._monitor
         ended = now_ns()
-        if monitor.since:
-            monitor.close(ended, task is not None and task.done())
+        if self.since:
+            self.close(ended, task is not None and task.done())
         else:  # a request that began within this callback ended its step with its coroutine
-            monitor.now = ended
+            self.now = ended
 
 
-class _Sleep:
-    """When the loop was last seen to sleep in its poll."""
+class Followed:
+    """An awaitable that runs ``awaitable`` and sees it suspended for the first time, which ends a step.
 
-    __slots__ = ("ended_ns", "monitor")
+    Values, exceptions and cancellation pass through untouched.
+    """
 
-    def __init__(self, monitor: LoopMonitor) -> None:
-        self.monitor = monitor
-        self.ended_ns = monitor.now
+    def __init__(self, awaitable: Awaitable[Any], raw: RawRequest, monitor: UvloopMonitor) -> None:
+        self._iterator: Any = awaitable.__await__()
+        self._raw = raw
+        self._monitor = monitor
+        self.guard = monitor.guard
 
-    def stamp(self) -> Inherited:
-        """When what is woken now became ready.
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self
 
-        Between two of our callbacks it is libuv that wakes, for a socket: just now where the loop slept until then,
-        else at an unknown instant since it last slept.
-        """
-        monitor = self.monitor
+    def __iter__(self) -> Followed:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        """One step. Where it is the last one, whoever began the request sees it end."""
+        result = self._iterator.send(value) if value is not None else next(self._iterator)
+        self._suspended()
+        return result
+
+    def throw(self, *exc: Any) -> Any:
+        """One step that starts with an exception."""
+        result = self._iterator.throw(*exc)
+        self._suspended()
+        return result
+
+    def close(self) -> None:
+        """The coroutine is dropped."""
+        close = getattr(self._iterator, "close", None)
+        if close is not None:
+            close()
+
+    @guarded
+    def _suspended(self) -> None:
+        monitor = self._monitor
+        if monitor.alive and monitor.owner is self._raw:
+            monitor.close(now_ns(), False)
+
+
+class UvloopHooks(LoopHooks[UvloopMonitor]):
+    """Replaces methods of each loop."""
+
+    hook = "steps (uvloop)"
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self._hook = Hook(hub, self.hook)
+        self._kinds: StepKinds | None = None
+
+    def fits(self, loop: Any) -> bool:
+        """Whether it is of uvloop, whatever its class is called."""
+        return type(loop).__module__.partition(".")[0] == "uvloop"
+
+    def begin(self, loop: Any) -> UvloopMonitor | None:
+        """What runs now is a step whose beginning was not seen."""
+        monitor = None
+        try:
+            kinds = self._kinds = self._kinds or StepKinds()
+            monitor = self._hub.add_monitor(lambda sink: UvloopMonitor(sink, loop, kinds))
+            self._hook.replace(loop, "call_soon", monitor.around_call_soon)
+            self._hook.replace(loop, "call_soon_threadsafe", monitor.around_call_soon_threadsafe)
+            self._hook.replace(loop, "call_later", monitor.around_call_later)
+        except Exception as exc:  # noqa: BLE001 - an unknown uvloop must not stop the server
+            if monitor is not None:
+                self._hub.drop_monitor(monitor)
+            self._hook.release(loop)
+            self._hub.missing(self.hook, f"this uvloop is not known to us ({exc})")
+            return None
+        self._hub.working(self.hook)
+        self._hub.hooks["loop polls"] = "active, as an estimate: uvloop polls in C"
         now = now_ns()
-        if monitor.since or now - monitor.now >= SLEPT_NS:
-            return now, now, WAKE_LOOP
-        return self.ended_ns, now, WAKE_SOCKET
+        monitor.begin(CURRENT.get(), monitor.current_unit(), now, now, WAKE_LOOP, now)
+        return monitor
 
-    def before_callback(self, now: int) -> None:
-        """A gap before this callback: the loop polled; the busy stretch before it counts as one iteration."""
-        monitor = self.monitor
-        gap = now - monitor.now
-        if gap >= SAME_STRETCH_NS:
-            monitor.begin_poll(monitor.now)
-            monitor.end_poll(now)
-            if gap >= SLEPT_NS:
-                self.ended_ns = now
+    def release(self, key: int) -> list[str]:
+        """Its methods are its own again."""
+        monitor = self._monitors.get(key)
+        loop = None if monitor is None else monitor.loop()
+        super().release(key)
+        return [] if loop is None else self._hook.release(loop)
+
+    def restore(self) -> list[str]:
+        """Undo everything."""
+        return super().restore() + self._hook.restore()

@@ -18,7 +18,7 @@ from typing import Any
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.live_requests import LiveRequests
-from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor, StepSink
 from mcp_probe.capture.queueing import Channel
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
@@ -26,7 +26,6 @@ from mcp_probe.histogram import bucket_of
 from mcp_probe.model import (
     LOOP_OPERATION,
     STEPS,
-    WAKE_UPS,
     LoopSample,
     OpenRequest,
     PoolSample,
@@ -79,11 +78,13 @@ class LoopDrain:
         self.take_polls(now)
         if monitor.polling:
             pass
-        elif monitor.quality == "estimate" and monitor.idle:
+        elif monitor.sees.polls == "estimate" and monitor.idle:
             # Its polls are noted once they are over; until then the time since the last stamp counts as one.
             credit = max(0, now - monitor.now)
             self._poll_ns += credit - self._credit_ns
             self._credit_ns = credit
+        elif monitor.sees.polls == "unavailable":
+            pass
         elif final and monitor.is_running() and (length := now - monitor.poll_end) > 0:
             self._count_iterations(bucket_of(length), 1, length)
             self._sum_sq += length * length
@@ -102,7 +103,7 @@ class LoopDrain:
             cpu_ns=cpu,
             run_queue_ns=queue,
             other_threads_cpu_ns=others,
-            quality=monitor.quality,
+            quality=monitor.sees.polls,
         )
         self._at = now
         self._iterations = {}
@@ -129,7 +130,6 @@ class Drain:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._loops: dict[int, LoopDrain] = {}
-        self._unseen: set[int] = set()  # ordinals; a loop's monitor may be gone when its last requests are drained
         self._small: dict[str, list[int]] = {}
         self._at = now_ns()
         self._cpu = time.process_time_ns()
@@ -151,14 +151,11 @@ class Drain:
         """Steps of at least 0.5 ms that have ended, and slow ones that still run."""
         hub = self._hub
         self.take_polls()
-        blind = self._loops_unseen()
         while hub.slow:
-            step = self._take_slow()
-            if step[0] not in blind:
-                yield step_record(*step)
+            yield step_record(*self._take_slow())
         for monitor, watch in hub.watchdog.watches():
             running = watch.running(hub.slow_step_ns)
-            if running is None or monitor.ordinal in blind:
+            if running is None:
                 continue
             since, now, place = running
             owner = monitor.owner
@@ -194,20 +191,6 @@ class Drain:
             if monitor.ordinal not in self._loops:
                 self._loops[monitor.ordinal] = LoopDrain(monitor)
             self._polls += self._loops[monitor.ordinal].take_polls()
-
-    def _loops_unseen(self) -> set[int]:
-        """Loops that no hook fits: what runs on them begins and ends unseen."""
-        for monitor in (*self._hub.monitors.values(), *self._hub.retired):
-            if monitor.quality == "unavailable":
-                self._unseen.add(monitor.ordinal)
-        return self._unseen
-
-    def note_unseen(self, raws: Iterable[RawRequest]) -> None:
-        """Say of requests on such a loop that their steps and wake-ups were not seen."""
-        blind = self._loops_unseen()
-        for raw in raws if blind else ():
-            if raw.loop is None or raw.loop in blind:
-                raw.seen &= ~(STEPS | WAKE_UPS)
 
     def note_small_steps(self, picked: Iterable[tuple[RawRequest, int]]) -> None:
         """Count these requests' steps below 0.5 ms for the next loop sample, each as often as its weight."""
@@ -285,8 +268,6 @@ class Drain:
     def _newly_detached(self) -> tuple[tuple[str, int], ...]:
         new: dict[str, int] = {}
         for monitor in self._hub.monitors.values():
-            if monitor.ordinal in self._unseen:
-                continue
             for name, ns in monitor.detached.copy().items():
                 key = (monitor.ordinal, name)
                 new[name] = new.get(name, 0) + ns - self._detached.get(key, 0)
@@ -436,7 +417,8 @@ def hook_cost(hub: Hub, rounds: int = 300) -> HookCost:
 
     In the server they run colder, so this is a lower estimate; docs/performance.md has it measured from outside.
     """
-    monitor = LoopMonitor(0, "calibration", deque(maxlen=1), hub.slow_step_ns, hub.requests.settle)
+    sink = StepSink(0, deque(maxlen=1), hub.slow_step_ns, hub.requests.settle)
+    monitor = LoopMonitor(sink, "calibration", EVERYTHING)
     raw = RawRequest(0, "request", "calibration", None, "none")
     began = now_ns()
     for _ in range(rounds):

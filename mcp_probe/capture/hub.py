@@ -14,18 +14,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pools
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.live_requests import LiveRequests
-from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.loop_monitor import LoopMonitor, StepSink
 from mcp_probe.capture.memory_tier import HOOK as MEMORY
 from mcp_probe.capture.memory_tier import Memory
 from mcp_probe.capture.watchdog import STOP_S, Watchdog
 from mcp_probe.clock import now_ns
-from mcp_probe.model import RequestKind
+from mcp_probe.model import STEPS, WAKE_UPS, RequestKind
 from mcp_probe.record.raw import RawRequest
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mcp_probe.capture.places import Code
 
 logger = logging.getLogger("mcp_probe")
+M = TypeVar("M", bound=LoopMonitor)
 
 RING = 16_384
 GC_RING = 4_096
@@ -98,15 +99,28 @@ class Hub:
         if self.memory.tier != "leaks":
             self.hunt = None
         elif self.hunt is None and self.memory.looping:
-            from mcp_probe.capture.leak_hunt import hunt_on
-
-            hunt = self.hunt = hunt_on(self)
+            hunt = self.hunt = self._make_hunt()
             hunt.watch_peaks(lambda: self.hunt is hunt, partial(self.fail, "lines of peaks"))
         self.pools.lender = self.memory.lender
         self.pools.charge = self.memory.charge
         self.requests.sizer = self.memory.sizer
         for monitor in self.monitors.values():
             monitor.measure_by(self.memory.meter)
+
+    def _make_hunt(self) -> LeakHunt:
+        from mcp_probe.capture.leak_hunt import LeakHunt
+        from mcp_probe.capture.tracemalloc_sites import start_tracing
+
+        def pausing(begins: bool) -> None:
+            self.collecting = begins
+
+        return LeakHunt(
+            owners=lambda: self.memory.method == "native-shadow",
+            functions=lambda: self.functions_of_tools(),
+            pausing=pausing,
+            tracing=start_tracing(),
+            live=lambda: list(self.requests.live.values()),
+        )
 
     def fail(self, hook: str, exc: Exception) -> None:
         """``hook`` raised: whoever calls this has already turned it off.
@@ -152,18 +166,22 @@ class Hub:
         """The monitor of the loop on the calling thread."""
         return self.monitors.get(threading.get_ident())
 
-    def add_monitor(self, name: str) -> LoopMonitor:
-        """Start following the loop of the calling thread. After :meth:`close` the monitor is a dead one."""
+    def add_monitor(self, make: Callable[[StepSink], M]) -> M:
+        """``make`` the monitor of the loop of the calling thread. After :meth:`close` it is a dead one."""
         self.memory.loop_begins()
         self._ordinals += 1
-        monitor = LoopMonitor(self._ordinals, name, self.slow, self.slow_step_ns, self.requests.settle)
+        sink = StepSink(
+            self._ordinals, self.slow, self.slow_step_ns, self.requests.settle, self.fail, self._lost_sight_of
+        )
+        monitor = make(sink)
         monitor.measure_by(self.memory.meter)
+        self.requests.unstepped_show &= monitor.shows
         with self._lock:
             if self._closed:
                 monitor.alive = False
                 return monitor
             self.monitors = {**self.monitors, monitor.thread_id: monitor}
-            self.loop_names[name] = None
+            self.loop_names[monitor.name] = None
         self.watchdog.add(monitor)
         return monitor
 
@@ -180,6 +198,14 @@ class Hub:
             self.monitors = {key: value for key, value in self.monitors.items() if value is not monitor}
         self.watchdog.remove(monitor)
         self.retired.append(monitor)
+
+    def _lost_sight_of(self, ordinal: int) -> None:
+        """The hooks of this loop have failed in the middle of what runs on it."""
+        self.requests.unstepped_show &= ~(STEPS | WAKE_UPS)
+        for raw in list(self.requests.live.values()):
+            if raw.loop is None or raw.loop == ordinal:
+                raw.partial = True
+                raw.seen &= ~(STEPS | WAKE_UPS)
 
     def close(self) -> None:
         """Follow nothing any more. Waits for the watchdog's thread, but not on a loop's own."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp_probe import native
 from mcp_probe.capture.peak_lines import PeakWatch, held_by
@@ -26,16 +26,12 @@ from mcp_probe.capture.tracemalloc_sites import (
     grown_in,
     sites_of_blocks,
     sites_of_traces,
-    start_tracing,
     tracing_cost,
     tracing_state,
 )
 from mcp_probe.clock import now_ns
 from mcp_probe.model import GrowthSample, GrowthSites
 from mcp_probe.record.raw import RawRequest
-
-if TYPE_CHECKING:
-    from mcp_probe.capture.hub import Hub
 
 GROUPS = 16
 """Groups of calls, oldest to newest, that a sample tells apart."""
@@ -288,18 +284,3 @@ class LeakHunt:
             self._codes_of = len(self._kept)
             self._codes = tuple(self._functions())
         return self._codes
-
-
-def hunt_on(hub: Hub) -> LeakHunt:
-    """The hunt of a hub whose tier has become "leaks"."""
-
-    def pausing(begins: bool) -> None:
-        hub.collecting = begins
-
-    return LeakHunt(
-        owners=lambda: hub.memory.method == "native-shadow",
-        functions=lambda: hub.functions_of_tools(),
-        pausing=pausing,
-        tracing=start_tracing(),
-        live=lambda: list(hub.requests.live.values()),
-    )

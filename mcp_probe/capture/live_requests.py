@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from mcp_probe.model import Outcome, RequestGroup, RequestKind
+from mcp_probe.model import ALL_SEEN, Outcome, RequestGroup, RequestKind
 from mcp_probe.record.raw import RawRequest
 from mcp_probe.record.sampling import Groups
 
@@ -26,12 +26,15 @@ class LiveRequests:
         self.unwritten_peak = 0
         self.unclaimed = 0
         self.overflow = 0
+        self.unstepped_show = ALL_SEEN  # what can be seen of a request before its first step, bits of model.py
         self.closed = False  # the last probe has gone: nothing is followed any more
         self.sizer: Any = None  # a capture.sizing.Sizer, where arguments and results are sized
 
     def open(self, kind: RequestKind, method: str, name: str | None, transport: str) -> RawRequest:
         """A message was seen; nobody has claimed it yet."""
         raw = RawRequest(next(self._numbers), kind, method[:MAX_NAME], name, transport)
+        if self.unstepped_show != ALL_SEEN:
+            raw.seen = self.unstepped_show
         if len(self.live) < MAX_LIVE:
             self.live[raw.id] = raw
         else:

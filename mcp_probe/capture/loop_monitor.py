@@ -1,40 +1,60 @@
-"""Steps: who is on the loop, since when, and since when it could have been.
+"""The one interface between the hooks of an event loop and everything else.
 
-A :class:`LoopMonitor` follows one loop on its own thread. The loop hooks (adapters/loops) call
-:meth:`LoopMonitor.begin` and :meth:`LoopMonitor.close` around each callback or task step; :meth:`enter` and
-:meth:`leave` split a step where a request begins or ends in the middle of it.
+A :class:`LoopMonitor` stands for one loop that is followed. Each kind of loop has one file in adapters, with a subclass
+of it and of ``adapters.loop_hooks.LoopHooks``, which makes one for every loop it meets. asyncio, uvloop, trio and loops
+that nobody knows are behind this; ``tests/adapters/test_loop_conformance.py`` holds all of them to what they declare.
 
-Invariant: while a step runs, ``since`` is its start; on a loop with ``stretches`` it is otherwise the
-last stamp; it is 0 inside the poll call, and elsewhere between steps. The watchdog reads it from its own
-thread, and again after reading anything else: it doubles as the step's id.
+What the hooks of a loop call, on its thread, is inherited from ``Steps``: ``begin`` and ``close`` around each step,
+``begin_poll`` and ``end_poll`` around each poll, and ``broken`` where they fail. When a step became ready they say as
+it begins: at the earliest, at the latest, and who woke it.
+
+What the others ask, and a kind of loop answers in its own way, stands under "what each kind of loop says".
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
-from mcp_probe import native
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.guard import Fail, Guard
+from mcp_probe.capture.loop_steps import PythonSteps, Steps
 from mcp_probe.clock import now_ns
-from mcp_probe.histogram import bucket_of
-from mcp_probe.model import Tag
+from mcp_probe.model import ALL_SEEN, STEPS, WAKE_UPS, Tag
 from mcp_probe.record.assemble import spill
-from mcp_probe.record.raw import MAX_MARKS, RING_NS, WAKE_LOOP, WAKE_SPLIT, Job, RawRequest
+from mcp_probe.record.raw import MAX_MARKS, WAKE_SOCKET, Job, RawRequest
 
-MAX_POLLS = 1 << 17
-"""Instants of polls kept for the collector, two a poll: more than a second of the busiest loop."""
 
-WAITED_NS = 200_000
-"""A poll this long found nothing when it began (an epoll that finds something at once takes 2-5 us)."""
+class Sight(NamedTuple):
+    """What the hooks of a loop show, and how exactly."""
 
-Inherited = tuple[int, int, int]
-"""(earliest_ns, ready_ns, wake) that a plain callback passes on to what it wakes."""
+    steps: Tag  # each run of a task or callback
+    wake_ups: Tag  # by another task, a timer, a thread
+    sockets: Tag  # wake-ups by a socket: they lie between two polls
+    polls: Tag  # when the loop is idle
 
-SlowEntry = tuple[int, int, RawRequest | None, int, "object | None"]
-"""(start_ns, end_ns, request, gc_ns, evidence) of one step of at least RING_NS."""
+    @property
+    def bits(self) -> int:
+        """The same as ``RequestRecord.seen`` has it."""
+        hidden = (STEPS if self.steps == "unavailable" else 0) | (WAKE_UPS if self.wake_ups == "unavailable" else 0)
+        return ALL_SEEN & ~hidden
+
+
+EVERYTHING = Sight(steps="exact", wake_ups="exact", sockets="bounded", polls="exact")
+NOTHING = Sight("unavailable", "unavailable", "unavailable", "unavailable")
+
+
+class StepSink(NamedTuple):
+    """Where a monitor puts what it sees. The hub makes one for each."""
+
+    ordinal: int  # of the loop, in the order in which they were met
+    slow: deque[Any]  # steps of at least RING_NS: (ordinal, start, end, request, gc ns, evidence)
+    slow_step_ns: int  # from here on a step is worth evidence
+    settle: Callable[[RawRequest, int], None]  # the handler of a request is over
+    fail: Fail = lambda hook, exc: None
+    lost: Callable[[int], None] = lambda ordinal: None  # the hooks of this loop have failed
 
 
 class PollCounts(NamedTuple):
@@ -47,222 +67,112 @@ class PollCounts(NamedTuple):
     longest_ns: int
 
 
-class PythonSteps:
-    """The state of one loop that every step and poll writes. Twin of ``Steps`` in native/steps.h."""
-
-    __slots__ = (
-        "_counted_ns",
-        "_counting",
-        "_metering",
-        "_noted",
-        "alive",
-        "earliest",
-        "event_earliest",
-        "event_ready",
-        "inherit",
-        "loop_id",
-        "meter",
-        "now",
-        "ordinal",
-        "owner",
-        "poll_began",
-        "poll_end",
-        "ready",
-        "since",
-        "steps",
-        "stretches",
-        "suspended",
-        "thread_id",
-        "unit",
-        "wake",
-    )
-
-    if TYPE_CHECKING:
-        settle: Callable[[RawRequest, int], None]
-
-        def _keep(self, owner: RawRequest | None, since: int, now: int) -> None: ...
-        def _charge(self, owner: RawRequest | None, since: int, now: int, done: bool) -> None: ...
-
-    def __init__(self) -> None:
-        now = now_ns()
-        self.alive = True
-        self.ordinal = 0
-        self.thread_id = threading.get_ident()
-        self.now = now  # end of the previous callback, or of the poll
-        self.poll_began: int | None = None
-        self.poll_end = now
-        self.loop_id = 0  # id() of the loop, while it is followed
-        self.event_earliest = self.event_ready = now  # what the last poll found: can have been ready since, and was by
-        self.stretches = False  # work of no request is timed from stamp to stamp, not callback by callback
-        self.steps = 0
-        self.owner: RawRequest | None = None
-        self.unit = 0
-        self.since = 0  # 0: no step is running
-        self.suspended = self.earliest = self.ready = now
-        self.wake = WAKE_LOOP
-        self.inherit: Inherited | None = None  # a plain callback runs: what it wakes inherits this
-        self.meter: Any = None  # a capture.meters.Meter that reads counters around steps of requests
-        self._metering: Any = None  # what it read as the running step began
-        self._noted: deque[int] = deque(maxlen=MAX_POLLS)  # polls: began, ended, began, ended, …
-        self._counting: int | None = None  # beginning of the poll that was counted only so far
-        self._counted_ns = now  # end of the last poll that was counted
-
-    @property
-    def polling(self) -> bool:
-        """A poll is under way, as far as polls have been counted."""
-        return self._counting is not None
-
-    def begin_poll(self, now: int) -> None:
-        """The loop polls from ``now`` on."""
-        self._noted.append(now)
-        self.poll_began = self.now = now
-        self.since = 0
-
-    def end_poll(self, now: int) -> None:
-        """The poll returned. What it finds where it had to wait came just then, else since the poll before."""
-        self._noted.append(now)
-        waited = self.poll_began is not None and now - self.poll_began >= WAITED_NS
-        self.poll_began = None
-        self.poll_end = self.now = now
-        self.event_earliest, self.event_ready = now if waited else self.event_ready, now
-
-    def take_poll_counts(self, until: int | None) -> tuple[int, int, list[tuple[int, int, int]], int, int, int]:
-        """As :class:`PollCounts`, ``sum_sq`` in two halves of 64 bits; a poll under way counts up to ``until``."""
-        noted, iterations = self._noted, {}  # type: ignore[var-annotated]
-        polls = poll_ns = sum_sq = longest = 0
-        while noted:
-            at = noted.popleft()
-            if self._counting is not None:
-                poll_ns += at - self._counting
-                self._counting = None
-                self._counted_ns = at
-                polls += 1
-                continue
-            self._counting = at
-            length = at - self._counted_ns
-            if length > 0:
-                entry = iterations.setdefault(bucket_of(length), [0, 0])
-                entry[0] += 1
-                entry[1] += length
-                sum_sq += length * length
-                longest = max(longest, length)
-        if until is not None and self._counting is not None and until > self._counting:
-            poll_ns += until - self._counting
-            self._counting = until
-        rows = [(bucket, count, total) for bucket, (count, total) in iterations.items()]
-        return polls, poll_ns, rows, sum_sq >> 64, sum_sq & (1 << 64) - 1, longest
-
-    def begin(self, owner: RawRequest | None, unit: int, earliest: int, ready: int, wake: int, since: int) -> None:
-        """A step starts at ``since``; it has been ready since ``ready``, at the earliest since ``earliest``."""
-        self.owner = owner
-        self.unit = unit
-        self.since = since
-        self.earliest = earliest
-        self.ready = ready
-        self.wake = wake
-        if owner is not None and not owner.ended:
-            self.suspended = owner.units.get(unit, earliest)
-            if owner.first_step_ns is None:
-                owner.first_step_ns = since
-                owner.handler = unit
-                owner.loop = self.ordinal
-            if self.meter is not None:
-                self._metering = self.meter.begin()
-
-    def close(self, now: int, done: bool) -> None:
-        """The running step ends at ``now``; ``done``: its task will not run again."""
-        if self._metering is not None:
-            metering, self._metering = self._metering, None
-            if self.meter is not None and self.owner is not None:
-                self.meter.end(metering, self.owner)
-        since = self.since
-        owner = self.owner
-        self.now = now
-        if owner is not None:
-            if done or owner.ended or owner.parent is not None or len(owner.marks) >= MAX_MARKS:
-                self._charge(owner, since, now, done)
-            else:
-                unit = self.unit
-                owner.marks.append((unit, self.suspended, self.earliest, self.ready, since, now, self.wake))
-                if unit:
-                    owner.set_unit(unit, now)
-        if now - since >= RING_NS:
-            self._keep(owner, since, now)
-        self.steps += 1
-        self.owner = None
-        self.since = now if self.stretches else 0
-
-    def stretch(self, now: int) -> None:
-        """The loop's own work since the last stamp took at least RING_NS and ends at ``now``."""
-        self._keep(None, self.now, now)
-        self.now = self.since = now
-
-    def split(self, owner: RawRequest | None, now: int) -> None:
-        """From ``now`` on the running step belongs to ``owner``."""
-        unit = self.unit
-        if self.owner is not None or (self.since and not self.stretches):
-            self.close(now, False)
-        elif self.stretches and now - self.now >= RING_NS:
-            self.stretch(now)
-        self.begin(owner, unit, now, now, WAKE_SPLIT, now)
-
-
-if TYPE_CHECKING:
-    Steps = PythonSteps
-else:
-    Steps = PythonSteps if native.core is None else native.core.Steps
-
-
 class LoopMonitor(Steps):
-    """One event loop seen from its own thread. Not thread-safe; other threads only read."""
+    """One event loop seen from its own thread. Not thread-safe; other threads only read.
+
+    Args:
+        sink: where it puts what it sees.
+        name: the kind of loop, as reports call it.
+        sees: what the hooks of this loop show.
+        loop: the loop while it exists, else ``None``; nothing of ours holds on to it.
+        hook: the hooks, as reports call them.
+    """
 
     __slots__ = (
         "_gc_step",
-        "broken",
-        "closes_steps",
-        "current_unit",
+        "_sink",
         "detached",
         "gc_ns",
-        "is_running",
-        "jobs",
+        "guard",
+        "loop",
         "name",
-        "quality",
+        "sees",
         "settle",
         "slow",
         "slow_step_ns",
         "started_ns",
-        "task_of",
         "thread_native_id",
         "watch",
     )
 
     def __init__(
-        self,
-        ordinal: int,
-        name: str,
-        slow: deque[Any],
-        slow_step_ns: int,
-        settle: Callable[[RawRequest, int], None],
+        self, sink: StepSink, name: str, sees: Sight, loop: Callable[[], Any] = lambda: None, hook: str = "steps"
     ) -> None:
         super().__init__()
-        self.ordinal = ordinal
+        self.ordinal = sink.ordinal
         self.name = name
+        self.sees = sees
+        self.shows = sees.bits
+        self.loop = loop
         self.thread_native_id = threading.get_native_id()
-        self.slow = slow
-        self.slow_step_ns = slow_step_ns
+        self.guard = Guard(hook, sink.fail, self._turn_off)
+        self.slow = sink.slow
+        self.slow_step_ns = sink.slow_step_ns
+        self.settle = sink.settle
         self.watch: Any = None
-        self.settle = settle
-        self.is_running: Callable[[], bool] = lambda: True  # whether the loop still runs; any thread may ask
-        self.current_unit: Callable[[], int] = lambda: 1  # id of the task that runs now; set by the loop's hooks
-        self.jobs: dict[int, Job] = {}  # unit -> the thread job it waits for (trio)
         self.detached: dict[str, int] = {}  # operation -> step time after the request's end
-        self.closes_steps = False  # a request that begins in the middle of a step needs no help to see that step end
         self.started_ns = self.now
-        self.task_of: Callable[[Any, Any], Any] = lambda callback, args: None
-        self.broken: Callable[[Exception], None] = lambda exc: None
-        self.quality: Tag = "estimate"  # of its loop health: exact where the poll is seen
         self.gc_ns = 0
         self._gc_step = 0
+        self._sink = sink
+
+    # --- what each kind of loop says ---
+
+    def is_running(self) -> bool:
+        """Whether the loop runs. Any thread may ask."""
+        loop = self.loop()
+        return loop is not None and bool(loop.is_running())
+
+    def is_over(self) -> bool:
+        """Whether it never will again."""
+        loop = self.loop()
+        return loop is None or bool(loop.is_closed())
+
+    def current_unit(self) -> int:
+        """Id of the task that runs now; 0: none does."""
+        return 0
+
+    def handler_began(self, raw: RawRequest) -> None:
+        """The handler of ``raw`` runs now, in a task of its own, and no step of it was seen to begin."""
+
+    def followed(self, awaitable: Awaitable[Any], raw: RawRequest) -> Awaitable[Any]:
+        """``awaitable``, the handler of ``raw``, which has begun in the middle of a step.
+
+        It is wrapped where the hooks may not see that step end.
+        """
+        return awaitable
+
+    def arrival(self) -> tuple[int, int | None]:
+        """When the bytes came that the running step was woken for: at the latest, at the earliest (``None``: unknown).
+
+        The server read them in a callback of its socket, and the task it began for them inherits when that became
+        ready: between the poll that did not find the bytes and the one that did.
+        """
+        now = now_ns()
+        if self.since and self.wake == WAKE_SOCKET:
+            return min(now, self.ready), self.earliest
+        return now, self.polled_ns()
+
+    def polled_ns(self) -> int | None:
+        """What a socket has for this iteration came at the earliest then."""
+        return self.event_earliest
+
+    def waits_for(self, job: Job) -> None:
+        """The running task waits for a worker thread from now on."""
+
+    def waits_no_more(self) -> None:
+        """The running task has waited for one."""
+
+    # --- the same for every kind ---
+
+    def broken(self, exc: Exception) -> None:
+        """The hooks have raised ``exc``: they are off, and the program runs on."""
+        self.guard.fault(exc)
+
+    def _turn_off(self) -> None:
+        self.alive = False
+        self.since = 0
+        self._sink.lost(self.ordinal)
 
     def measure_by(self, meter: Any) -> None:
         """Let ``meter`` read its counters around steps from now on; the accelerator charges steps itself."""
@@ -310,14 +220,16 @@ class LoopMonitor(Steps):
     def enter(self, raw: RawRequest) -> object:
         """``raw`` begins here, in the middle of a step. Returns the token for :meth:`leave`."""
         now = now_ns()
-        self.unit = self.current_unit()
-        self.split(raw, now)
+        if self.alive:
+            self.unit = self.current_unit()
+            self.split(raw, now)
         return CURRENT.set(raw)
 
     def leave(self, raw: RawRequest, token: Any) -> None:
         """``raw`` ends here, in the middle of a step."""
-        self.unit = self.current_unit()
-        self.split(raw.parent, now_ns())
+        if self.alive:
+            self.unit = self.current_unit()
+            self.split(raw.parent, now_ns())
         CURRENT.reset(token)
 
     def gc_ns_of(self, since: int) -> int:

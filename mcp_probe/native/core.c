@@ -1,6 +1,6 @@
 /* What stamps: requests, the steps and polls of a loop, its handles, the watchdog's clock.
  *
- * Twins in Python stand in record/raw.py (Request), capture/loop_monitor.py (Steps),
+ * Twins in Python stand in record/raw.py (Request), capture/loop_steps.py (Steps),
  * adapters/asyncio_handles.py (handles) and capture/readings.py (Readings, park); tests run both.
  * Everything here wraps and calls the original. It runs under the GIL but where it says otherwise;
  * nothing is called while a field is half set. One translation unit in files by type, included
@@ -16,8 +16,8 @@ static PyTypeObject *steps_type;
 #include "request_type.h"
 #include "steps.h"
 #include "handle.h"
-#include "poll.h"
 #include "readings.h"
+#include "poll.h"
 #include "watch.h"
 
 /* ---- the module ---- */

@@ -24,6 +24,14 @@ static int begin_poll(Steps *steps)
     return steps_here() == steps ? 0 : take_place(steps); /* loops may take turns on a thread */
 }
 
+/* A timeout of 0: the loop has something to run. */
+static int is_instant(PyObject *timeout)
+{
+    if (PyFloat_CheckExact(timeout))
+        return PyFloat_AS_DOUBLE(timeout) == 0.0;
+    return PyLong_CheckExact(timeout) && PyObject_Not(timeout) == 1;
+}
+
 static void end_poll(Steps *steps)
 {
     ns_t now = now_ns();
@@ -46,6 +54,7 @@ static PyObject *poll_call(PyObject *callable, PyObject *const *args, size_t nar
     for (Py_ssize_t i = 0; i < nargs + named; i++)
         with_self[i + 1] = args[i];
     Steps *steps = (Steps *)Py_NewRef((PyObject *)self->steps);
+    steps->may_wait = nargs + named == 0 || !is_instant(args[0]);
     if (!steps->alive || begin_poll(steps) == 0 || give_up(steps) == 0) {
         found = PyObject_Vectorcall(self->original, with_self, (size_t)nargs + 1, kwnames);
         if (steps->alive)

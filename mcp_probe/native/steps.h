@@ -1,4 +1,4 @@
-/* ---- Steps: who is on one loop, and its polls (twin: capture/loop_monitor.py PythonSteps) ---- */
+/* ---- Steps: who is on one loop, and its polls (twin: capture/loop_steps.py) ---- */
 
 typedef struct {
     PyObject_HEAD
@@ -11,18 +11,16 @@ typedef struct {
         iteration_max; /* poll_counted: up to then the running poll is in poll_ns */
     unsigned __int128 sum_sq;
     unsigned long thread_id;
-    int wake, inherit_wake;
-    char alive, stretches, inherits, polling;
-    unsigned long long loop_id; /* address of the loop; never followed */
-    PyObject *readings;         /* Readings of this loop's thread, while it is watched */
+    int wake, inherit_wake, shows; /* shows: what can be seen of a request that steps here */
+    char alive, stretches, inherits, polling, may_wait; /* may_wait: the poll that is to end */
+    unsigned long long loop_id;                         /* address of the loop; never followed */
+    PyObject *readings; /* Readings of this loop's thread, while it is watched */
     PyObject
         *meter; /* reads counters around steps of requests; NULL or None: nothing is to be read */
     PyObject *reading; /* what it read as the running step began */
     unsigned int counts[BUCKETS];
     ns_t sums[BUCKETS];
 } Steps;
-
-static void read_at_poll(Steps *self, ns_t now);
 
 /* While every loop is in its poll the watchdog waits for one of them to begin something. */
 static sem_t watchdog_woken;
@@ -53,7 +51,8 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Steps *self = (Steps *)PyType_GenericAlloc(type, 0);
     if (self != NULL) {
         self->owner = Py_NewRef(Py_None);
-        self->alive = 1;
+        self->alive = self->may_wait = 1;
+        self->shows = ALL_SEEN;
         self->now = self->poll_end = self->event_earliest = self->event_ready = now_ns();
         self->suspended = self->earliest = self->ready = self->now;
         self->thread_id = PyThread_get_thread_ident();
@@ -89,6 +88,7 @@ static int steps_begin(Steps *self, PyObject *owner, ns_t unit, ns_t earliest, n
         if (request->first_step_ns == NO_NS) {
             request->first_step_ns = since;
             request->loop = self->ordinal;
+            request->seen = self->shows;
             request->handler = unit;
         }
     }
@@ -217,10 +217,11 @@ static void steps_begin_poll(Steps *self, ns_t now)
     set_since(self, 0);
 }
 
-/* What a poll finds that had to wait came just then; else at some time since the poll before. */
+/* What a poll finds that had to wait came just then; else at some time since the poll before. One
+ * that was told not to wait takes long where its thread was kept from the CPU. */
 static void steps_end_poll(Steps *self, ns_t now)
 {
-    int waited = self->polling && now - self->poll_began >= WAITED_NS;
+    int waited = self->may_wait && self->polling && now - self->poll_began >= WAITED_NS;
     if (self->polling) {
         self->poll_ns += now - self->poll_counted;
         self->polls++;
@@ -396,8 +397,10 @@ static PyMemberDef steps_members[] = {
     NUMBER(steps),
     NUMBER(ordinal),
     {"wake", T_INT, offsetof(Steps, wake), 0, NULL},
+    {"shows", T_INT, offsetof(Steps, shows), 0, NULL},
     {"alive", T_BOOL, offsetof(Steps, alive), 0, NULL},
     {"stretches", T_BOOL, offsetof(Steps, stretches), 0, NULL},
+    {"may_wait", T_BOOL, offsetof(Steps, may_wait), 0, NULL},
     {"polling", T_BOOL, offsetof(Steps, polling), READONLY, NULL},
     {"thread_id", T_ULONG, offsetof(Steps, thread_id), READONLY, NULL},
     {"loop_id", T_ULONGLONG, offsetof(Steps, loop_id), 0, NULL},

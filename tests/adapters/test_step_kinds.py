@@ -8,7 +8,7 @@ from asyncio import events
 
 import pytest
 
-from mcp_probe.adapters.asyncio_loop import StepKinds
+from mcp_probe.adapters.step_kinds import StepKinds
 
 
 def is_recognised() -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from mcp_probe.capture import meters
 from mcp_probe.capture.executor import Pools
-from mcp_probe.capture.loop_monitor import PythonSteps
+from mcp_probe.capture.loop_steps import PythonSteps
 from mcp_probe.capture.meters import OTHERS_CPU_NS, TracemallocMeter
 from mcp_probe.record.raw import RawRequest
 from tests.native.twins import PythonRaw

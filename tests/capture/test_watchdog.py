@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from mcp_probe.capture import watchdog
-from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor, StepSink
 from mcp_probe.capture.places import Place
 from mcp_probe.capture.readings import Reading
 from mcp_probe.clock import now_ns
@@ -396,7 +396,7 @@ def test_steps_below_the_limit_are_not_looked_into() -> None:
 
 def cause_of(*, wall: int, cpu: int, sleeps: int, burned: int, asleep: int) -> str:
     """Of a step of the loop's thread that began at 0, in ms; ``burned`` is the CPU time of all other threads."""
-    watch = watchdog.Watch(LoopMonitor(1, "test", deque(), 10 * MS, lambda raw, now: None))
+    watch = watchdog.Watch(LoopMonitor(StepSink(1, deque(), 10 * MS, lambda raw, now: None), "test", EVERYTHING))
     try:
         start = Reading(at_ns=0, cpu_ns=0, run_queue_ns=0, slices=0, process_ns=0)
         end = Reading(wall * MS, cpu * MS, 0, sleeps, (cpu + burned) * MS)

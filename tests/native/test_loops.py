@@ -832,7 +832,7 @@ def test_a_closed_loop_and_its_selector_die_as_bare_by_counting_references(twin:
         assert gone_without_a_collection(hooks) == bare
         with loop_of() as other:
             assert hooks.follow(other) is not None
-            assert list(hooks._followed) == [id(other)]
+            assert list(hooks._monitors) == [id(other)]
     assert bare[-1]
 
 
@@ -848,7 +848,7 @@ def test_a_loop_that_nobody_closed_is_forgotten_as_it_is_collected(twin: str) ->
         assert gone() is None
         with loop_of() as other:
             assert hooks.follow(other) is not None
-            assert list(hooks._followed) == [id(other)]
+            assert list(hooks._monitors) == [id(other)]
         assert monitor is not None and not monitor.alive
 
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from mcp_probe import native
 from mcp_probe.capture.live_requests import LiveRequests
-from mcp_probe.capture.loop_monitor import LoopMonitor, Steps
+from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor, StepSink
+from mcp_probe.capture.loop_steps import Steps
 from mcp_probe.record.raw import PythonRequest
 from tests.native.twins import needs_the_memory_hooks
 
@@ -288,7 +289,7 @@ def test_a_step_charges_its_owner_until_it_ends() -> None:
 
 def test_what_is_allocated_after_a_requests_end_is_not_its_own() -> None:
     hooks.install("hybrid")
-    steps, raw = LoopMonitor(0, "loop", deque(), 1 << 60, lambda raw, now: None), request()
+    steps, raw = LoopMonitor(StepSink(0, deque(), 1 << 60, lambda raw, now: None), "loop", EVERYTHING), request()
     requests = LiveRequests()
     steps.begin(raw, 1, 0, 0, 0, 1)
     kept = [bytearray(1_000_000)]

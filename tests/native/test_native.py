@@ -30,9 +30,9 @@ SAYS = """
 import json
 from mcp_probe import native
 from mcp_probe.record.raw import RawRequest
-from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor
 from mcp_probe.capture.hub import Hub
-monitor = Hub().add_monitor("asyncio")
+monitor = Hub().add_monitor(lambda sink: LoopMonitor(sink, "asyncio", EVERYTHING))
 raw = RawRequest(1, "request", "tools/call", "t", "stdio")
 monitor.begin(raw, 1, 2, 3, 0, 4)
 monitor.close(5, False)

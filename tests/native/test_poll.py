@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from mcp_probe import native
 from mcp_probe.adapters.asyncio_handles import unfollow
 from mcp_probe.adapters.asyncio_loop import _make_select, _without_self
+from mcp_probe.capture.loop_steps import WAITED_NS
 from mcp_probe.record.raw import RING_NS
 from tests.native.loops import twin
 from tests.native.twins import NativeMonitor, PythonMonitor
@@ -224,6 +225,27 @@ def test_what_it_had_to_wait_for_came_just_then(make: Make, selector: Any) -> No
         before = monitor.event_ready
         assert len(poll(30)) == 1
         assert monitor.event_earliest == before < monitor.event_ready <= monitor.poll_end, "it was there already"
+
+
+class Slow:
+    """Takes as long as one whose thread was kept from the CPU."""
+
+    def select(self, timeout: Any = None) -> list[Any]:
+        time.sleep(4 * WAITED_NS / 1e9)
+        return []
+
+
+@pytest.mark.parametrize(("timeout", "waited"), [(0, False), (0.0, False), (0.001, True), (1, True), (None, True)])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_poll_that_was_told_not_to_wait_did_not_however_long_it_took(
+    make: Make, timeout: Any, waited: bool, named: bool
+) -> None:
+    selector = Slow()
+    poll, monitor = poll_of(selector, make)
+    before = monitor.event_ready
+    _ = poll(timeout=timeout) if named else poll(timeout)
+    assert monitor.event_ready == monitor.poll_end
+    assert monitor.event_earliest == (monitor.poll_end if waited else before)
 
 
 def test_a_poll_notes_its_instants_and_the_stretch_before_it(make: Make, selector: Any) -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mcp_probe import native
-from mcp_probe.model import RequestRecord
+from mcp_probe.model import ALL_SEEN, RequestRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import (
     WAKE_LOOP,
@@ -47,6 +47,8 @@ def a_value_of(name: str) -> st.SearchStrategy[Any]:
         return st.booleans()
     if name in whole:
         return numbers
+    if name == "seen":
+        return st.integers(0, ALL_SEEN)
     return st.none() | instants if name in timed else st.none() | instants | st.text(max_size=3)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcp_probe.model import ALL_SEEN
 from mcp_probe.record.raw import MAX_MARKS, RING_NS, WAKE_LOOP
 from tests.native.twins import (
     NativeMonitor,
@@ -35,6 +36,8 @@ calls = st.one_of(
     st.tuples(st.just("stretch"), later),
     st.tuples(st.just("poll"), later, later),
     st.tuples(st.just("stretches"), st.booleans()),
+    st.tuples(st.just("may_wait"), st.booleans()),
+    st.tuples(st.just("shows"), st.sampled_from([ALL_SEEN, 0])),
     st.tuples(
         st.just("inherit"), st.none() | st.tuples(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 4))
     ),
@@ -84,6 +87,12 @@ class World:
 
     def _stretches(self, value: bool) -> None:
         self.steps.stretches = value
+
+    def _may_wait(self, value: bool) -> None:
+        self.steps.may_wait = value
+
+    def _shows(self, value: int) -> None:
+        self.steps.shows = value
 
     def _inherit(self, value: Any) -> None:
         self.steps.inherit = value

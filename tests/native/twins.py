@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mcp_probe import native
-from mcp_probe.capture.loop_monitor import LoopMonitor, PythonSteps
+from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.loop_steps import PythonSteps
 from mcp_probe.record.raw import PythonRequest
 
 needs_the_accelerator = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
@@ -19,7 +20,7 @@ REQUEST_FIELDS: tuple[str, ...] = tuple(
     id kind method name transport request_id protocol_version session channel parent loop arrival_ns
     arrival_earliest_ns taken_ns first_step_ns result_ns write_taken_ns flushed_ns end_ns outcome error jobs pauses
     client_waits spilled decode_ns encode_ns request_bytes response_bytes handler detached_ns settles ended
-    transport_seen write_seen partial seen_open mark_count operation trace_id span_id parent_span_id trace_flags
+    transport_seen write_seen partial seen_open seen mark_count operation trace_id span_id parent_span_id trace_flags
     trace_state server_span resource_uri session_id error_code sent_ns sized metered ambient
     lend_span blocked_others_ns
     """.split()  # noqa: SIM905 - a word a field
@@ -27,7 +28,7 @@ REQUEST_FIELDS: tuple[str, ...] = tuple(
 STEP_FIELDS: tuple[str, ...] = tuple(
     """
     unit since suspended earliest ready now poll_end event_earliest event_ready steps ordinal wake inherit alive
-    stretches thread_id loop_id
+    stretches thread_id loop_id shows may_wait
     """.split()  # noqa: SIM905
 )
 
