@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import memory_tables
 from benchmarks.blocks import BARE, FIGURES, Estimate, Verdict, added, level, verdicts
-from benchmarks.tables import ROW_NAMES, Run, from_json, idle_text, share_text, trouble, variants_of
+from benchmarks.tables import ROW_NAMES, Run, from_json, idle_text, markdown_table, share_text, trouble, variants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -145,12 +145,4 @@ def soak_section(document: dict[str, Any]) -> str:
 
 def memory_section(document: dict[str, Any]) -> str:
     """What memory per request costs."""
-    from benchmarks import memory  # which needs this module
-
-    return memory.section(memory.from_json(document))
-
-
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """First column to the left, the others to the right."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return memory_tables.section(memory_tables.from_json(document))

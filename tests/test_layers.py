@@ -1,4 +1,4 @@
-"""Who may import whom: the table of docs/architecture.md, held by reading every import in the package.
+"""Who may import whom: the table of docs/architecture.md, held by reading every import; and nobody in a circle.
 
 Imports under ``TYPE_CHECKING``, inside functions, and ``import_module`` of a literal name count like any other.
 """
@@ -6,9 +6,11 @@ Imports under ``TYPE_CHECKING``, inside functions, and ``import_module`` of a li
 from __future__ import annotations
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -227,6 +229,98 @@ def test_a_forbidden_import_is_named_with_its_line(module: str, source: str, com
 )
 def test_an_allowed_import_is_no_complaint(module: str, source: str) -> None:
     assert violations(source, module, "made_up.py") == []
+
+
+# --- circles ---------------------------------------------------------------------------------------------------------
+
+
+def graph_of(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """Which of these modules each of them imports, by name: ``from a.b import c`` is of ``a.b.c`` where that is one."""
+    found: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        names = {each.target for each in imports_of(source, module)}
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom):
+                base = absolute_base(node, module)
+                inner = {f"{base}.{alias.name}" for alias in node.names}
+                names = names - ({base} if inner <= sources.keys() else set()) | inner
+        found[module] = {name for name in names if name in sources and name != module}
+    return found
+
+
+def circle_in(graph: Mapping[str, set[str]]) -> str:
+    """One circle, in the order of its imports; empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        return " -> ".join(reversed(exc.args[1]))
+    return ""
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """The map of the package names everything and loads nothing, so it is no part of a circle."""
+    sources = {}
+    for folder in (PACKAGE, PACKAGE.parent / "benchmarks"):
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+            sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text("utf-8")
+    del sources["mcp_probe"]
+    assert len(sources) > 200
+    assert circle_in(graph_of(sources)) == ""
+
+
+@pytest.mark.parametrize(
+    ("other", "circle"),
+    [
+        ("", ""),
+        ("import p.c", ""),
+        ("from p import c, a", "p.a -> p.b -> p.a"),
+        ("from p.a import A", "p.a -> p.b -> p.a"),
+        ("if TYPE_CHECKING:\n    from p.a import A", "p.a -> p.b -> p.a"),
+        ("def f():\n    from p import a", "p.a -> p.b -> p.a"),
+        ("from importlib import import_module\nimport_module('p.a')", "p.a -> p.b -> p.a"),
+        ("from . import a", "p.a -> p.b -> p.a"),
+    ],
+)
+def test_a_circle_is_found_however_it_is_closed(other: str, circle: str) -> None:
+    graph = graph_of({"p": "", "p.a": "from p.b import B", "p.b": other, "p.c": "import os"})
+    found = circle_in(graph)
+    assert sorted(found.split(" -> ")[1:]) == sorted(circle.split(" -> ")[1:])
+    assert bool(found) == bool(circle)
+
+
+# --- the accelerator -------------------------------------------------------------------------------------------------
+
+NATIVE = PACKAGE / "native"
+PROTOTYPE = re.compile(r"^static [^;={]*?\b(\w+)\([^;{}]*\);", re.MULTILINE)
+DEFINITION = re.compile(r"^(?:static|INLINE|NOINLINE) [^;={]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
+
+
+def needed_later(files: Mapping[str, str]) -> list[str]:
+    """``files`` in the order in which they are included: what one of them declares and a later one defines."""
+    defined = {name: file for file in reversed(list(files)) for name in DEFINITION.findall(files[file])}
+    order = list(files)
+    return [
+        f"{file} needs {name}(), which {defined.get(name)} defines"
+        for file, text in files.items()
+        for name in PROTOTYPE.findall(text)
+        if name != "__attribute__" and order.index(defined.get(name, order[-1])) > order.index(file)
+    ]
+
+
+@pytest.mark.parametrize("unit", ["core.c", "memory.c"])
+def test_no_header_needs_a_later_one(unit: str) -> None:
+    names = [*re.findall(r'#include "(\w+\.h)"', (NATIVE / unit).read_text()), unit]
+    assert len(names) > 5
+    files = {name: (NATIVE / name).read_text() for name in names}
+    assert len(DEFINITION.findall("".join(files.values()))) > 40
+    assert needed_later(files) == []
+
+
+def test_what_a_later_header_defines_is_found() -> None:
+    early, late = "static inline int f(int a);\nstatic int g(void)\n{\n}\n", "static inline int f(int a)\n{\n}\n"
+    assert needed_later({"early.h": early, "late.h": late}) == ["early.h needs f(), which late.h defines"]
+    assert needed_later({"both.h": early + late}) == []
 
 
 def test_the_accelerator_stays_small() -> None:

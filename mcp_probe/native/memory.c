@@ -9,7 +9,9 @@
 #include "request.h"
 #include "account.h"
 #include "blocks.h"
+#include "interpreters.h"
 #include "small.h"
+#include "slab.h"
 #include "allocator.h"
 #include "measure.h"
 

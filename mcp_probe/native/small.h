@@ -57,8 +57,6 @@ static inline int has_word(const void *block)
     return ((unsigned long)block & 15) == 0;
 }
 
-static inline int under_main_gil(void); /* allocator.h */
-
 static unsigned int *__attribute__((noinline)) make_word(const void *block)
 {
     unsigned long number = (unsigned long)block >> CHUNK_BITS;

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.blocks import Block
-from benchmarks.memory import FORMAT, TARGETS, Run, console_text, from_json, section, share
+from benchmarks.memory_tables import FORMAT, TARGETS, Run, console_text, from_json, section, share
 from mcp_probe import native
 
 ROOT = Path(__file__).resolve().parent.parent.parent

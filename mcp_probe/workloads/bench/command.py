@@ -11,8 +11,9 @@ from mcp_probe.errors import MissingExtraError, OptionError
 from mcp_probe.workloads.bench import console, registry
 from mcp_probe.workloads.bench.machine import describe_machine, version
 from mcp_probe.workloads.bench.progress import Progress
+from mcp_probe.workloads.bench.registry import Find
 from mcp_probe.workloads.bench.results import read_results, write_results
-from mcp_probe.workloads.bench.shapes import INTERRUPTED, Find, Results, Workload
+from mcp_probe.workloads.bench.shapes import INTERRUPTED, Results, Workload
 
 
 def bench(options: argparse.Namespace) -> bool:

@@ -13,7 +13,7 @@ import anyio
 
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
-from mcp_probe.workloads.bench.shapes import Check, Outcome, Row, Stats, Verdict
+from mcp_probe.workloads.bench.shapes import Check, Outcome, Row, Stats, Verdict, Why
 from mcp_probe.workloads.bench.statistics import describe, ratio_floor, turn_order
 
 T = TypeVar("T")
@@ -27,9 +27,6 @@ Timed = Callable[[], Any]
 """One round: a function or coroutine function. What it returns is ignored, unless it is :class:`Ms`."""
 
 Show = Callable[[str], None]
-
-Why = Callable[[], str]
-"""A sentence that can be asked for once the readings are there. Raises: LaunchError before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from mcp_probe.errors import OptionError
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.own_server import OwnServer, compare
-from mcp_probe.workloads.bench.shapes import Find, Outcome, Workload
+from mcp_probe.workloads.bench.registry import Find
+from mcp_probe.workloads.bench.shapes import Outcome, Workload
 from mcp_probe.workloads.load.command import target_of
 from mcp_probe.workloads.load.mix import tool_call
 

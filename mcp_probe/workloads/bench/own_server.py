@@ -26,7 +26,8 @@ from mcp_probe.workloads.bench.own_calls import DRAIN_S, all_well, answer, burst
 from mcp_probe.workloads.bench.own_operations import Operation, offer_of
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.bench.statistics import describe, little
-from mcp_probe.workloads.load.peer import Peer, Target, connect
+from mcp_probe.workloads.load.connecting import connect
+from mcp_probe.workloads.load.peer import Peer, Target
 
 FANOUT = (1, 2, 5, 10, 20, 40)
 SLOW_MS = 20.0

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from mcp_probe.errors import OptionError
-from mcp_probe.workloads.bench.shapes import RunWorkload, Workload
+from mcp_probe.workloads.bench.shapes import Outcome, Workload
+
+if TYPE_CHECKING:
+    from mcp_probe.workloads.bench.context import Bench
+
+RunWorkload = Callable[["Bench"], Awaitable[Outcome]]
+
+Find = Callable[[Workload], RunWorkload]
+"""Gives what a workload runs; :func:`load` for the bundled ones."""
 
 DOCUMENTS: dict[str, str] = {
     "000": "MiniMCP: sequential and concurrent dispatch of CPU-bound handlers",

@@ -9,8 +9,8 @@ import anyio
 
 from mcp_probe.errors import ProbeError
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.registry import load
-from mcp_probe.workloads.bench.shapes import INTERRUPTED, Find, Outcome, Result, Workload
+from mcp_probe.workloads.bench.registry import Find, load
+from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, Result, Workload
 
 PATIENCE_QUICK_S = 3.0
 PATIENCE_FULL_S = 40.0

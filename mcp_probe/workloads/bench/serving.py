@@ -24,7 +24,7 @@ from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError, RecordingError
 from mcp_probe.model import Frame, Summary
 from mcp_probe.record.file import read_recording
-from mcp_probe.workloads.bench.context import Why
+from mcp_probe.workloads.bench.shapes import Why
 from mcp_probe.workloads.client import LoadSession, stdio_client_session
 
 T = TypeVar("T")

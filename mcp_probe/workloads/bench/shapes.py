@@ -5,15 +5,15 @@ Nothing here measures. Everything is plain data, so that results can be saved, l
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from mcp_probe.workloads.bench.context import Bench
+from typing import Any, Literal
 
 Verdict = Literal["holds", "holds in shape", "does not hold", "cannot be tested here"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "holds in shape", "does not hold", "cannot be tested here")
+
+Why = Callable[[], str]
+"""A sentence that can be asked for once the readings are there. Raises: LaunchError before."""
 
 LITTLE_LOW, LITTLE_HIGH = 0.5, 1.1
 """A row's mean concurrency by Little's law must lie between these multiples of the concurrency it was asked for."""
@@ -139,9 +139,6 @@ class Outcome:
     complete: bool = True  # False: interrupted or failed half-way; ``notes`` say how
 
 
-RunWorkload = Callable[["Bench"], Awaitable[Outcome]]
-
-
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One entry of the registry. ``place`` is ``"module:function"``, a coroutine function of a :class:`Bench`."""
@@ -152,10 +149,6 @@ class Workload:
     place: str
     limit_quick_s: float  # bound on a quick run, machine five times slower than quiet: nothing hangs
     limit_full_s: float
-
-
-Find = Callable[[Workload], RunWorkload]
-"""Gives what a workload runs; :func:`mcp_probe.workloads.bench.registry.load` for the bundled ones."""
 
 
 @dataclass(frozen=True, slots=True)

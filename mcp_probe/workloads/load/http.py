@@ -182,7 +182,7 @@ class EventStream:
 
 @asynccontextmanager
 async def http_peer(target: Target, connections: int) -> AsyncIterator[HttpPeer]:
-    """Reaches the target's URL; see :func:`mcp_probe.workloads.load.peer.connect`."""
+    """Reaches the target's URL; see :func:`mcp_probe.workloads.load.connecting.connect`."""
     connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=60.0, force_close=False)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0)
     async with aiohttp.ClientSession(

@@ -6,8 +6,7 @@ import asyncio
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,28 +101,6 @@ class Peer(Protocol):
 
     async def last_words(self) -> str:
         """As :meth:`gone`, when the exit code of a server that is just ending is known as well."""
-
-
-@asynccontextmanager
-async def connect(target: Target, *, connections: int = 0) -> AsyncIterator[Peer]:
-    """A server that has been started or reached, and has shaken hands; stopped or left at the end.
-
-    ``connections`` limits those to an HTTP server, 0 = as many as there are requests in flight.
-
-    Raises:
-        LaunchError: it does not start, cannot be reached, or speaks no protocol that is known here.
-        MissingExtraError: for HTTP, the ``aiohttp`` package is missing.
-    """
-    if target.url:
-        from mcp_probe.workloads.load.http import http_peer
-
-        async with http_peer(target, connections) as peer:
-            yield peer
-    else:
-        from mcp_probe.workloads.load.stdio import stdio_peer
-
-        async with stdio_peer(target) as peer:
-            yield peer
 
 
 async def shake_hands(peer: Any, target: Target) -> None:

@@ -18,9 +18,10 @@ from mcp_probe.model import Percentiles, RequestRecord
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.bench.machine import ForeignLoad, describe_machine
 from mcp_probe.workloads.load import loops
+from mcp_probe.workloads.load.connecting import connect
 from mcp_probe.workloads.load.generator import Log, Turns, closed_loop, open_loop
 from mcp_probe.workloads.load.mix import Call, Mix, named
-from mcp_probe.workloads.load.peer import Peer, Target, connect, listed, names
+from mcp_probe.workloads.load.peer import Peer, Target, listed, names
 from mcp_probe.workloads.load.result import (
     LoadResult,
     ServerSide,

@@ -187,7 +187,7 @@ class StdioPeer(asyncio.SubprocessProtocol):
 
 @asynccontextmanager
 async def stdio_peer(target: Target) -> AsyncIterator[StdioPeer]:
-    """Starts the target's command; see :func:`mcp_probe.workloads.load.peer.connect`."""
+    """Starts the target's command; see :func:`mcp_probe.workloads.load.connecting.connect`."""
     loop = asyncio.get_running_loop()
     with _stderr_of(target) as stderr:
         try:

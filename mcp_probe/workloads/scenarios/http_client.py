@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcp_probe.workloads.bench.context import Bench, Why
-from mcp_probe.workloads.bench.shapes import Outcome, Verdict
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Outcome, Verdict, Why
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import OWN_CLIENT, Level, Pattern
 from mcp_probe.workloads.scenarios.http_runs import (

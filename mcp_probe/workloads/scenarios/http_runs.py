@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mcp_probe.workloads.bench.context import Bench, Why
-from mcp_probe.workloads.bench.shapes import Little, Stats
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Little, Stats, Why
 from mcp_probe.workloads.bench.statistics import describe, little
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import Level, Pattern

@@ -14,9 +14,9 @@ import httpx2
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms, Why
+from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
 from mcp_probe.workloads.bench.serving import Mode, ProfiledServer
-from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.shapes import Outcome, Why
 from mcp_probe.workloads.bench.statistics import floor_of
 from mcp_probe.workloads.client import stdio_client_session
 from mcp_probe.workloads.scenarios.providers import Followed, followed

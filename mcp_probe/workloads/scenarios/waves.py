@@ -14,8 +14,8 @@ from math import ceil
 
 from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.aggregate.phrasing import plural
-from mcp_probe.workloads.bench.context import Bench, Why
-from mcp_probe.workloads.bench.shapes import Little, Outcome, Stats
+from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Little, Outcome, Stats, Why
 from mcp_probe.workloads.bench.statistics import floor_of
 from mcp_probe.workloads.facade import Facade, ThreadedClient
 from mcp_probe.workloads.scenarios.documents import doc001 as doc

@@ -11,9 +11,9 @@ import pytest
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench import context
 from mcp_probe.workloads.bench.context import Bench, Ms, Patience
-from mcp_probe.workloads.bench.registry import DOCUMENTS, WORKLOADS, load, named, of_document
+from mcp_probe.workloads.bench.registry import DOCUMENTS, WORKLOADS, RunWorkload, load, named, of_document
 from mcp_probe.workloads.bench.runner import run_all, run_one
-from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, RunWorkload, Workload
+from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, Workload
 
 
 def workload(name: str, limit_s: float = 60.0) -> Workload:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mcp_probe.workloads.load import loops
+from mcp_probe.workloads.load.connecting import connect
 from mcp_probe.workloads.load.mix import Call, Mix
-from mcp_probe.workloads.load.peer import Peer, Target, connect
+from mcp_probe.workloads.load.peer import Peer, Target
 
 SERVER = Path(__file__).with_name("raw_server.py")
 T = TypeVar("T")
