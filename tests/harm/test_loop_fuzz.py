@@ -31,7 +31,7 @@ RARE: list[list[Any]] = [
     [["later", 2, 0], ["odd", 3, 1], ["inside", [["close", 0, 0]]]],
     [["later", 2, 0], ["inside", [["debug", 1, 0], ["soon", 0, 0], ["later", 1, 0]]]],
 ]
-"""Each odd deadline, each exception, each kind at the top and inside a callback, and what random programs seldom hit."""
+"""Each odd deadline, exception and kind, at the top and inside a callback, and what random programs seldom hit."""
 
 
 @CORES

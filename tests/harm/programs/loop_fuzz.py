@@ -45,10 +45,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # tasks that a program left behind
     with Watched() as watched:
         for line in sys.stdin:
-            found = differs(watched, json.loads(line))
-            hooks = {} if watched.probe is None else watched.probe._hub.hooks
-            disabled = [f"{hook}: {state}" for hook, state in hooks.items() if "disabled" in state]
-            tell({"differs": found, "disabled": disabled})
+            tell({"differs": differs(watched, json.loads(line)), "disabled": watched.disabled()})
 
 
 if __name__ == "__main__":
