@@ -91,7 +91,8 @@ suites-ready: $(SUITES:%=.envs/suite-%/.installed) $(SUITES:%=.cache/suites/%/.u
 
 fuzz: env  ## loops, subinterpreters, parking and memory under random programs for FUZZ_S seconds each, on each Python found
 	@$(PY) -m tests.harm.fuzz $(FUZZ_S)
-	@MCP_PROBE_FUZZ=1 $(PY) -m pytest tests/harm/test_subinterpreters.py tests/harm/test_parking.py tests/harm/test_detach.py
+	@MCP_PROBE_FUZZ=1 $(PY) -m pytest tests/harm/test_subinterpreters.py tests/harm/test_parking.py tests/harm/test_detach.py tests/safety/test_detaching.py
+	@MCP_PROBE_FUZZ=1 MCP_PROBE_NATIVE=0 $(PY) -m pytest tests/safety/test_detaching.py
 	@$(PY) -X faulthandler -m tests.native.memory_torture all $(FUZZ_S)
 
 lint: env  ## ruff's rules
