@@ -157,7 +157,7 @@ def _prctl() -> Callable[..., int] | None:
     try:
         import ctypes
 
-        return ctypes.CDLL(None).prctl  # type: ignore[no-any-return]
+        return ctypes.CDLL(None).prctl
     except Exception:  # noqa: BLE001 - the command may then outlive this process
         return None
 
