@@ -22,7 +22,10 @@ def main(seconds: float) -> int:
             said = "the same"
             while time.monotonic() < until:
                 try:
-                    programs += fuzz(python, core, ROUND, seed)
+                    ran, seen_once = fuzz(python, core, ROUND, seed)
+                    programs += ran
+                    for difference in seen_once:
+                        print(f"seen once, seed {seed}: {difference}", flush=True)
                 except Exception as exc:
                     said, ended = f"seed {seed}: {type(exc).__name__}: {exc}", 1
                     break

@@ -52,6 +52,8 @@ class Interpreter:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed on leaving
         self._process: subprocess.Popen[str] | None = None
         self.programs = 0
+        self.seen_once: list[str] = []
+        """Differences that were not there again: told, but no failure."""
 
     def __enter__(self) -> Interpreter:
         return self
@@ -61,7 +63,15 @@ class Interpreter:
         self._errors.close()
 
     def check(self, program: list[Any]) -> None:
-        """Raises: Difference, with what was seen."""
+        """Raises: Difference, with what was seen, where the process died or hung, or the traces differ each time."""
+        found = self._ask(program)
+        if found is not None and self._ask(program) is not None:
+            self._end()
+            raise Difference(f"{program}: {found}")
+        if found is not None:
+            self.seen_once.append(f"{program}: {found}")
+
+    def _ask(self, program: list[Any]) -> str | None:
         process = self._process = self._process or subprocess.Popen(
             self._command,
             cwd=ROOT,
@@ -83,9 +93,7 @@ class Interpreter:
             errors = "\n".join(self._errors.read().splitlines()[-30:])
             raise Difference(f"{program}: " + (f"ended with {code}\n{errors}" if answered else "no end"))
         found = json.loads(line)
-        if found["differs"] is not None or found["disabled"]:
-            self._end()
-            raise Difference(f"{program}: {json.dumps(found, indent=1)}")
+        return json.dumps(found, indent=1) if found["differs"] is not None or found["disabled"] else None
 
     def _end(self) -> int | None:
         process, self._process = self._process, None
@@ -102,8 +110,8 @@ class Interpreter:
             process.stdout.close()
 
 
-def fuzz(python: str, core: How, examples: int, starting_from: int) -> int:
-    """The number of programs that were run. Raises: Difference, of the smallest program that was found."""
+def fuzz(python: str, core: How, examples: int, starting_from: int) -> tuple[int, list[str]]:
+    """(how many programs were run, what differed once only). Raises: Difference, of the smallest program found."""
     with Interpreter(python, core) as interpreter:
 
         @seed(starting_from)
@@ -113,4 +121,4 @@ def fuzz(python: str, core: How, examples: int, starting_from: int) -> int:
             interpreter.check(program)
 
         same()
-        return interpreter.programs
+        return interpreter.programs, interpreter.seen_once
