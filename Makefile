@@ -15,9 +15,11 @@ TWINS := tests/record tests/capture/test_executor.py tests/capture/test_read.py 
 tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_asgi.py tests/safety/test_faults.py \
 tests/native/test_handles.py tests/native/test_loops.py tests/native/test_poll.py tests/adapters/test_loop_conformance.py
 
-# What asks no clock, and the twins after it, run beside the rest: together they take some four minutes.
-BESIDE := tests/aggregate tests/report tests/record tests/docs tests/benchmarks
-BESIDE_COVERAGE := COVERAGE_FILE=.beside.coverage
+# What asks no clock, and the twins after it, run beside the rest.
+BESIDE := tests/aggregate tests/report tests/record tests/docs tests/benchmarks tests/native tests/suites tests/workloads \
+tests/platform tests/test_packaging.py
+# Coverage more than doubles what the tests compute (tests/record and the console's: 45 s of processor time, then 103).
+COVER = $(if $(COVERAGE),--cov --cov-report=)
 
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
 ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust
@@ -54,7 +56,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-endurance test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix canary lock clean suites suites-ready fuzz tsan
+.PHONY: help demo test coverage test-endurance test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,19 +64,22 @@ help:  ## this list
 demo: env  ## profile the bundled server under the bundled load and print the report
 	@.venv/bin/mcp-probe demo
 
-test: env envs .cache/suites/mcp2/.unpacked .tools/backends/collector lint format-check types  ## everything CI checks: lint, format, types, tests with coverage
-	@{ $(BESIDE_COVERAGE) $(PY) -m pytest --cov --cov-report= $(BESIDE) $(PYTEST_ARGS) && \
-	MCP_PROBE_NATIVE=0 $(BESIDE_COVERAGE) $(PY) -m pytest --cov --cov-append --cov-report= $(TWINS) $(PYTEST_ARGS); \
+test: env envs .cache/suites/mcp2/.unpacked .tools/backends/collector lint format-check types  ## everything CI checks: lint, format, types, tests
+	@{ export COVERAGE_FILE=.beside.coverage; $(PY) -m pytest $(COVER) $(BESIDE) $(PYTEST_ARGS) && \
+	MCP_PROBE_NATIVE=0 $(PY) -m pytest $(COVER) $(if $(COVERAGE),--cov-append) $(TWINS) $(PYTEST_ARGS); \
 	} > .beside.log 2>&1 & beside=$$!; \
-	$(PY) -m pytest --cov --cov-report= $(BESIDE:%=--ignore=%) $(PYTEST_ARGS); main=$$?; \
+	$(PY) -m pytest $(COVER) $(BESIDE:%=--ignore=%) $(PYTEST_ARGS); main=$$?; \
 	wait $$beside; beside=$$?; cat .beside.log; [ $$main = 0 ] && exit $$beside || exit $$main
-	@$(PY) -m coverage combine --quiet --append .beside.coverage && $(PY) -m coverage report
+	@$(if $(COVERAGE),$(PY) -m coverage combine --quiet --append .beside.coverage && $(PY) -m coverage report)
+
+coverage:  ## the same, with branch coverage reported
+	@$(MAKE) --no-print-directory test COVERAGE=1
 
 test-endurance: env  ## the accelerator's tests under every allocator that Python can be started with; some five minutes
 	@$(PY) -m pytest -m endurance tests/harm $(PYTEST_ARGS)
 
-test-workloads: env  ## every workload of `mcp-probe bench` for real, in its quick size; some ten minutes
-	@$(PY) -m pytest -m workloads tests/workloads $(PYTEST_ARGS)
+test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some twelve minutes
+	@$(PY) -m pytest -m workloads tests/workloads tests/benchmarks $(PYTEST_ARGS)
 
 test-backends: env backends  ## what arrives at a real Collector, Jaeger, Prometheus and ClickHouse, by their own APIs
 	@$(PY) -m pytest tests/export/backends $(PYTEST_ARGS)
@@ -86,7 +91,8 @@ suites-ready: $(SUITES:%=.envs/suite-%/.installed) $(SUITES:%=.cache/suites/%/.u
 
 fuzz: env  ## loops, subinterpreters, parking and memory under random programs for FUZZ_S seconds each, on each Python found
 	@$(PY) -m tests.harm.fuzz $(FUZZ_S)
-	@MCP_PROBE_FUZZ=1 $(PY) -m pytest tests/harm/test_subinterpreters.py tests/harm/test_parking.py tests/harm/test_detach.py
+	@MCP_PROBE_FUZZ=1 $(PY) -m pytest tests/harm/test_subinterpreters.py tests/harm/test_parking.py tests/harm/test_detach.py tests/safety/test_detaching.py
+	@MCP_PROBE_FUZZ=1 MCP_PROBE_NATIVE=0 $(PY) -m pytest tests/safety/test_detaching.py
 	@$(PY) -X faulthandler -m tests.native.memory_torture all $(FUZZ_S)
 
 lint: env  ## ruff's rules

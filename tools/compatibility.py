@@ -20,6 +20,7 @@ A cell that could not be run is listed with the reason.
 SECTIONS = {
     "matrix": ("Interpreters, processors, loops and SDKs", "make matrix"),
     "wheels": ("Wheels", "make wheels"),
+    "suites": ("Suites of other projects", "make suites"),
     "canary": ("Upstream of tomorrow", "make canary"),
 }
 """By target: the heading, and the command that fills the section. Their order is the page's."""
@@ -39,6 +40,14 @@ def write(section: str, lines: Iterable[str], page: Path = PAGE) -> None:
         body = kept.get(name) or f"Not run yet: `{command}`."
         parts.append(f"## {heading}\n\n<!-- {name} -->\n{body}\n<!-- /{name} -->\n")
     page.write_text("\n".join(parts), "utf-8")
+
+
+def rows(section: str, page: Path = PAGE) -> list[list[str]]:
+    """The cells of the table that stands in ``section``, without its heads; nothing where no run has written it."""
+    text = _sections_of(page.read_text("utf-8") if page.exists() else "").get(section, "")
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:])
+    return [[cell.replace("\\|", "|") for cell in row] for row in cells]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

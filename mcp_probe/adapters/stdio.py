@@ -25,15 +25,58 @@ from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.queueing import Channel
 from mcp_probe.capture.read import LineStamps, StampedRead
 from mcp_probe.capture.streams import FromServer, IntoServer, IntoTransport
-from mcp_probe.capture.transport import CALLS, TransportCall
+from mcp_probe.capture.transport import CALLS, OwnMethod, TransportCall
 from mcp_probe.model import DOES_NOT_APPLY
 
 HOOK = "stdio transport"
 
 
 async def send_in(inner: Any, item: Any, context: Context) -> None:
-    """Send on a ``ContextSendStream`` as if from ``context``."""
-    await inner._inner.send((context, item))
+    """Send on a ``ContextSendStream`` as if from ``context``: it copies the context that its first step runs in."""
+    await _BeginningIn(context, inner.send(item))
+
+
+class _BeginningIn:
+    """Runs a coroutine whose first step is made in ``context``, and the others as they come."""
+
+    __slots__ = ("_begin", "_coroutine")
+
+    def __init__(self, context: Context, coroutine: Any) -> None:
+        self._begin: Any = context.run
+        self._coroutine = coroutine
+
+    def __await__(self) -> _BeginningIn:
+        return self
+
+    def __iter__(self) -> _BeginningIn:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        begin, self._begin = self._begin, None
+        return self._coroutine.send(value) if begin is None else begin(self._coroutine.send, value)
+
+    def throw(self, *exc: Any) -> Any:
+        return self._coroutine.throw(*exc)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+
+def _instead(ours: Any, original: Any) -> Any:
+    return ours
+
+
+def _own_method(method: Any, owner: Any) -> Any:
+    """``method``, without keeping ``owner`` alive if it is one of its class's."""
+    if getattr(method, "__self__", None) is not owner:
+        return method
+    try:
+        return OwnMethod(owner, method.__name__)
+    except (AttributeError, TypeError):  # somebody's own object, which allows no weak reference
+        return method
 
 
 class StdioHooks:
@@ -83,10 +126,8 @@ class StdioHooks:
             channel.writer_seen = True
             names = ["write", "flush"]
         for name in names:
-            self.guard.replace(wrapper, name, partial(self._call, CALLS[name], channel))
-
-    def _call(self, kind: int, channel: Channel, original: Any) -> TransportCall:
-        return TransportCall(kind, original, channel, self.guard)
+            call = TransportCall(CALLS[name], OwnMethod(wrapper, name), channel, self.guard)
+            self.guard.replace(wrapper, name, partial(_instead, call))
 
     def _stamp_reads(self, buffer: Any, channel: Channel) -> None:
         """Stamp each read of the text wrapper's binary ``buffer``, of whatever type it is.
@@ -98,7 +139,7 @@ class StdioHooks:
         reading = Guard(HOOK, self._hub.fail, stamps.stop)
         try:
             name = "read1" if hasattr(buffer, "read1") else "read"
-            self.guard.replace(buffer, name, lambda own: StampedRead(own, stamps, reading))
+            self.guard.replace(buffer, name, lambda own: StampedRead(_own_method(own, buffer), stamps, reading))
         except Exception as exc:  # noqa: BLE001 - somebody's own object: whatever it raises, it is served as it is
             self._hub.missing(f"{HOOK}: reads", f"this stdin cannot be followed ({type(exc).__name__})")
             return

@@ -9,10 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 from mcp_probe.capture.executor import TRANSPORT_FINISH, TRANSPORT_JOB, TRANSPORT_START
 from mcp_probe.capture.guard import Guard, guarded
 from mcp_probe.clock import now_ns
+
+
+class OwnMethod:
+    """A method of one object. It keeps the object alive from a call's submission to its end only.
+
+    The object has this in its ``__dict__``: a reference would be a cycle, and the object would wait for the collector
+    to be closed. Allows what weak references allow. Raises ValueError, as a closed file, where the object is gone.
+    """
+
+    __slots__ = ("_function", "_held", "_owner")
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner = ref(owner)
+        self._function = getattr(type(owner), name)
+        self._held: Any = None
+
+    def hold(self) -> None:
+        """A call follows, on another thread."""
+        self._held = self._owner()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        owner, self._held = self._owner(), None
+        if owner is None:
+            raise ValueError("I/O operation on closed file.")
+        return self._function(owner, *args, **kwargs)
+
 
 READ, WRITE, FLUSH = range(3)
 CALLS = {"readline": READ, "write": WRITE, "flush": FLUSH}
@@ -23,7 +50,7 @@ class TransportCall:
 
     __slots__ = ("__weakref__", "append", "channel", "guard", "kind", "original", "pool", "submitted_ns")
 
-    def __init__(self, kind: int, original: Callable[..., Any], channel: Any, guard: Guard) -> None:
+    def __init__(self, kind: int, original: OwnMethod, channel: Any, guard: Guard) -> None:
         self.kind = kind
         self.original = original
         self.channel = channel
@@ -35,6 +62,7 @@ class TransportCall:
     @guarded
     def submit(self) -> None:
         """The transport hands the call to the executor. Loop's thread; never raises."""
+        self.original.hold()
         if not self.guard.active:
             return
         self.submitted_ns = now = now_ns()

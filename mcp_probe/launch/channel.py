@@ -13,6 +13,7 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
 
@@ -34,11 +35,19 @@ class ChannelSink:
 
     Args:
         path: the parent's socket.
+        on_first_write: called once in each process that writes, before it connects; must not block or raise.
         pending_limit_bytes: how much may wait for a parent that does not read.
     """
 
-    def __init__(self, path: str, *, pending_limit_bytes: int = PENDING_LIMIT_BYTES) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        pending_limit_bytes: int = PENDING_LIMIT_BYTES,
+        on_first_write: Callable[[], None] = lambda: None,
+    ) -> None:
         self._path = path
+        self._on_first_write = on_first_write
         self._limit = pending_limit_bytes
         self._header: bytes | None = None
         self._begin()
@@ -83,6 +92,7 @@ class ChannelSink:
             self._stop()
 
     def _connect(self, first_line: bytes) -> bool:
+        self._on_first_write()
         try:
             self._socket = _connected(self._path)
         except OSError:

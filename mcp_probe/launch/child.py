@@ -7,10 +7,7 @@ nothing is loaded but this module, nothing connects and no thread exists. Nothin
 from __future__ import annotations
 
 import os
-import signal
 import sys
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 TYPE_CHECKING = False  # importing typing would double what this module costs every Python below the command
 if TYPE_CHECKING:
@@ -27,7 +24,6 @@ def start(run: str, note: Note) -> None:
     ``note(run, kind, detail)`` adds this process to the parent's list. With MCP_PROBE_DOCTOR set it diagnoses
     instead, and the process ends here.
     """
-    die_with(int(os.environ.get("MCP_PROBE_PARENT", "0")))
     # The run's folder may be gone when a module is first needed, and its name says nothing in a traceback.
     for name in ("mcp_probe", "mcp_probe.launch"):
         package = sys.modules[name]
@@ -41,33 +37,17 @@ def start(run: str, note: Note) -> None:
         sys.meta_path.insert(0, ImportTrigger("mcp", lambda: attach(run, note)))
 
 
-def die_with(parent: int) -> None:
-    """Asks the kernel to kill this process when process ``parent`` dies, if that is what started it. Linux only.
-
-    Whoever kills `mcp-probe run` means the server. What a server starts is its own business, as without us. The signal
-    comes as the *thread* ends that started this process: it is the parent's main thread.
-    """
-    if not sys.platform.startswith("linux") or os.getppid() != parent:
-        return
-    try:
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except Exception:  # noqa: BLE001 - an interpreter without ctypes: its server may outlive the parent
-        return
-    if os.getppid() != parent:  # it died before the kernel knew
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def attach(run: str, note: Note) -> None:
     """Attaches to every MCP server this process will create; their frames go to the parent."""
     try:
         note(run, "mcp", "")
         from mcp_probe.launch.channel import ChannelSink
+        from mcp_probe.launch.lifeline import end_with_parent
         from mcp_probe.session import attach_everywhere
 
         # Options come through the environment, as they do for ``attach``.
-        attach_everywhere(ChannelSink(os.path.join(run, "channel")))
+        channel = os.path.join(run, "channel")
+        attach_everywhere(ChannelSink(channel, on_first_write=lambda: end_with_parent(run)))
     except Exception as exc:  # noqa: BLE001 - the server must start all the same
         note(run, "failed", f"{type(exc).__name__}: {exc}")
 

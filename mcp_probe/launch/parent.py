@@ -11,6 +11,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcp_probe.errors import LaunchError
-from mcp_probe.launch import inject
+from mcp_probe.launch import inject, lifeline
 from mcp_probe.launch.signals import SignalSource, await_command, signal_source
 
 if TYPE_CHECKING:
@@ -29,8 +31,7 @@ if TYPE_CHECKING:
 
 _DRAIN_S = 0.25
 
-# Python ignores these two; the command must not inherit that.
-_PYTHON_IGNORES = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def run_command(
@@ -59,7 +60,7 @@ def run_command(
     This module can be imported on POSIX systems only.
     """
     program = find_program(command)
-    options: dict[str, object] = {"slow_step_ms": slow_step_ms, "parent": os.getpid(), **(tiers or {})}
+    options: dict[str, object] = {"slow_step_ms": slow_step_ms, **(tiers or {})}
     if relay is not None:
         from mcp_probe.export.telemetry import ready
 
@@ -70,11 +71,14 @@ def run_command(
         if recording is not None:
             stack.callback(recording[0].close)
         run = inject.make_run_folder()
+        held = lifeline.hold(str(run))
+        if held is not None:
+            stack.callback(held.close)  # after the folder is gone: what still serves then is left alone
         stack.callback(shutil.rmtree, run, ignore_errors=True)
         listener = inject.listen(run)
         environment = inject.environment(run, os.environ, **options)
         source = stack.enter_context(signal_source())
-        pid = _spawn(program, command, environment, source)
+        process = _spawn(program, command, environment, source)
         channel = _Channel(listener, recording, slow_step_ms, relay, prepare)
 
         def report(exit_code: int | None) -> Outcome:
@@ -84,7 +88,7 @@ def run_command(
             publish(said)
             return said
 
-        exit_code = await_command(pid, source, on_overdue=lambda: report(None))
+        exit_code = process.returncode = await_command(process.pid, source, on_overdue=lambda: report(None))
         channel.finish()
         return report(exit_code)
 
@@ -116,17 +120,44 @@ def _open_recording(path: Path | None) -> tuple[FileIO, Path] | None:
         raise LaunchError(f"Cannot write the recording {path}: {exc.strerror}. Nothing was started.") from exc
 
 
-def _spawn(program: str, command: Sequence[str], environment: dict[str, str], source: SignalSource) -> int:
-    mask = source.mask_before
+def _spawn(
+    program: str, command: Sequence[str], environment: dict[str, str], source: SignalSource
+) -> subprocess.Popen[bytes]:
+    """Start it, its signals as ours were. Whoever waits for it sets its ``returncode``."""
+    handled = [number for number in signal.valid_signals() if callable(signal.getsignal(number))]
+    mask, parent, prctl = source.mask_before, os.getpid(), _prctl()
+
+    def in_child() -> None:
+        """Between fork and exec; this process has no second thread yet."""
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:  # it died before the kernel knew
+                os._exit(1)
+        for number in handled:  # a signal that comes before exec must not end in a handler of ours
+            signal.signal(number, signal.SIG_DFL)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
     try:
-        # Not fork: no Python runs between us and the command, and its signals are as ours were.
-        if mask is None:
-            return os.posix_spawn(program, list(command), environment, setsigdef=_PYTHON_IGNORES)
-        return os.posix_spawn(program, list(command), environment, setsigmask=mask, setsigdef=_PYTHON_IGNORES)
+        return subprocess.Popen(
+            command, executable=program, env=environment, close_fds=False, preexec_fn=in_child, restore_signals=True
+        )
     except OSError as exc:
         raise LaunchError(
             f"Cannot run {program}: {exc.strerror}. Expected a program, or a script whose first line names one (#!)."
         ) from exc
+
+
+def _prctl() -> Callable[..., int] | None:
+    """Linux tells a child of its parent's death. ``None`` elsewhere, and in an interpreter without ctypes."""
+    if sys.platform != "linux":
+        return None
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None).prctl
+    except Exception:  # noqa: BLE001 - the command may then outlive this process
+        return None
 
 
 class _Channel:

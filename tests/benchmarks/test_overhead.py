@@ -258,7 +258,7 @@ def test_the_page_holds_what_the_committed_results_say() -> None:
     assert page == filled(page, parts(RESULTS)), "run: python benchmarks/overhead.py --write-docs"
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 def test_a_small_run_measures_every_variant_on_every_transport(tmp_path: Path) -> None:
     output = tmp_path / "overhead.json"
     command = [sys.executable, "benchmarks/overhead.py", "--smoke", "--output", str(output)]

@@ -15,6 +15,8 @@ from tests.export.otlp_backend import HttpBackend, Kept
 from tests.export.speaking import FAST, Spoken, environment, server_program
 
 CALLS = 40
+PATIENT_MS = "60000"
+"""A busy machine delivers nothing in the second that a process's exit is given."""
 ATTACHED = "import mcp_probe\nmcp_probe.attach(server)"
 
 
@@ -45,7 +47,10 @@ def counted(kept: Kept, name: str, temporality: str) -> dict[tuple[tuple[str, st
 def test_every_call_arrives_once_whatever_the_temporality(temporality: str, tmp_path: Path) -> None:
     with HttpBackend() as backend:
         env = environment(
-            MCP_PROBE_OTLP=backend.url, OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=temporality, **FAST
+            MCP_PROBE_OTLP=backend.url,
+            MCP_PROBE_OTLP_EXIT_MS=PATIENT_MS,
+            OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=temporality,
+            **FAST,
         )
         with Spoken([sys.executable, server_program(tmp_path, ATTACHED)], env) as server:
             for _ in range(CALLS):
@@ -69,7 +74,7 @@ def test_every_call_arrives_once_whatever_the_temporality(temporality: str, tmp_
 
 def test_an_exponential_point_adds_up_and_names_its_buckets(tmp_path: Path) -> None:
     with HttpBackend() as backend:
-        env = environment(MCP_PROBE_OTLP=backend.url, **FAST)
+        env = environment(MCP_PROBE_OTLP=backend.url, MCP_PROBE_OTLP_EXIT_MS=PATIENT_MS, **FAST)
         with Spoken([sys.executable, server_program(tmp_path, ATTACHED)], env) as server:
             server.call("block", ms=30)
             server.end()

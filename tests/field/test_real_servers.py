@@ -35,11 +35,15 @@ class Runs:
     def of(self, server: RealServer) -> tuple[Run, ProbedRun, dict[str, int]]:
         """Without the probe, with it, and how often each tool was called."""
         if server.program not in self._made:
-            folder = self._folders.mktemp(server.environment)
-            with server.set_up(folder) as setting:
-                runs = (run_bare(server, setting, folder), run_probed(server, setting, folder), dict(setting.counts))
-            self._made[server.program] = runs
+            self.once_more(server)
         return self._made[server.program]
+
+    def once_more(self, server: RealServer) -> None:
+        """Run it again; what was made before is forgotten."""
+        folder = self._folders.mktemp(server.environment)
+        with server.set_up(folder) as setting:
+            runs = (run_bare(server, setting, folder), run_probed(server, setting, folder), dict(setting.counts))
+        self._made[server.program] = runs
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +146,18 @@ def test_tools_that_the_sdk_runs_in_threads_have_their_time_there(server: RealSe
 
 @pytest.mark.parametrize("server", ["mcp-server-git"], indirect=True)
 def test_a_server_that_works_in_threads_is_not_said_to_block_its_loop(server: RealServer, runs: Runs) -> None:
-    _, probed, counts = runs.of(server)
-    blamed = {finding["subject"] for finding in probed.summary["findings"] if finding["code"] in BLOCKING}
-    assert not blamed & set(counts)
+    _, _, counts = runs.of(server)
+    blamed = blamed_in(runs, server) & set(counts)
+    if blamed:  # on a machine without a core to spare any step may take long: what the server does, it does again
+        runs.once_more(server)
+        blamed &= blamed_in(runs, server)
+    assert not blamed
+
+
+def blamed_in(runs: Runs, server: RealServer) -> set[str]:
+    """Tools that are said to hold the loop up."""
+    _, probed, _ = runs.of(server)
+    return {finding["subject"] for finding in probed.summary["findings"] if finding["code"] in BLOCKING}
 
 
 @pytest.mark.parametrize("server", ["mcp-server-time", "mcp-server-sqlite"], indirect=True)

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import time
 
-from tests.harm.running import ROOT, How, environment, pythons
+from tests.harm.loop_fuzz import fuzz
+from tests.harm.running import How, pythons
+
+ROUND = 200
 
 
-def main(seconds: str) -> int:
-    """Run them one after the other, each with a seed of its own."""
+def main(seconds: float) -> int:
+    """Run them one after the other, in rounds with a seed of their own."""
     ended = 0
     cores: tuple[How, ...] = ("native", "pure")
     for python in pythons():
         for core in cores:
-            seed = str(time.time_ns() % 1_000_000)
-            command = [python, "-X", "faulthandler", "-m", "tests.harm.programs.loop_fuzz", core, seconds, seed]
-            done = subprocess.run(command, cwd=ROOT, env=environment(core), capture_output=True, text=True, check=False)
-            if done.returncode:
-                last = "\n".join(done.stderr.splitlines()[-30:])
-                print(f"{python}, {core}, seed {seed}: ended with {done.returncode}\n{last}")
-                ended = 1
-                continue
-            found = json.loads(done.stdout.splitlines()[-1])
-            said = "the same" if found["differs"] is None else json.dumps(found["differs"], indent=1)
-            print(f"{found['python']}, {core}, seed {seed}: {found['examples']} programs, {said} {found['disabled']}")
-            ended = max(ended, int(found["differs"] is not None))
+            until, seed, programs = time.monotonic() + seconds, time.time_ns() % 1_000_000, 0
+            first = seed
+            said = "the same"
+            while time.monotonic() < until:
+                try:
+                    ran, seen_once = fuzz(python, core, ROUND, seed)
+                    programs += ran
+                    for difference in seen_once:
+                        print(f"seen once, seed {seed}: {difference}", flush=True)
+                except Exception as exc:
+                    said, ended = f"seed {seed}: {type(exc).__name__}: {exc}", 1
+                    break
+                seed += 1
+            print(f"{python}, {core}, seeds from {first}: {programs} programs, {said}", flush=True)
     return ended
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "120"))
+    sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 120.0))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
-from tests.harm.running import CORES, How, bare, told
+from tests.harm.running import CORES, How, told
 
 RUNS = 3
-"""Two threads' reports may share a wake-up: a difference is one that is there each time."""
+"""Two threads' reports may share a wake-up of the loop: how often a function is entered is a range of some runs."""
 
 ASKED = {
     # Which limiter lends the thread is asked of anyio once for each job.
@@ -33,6 +36,19 @@ ASKED = {
 }
 """Entered more or less often with the probe, and harmless."""
 
+TURNS = {
+    "asyncio.base_events:BaseEventLoop._add_callback",
+    "asyncio.base_events:BaseEventLoop._run_once",
+    "asyncio.base_events:BaseEventLoop.time",
+    "asyncio.events:Handle._run",
+    "asyncio.selector_events:BaseSelectorEventLoop._process_events",
+    "asyncio.selector_events:BaseSelectorEventLoop._read_from_self",
+    "asyncio.unix_events:_UnixSelectorEventLoop._process_self_data",
+    "selectors:EpollSelector.select",
+}
+"""Entered once a turn of the loop. With a client in another process the machine decides how many turns there are."""
+TURNS_SHARE = 0.1
+
 DECLARED = {
     "anyio._backends._asyncio.AsyncIOBackend.run_sync_in_worker_thread",
     "asyncio.base_events.BaseEventLoop._add_callback",
@@ -56,15 +72,30 @@ DECLARED = {
 
 @CORES
 def test_every_function_around_a_server_is_entered_as_often_as_without_the_probe(core: How) -> None:
-    expected = bare("everything")
-    differing: dict[str, tuple[int, int]] | None = None
-    for _ in range(RUNS):
-        found = told("everything", core)
-        assert found["answers"] == expected["answers"]
-        names = {*expected["entered"], *found["entered"]} - ASKED if differing is None else set(differing)
-        pairs = {name: (expected["entered"].get(name, 0), found["entered"].get(name, 0)) for name in sorted(names)}
-        differing = {name: (was, now) for name, (was, now) in pairs.items() if was != now}
-    assert differing == {}
+    expected = bare_runs()
+    found = [told("everything", core) for _ in range(RUNS)]
+    assert all(run["answers"] == expected[0]["answers"] for run in [*expected, *found])
+    for part in ("session", "from_outside"):
+        names = {name for run in [*expected, *found] for name in run["entered"][part]} - ASKED
+        ranges = {name: (entered(expected, part, name), entered(found, part, name)) for name in sorted(names)}
+        share = {name: TURNS_SHARE if part == "from_outside" and name in TURNS else 0 for name in names}
+        assert {name: both for name, both in ranges.items() if not overlap(*both, share[name])} == {}
+
+
+@cache
+def bare_runs() -> tuple[Any, ...]:
+    return tuple(told("everything", "bare") for _ in range(RUNS))
+
+
+def entered(runs: Sequence[Any], part: str, name: str) -> tuple[int, int]:
+    """How often at least and at most."""
+    counts = [run["entered"][part].get(name, 0) for run in runs]
+    return min(counts), max(counts)
+
+
+def overlap(one: tuple[int, int], other: tuple[int, int], share: float) -> bool:
+    """Whether these ranges meet, each widened by a share of itself."""
+    return one[0] * (1 - share) <= other[1] and other[0] * (1 - share) <= one[1]
 
 
 @CORES
@@ -73,4 +104,4 @@ def test_only_what_is_declared_is_replaced(core: How) -> None:
 
 
 def test_nothing_is_replaced_without_the_probe() -> None:
-    assert bare("everything")["replaced"] == []
+    assert bare_runs()[0]["replaced"] == []

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from mcp_probe.launch import child
-from tests.launch.running import LIMIT_S, program, start
+from mcp_probe.launch import lifeline, parent
+from mcp_probe.launch.signals import signal_source
+from tests.launch.running import LIMIT_S, ROOT, program, start
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has a parent-death signal")
 WAIT = "import os, signal, time\nprint(os.getpid(), flush=True)\ntime.sleep(1000)\n"
@@ -64,27 +67,47 @@ def test_what_a_server_has_started_is_its_own_business(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_only_the_process_that_was_started_by_the_run_asks_for_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctypes.CDLL", lambda name: pytest.fail("asked"))
-    for parent in (0, 1, os.getpid()):
-        if parent != os.getppid():
-            child.die_with(parent)
-
-
 @linux_only
-def test_a_parent_that_died_meanwhile_takes_the_process_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    parents = iter([77, 1])
-    killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "getppid", lambda: next(parents))
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+def test_a_command_that_finds_its_parent_dead_never_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    started = tmp_path / "started"
+    command = ["/bin/sh", "-c", f"touch {started}"]
+    with signal_source() as source:
+        process = parent._spawn(command[0], command, dict(os.environ), source)
+        assert process.wait() == 1
+    assert not started.exists()
 
-    class Library:
-        def __init__(self, name: None) -> None:
-            pass
 
-        def prctl(self, *args: int) -> int:
-            return 0
+def test_a_server_waits_for_a_run_that_lives_and_leaves_with_one_that_was_killed(tmp_path: Path) -> None:
+    code = "import sys, time; from mcp_probe.launch.lifeline import end_with_parent; end_with_parent(sys.argv[1]); "
+    code += "print('up', flush=True); time.sleep(60)"
+    held = lifeline.hold(str(tmp_path))
+    assert held is not None
+    server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
+    with server:
+        try:
+            assert server.stdout is not None and server.stdout.readline() == b"up\n"
+            time.sleep(0.2)
+            assert server.poll() is None
+            held.close()
+            assert server.wait(20) == -signal.SIGKILL
+        finally:
+            server.kill()
 
-    monkeypatch.setattr("ctypes.CDLL", Library)
-    child.die_with(77)
-    assert killed == [(os.getpid(), signal.SIGKILL)]
+
+def test_a_server_outlives_a_run_that_ended_by_itself(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    code = "import sys, time; from mcp_probe.launch.lifeline import end_with_parent; end_with_parent(sys.argv[1]); "
+    code += "print('up', flush=True); sys.stdin.read()"
+    held = lifeline.hold(str(run))
+    assert held is not None
+    command = [sys.executable, "-c", code, str(run)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None and server.stdout.readline() == b"up\n"
+        shutil.rmtree(run)
+        held.close()
+        time.sleep(0.2)
+        assert server.poll() is None
+        server.communicate()
+    assert server.returncode == 0

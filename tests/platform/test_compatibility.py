@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.compatibility import PAGE, SECTIONS, table, write
+from tools.compatibility import PAGE, SECTIONS, rows, table, write
 
 
 def test_a_run_leaves_the_sections_of_the_others(tmp_path: Path) -> None:
@@ -34,3 +34,11 @@ def test_the_page_has_each_section_once() -> None:
     for name, (heading, command) in SECTIONS.items():
         assert text.count(f"<!-- {name} -->") == text.count(f"\n## {heading}\n") == 1
         assert command.removeprefix("make ") in (PAGE.parent.parent / "Makefile").read_text("utf-8")
+
+
+def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    assert rows("suites", page) == []
+    written = [["anyio", "2 passed", "a|b"], ["mcp", "", "3"]]
+    write("suites", ["words", "", *table(["suite", "bare", "more"], written)], page)
+    assert rows("suites", page) == written

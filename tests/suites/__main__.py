@@ -1,54 +1,67 @@
 """``python -m tests.suites [SUITE...]``: every suite bare twice and probed twice, and a table of what came out.
 
-Writes ``tests/suites/expected/*.json`` (what is stable bare) and ``tests/suites/table.md``. Ends with 1 where a probed
-run is not as bare. ``SUITE_PYTHONS`` names further interpreters for CPython's own suite.
+Writes ``tests/suites/expected/*.json`` (what is stable bare) and the rows of what was run into docs/compatibility.md.
+Ends with 1 where a probed run is not as bare. ``SUITE_PYTHONS`` names further interpreters for CPython's own suite.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from mcp_probe import native
 from tests.suites.known import KNOWN
-from tests.suites.upstream import SUITES, Bare, Core, NotReady, Suite, compare, run, unwatched, version_of
+from tests.suites.upstream import SUITES, Bare, Core, NotReady, Suite, compare, run, settled, unwatched, version_of
+from tools import compatibility
 
-TABLE = Path(__file__).with_name("table.md")
-HEAD = """| Suite | Python | Bare | Probed, accelerator | Probed, Python only | Watched | Unstable bare |
-|---|---|---|---|---|---|---|
-"""
+HEADS = ("Suite", "Python", "Bare", "Probed, accelerator", "Probed, Python only", "Watched", "Unstable bare")
 SHOWN = 40
 
 
-def measure(suite: Suite, python: str) -> tuple[str, bool]:
+def measure(suite: Suite, python: str) -> tuple[list[str], bool]:
     """(its row of the table, whether probed is as bare). Prints every difference."""
     one, two = run(suite, None, python), run(suite, None, python)
     bare = Bare.from_runs(one, two)
     bare.keep(suite, python)
+    owned = KNOWN.get(suite.name, {})
     same, cells, watched = True, [], ""
     cores: tuple[Core, ...] = ("native", "pure")
     for core in cores:
         if core == "native" and native.core is None:
             cells.append(f"not run: {native.absence}")
             continue
-        probed = run(suite, core, python)
-        said = unwatched(suite, probed) + compare(bare, probed, KNOWN.get(suite.name, {}))
+        probed, calm = settled(suite, core, bare, run(suite, core, python), python)
+        for test in calm:
+            print(f"  {suite.name}, {core}: {test}: as bare in a second run only", flush=True)
+        said = unwatched(suite, probed) + compare(bare, probed, owned)
         for sentence in said[:SHOWN]:
             print(f"  {suite.name}, {core}: {sentence}", flush=True)
         if len(said) > SHOWN:
             print(f"  {suite.name}, {core}: and {len(said) - SHOWN} more", flush=True)
         same = same and not said
-        cells.append("as bare" if not said else f"{len(said)} differences ({probed.counts()})")
-        proof = probed.proof()
-        watched = ", ".join(f"{count} {what}" for what, count in proof.items() if count)
-    words = [suite.title, version_of(suite, python), one.counts(), *cells, watched, str(len(bare.unstable))]
-    return "| " + " | ".join(words) + " |", same
+        but = f", {len(owned)} known apart" if owned else ""
+        but += f", {len(calm)} in a second run only" if calm else ""
+        cells.append(f"as bare{but}" if not said else f"{len(said)} differences{but} ({probed.counts()})")
+        watched = ", ".join(f"{count} {what}" for what, count in probed.proof().items() if count)
+    return [suite.title, version_of(suite, python), one.counts(), *cells, watched, str(len(bare.unstable))], same
+
+
+def publish(rows: list[list[str]]) -> None:
+    """Put these rows into the page; those of other suites and interpreters stay."""
+    kept = {tuple(row[:2]): row for row in [*compatibility.rows("suites"), *rows]}
+    order = [suite.title for suite in SUITES.values()]
+    ordered = sorted((row for row in kept.values() if row[0] in order), key=lambda row: (order.index(row[0]), row[1]))
+    introduction = (
+        "Tests that nobody here wrote, run without the probe and with it: the outcomes are compared test by test. "
+        "Tests whose two runs without the probe disagree are unstable and not compared."
+    )
+    known = [f"- {SUITES[name].title}, `{test}`: {why}" for name, tests in KNOWN.items() for test, why in tests.items()]
+    compatibility.write("suites", [introduction, "", *compatibility.table(HEADS, ordered), "", *known])
 
 
 def main(names: list[str]) -> int:
     """Run the named suites, or all."""
-    rows, all_same = [], True
+    all_same = True
     for name in names or SUITES:
         pythons = [sys.executable]
         if name == "asyncio":
@@ -58,12 +71,12 @@ def main(names: list[str]) -> int:
             try:
                 row, same = measure(SUITES[name], python)
             except NotReady as why:
-                row, same = f"| {SUITES[name].title} | not run: {why} |" + " |" * 5, False
-            rows.append(row)
+                print(f"not run: {why}", flush=True)
+                all_same = False
+                continue
+            print(" | ".join(row), flush=True)
+            publish([row])
             all_same = all_same and same
-            print(row, flush=True)
-    if not names:
-        TABLE.write_text(HEAD + "\n".join(rows) + "\n")
     return 0 if all_same else 1
 
 

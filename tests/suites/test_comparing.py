@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.suites import upstream
 from tests.suites.upstream import SUITES, Bare, Run, compare, unwatched
 
 
@@ -62,3 +65,17 @@ def test_a_worker_without_proof_is_told() -> None:
     seen = run_of(SAME, servers=1, messages=2, steps=3)
     seen.proofs[0]["tests"] = 2
     assert unwatched(SUITES["mcp2"], seen) == ["2 of 4 tests ran where the probe has proof"]
+
+
+def test_what_differs_once_only_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def again(suite: object, core: object, python: object, only: list[str]) -> Run:
+        asked.append(only)
+        return run_of({"x.py::b": "passed", "x.py::d": "failed"})
+
+    monkeypatch.setattr(upstream, "run", again)
+    probed = run_of({"x.py::a": "passed", "x.py::b": "failed", "x.py::d": "failed"})
+    run, calm = upstream.settled(SUITES["mcp2"], "native", Bare(3, {}, {}), probed)
+    assert (asked, calm) == ([["x.py"]], ["x.py::b"])
+    assert run.outcomes == {"x.py::a": "passed", "x.py::b": "passed", "x.py::d": "failed"}

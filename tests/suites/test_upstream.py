@@ -6,7 +6,7 @@ import pytest
 
 from mcp_probe import native
 from tests.suites.known import KNOWN
-from tests.suites.upstream import SUITES, Bare, NotReady, compare, run, unwatched
+from tests.suites.upstream import SUITES, Bare, NotReady, compare, run, settled, unwatched
 
 
 @pytest.mark.slow
@@ -21,6 +21,7 @@ def test_a_suite_of_others_gives_the_same_outcomes_with_the_probe(name: str) -> 
         if bare is None:
             one = run(suite, None)
             bare = Bare.from_runs(one, one)
+        probed, _ = settled(suite, "native", bare, probed)
     except NotReady as why:
         pytest.skip(str(why))
     said = unwatched(suite, probed) + compare(bare, probed, KNOWN.get(name, {}))

@@ -22,6 +22,8 @@ from mcp_probe.workloads.servers import compute, delays, toggled
 from mcp_probe.workloads.servers.arithmetic import computed
 from tests.guard import attached_now
 
+pytestmark = pytest.mark.workloads
+
 
 async def text_of(client: Client, tool: str, **arguments: object) -> str:
     result = await client.call_tool(tool, arguments)

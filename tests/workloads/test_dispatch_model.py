@@ -84,6 +84,7 @@ def test_the_source_never_lets_others_run() -> None:
     assert anyio.run(others_ran) is False
 
 
+@pytest.mark.workloads
 def test_memory_grows_with_the_messages_only_where_nothing_holds_them_back() -> None:
     def peak(form: Form, messages: int) -> int:
         found = answer(Order(form, "document", messages)).peak_bytes

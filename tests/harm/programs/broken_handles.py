@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 from tests.harm.programs.probing import Watched, tell
@@ -39,29 +40,30 @@ def turn(loop: Any) -> None:
     loop.run_forever()
 
 
-def outcome(make: Callable[[Any], Any], slot: str, change: str, use: Callable[[Any, Any], Any]) -> list[str]:
+def outcome(
+    watched: Watched, make: Callable[[Any], Any], slot: str, change: str, use: Callable[[Any, Any], Any]
+) -> list[str]:
     loop = asyncio.new_event_loop()
     said: list[str] = []
     loop.set_exception_handler(lambda loop, context: said.append(type(context.get("exception")).__name__))
+
+    def scenario() -> None:
+        handle = make(loop)
+        try:
+            if change == "deleted":
+                delattr(handle, slot)
+            else:
+                setattr(handle, slot, None)
+        except Exception as exc:
+            said.append(f"cannot: {type(exc).__name__}")
+            return
+        try:
+            said.append(repr(use(loop, handle)))
+        except Exception as exc:
+            said.append(re.sub(r"'\w+' object", "object", f"{type(exc).__name__}: {exc}"))
+
     try:
-        with Watched() as watched:
-
-            def scenario() -> None:
-                handle = make(loop)
-                try:
-                    if change == "deleted":
-                        delattr(handle, slot)
-                    else:
-                        setattr(handle, slot, None)
-                except Exception as exc:
-                    said.append(f"cannot: {type(exc).__name__}")
-                    return
-                try:
-                    said.append(repr(use(loop, handle)))
-                except Exception as exc:
-                    said.append(re.sub(r"'\w+' object", "object", f"{type(exc).__name__}: {exc}"))
-
-            watched.on(loop, scenario)
+        watched.on(loop, scenario)
     finally:
         loop._ready.clear()  # type: ignore[attr-defined]
         loop._scheduled.clear()  # type: ignore[attr-defined]
@@ -71,13 +73,12 @@ def outcome(make: Callable[[Any], Any], slot: str, change: str, use: Callable[[A
 
 def main() -> None:
     found = {}
-    for made, make in MAKERS.items():
-        for slot in SLOTS:
-            for change in ("deleted", "None"):
-                for used, use in USES.items():
-                    case = f"{made}: {slot} {change}, then {used}"
-                    sys.stderr.write(case + "\n")
-                    found[case] = outcome(make, slot, change, use)
+    with Watched() as watched:
+        for made, slot, change, used in product(MAKERS, SLOTS, ("deleted", "None"), USES):
+            case = f"{made}: {slot} {change}, then {used}"
+            sys.stderr.write(case + "\n")
+            found[case] = outcome(watched, MAKERS[made], slot, change, USES[used])
+        found["disabled hooks"] = watched.disabled()
     tell(found)
 
 

@@ -1,4 +1,4 @@
-"""One program of everything that a server does: tasks, timers, threads, sockets, HTTP, spans, a session.
+"""One program of everything that a server does: tasks, timers, threads, sockets, stdio, HTTP, spans.
 
 It does the same each time, so that what it enters can be counted.
 """
@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import os
+import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import mcp.server.stdio
 import mcp.server.streamable_http_manager  # noqa: F401
-import uvicorn  # noqa: F401
+import uvicorn
 from mcp import Client
 from mcp.client._memory import InMemoryTransport
 from mcp.server import MCPServer
@@ -25,7 +31,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.adapters.asgi_client import Modern, started
+from tests.adapters.asgi_client import META, Modern, message, started
 from tests.harm.programs.identities import changed, instance, walk
 from tests.harm.programs.probing import BARE, tell
 
@@ -95,6 +101,83 @@ async def echo_over_sockets() -> None:
     await server.wait_closed()
 
 
+class Outside:
+    """A client in a process of its own (outside.py), which does all of ``todo``."""
+
+    def __init__(self, todo: dict[str, Any], pass_fds: Sequence[int] = ()) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", str(Path(__file__).with_name("outside.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=pass_fds,
+        )
+        self._todo = json.dumps(todo).encode()
+
+    def answers(self) -> Any:
+        """Blocks until it has ended."""
+        return json.loads(self._process.communicate(self._todo)[0])
+
+
+async def http_from_outside(server: MCPServer) -> Any:
+    """uvicorn serves, without its main loop: that one counts the tenths of a second that the machine takes."""
+    app = server.streamable_http_app(json_response=True)
+    config = uvicorn.Config(app, port=0, http="h11", ws="none", lifespan="on", log_config=None)
+    config.load()
+    serving = uvicorn.Server(config)
+    serving.lifespan = config.lifespan_class(config)
+    await serving.startup()
+    port = serving.servers[0].sockets[0].getsockname()[1]
+    outside = Outside({"port": port, "requests": [http_request(number) for number in range(CALLS)]})
+    answers = await anyio.to_thread.run_sync(outside.answers)
+    await serving.shutdown()
+    return answers
+
+
+def http_request(number: int) -> str:
+    body = message(number, "tools/call", _meta=META, name="work", arguments={"number": number})
+    headers = [*Modern(None).headers("tools/call", "work"), (b"content-length", b"%d" % len(body))]  # type: ignore[arg-type]
+    lines = [b"POST /mcp HTTP/1.1", *(name + b": " + value for name, value in headers), b"", body]
+    return b"\r\n".join(lines).decode()
+
+
+async def stdio_from_outside(server: MCPServer) -> Any:
+    """The SDK's own stdio transport on the standard descriptors, which are pipes meanwhile."""
+    info = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "outside", "version": "1"}}
+    lines = [message(0, "initialize", **info), message(None, "notifications/initialized")]
+    lines += [message(1 + n, "tools/call", name="work", arguments={"number": n}) for n in range(CALLS)]
+    with pipes_for_standard_streams() as (to_server, from_server):
+        todo = {"to_server": to_server, "from_server": from_server, "lines": [line.decode() for line in lines]}
+        outside = Outside(todo, (to_server, from_server))
+        os.close(to_server)  # the end of stdin comes when the client closes it
+        told: list[Any] = []
+        answering = threading.Thread(target=lambda: told.append(outside.answers()))
+        answering.start()
+        await server.run_stdio_async()
+        os.close(from_server)
+    answering.join()
+    return told[0]
+
+
+@contextmanager
+def pipes_for_standard_streams() -> Iterator[tuple[int, int]]:
+    """(where to write to stdin, where to read what was written to stdout). The caller closes both."""
+    kept = os.dup(0), os.dup(1)
+    stdin, to_server = os.pipe()
+    from_server, stdout = os.pipe()
+    sys.stdout.flush()
+    os.dup2(stdin, 0)
+    os.dup2(stdout, 1)
+    os.close(stdin)
+    os.close(stdout)
+    try:
+        yield to_server, from_server
+    finally:
+        sys.stdout.flush()
+        for standard, descriptor in enumerate(kept):
+            os.dup2(descriptor, standard)
+            os.close(descriptor)
+
+
 async def session(server: MCPServer) -> list[Any]:
     answers: list[Any] = []
     async with Client(InMemoryTransport(server)) as client:
@@ -110,13 +193,19 @@ async def session(server: MCPServer) -> list[Any]:
     return answers
 
 
+async def from_outside(server: MCPServer) -> list[Any]:
+    """How many turns the loop takes here depends on when the other process answers."""
+    return [await http_from_outside(server), await stdio_from_outside(server)]
+
+
 def main() -> None:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
     trace.set_tracer_provider(provider)
     server = make_server()
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(session(server))  # whatever is imported, cached or started once
+    for part in (session, from_outside):
+        loop.run_until_complete(part(server))  # whatever is imported, cached or started once
     for name in dir(anyio):
         getattr(anyio, name)
     gc.disable()
@@ -127,7 +216,8 @@ def main() -> None:
         import mcp_probe
 
         probe = mcp_probe.attach(server, telemetry="off")
-    loop.run_until_complete(session(server))  # what the probe does once: follow the loop, wrap the pools
+    for part in (session, from_outside):
+        loop.run_until_complete(part(server))  # what the probe does once: follow the loop, wrap the pools
     replaced = changed(names, walk())
     replaced += changed(on_loop, instance("loop", loop)) if not BARE else []
     replaced += changed(on_selector, instance("selector", loop._selector))  # type: ignore[attr-defined]
@@ -137,16 +227,20 @@ def main() -> None:
     entered = Entered()
     threading.setprofile(entered)
     sys.setprofile(entered)
-    entered.on = True
-    answers = loop.run_until_complete(session(server))
-    entered.on = False
+    answers, counts = [], {}
+    for part in (session, from_outside):
+        entered.counts.clear()
+        entered.on = True
+        answers += loop.run_until_complete(part(server))
+        entered.on = False
+        counts[part.__name__] = dict(sorted(entered.counts.items()))
     sys.setprofile(None)
     threading.setprofile(None)
     if probe is not None:
         probe.detach()
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
-    tell({"answers": answers, "entered": dict(sorted(entered.counts.items())), "replaced": sorted(replaced)})
+    tell({"answers": answers, "entered": counts, "replaced": sorted(replaced)})
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 VALUE: contextvars.ContextVar[int] = contextvars.ContextVar("value", default=0)
-SLOT_S = 0.004
+RESCUE_SLOTS = 100
 ODD = ("nan", "inf", "-inf", "1e300", "-1e300", "-1", "0")
 RAISED: tuple[type[BaseException], ...] = (
     ValueError,
@@ -29,10 +30,10 @@ RAISED: tuple[type[BaseException], ...] = (
 )
 KINDS = (
     "soon", "later", "at", "odd", "task", "cancel", "raise", "stop", "close", "threadsafe", "thread", "executor",
-    "socket", "signal", "debug", "context", "future", "gather", "eager", "handler", "inside",
+    "socket", "signal", "debug", "context", "future", "gather", "eager", "handler",
 )  # fmt: skip
-Operation = tuple[str, int, int]
-"""(kind, a number, another); what they mean is the kind's."""
+Operation = Sequence[Any]
+"""A kind, a number, another; what they mean is the kind's. Or ``inside`` and a list of operations."""
 
 
 class OwnError(BaseException):
@@ -42,9 +43,10 @@ class OwnError(BaseException):
 class Running:
     """One run of one program on one loop."""
 
-    def __init__(self, loop: Any, program: Sequence[Operation]) -> None:
+    def __init__(self, loop: Any, program: Sequence[Operation], slot_s: float) -> None:
         self.loop = loop
         self.program = program
+        self.slot_s = slot_s
         self.trace: list[Any] = []
         self.handles: list[Any] = []
         self.base = loop.time()
@@ -63,9 +65,10 @@ class Running:
         self.note("called", number, asyncio.events._get_running_loop() is self.loop)
 
     def do(self, number: int, operation: Operation) -> None:
-        kind, one, two = operation
+        kind, *values = operation
+        do = getattr(self, "do_" + kind)
         try:
-            answer = getattr(self, "do_" + kind)(number, one, two)
+            answer = do(number, *values)
             if answer is not None:
                 self.handles.append(answer)
         except Exception as exc:
@@ -75,7 +78,7 @@ class Running:
         return self.loop.call_soon(self.callback, number)
 
     def do_later(self, number: int, one: int, two: int) -> Any:
-        return self.loop.call_at(self.base + SLOT_S * (one % 4), self.callback, number)
+        return self.loop.call_at(self.base + self.slot_s * (one % 4), self.callback, number)
 
     do_at = do_later
 
@@ -175,7 +178,7 @@ class Running:
         context = contextvars.copy_context()
         context.run(VALUE.set, one)
         if two % 2:
-            return self.loop.call_later(SLOT_S, self.callback, number, context=context)
+            return self.loop.call_later(self.slot_s, self.callback, number, context=context)
         return self.loop.call_soon(self.callback, number, context=context)
 
     def do_future(self, number: int, one: int, two: int) -> Any:
@@ -205,15 +208,13 @@ class Running:
 
             self.loop.set_exception_handler(broken)
 
-    def do_inside(self, number: int, one: int, two: int) -> Any:
-        """The next operations happen inside a callback."""
+    def do_inside(self, number: int, operations: Sequence[Operation]) -> Any:
+        """These operations happen inside a callback."""
 
         def nested() -> None:
             self.note("nested", number)
-            rest = self.program[number + 1 : number + 1 + one % 3]
-            for offset, operation in enumerate(rest):
-                if operation[0] != "inside":
-                    self.do(number * 100 + offset, operation)
+            for offset, operation in enumerate(operations):
+                self.do(number * 100 + offset, operation)
 
         return self.loop.call_soon(nested)
 
@@ -231,14 +232,23 @@ class Running:
         if self.loop.is_closed():
             return
         stop: Any = None
+        # A NaN breaks the order of the loop's timers: the one that stops it may then stand behind one for never.
+        rescue = threading.Timer(RESCUE_SLOTS * self.slot_s, self._rescue)
+        rescue.start()
         try:
-            stop = self.loop.call_at(max(self.loop.time(), self.base + 6 * SLOT_S) + SLOT_S, self.loop.stop)
+            stop = self.loop.call_at(max(self.loop.time(), self.base + 6 * self.slot_s) + self.slot_s, self.loop.stop)
             self.loop.run_forever()
         except BaseException as exc:
             self.note("out of the loop", type(exc).__name__, str(exc)[:40])
         finally:
+            rescue.cancel()
+            rescue.join()
             if stop is not None:
                 stop.cancel()
+
+    def _rescue(self) -> None:
+        with suppress(RuntimeError):  # closed meanwhile
+            self.loop.call_soon_threadsafe(self.loop.stop)
 
     def end(self) -> None:
         """Close what is open."""
@@ -260,9 +270,9 @@ class Running:
             os.close(descriptor)
 
 
-def trace_of(program: Sequence[Operation], loop: Any) -> list[Any]:
-    """What ``program`` does on ``loop``, which is closed afterwards."""
-    running = Running(loop, program)
+def trace_of(program: Sequence[Operation], loop: Any, slot_s: float) -> list[Any]:
+    """What ``program`` does on ``loop``, which is closed afterwards. Deadlines are ``slot_s`` apart."""
+    running = Running(loop, program, slot_s)
     try:
         return contextvars.copy_context().run(running.run)
     finally:

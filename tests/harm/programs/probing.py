@@ -32,6 +32,11 @@ class Watched:
         if self.probe is not None:
             self.probe.detach()
 
+    def disabled(self) -> list[str]:
+        """Hooks that a fault has switched off."""
+        hooks = {} if self.probe is None else self.probe._hub.hooks
+        return [f"{hook}: {state}" for hook, state in hooks.items() if "disabled" in state]
+
     def follow(self) -> None:
         """Follow the running loop."""
         if self.probe is not None:

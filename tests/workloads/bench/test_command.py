@@ -66,6 +66,7 @@ def test_what_is_missing_to_run_is_named() -> None:
     assert "no mcp package" in done.stderr and "mcp-probe-profiler[bench]" in done.stderr
 
 
+@pytest.mark.workloads
 @pytest.mark.slow
 def test_a_run_leaves_a_page_and_results_that_can_be_compared(tmp_path: Path) -> None:
     target = tmp_path / "now.json"
@@ -103,6 +104,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     assert "dispatch-wait" in shown and ("Not complete: interrupted." in shown or not cut)
 
 
+@pytest.mark.workloads
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_ctrl_c_keeps_the_rows_of_a_workload_whose_server_still_runs(tmp_path: Path) -> None:

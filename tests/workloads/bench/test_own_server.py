@@ -49,6 +49,7 @@ def annotated(log: Path) -> Target:
     return Target(command=(sys.executable, str(SERVER), str(log)))
 
 
+@pytest.mark.workloads
 @pytest.mark.slow
 def test_only_read_only_tools_without_arguments_are_called_unasked(tmp_path: Path) -> None:
     log = tmp_path / "calls"

@@ -36,6 +36,7 @@ async def test_each_transport_is_served_and_read(transport: Literal["stdio", "ss
     assert server.why("adding")
 
 
+@pytest.mark.workloads
 @pytest.mark.slow
 async def test_two_phases_of_one_server_have_a_reason_each() -> None:
     async with Bench(quick=True).server(SERVER, "--pool", "2") as server:
@@ -67,6 +68,7 @@ async def test_readings_are_not_there_before_the_end() -> None:
             server.seen()
 
 
+@pytest.mark.workloads
 @pytest.mark.slow
 async def test_an_interrupted_server_leaves_its_readings_and_a_phase_that_never_was_has_none() -> None:
     with pytest.raises(RuntimeError, match="interrupted"):

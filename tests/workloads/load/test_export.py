@@ -114,6 +114,7 @@ def counted_by_locust(done: subprocess.CompletedProcess[str]) -> dict[str, tuple
     return {row["name"]: (row["num_requests"], row["num_failures"]) for row in rows}
 
 
+@pytest.mark.workloads
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 def test_locust_runs_the_mix(tmp_path: Path, env_python: Callable[[str], Path], era: Era) -> None:

@@ -19,6 +19,7 @@ def stalling() -> LoadResult:
     return run_load(raw_target(), mix_of(tool("stall", every=EVERY, ms=STALL_MS), rate=100, seconds=1.5, in_flight=1))
 
 
+@pytest.mark.workloads
 def test_requests_behind_a_stall_wait_and_only_the_open_loop_says_so() -> None:
     result = stalling()
     assert result.closed is not None
@@ -35,6 +36,7 @@ def test_requests_behind_a_stall_wait_and_only_the_open_loop_says_so() -> None:
     assert "coordinated omission" in page(result, width=100, color=False)
 
 
+@pytest.mark.workloads
 def test_requests_in_flight_are_counted_twice_over_and_agree() -> None:
     little = stalling().open.little
     assert little is not None

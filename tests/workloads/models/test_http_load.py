@@ -15,6 +15,8 @@ from mcp_probe.workloads.models.http_load import Level, Pattern, profiled_shares
 from mcp_probe.workloads.models.model_process import ask_model, explain_model
 from mcp_probe.workloads.servers.delay_http import DelayServer, delay_server
 
+pytestmark = pytest.mark.workloads
+
 MODULE = "mcp_probe.workloads.models.http_load"
 LIBRARIES = installed(("httpx2", "httpx"))
 

@@ -23,6 +23,8 @@ from mcp_probe.workloads.models.model_process import (
 from mcp_probe.workloads.models.urls import expected_bytes, paths
 from mcp_probe.workloads.servers.delay_http import DelayServer, answer_bytes, delay_server
 
+pytestmark = pytest.mark.workloads
+
 CPU, IO = "mcp_probe.workloads.models.cpu", "mcp_probe.workloads.models.io"
 MS = 1_000_000
 

@@ -52,6 +52,7 @@ async def test_all_callers_of_a_gate_hear_why_the_start_failed() -> None:
     assert slow.starts == 1
 
 
+@pytest.mark.workloads
 @pytest.mark.slow
 @pytest.mark.parametrize(("gated", "starts"), [(True, 1), (False, 3)])
 async def test_servers_count_their_own_starts(gated: bool, starts: int) -> None:

@@ -13,7 +13,7 @@ from mcp_probe.workloads.scenarios.providers import followed, threaded_provider
 from mcp_probe.workloads.scenarios.readings import longest_wait_ms, most_in_flight
 from mcp_probe.workloads.scenarios.tables import burst, calls_of, through_session
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.workloads, pytest.mark.slow]
 DELAYS_MS = {"wait": 1500, "pooled": 200, "blocking": 20}  # long enough for all to have come, however busy the machine
 SERVER = "mcp_probe.workloads.servers.delays"
 
