@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 LOCK_ARGS ?=
 
 # Tests that reach the Python twins of the accelerator: run a second time without it.
-TWINS := tests/record tests/capture/test_executor.py tests/capture/test_read.py tests/capture/test_blame_truth.py \
+TWINS := tests/record tests/capture/test_executor.py tests/capture/test_stdin_reads.py tests/capture/test_blame_truth.py \
 tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_asgi.py tests/safety/test_faults.py \
 tests/native/test_handles.py tests/native/test_loops.py tests/native/test_poll.py tests/adapters/test_loop_conformance.py
 

@@ -101,7 +101,7 @@ def is_import_call(func: ast.expr) -> bool:
 
 
 def room_of(module: str) -> str:
-    """First name below the package: ``mcp_probe.capture.read`` lives in ``capture``."""
+    """First name below the package: ``mcp_probe.capture.stdin_reads`` lives in ``capture``."""
     return module.split(".")[1]
 
 
@@ -165,7 +165,7 @@ def test_every_module_imports_only_what_its_layer_may() -> None:
     [
         (
             "mcp_probe.record.buffer",
-            "import os\nimport mcp_probe.capture.read",
+            "import os\nimport mcp_probe.capture.stdin_reads",
             "record may import only metrics, measures, model, clock",
         ),
         (
@@ -173,7 +173,7 @@ def test_every_module_imports_only_what_its_layer_may() -> None:
             "from mcp_probe.adapters import mcp2",
             "report may import only capture, aggregate,",
         ),
-        ("mcp_probe.capture.read", "from mcp_probe import session", "capture may import only record, metrics,"),
+        ("mcp_probe.capture.stdin_reads", "from mcp_probe import session", "capture may import only record, metrics,"),
         ("mcp_probe.clock", "from mcp_probe.model import Mark", "clock may import only the standard library"),
         ("mcp_probe.clock", "if TYPE_CHECKING:\n    from mcp_probe.session import Probe", "clock may import only"),
         ("mcp_probe.record.raw", "def f():\n    import mcp_probe.session", "record may import only"),

@@ -24,7 +24,7 @@ from mcp_probe.adapters.span_middleware import OuterNote, SpanMiddleware, opener
 from mcp_probe.capture.current import reset_for_transport_task
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.queueing import Channel
+from mcp_probe.capture.messages import Channel
 from mcp_probe.capture.streams import FromServer, FromTransport
 from mcp_probe.capture.tracing import Tracing
 

@@ -15,7 +15,7 @@ from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.span_middleware import OuterNote, SpanMiddleware, names_caller
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.queueing import name_of, note_result
+from mcp_probe.capture.messages import name_of, note_result
 from mcp_probe.capture.sent import KEY as SENT
 from mcp_probe.capture.sent import sent_ns
 from mcp_probe.clock import now_ns

@@ -22,10 +22,10 @@ from mcp_probe.adapters.loops import Loops
 from mcp_probe.capture.current import reset_for_transport_task
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
-from mcp_probe.capture.queueing import Channel
-from mcp_probe.capture.read import LineStamps, StampedRead
+from mcp_probe.capture.messages import Channel
+from mcp_probe.capture.stdin_reads import LineStamps, StampedRead
 from mcp_probe.capture.streams import FromServer, IntoServer, IntoTransport
-from mcp_probe.capture.transport import CALLS, OwnMethod, TransportCall
+from mcp_probe.capture.transport_calls import CALLS, OwnMethod, TransportCall
 from mcp_probe.model import DOES_NOT_APPLY
 
 HOOK = "stdio transport"

@@ -19,7 +19,7 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.live_requests import LiveRequests
 from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor, StepSink
-from mcp_probe.capture.queueing import Channel
+from mcp_probe.capture.messages import Channel
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of

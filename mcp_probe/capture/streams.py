@@ -11,7 +11,7 @@ from typing import Any
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.guard import Fail, Guard, guarded
-from mcp_probe.capture.queueing import Channel
+from mcp_probe.capture.messages import Channel
 from mcp_probe.record.raw import RawRequest
 
 SendIn = Callable[[Any, Any, Context], Awaitable[None]]

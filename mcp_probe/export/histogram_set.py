@@ -24,7 +24,8 @@ from typing import Protocol
 
 from opentelemetry.metrics import Meter
 
-from mcp_probe.export.conventions import (
+from mcp_probe.export.observables import NO_SPAN, Observables
+from mcp_probe.export.semantic_conventions import (
     EXPONENTIAL,
     MAX_SERIES,
     OTHER,
@@ -33,7 +34,6 @@ from mcp_probe.export.conventions import (
     Instrument,
     Series,
 )
-from mcp_probe.export.observables import NO_SPAN, Observables
 
 MAX_SCALE = 5
 MAX_BUCKETS = 160

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mcp_probe.export import conventions as names
-from mcp_probe.export.conventions import Series
+from mcp_probe.export import semantic_conventions as names
+from mcp_probe.export.semantic_conventions import Series
 from mcp_probe.export.span_attributes import Attributes, error_attributes, network_attributes, operation_attributes
 from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, RequestRecord
 

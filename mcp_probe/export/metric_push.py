@@ -29,11 +29,11 @@ from opentelemetry.sdk.metrics.export import ExponentialHistogram as Exponential
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from mcp_probe.export.conventions import SCHEMA_URL, SCOPE, Instrument, Series
 from mcp_probe.export.delivery import OVERHEARD, Tally
 from mcp_probe.export.export_worker import Line, Sender, suppress_instrumentation
 from mcp_probe.export.exporters import number_from_environment
 from mcp_probe.export.histogram_set import ExponentialHistogram, HistogramSet, Snapshot
+from mcp_probe.export.semantic_conventions import SCHEMA_URL, SCOPE, Instrument, Series
 from mcp_probe.model import Delivery
 
 

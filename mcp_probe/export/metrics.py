@@ -19,11 +19,11 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
 
 from mcp_probe.aggregate.blocking import KEEP_SAMPLES, Blame, PollIndex, RecentSteps, blame, victim_of
-from mcp_probe.export import conventions as names
-from mcp_probe.export.conventions import Series
+from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.histogram_set import HistogramSet, Observed, Replay, Takes, Value
 from mcp_probe.export.labels import Labels, Operation
 from mcp_probe.export.observables import NO_SPAN, Levels, Observables, Reading
+from mcp_probe.export.semantic_conventions import Series
 from mcp_probe.export.span_attributes import Attributes, network_attributes
 from mcp_probe.model import (
     TRANSPORT_CLOSED,

@@ -23,9 +23,9 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
 from mcp_probe.aggregate.loop_health import Loops, arrival_delay_ns
-from mcp_probe.export import conventions as names
-from mcp_probe.export.conventions import MAX_SERIES, Series
+from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.labels import Labels
+from mcp_probe.export.semantic_conventions import MAX_SERIES, Series
 from mcp_probe.model import LoopSample, PoolSample, ProcessSample
 
 logger = logging.getLogger("mcp_probe")

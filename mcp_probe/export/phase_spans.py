@@ -30,7 +30,7 @@ from opentelemetry.trace import (
 
 from mcp_probe.aggregate.blocking import union
 from mcp_probe.clock import wall_anchor
-from mcp_probe.export import conventions as names
+from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.span_attributes import (
     Attributes,
     Blocking,

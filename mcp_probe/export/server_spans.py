@@ -22,7 +22,7 @@ from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.tracing import MAX_TEXT, Message, parent_of, text_of, uri_of
 from mcp_probe.clock import now_ns
-from mcp_probe.export import conventions as names
+from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.span_attributes import (
     Attributes,
     Content,

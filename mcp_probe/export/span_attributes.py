@@ -16,7 +16,7 @@ from typing import Any
 
 from mcp_probe.aggregate.blocking import blocker_of, union
 from mcp_probe.capture.tracing import Message, param_of
-from mcp_probe.export import conventions as names
+from mcp_probe.export import semantic_conventions as names
 from mcp_probe.measures import BY_NAME
 from mcp_probe.model import MemoryUse, RequestRecord, StepRecord, Tag
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
-from mcp_probe.export import conventions as names
+from mcp_probe.export import semantic_conventions as names
 from mcp_probe.metrics import METRICS
 from tests.docs.test_docs import ROOT
 from tests.safety.conversation import Conversation, request

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples.fleet.make_dashboard import DASHBOARD, SECTIONS, dashboard
-from mcp_probe.export import conventions as names
+from mcp_probe.export import semantic_conventions as names
 
 ROOT = Path(__file__).resolve().parents[2]
 FLEET = ROOT / "examples" / "fleet"

@@ -19,9 +19,9 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
-from mcp_probe.export.conventions import BUSY, GEN_AI_TOOL_NAME, QUEUE_WAIT, SCOPE, Series
 from mcp_probe.export.histogram_set import HistogramSet
 from mcp_probe.export.metric_push import scope_of
+from mcp_probe.export.semantic_conventions import BUSY, GEN_AI_TOOL_NAME, QUEUE_WAIT, SCOPE, Series
 from tests.export.collected import points, tool
 from tests.frames import MS, SECOND
 

@@ -9,15 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_probe.export.conventions import (
-    BLOCKED,
-    BLOCKER,
-    BUSY,
-    GEN_AI_TOOL_NAME,
-    MAX_SERIES,
-    OTHER,
-    Series,
-)
 from mcp_probe.export.histogram_set import (
     MAX_BUCKETS,
     MAX_SCALE,
@@ -25,6 +16,15 @@ from mcp_probe.export.histogram_set import (
     ExponentialHistogram,
     HistogramSet,
     scheme_of,
+)
+from mcp_probe.export.semantic_conventions import (
+    BLOCKED,
+    BLOCKER,
+    BUSY,
+    GEN_AI_TOOL_NAME,
+    MAX_SERIES,
+    OTHER,
+    Series,
 )
 from tests.frames import MS, SECOND, US
 

@@ -9,7 +9,9 @@ from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.export import HistogramDataPoint
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 
-from mcp_probe.export.conventions import (
+from mcp_probe.export.histogram_set import MAX_REPLAYED, RECENT_S, Observed, Replay
+from mcp_probe.export.observables import Observables
+from mcp_probe.export.semantic_conventions import (
     BUSY,
     EXPONENTIAL,
     GEN_AI_TOOL_NAME,
@@ -19,8 +21,6 @@ from mcp_probe.export.conventions import (
     WAIT_BOUNDARIES_S,
     Series,
 )
-from mcp_probe.export.histogram_set import MAX_REPLAYED, RECENT_S, Observed, Replay
-from mcp_probe.export.observables import Observables
 from tests.export.collected import Backend, only_grows, points, tool, values
 from tests.frames import MS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_probe.export.conventions import MAX_NAMES, MAX_UNPROVEN_NAMES, OTHER
 from mcp_probe.export.labels import MAX_ERROR_TYPES, Labels
+from mcp_probe.export.semantic_conventions import MAX_NAMES, MAX_UNPROVEN_NAMES, OTHER
 from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, Outcome, RequestRecord
 from tests.frames import make_request
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_probe.export import conventions as names
+from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.labels import Labels
 from mcp_probe.export.observables import SLOT_NS, WINDOW_NS, Levels
 from mcp_probe.model import LoopSample

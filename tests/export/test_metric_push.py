@@ -9,10 +9,10 @@ from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality
 from opentelemetry.sdk.resources import Resource
 
-from mcp_probe.export.conventions import BUSY, SCOPE
 from mcp_probe.export.delivery import Once, Tally
 from mcp_probe.export.histogram_set import HistogramSet, Snapshot
 from mcp_probe.export.metric_push import MetricPush
+from mcp_probe.export.semantic_conventions import BUSY, SCOPE
 from mcp_probe.model import Delivery
 from tests.export.gated import LONG_S, Gate, GatedMetrics
 

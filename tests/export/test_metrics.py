@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.trace import TracerProvider
 
-from mcp_probe.export import conventions as names
+from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.histogram_set import HistogramSet
 from mcp_probe.export.metric_push import scope_of
 from mcp_probe.export.metrics import MetricExport

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_probe.export import conventions as names
+from mcp_probe.export import semantic_conventions as names
 from tests.export.otlp_backend import HttpBackend, Kept
 from tests.export.speaking import FAST, Spoken, environment, server_program
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mcp_probe.export.conventions import MAX_SERIES, Series
 from mcp_probe.export.observables import Observables
+from mcp_probe.export.semantic_conventions import MAX_SERIES, Series
 from tests.export.collected import Backend, labelled, values
 
 NONE: frozenset[tuple[str, object]] = frozenset()

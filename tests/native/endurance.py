@@ -22,7 +22,7 @@ from mcp_probe.adapters.asyncio_loop import AsyncioHooks
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.live_requests import LiveRequests
-from mcp_probe.capture.queueing import Channel
+from mcp_probe.capture.messages import Channel
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest
 

@@ -115,7 +115,7 @@ from contextvars import copy_context
 from types import SimpleNamespace
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.live_requests import LiveRequests
-from mcp_probe.capture.queueing import Channel
+from mcp_probe.capture.messages import Channel
 channel = Channel(LiveRequests(), "stdio", lambda: (1, 2, 3))
 context = copy_context()
 channel.received(SimpleNamespace(message=SimpleNamespace(method="ping", id=1, params=None)), context)

@@ -34,11 +34,11 @@ PARTS_OF_BOTH: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.hub:Hub.begin", ("asyncio",)),
     ("mcp_probe.capture.hub:Hub.monitor", ALL),
     ("mcp_probe.capture.hub:Hub.add_monitor", ALL),
-    ("mcp_probe.capture.queueing:Channel._arrived_by", ("asyncio",)),
+    ("mcp_probe.capture.messages:Channel._arrived_by", ("asyncio",)),
     ("mcp_probe.capture.live_requests:LiveRequests.settle", ("asyncio",)),
     ("mcp_probe.capture.live_requests:Finished.put", ALL),
-    ("mcp_probe.capture.read:LineStamps.read", ("asyncio",)),
-    ("mcp_probe.capture.read:LineStamps.consumed", ("asyncio",)),
+    ("mcp_probe.capture.stdin_reads:LineStamps.read", ("asyncio",)),
+    ("mcp_probe.capture.stdin_reads:LineStamps.consumed", ("asyncio",)),
     ("mcp_probe.capture.executor:Pools.known", ("asyncio",)),
     ("mcp_probe.capture.executor:Pools.submit", ALL),
     ("mcp_probe.capture.executor:Pools._note", ALL),
@@ -66,12 +66,12 @@ PARTS_OF_PYTHON: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.live_requests:LiveRequests.open", ("asyncio",)),
     ("mcp_probe.capture.live_requests:LiveRequests.finished", ("asyncio",)),
     ("mcp_probe.capture.live_requests:LiveRequests.end", ("asyncio",)),
-    ("mcp_probe.capture.queueing:Channel.received", ALL),
-    ("mcp_probe.capture.queueing:Channel.sending", ALL),
-    ("mcp_probe.capture.queueing:Channel.handed_over", ("asyncio",)),
-    ("mcp_probe.capture.queueing:Channel.taken", ("asyncio",)),
-    ("mcp_probe.capture.queueing:Channel.flushed", ("asyncio",)),
-    ("mcp_probe.capture.transport:now_ns", ("asyncio",)),
+    ("mcp_probe.capture.messages:Channel.received", ALL),
+    ("mcp_probe.capture.messages:Channel.sending", ALL),
+    ("mcp_probe.capture.messages:Channel.handed_over", ("asyncio",)),
+    ("mcp_probe.capture.messages:Channel.taken", ("asyncio",)),
+    ("mcp_probe.capture.messages:Channel.flushed", ("asyncio",)),
+    ("mcp_probe.capture.transport_calls:now_ns", ("asyncio",)),
     ("mcp_probe.capture.current:Exchange.__init__", ("asyncio",)),
     ("mcp_probe.adapters.asgi:now_ns", ("asyncio",)),
     ("mcp_probe.adapters.asyncio_handles:_stamp_now", ("asyncio",)),
@@ -83,10 +83,10 @@ PARTS_OF_PYTHON: tuple[tuple[str, tuple[str, ...]], ...] = (
 PARTS_OF_THE_ACCELERATOR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.loop_monitor:LoopMonitor.begin", ("uvloop", "trio")),
     ("mcp_probe.capture.loop_monitor:LoopMonitor.close", ("uvloop", "trio")),
-    ("mcp_probe.capture.queueing:Channel.received", ALL),
-    ("mcp_probe.capture.queueing:Channel.sending", ALL),
-    ("mcp_probe.capture.queueing:Channel.handed_over", ("asyncio",)),
-    ("mcp_probe.capture.queueing:Channel.taken", ("asyncio",)),
+    ("mcp_probe.capture.messages:Channel.received", ALL),
+    ("mcp_probe.capture.messages:Channel.sending", ALL),
+    ("mcp_probe.capture.messages:Channel.handed_over", ("asyncio",)),
+    ("mcp_probe.capture.messages:Channel.taken", ("asyncio",)),
     ("mcp_probe.capture.memory_tier:NativeLender.enter", ALL),
     ("mcp_probe.capture.memory_tier:NativeLender.leave", ("asyncio",)),
     ("mcp_probe.capture.memory_tier:Memory._native_use", ("asyncio",)),
@@ -262,7 +262,7 @@ def test_sink_that_raises_is_dropped_and_costs_no_other_sink_anything(fault: Exc
 
 
 def test_fault_is_in_the_summary_and_in_the_recording(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
-    Breaker(monkeypatch, "mcp_probe.capture.queueing:Channel.received", 3)
+    Breaker(monkeypatch, "mcp_probe.capture.messages:Channel.received", 3)
     server = make_server()
     probe = mcp_probe.attach(server)
     kept = keep(probe)

@@ -102,7 +102,7 @@ async def test_nothing_of_arguments_results_or_messages_is_kept(
 
 async def test_faults_of_ours_do_not_tell_either(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault's message may hold whatever it stumbled over; the recording must not."""
-    from mcp_probe.capture.queueing import Channel
+    from mcp_probe.capture.messages import Channel
 
     received = Channel.received
 

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import StatusCode
 
-from mcp_probe.export import conventions as names
+from mcp_probe.export import semantic_conventions as names
 from tests.export.backends.claims import NOT_ALL_OF_IT
 from tests.export.backends.clickhouse import ClickHouse, clickhouse
 from tests.export.backends.collector import Collector, collector_to_files, fleet_collector

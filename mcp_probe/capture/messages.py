@@ -13,7 +13,7 @@ from typing import Any
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
-from mcp_probe.capture.read import LineStamps
+from mcp_probe.capture.stdin_reads import LineStamps
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RawRequest
 

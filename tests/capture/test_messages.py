@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
-from mcp_probe.capture.queueing import Channel
+from mcp_probe.capture.messages import Channel
 
 
 class Shape:

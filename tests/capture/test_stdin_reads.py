@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mcp_probe.capture.guard import Guard
-from mcp_probe.capture.read import WAITED_NS, LineStamps, StampedRead
+from mcp_probe.capture.stdin_reads import WAITED_NS, LineStamps, StampedRead
 from mcp_probe.clock import now_ns
 
 AT_ONCE = WAITED_NS // 2
