@@ -24,8 +24,8 @@ from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.messages import Channel
 from mcp_probe.capture.stdin_reads import LineStamps, StampedRead
+from mcp_probe.capture.stdio_jobs import CALLS, OwnMethod, TransportCall
 from mcp_probe.capture.streams import FromServer, IntoServer, IntoTransport
-from mcp_probe.capture.transport_calls import CALLS, OwnMethod, TransportCall
 from mcp_probe.model import DOES_NOT_APPLY
 
 HOOK = "stdio transport"

@@ -22,7 +22,7 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pool, Pools
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.places import place_of_caller
-from mcp_probe.capture.transport_calls import TransportCall
+from mcp_probe.capture.stdio_jobs import TransportCall
 from mcp_probe.record.raw import Job
 
 ANYIO_HOOK = "executors (anyio)"

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "mcp_probe"
-FILES = [*sorted((PACKAGE / "export").glob("*.py")), PACKAGE / "adapters" / "span_middleware.py", PACKAGE / "instrumentor.py"]
+FILES = [
+    *sorted((PACKAGE / "export").glob("*.py")),
+    PACKAGE / "adapters" / "span_middleware.py",
+    PACKAGE / "instrumentor.py",
+]
 
 # What a reader and an instrumentor must have, and the one name of the MCP SDK's that is read: (file, name).
 DECLARED = {

@@ -71,7 +71,7 @@ PARTS_OF_PYTHON: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.capture.messages:Channel.handed_over", ("asyncio",)),
     ("mcp_probe.capture.messages:Channel.taken", ("asyncio",)),
     ("mcp_probe.capture.messages:Channel.flushed", ("asyncio",)),
-    ("mcp_probe.capture.transport_calls:now_ns", ("asyncio",)),
+    ("mcp_probe.capture.stdio_jobs:now_ns", ("asyncio",)),
     ("mcp_probe.capture.current:Exchange.__init__", ("asyncio",)),
     ("mcp_probe.adapters.asgi:now_ns", ("asyncio",)),
     ("mcp_probe.adapters.asyncio_handles:_stamp_now", ("asyncio",)),
