@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from mcp_probe.adapters.waits.dns import LOOKUPS
 from tests.harm.running import CORES, How, told
 
 RUNS = 3
@@ -65,6 +66,7 @@ DECLARED = {
     "middleware ServerMiddleware",
     "selector.select",
     "signal.raise_signal",
+    *(f"socket.{name}" for name in LOOKUPS),
     "threading.Thread.start",
 }
 """All that is replaced around a server that is attached to and follows an asyncio loop."""

@@ -17,6 +17,7 @@ import pytest
 
 import mcp_probe
 from mcp_probe import clock, native
+from mcp_probe.capture.drain import Drain
 from mcp_probe.model import End, Header
 from mcp_probe.session import Probe, attach_everywhere
 from tests.kept import Kept, Log, keep
@@ -281,6 +282,7 @@ def test_fault_is_in_the_summary_and_in_the_recording(monkeypatch: pytest.Monkey
 def test_profiled_function_runs_where_the_probe_of_it_raises(
     part: str, monkeypatch: pytest.MonkeyPatch, log: Log
 ) -> None:
+    monkeypatch.setattr(Drain, "calibrate", lambda drain: None)  # it makes requests of its own, at a time of its own
     Breaker(monkeypatch, f"mcp_probe.{part}", 0)
     probe = Probe()
     fault = LookupError("its own")

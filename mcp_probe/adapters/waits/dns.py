@@ -10,6 +10,7 @@ from mcp_probe.capture.measuring import Add
 from mcp_probe.clock import now_ns
 
 HOOK = "measure (DNS)"
+LOOKUPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr", "getnameinfo")
 
 
 class NameLookups:
@@ -19,7 +20,7 @@ class NameLookups:
         self._hub = hub
         self._add = add
         self._hook = Hook(hub, HOOK)
-        for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr", "getnameinfo"):
+        for name in LOOKUPS:
             self._hook.wrap(socket, name, before=self._begin, after=self._end)
 
     def _begin(self, *args: object, **kwargs: object) -> int:
