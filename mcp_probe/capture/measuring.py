@@ -17,6 +17,7 @@ from typing import Any, Protocol, get_args
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.guard import Guard
+from mcp_probe.capture.tiers import Tiered
 from mcp_probe.clock import now_ns
 from mcp_probe.measures import MEASURES, Measure
 from mcp_probe.model import STEPS, MeasureTier, Tag
@@ -61,50 +62,32 @@ class Active:
     def __init__(self, reader: Any, measures: tuple[Measure, ...]) -> None:
         self.reader = reader
         self.measures = measures
+        self.by_steps = measures[0].read == "steps"
         self.since_ns = now_ns()
 
 
-class Measuring:
+class Measuring(Tiered[MeasureTier]):
     """All readers of the process: the highest tier that a session wants is in force. Its methods never raise."""
 
     def __init__(self, hub: Hooked, measures: Iterable[Measure] = MEASURES) -> None:
+        super().__init__(TIERS)
         self._hub = hub
+        self._measures = {measure.name: measure for measure in measures}
         self._declared: dict[str, list[Measure]] = {}
-        for measure in measures:
+        for measure in self._measures.values():
             self._declared.setdefault(measure.reader, []).append(measure)
-        self._wants: dict[int, MeasureTier] = {}
-        self._lock = threading.RLock()  # of the above and of which readers there are
         self._adding = threading.Lock()  # a request's steps and jobs add on several threads
         self._active: dict[str, Active] = {}
-        self._steps: tuple[Active, ...] = ()
         self.meter: StepMeter | None = None  # for loops and pools, where something is read around steps
         self.changed: Callable[[], None] = lambda: None  # ``meter`` did
 
-    def want(self, who: object, tier: MeasureTier) -> None:
-        """``who`` wants at least ``tier`` from now on."""
-        with self._lock:
-            self._wants[id(who)] = tier
-            self._settle()
-
-    def forget(self, who: object) -> None:
-        """``who`` has gone."""
-        with self._lock:
-            self._wants.pop(id(who), None)
-            self._settle()
-
-    def close(self) -> list[str]:
-        """Nobody is attached any more. Returns sentences for what could not be put back."""
-        with self._lock:
-            self._wants.clear()
-            return self._settle()
-
     def abandon(self) -> None:
         """This is a forked child, where the thread that held a lock may not exist."""
-        self._lock, self._adding = threading.RLock(), threading.Lock()
-        self.close()
+        self._adding = threading.Lock()
+        super().abandon()
 
     def _settle(self) -> list[str]:
-        tier = max(self._wants.values(), key=TIERS.index, default="off")
+        tier = self._wanted()
         stuck: list[str] = []
         for path, measures in self._declared.items():
             wanted = tier == "detailed" or (tier == "light" and not measures[0].detailed)
@@ -112,8 +95,8 @@ class Measuring:
                 self._start(path, tuple(measures))
             elif not wanted and path in self._active:
                 stuck += self._stop(path)
-        self._steps = tuple(one for one in self._active.values() if one.measures[0].read == "steps")
-        had, self.meter = self.meter, StepMeter(self, self._steps) if self._steps else None
+        steps = tuple(one for one in self._active.values() if one.by_steps)
+        had, self.meter = self.meter, StepMeter(self, steps) if steps else None
         if had is not None or self.meter is not None:
             self.changed()
         return stuck
@@ -131,7 +114,7 @@ class Measuring:
 
     def _stop(self, path: str) -> list[str]:
         gone = self._active.pop(path)
-        return [] if gone.measures[0].read == "steps" else list(gone.reader.restore())
+        return [] if gone.by_steps else list(gone.reader.restore())
 
     # --- what was read ---
 
@@ -141,7 +124,7 @@ class Measuring:
 
     def charge(self, raw: RawRequest | None, name: str, value: int) -> None:
         """``value`` of the measure ``name`` is ``raw``'s, and that of the requests it is part of."""
-        largest = any(one.name == name and one.fold == "max" for row in self._declared.values() for one in row)
+        largest = self._measures[name].fold == "max"
         with self._adding:
             while raw is not None:
                 if not raw.ended:
@@ -157,9 +140,8 @@ class Measuring:
         rows: list[tuple[str, int | None, Tag]] = []
         began = raw.first_step_ns
         for active in tuple(self._active.values()):
-            by_steps = active.measures[0].read == "steps"
-            known = began is not None and began >= active.since_ns and (not by_steps or raw.seen & STEPS)
-            whole = known and (by_steps or active.reader.is_complete())
+            known = began is not None and began >= active.since_ns and (not active.by_steps or raw.seen & STEPS)
+            whole = known and (active.by_steps or active.reader.is_complete())
             for measure in active.measures:
                 value = (raw.measured or {}).get(measure.name, 0) if known else None
                 tag = "unavailable" if not known else measure.quality if whole else "lower"
@@ -169,10 +151,8 @@ class Measuring:
     def broken(self) -> None:
         """A reader of steps has raised: none of them is asked any more."""
         with self._lock:
-            for active in self._steps:
-                for path in [path for path, one in self._active.items() if one is active]:
-                    self._active.pop(path)
-                    self._declared.pop(path)
+            for path in [path for path, active in self._active.items() if active.by_steps]:
+                del self._active[path], self._declared[path]
             self._settle()
 
 

@@ -9,12 +9,12 @@ Invariant: a request's figures are of one back end. One that was running while t
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mcp_probe import native
+from mcp_probe.capture.tiers import Tiered
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.model import MemoryMethod, MemoryTier, MemoryUse, Tag, draft_of
@@ -76,7 +76,7 @@ def choose(tier: MemoryTier, *, accelerator: str, jemalloc: Callable[[], bool], 
     return Choice(("jemalloc",) if jemalloc() else (), why)
 
 
-class Memory:
+class Memory(Tiered[MemoryTier]):
     """See the module's text. Its methods may be called on any thread, and never raise unless they say so.
 
     Args:
@@ -87,8 +87,7 @@ class Memory:
     def __init__(self, say: Callable[[str], None], fail: Callable[[Exception], None]) -> None:
         self._say = say
         self._fail = fail
-        self._lock = threading.RLock()
-        self._wants: dict[int, MemoryTier] = {}
+        super().__init__(TIERS)
         self._since_ns = 0  # the back end has been the same since then
         self._previous: tuple[MemoryMethod | None, str] = (None, "")  # and before that it was this
         self._tracing = False  # we have started tracemalloc
@@ -118,29 +117,6 @@ class Memory:
 
     # --- tiers ---
 
-    def want(self, who: object, tier: MemoryTier) -> None:
-        """``who`` wants at least ``tier`` from now on."""
-        with self._lock:
-            self._wants[id(who)] = tier
-            self._settle()
-
-    def forget(self, who: object) -> None:
-        """``who`` has gone."""
-        with self._lock:
-            self._wants.pop(id(who), None)
-            self._settle()
-
-    def abandon(self) -> None:
-        """This is a forked child, where the thread that held the lock may not exist."""
-        self._lock = threading.RLock()
-        self.close()
-
-    def close(self) -> None:
-        """Nobody is attached any more."""
-        with self._lock:
-            self._wants.clear()
-            self._settle()
-
     def loop_begins(self) -> None:
         """A loop begins to be followed.
 
@@ -157,12 +133,12 @@ class Memory:
                 self._lost = True
                 self._settle()
 
-    def _settle(self) -> None:
-        tier: MemoryTier = max(self._wants.values(), key=TIERS.index, default="off")
+    def _settle(self) -> list[str]:
+        tier = self._wanted()
         if tier == self.tier and not self._lost:
             if tier == "off":
                 self._tell()
-            return
+            return []
         self._lost = False
         try:
             self._switch(tier)
@@ -170,8 +146,9 @@ class Memory:
             self._turn_off()
             self.tier, self.why = tier, f"switched off after {type(exc).__name__}"
             self._fail(exc)
-            return
+            return []
         self._tell()
+        return []
 
     def _tell(self) -> None:
         self._say(f"active ({self.state})" if self.tier != "off" else "does not apply: switched off")

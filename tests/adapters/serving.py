@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 from mcp.client.session import ClientSession
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.memory import create_client_server_memory_streams
 
-from mcp_probe.model import Frame
+from mcp_probe.model import Frame, Summary
 from mcp_probe.record.file import read_recording
+from mcp_probe.session import attach
 from mcp_probe.workloads.client import LoadSession, stdio_client_session
+from tests.running import Backend, run_on
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -50,3 +53,13 @@ async def over_stdio(loop: str, recording: Path) -> AsyncIterator[LoadSession]:
 def frames_of(recording: Path) -> list[Frame]:
     """What the server recorded."""
     return list(read_recording(recording))
+
+
+def summary_of(server: MCPServer, backend: Backend, calls: Callable[[], Awaitable[None]], **options: Any) -> Summary:
+    """What a probe of ``server`` says that was attached while ``calls`` ran on a loop of its own."""
+    probe = attach(server, telemetry="off", **options)
+    try:
+        run_on(backend, calls)
+        return probe.snapshot()
+    finally:
+        probe.detach()

@@ -21,9 +21,9 @@ from mcp_probe.model import OperationSummary, RequestRecord, Summary
 from mcp_probe.record.file import read_recording
 from mcp_probe.record.raw import RawRequest
 from mcp_probe.session import attach
-from tests.adapters.serving import over_memory_streams
+from tests.adapters.serving import over_memory_streams, summary_of
 from tests.loops import LOOPS
-from tests.running import Backend, kind_of, run_on
+from tests.running import Backend, kind_of
 
 LOOKUP_S = 0.03
 on_every_loop = pytest.mark.parametrize("backend", LOOPS)
@@ -72,12 +72,7 @@ class Shop:
                 await session.call_tool(tool, {})
 
     def summary(self, backend: Backend, **options: Any) -> Summary:
-        probe = attach(self.server, telemetry="off", **options)
-        try:
-            run_on(backend, self.be_called)
-            return probe.snapshot()
-        finally:
-            probe.detach()
+        return summary_of(self.server, backend, self.be_called, **options)
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,9 @@ from mcp_probe.capture import memory_tier, sizing
 from mcp_probe.model import OperationSummary, RequestRecord, Summary
 from mcp_probe.record.file import read_recording
 from mcp_probe.report import jsonfile
-from mcp_probe.session import attach
-from tests.adapters.serving import over_memory_streams
+from tests.adapters.serving import over_memory_streams, summary_of
 from tests.loops import LOOPS
-from tests.running import Backend, run_on
+from tests.running import Backend
 
 needs_the_accelerator = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
 on_every_loop = pytest.mark.parametrize("backend", LOOPS)
@@ -54,12 +53,7 @@ class Shop:
 
     def summary(self, backend: Backend, **options: Any) -> Summary:
         """What a probe says that was attached meanwhile."""
-        probe = attach(self.server, telemetry="off", **options)
-        try:
-            run_on(backend, self.be_called)
-            return probe.snapshot()
-        finally:
-            probe.detach()
+        return summary_of(self.server, backend, self.be_called, **options)
 
 
 def row_of(summary: Summary, name: str) -> OperationSummary:
