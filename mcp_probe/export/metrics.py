@@ -398,14 +398,16 @@ class Session:
 class Sessions:
     """Requests in, ended sessions out. Not thread-safe.
 
-    A session begins with the first request seen of it. Over stdio there is one, which ends with the transport. Over
-    HTTP its id identifies it, and it ends, as a server without state of ours can see it, with its last request: it
-    counts once none has come for :data:`IDLE_NS`, or when the probe ends. Requests of no session (stateless HTTP,
-    in-process) count nothing.
+    A session begins with the first request seen of it. Over stdio there is one, which ends with the transport; a
+    request that came before that end is of it, though its answer is written, and so its record comes, later. Over HTTP
+    its id identifies it, and it ends, as a server without state of ours can see it, with its last request: it counts
+    once none has come for :data:`IDLE_NS`, or when the probe ends. Requests of no session (stateless HTTP, in-process)
+    count nothing.
     """
 
     def __init__(self) -> None:
         self._stdio: Session | None = None
+        self._stdio_ended_ns = 0
         self._by_id: OrderedDict[str, Session] = OrderedDict()  # the longest idle first
 
     def add(self, record: RequestRecord) -> Iterator[Session]:
@@ -417,7 +419,7 @@ class Sessions:
         if session_id is not None:
             session = self._by_id.setdefault(session_id, seen)
             self._by_id.move_to_end(session_id)
-        elif seen.transport == "stdio":
+        elif seen.transport == "stdio" and seen.start_ns >= self._stdio_ended_ns:
             session = self._stdio = self._stdio or seen
         else:
             return
@@ -436,5 +438,5 @@ class Sessions:
             yield self._by_id.popitem(last=False)[1]
         session, self._stdio = self._stdio, None
         if session is not None:
-            session.end_ns = max(session.end_ns, at_ns)
+            self._stdio_ended_ns = session.end_ns = max(session.end_ns, at_ns)
             yield session

@@ -15,6 +15,17 @@ def test_a_stdio_session_lasts_from_its_first_request_to_the_end_of_the_transpor
     assert list(sessions.end(10 * SECOND)) == []
 
 
+def test_a_request_that_is_over_after_the_end_of_its_transport_is_of_the_same_session() -> None:
+    sessions = Sessions()
+    list(sessions.add(make_request(1, arrival_ns=SECOND, busy=MS)))
+    assert len(list(sessions.end(9 * SECOND))) == 1
+    list(sessions.add(make_request(2, arrival_ns=8 * SECOND, busy=2 * SECOND)))
+    assert list(sessions.end(10 * SECOND)) == []
+
+    list(sessions.add(make_request(3, arrival_ns=11 * SECOND, busy=MS)))
+    assert list(sessions.end(12 * SECOND)) == [Session("stdio", 11 * SECOND, 12 * SECOND)]
+
+
 def test_http_sessions_are_told_apart_by_their_ids() -> None:
     sessions = Sessions()
     for at, session_id in ((1, "a"), (2, "b"), (5, "a")):

@@ -12,6 +12,8 @@ from tests.harm.running import CORES, How, told
 
 RUNS = 3
 """Two threads' reports may share a wake-up of the loop: how often a function is entered is a range of some runs."""
+MORE_RUNS = 4
+"""Taken once more, bare and probed, where the ranges of a busy machine do not meet."""
 
 ASKED = {
     # Which limiter lends the thread is asked of anyio once for each job.
@@ -46,8 +48,9 @@ TURNS = {
     "asyncio.selector_events:BaseSelectorEventLoop._read_from_self",
     "asyncio.unix_events:_UnixSelectorEventLoop._process_self_data",
     "selectors:EpollSelector.select",
+    "selectors:_BaseSelectorImpl._key_from_fd",
 }
-"""Entered once a turn of the loop. With a client in another process the machine decides how many turns there are."""
+"""Entered once a turn of the loop, or once for each file that is ready. With a client in another process the machine decides how many turns there are."""
 TURNS_SHARE = 0.1
 
 DECLARED = {
@@ -74,19 +77,29 @@ DECLARED = {
 
 @CORES
 def test_every_function_around_a_server_is_entered_as_often_as_without_the_probe(core: How) -> None:
-    expected = bare_runs()
+    expected = list(bare_runs())
     found = [told("everything", core) for _ in range(RUNS)]
+    if differing(expected, found):
+        expected += [told("everything", "bare") for _ in range(MORE_RUNS)]
+        found += [told("everything", core) for _ in range(MORE_RUNS)]
     assert all(run["answers"] == expected[0]["answers"] for run in [*expected, *found])
-    for part in ("session", "from_outside"):
-        names = {name for run in [*expected, *found] for name in run["entered"][part]} - ASKED
-        ranges = {name: (entered(expected, part, name), entered(found, part, name)) for name in sorted(names)}
-        share = {name: TURNS_SHARE if part == "from_outside" and name in TURNS else 0 for name in names}
-        assert {name: both for name, both in ranges.items() if not overlap(*both, share[name])} == {}
+    assert differing(expected, found) == {}
 
 
 @cache
 def bare_runs() -> tuple[Any, ...]:
     return tuple(told("everything", "bare") for _ in range(RUNS))
+
+
+def differing(expected: Sequence[Any], found: Sequence[Any]) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
+    """The functions of which the ranges do not meet: how often bare, and how often with the probe."""
+    different = {}
+    for part in ("session", "from_outside"):
+        for name in sorted({name for run in [*expected, *found] for name in run["entered"][part]} - ASKED):
+            both = entered(expected, part, name), entered(found, part, name)
+            if not overlap(*both, TURNS_SHARE if part == "from_outside" and name in TURNS else 0):
+                different[f"{part} {name}"] = both
+    return different
 
 
 def entered(runs: Sequence[Any], part: str, name: str) -> tuple[int, int]:
