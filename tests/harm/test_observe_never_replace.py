@@ -50,7 +50,8 @@ TURNS = {
     "selectors:EpollSelector.select",
     "selectors:_BaseSelectorImpl._key_from_fd",
 }
-"""Entered once a turn of the loop, or once for each file that is ready. With a client in another process the machine decides how many turns there are."""
+"""Entered once a turn of the loop, or for each file that is ready. With a client in another process the machine decides
+how many turns there are."""
 TURNS_SHARE = 0.1
 
 DECLARED = {
