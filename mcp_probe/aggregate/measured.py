@@ -13,16 +13,19 @@ from mcp_probe.model import MeasureStats, Quality, Tag
 class MeasuresTally:
     """Everything the measures of one operation sum up to. Merging is addition.
 
-    A measure that this version does not declare is left out: nobody here knows its unit.
+    A measure that this version does not declare is left out, for its unit is not known here; ``unknown`` names it.
     """
 
     tallies: dict[str, FigureTally] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
 
     def add(self, rows: tuple[tuple[str, int | None, Tag], ...], weight: int) -> None:
         """One call's measures; ``weight``: of how many calls they are taken to be."""
         for name, value, tag in rows:
             if name in BY_NAME:
                 self._of(name).add(value, tag, None, None, weight)
+            else:
+                self.unknown.add(name)
 
     def _of(self, name: str) -> FigureTally:
         return self.tallies.setdefault(name, FigureTally())
@@ -31,6 +34,7 @@ class MeasuresTally:
         """Add ``other``, which stays as it is."""
         for name, tally in other.tallies.items():
             self._of(name).merge(tally)
+        self.unknown |= other.unknown
 
     def quality(self) -> dict[str, Quality]:
         """Every one that is not exact, by its key."""

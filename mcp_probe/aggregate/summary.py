@@ -199,6 +199,12 @@ def _notes(totals: Totals, streams: list[Stream], ended: bool) -> list[str]:
     clipped = sum(tally.partial for tally in totals.operations.by_key.values())
     if clipped:
         notes.append(f"{clipped} requests are partial: the probe was attached while they ran, or lost marks of them.")
+    unknown = sorted({name for tally in totals.operations.by_key.values() for name in tally.measures.unknown})
+    if unknown:
+        notes.append(
+            f"The recording has measures that this version of mcp_probe does not know: {', '.join(unknown)}. "
+            "They are left out; the version that recorded them shows them."
+        )
     if totals.process.stdout_foreign_bytes:
         notes.append(f"{totals.process.stdout_foreign_bytes} bytes on stdout were not the transport's.")
     return notes

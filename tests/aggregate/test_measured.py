@@ -45,8 +45,18 @@ def test_calls_that_stand_for_others_make_it_an_estimate() -> None:
     )
 
 
-def test_a_measure_of_a_newer_version_is_left_out() -> None:
-    assert row_of((("of_tomorrow", 1, "exact"),)).measures == {}
+def test_a_measure_of_a_newer_version_is_left_out_and_the_summary_says_so() -> None:
+    later, known = Fold(), Fold()
+    for fold, name in ((later, "of_tomorrow"), (known, "dns_wait")):
+        fold.add(make_header())
+        fold.add(make_request(1, measures=((name, 1, "exact"),)))
+    assert not any("of_tomorrow" in note for note in known.summary().notes)
+
+    known.merge(later)
+    summary = known.summary()
+    assert list(summary.operations[0].measures) == ["dns_wait_ms"]
+    (note,) = (note for note in summary.notes if "does not know" in note)
+    assert note.startswith("The recording has measures that this version of mcp_probe does not know: of_tomorrow.")
 
 
 def test_processes_merge() -> None:
