@@ -19,7 +19,7 @@ class MeasuresTally:
     tallies: dict[str, FigureTally] = field(default_factory=dict)
 
     def add(self, rows: tuple[tuple[str, int | None, Tag], ...], weight: int) -> None:
-        """One call's measures; ``weight``: of how many calls they are taken to be."""
+        """Add one call's measures, which count for ``weight`` calls."""
         for name, value, tag in rows:
             if name in BY_NAME:
                 self._of(name).add(value, tag, None, None, weight)
@@ -33,7 +33,7 @@ class MeasuresTally:
             self._of(name).merge(tally)
 
     def quality(self) -> dict[str, Quality]:
-        """Every one that is not exact, by its key."""
+        """The quality of each measure that is not exact, by its key."""
         scaled = {}
         for name, tally in self.tallies.items():
             measure = BY_NAME[name]
@@ -42,7 +42,7 @@ class MeasuresTally:
         return scaled
 
     def summary(self) -> dict[str, MeasureStats]:
-        """By its key."""
+        """The figures of each measure, by its key."""
         return {BY_NAME[name].key: self._stats(tally, BY_NAME[name]) for name, tally in self.tallies.items()}
 
     def _stats(self, tally: FigureTally, measure: Measure) -> MeasureStats:
