@@ -33,22 +33,22 @@ logger = logging.getLogger("mcp_probe")
 SLICE = 64
 """Records made before the collector lets others have the GIL (64 x ~50 us is about 3 ms)."""
 BACKLOG = 1024
-"""With more than this waiting the collector keeps the GIL: on a saturated loop every offer costs it 5 ms."""
+"""If more requests wait, the collector keeps the GIL: on a saturated loop every release of it costs 5 ms."""
 DRAIN_S = 2.0
-"""A drain costs 0.5 ms and more whatever it finds."""
+"""A drain costs 0.5 ms or more, even if it finds nothing."""
 BUSY_DRAIN_S = 1.0
-"""After a drain of more than :data:`BUSY` requests and steps, which cost memory while they wait, and where somebody
-outside reads along."""
+"""After a drain of more than :data:`BUSY` requests and steps, which cost memory while they wait. Also while frames are
+sent out of the process."""
 BUSY = 1024
 SOON_DRAIN_S = 0.4
-"""While requests come and somebody outside reads along: what a SIGKILL costs a recording stays below a second."""
+"""While requests come and frames are sent out of the process: a SIGKILL costs a recording less than a second."""
 SAMPLE_S = 0.95  # a drain comes a little early now and then
 IDLE_SAMPLE_S = 1.95
 """While no request ends and no step is long, samples have little to say."""
 OPEN_AFTER_NS = 300_000_000
 EXIT_BUDGET_S = 0.5
 DETACH_BUDGET_S = 3.0
-"""Not an exit: beside threads that compute, the collector's thread gets the GIL only now and then (15 ms a turn)."""
+"""If the server goes on: beside threads that compute, the collector's thread rarely gets the GIL (15 ms a turn)."""
 
 
 class Listener(Protocol):
@@ -56,7 +56,7 @@ class Listener(Protocol):
 
     @property
     def slow_request_ms(self) -> float | None:
-        """From where on a request is slow; ``None``: compared with others."""
+        """Requests that take this long are slow; ``None``: compared with others."""
 
     def emit(self, frames: Iterable[Frame]) -> None:
         """Take frames, on the collector's thread or on the one that flushes."""
@@ -65,7 +65,7 @@ class Listener(Protocol):
         """Finished requests, oldest first."""
 
     def take_groups(self) -> list[RequestGroup]:
-        """Those that are counted only: there was no room for them."""
+        """Finished requests that are only counted: there was no room for them."""
 
     def backlog(self) -> int:
         """Finished requests not yet taken."""
@@ -80,7 +80,7 @@ class Listener(Protocol):
         """A request came over ``transport``."""
 
     def is_read(self) -> bool:
-        """Frames leave the process as they come."""
+        """Whether frames are sent out of the process as they come."""
 
     def close_sinks(self) -> None:
         """No more frames will come."""
@@ -104,7 +104,7 @@ class Collector:
         self._pace = 0  # grows with every part of a drain
         self._flushes: deque[threading.Event] = deque()  # asked for
         self._last_flush: threading.Event | None = None
-        self._leaving: deque[tuple[Listener, str]] = deque()  # that the thread has to let go
+        self._leaving: deque[tuple[Listener, str]] = deque()  # sessions that the thread has to remove
 
     def add(self, listener: Listener) -> None:
         """``listener`` hears everything from now on; the first one starts the thread."""
@@ -117,8 +117,8 @@ class Collector:
     def remove(self, listener: Listener, reason: str) -> None:
         """Drain once more, tell ``listener`` the end, and forget it; the last one stops the thread.
 
-        On a loop's thread it waits for a drain under way and for nothing else. Where that takes longer than
-        :data:`EXIT_BUDGET_S` the collector's thread does the rest as soon as it can.
+        On a loop's thread it only waits for a drain in progress. If that takes longer than :data:`EXIT_BUDGET_S`,
+        the collector's thread does the rest as soon as it can.
         """
         if listener not in self._listeners:
             return
@@ -148,7 +148,7 @@ class Collector:
             self._drain_all(samples=True, leaving=listener)
             listener.emit([End(now_ns(), reason)])
             listener.close_sinks()
-        except Exception as exc:  # noqa: BLE001 - neither detaching nor the server's exit is ours to disturb
+        except Exception as exc:  # noqa: BLE001 - must not disturb detaching or the server's exit
             self._hub.fail("collector", exc)
         finally:
             self._forget(listener)
@@ -170,7 +170,7 @@ class Collector:
                 return False
 
     def wake(self) -> None:
-        """Let the thread drain soon. Any thread, and whatever it is in the middle of; never waits."""
+        """Let the thread drain soon. Any thread may call it at any time; never waits."""
         self._wakes.put(None)
 
     def catch_up(self) -> None:
@@ -185,7 +185,7 @@ class Collector:
             self._lock.release()
 
     def flush(self) -> None:
-        """A transport has closed: let the thread hand on all that has ended, and an end. Any thread; never waits."""
+        """A transport has closed: the thread hands on all that has ended, then an ``End``. Any thread; never waits."""
         if self._thread is None or not self._thread.is_alive():  # it may have failed
             return
         self._last_flush = done = threading.Event()
@@ -193,7 +193,7 @@ class Collector:
         self.wake()
 
     def hand_over(self, seconds: float) -> None:
-        """Wait until what was asked for by :meth:`flush` is done, for at most ``seconds``."""
+        """Wait until the last :meth:`flush` is done, for at most ``seconds``."""
         thread, done = self._thread, self._last_flush
         if thread is not None and done is not None and thread.is_alive() and not thread.is_current():
             done.wait(seconds)
@@ -217,7 +217,7 @@ class Collector:
                 done.set()
 
     def _drain_locked(self) -> list[threading.Event]:
-        """One drain, and the end of those that could not wait for it. Returns the flushes that were asked for."""
+        """One drain; then removes sessions that could not wait for it. Returns the flushes that were asked for."""
         with self._lock:
             flushed = self._drain_once()
             while self._leaving:
@@ -266,7 +266,7 @@ class Collector:
             self._sampled_ns = now
             self._idle = True
             self._tell_samples(now, final=leaving is not None and len(self._listeners) == 1)
-        if hunt is not None:  # after the samples: what they take was allocated in requests, some of it
+        if hunt is not None:  # after the samples: they free some memory that requests allocated
             self._hunting(lambda: self._tell_growth(hunt, samples))
 
     def _tell_growth(self, hunt: LeakHunt, final: bool) -> None:
@@ -294,7 +294,7 @@ class Collector:
             listener.emit(frames)
 
     def _tell_finished(self, listener: Listener) -> None:
-        """Those that have ended; what ends meanwhile is for the next drain."""
+        """Tell the requests that have ended; those that end meanwhile are left for the next drain."""
         batch = listener.take_finished()
         overflow = listener.take_groups()
         self._taken += len(batch)

@@ -24,7 +24,7 @@ MeasureTier = Literal["off", "light", "detailed"]
 MemoryMethod = Literal["native-gross", "native-hybrid", "native-shadow", "tracemalloc", "jemalloc"]
 
 DOES_NOT_APPLY = "does not apply"
-"""How the state of a hook begins that this SDK has no place for: nothing is disabled, and nobody need be warned."""
+"""Prefix of a hook's state if the SDK has no place for the hook: nothing is disabled, and no warning is needed."""
 
 BUDGET_PARTS = (
     "queue_transport",
@@ -50,7 +50,7 @@ CROWDING_OPERATION = "(many small steps)"
 
 WAKE_UPS, QUEUE, STEPS, WRITES = 1, 2, 4, 8
 """What could be seen of a request, as bits: when its tasks became ready, when its message came, each run on the loop,
-and when its answer left. What is not among them is unknown to whatever is worked out from the record."""
+and when its answer left. If a bit is missing, everything that depends on it is unknown."""
 
 ALL_SEEN = WAKE_UPS | QUEUE | STEPS | WRITES
 CAPABILITIES = {"wake-ups": WAKE_UPS, "queue": QUEUE, "steps": STEPS, "writes": WRITES}
@@ -60,9 +60,9 @@ T = TypeVar("T")
 
 
 def draft_of(frozen: type[T]) -> type[T]:
-    """A twin of the frozen dataclass that is not frozen: ``draft.__class__ = frozen`` then makes it what it stands for.
+    """An unfrozen twin of a frozen dataclass: ``draft.__class__ = frozen`` turns an instance into the frozen class.
 
-    A frozen one sets each of its fields through ``object.__setattr__``, which made up half of the time that a
+    A frozen dataclass sets each of its fields through ``object.__setattr__``. That took half of the time that a
     record took to assemble (40 fields of 80 ns).
     """
     parts = fields(frozen)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ class MemoryUse:
     retained: int | None
     quality: tuple[tuple[str, Tag, int | None, int | None], ...] = ()  # (field, tag, lo, hi); absent = exact
     arguments: int | None = None  # the object graph that came in, as pympler sizes it; None: not sampled
-    result: int | None = None  # the same of what was answered
+    result: int | None = None  # the same for the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +178,15 @@ class RequestRecord:
     trace_flags: int | None = None  # W3C; bit 0: sampled
     trace_state: str | None = None  # the caller's, length-capped
     server_span: Literal["app", "probe"] | None = None  # who decided on a SERVER span here; None: nobody did
-    resource_uri: str | None = None  # length-capped; kept only where there is a span nobody else has opened
+    resource_uri: str | None = None  # length-capped; kept only if the probe made the request's span itself
     session_id: str | None = None  # of a real session, length-capped; only with telemetry on
     error_code: str | None = None  # JSON-RPC code of the answer
     request_id: str | None = None  # JSON-RPC id, length-capped; kept only where there is a span
     jobs: tuple[JobTimes, ...] = ()  # the first of its thread jobs (at most 16)
     memory: MemoryUse | None = None  # None: nothing measured it
-    tasks_peak: int = 1  # its tasks alive at once at most, the handler's included
-    sent_ns: int | None = None  # when its client wrote it, where that is on this machine and says so in `_meta`
-    weight: int = 1  # how many requests it stands for: more where there were too many to make a record of each
+    tasks_peak: int = 1  # most of its tasks alive at once, the handler's included
+    sent_ns: int | None = None  # when its client wrote it, if it is on this machine and says so in `_meta`
+    weight: int = 1  # how many requests it stands for: more than 1 if there were too many for a record each
     seen: int = ALL_SEEN  # WAKE_UPS | QUEUE | STEPS | WRITES
     # (name of a Measure, its number in the measure's unit or None, how exact) of each that was read
     measures: tuple[tuple[str, int | None, Tag], ...] = ()
@@ -196,8 +196,8 @@ class RequestRecord:
 class RequestGroup:
     """Requests that ended the same way and have no record, because there were too many to make one of each.
 
-    Records and groups never count the same request. A record with ``weight`` n stands for n requests, itself
-    included, of which the n - 1 others are in groups; sums are estimated by the weights, counts and durations are not.
+    Records and groups never count the same request. A record with ``weight`` n stands for n requests: itself
+    and n - 1 others, which are in groups. Sums are estimated by the weights; counts and durations are not estimated.
     """
 
     kind: RequestKind
@@ -215,13 +215,13 @@ class RequestGroup:
     max_longest_ns: int
     first_ns: int  # first arrival
     last_ns: int  # last end
-    serial_gaps: int = 0  # of them and of records with a weight: came within 1 ms of an answer, with none in flight
-    overlapping: int = 0  # the same: came while another was in flight
+    serial_gaps: int = 0  # of them and of records with a weight: came within 1 ms after an answer, with none in flight
+    overlapping: int = 0  # of the same: came while another was in flight
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """A request seen alive when frames were drained; lets a killed server still name what hung."""
+    """A request that was open when frames were drained. It tells what hung if the server is killed."""
 
     id: int
     kind: RequestKind
@@ -350,7 +350,7 @@ class GrowthSample:
     collect_ns: int  # what they took together, with the GIL held
     notes: tuple[str, ...] = ()  # what this hunt could not do, and why
     are_lines_known: bool = False
-    # What allocating and freeing an object took here before tracing began, and with it; None: it was on already.
+    # Time to allocate and free an object here, before tracing began and with it; None: tracing was on already.
     allocation_ns: tuple[float, float] | None = None
     # (operation, file, line, function, bytes allocated there at least, bytes that the call held when it was looked at)
     peaks: tuple[tuple[str, str, int, str, int, int], ...] = ()
@@ -358,7 +358,7 @@ class GrowthSample:
 
 @dataclass(frozen=True, slots=True)
 class GrowthSites:
-    """Where what stays was allocated, and what it is (``memory="leaks"``). Replaces an earlier frame of its kind.
+    """Where the memory that stays was allocated, and what it is (``memory="leaks"``). Replaces an earlier such frame.
 
     A line is (operation, file, line, function, bytes, blocks), a type (operation, name, objects, bytes, bytes of one
     with all it refers to or None); operation "" means that it is known for the process only.
@@ -369,12 +369,12 @@ class GrowthSites:
     types: tuple[tuple[str, str, int, int | None, int | None], ...]
     own_files: tuple[
         str, ...
-    ] = ()  # of the lines' files those that are no part of Python, of the SDK or of its plumbing
+    ] = ()  # files of these lines that are not part of Python, of the SDK, or of what both run on
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """First frame of a recording: who is profiled, and where its clock stands on the wall."""
+    """First frame of a recording: who is profiled, and how its clock relates to wall-clock time."""
 
     probe_version: str
     server: str
@@ -389,8 +389,8 @@ class Header:
     timer_resolution_ns: int
     hooks: tuple[tuple[str, str], ...]  # hook -> "active…", "does not apply…" or why not
     notes: tuple[str, ...] = ()  # things a reader must know (rich traceback handler importable, ...)
-    accelerator: str = ""  # "active" or why there is none; empty in recordings from before there was one
-    memory: str = ""  # tier and back end, as "light: native-hybrid, …"; empty in recordings from before there was any
+    accelerator: str = ""  # "active" or why there is none; empty in older recordings
+    memory: str = ""  # tier and back end, as "light: native-hybrid, …"; empty in older recordings
     memory_limit_bytes: int | None = None  # of the process's control group
 
 
@@ -428,7 +428,7 @@ class FrameListener(Protocol):
     """
 
     def take(self, frames: Sequence[Frame]) -> None:
-        """Take the next frames. Whoever raises gets no more of them, is logged once, and is still closed."""
+        """Take the next frames. A listener that raises gets no more of them, is logged once, and is still closed."""
 
     def close(self, timeout_s: float) -> None:
         """No more frames will come: deliver what is left, within ``timeout_s``."""
@@ -460,7 +460,7 @@ class RequestCounts:
     cancelled: int
     unfinished: int
     dropped: int
-    recorded: int | None = None  # of ``count``, those looked at one by one; fewer where there were too many
+    recorded: int | None = None  # how many of ``count`` were looked at one by one; fewer if there were too many
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,7 +508,7 @@ class OperationMemory:
     retained: MemoryStats
     arguments: MemoryStats = MemoryStats(None, None)  # of the calls that were sampled
     result: MemoryStats = MemoryStats(None, None)
-    measured: int = 0  # calls of which any number is known
+    measured: int = 0  # calls with at least one known number
     method: str | None = None
     scope: str | None = None
 
@@ -553,9 +553,9 @@ class OperationSummary:
     executor_run_sum_ms: float
     crowding_p95_share: float | None = None  # as waited_for_others_p95_share, for steps < 0.5 ms
     tasks_max: int = 0  # tasks of one call alive at once, at most
-    # From its writing by the client to its arrival; outside the budget.
+    # From the client's write to the arrival; outside the budget.
     pipe_wait_ms: Percentiles = Percentiles(None, None, None, None)
-    unseen: tuple[str, ...] = ()  # of CAPABILITIES: what could not be seen of one call at least
+    unseen: tuple[str, ...] = ()  # those of CAPABILITIES that could not be seen of at least one call
     measures: dict[str, MeasureStats] = field(default_factory=dict)  # by Measure.key
 
 
@@ -572,7 +572,7 @@ class GrowthLine:
 
 @dataclass(frozen=True, slots=True)
 class GrowthType:
-    """A type whose objects stay. ``each_bytes``: one of them with all it refers to, measured on a few."""
+    """A type with objects that stay. ``each_bytes``: one of them with all it refers to, measured on a few."""
 
     name: str
     objects: int
@@ -596,7 +596,7 @@ class Growth:
     lines: tuple[GrowthLine, ...] = ()
     types: tuple[GrowthType, ...] = ()
     floor_bytes: float | None = (
-        None  # growth of less a call would not have been told from noise; None: nothing was said
+        None  # growth of fewer bytes a call could not have been told from noise; None: nothing was said
     )
     looked_at_calls: int | None = None  # how many calls there had been when lines and types were looked for
 
@@ -610,17 +610,17 @@ class PeakLine:
     line: int
     function: str
     bytes: int  # at least
-    held_bytes: int  # by the call, then: at most its peak
+    held_bytes: int  # held by the call at that time: at most its peak
 
 
 @dataclass(frozen=True, slots=True)
 class LeakHunt:
-    """What ``memory="leaks"`` found: one row for each operation, those that grow first, most bytes a call first."""
+    """What ``memory="leaks"`` found: one row per operation; growing ones come first, then most bytes a call."""
 
     operations: tuple[Growth, ...]
     collections: int
     collect_ms: float
-    lines: tuple[GrowthLine, ...] = ()  # that grew, of no operation that could be told
+    lines: tuple[GrowthLine, ...] = ()  # lines that grew and that no known operation allocated
     types: tuple[GrowthType, ...] = ()  # the same
     notes: tuple[str, ...] = ()
     peaks: tuple[PeakLine, ...] = ()
@@ -743,7 +743,7 @@ class Delivery:
     destination: str
     delivered: int
     undelivered: int
-    reason: str | None  # why the first of the undelivered was
+    reason: str | None  # why the first undelivered item was not delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -760,7 +760,7 @@ class ProbeSelf:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Evidence that findings rest on and that is not an operation's, pool's or loop's own row."""
+    """Evidence for findings that is not in the row of an operation, a pool or a loop."""
 
     max_in_flight: int
     serial_gaps: int  # gaps response -> next request below 1 ms with nothing else in flight
@@ -779,7 +779,7 @@ class Signals:
     throttled_ms: float | None
     cpu_pressure: float | None
     rss_bytes_max: int | None
-    rss_growth_bytes: int | None = None  # from the second quarter of the window to the last, of medians
+    rss_growth_bytes: int | None = None  # median of the window's last quarter minus median of its second
     memory_limit_bytes: int | None = None  # of the control group or the process
 
 

@@ -24,7 +24,7 @@ def runs_sync_in_threads(server: ServerInfo) -> bool | None:
 
 
 def operation_of(summary: Summary, name: str) -> OperationSummary | None:
-    """The row called ``name``, the one with most calls where methods share it."""
+    """The row called ``name``; if several methods share the name, the one with most calls."""
     rows = [operation for operation in summary.operations if operation.name == name]
     return max(rows, key=lambda operation: operation.count, default=None)
 

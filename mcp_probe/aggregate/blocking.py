@@ -2,8 +2,8 @@
 
 For each victim and blocker two figures are kept: ``lo``, the time in which the victim certainly could
 run while the blocker was on its loop, and ``hi``, which adds the time in which it possibly could (a
-socket became readable at an unknown instant between two polls). What is left of a wait after all slow
-steps was spent behind many small ones; :data:`CROWDING_OPERATION` is their name.
+socket became readable at an unknown instant between two polls). The rest of a wait, outside all slow
+steps, was spent behind many small ones; :data:`CROWDING_OPERATION` is their name.
 
 Invariants: lo <= truth <= hi per victim and blocker, unless the blame says it is ``clipped``; no instant
 of a victim counts twice; a request's own steps are never blamed; an instant in which a request could not
@@ -37,14 +37,14 @@ KEEP_STEPS = 4096
 
 KEEP_LONG_STEPS = 8192
 LONG_STEP_NS = 10_000_000
-"""Steps this long are remembered after the shorter ones of their time were forgotten."""
+"""Steps this long are remembered longer than shorter ones."""
 
 KEEP_SAMPLES = 256
 MAX_CELLS = 4096
 OTHER = "other"
 
 _FEW = 24
-"""Up to this many steps are walked one by one; beyond, the running sums per operation are faster."""
+"""Up to this many steps are visited one by one; for more, the running sums per operation are faster."""
 
 Span = tuple[int, int]
 
@@ -60,7 +60,7 @@ class Victim:
     waits: tuple[Wait, ...]
     loop: int | None  # None: not known which loop it ran on
     on_loop_ns: int | None  # its own time on the loop
-    clipped: bool  # its waits are not all there
+    clipped: bool  # some of its waits are missing
     finished: bool
     weight: int = 1  # how many requests it stands for
 
@@ -85,7 +85,7 @@ def victim_of(record: RequestRecord) -> Victim | None:
 
 
 def _queue_is_unseen(record: RequestRecord) -> bool:
-    """It came from outside, and what it waited for before its handler began could not be seen (mcp 1.x)."""
+    """It came from outside, and its wait before its handler began could not be seen (mcp 1.x)."""
     is_outside = record.kind != "function" and record.transport != "memory"
     return is_outside and record.budget.queue_dispatch is None and record.budget.queue_transport is None
 
@@ -108,7 +108,7 @@ class Blame:
         return self.rows.get(CROWDING_OPERATION, (0, 0))
 
 
-# --- the slow steps of a stretch of time, ready to be asked ------------------------------------------
+# --- the slow steps of a stretch of time, indexed ----------------------------------------------------
 
 
 class _Lane:
@@ -210,7 +210,7 @@ class PollIndex:
                 self._samples[sample.loop].append((sample.at_ns - sample.span_ns, sample.at_ns, sample.poll_ns))
 
     def idle(self, loop: int | None, a: int, b: int) -> tuple[int, int]:
-        """(at least, at most) nanoseconds of [a, b) in the poll; of what no sample covers, nothing and all."""
+        """(at least, at most) nanoseconds of [a, b) in the poll; without any sample, 0 and all of it."""
         if loop is None and len(self._samples) == 1:
             loop = next(iter(self._samples))
         at_least, at_most = 0, b - a
@@ -246,7 +246,7 @@ def union(spans: Iterable[Span]) -> list[Span]:
 def blame(victim: Victim, steps: StepIndex, polls: PollIndex | None = None) -> Blame:
     """What ``victim`` waited for.
 
-    Where its loop is not known and several have slow steps, any of them may have been the one: ``lo`` is then 0.
+    If its loop is not known and several loops have slow steps, any of these may be its loop: ``lo`` is then 0.
     """
     certain = union((wait.start_ns, wait.end_ns) for wait in victim.waits)
     possible = union((wait.earliest_ns, wait.end_ns) for wait in victim.waits)
@@ -278,9 +278,9 @@ def _crowding(
 ) -> Span:
     """(lo, hi) of the waits that no slow step covers.
 
-    While a unit is ready its loop does not sleep, so such time is time behind small steps, its own included:
-    those are taken off ``lo``. A request still in a queue may wait for a thread or a pipe instead, so of its
-    time only that counts for certain which the loop cannot have spent in the poll.
+    While a unit is ready its loop does not sleep, so the unit waits behind small steps. Some of them may be
+    its own: they are subtracted from ``lo``. A request still in a queue may wait for a thread or a pipe
+    instead. So only the time that the loop cannot have spent in the poll counts as certain.
     """
     queued = union((wait.earliest_ns, wait.end_ns) for wait in victim.waits if wait.stage == "queue")
     hi = sum(_gap(span, loops) for span in possible) - sum(polls.idle(victim.loop, *span)[0] for span in queued)
@@ -298,7 +298,7 @@ def _crowding(
 
 
 def _gap(span: Span, loops: list[_LoopSteps]) -> int:
-    """The most of ``span`` that can lie outside slow steps, whichever of ``loops`` is meant."""
+    """At most this much of ``span`` lies outside slow steps, whichever of ``loops`` the victim ran on."""
     return span[1] - span[0] - min((loop.covered(*span) for loop in loops), default=0)
 
 
@@ -325,11 +325,11 @@ class RecentSteps:
 
     @property
     def full(self) -> bool:
-        """The next step makes it forget."""
+        """The next step makes it forget older ones."""
         return len(self._steps) >= self._keep
 
     def add(self, step: StepRecord) -> bool:
-        """Remember ``step``. False where its end is known already: a step that was running then is replaced once."""
+        """Remember ``step``; it replaces a frame of it that was still running. False if its end is known already."""
         key = (step.loop, step.start_ns)
         known = self._steps.get(key) or self._long.get(key)
         if known is not None and (not known.running or (step.running and step.end_ns <= known.end_ns)):
@@ -399,7 +399,7 @@ class Matrix:
         self.cells: dict[tuple[str, str], Cell] = {}
 
     def add(self, victim: str, found: Blame, weight: int = 1) -> None:
-        """One victim's blame; ``weight``: of how many it is taken to be."""
+        """Add one victim's blame, which counts for ``weight`` victims."""
         for blocker, (lo, hi) in found.rows.items():
             certain = weight if lo > 0 else 0
             cell = Cell(weight, certain, lo * weight, hi * weight, found.clipped, weight > 1)
@@ -424,6 +424,6 @@ class Matrix:
         )
 
     def caused_by(self, blocker: str) -> tuple[int, float]:
-        """(requests that certainly waited for ``blocker``, ms they did)."""
+        """(requests that certainly waited for ``blocker``, ms that they waited)."""
         cells = [cell for (_, name), cell in self.cells.items() if name == blocker]
         return sum(cell.certain_victims for cell in cells), sum(cell.lo_ns for cell in cells) / 1e6

@@ -1,7 +1,7 @@
-"""The percentiles of durations of which only bounds are known.
+"""Percentiles of durations that are known by their bounds only.
 
-A request's time is longer than what was seen of it where its message may have come earlier, where nobody saw it come,
-or where nobody saw its answer leave. So a total has a lower bound that is always known, and an upper one that may not.
+A request may have taken longer than the probe saw: its message may have come earlier, or nobody saw it come, or nobody
+saw its answer leave. So the lower bound of a total is always known, and the upper bound only sometimes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Bounded:
                 self._most.add(most)
 
     def add_group(self, least: Rows, most: Rows, *, is_open: bool) -> None:
-        """As many values; no rows of ``most``: they are those of ``least``."""
+        """Add many values. If ``most`` is empty, the upper bounds are the same as the lower ones."""
         least, most = tuple(least), tuple(most)
         self.least.add_rows(least)
         if is_open or most:
@@ -54,7 +54,7 @@ class Bounded:
         return self._most.count < self._loose.count
 
     def quality(self, q: float) -> Quality | None:
-        """Between what quantile ``q`` of the true values lies, ms; ``None`` where it is known."""
+        """Bounds of quantile ``q`` of the true values, ms; ``None`` if it is known exactly."""
         least = self.least.quantile(q)
         if least is None or not self._loose.rows:
             return None
@@ -78,7 +78,7 @@ def is_open(kind: RequestKind, seen: int, outcome: Outcome) -> bool:
 
 
 def seen_in(record: RequestRecord) -> int:
-    """What could be seen of ``record``; recordings from before ``seen`` say it by what they lack."""
+    """What could be seen of ``record``. In older recordings without ``seen`` the missing values say it."""
     seen, budget = record.seen, record.budget
     if record.kind == "function":
         return seen
@@ -90,7 +90,7 @@ def seen_in(record: RequestRecord) -> int:
 
 
 def earlier_ns(record: RequestRecord) -> int:
-    """By how much ``record`` may have come before its arrival."""
+    """How long before its recorded arrival ``record`` may have come."""
     for name, _, lo, hi in record.quality:
         if name == "queue_transport" and lo is not None and hi is not None:
             return max(0, hi - lo)

@@ -1,7 +1,7 @@
-"""Histograms that also know each bucket's sum, so that equal values come back as they went in.
+"""Histograms that also know each bucket's sum, so that equal values are returned exactly.
 
 Buckets are those of :mod:`mcp_probe.histogram`. A quantile is the mean of the values in the bucket it
-falls in: within that bucket, hence off by less than 1/16 (6.3 %), and exact where its values are equal.
+falls in. So it is off by less than 1/16 (6.3 %), and exact if the values in that bucket are equal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Buckets:
             row[1] += total
 
     def take_out(self, other: Buckets) -> None:
-        """Take away ``other``, all of which was added before; it stays as it is."""
+        """Remove ``other``, which was added before; ``other`` stays as it is."""
         for bucket, (count, total) in other.rows.items():
             row = self.rows[bucket]
             row[0] -= count
@@ -80,7 +80,7 @@ class Buckets:
         return self.quantile_of(q, self.count)
 
     def quantile_of(self, q: float, count: int) -> float | None:
-        """The same of ``count`` values, of which those not in here are the largest; ``None``: it is one of these."""
+        """The same for ``count`` values. Those not in here are the largest; ``None`` if the quantile is one of them."""
         bucket = self._bucket_at(q, count)
         return None if bucket is None else self.mean_of(bucket)
 

@@ -1,7 +1,7 @@
 """Why requests took as long as they did, in one sentence, from the probe's readings alone.
 
-The sentences know nothing of who sent the requests: the same functions speak of a bundled workload, of a user's
-server and of a recording.
+The functions do not know who sent the requests. They work the same for a bundled workload, a user's server and
+a recording.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORTH_SAYING = 0.10
 
 _SHORT_NS = 5_000_000
 _MOST_OF_IT = 0.5
-_MOST_SAMPLED = 1.5  # times as long as the requests; beyond it a sample tells of the idle time around them
+_MOST_SAMPLED = 1.5  # times as long as the requests; longer samples include too much idle time around them
 _LATE_FLUSH_NS = 20_000_000
 _SLOW_READER_SHARE = 0.3
 _OWN_PARTS = {
@@ -64,7 +64,7 @@ def _loop_held(seen: Seen) -> Reason | None:
     share = min(of_time(seen, lost_ms * MS), share_of(seen, *LOOP_WAITS))
     if blocker == CROWDING_OPERATION:
         if seen.most_in_flight < 3:
-            return None  # no crowd; a wake-up of a loop that had gone to sleep takes its time
+            return None  # no crowd: waking up a sleeping loop takes some time
         return _starved_of_cpu(seen, share) or Reason("crowding", share, _crowding_sentence(seen, share))
     most = max((row.victims for row in rows if row.blocker == blocker), default=0)
     slow = max(
@@ -86,7 +86,7 @@ def _loop_held(seen: Seen) -> Reason | None:
 
 
 def _starved_of_cpu(seen: Seen, share: float) -> Reason | None:
-    """The loop's thread waited for a CPU longer than it ran: then it is not the requests that are in each other's way.
+    """The loop's thread waited for a CPU longer than it ran, so the requests did not hold each other up.
 
     Both are sums over the same samples, so that an idle loop around a short burst does not matter.
     """
@@ -101,7 +101,7 @@ def _starved_of_cpu(seen: Seen, share: float) -> Reason | None:
 
 
 def _utilization(seen: Seen) -> float | None:
-    """Of the loop while the requests were there; ``None`` where its samples, of half a second each, are mostly not."""
+    """Utilization of the loop during the requests; ``None`` if its half-second samples cover mostly other time."""
     utilization = seen.summary.loop.utilization
     if not utilization:
         return None
@@ -143,7 +143,7 @@ def _loop_queue(seen: Seen) -> Reason | None:
 
 
 def _pipe_wait(seen: Seen) -> Reason | None:
-    """Requests that had been sent and were not read; known where the client says when it sent them."""
+    """Requests that were sent and not yet read; known if the client says when it sent them."""
     waits = sorted(each.arrival_ns - each.sent_ns for each in seen.requests if each.sent_ns is not None)
     if not waits:
         return None
@@ -174,7 +174,7 @@ def _writer_queue(seen: Seen) -> Reason | None:
 
 
 def _slow_reader(seen: Seen) -> Reason | None:
-    """Answers that the client did not take; a few late ones are the machine's."""
+    """Answers that the client took late; the machine may delay a few."""
     flushes = [each.budget.write_flush for each in seen.requests if each.budget.write_flush is not None]
     share, late = share_of(seen, "write_flush"), sum(flush for flush in flushes if flush >= _LATE_FLUSH_NS)
     if not flushes or share < _SLOW_READER_SHARE or late < _MOST_OF_IT * sum(flushes):
@@ -206,7 +206,7 @@ def _nothing_waited(seen: Seen) -> Reason:
 
 
 def _on_cpu(seen: Seen) -> str:
-    """How much of the requests' slow steps was computing; empty where that was not looked into."""
+    """How much of the requests' slow steps was computing; empty if that was not measured."""
     known = [step for step in seen.steps if step.cpu_ns is not None]
     wall = sum(step.end_ns - step.start_ns for step in known)
     return f", {percent(min(1.0, sum(step.cpu_ns or 0 for step in known) / wall))} of it on the CPU" if wall else ""
@@ -231,12 +231,12 @@ def _stages(seen: Seen) -> Reason:
 
 
 def _are_functions(seen: Seen) -> bool:
-    """Profiled calls of the program's own: they came over no transport."""
+    """Profiled calls made by the program itself: they came over no transport."""
     return all(each.kind == "function" for each in seen.requests)
 
 
 def _fine(ns: float) -> str:
-    """Below ten milliseconds with two decimals, below a tenth of one in microseconds."""
+    """A duration: below 10 ms with two decimals, below 0.1 ms in microseconds."""
     if ns < 0.1 * MS:
         return f"{ns / 1e3:.1f} µs"
     return f"{ns / MS:.2f} ms" if ns < 10 * MS else duration(ns / MS)

@@ -1,7 +1,7 @@
-"""One figure over many calls, as it was reported, and as its lower and its upper bound.
+"""One figure over many calls, as it was reported, with its lower and its upper bound.
 
-The median of lower bounds bounds the median from below, and so does the largest of them the largest; an open end on any
-call leaves it open.
+The median of the lower bounds is a lower bound of the median, and the largest of them is a lower bound of the largest.
+If one call has no bound on a side, the figure has none on that side.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FigureTally:
         self.estimated = self.estimated or other.estimated
 
     def qualities(self, name: str) -> Iterator[tuple[str, Quality]]:
-        """``name`` is of the median, ``name_max`` of the largest; none where they are exact."""
+        """How exact the median (``name``) and the largest (``name_max``) are; nothing if they are exact."""
         if not self.values.rows:
             if self.unseen:
                 yield name, Quality("unavailable")

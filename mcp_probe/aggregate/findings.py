@@ -55,9 +55,9 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warn", "info")
 
 
 def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[Finding, ...]:
-    """All findings, the severe first, and of one severity the costly first.
+    """All findings: the most severe first, and within a severity the most costly first.
 
-    ``summary.findings`` and ``summary.verdict`` are not looked at.
+    ``summary.findings`` and ``summary.verdict`` are ignored.
     """
     found = [
         finding for code, check in CHECKS.items() if code not in options.disabled for finding in check(summary, options)
@@ -68,8 +68,8 @@ def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[F
 def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     """The finding that explains most of the time lost; without one, "healthy" or "not-enough-data".
 
-    A finding that only follows from another one is never the verdict, neither is one of severity ``info``. Whoever
-    hunts leaks is told of memory only: the hunt itself slows the server down.
+    A finding that only follows from another one is never the verdict, nor is one of severity ``info``. During
+    a leak hunt the verdict is about memory only: the hunt itself slows the server down.
     """
     verdict = _verdict_of(summary, findings)
     looked_at = phrasing.looked_at(summary.requests)
@@ -94,7 +94,7 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
 
 
 def _verdict_of_hunt(summary: Summary, hunt: LeakHunt, findings: Sequence[Finding]) -> Verdict:
-    """The worst leak, or what else was found of memory, or how far it is certain that there is no leak."""
+    """The worst leak, or another finding about memory, or how certain it is that there is no leak."""
     leaks = [finding for finding in findings if finding.code == "memory-growth"]
     others = [finding for finding in findings if finding.code == "memory-peak" and finding.severity != "info"]
     if leaks or others:
@@ -121,7 +121,7 @@ def _bytes_per_call(finding: Finding) -> float:
 
 
 def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
-    """Waiting is explained by its blocker's own finding, and a full pool by what it did to the transport."""
+    """The blocker's own finding explains the waiting; what a full pool did to the transport explains the pool."""
     if finding.code == "head-of-line":
         causes = ("blocking-call", "cpu-bound-step")
         return any(other.code in causes and other.subject == finding.evidence.get("blocker") for other in findings)
@@ -131,7 +131,7 @@ def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
 
 
 def _explained_ms(finding: Finding, findings: Sequence[Finding]) -> float:
-    """Time lost to ``finding``, with that of the full pool behind a starved transport."""
+    """Time lost to ``finding``; for a starved transport, plus the time lost to the full pool that caused it."""
     if finding.code != "transport-starvation":
         return finding.cost_ms
     full = (other for other in findings if other.code == "executor-saturated" and _is_same_pool(other, finding))

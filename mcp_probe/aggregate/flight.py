@@ -3,10 +3,10 @@
 A request is *in flight* from its arrival to its result; its writing is left out, since a client may
 read an answer, and send the next request, before our write call has returned.
 
-Records come about in the order of their ends, so the last :data:`REORDER` of them are kept in the order of
-their arrivals before they are looked at. One that comes later than that was overtaken by all of
-them: it says "at least two at once" and nothing else. Long requests that are still open are known from
-their :class:`~mcp_probe.model.OpenRequest`, and count as in flight from their arrival on.
+Records come roughly in the order in which requests end, so the last :data:`REORDER` of them are sorted by
+arrival before they are counted. If a record comes even later, all of those have overtaken it: it only says
+"at least two at once". Long requests that are still open are known from their
+:class:`~mcp_probe.model.OpenRequest`, and count as in flight from their arrival on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Flight:
     def add(self, record: RequestRecord, open_since_ns: int) -> None:
         """One finished request; ``open_since_ns`` is the arrival of the oldest one known to be unanswered.
 
-        One that stands for others only adds to the sums: which requests it met is not known without those others, and
+        A record that stands for others only adds to the sums. Without those others it is not known what it overlapped;
         their group says it.
         """
         if record.kind != "request":
@@ -77,7 +77,7 @@ class Flight:
             self._take(self._waiting.pop(0), open_since_ns)
 
     def add_group(self, group: RequestGroup) -> None:
-        """Requests without a record; they came together with those that stand for them."""
+        """Requests without a record. The group also knows what the records that stand for them overlapped."""
         if group.kind != "request":
             return
         self._totals.serial_gaps += group.serial_gaps
@@ -102,7 +102,7 @@ class Flight:
         self._last_end_ns = end if self._last_end_ns is None else max(self._last_end_ns, end)
 
     def totals(self, open_requests: Iterable[OpenRequest]) -> FlightTotals:
-        """As if no more would come; changes nothing."""
+        """The totals if no more requests come; changes nothing."""
         opened = [request for request in open_requests if request.kind == "request"]
         rest = Flight()
         rest._active = list(self._active)

@@ -1,10 +1,10 @@
 """Frames in, a summary out, at any time and in bounded memory.
 
-A victim's blame is worked out :data:`HOLD_NS` of stream time after its record came, for the steps that
-held it up may be drained a batch later. Until then it waits here, and :meth:`Fold.summary` works it out
-for the moment without changing anything; so the order of frames within that time does not matter.
+A victim's blame is worked out :data:`HOLD_NS` of stream time after its record came, because the steps that
+held it up may be drained a batch later. Until then the victim is held here, and :meth:`Fold.summary` works
+the blame out without changing anything. So the order of frames within that time does not matter.
 
-Requests of which only an :class:`~mcp_probe.model.OpenRequest` was seen (the server was killed, or still
+Requests known only from an :class:`~mcp_probe.model.OpenRequest` (the server was killed, or still
 runs) are *unfinished* in the summary: their age at the last instant of the stream counts as a lower bound
 of ``total_ms.max``, and never enters a percentile.
 """
@@ -48,7 +48,7 @@ from mcp_probe.record.sampling import NEVER_NS
 
 HOLD_NS = 2_000_000_000
 SETTLE_NS = 3_000_000_000
-"""Age of the oldest held victim at which all older than :data:`HOLD_NS` are settled, about once a second."""
+"""When the oldest held victim is this old, all older than :data:`HOLD_NS` are settled: about once a second."""
 
 MAX_HELD_WAITS = 16_384
 MAX_OPEN = 16_384
@@ -180,7 +180,7 @@ class Fold:
             )
 
     def _open_without(self, ended: int) -> int:
-        """The arrival of the oldest request that is open once ``ended`` is not."""
+        """Remove ``ended``; returns the arrival of the oldest request that is still open."""
         if not self._open:
             return NEVER_NS
         self._open.pop(ended, None)
@@ -219,7 +219,7 @@ class Fold:
         """Add another process's stream, as it stands; ``other`` stays as it is.
 
         Requests, steps and clocks of two processes have nothing to do with each other, so a request of one is never
-        blamed on the other. Two halves of *one* stream belong into one Fold instead.
+        blamed on the other. Feed two halves of *one* stream into one Fold instead.
         """
         self._totals.merge(other._settled())
 
@@ -252,10 +252,10 @@ class Fold:
         return totals
 
     def _blame_running(self, totals: Totals, step: StepRecord) -> None:
-        """Open requests that came after ``step`` began cannot have run yet: they wait for it, and longer than so far.
+        """Open requests that came after ``step`` began cannot have run yet: they have waited for it at least this long.
 
-        One that came before may as well be waiting for something outside, so it is not counted. With several loops it
-        is not known on which loop the request is: nothing is blamed.
+        A request that came earlier may be waiting for something outside instead, so it is not counted. With several
+        loops the request's loop is not known, so nothing is blamed.
         """
         if len({sample.loop for sample in self._polls} | {step.loop}) > 1:
             return

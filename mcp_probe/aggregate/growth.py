@@ -1,12 +1,12 @@
 """Does the memory that a tool's calls keep grow with the calls? From growth samples to one row for each operation.
 
-Where blocks have owners, the answer is in the calls' own order: after a full collection the *older* half of the calls
-still holds memory, group by group, and not the newest only. A full cache holds entries of its latest calls; one that is
-filled once, a first call's set-up, and garbage hold nothing there. A cache that is not full yet when the run ends looks
-like a leak, and is one as far as anybody can tell by then.
+If blocks have owners, the order of the calls tells it. Memory grows if, after a full collection, the *older* half of
+the calls still holds memory, group by group, and not only the newest. A full cache holds entries of its latest calls.
+A cache that is filled once, a first call's set-up, and garbage hold nothing in the older half. A cache that is not full
+yet when the run ends looks like a leak, and cannot be told from one by then.
 
-Where only totals are known (tracemalloc), it is in their course: over the second half of the calls they rise from look
-to look, four times in five, and at least half as fast as over all of them.
+If only totals are known (tracemalloc), memory grows if the total rises over the second half of the calls: from look to
+look in four cases of five, and at least half as fast as over all calls.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from mcp_probe.model import (
 )
 
 MIN_CALLS = 50
-"""Calls of an operation below which nothing is said of its growth."""
+"""With fewer calls of an operation nothing is said about its growth."""
 
 MIN_BYTES = 256.0
-"""Bytes a call. Workload: a clean tool of mcp 2.3, whose latest thousand calls keep up to 200 of bookkeeping (notes of
+"""Bytes a call. Workload: a clean tool of mcp 2.3. Its latest thousand calls keep up to 200 of bookkeeping (notes of
 slow steps and thread jobs, contexts of idle worker threads)."""
 
 MIN_TRACED_BYTES = 32.0
-"""Bytes a call where they are no bookkeeping: most of them, and of most calls, were allocated at one line of the server
-or of a library that it chose. Workload: clean tools of mcp 2.3, of which four groups in five hold 0-6 bytes a call; on
-a busy machine up to 80, in tuples that the SDK's worker threads and the probe allocate."""
+"""Bytes a call if they are not bookkeeping: one line of the server, or of a library that it chose, allocated most of
+them in most calls. Workload: clean tools of mcp 2.3. Four groups in five hold 0-6 bytes a call; on a busy machine up to
+80, in tuples that the SDK's worker threads and the probe allocate."""
 
 AT_ONE_LINE, OF_CALLS = 0.5, 0.8
-"""Of the bytes, and of the calls by now. Workload: `lru_cache` hands on the 56 bytes of its links from call to call, so
-those that filled it seem to hold them for ever, but no more than it has entries."""
+"""Of the bytes, and of the calls so far. Workload: `lru_cache` passes the 56 bytes of its links from call to call. So
+calls that filled it seem to hold them for ever, but only as many as it has entries."""
 
 STILL_HELD = 0.8
-"""Of the groups of the older half, so many must still hold as much: a cache that holds three quarters of the calls has
-let go of the oldest by the end."""
+"""This share of the older half's groups must still hold as much: a cache that holds three quarters of the calls has
+released the oldest ones by the end."""
 
 FREE_LISTS_HIDE = 2048.0
-"""Bytes a call below which free lists may hide as much: 500 were seen to read as 170. Source: docs/memory.md."""
+"""Below this many bytes a call, free lists may hide as much: 500 were measured as 170. Source: docs/memory.md."""
 
 MAX_POINTS = 64
 MIN_POINTS = 4
@@ -60,7 +60,7 @@ Point = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """What the latest look found of one operation, and how many calls there were by then."""
+    """What the latest look found for one operation, and how many calls there were by then."""
 
     calls: int | None = None
     lines: tuple[GrowthLine, ...] = ()
@@ -68,7 +68,7 @@ class Sites:
     own_files: tuple[str, ...] = ()
 
     def is_at_one_line(self, each: float, calls: int) -> bool:
-        """Whether one line of the server's own allocated most of ``each`` bytes a call, and that in most ``calls``."""
+        """Whether one line of the server's own code allocated most of ``each`` bytes a call, in most of ``calls``."""
         return self.calls is not None and any(
             line.file in self.own_files
             and line.blocks >= OF_CALLS * calls
@@ -79,7 +79,7 @@ class Sites:
 
 @dataclass(slots=True)
 class GrowthTally:
-    """One operation's samples: the latest groups, and a course that is thinned out where it gets long."""
+    """One operation's samples: the latest groups, and the totals over time, thinned out if there are many."""
 
     method: str
     name: str
@@ -91,7 +91,7 @@ class GrowthTally:
     scope: str = ""
 
     def add(self, calls: int, held: int, groups: tuple[Point, ...], sample: GrowthSample) -> None:
-        """One more sample, which is of all calls so far."""
+        """Add a sample, which covers all calls so far."""
         self.calls, self.held_bytes, self.groups = calls, held, groups
         self.how, self.scope = sample.how, sample.scope
         if self.points and self.points[-1][0] == calls:
@@ -102,7 +102,7 @@ class GrowthTally:
             self.points = [*self.points[1:-1:2], self.points[-1]]
 
     def row(self, sites: Sites, *, are_lines_known: bool) -> Growth:
-        """What it comes to."""
+        """The operation's row."""
         per_call = self._of_groups(sites, are_lines_known) if self.groups else self._of_points()
         grows, rate, floor = per_call or (False, None, None)
         return Growth(
@@ -124,7 +124,7 @@ class GrowthTally:
     def _of_groups(self, sites: Sites, are_lines_known: bool) -> tuple[bool, float, float] | None:
         """(whether it grows, bytes a call, the smallest growth that would be found).
 
-        Without the first group, which sets things up, and the newest.
+        Leaves out the first group, which includes set-up, and the newest one.
         """
         if self.calls < MIN_CALLS or len(self.groups) < 4:
             return None
@@ -136,12 +136,12 @@ class GrowthTally:
         enough = MIN_TRACED_BYTES if is_traced else MIN_BYTES
         grows = least >= max(enough, rate / 4)
         floor = max(enough, rate / 3)  # a leak would be part of the average
-        if grows and rate < FREE_LISTS_HIDE:  # it is said to be the least, and the mean holds bookkeeping, too
+        if grows and rate < FREE_LISTS_HIDE:  # reported as a lower bound, and the mean includes bookkeeping
             rate = least
         return grows, rate, floor
 
     def _of_points(self) -> tuple[bool, float, float] | None:
-        """The same, from the course of the total; slopes are the median of all pairs (Theil and Sen)."""
+        """The same, from the totals over time; slopes are the median of all pairs (Theil and Sen)."""
         late = [point for point in self.points if point[0] >= self.calls / 2]
         if self.calls < MIN_CALLS or len(self.points) < MIN_POINTS or len(late) < 3:
             return None

@@ -1,7 +1,7 @@
-"""Event-loop health: how busy a loop was, and what an event arriving at a random instant would wait.
+"""Event-loop health: how busy a loop was, and how long an event at a random instant would wait.
 
-An event that arrives while the loop is L long away from its poll waits for the rest of L; one that
-arrives during the poll waits for nothing. Over a window T with iterations L_i that gives
+An iteration keeps the loop away from its poll for a time L. An event that arrives then waits for the rest
+of L; one that arrives during the poll does not wait. Over a window T with iterations L_i that gives
 ``P(delay > x) = sum(max(0, L_i - x)) / T`` and ``mean = sum(L_i ** 2) / 2T``.
 A heartbeat cannot see this: it does not beat while the loop is blocked (coordinated omission).
 
@@ -94,7 +94,7 @@ class LoopTally:
     def gil_wait_ns(self) -> int | None:
         """Estimate: off-CPU busy time that no blocking call explains, while other threads burned CPU.
 
-        Too high where steps below the slow-step limit block (their cause is not looked into).
+        Too high if steps below the slow-step limit block: their cause is not examined.
         """
         off = self.off_cpu_ns
         if off is None or self.other_threads_cpu_ns is None:
@@ -128,12 +128,12 @@ class Loops:
         return self.by_ordinal.setdefault(ordinal, LoopTally())
 
     def merge(self, other: Loops) -> None:
-        """Add ``other``, loop by loop: as processes of one kind, their first loops are alike."""
+        """Add ``other``, loop by loop. Processes of one kind have matching loops: the first matches the first."""
         for ordinal, tally in other.by_ordinal.items():
             self.tally(ordinal).merge(tally)
 
     def main(self) -> LoopTally:
-        """The loop that was there longest: the server's own."""
+        """The loop that ran longest: the server's own."""
         candidates = [(-tally.span_ns, ordinal) for ordinal, tally in self.by_ordinal.items() if ordinal != OTHER_LOOP]
         return self.by_ordinal[min(candidates)[1]] if candidates else LoopTally()
 
@@ -141,8 +141,8 @@ class Loops:
 def arrival_delay_ns(iterations: Buckets, span_ns: int, q: float) -> float:
     """The delay that a share ``q`` of random arrivals in ``span_ns`` does not exceed.
 
-    Error: below the width of the bucket it falls in (1/16 of its value), for P is known exactly at bucket
-    edges; none where the iterations of that bucket are equally long.
+    Error: less than the width of the bucket it falls in (1/16 of its value), because P is known exactly at
+    bucket edges. No error if the iterations in that bucket are equally long.
     """
     wanted = (1 - q) * span_ns
     count = total = 0  # of the iterations in buckets above
@@ -157,7 +157,7 @@ def arrival_delay_ns(iterations: Buckets, span_ns: int, q: float) -> float:
 
 
 def _inside(wanted: float, count: int, total: int, here: int, length: int) -> float:
-    """Solve the excess over x == wanted inside a bucket, taking its iterations for equally long."""
+    """Solve excess over x == wanted inside a bucket, assuming that its iterations are equally long."""
     mean = length / here
     if count and total - count * mean >= wanted:
         return (total - wanted) / count

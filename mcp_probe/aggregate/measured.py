@@ -20,7 +20,7 @@ class MeasuresTally:
     unknown: set[str] = field(default_factory=set)
 
     def add(self, rows: tuple[tuple[str, int | None, Tag], ...], weight: int) -> None:
-        """One call's measures; ``weight``: of how many calls they are taken to be."""
+        """Add one call's measures, which count for ``weight`` calls."""
         for name, value, tag in rows:
             if name in BY_NAME:
                 self._of(name).add(value, tag, None, None, weight)
@@ -37,7 +37,7 @@ class MeasuresTally:
         self.unknown |= other.unknown
 
     def quality(self) -> dict[str, Quality]:
-        """Every one that is not exact, by its key."""
+        """The quality of each measure that is not exact, by its key."""
         scaled = {}
         for name, tally in self.tallies.items():
             measure = BY_NAME[name]
@@ -46,7 +46,7 @@ class MeasuresTally:
         return scaled
 
     def summary(self) -> dict[str, MeasureStats]:
-        """By its key."""
+        """The figures of each measure, by its key."""
         return {BY_NAME[name].key: self._stats(tally, BY_NAME[name]) for name, tally in self.tallies.items()}
 
     def _stats(self, tally: FigureTally, measure: Measure) -> MeasureStats:

@@ -33,7 +33,7 @@ class MemoryTally:
     how: dict[tuple[str, str], int] = field(default_factory=dict)  # (method, scope) -> calls
 
     def add(self, use: MemoryUse, weight: int = 1) -> None:
-        """One call's memory; ``weight``: of how many calls it is taken to be."""
+        """Add one call's memory, which counts for ``weight`` calls."""
         rows = {name: (tag, lo, hi) for name, tag, lo, hi in use.quality}
         known = False
         for name, tally in self.figures.items():

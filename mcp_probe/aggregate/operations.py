@@ -2,11 +2,11 @@
 
 What enters which number:
 
-- ``count`` is every call, finished or not. ``unfinished`` ones have no total yet: they are left out of
-  p50, p95 and p99 (a tool in flight when a snapshot is taken would make it look fast), and raise ``max``
-  where they are already older than it; ``quality["total_ms"]`` then says ``lower``.
-- A budget part's mean is over the calls that could see the part, unfinished ones included: what a hung
-  call waits for must show. ``None`` where no call could.
+- ``count`` is every call, finished or not. ``unfinished`` calls have no total yet. They are left out of p50,
+  p95 and p99, because a call in flight at a snapshot would make its tool look fast. They raise ``max`` if
+  they are already older; ``quality["total_ms"]`` then says ``lower``.
+- A budget part's mean is over the calls that could see the part. Unfinished calls are included, because the
+  report must show what a hung call waits for. ``None`` if no call could see the part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mcp_probe.model import (
 )
 
 MAX_OPERATIONS = 200
-"""Operation names kept apart; calls of further ones are counted under ``other``."""
+"""Operation names counted separately; calls of further ones are counted under ``other``."""
 
 OperationKey = tuple[str, str]
 """(method, name)"""
@@ -64,7 +64,7 @@ ESTIMATED = (
     "write_flush_p95_ms",
     "executor_run_sum_ms",
 )
-"""What is summed by weights where not every call has a record."""
+"""Figures that are summed by weights if not every call has a record."""
 
 _values_of = attrgetter(*BUDGET_PARTS)
 _INDEX = {name: index for index, name in enumerate(BUDGET_PARTS)}
@@ -165,7 +165,7 @@ def _parts() -> list[PartTally]:
 class OperationTally:
     """Everything the records and groups of one operation sum up to. Merging is addition.
 
-    Parts that were summed as a whole are moved to where they are read by :meth:`settle`.
+    Whole budgets are summed in ``exact_sums``; :meth:`settle` moves these sums into ``parts``.
     """
 
     method: str
@@ -175,7 +175,7 @@ class OperationTally:
     errors: int = 0
     cancelled: int = 0
     unfinished: int = 0
-    seen: int = ALL_SEEN  # of every call
+    seen: int = ALL_SEEN  # what could be seen of every call
     unrecorded: int = 0  # of ``count``, those that have no record
     estimated: bool = False  # some records stand for others, too: their sums are estimates
     totals: Bounded = field(default_factory=Bounded)
@@ -271,7 +271,7 @@ class OperationTally:
         self.finished_longest_ns = max(self.finished_longest_ns, group.max_longest_ns)
 
     def _add_pipe_wait(self, sent_ns: int, record: RequestRecord) -> None:
-        """What lies between the client's writing and the arrival; with no arrival seen, its queue is in it, too."""
+        """The time from the client's write to the arrival; if no arrival was seen, it includes the queue."""
         waited = max(0, record.arrival_ns - sent_ns)
         self.pipe_wait.add(waited, record.weight)
         self.pipe_wait_max_ns = max(self.pipe_wait_max_ns, waited)
@@ -311,7 +311,7 @@ class OperationTally:
             self.crowded_per_bucket[bucket] += lo
 
     def _add_bounds(self, values: tuple[int | None, ...], rows: tuple[QualityRow, ...], weight: int) -> bool:
-        """Note by how much the bounds differ from the values, which are summed as if exact; False where one is open."""
+        """Note how far the bounds are from the values, which are summed as if exact; False if a bound is missing."""
         if any(values[_INDEX[name]] is not None and (lo is None or hi is None) for name, _, lo, hi in rows):
             return False
         for name, tag, lo, hi in rows:
@@ -328,10 +328,10 @@ class OperationTally:
         for part, value in zip(self.parts, values, strict=True):
             if value is None:
                 part.unseen += weight
-                part.count -= weight  # it is about to be counted among those of which every part was seen
+                part.count -= weight  # ``settle`` adds all of ``exact_count``, this call included
 
     def settle(self) -> None:
-        """Move what was summed as a whole to where it is read."""
+        """Move the sums over whole budgets into ``parts``."""
         for part, total in zip(self.parts, self.exact_sums, strict=True):
             part.count += self.exact_count
             part.sum_ns += total
@@ -341,7 +341,7 @@ class OperationTally:
         self.exact_sums = [0] * len(BUDGET_PARTS)
 
     def merge(self, other: OperationTally) -> None:
-        """Add ``other``, which says the same afterwards."""
+        """Add ``other``, which is settled and says the same afterwards."""
         self.settle()
         other.settle()
         self._merge_sums(other)
@@ -392,12 +392,12 @@ class OperationTally:
         return Percentiles(_ms(p50), _ms(p95), _ms(p99), longest / 1e6 if self.count else None)
 
     def pipe_wait_ms(self) -> Percentiles:
-        """Of the calls whose client said when it wrote them."""
+        """Percentiles over the calls that tell when their client wrote them."""
         p50, p95, p99 = (self.pipe_wait.quantile(q) for q in (0.5, 0.95, 0.99))
         return Percentiles(_ms(p50), _ms(p95), _ms(p99), self.pipe_wait_max_ns / 1e6 if self.pipe_wait.rows else None)
 
     def share_near_p95(self, lost_per_bucket: Counter[int]) -> float | None:
-        """Of the calls between p90 and p99: the share of their time that was certainly lost so."""
+        """The share of the time of the calls between p90 and p99 that was certainly lost in this way."""
         low, high = self.totals.least.bucket_at(0.90), self.totals.least.bucket_at(0.99)
         if low is None or high is None:
             return None
@@ -407,7 +407,7 @@ class OperationTally:
         return min(1.0, lost / total) if total else None
 
     def quality(self) -> dict[str, Quality]:
-        """Every number of the row that is not exact."""
+        """The quality of each number of the row that is not exact."""
         self.settle()
         found = {
             name: quality
@@ -431,7 +431,7 @@ class OperationTally:
         return {**found, **self.memory.quality(), **self.measures.quality()}
 
     def _total_quality(self) -> dict[str, Quality]:
-        """Each percentile of ``total_ms`` that is not exact, and under its own name the worst of them."""
+        """Each percentile of ``total_ms`` that is not exact; ``total_ms`` itself gets the worst of them."""
         found: dict[str, Quality] = {}
         is_unfinished = self.unfinished_max_ns > self.finished_max_ns or (
             self.unfinished and not self.totals.least.rows
@@ -513,13 +513,13 @@ class Operations:
         return tally
 
     def add_blame(self, victim: Victim, found: Blame) -> None:
-        """What one call, counted before, waited for."""
+        """What one call waited for; it was counted before."""
         tally = self._tally((victim.method, victim.operation), "request")
         tally.add_blame(victim, found)
         self.matrix.add(tally.name, found, victim.weight)
 
     def merge(self, other: Operations) -> None:
-        """Add ``other``, which stays as it is; alike in any order up to :data:`MAX_OPERATIONS` names."""
+        """Add ``other``, which stays as it is. Up to :data:`MAX_OPERATIONS` names the order does not matter."""
         for key, tally in other.by_key.items():
             self._tally(key, tally.kind).merge(tally)
         self.matrix.merge(other.matrix)

@@ -54,7 +54,7 @@ def size(count: float) -> str:
 
 
 def looked_at(requests: RequestCounts) -> str:
-    """What the figures rest on where not every request has a record, as a sentence; else empty."""
+    """A sentence on how many requests the figures rest on, if not every request has a record; else empty."""
     if requests.recorded is None or requests.recorded >= requests.count:
         return ""
     one_in = round(requests.count / requests.recorded) if requests.recorded else 0
@@ -91,7 +91,7 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def place_of(file: str | None, line: int | None) -> str | None:
-    """``server.py:41``; of a library the path inside it. ``None`` where the file is not known."""
+    """``server.py:41``; for a library, the path inside it. ``None`` if the file is not known."""
     if not file:
         return None
     path = file.replace("\\", "/")

@@ -19,7 +19,7 @@ LOST_REQUESTS = frozenset({"requests", "buffer full", "too many live requests"})
 
 
 class Slope:
-    """Least-squares slope of a level over time, online. Merged, it is the common slope within each stream."""
+    """Least-squares slope of a level over time, online. After a merge it is the common slope within each stream."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,12 +50,12 @@ class Slope:
 
     @property
     def per_second(self) -> float | None:
-        """``None`` under :data:`MIN_SLOPE_SAMPLES` readings, or where all are of one instant."""
+        """``None`` with fewer than :data:`MIN_SLOPE_SAMPLES` readings, or if all were taken at one instant."""
         return self.xy / self.xx if self.count >= MIN_SLOPE_SAMPLES and self.xx > 0 else None
 
 
 class Course:
-    """A level's readings over time, thinned out where there are many. Of merged streams the one that grew most."""
+    """A level's readings over time, thinned out if there are many. After a merge the stream that grew most counts."""
 
     MOST = 256
 
@@ -64,7 +64,7 @@ class Course:
         self._merged: int | None = None
 
     def add(self, at_ns: int, level: int | None) -> None:
-        """One reading; ``None`` is none."""
+        """Add a reading; ``None`` is ignored."""
         if level is None:
             return
         self._readings.append((at_ns, level))
@@ -72,7 +72,7 @@ class Course:
             self._readings = self._readings[1::2]
 
     def merge(self, other: Course) -> None:
-        """Add another stream's."""
+        """Add another stream's readings."""
         if not self._readings and self._merged is None:
             self._readings, self._merged = list(other._readings), other._merged
         else:
@@ -80,7 +80,7 @@ class Course:
 
     @property
     def growth(self) -> int | None:
-        """From the second quarter of the time to the last, of their medians; ``None`` where a quarter has none."""
+        """Median of the last quarter of the time minus median of the second; ``None`` with too few readings."""
         own = None
         if len(self._readings) >= 8:
             start, end = self._readings[0][0], self._readings[-1][0]
@@ -109,7 +109,7 @@ class GcTally:
             self._slide(start, end)
 
     def _slide(self, start: int, end: int) -> None:
-        """The second that ends with this pause."""
+        """Sum up the pauses in the second that ends with this one."""
         self._second.append((start, end))
         since = end - SECOND_NS
         while self._second and self._second[0][1] <= since:
@@ -165,7 +165,7 @@ class ProcessTally:
         self.gc.add(sample)
 
     def merge(self, other: ProcessTally) -> None:
-        """Add another stream's, which stays as it is."""
+        """Add another stream's samples; ``other`` stays as it is."""
         self.cpu_ns += other.cpu_ns
         self.probe_cpu_ns += other.probe_cpu_ns
         self.rss_bytes_max = larger(self.rss_bytes_max, other.rss_bytes_max)

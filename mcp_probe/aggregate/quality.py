@@ -1,4 +1,4 @@
-"""How exact a number made of several numbers is: as its worst part."""
+"""How exact a number made of several numbers is: as exact as its worst part."""
 
 from __future__ import annotations
 

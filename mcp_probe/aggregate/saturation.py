@@ -1,4 +1,4 @@
-"""Executors: how full each was, what its jobs waited, and how many tokens their callers needed.
+"""Executors: how full each was, how long its jobs waited, and how many tokens their callers needed.
 
 Tokens needed follow Little's law: arrival rate x mean run. The rate is weighted by jobs (each job counts
 the rate of the sample it arrived in), so that an hour of silence does not dilute a minute of crowding.
@@ -78,7 +78,7 @@ class PoolTally:
         self._hold(other.holders.items())
 
     def _keep_max(self, at_ns: int, maximum: float | None) -> None:
-        """The limit may be changed while the server runs: the latest one holds."""
+        """The limit may change while the server runs: the latest one counts."""
         if (at_ns, maximum or 0.0) > (self._max_at_ns, self.max or 0.0):
             self._max_at_ns, self.max = at_ns, maximum
 
@@ -95,9 +95,9 @@ class PoolTally:
 
     @property
     def tokens_needed(self) -> float | None:
-        """Tokens that would serve the jobs as they came; ``None`` before the first one finished.
+        """Tokens needed to serve the jobs as they came; ``None`` before the first one finished.
 
-        A lower bound in a burst shorter than a sample (0.5 s): within one, arrivals count as even.
+        A lower bound for a burst shorter than a sample (0.5 s): within a sample, arrivals count as even.
         """
         if not self.finished or not self.submitted:
             return None
@@ -131,7 +131,7 @@ class PoolTally:
 
 
 class Pools:
-    """All executors of the stream; pools of one name made at one place are one row."""
+    """All executors of the stream; pools with the same name made at the same place are one row."""
 
     def __init__(self) -> None:
         self.by_key: dict[PoolKey, PoolTally] = {}

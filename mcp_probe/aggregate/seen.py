@@ -1,4 +1,4 @@
-"""The readings of one stretch of time, and the sums over them that explanations rest on."""
+"""The readings of one stretch of time, and the sums over them that explanations use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcp_probe.model import (
 
 MS = 1e6
 LOOP_WAITS = ("queue_transport", "queue_dispatch", "ready_wait", "executor_return")
-"""Parts of the budget in which a request could go on and waits for the event loop to take it up."""
+"""Parts of the budget in which a request could go on, but waits for the event loop."""
 
 _AROUND = ("queue_transport", "queue_dispatch", "write_wait", "write_flush")
 
@@ -32,7 +32,7 @@ class Seen:
     """Readings of one stretch of time: its summary and the single requests and steps in it.
 
     Requests and steps are exactly those of the stretch; groups and samples (pools, loop, process) span half a second
-    or more and are taken where they overlap it.
+    or more and are taken if they overlap it.
     """
 
     summary: Summary
@@ -87,7 +87,7 @@ def _within(frame: Frame, low: int, high: int) -> bool:
 
 
 def most_at_once(spans: Iterable[tuple[int, int]]) -> int:
-    """How many of these half-open spans overlap: one that ends when another begins is not with it."""
+    """How many of these half-open spans overlap at most. One that ends when another begins does not overlap it."""
     edges = sorted(chain.from_iterable(((start, 1), (end, -1)) for start, end in spans))
     most = now = 0
     for _, change in edges:
@@ -97,7 +97,7 @@ def most_at_once(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def share_of(seen: Seen, *parts: str) -> float:
-    """Of all requests' time, the part that these parts of the budget take."""
+    """Share of all requests' time that these parts of the budget take."""
     return of_time(
         seen, sum((getattr(each.budget, part) or 0) * each.weight for each in seen.requests for part in parts)
     )

@@ -13,10 +13,10 @@ MAX_GROUPS = 512
 SHOWN = 20
 
 GroupKey = tuple[str, str | None, int | None, Cause, str | None]
-"""(operation, file, line, cause, what it imported): a first call that imports says nothing of the calls after it"""
+"""(operation, file, line, cause, what it imported): a first call that imports says nothing about later calls"""
 
 IMPORT = "import of "
-"""How the library of a step begins that imported a module."""
+"""Prefix of a step's library if the step imported a module."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class StepGroup:
     running: bool = False
 
     def add(self, step: StepRecord, critical_ns: int) -> None:
-        """Count one step; of one still running, what there is of it."""
+        """Count one step; if it still runs, its time so far."""
         length = step.end_ns - step.start_ns
         self.count += 1
         self.critical += length >= critical_ns
@@ -69,7 +69,7 @@ class StepGroup:
 
 
 class SlowSteps:
-    """All slow steps of the stream. Bounded: groups beyond :data:`MAX_GROUPS` lose their place, not their count."""
+    """All slow steps of the stream. Bounded: beyond :data:`MAX_GROUPS` groups a step is counted without its place."""
 
     def __init__(self, slow_ns: int, critical_ns: int) -> None:
         self._slow_ns = slow_ns
@@ -106,7 +106,7 @@ class SlowSteps:
     def rows(self, matrix: Matrix) -> tuple[SlowStep, ...]:
         """The worst places, largest sum first.
 
-        ``victims`` are those of the whole tool, whichever of its places held them up.
+        ``victims`` counts the victims of the whole tool, not only those of this place.
         """
         ranked = sorted(
             self.groups.items(),

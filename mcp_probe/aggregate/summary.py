@@ -24,7 +24,7 @@ from mcp_probe.model import (
 )
 
 FORMAT = "mcp_probe.summary/1"
-"""Names the skeleton of :meth:`mcp_probe.model.Summary.to_json`; keys may be added under it, none renamed."""
+"""Names the structure of :meth:`mcp_probe.model.Summary.to_json`. Keys may be added to it, but not renamed."""
 
 SECOND_NS = 1_000_000_000
 
@@ -86,7 +86,7 @@ class Totals:
 
 
 def summary_of(totals: Totals, live: bool) -> Summary:
-    """Everything but the findings and the verdict. ``live``: the streams are not over, so no end is missed."""
+    """Everything but the findings and the verdict. ``live``: the streams go on, so a missing end means nothing."""
     streams = sorted(totals.streams, key=lambda stream: (stream.start_unix, stream.first_ns, stream.last_ns))
     headers = [stream.header for stream in streams if stream.header is not None]
     server = _server(headers)

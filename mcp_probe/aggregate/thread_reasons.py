@@ -1,4 +1,4 @@
-"""Explanations by threads: none was free, the transport itself found none, or they all compute in one interpreter."""
+"""Explanations by threads: none was free, the transport itself got none, or they all compute in one interpreter."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from mcp_probe.aggregate.phrasing import duration, object_of, plural
 from mcp_probe.aggregate.seen import LOOP_WAITS, MS, Reason, Seen, most_at_once, of_time, share_of
 from mcp_probe.model import PoolSample
 
-_STEP_SLACK = 0.25  # how far from a multiple of the step a wait may lie and still be of a wave
+_STEP_SLACK = 0.25  # a wait this close to a multiple of the step belongs to a wave
 _STARVED_NS = 10_000_000
-_COMPUTES = 0.3  # cores that the threads of a pool keep busy together: from here on they compute
+_COMPUTES = 0.3  # the threads of a pool compute if together they keep this many cores busy
 _TRANSPORT_THREADS = 2  # reader and writer of stdio, mcp 2.3
 
 
 @dataclass(frozen=True, slots=True)
 class _PoolUse:
-    """What the requests themselves did in one pool; exact, whatever samples reach over the stretch's ends."""
+    """What the requests themselves did in one pool. Exact, even if samples reach beyond the stretch."""
 
     name: str
     limit: float | None
     waits: list[int]  # ns, sorted
     runs: list[int]  # ns, sorted
-    most_wanted: int  # jobs submitted and not finished at once
+    most_wanted: int  # most jobs submitted and not finished at one time
     most_running: int
 
 
@@ -48,7 +48,7 @@ def _pool_uses(seen: Seen) -> list[_PoolUse]:
 
 
 def thread_wait(seen: Seen) -> Reason | None:
-    """Jobs that waited for a thread of a pool, in waves where their waits come in steps."""
+    """Jobs that waited for a thread of a pool, in waves if their waits come in steps."""
     use = max(_pool_uses(seen), key=lambda each: sum(each.waits), default=None)
     if use is None:
         return None

@@ -1,4 +1,4 @@
-"""From where on each finding is raised."""
+"""The thresholds from which findings are raised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mcp_probe.aggregate.codes import check_codes
 class FindingOptions:
     """Thresholds of all findings; each is explained in docs/findings.md. Shares are ratios from 0 to 1.
 
-    A ``slow_step_ms`` below that of the fold which made the summary finds no more: such steps were not kept.
+    A ``slow_step_ms`` below the fold's own finds no additional steps: the fold did not keep them.
 
     Raises:
         OptionError: ``disabled`` names a code that does not exist.
@@ -26,7 +26,7 @@ class FindingOptions:
     critical_step_ms: float = 50.0  # the same; one event this long is certain, whatever the number of requests
     waited_share: float = 0.20  # head-of-line, crowding: of a tool's p95
     # Workload: a quiet server under bursts of ten calls of 1 ms each. Every call but the first waits for others, as
-    # it must on one loop; below the length of a slow step that is no finding.
+    # it must on one loop. A wait shorter than a slow step is no finding.
     waited_ms: float = 10.0  # head-of-line
     crowded_utilization: float = 0.90  # crowding
     gc_second_ms: float = 100.0  # gc-pause: paused in any second
@@ -34,30 +34,30 @@ class FindingOptions:
     gil_share: float = 0.20  # gil-contention: of the loop's busy time
     run_queue_share: float = 0.10  # host-pressure: of the loop's busy time
     throttled_ms: float = 10.0  # host-pressure; a tenth of the 100 ms period of a CPU limit (kernel, cgroup-v2 cpu.max)
-    # Workload: an idle stdio server on a quiet machine. A few late wake-ups may be a fifth of a busy time that is next
-    # to nothing; a loss of less than 1 % of the window is none.
+    # Workload: an idle stdio server on a quiet machine. Its busy time is almost 0, so a few late wake-ups may be a
+    # fifth of it. A loss of less than 1 % of the window does not count.
     window_share: float = 0.01  # gil-contention, host-pressure
     # Every machine is short of a CPU now and then: the healthy mcp-server-time on a busy one lost up to 1 % to it.
-    surroundings_share: float = 0.05  # host-pressure, gc-pause: of the window; below, they are information
+    surroundings_share: float = 0.05  # host-pressure, gc-pause: of the window; below it their severity is info
     at_limit_share: float = 0.05  # executor-saturated: of the window
     executor_wait_ms: float = 10.0  # executor-saturated: p99 of its jobs
     transport_wait_ms: float = 50.0  # transport-starvation
     serial_requests: int = 30  # serial-client
-    # The table says "gaps < 1 ms". A client that parses a large answer takes longer now and then: most gaps must be.
+    # The table says "gaps < 1 ms". A client that parses a large answer may take longer, so only most gaps must be.
     serial_gap_share: float = 0.5  # serial-client
     serial_awaiting_share: float = 0.5  # serial-client: "awaiting-bound" means most of the time
     serial_example: int = 10  # serial-client: in flight, in the sentence
     flush_ms: float = 50.0  # slow-reader: p95
     growth_calls: int = 50  # memory-growth, where no leak hunt was on
-    # Workload: a server whose cache of results fills up. What its calls keep stays below; a leak passes it some day.
+    # Workload: a server whose cache of results fills up. Its calls keep less than this; a leak exceeds it some day.
     kept_bytes: int = 10_000_000  # memory-growth: kept by all calls; a hunt's finding is critical from here on
-    rss_share: float = 0.5  # memory-growth: of what the calls keep, so much must show in the process
+    rss_share: float = 0.5  # memory-growth: this share of what the calls keep must show in the process
     peak_bytes: int = 64_000_000  # memory-peak
     peak_share: float = 0.10  # memory-peak: of the memory limit
-    peak_critical_share: float = 0.5  # memory-peak: of the memory limit; two such calls at once are the end
+    peak_critical_share: float = 0.5  # memory-peak: of the memory limit; two such calls at once use it up
     payload_bytes: int = 1_000_000  # large-payload
     coding_share: float = 0.20  # large-payload: of the operation's time
-    # Workload: `add` of a stdio server. Coding its 300 bytes is a fifth of its 0.5 ms, and no finding.
+    # Workload: `add` of a stdio server. Coding its 300 bytes takes a fifth of its 0.5 ms, which is no finding.
     coding_ms: float = 5.0  # large-payload: mean of a call
     fan_out_tasks: int = 1000  # unbounded-fan-out
 

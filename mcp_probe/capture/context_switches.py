@@ -6,7 +6,7 @@ import resource
 
 
 class ContextSwitches:
-    """Reads ``context_switches_voluntary`` and ``context_switches_involuntary``. Raises: OSError elsewhere."""
+    """Reads ``context_switches_voluntary`` and ``context_switches_involuntary``. Raises: OSError on other systems."""
 
     def __init__(self) -> None:
         if not hasattr(resource, "RUSAGE_THREAD"):

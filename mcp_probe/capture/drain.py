@@ -42,7 +42,7 @@ class LoopDrain:
         self.monitor = monitor
         self._at = monitor.started_ns
         self._poll_ns = 0
-        self._credit_ns = 0  # of a poll that has not been noted yet
+        self._credit_ns = 0  # poll time counted ahead, of a poll that is not noted yet
         self._iterations: dict[int, list[int]] = {}
         self._sum_sq = 0
         self._max = 0
@@ -52,7 +52,7 @@ class LoopDrain:
         self._process_cpu = time.process_time_ns()
 
     def take_polls(self, until: int | None = None) -> int:
-        """Account the polls noted since the last call; returns how many ended."""
+        """Count the polls noted since the last call; returns how many ended."""
         counts = self.monitor.take_polls(until)
         if counts.polls:
             self._poll_ns -= self._credit_ns
@@ -147,7 +147,7 @@ class Drain:
         """Measure what our hooks cost on this machine."""
         try:
             self._cost = hook_cost(self._hub)
-        except Exception as exc:  # noqa: BLE001 - what is lost is a figure of our own
+        except Exception as exc:  # noqa: BLE001 - only a figure about the probe is lost
             self._hub.fail("overhead of hooks", exc)
 
     def steps(self) -> Iterator[StepRecord]:
@@ -179,7 +179,7 @@ class Drain:
             )
 
     def _take_slow(self) -> Any:
-        """The oldest slow step; spans look for it in ``recent`` from before it leaves ``slow``."""
+        """Take the oldest slow step. It enters ``recent``, where spans look for it, before it leaves ``slow``."""
         slow, recent = self._hub.slow, self._hub.recent
         if recent is not None:
             recent.append(slow[0])
@@ -189,7 +189,7 @@ class Drain:
         return taken
 
     def take_polls(self) -> None:
-        """Account the polls noted so far; their buffer is bounded."""
+        """Count the polls noted so far; their buffer is bounded."""
         for monitor in self._hub.monitors.values():
             if monitor.ordinal not in self._loops:
                 self._loops[monitor.ordinal] = LoopDrain(monitor)
@@ -205,11 +205,11 @@ class Drain:
                 entry[1] += total * weight
 
     def note_ended(self, count: int) -> None:
-        """So many requests have ended: our hooks cost something for each."""
+        """``count`` requests have ended; our hooks cost something for each."""
         self._requests += count
 
     def loops(self, now: int, *, final: bool) -> Iterator[LoopSample]:
-        """One sample per loop; the last one of loops that are over."""
+        """One sample per loop; for a loop that is over, its last one."""
         hub = self._hub
         small = self._small
         for monitor in [*hub.monitors.values(), *hub.retired]:
@@ -279,7 +279,7 @@ class Drain:
 
 
 def _active(live: Iterable[RawRequest]) -> tuple[tuple[str, int], ...]:
-    """How many of each method have not ended; profiled calls are part of another request."""
+    """How many requests of each method are open; profiled calls are part of another request."""
     return tuple(Counter(raw.method for raw in live if raw.kind != "function").items())
 
 
@@ -298,7 +298,7 @@ def open_request(raw: RawRequest, now: int) -> OpenRequest:
 
 
 def running_mark(hub: Hub, raw: RawRequest, now: int) -> StepMark | None:
-    """The step ``raw`` is on a loop with at this moment."""
+    """The step of ``raw`` that runs on a loop at this moment."""
     for monitor in hub.monitors.values():
         since = monitor.since
         if monitor.owner is raw and since:
@@ -379,7 +379,7 @@ def _throttled_ns() -> int | None:
 def memory_limit_bytes() -> int | None:
     """What this cgroup may use; ``None`` where there is no limit, or none can be read (cgroup v2)."""
     try:
-        return int(_read("/sys/fs/cgroup/memory.max"))  # "max" without one
+        return int(_read("/sys/fs/cgroup/memory.max"))  # "max" if there is none
     except (OSError, ValueError):
         return None
 
@@ -393,7 +393,7 @@ def _cpu_pressure() -> float | None:
 
 
 def _read(path: str) -> bytes:
-    """In three system calls: each lets go of the GIL, and is given it back only when a thread that computes yields."""
+    """Only three system calls: each releases the GIL and gets it back only when a computing thread yields."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 4096)
@@ -416,9 +416,9 @@ class _Answer:
 
 
 def hook_cost(hub: Hub, rounds: int = 300) -> HookCost:
-    """Time our own parts of a step, a poll and a request in this process, warm, on objects of their own.
+    """Time our own parts of a step, a poll and a request in this process, with warm caches and separate objects.
 
-    In the server they run colder, so this is a lower estimate; docs/performance.md has it measured from outside.
+    In the server the caches are colder, so this estimate is low; docs/performance.md has it measured from outside.
     """
     sink = StepSink(0, deque(maxlen=1), hub.slow_step_ns, hub.requests.settle)
     monitor = LoopMonitor(sink, "calibration", EVERYTHING)

@@ -1,7 +1,7 @@
-"""Executors: every job's submit, start, finish and return, and the occupancy these transitions make.
+"""Executors: every job's submit, start, finish and return, and the occupancy that follows from them.
 
-Occupancy is integrated from transitions, never sampled: a loop timer stops when the loop blocks, and
-a gauge read at submit shows nobody waiting for jobs that then wait 200 ms (measurement.md section 3).
+Occupancy is integrated from transitions, never sampled. A timer on the loop stops when the loop blocks, and
+a gauge that is read at submit shows no wait for jobs that then wait 200 ms (measurement.md section 3).
 Transitions are appended from any thread to one deque, and integrated by :meth:`Pool.sample` on the
 collector's thread, in time order.
 """
@@ -26,8 +26,8 @@ from mcp_probe.record.raw import Job
 HOOK = "executor jobs"
 SUBMIT, START, FINISH, RESUME, ABANDON, CANCEL, TRANSPORT_START, TRANSPORT_FINISH, TRANSPORT_JOB = range(9)
 Transition = tuple[int, int, "Pool", "Job | int | tuple[int, int]"]
-"""(at_ns, kind, pool, job); for the transport's own jobs their wait stands in the job's place, and for a whole one of
-them, noted at its end, (start_ns, wait_ns)."""
+"""(at_ns, kind, pool, job). For the transport's own jobs the last item is their wait; for one that is noted as a whole,
+at its end, it is (start_ns, wait_ns)."""
 
 Limit = Callable[[Any], "tuple[float | None, int]"]
 """Reads (max, borrowed) of an executor at any time."""
@@ -42,7 +42,7 @@ class Pools:
     """All executors of the process, and the transitions not yet integrated."""
 
     def __init__(self, fail: Fail = lambda hook, exc: None) -> None:
-        self.guard = Guard(HOOK, fail)  # once it is off, jobs run as they are
+        self.guard = Guard(HOOK, fail)  # once it is off, jobs run without stamps
         self._lending = Guard(HOOK, fail, self._lend_no_more)
         self._ids = itertools.count(1)
         self._by_key: dict[int, Pool] = {}
@@ -50,7 +50,7 @@ class Pools:
         self.dropped = 0
         self.carry: Callable[[], Callable[..., Any] | None] | None = None  # set where telemetry is on
         self.lenders: tuple[Any, ...] = ()  # each has ``enter`` and ``leave``, called around a job on its thread
-        self.charge: Callable[[Any], Any] | None = None  # charge this thread to somebody else; returns to whom it was
+        self.charge: Callable[[Any], Any] | None = None  # charge this thread to another owner; returns the previous one
 
     def known(self, owner: Any) -> Pool | None:
         """The row of ``owner``, if it has had a job."""
@@ -132,7 +132,7 @@ class Pools:
         self.lenders = ()
 
     def run_for(self, job: Job, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """As :meth:`run`, on a thread whose context does not carry the request: lend it for the call."""
+        """As :meth:`run`, on a thread without the request in its context: sets the request for the call."""
         token = CURRENT.set(job.raw)
         try:
             if job.carried is not None:
@@ -241,7 +241,7 @@ class Pool:
             self.apply(at, kind, job)
 
     def _take_transport(self, batch: list[Transition]) -> bool:
-        """As :meth:`take` while only the transport uses the pool and never fills it; False where that is not so."""
+        """As :meth:`take`, if only the transport uses the pool and never fills it; otherwise returns False."""
         deltas: list[tuple[int, int]] = []
         waits: list[int] = []
         for at, kind, _, job in batch:
@@ -294,7 +294,7 @@ class Pool:
     def _start(self, job: Job, at: int) -> None:
         started = at if job.start_ns is None else job.start_ns
         if job.cancelled:
-            self._abandoned += 1  # given up while it waited, and started all the same
+            self._abandoned += 1  # cancelled while it waited, but started anyway
         else:
             self._pending = max(0, self._pending - 1)
         self._active += 1

@@ -1,7 +1,7 @@
 """What the whole process shares: live requests, monitors, pools, the watchdog, and which hooks work.
 
-Hooks on process-wide objects serve every attached probe at once, so what they write to lives here,
-once. Sessions come and go; the hub is empty again when the last one has gone.
+Hooks on process-wide objects serve every attached probe at once, so what they write to is kept here,
+once per process. Sessions come and go; the hub is empty again when the last one has gone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Hub:
         self.requests = LiveRequests()
         self.pools = Pools(self.fail)
         self.slow: deque[Any] = deque(maxlen=RING)
-        self.recent: deque[Any] | None = None  # the latest of them that were drained, where spans look for blockers
+        self.recent: deque[Any] | None = None  # the latest of them that were drained; spans look here for blockers
         self.monitors: dict[int, LoopMonitor] = {}
         self.retired: list[LoopMonitor] = []
         self.loop_names: dict[str, None] = {}  # of every loop that was followed
@@ -62,14 +62,14 @@ class Hub:
         self.measuring.changed = self._use_meters
         self.hunt: LeakHunt | None = None
         self.functions_of_tools: Callable[[], Iterable[Code]] = tuple
-        self.collecting = False  # the hunt makes a collection, which is no pause of the server's own
+        self.collecting = False  # the hunt runs a collection, which is not counted as a pause of the server
         self.channels: list[Any] = []
         self.closing: list[Callable[[], None]] = []  # called as a transport closes; they wait for nothing
         self.ending: list[Callable[[], None]] = []  # called once on the collector's thread as an application closes
         self.hand_over: Callable[[float], None] = lambda seconds: None  # waits for what ``closing`` has asked for
-        self.exit_s = 0.0  # what ``ending`` may take
+        self.exit_s = 0.0  # how long ``ending`` may take
         self._ends = False
-        self._lock = threading.Lock()  # of monitors; held while nothing but they change
+        self._lock = threading.Lock()  # for ``monitors``; held only while they change
         self._closed = False
         self._gc_guard = Guard("gc", self.fail, self.unwatch_gc)
         self.pauses: deque[tuple[int, int, int]] = deque(maxlen=GC_RING)
@@ -85,20 +85,20 @@ class Hub:
         self.hooks.setdefault(hook, "active")
 
     def missing(self, hook: str, why: str) -> None:
-        """``hook`` cannot be installed here; said once on the ``mcp_probe`` logger."""
+        """``hook`` cannot be installed here; logged once on the ``mcp_probe`` logger."""
         if self.hooks.get(hook) != why:
             self.hooks[hook] = why
             logger.warning("mcp_probe: %s is off: %s", hook, why)
 
     def _note(self, hook: str, state: str) -> None:
-        """The state of ``hook``, which may change more than once; said on the logger where it has stopped."""
+        """Set the state of ``hook``, which may change more than once; logged if the hook has stopped."""
         if state.startswith("active") or not self.hooks.get(hook, "").startswith("disabled"):
             self.hooks[hook] = state
         if state.startswith("stopped"):
             logger.warning("mcp_probe: %s %s", hook, state)
 
     def _use_memory(self) -> None:
-        """Tell those who allocate for requests what measures it from now on."""
+        """Tell everything that allocates for requests how memory is measured from now on."""
         if self.memory.tier != "leaks":
             self.hunt = None
         elif self.hunt is None and self.memory.looping:
@@ -135,30 +135,30 @@ class Hub:
     def fail(self, hook: str, exc: Exception) -> None:
         """``hook`` raised: whoever calls this has already turned it off.
 
-        What the exception says stays out of the recording: it may quote the message it stumbled over.
+        What the exception says stays out of the recording: it may quote the message that it failed on.
         """
         if self.hooks.get(hook, "active").startswith("active"):
             self.hooks[hook] = f"disabled after {type(exc).__name__}{_place_of(exc)}"
             logger.warning("mcp_probe: hook %s is disabled", hook, exc_info=exc)
 
     def transport_closed(self) -> None:
-        """A transport has shut down: ask for what was seen to be handed on. Never raises; waits for nothing."""
+        """A transport has shut down: ask the collector to hand on what was seen. Never raises; never waits."""
         for flush in list(self.closing):
             Guard("collector", self.fail).call(flush)
 
     def application_closed(self) -> None:
-        """An HTTP application has shut down: telemetry goes out, too. Never raises; waits for nothing."""
+        """An HTTP application has shut down: telemetry is sent, too. Never raises; never waits."""
         self._ends = True
         self.transport_closed()
 
     def deliver(self) -> None:
-        """Let telemetry go out if an application has closed. Blocks; collector's thread."""
+        """Send telemetry if an application has closed. Blocks; collector's thread."""
         ends, self._ends = self._ends, False
         for deliver in list(self.ending) if ends else ():
             Guard("telemetry", self.fail).call(deliver)
 
     def process_ends(self, seconds: float) -> None:
-        """The process is about to be ended by a signal: have everything handed on, within ``seconds`` or ``exit_s``."""
+        """A signal is about to end the process: have everything handed on, within ``seconds`` plus ``exit_s``."""
         self.transport_closed()
         self.hand_over(seconds + self.exit_s)
 
@@ -173,11 +173,11 @@ class Hub:
     # --- monitors ---
 
     def monitor(self) -> LoopMonitor | None:
-        """The monitor of the loop on the calling thread."""
+        """The monitor of the calling thread's loop."""
         return self.monitors.get(threading.get_ident())
 
     def add_monitor(self, make: Callable[[StepSink], M]) -> M:
-        """``make`` the monitor of the loop of the calling thread. After :meth:`close` it is a dead one."""
+        """``make`` the monitor of the calling thread's loop. After :meth:`close` the monitor is dead."""
         self.memory.loop_begins()
         self._ordinals += 1
         sink = StepSink(
@@ -210,7 +210,7 @@ class Hub:
         self.retired.append(monitor)
 
     def _lost_sight_of(self, ordinal: int) -> None:
-        """The hooks of this loop have failed in the middle of what runs on it."""
+        """The hooks of this loop have failed while requests run on it."""
         self.requests.unstepped_show &= ~(STEPS | WAKE_UPS)
         for raw in list(self.requests.live.values()):
             if raw.loop is None or raw.loop == ordinal:
@@ -218,7 +218,7 @@ class Hub:
                 raw.seen &= ~(STEPS | WAKE_UPS)
 
     def close(self) -> None:
-        """Follow nothing any more. Waits for the watchdog's thread, but not on a loop's own."""
+        """Stop following loops. Waits for the watchdog's thread, but not on a loop's own thread."""
         self.requests.closed = True
         waits = not self.runs_loop()
         with self._lock:
@@ -228,7 +228,7 @@ class Hub:
             self.drop_monitor(monitor)
 
     def abandon(self) -> None:
-        """As :meth:`close`, in a forked child: our threads are not there, and a lock may have been held as it began."""
+        """As :meth:`close`, in a forked child: our threads do not exist, and a lock may have been held at the fork."""
         self._lock = threading.Lock()
         self.watchdog.abandon()
         self.close()

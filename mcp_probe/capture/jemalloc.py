@@ -1,4 +1,4 @@
-"""Steps and jobs by jemalloc's own counters, where it was preloaded and the accelerator is not there."""
+"""Measures steps and jobs with jemalloc's own counters, if it was preloaded and there is no accelerator."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class ThreadReading(NamedTuple):
 class JemallocMeter:
     """jemalloc's counters of the calling thread: all that goes through ``malloc``, native libraries included.
 
-    Blocks of up to 512 bytes do not (CPython's own allocator gets arenas by ``mmap``), and sizes are those of
-    jemalloc's classes: at most a quarter above what was asked for.
+    Blocks of up to 512 bytes are not counted (CPython's own allocator gets arenas by ``mmap``). Sizes are jemalloc's
+    size classes: at most a quarter above what was asked for.
 
     Source: jemalloc(3), 5.3: ``thread.allocatedp``, ``thread.deallocatedp``, ``thread.peak.reset`` and ``.read``.
     """

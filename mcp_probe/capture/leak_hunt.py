@@ -4,8 +4,8 @@ A request that has ended is kept as long as blocks that it allocated are alive, 
 many bytes they still have. This distinguishes a leak from what only looks like one: later calls release the entries of
 a full cache, the collection frees cyclic garbage, and only the first call holds what a first call sets up.
 
-Without the accelerator the owner of a block is not known. Then the traces of tracemalloc whose frames include a tool's
-own function stand for the tool: a lower bound, and without an order among its calls.
+Without the accelerator the owner of a block is not known. Then a tool gets the tracemalloc traces that have the tool's
+own function among their frames: a lower bound, without an order among its calls.
 
 Everything runs on the collector's thread, or on the one that drains for the last time; one at a time.
 """
@@ -37,34 +37,34 @@ GROUPS = 16
 """Groups of calls, oldest to newest, that a sample tells apart."""
 
 MAX_KEPT = 8_192
-"""Calls of one operation kept because they still hold something; beyond, every other one stands for two."""
+"""Calls of one operation kept because they still hold something; beyond that, every second one stands for two."""
 
 MIN_CALLS = 50
 MIN_HELD = 24
-"""Calls of an operation and bytes a call below which its lines and types are not looked for. Workload: clean tools of
-mcp 2.3, of which four groups in five hold 0-6 bytes a call."""
+"""With fewer calls, or fewer bytes a call, an operation's lines and types are not looked for. Workload: clean tools of
+mcp 2.3. Four groups in five hold 0-6 bytes a call."""
 
 STILL_HELD = 0.7
-"""Of the groups of the older half: a little less than what makes a leak, so that its lines are there in time."""
+"""Share of the older half's groups: a little less than a leak needs, so that its lines are found in time."""
 
 SITED_AGAIN = 1.25
-"""Lines and types are looked for again when there are so many times as many calls."""
+"""Lines and types are looked for again when the number of calls has grown by this factor."""
 
 MAX_BLOCKS = 65_536
-"""Blocks of one operation of which the objects are looked for."""
+"""The hunt looks for the objects in at most this many blocks of one operation."""
 
 MAX_OPERATIONS = 200
 
 COLLECT_SHARE = 10
-"""A collection is followed by none for this many times its length, so that the hunt pauses the server 10 % at most."""
+"""After a collection there is none for this many times its length, so the hunt pauses the server 10 % at most."""
 
 LOOK_SHARE = 4
-"""The same of looking at traces and objects, which takes far longer."""
+"""The same for looking at traces and objects, which takes far longer."""
 
 MIN_LOOK_NS = 500_000_000
 
 EXIT_PATIENCE_S = 3.0
-"""What the last look may add to the end of the server, besides the usual: by then it is what was asked for."""
+"""Extra time that the last look may add to the end of the server: the user asked for its result."""
 
 SHADOW_SCOPE = "all Python allocations"
 TRACES_SCOPE = "Python allocations below the tool's own function, 12 frames deep"
@@ -122,7 +122,7 @@ class LeakHunt:
     Args:
         owners: Whether blocks have owners just now (the accelerator's shadow mode is on, and valid).
         functions: The tools' own functions, asked for each time: (tool, code).
-        pausing: Called with True before and False after a collection of ours, which is no pause of the server's own.
+        pausing: Called with True before and False after our collection, which is not counted as a pause of the server.
         tracing: Why tracemalloc is not on; empty where it is.
         live: The requests in flight.
     """
@@ -149,22 +149,22 @@ class LeakHunt:
         self.collections = 0
         self.collect_ns = 0
         self.collected_ns = 0
-        """When the last collection began: what ended before it has been freed of its cyclic garbage."""
-        self._free_ns = 0  # no collection before
-        self._look_ns = 0  # no look before
+        """When the last collection began: calls that ended before it hold no cyclic garbage any more."""
+        self._free_ns = 0  # no collection before this time
+        self._look_ns = 0  # no look before this time
         self._looked_at = 0  # calls seen by the last sample
         self._sited_at = 0  # calls seen by the last look at sites
-        self._ended_at = 0  # calls seen by the last look that was to be the last
+        self._ended_at = 0  # calls seen by the latest final look
 
     def watch_peaks(self, is_wanted: Callable[[], bool], fail: Callable[[Exception], None]) -> None:
-        """Look for the lines of what calls in flight hold, on a thread, where both can be known."""
+        """Start a thread that looks for the lines of what calls in flight hold, if lines and owners can be known."""
         if self._traces is not None and native.memory is not None:
             self._peaks.start(is_wanted, fail)
 
     # --- in ---
 
     def settle(self, *, waiting: int, final: bool) -> None:
-        """Collect, before requests that have ended are read: ``waiting`` of them; not too often unless ``final``."""
+        """Collect garbage before the ``waiting`` ended requests are read; not too often unless ``final``."""
         now = now_ns()
         if not waiting and not (final and self._calls() > self._ended_at):
             return

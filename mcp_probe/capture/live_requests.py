@@ -93,9 +93,9 @@ class Finished:
         self._groups = Groups()
 
     def put(self, raw: RawRequest) -> None:
-        """One more has ended; where there is no room it is counted, and gets no record.
+        """One more request has ended. If there is no room, it is only counted and gets no record.
 
-        One that was told as open is kept all the same: only its record says that it has ended.
+        One that was reported as open is always kept: only its record says that it has ended.
         """
         if self._closed:
             return

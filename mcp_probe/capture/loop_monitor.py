@@ -1,14 +1,14 @@
 """The one interface between the hooks of an event loop and everything else.
 
 A :class:`LoopMonitor` stands for one loop that is followed. Each kind of loop has one file in adapters, with a subclass
-of it and of ``adapters.loop_hooks.LoopHooks``, which makes one for every loop it meets. asyncio, uvloop, trio and loops
-that nobody knows are behind this; ``tests/adapters/test_loop_conformance.py`` holds all of them to what they declare.
+of it and of ``adapters.loop_hooks.LoopHooks``, which makes one for every loop it meets. This covers asyncio, uvloop,
+trio and unknown loops; ``tests/adapters/test_loop_conformance.py`` checks that each of them does what it declares.
 
-What the hooks of a loop call, on its thread, is inherited from ``Steps``: ``begin`` and ``close`` around each step,
-``begin_poll`` and ``end_poll`` around each poll, and ``broken`` where they fail. When a step became ready they say as
-it begins: at the earliest, at the latest, and who woke it.
+On the loop's thread its hooks call what is inherited from ``Steps``: ``begin`` and ``close`` around each step, and
+``begin_poll`` and ``end_poll`` around each poll. They call ``broken`` if they fail. As a step begins they say when it
+became ready, at the earliest and at the latest, and who woke it.
 
-What the others ask, and a kind of loop answers in its own way, stands under "what each kind of loop says".
+What the rest of the probe asks, and each kind of loop answers in its own way, is under "what each kind of loop says".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Sight(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """The same as ``RequestRecord.seen`` has it."""
+        """The same as bits of ``RequestRecord.seen``."""
         hidden = (STEPS if self.steps == "unavailable" else 0) | (WAKE_UPS if self.wake_ups == "unavailable" else 0)
         return ALL_SEEN & ~hidden
 
@@ -51,7 +51,7 @@ class StepSink(NamedTuple):
 
     ordinal: int  # of the loop, in the order in which they were met
     slow: deque[Any]  # steps of at least RING_NS: (ordinal, start, end, request, gc ns, evidence)
-    slow_step_ns: int  # from here on a step is worth evidence
+    slow_step_ns: int  # evidence is taken of steps at least this long
     settle: Callable[[RawRequest, int], None]  # the handler of a request is over
     fail: Fail = lambda hook, exc: None
     lost: Callable[[int], None] = lambda ordinal: None  # the hooks of this loop have failed
@@ -124,7 +124,7 @@ class LoopMonitor(Steps):
         return loop is not None and bool(loop.is_running())
 
     def is_over(self) -> bool:
-        """Whether it never will again."""
+        """Whether the loop will never run again."""
         loop = self.loop()
         return loop is None or bool(loop.is_closed())
 
@@ -138,15 +138,15 @@ class LoopMonitor(Steps):
     def followed(self, awaitable: Awaitable[Any], raw: RawRequest) -> Awaitable[Any]:
         """``awaitable``, the handler of ``raw``, which has begun in the middle of a step.
 
-        It is wrapped where the hooks may not see that step end.
+        It is wrapped if the hooks may not see that step end.
         """
         return awaitable
 
     def arrival(self) -> tuple[int, int | None]:
-        """When the bytes came that the running step was woken for: at the latest, at the earliest (``None``: unknown).
+        """When the bytes came that woke the running step: at the latest, at the earliest (``None``: unknown).
 
-        The server read them in a callback of its socket, and the task it began for them inherits when that became
-        ready: between the poll that did not find the bytes and the one that did.
+        The server read them in a callback of its socket and began a task for them. The task inherits when the callback
+        became ready: between the poll that did not find the bytes and the one that did.
         """
         now = now_ns()
         if self.since and self.wake == WAKE_SOCKET:
@@ -154,14 +154,14 @@ class LoopMonitor(Steps):
         return now, self.polled_ns()
 
     def polled_ns(self) -> int | None:
-        """What a socket has for this iteration came at the earliest then."""
+        """The earliest time at which bytes that this iteration reads from a socket can have come."""
         return self.event_earliest
 
     def waits_for(self, job: Job) -> None:
         """The running task waits for a worker thread from now on."""
 
     def waits_no_more(self) -> None:
-        """The running task has waited for one."""
+        """The running task no longer waits for a worker thread."""
 
     # --- the same for every kind ---
 

@@ -1,11 +1,11 @@
-"""What every step and every poll of a loop writes: who is on it, since when, and since when it could have been.
+"""What every step and every poll of a loop writes: who runs on it, since when, and since when it was ready to.
 
-In C where the accelerator is there (native/steps.h), else in Python. :mod:`~mcp_probe.capture.loop_monitor` builds on
+In C if the accelerator is there (native/steps.h), else in Python. :mod:`~mcp_probe.capture.loop_monitor` builds on
 either.
 
-Invariant: while a step runs, ``since`` is its start; on a loop with ``stretches`` it is otherwise the
-last stamp; it is 0 inside the poll call, and elsewhere between steps. The watchdog reads it from its own
-thread, and again after reading anything else: it doubles as the step's id.
+Invariant: while a step runs, ``since`` is its start. Inside the poll call it is 0. Between steps it is 0,
+too, or the last stamp on a loop with ``stretches``. The watchdog reads it from its own thread, and again
+after reading anything else, because it is also the step's id.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MAX_POLLS = 1 << 17
 """Instants of polls kept for the collector, two a poll: more than a second of the busiest loop."""
 
 WAITED_NS = 200_000
-"""A poll this long found nothing when it began (an epoll that finds something at once takes 2-5 us), unless it was told
-not to wait: then its thread was kept from the CPU."""
+"""A poll this long found nothing when it began (an epoll that finds something at once takes 2-5 us). If it was told
+not to wait, its thread got no CPU instead."""
 
 WORK_NS, WAITED_AFTER_WORK_NS = 1_000_000, 5_000_000
-"""After work this long a poll must have lasted so long. What came meanwhile lies there and is found at once; but on a
-busy host, or an emulated one, even that takes its time, and an arrival must not be taken for a later one. Workload: the
-cell of HTTP on aarch64 under qemu, where three requests that had waited 0.5 s seemed to have come just then."""
+"""After work of the first length only a poll of the second length counts as waiting. What came during the work is found
+at once, but on a busy or emulated host even that takes time, and an arrival must not be dated too late. Workload: the
+cell of HTTP on aarch64 under qemu, where three requests that had waited 0.5 s seemed to have just come."""
 
 Inherited = tuple[int, int, int]
 """(earliest_ns, ready_ns, wake) that a plain callback passes on to what it wakes."""
@@ -87,11 +87,11 @@ class PythonSteps:
         self.now = now  # end of the previous callback, or of the poll
         self.poll_began: int | None = None
         self.poll_end = now
-        self.may_wait = True  # the poll that is to end was told to wait for something
+        self.may_wait = True  # the poll in progress was told to wait for something
         self.loop_id = 0  # id() of the loop, while it is followed
-        self.event_earliest = self.event_ready = now  # what the last poll found: can have been ready since, and was by
+        self.event_earliest = self.event_ready = now  # when what the last poll found became ready: earliest, latest
         self.shows = ALL_SEEN  # what can be seen of a request that steps here, bits of model.py
-        self.stretches = False  # work of no request is timed from stamp to stamp, not callback by callback
+        self.stretches = False  # work outside requests is timed from stamp to stamp, not per callback
         self.steps = 0
         self.owner: RawRequest | None = None
         self.unit = 0
@@ -102,7 +102,7 @@ class PythonSteps:
         self.meter: Any = None  # a capture.measuring.Around: reads counters around steps of requests
         self._metering: Any = None  # to be called with the owner as the running step ends
         self._noted: deque[int] = deque(maxlen=MAX_POLLS)  # polls: began, ended, began, ended, …
-        self._counting: int | None = None  # beginning of the poll that was counted only so far
+        self._counting: int | None = None  # the poll in progress is counted up to here
         self._counted_ns = now  # end of the last poll that was counted
 
     @property
@@ -117,7 +117,7 @@ class PythonSteps:
         self.since = 0
 
     def end_poll(self, now: int) -> None:
-        """The poll returned. What it finds where it had to wait came just then, else since the poll before."""
+        """The poll returned. If it had to wait, what it finds came just now, else since the previous poll."""
         self._noted.append(now)
         began = self.poll_began
         waited = self.may_wait and began is not None and now - began >= _least_wait(began - self.poll_end)

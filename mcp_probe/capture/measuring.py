@@ -1,10 +1,10 @@
 """Measures while a request lives: who reads them, and what they have read of it (:mod:`mcp_probe.measures`).
 
-A reader of steps is made without arguments and has ``read()``: counters of the calling thread, which only grow, one for
-each measure that names it, in their order. It is asked before and after each step and each thread job of a request. A
-reader of marks is made with the hub and :data:`Add`, which it calls on the thread that works for the request; it has
-``is_complete()``, false where some of it may go unseen, and ``restore()``, as a hook has. Either may raise as it is
-made: then its measures are unavailable, and the report says why.
+A reader of steps is made without arguments. Its ``read()`` returns counters of the calling thread that only grow: one
+for each measure that names the reader, in the measures' order. It is called before and after each step and each thread
+job of a request. A reader of marks is made with the hub and :data:`Add`, which it calls on the thread that works for
+the request. Its ``is_complete()`` is false if it may miss something, and its ``restore()`` is that of a hook. If making
+a reader raises, its measures are unavailable, and the report says why.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TIERS: tuple[MeasureTier, ...] = get_args(MeasureTier)
 """From nothing to everything."""
 
 Add = Callable[[str, int], None]
-"""(measure, what was read): belongs to the request that the calling thread works for, and to those it is part of."""
+"""(measure, what was read): counts for the request that the calling thread works for, and for the enclosing ones."""
 
 Reading = list[tuple[int, ...]]
 
 
 class Hooked(Protocol):
-    """The hub, as far as readers and their owner ask it."""
+    """The part of the hub that readers and their owner use."""
 
     loop_names: dict[str, None]
 
@@ -79,7 +79,7 @@ class Measuring(Tiered[MeasureTier]):
         self._adding = threading.Lock()  # a request's steps and jobs add on several threads
         self._active: dict[str, Active] = {}
         self.meter: StepMeter | None = None  # for loops and pools, where something is read around steps
-        self.changed: Callable[[], None] = lambda: None  # ``meter`` did
+        self.changed: Callable[[], None] = lambda: None  # called when ``meter`` has changed
 
     def abandon(self) -> None:
         """This is a forked child, where the thread that held a lock may not exist."""
@@ -123,7 +123,7 @@ class Measuring(Tiered[MeasureTier]):
         self.charge(CURRENT.get(), name, value)
 
     def charge(self, raw: RawRequest | None, name: str, value: int) -> None:
-        """``value`` of the measure ``name`` is ``raw``'s, and that of the requests it is part of."""
+        """Add ``value`` of the measure ``name`` to ``raw`` and to the requests that enclose it."""
         largest = self._measures[name].fold == "max"
         with self._adding:
             while raw is not None:
@@ -149,7 +149,7 @@ class Measuring(Tiered[MeasureTier]):
         return tuple(rows)
 
     def broken(self) -> None:
-        """A reader of steps has raised: none of them is asked any more."""
+        """A reader of steps has raised: no reader of steps is called any more."""
         with self._lock:
             for path in [path for path, active in self._active.items() if active.by_steps]:
                 del self._active[path], self._declared[path]
@@ -172,7 +172,7 @@ class StepMeter:
         return [active.reader.read() for active in self._readers]
 
     def end(self, reading: Reading, owner: RawRequest) -> None:
-        """It has ended, and was ``owner``'s."""
+        """The step has ended; it was a step of ``owner``."""
         if reading and self._guard.active:
             self._guard.call(self._charge, reading, owner)
 
@@ -187,19 +187,19 @@ class StepMeter:
         return None if raw is None or raw.ended else (self.begin(), raw)
 
     def leave(self, token: tuple[Reading, RawRequest] | None) -> None:
-        """It has ended."""
+        """The job has ended."""
         if token is not None:
             self.end(*token)
 
 
 class Around:
-    """What a loop calls around a step of a request: several meters, each with what it read itself."""
+    """What a loop calls around a step of a request: several meters. Each gets back its own reading."""
 
     def __init__(self, meters: tuple[Any, ...]) -> None:
         self._meters = meters
 
     def begin(self) -> Callable[[RawRequest], None]:
-        """A step begins. Returns what to call with its owner as it ends; meters may be others by then."""
+        """A step begins. Returns what to call with its owner as it ends; the meters may have changed by then."""
         return partial(_end, [(meter, meter.begin()) for meter in self._meters])
 
 

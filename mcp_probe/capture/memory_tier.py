@@ -1,9 +1,9 @@
-"""Which tier of memory measurement is in force, by which back end, and what that says of a request.
+"""Which tier of memory measurement is in force, by which back end, and what that says about a request.
 
-One per hub, since the allocator is the process's: the highest tier that any attached session wants is in force.
+One per hub, because a process has one allocator: the highest tier that any attached session wants is in force.
 :func:`choose` is the table of tiers; everything that it depends on is handed to it.
 
-Invariant: a request's figures are of one back end. One that was running while the back end changed has none.
+Invariant: a request's figures come from one back end. A request that ran while the back end changed has none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIERS: tuple[MemoryTier, ...] = get_args(MemoryTier)
 """From nothing to everything."""
 
 FREE_LISTS_HIDE = 2048
-"""Bytes retained by a call below which free lists may have hidden as much: 500 B a call were seen to read as 170."""
+"""If a call retains fewer bytes, free lists may have hidden as much: 500 B a call were measured as 170."""
 
 _MODES: dict[MemoryMethod, Literal["gross", "hybrid", "shadow"]] = {
     "native-gross": "gross",
@@ -89,22 +89,22 @@ class Memory(Tiered[MemoryTier]):
         self._fail = fail
         super().__init__(TIERS)
         self._since_ns = 0  # the back end has been the same since then
-        self._previous: tuple[MemoryMethod | None, str] = (None, "")  # and before that it was this
+        self._previous: tuple[MemoryMethod | None, str] = (None, "")  # the back end before that
         self._tracing = False  # we have started tracemalloc
         self._hooks: native.Memory | None = None  # the accelerator's, where they are installed
-        self._lost = False  # another tool has taken it off
-        self._above = ""  # which other tool's hook lies over it, and what that means
+        self._lost = False  # another tool has removed them
+        self._above = ""  # which other tool's hook lies over ours, and what that means
         self.looping = False  # a loop is followed: servers are made, modules imported, and threads come next
         self.tier: MemoryTier = "off"
         self.method: MemoryMethod | None = None  # None: nothing measures requests
         self.scope = ""
-        self.why = ""  # why not better, a sentence
+        self.why = ""  # why there is no better back end, a sentence
         self.meter: Meter | None = None  # reads counters around steps, where the accelerator does not do it itself
         self.lender: Any = None  # has ``enter`` and ``leave``, for jobs on threads
-        self.charge: Callable[[Any], Any] | None = None  # the accelerator's: to whom this thread's allocations belong
+        self.charge: Callable[[Any], Any] | None = None  # the accelerator's: sets who owns this thread's allocations
         self.sizer: Sizer | None = None
         self.watchdog: Callable[[], Worker | None] = lambda: None
-        self.changed: Callable[[], None] = lambda: None  # ``meter`` or ``lender`` did
+        self.changed: Callable[[], None] = lambda: None  # called when ``meter`` or ``lender`` has changed
 
     @property
     def state(self) -> str:
@@ -118,9 +118,9 @@ class Memory(Tiered[MemoryTier]):
     # --- tiers ---
 
     def loop_begins(self) -> None:
-        """A loop begins to be followed.
+        """A loop is followed from now on.
 
-        Whatever traces begins only here, before the transport's threads: traced, importing the SDK takes ten times as
+        Tracing begins only here, before the transport's threads: with tracing, importing the SDK takes ten times as
         long.
         """
         with self._lock:
@@ -165,7 +165,7 @@ class Memory(Tiered[MemoryTier]):
             jemalloc=_has_jemalloc,
             no_tracemalloc=_no_tracemalloc() if tier == "detailed" else "",
         )
-        if not (self._hooks and choice.methods and choice.methods[0] in _MODES):  # else one mode follows another
+        if not (self._hooks and choice.methods and choice.methods[0] in _MODES):  # else hooks only change their mode
             self._turn_off()
         for method in choice.methods:
             try:
@@ -183,7 +183,7 @@ class Memory(Tiered[MemoryTier]):
         self.changed()
 
     def _start(self, method: MemoryMethod) -> None:
-        """Raises: whatever stands in the way of ``method``."""
+        """Raises: an exception that says why ``method`` cannot start."""
         if method in _MODES:
             if native.memory is None:
                 raise RuntimeError(native.memory_absence)
@@ -224,7 +224,7 @@ class Memory(Tiered[MemoryTier]):
 
             from mcp_probe.capture.meters import switchable
 
-            if switchable():  # else it goes on: stopping it would risk the process
+            if switchable():  # else tracing goes on: stopping it could crash the process
                 tracemalloc.stop()
                 self._tracing = False
         self.changed()
@@ -268,7 +268,7 @@ class Memory(Tiered[MemoryTier]):
         self._fail(exc)
 
     def use_of(self, raw: RawRequest) -> MemoryUse | None:
-        """What ``raw`` has used so far; retained is of requests that have ended. Never raises."""
+        """What ``raw`` has used so far; retained is known only after its end. Never raises."""
         method, scope = self.method, self.scope
         began = raw.first_step_ns
         if began is None or began < self._since_ns:
@@ -287,11 +287,11 @@ class Memory(Tiered[MemoryTier]):
 
     @property
     def native_since_ns(self) -> int | None:
-        """Since when the accelerator has measured as it does now; ``None``: it does not."""
+        """Since when the accelerator has measured as it does now; ``None`` if it does not measure."""
         return self._since_ns if self.method in _MODES else None
 
     def _before(self, raw: RawRequest) -> tuple[MemoryMethod | None, str]:
-        """What measured ``raw``, which began before the back end changed: only if it ended before that, too."""
+        """What measured ``raw``, which began before the back end changed; known only if it ended before that, too."""
         return self._previous if raw.ended and (raw.end_ns or 0) < self._since_ns else (None, "")
 
     def _metered_use(self, raw: RawRequest) -> MemoryUse | None:
@@ -319,7 +319,7 @@ class Memory(Tiered[MemoryTier]):
 
 
 class NativeLender:
-    """Charges what a thread allocates to a request for the length of a job."""
+    """Charges a thread's allocations to a request during a job."""
 
     def __init__(self, hooks: native.Memory) -> None:
         self._charge = hooks.charge
@@ -329,7 +329,7 @@ class NativeLender:
         return self._charge(None if raw is None or raw.ended else raw)
 
     def leave(self, token: Any) -> None:
-        """The job is over: charge to that again."""
+        """The job is over: charge to the previous owner again."""
         self._charge(token)
 
 
@@ -351,7 +351,7 @@ def _no_accelerator() -> str:
 
 
 def _owners(above: int) -> str:
-    """``above``: blocks larger than this have an owner; all below 0, and none where no block is as large."""
+    """Blocks larger than ``above`` have an owner: all if it is 0 or less, none if no block is that large."""
     return f"{_ALL}, owners > {above} B" if 0 < above < sys.maxsize else _ALL
 
 

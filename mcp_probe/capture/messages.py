@@ -163,7 +163,7 @@ class Channel:
         return True
 
     def _answered(self, message: Any) -> None:
-        """The client has answered a request of ours, perhaps."""
+        """The client may have answered a request of ours."""
         asked = self.asked.pop(getattr(message, "id", None), None)
         if asked is not None:
             asked[0].client_waits = [*asked[0].client_waits, (asked[1], now_ns())]
@@ -198,7 +198,7 @@ def note_error(raw: RawRequest, error: Any) -> None:
 
 
 def note_result(raw: RawRequest, result: Any) -> None:
-    """Read off a tool's result whether it failed. Never keeps anything of its content."""
+    """Note whether a tool's result says that it failed. Never keeps anything of its content."""
     if raw.method != "tools/call":
         return
     failed = result.get("isError") if isinstance(result, Mapping) else getattr(result, "is_error", None)

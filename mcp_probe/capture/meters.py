@@ -1,7 +1,7 @@
 """What a step asked of the allocator, without the accelerator: counters read before and after each step, in Python.
 
-Two back ends. :class:`TracemallocMeter` reads totals of the *process*: they are a request's own only as long as no
-other thread works meanwhile, so a step during which one did makes its request's figures unavailable.
+Two back ends. :class:`TracemallocMeter` reads totals of the *process*: they belong to a request only if no other
+thread works meanwhile. If another thread worked during a step, the figures of the step's request are unavailable.
 :class:`~mcp_probe.capture.jemalloc.JemallocMeter` reads counters of the *thread*, where jemalloc was preloaded.
 
 Neither knows the owner of a block that is freed: if a request frees another's
@@ -24,11 +24,11 @@ from mcp_probe.model import MemoryMethod, MemoryUse, Tag
 from mcp_probe.record.raw import RawRequest
 
 OTHERS_CPU_NS = 30_000
-"""CPU time of other threads within a step from which on one of them may have allocated: waking up and getting the GIL
+"""If other threads use more CPU time than this in a step, one of them may have allocated: waking up and getting the GIL
 alone takes them 10-20 us."""
 
 WAITERS_SHARE, WAITERS_MOST_NS = 200, 100_000
-"""One that waits for the GIL wakes once per switch interval: this share of the step more, up to so much, is no work."""
+"""A thread waiting for the GIL wakes once per switch interval: 1/n of the step, up to the second value, is no work."""
 
 Row = tuple[str, Tag, "int | None", "int | None"]
 _FIGURES = ("requested", "allocations", "peak", "retained")
@@ -91,11 +91,11 @@ class TracemallocMeter:
     scope = "all Python allocations"
 
     def __init__(self, own_thread: Callable[[], Worker | None] = lambda: None) -> None:
-        """``own_thread``: one of ours that allocates next to nothing, so its CPU time says nothing of others'."""
+        """``own_thread``: a thread of ours that allocates almost nothing, so its CPU time is left out."""
         self._own_thread = own_thread
         self._own_clock: tuple[Worker, int] | None = None
         self._running = 0  # jobs of requests that run on threads now
-        self._begun = 0  # and how many ever did
+        self._begun = 0  # jobs that ever began
 
     def begin(self) -> TracedReading:
         others, jobs, at = self._others_ns(), -1 if self._running else self._begun, now_ns()
@@ -122,7 +122,7 @@ class TracemallocMeter:
         self._running -= 1
 
     def use_of(self, raw: RawRequest) -> MemoryUse | None:
-        """Requested is what its steps rose by: they may have asked for more."""
+        """Requested is the sum of the rises in its steps, which may have asked for more."""
         found: Metered | None = raw.metered
         if found is None:
             return None
@@ -132,7 +132,7 @@ class TracemallocMeter:
         return MemoryUse(self.method, self.scope, found.requested, None, found.peak, found.held, (*rows, *ESTIMATES))
 
     def _others_ns(self) -> int:
-        """CPU time of all threads but this one and the one of ours."""
+        """CPU time of all threads except this one and our own one."""
         return time.process_time_ns() - time.thread_time_ns() - self._own_ns()
 
     def _own_ns(self) -> int:
@@ -174,7 +174,7 @@ def switchable() -> bool:
 
 
 def threads_here() -> int:
-    """Threads of this process, those that Python does not know of included where the system tells."""
+    """Threads of this process. Includes those that Python does not know, if the system tells."""
     try:
         with open("/proc/self/status", "rb") as status:
             return next(int(line.split()[1]) for line in status if line.startswith(b"Threads:"))

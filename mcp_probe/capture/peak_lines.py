@@ -1,10 +1,10 @@
 """Finds the line at which a call allocated the memory that it holds now. Part of the leak hunt.
 
 Afterwards it is too late: freed memory has no trace. So a thread asks the calls in flight how much
-they hold, and where one holds more than any of its operation before, finds the lines among tracemalloc's traces. Traces
-do not know the owner of a block, and the accelerator does not know where it was allocated; both know its size.
-Where a line has allocated more blocks of a size than all others together leave the call, some are the call's: at least
-so many. Its bytes are a lower bound therefore, and where others hold too many of just this size, no line is told.
+they hold. If one holds more than any call of its operation before, the thread looks for its lines in tracemalloc's
+traces. Traces do not know the owner of a block, and the accelerator does not know where it was allocated; both know its
+size. If a call holds more blocks of a size than all lines but one have allocated together, the rest comes from that
+line. So a line's bytes are a lower bound. No line is reported if the other lines have too many blocks of this size.
 
 What is held for less than :data:`TICK_S`, or by a C function that does not release the GIL, is not seen.
 """
@@ -25,17 +25,17 @@ from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RawRequest
 
 LEAST_HELD = 8_000_000
-"""Bytes; an eighth of what `memory-peak` starts at by default, which is lower where the process may use little."""
+"""Bytes: an eighth of the default threshold of `memory-peak`, which is lower if the process has a low memory limit."""
 
 GROWN = 1.25
-"""The next look at an operation comes when one of its calls holds so many times what the last one held."""
+"""An operation is looked at again when one of its calls holds this many times as much as at the last look."""
 
 TICK_S = 0.02
 LOOK_SHARE = 4
-"""A look stops the server, by 1 s per million living blocks; it is followed by none for this many times its length."""
+"""A look stops the server for 1 s per million living blocks. After it there is none for this many times its length."""
 
 MAX_BLOCKS = 262_144
-"""Of one call; of more, only so many are looked for."""
+"""Of one call. If it has more, only this many are looked for."""
 
 MAX_OPERATIONS = 200
 
@@ -55,10 +55,10 @@ class PeakWatch:
         self._live = live
         self._held: dict[str, int] = {}  # operation -> what its call held at the last look
         self._found: dict[str, Peak] = {}
-        self._free_ns = 0  # no look before
+        self._free_ns = 0  # no look before this time
 
     def start(self, is_wanted: Callable[[], bool], fail: Callable[[Exception], None]) -> None:
-        """Look until ``is_wanted`` says no more; ``fail`` is told of a fault, which ends it."""
+        """Look while ``is_wanted`` returns true; ``fail`` is told of a fault, which ends it."""
 
         def run() -> None:
             try:
@@ -71,7 +71,7 @@ class PeakWatch:
         threading.Thread(target=run, name="mcp-probe-peaks", daemon=True).start()
 
     def look(self) -> None:
-        """Find the line of what the call in flight holds that exceeds its operation's last look the most."""
+        """Find the line of the call in flight that holds the most, compared with its operation's last look."""
         if now_ns() < self._free_ns:
             return
         known = self._held
@@ -90,7 +90,7 @@ class PeakWatch:
         self._free_ns = now_ns() + LOOK_SHARE * (now_ns() - began)
 
     def peaks(self) -> tuple[Peak, ...]:
-        """What has been found so far, of each operation the largest."""
+        """What has been found so far: the largest of each operation."""
         return tuple(self._found.copy().values())
 
 
@@ -101,7 +101,7 @@ def held_by(raw: Any) -> int:
 
 
 def _line_of(sizes: Mapping[int, int]) -> tuple[tuple[str, int], int] | None:
-    """The line at which most bytes of blocks of ``sizes`` (bytes -> how many) were allocated, and how many at least."""
+    """The line that allocated most bytes in blocks of ``sizes`` (bytes -> how many), and at least how many bytes."""
     stacks: dict[int, Counter[Any]] = {size: Counter() for size in sizes}  # size -> frames -> blocks
     for row in getattr(tracemalloc.take_snapshot().traces, "_traces", ()):
         if row[0] == 0 and row[1] in stacks:

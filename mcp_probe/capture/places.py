@@ -1,8 +1,8 @@
 """Where in the code a step is: the line its author would look at, and what that line calls.
 
-A stack is read from the step's own frames only: whoever started the loop stands below them. The place is the
-innermost line of the user's own code; where a server is installed as a package there is none, and it is the innermost
-line of the package that holds the handler, which stands outermost. Libraries below it are named, not blamed.
+Only the step's own frames of a stack are read, not those of the code that started the loop. The place is the innermost
+line of the user's own code. If the server is installed as a package, there is no such line. Then the place is the
+innermost line of the handler's package, the outermost package. Libraries that it calls are named, not blamed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOOP_FILES = (
 )  # fmt: skip
 
 _LOOP_FUNCTIONS = frozenset({"_run", "_run_once", "run", "run_forever", "unrolled_run"})
-"""The functions in these files that run steps; steps call others of them (``run_in_executor``, ``checkpoint``)."""
+"""Functions in these files that run steps. Steps call other functions in them (``run_in_executor``, ``checkpoint``)."""
 
 _USER, _PACKAGE, _STANDARD, _PLUMBING, _HIDDEN = range(5)
 
@@ -52,7 +52,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A tool's own function: its name, its file, and the lines it stands on."""
+    """A tool's own function: the tool, the file, and its first and last line."""
 
     tool: str
     file: str
@@ -61,7 +61,7 @@ class Code:
 
 
 def place_of(frame: Any) -> Place | None:
-    """The place of the step whose innermost frame is ``frame``. Any thread that holds the GIL."""
+    """The place of the step that has ``frame`` as its innermost frame. Any thread that holds the GIL."""
     frames = _own_frames(frame)
     importing, frames = _without_import(frames)
     if not frames:
@@ -75,12 +75,12 @@ def place_of(frame: Any) -> Place | None:
 def frame_of(thread_id: int) -> Any:
     """The innermost frame of a thread, ``None`` where it is over or cannot be looked at. Any thread.
 
-    Without the accelerator ``sys._current_frames`` is asked, which makes frame objects for the threads of every
-    interpreter. From CPython 3.12 on another interpreter frees them by an allocator that they are not of, and the
-    process aborts: once there was another interpreter nothing is looked at any more.
+    Without the accelerator this calls ``sys._current_frames``, which makes frame objects for the threads of every
+    interpreter. From CPython 3.12 on another interpreter frees them with the wrong allocator, and the process aborts.
+    So once there was another interpreter, no frame is looked at any more.
 
-    CPython 3.11 makes frame objects there while it holds the lock on its list of threads. A collection that one of
-    them sets off, and that frees a ``threading.local``, waits for that lock for ever, with the GIL: none may begin.
+    CPython 3.11 makes these frame objects while it holds the lock on its list of threads. If that triggers a collection
+    that frees a ``threading.local``, the collection waits for that lock for ever, with the GIL: none may begin.
     Source: github.com/python/cpython/issues/106883.
     """
     if native.core is not None:
@@ -97,13 +97,13 @@ def frame_of(thread_id: int) -> Any:
 
 
 class _Others:
-    """Whether this process has, or once had, interpreters besides the main one. CPython imports the module itself."""
+    """Whether this process has, or had, interpreters besides the main one. Asks modules that CPython itself imports."""
 
     def __init__(self) -> None:
         self._seen = False
 
     def seen(self) -> bool:
-        """Looks again until there was one."""
+        """Looks again at each call until there was one."""
         for name in () if self._seen else _SUBINTERPRETERS:
             module: Any = sys.modules.get(name)
             self._seen = self._seen or (module is not None and len(module.list_all()) > 1)
@@ -120,7 +120,7 @@ def place_of_caller() -> str | None:
 
 
 def line_among(frames: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
-    """Of (file, line), innermost first, the one its author would look at; ``None`` where one of ours is further in."""
+    """The one of ``frames`` (innermost first) its author would look at; ``None`` if one of ours is further in."""
     ranks = [_kind(file)[0] for file, _ in frames]
     for (file, line), rank in zip(frames, ranks, strict=True):
         if file.startswith(_OWN) and not file.startswith(_WORKLOADS):
@@ -152,7 +152,7 @@ def _own_frames(frame: Any) -> list[Any]:
 
 
 def _without_import(frames: list[Any]) -> tuple[str | None, list[Any]]:
-    """While a module is being imported, what its body does is not the place: whoever imports it is."""
+    """While a module is being imported, the place is the line that imports it, not a line in its body."""
     for index in range(len(frames) - 1, -1, -1):
         code = frames[index].f_code
         if code.co_name == "_find_and_load" and code.co_filename.startswith("<frozen importlib"):
@@ -176,7 +176,7 @@ def _index_of_place(frames: list[Any]) -> int:
 
 
 def _callee(frames: list[Any], index: int) -> str | None:
-    """What the place calls, where that is somebody else's."""
+    """What the place calls, if that is other people's code."""
     if not index:
         return None
     called = frames[index - 1]

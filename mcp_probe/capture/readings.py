@@ -1,8 +1,8 @@
-"""The clocks of one loop's thread, read tick by tick: what the cause of a slow step is worked out from.
+"""The clocks of one loop's thread, read tick by tick. The cause of a slow step is worked out from them.
 
 A reading taken before a step began is its baseline, off by at most :data:`TICK_NS`. With the accelerator
-readings are taken as a loop iteration begins, and the watchdog, which needs neither Python nor the GIL while
-nothing is wrong, sleeps for as long as no step can be over the limit.
+readings are taken as a loop iteration begins. The watchdog sleeps for as long as no step can be over the
+limit; while nothing is wrong it needs neither Python nor the GIL.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PythonReadings:
     def __init__(self, monitor: LoopMonitor, clock: int | None, schedstat: int) -> None:
         self.monitor = monitor
         self.schedstat = schedstat
-        self.closed = False  # whoever parks over it is to come back
+        self.closed = False  # a thread that parks over it must return
         self._clock = clock
         self._ring: deque[tuple[int, int | None, int | None, int | None, int]] = deque(maxlen=KEPT)
         self._read_while_idle = 0  # an idle loop burns nothing: one reading per poll is enough

@@ -1,7 +1,7 @@
-"""When a client on this machine sent a request, where it says so in ``params._meta``.
+"""When a client on this machine sent a request, if it says so in ``params._meta``.
 
-Bytes that pile up in a pipe while the server does not read have no stamp at its end: it only knows when it read
-them. A client that reads the same clock can say when it wrote; the difference is the wait in the pipe.
+While the server does not read, bytes pile up in the pipe. The server only knows when it read them. A client that
+reads the same clock can say when it wrote them; the difference is the wait in the pipe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LONGEST_NS = 86_400_000_000_000
 
 
 def clock_identity() -> str | None:
-    """Which clock :func:`mcp_probe.clock.now_ns` reads here; ``None`` where two processes' cannot be compared.
+    """Which clock :func:`mcp_probe.clock.now_ns` reads here; ``None`` if two processes' clocks cannot be compared.
 
     CLOCK_MONOTONIC is one per boot and time namespace. Source: clock_gettime(2), time_namespaces(7). Linux only.
     """
@@ -42,7 +42,7 @@ def stamp(ns: int) -> dict[str, Any] | None:
 def sent_ns(meta: Mapping[str, Any], taken_ns: int) -> int | None:
     """When the request with this ``_meta`` was written, on this process's clock; ``None`` where that is not known.
 
-    A stamp of another machine, one of the future, or one older than a day is none.
+    A stamp from another machine, from the future, or older than a day is ignored.
     """
     value = meta.get(KEY)
     if not isinstance(value, Mapping) or CLOCK is None or value.get("clock") != CLOCK:

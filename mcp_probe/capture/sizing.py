@@ -1,8 +1,8 @@
-"""How large the object graphs are that come in as arguments and go out as results: pympler, sampled and capped.
+"""Sizes of the object graphs that come in as arguments and go out as results: by pympler, sampled and capped.
 
 Runs on the loop, since the objects may change later: at most one sample of an operation and kind a second, graphs of
-at most :data:`MOST_OBJECTS`, and no more than one part in :data:`SHARE` of the loop's time. What is over the cap, or
-was not sampled, has no size.
+at most :data:`MOST_OBJECTS`, and no more than one part in :data:`SHARE` of the loop's time. A graph that is over
+the cap, or was not sampled, has no size.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SHARE = 100
 EVERY_NS = 1_000_000_000
 MAX_OPERATIONS = 200
 _SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
-"""Reached from any object of a class, and no part of what was sent."""
+"""Objects of a class refer to these, but they are not part of what was sent."""
 
 
 class Sizer:
     """Sizes arguments and results on the loop's thread. ``fail`` is told of a fault, which ends it.
 
-    ``charge`` charges this thread's allocations to somebody else, and returns to whom they were: what sizing takes is
-    not the request's.
+    ``charge`` charges this thread's allocations to another owner and returns the previous one: memory that sizing needs
+    is not the request's.
 
     Raises: ImportError where ``size_of`` is not given and pympler is not installed.
     """

@@ -34,7 +34,7 @@ LineStamp = tuple[int, int, int]
 class LineStamps:
     """Lines read raw and not yet consumed by the SDK. Appended on the reader's thread, popped on the loop.
 
-    The pipe was empty at ``since_ns``; by default now: what came before there was a transport came now.
+    The pipe was empty at ``since_ns``, by default now: bytes from before the transport count as coming now.
     """
 
     def __init__(self, since_ns: int | None = None) -> None:
@@ -45,7 +45,7 @@ class LineStamps:
         self._read_bytes = 0  # written by the reader's thread only
         self._consumed_bytes = 0  # written by the loop's thread only
         self._last_read_ns: int | None = None
-        self._empty_ns = now_ns() if since_ns is None else since_ns  # the pipe was last known to be empty
+        self._empty_ns = now_ns() if since_ns is None else since_ns  # when the pipe was last known empty
         self._partial = 0
         self._after_cr = False
 
@@ -85,7 +85,7 @@ class LineStamps:
         if len(chunk) < asked:
             self._empty_ns = ended_ns if waited else began_ns
         if self._after_cr and chunk.startswith(b"\n"):
-            chunk = chunk[1:]  # the other half of a line end that was counted as one
+            chunk = chunk[1:]  # second half of a line end that was counted already
             self._after_cr = False
         if not chunk:
             return
@@ -118,7 +118,7 @@ def _line_ends(chunk: bytes) -> list[int]:
     if b"\r" in chunk:
         return [end.end() for end in _LINE_END.finditer(chunk)]
     ends = []
-    end = chunk.find(b"\n") + 1  # four times as fast as the pattern, on the way of every message
+    end = chunk.find(b"\n") + 1  # four times as fast as the pattern; every message comes here
     while end:
         ends.append(end)
         end = chunk.find(b"\n", end) + 1

@@ -17,10 +17,10 @@ from mcp_probe.clock import now_ns
 
 
 class OwnMethod:
-    """A method of one object. It keeps the object alive from a call's submission to its end only.
+    """A method of one object. It keeps the object alive only from a call's submission to its end.
 
-    The object has this in its ``__dict__``: a reference would be a cycle, and the object would wait for the collector
-    to be closed. Allows what weak references allow. Raises ValueError, as a closed file, where the object is gone.
+    The object has this in its ``__dict__``: a reference back would be a cycle, and only the garbage collector would
+    close it. Works for objects that allow weak references. Raises ValueError, as a closed file, if the object is gone.
     """
 
     __slots__ = ("_function", "_held", "_owner")

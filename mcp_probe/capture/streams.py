@@ -24,7 +24,7 @@ class _StandIn:
     def __init__(self, inner: Any, channel: Channel, fail: Fail) -> None:
         self._inner = inner
         self._channel: Channel | None = channel
-        self.guard = Guard(self.hook, fail)  # knows nothing of this one: the stream would wait for the collector
+        self.guard = Guard(self.hook, fail)  # no reference to this object: a cycle would wait for the garbage collector
 
     def _let_go(self) -> None:
         self._channel = None
@@ -168,7 +168,7 @@ class IntoTransport(_Receiving):
 
 
 def _size_arguments(channel: Channel, carrying: Context, item: Any) -> None:
-    """Where arguments are sized (tier detailed): those of the message that ``carrying`` was made for."""
+    """Size the arguments of the message that ``carrying`` was made for, if the tier (detailed) does so."""
     sizer = channel.requests.sizer
     raw = carrying.get(CURRENT) if sizer is not None else None
     if raw is not None:

@@ -1,4 +1,4 @@
-"""How much is measured: as much as the attached session that wants most."""
+"""How much is measured: as much as the most demanding attached session wants."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ class Tiered(ABC, Generic[T]):
 
     @abstractmethod
     def _settle(self) -> list[str]:
-        """Bring in force what is wanted; called with the lock held. Returns sentences as :meth:`close` does."""
+        """Put in force what is wanted; called with the lock held. Returns sentences as :meth:`close` does."""

@@ -27,13 +27,13 @@ FRAMES = 12
 """Frames kept of each allocation."""
 
 MOST = 5
-"""Lines and types told of one operation, and of the process."""
+"""Lines and types reported for one operation, and for the process."""
 
 MIN_OBJECTS = 10
-"""A type fewer objects of which stay is none that grew."""
+"""A type has grown only if at least this many of its objects stay."""
 
 MEASURED = 3
-"""Objects of a type of which the whole graph is measured, down to :data:`GRAPH_DEPTH`: it takes up to 0.5 s each."""
+"""Objects of a type that are measured with their whole graph, down to :data:`GRAPH_DEPTH`: up to 0.5 s each."""
 GRAPH_DEPTH = 4
 
 _DEFINITION = re.compile(r"\s*(?:async\s+def|def|class)\s+(\w+)")
@@ -41,7 +41,7 @@ _DEFINITION = re.compile(r"\s*(?:async\s+def|def|class)\s+(\w+)")
 _HAS_GC, _PRE_HEADER = 1 << 14, 1 << 3 | 1 << 4
 _HEADER = 16
 _BUFFERS = (bytearray, bytes, dict, frozenset, list, set, str, tuple)
-"""Types whose size, with what they have allocated aside, can be asked for without running anybody's code."""
+"""The size of these types, separately allocated parts included, can be read without running other code."""
 
 _ATOMS = (bool, bytearray, bytes, complex, float, int, str)
 
@@ -88,7 +88,7 @@ def tracing_cost() -> tuple[float, float] | None:
 
 
 def _allocation_ns(depth: int = FRAMES, rounds: int = 7, objects: int = 500) -> float:
-    """The best of ``rounds``, below as many frames as are kept; 10 ms with tracing, on a slow machine."""
+    """The fastest of ``rounds``, below as many frames as are kept. Takes 10 ms with tracing on a slow machine."""
     if depth:
         return _allocation_ns(depth - 1, rounds, objects)
     best = float("inf")
@@ -102,7 +102,7 @@ def _allocation_ns(depth: int = FRAMES, rounds: int = 7, objects: int = 500) -> 
 
 @cache
 def _asizeof() -> Callable[..., int] | None:
-    """pympler's, where it is installed. Imported before anything is traced: it would take seconds then."""
+    """pympler's function, if it is installed. Imported before tracing begins: with tracing, it would take seconds."""
     try:
         from pympler.asizeof import asizeof
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the server runs without
@@ -130,21 +130,21 @@ Grown = tuple[Frames, int, int]
 
 
 class Traces:
-    """What was allocated since :meth:`remember` and lives, by where."""
+    """What was allocated since :meth:`remember` and still lives, by place."""
 
     def __init__(self) -> None:
         self._before = marshal.dumps(
             {}
-        )  # as bytes: a hundred thousand tuples would be looked at with all living objects
+        )  # as bytes: otherwise a hundred thousand tuples would be among the living objects to look at
         self._types: Counter[type] = Counter()
 
     def remember(self) -> None:
-        """Take what is there now as given."""
+        """Take what is there now as the baseline."""
         self._before = marshal.dumps(_sizes())
         self._types = _histogram()
 
     def grown(self) -> Iterator[Grown]:
-        """What has changed since before; a negative figure means less."""
+        """What has changed since the baseline; a negative figure means less."""
         before: dict[Frames, tuple[int, int]] = marshal.loads(self._before)
         now = _sizes()
         for frames, (size, count) in now.items():
@@ -156,7 +156,7 @@ class Traces:
                 yield frames, -size, -count
 
     def new_types(self) -> Iterator[tuple[type, int]]:
-        """Types that the collector monitors more objects of than before."""
+        """Types with more objects tracked by the garbage collector than at the baseline."""
         now = _histogram()
         now.subtract(self._types)
         return ((cls, count) for cls, count in now.most_common(4 * MOST) if count >= MIN_OBJECTS)
@@ -199,7 +199,7 @@ def _tools_in(frames: Frames, codes: Sequence[Code]) -> set[str]:
 
 
 def sites_of_traces(now: int, grown: Iterable[Grown], codes: Sequence[Code], traces: Traces) -> GrowthSites:
-    """Lines that grew, of the tools whose functions they are below; types of the process."""
+    """Lines that grew, by the tools that called them; types of the whole process."""
     lines: dict[Line, list[int]] = {}
     for frames, size, count in grown:
         for tool in _tools_in(frames, codes) or {""}:
@@ -245,9 +245,9 @@ def _sites(now: int, lines: Mapping[Line, Sequence[int]], types: Any) -> GrowthS
 def living(blocks: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
     """(operation, object) of each living object that stands in one of ``blocks``.
 
-    The collector knows containers only, and not all of them: what they refer to is looked at, too. Not what modules
-    do: their dicts are known, and ``_asyncio`` of the first releases of 3.12 hands out freed objects, which are then
-    freed again, and the next collection never ends (CPython gh-122695).
+    The collector knows containers only, and not all of them, so what they refer to is looked at, too. Modules are left
+    out: their dicts are known, and ``_asyncio`` of the first releases of 3.12 hands out freed objects. These are freed
+    again, and the next collection never ends (CPython gh-122695).
     """
     maybe = {block + offset for block in blocks for offset in (0, _HEADER, 2 * _HEADER)}
     seen: set[int] = set()
@@ -260,7 +260,7 @@ def living(blocks: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
                 if operation is not None and id(each) not in seen:
                     seen.add(id(each))
                     yield operation, each
-            # What refers to no container is not tracked, so this ends.
+            # Untracked objects refer to no container, so this ends.
             below = [each for each in gc.get_referents(*found) if not gc.is_tracked(each)]
             found = [each for each in below if (type(each) in _UNTRACKED and each) or id(each) in maybe]
 
@@ -291,7 +291,7 @@ def _top_lines(lines: Mapping[Line, Sequence[int]]) -> Iterator[tuple[str, str, 
 def function_at(file: str, line: int) -> str:
     """Name of the function that ``line`` stands in, from the indentation above it; empty where there is no source.
 
-    Not from the syntax tree: with tracemalloc running, that of a long module takes seconds.
+    It does not parse the file: with tracemalloc running, the syntax tree of a long module takes seconds.
     """
     lines = linecache.getlines(file)[:line]
     if not lines:
@@ -319,7 +319,7 @@ def _top_types(
     types: Mapping[tuple[str, type], Sequence[int]], samples: Mapping[tuple[str, type], Sequence[Any]]
 ) -> Iterator[tuple[str, str, int, int | None, int | None]]:
     told: Counter[str] = Counter()
-    # Without the largest of each: one dict of the whole process would outweigh a thousand small ones.
+    # Ranked without the largest of each: one dict of the whole process would outweigh a thousand small ones.
     for (operation, cls), (count, size, _) in sorted(types.items(), key=lambda row: row[1][2] - row[1][1]):
         if told[operation] < MOST:
             told[operation] += 1
@@ -335,7 +335,7 @@ def _graph_size(objects: Sequence[Any]) -> int | None:
         return None
     try:
         return sum(asizeof(found, limit=GRAPH_DEPTH) for found in objects) // len(objects)
-    except Exception:  # noqa: BLE001 - it asks objects of the server about themselves, and these may say anything
+    except Exception:  # noqa: BLE001 - it calls methods of the server's objects, which may raise anything
         return None
 
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from mcp_probe.capture.hub import Hub
 
 RECENT = 512
-"""Slow steps that spans of requests look back on for their blockers; what is older shows in the linked span."""
+"""Slow steps among which spans of requests look for their blockers; older ones show in the linked span."""
 
 ASK_AGAIN_NS = 100_000_000
-"""How long an application without a provider is taken to have none: asking costs 2 us, on the server's loop."""
+"""How long it is assumed that there still is no provider: asking costs 2 us, on the server's loop."""
 
 MAX_TEXT = 128
 MAX_URI = 256
 MAX_STATE = 512
-"""Characters of a ``tracestate`` that are kept; the format allows for dropping it where it is longer."""
+"""Characters of a ``tracestate`` that are kept; the format allows dropping a longer one."""
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 
@@ -36,8 +36,8 @@ class Message(NamedTuple):
     meta: Mapping[str, Any] | None
     session_id: str | None = None
     client: tuple[str, int] | None = None  # address and port of an HTTP peer
-    headers: Mapping[str, str] | None = None  # of its HTTP request, where the context around the handler is another's
-    opener: bool = False  # the SDK opens a SERVER span itself, so where none is recorded a sampler has refused it
+    headers: Mapping[str, str] | None = None  # of its HTTP request, if the handler runs in another request's context
+    opener: bool = False  # the SDK opens a SERVER span itself: if none is recorded, a sampler has refused it
 
 
 class Parent(NamedTuple):
@@ -50,22 +50,22 @@ class Parent(NamedTuple):
 
 
 class Tracing(Protocol):
-    """Spans around handlers. All but :meth:`carry`'s result is called on the request's own task; callers guard."""
+    """Spans around handlers. Called on the request's own task, except for :meth:`carry`'s result; callers guard."""
 
     def listens(self) -> bool:
-        """Whether :meth:`begin` is worth a call; cheap, and late by a fraction of a second where that has changed."""
+        """Whether :meth:`begin` is worth a call. Cheap; notices a change a fraction of a second late."""
 
     def note_ambient(self, raw: RawRequest) -> None:
         """Outside of the SDK's own span: remember the span that is current there."""
 
     def begin(self, hub: Hub, raw: RawRequest, message: Message) -> Any:
-        """Before the handler. What to give to :meth:`end`; ``None`` where there is nothing to end."""
+        """Called before the handler. Returns what to give to :meth:`end`; ``None`` if there is nothing to end."""
 
     def end(self, scope: Any, result: Any, error: BaseException | None) -> None:
         """The handler has returned ``result`` or raised ``error``; the SDK's own span is still open."""
 
     def carry(self) -> Callable[..., Any] | None:
-        """A function that calls ``function(*args, **kwargs)`` in the trace context of now, on whatever thread."""
+        """A function that calls ``function(*args, **kwargs)`` in the present trace context, on any thread."""
 
 
 def parent_of(meta: Mapping[str, Any] | None) -> Parent | None:

@@ -25,7 +25,7 @@ from mcp_probe.model import Cause, Tag
 
 HOOK = "watchdog"
 LOOK_AROUND_NS = 100_000_000
-"""How often it is asked which loops run."""
+"""How often the watchdog checks which loops run."""
 STOP_S = 1.0
 """Time for its thread to end; it needs about one tick."""
 GIL_GAP_NS = 25_000_000
@@ -34,14 +34,14 @@ GIL_GAP_NS = 25_000_000
 GIL_SLEEPS = 3
 """A call that blocks once sleeps twice: for what it waits for, and for the GIL afterwards."""
 GIL_SLEEP_INTERVALS, DOUBTFUL_SLEEP_INTERVALS = 0.7, 1.4
-"""Who waits for the GIL wakes at least once per switch interval, and again when it gets it: its sleeps are about half
-an interval long on average, or up to a whole one on a host without a CPU to spare. Five blocking calls of 20 ms beside
-a thread that computes make it one as well (4.4-5.6 ms): between the two limits the cause cannot be told."""
+"""A thread that waits for the GIL wakes at least once per switch interval, and again when it gets it. So its sleeps are
+about half an interval long on average, or up to a whole one on a host without a spare CPU. Five blocking calls of 20 ms
+beside a thread that computes also give about one (4.4-5.6 ms): between the two limits the cause is unknown."""
 LONG_SLEEP_INTERVALS = 3
-"""A sleep that lasts this many switch intervals at a stretch waits for something else than the GIL."""
+"""A sleep that lasts this many switch intervals at a stretch waits for something other than the GIL."""
 IDLE_SHARE = 0.1
-"""Other threads that burned less than this share of the step's sleep did not hold the GIL. On a host without a CPU to
-spare those that do get as little as 0.3 of it: between this and one half the cause is unknown."""
+"""Other threads that used less CPU than this share of the step's sleep did not hold the GIL. On a host without a spare
+CPU, threads that hold it get as little as 0.3 of it: between this and one half the cause is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class _Case:
     gil_gap: bool
     slices: int | None = None
     woken_ns: int = 0  # when ``slices`` was seen to change
-    asleep_ns: int = 0  # in sleeps that no wait for the GIL has
-    _asleep_before: int = 0  # the one under way left out
+    asleep_ns: int = 0  # in sleeps that are too long for a wait for the GIL
+    _asleep_before: int = 0  # without the sleep in progress
 
     def note_slices(self, slices: int | None, now: int) -> None:
         """How often the thread was put on a CPU so far, as seen now."""
@@ -79,7 +79,7 @@ class _Case:
             self.asleep_ns = self._asleep_before + now - self.woken_ns
 
     def place(self) -> Place | None:
-        """The line seen most often, whatever it called; and of what it called that which was seen most often."""
+        """The line seen most often, whatever it called, with the callee that was seen there most often."""
         places = dict(self.places)  # in one go: the watchdog may be adding to it
         lines: Counter[tuple[str, int]] = Counter()
         for place, count in places.items():
@@ -98,7 +98,7 @@ class Watch:
         self._clock = _thread_clock(monitor.thread_id)
         self._schedstat = _open_schedstat(monitor.thread_native_id)
         self.readings = Readings(monitor, self._clock, -1 if self._schedstat is None else self._schedstat)
-        # What runs as the loop comes to be known is often slow, and there was no tick before it.
+        # The step in which the loop is first seen is often slow, and there was no tick before it.
         self.readings.read(monitor.started_ns)
         self._case: _Case | None = None
         self._last_tick_ns = now_ns()
@@ -233,7 +233,7 @@ class Watchdog:
     def __init__(self, limit_ns: int, fail: Fail = lambda hook, exc: None) -> None:
         self._limit_ns = limit_ns
         self._guard = Guard(HOOK, fail)
-        self._lock = Lock()  # of the two below
+        self._lock = Lock()  # for the two fields below
         self._watches: dict[int, tuple[LoopMonitor, Watch]] = {}
         self._worker: Worker | None = None
         self._stop = False
@@ -287,7 +287,7 @@ class Watchdog:
             self.remove(monitor)
 
     def abandon(self) -> None:
-        """This is a forked child, which has no thread of ours; a lock may have been held as it began."""
+        """This is a forked child, which has no thread of ours; a lock may have been held at the fork."""
         self._lock = Lock()
         self._worker = None
 
@@ -301,7 +301,7 @@ class Watchdog:
             self.cpu_ns = time.thread_time_ns()
 
     def _tick(self, wait_ns: int) -> bool:
-        """Wait until a step is over the limit, and look at it; False where none is. Holds on to no loop afterwards."""
+        """Wait until a step is over the limit, and look at it; False if none is. Keeps no loop alive afterwards."""
         running = [watch for monitor, watch in self.watches() if monitor.is_running()]
         over = park(tuple(watch.readings for watch in running), self._limit_ns, wait_ns, LOOK_AROUND_NS)
         if over:

@@ -1,8 +1,8 @@
 """From marks to a record: a pure state machine without clock, loop or SDK.
 
-The handling window [first step, result) is partitioned by the claims of the request's units and
-jobs; where claims of several units overlap, the first part of :data:`PRIORITY` wins, so progress
-beats waiting. What nobody claims is ``unaccounted``: the remainder, and therefore a real check.
+The claims of the request's units and jobs partition the handling window [first step, result). Where
+claims of several units overlap, the first part in :data:`PRIORITY` wins, so progress beats waiting.
+Time that nothing claims is ``unaccounted``: the remainder, and therefore a real check.
 
 Invariants: parts are never negative and never overlap; together they are exactly end - arrival.
 """
@@ -20,17 +20,17 @@ from mcp_probe.record.sampling import seen_of
 PRIORITY = ("gc", "busy", "executor_run", "executor_return", "ready_wait", "executor_wait", "unknown", "awaiting")
 _GC, _BUSY, _RUN, _RETURN, _READY, _WAIT, _UNKNOWN, _AWAITING = range(len(PRIORITY))
 
-_ON_LOOP = (_GC, _BUSY)  # known where steps are
-_WOKEN = (_RETURN, _READY, _AWAITING)  # known where wake-ups are, too
+_ON_LOOP = (_GC, _BUSY)  # known if steps can be seen
+_WOKEN = (_RETURN, _READY, _AWAITING)  # known if wake-ups can be seen, too
 
 LATE_NS = 1_000_000
 """A resumption later than this is looked at for blame (measurement.md section 3, step 2)."""
 
 MAX_WAITS = 1024
-"""Late stretches kept per request; more and the request's blame becomes a lower bound."""
+"""Late stretches kept per request. If there are more, the request's blame becomes a lower bound."""
 
 MAX_TAIL = 256
-"""Segments kept open at a spill; of a unit that was ready for longer than they reach back, the rest stays awaiting."""
+"""Segments kept open at a spill. If a unit was ready before the oldest of them, the time before it stays awaiting."""
 
 MAX_JOBS = 16
 """Thread jobs whose times a record keeps one by one; the budget counts all of them."""
@@ -53,8 +53,8 @@ def assemble(
 ) -> RequestRecord:
     """The record of ``raw`` as it stands at ``end_ns``; does not change ``raw``.
 
-    ``running`` is the step it is on the loop with right now, if any (an unfinished request); ``memory`` what it used;
-    ``weight`` how many requests it stands for; ``measures`` what else was read of it.
+    ``running``: the step that runs on the loop right now, if any (an unfinished request). ``memory``: what the request
+    used. ``weight``: how many requests the record stands for. ``measures``: what else was read of the request.
     """
     first, result = _handling_window(raw, end_ns)
     total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
@@ -123,7 +123,7 @@ def assemble(
         request_id=None if raw.span_id is None or raw.request_id is None else str(raw.request_id)[:MAX_TEXT],
         protocol_version=raw.protocol_version,
         tasks_peak=max(1, raw.unit_peak),
-        memory=memory if runs else None,  # what a step allocates is its request's, and steps were not seen
+        memory=memory if runs else None,  # steps charge allocations to their request: unknown if no step was seen
         sent_ns=raw.sent_ns,
         weight=weight,
         seen=seen,
@@ -139,7 +139,7 @@ def _first_jobs(jobs: Iterable[Job]) -> list[Job]:
 
 
 def _stamps(job: Job) -> tuple[int, ...]:
-    """All of them: which jobs were folded away first must not show where the clock stood still between two."""
+    """All four: jobs with equal submit times must sort the same, whichever of them was folded away first."""
     return tuple(-1 if at is None else at for at in (job.submit_ns, job.start_ns, job.finish_ns, job.resumed_ns))
 
 
@@ -151,9 +151,9 @@ def _job_times(job: Job) -> JobTimes:
 def spill(raw: RawRequest, until_ns: int) -> None:
     """Fold ``raw``'s marks up to ``until_ns`` into totals, so that its memory stays bounded.
 
-    Units that are suspended now may turn out to have been ready since some earlier instant: what has
-    happened since the first of them was suspended stays open, as far as :data:`MAX_TAIL` allows. A child that
-    has not taken its first step is not known yet: what it waited for that before ``until_ns`` does not show.
+    A unit that is suspended now may turn out to have been ready for some time already. So everything since
+    the first of them was suspended stays open, as far as :data:`MAX_TAIL` allows. A child that has not taken
+    its first step is not known yet: the part of its wait before ``until_ns`` is not counted.
     """
     if raw.first_step_ns is None:
         return
@@ -173,7 +173,7 @@ def spill(raw: RawRequest, until_ns: int) -> None:
 
 
 def _close(spilled: Spilled, settled_ns: int) -> None:
-    """Nothing that comes later changes the partition before ``settled_ns``: its segments become totals."""
+    """Turn the segments before ``settled_ns`` into totals: nothing that comes later changes them."""
     open_from = max(spilled.horizon_ns, min(settled_ns, spilled.until_ns))
     kept = [segment for segment in spilled.tail if segment[1] > open_from]
     if len(kept) > MAX_TAIL:
@@ -186,7 +186,7 @@ def _close(spilled: Spilled, settled_ns: int) -> None:
 
 
 def _open(job: Job, until_ns: int) -> bool:
-    """Something of ``job`` lies, or may yet lie, after ``until_ns``."""
+    """Whether a part of ``job`` lies, or may still come, after ``until_ns``."""
     if job.start_ns is None:
         last = job.resumed_ns  # set: cancelled before it began
     elif job.finish_ns is None or (job.awaited and job.resumed_ns is None):
@@ -197,7 +197,7 @@ def _open(job: Job, until_ns: int) -> bool:
 
 
 def _handling_window(raw: RawRequest, end_ns: int) -> tuple[int, int]:
-    """[first step, result); both at the end where the handler never ran, or at once where it answered unseen."""
+    """[first step, result). Both are the end if the handler never ran, and the result if no step of it was seen."""
     result = end_ns if raw.result_ns is None else raw.result_ns
     first = result if raw.first_step_ns is None else raw.first_step_ns
     return min(first, result), result
@@ -231,7 +231,7 @@ def _fold(total: Spilled, raw: RawRequest, marks: Sequence[StepMark], end: int) 
 def _fold_single(total: Spilled, marks: Sequence[StepMark], units: dict[int, int], start: int, end: int) -> bool:
     """The common case: one unit, no threads, no collector pause: its claims follow each other.
 
-    Returns False, having changed nothing, where that turns out not to hold.
+    Returns False and changes nothing if that turns out to be wrong.
     """
     unit = next(iter(units), 0) or (marks[0][0] if marks else 0)
     if not unit and marks:
@@ -245,7 +245,7 @@ def _fold_single(total: Spilled, marks: Sequence[StepMark], units: dict[int, int
             suspended = cursor
         if began < cursor:
             return False
-        start_ns = began if began < end else end  # what comes after the result claims nothing
+        start_ns = began if began < end else end  # nothing after the result is claimed
         if wake != WAKE_UNKNOWN:
             at = ready if ready > suspended else suspended
             if at > began:
@@ -276,7 +276,7 @@ def _fold_single(total: Spilled, marks: Sequence[StepMark], units: dict[int, int
 
 
 def _count(total: Spilled, marks: Sequence[StepMark]) -> None:
-    """Everything that is counted mark by mark, whatever other units do meanwhile."""
+    """Count everything that depends on single marks, not on what other units do meanwhile."""
     seen = set(total.last)
     unit_before, since, ended_before = total.step
     for unit, suspended, earliest, ready, began, ended, wake in marks:
@@ -294,7 +294,7 @@ def _count(total: Spilled, marks: Sequence[StepMark]) -> None:
         if ended - began > total.step_max_ns:
             total.step_max_ns = ended - began
         if not unit or wake in (WAKE_UNKNOWN, WAKE_SPLIT):
-            continue  # what a plain callback wakes has inherited its wait
+            continue  # the task that a plain callback wakes inherits its wait
         floor = earliest if earliest > suspended else suspended
         if ready > floor:
             total.vague_ns += ready - floor
@@ -309,8 +309,8 @@ def _unit_claims(
 ) -> list[Claim]:
     """What the units claim; ``before``: end of the last step that was folded already, per unit.
 
-    A hole in a unit's own marks is claimed as unknown, so that no other unit's waiting hides it. Only a
-    unit's first mark has ``suspended == earliest``; a unit is an object's id, which the next task may get.
+    A hole in a unit's own marks is claimed as unknown, so that no other unit's waiting hides it. A unit is
+    an object's id, and a later task may get the same. Only a unit's first mark has ``suspended == earliest``.
     """
     claims: list[Claim] = []
     last = dict(before)
@@ -340,7 +340,7 @@ def _count_lone_awaits(total: Spilled, marks: Sequence[StepMark], units: dict[in
     edges = []
     for unit, suspended, earliest, _, _, ended, wake in marks:
         if unit:
-            if unit in lives and suspended == earliest and wake != WAKE_SPLIT:  # its number came back
+            if unit in lives and suspended == earliest and wake != WAKE_SPLIT:  # a new task with the same id
                 edges += [(lives[unit][0], 1), (lives.pop(unit)[1], -1)]
             lives[unit] = (lives[unit][0] if unit in lives else suspended, ended)
     for unit, (born, died) in lives.items():
@@ -372,7 +372,7 @@ def _job_claims(job: Job, end: int) -> Iterable[Claim]:
 
 
 def partition(claims: Iterable[Claim], start: int, end: int) -> list[Claim]:
-    """[start, end) cut so that each instant belongs to the highest claim covering it; uncovered ones are left out."""
+    """Cut [start, end) so that each instant belongs to the highest claim that covers it; others are left out."""
     edges: list[tuple[int, int, int]] = []
     for a, b, part in claims:
         a = a if a > start else start

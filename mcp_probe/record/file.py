@@ -36,9 +36,9 @@ from mcp_probe.model import (
     Wait,
 )
 
-# 1: first version (2026-11). Later in it: `memory` at the end of requests and of the header; `weight` and `seen` at the
-# end of requests, and frames of the kind `group` (requests without a record). A reader from before them leaves groups
-# out, and counts too few requests where there were too many to make a record of each.
+# 1: first version (2026-11). Added later: `memory` at the end of requests and of the header; `weight` and `seen` at the
+# end of requests, and frames of the kind `group` (requests without a record). An older reader skips groups, so it
+# counts too few requests if there were too many to make a record of each.
 FORMAT_NAME = "mcp_probe.recording"
 FORMAT_VERSION = 1
 
@@ -82,7 +82,7 @@ class FrameSink(Protocol):
     """Where a session's frames go, as encoded lines. Called on the collector's thread only."""
 
     def write(self, lines: list[bytes]) -> None:
-        """Take these lines, each ending in a newline. Raises: OSError where it can't; the session then drops it."""
+        """Take these lines, each ending in a newline. Raises: OSError if it cannot; the session then drops the sink."""
 
     def close(self) -> None:
         """No more lines will come."""
@@ -117,7 +117,7 @@ class LineDecoder:
     def __init__(self, source: str = "recording") -> None:
         self._source = source
         self._fields: dict[str, list[str]] | None = None
-        self._as_ours: set[str] = set()  # kinds whose fields are those of this version
+        self._as_ours: set[str] = set()  # kinds with the same fields as in this version
         self._lines = 0
 
     def feed(self, line: bytes) -> Frame | None:
@@ -251,8 +251,8 @@ def decode_lines(lines: Iterable[bytes], source: str) -> Iterator[Frame]:
 class RecordingWriter:
     """A :class:`FrameSink` that appends to a file and flushes every batch to the kernel.
 
-    Flushed bytes survive a SIGKILL of this process, not a power cut. Unbuffered: a forked child must find nothing
-    half-written that it would write again, nor a buffer's lock held by a thread it does not have.
+    Flushed bytes survive a SIGKILL of this process, not a power cut. Unbuffered: a forked child would
+    inherit a half-written buffer and write it again, or a lock that no thread of its own releases.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

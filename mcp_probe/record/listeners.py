@@ -1,4 +1,4 @@
-"""Hands frames to listeners: each hears the header before anything else, and one's fault costs no other its frames."""
+"""Hands frames to listeners. Each gets the header first, and a listener that fails does not affect the others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OnFault = Callable[[Exception], None]
 class Listeners:
     """The listeners of one stream of frames.
 
-    ``add`` may be called on any thread; ``take`` and ``close`` on one at a time. ``on_fault`` hears why a listener
-    was left out. ``header`` is the last one heard.
+    ``add`` may be called on any thread; ``take`` and ``close`` on one at a time. ``on_fault`` gets the
+    exception of a listener that failed. ``header`` is the latest one.
     """
 
     def __init__(self, on_fault: OnFault) -> None:
@@ -29,7 +29,7 @@ class Listeners:
         return bool(self._added)
 
     def add(self, listener: FrameListener) -> None:
-        """``listener`` hears everything from the next batch on, the header first."""
+        """``listener`` gets everything from the next batch on, the header first."""
         self._added = (*self._added, listener)
 
     def take(self, frames: Sequence[Frame]) -> None:
@@ -54,17 +54,17 @@ class Listeners:
         for listener in added:
             try:
                 listener.close(max(0.0, deadline - time.monotonic()))
-            except Exception as exc:  # noqa: BLE001 - one listener's fault costs no other its end
+            except Exception as exc:  # noqa: BLE001 - if one listener fails, the others are still closed
                 self._on_fault(exc)
 
     def forget(self) -> None:
-        """Let go of all of them without a word: they are another process's."""
+        """Drop all listeners silently: they belong to another process."""
         self._added, self._hearing = (), []
 
     def _tell(self, listener: FrameListener, what: Callable[[], None]) -> None:
-        """Tell ``listener`` something, unless and until that fails. Never raises."""
+        """Call ``what``; if that fails, ``listener`` is dropped. Never raises."""
         try:
             what()
-        except Exception as exc:  # noqa: BLE001 - one listener's fault costs no other its frames
+        except Exception as exc:  # noqa: BLE001 - if one listener fails, the others still get frames
             self._faulty.append(listener)
             self._on_fault(exc)

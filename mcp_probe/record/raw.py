@@ -28,11 +28,11 @@ Claim = tuple[int, int, int]
 
 Measured = tuple["str | None", str, int, int]
 """How memory is measured: (method, scope, bytes that free lists may hide, since when in ns). The method is ``None``
-where each request must be looked at, and empty where nothing is measured."""
+if it differs from request to request, and empty if nothing is measured."""
 
 WAKE_LOOP = 0  # woken by something on the loop, or by a timer: ready_ns is exact
 WAKE_THREAD = 1  # woken by a worker thread: the wait is executor_return
-WAKE_SOCKET = 2  # became ready between two polls, or just as one that waited for it returned
+WAKE_SOCKET = 2  # became ready between two polls, or as a poll that waited for it returned
 WAKE_UNKNOWN = 3  # nobody saw the wake-up: suspended..start claims nothing
 WAKE_SPLIT = 4  # the second half of a step that was split: not a resumption
 
@@ -69,8 +69,8 @@ class Job:
         self.cpu_ns: int | None = None
         self.transport = False
         self.carried: Any = None  # calls a function in the trace context of whoever submitted the job
-        self.cancelled = False  # its waiter had gone before it began
-        self.awaited = False  # its waiter will be seen to resume: until then a job that is done waits for the loop
+        self.cancelled = False  # its waiter was gone before the job began
+        self.awaited = False  # its waiter can be seen to resume: until then a finished job waits for the loop
 
 
 class Spilled:
@@ -100,7 +100,7 @@ class Spilled:
         self.tail: list[Claim] = []  # the partition between the two
         self.last: dict[int, int] = {}  # unit that lived then -> end of its last step
         self.step = (0, 0, 0)  # (unit, start, end) of the last one: the next mark may be its second half
-        self.crowded_ns = 0  # when last more than one unit lived
+        self.crowded_ns = 0  # the last time at which more than one unit lived
         self.parts = [0] * parts
         self.steps = 0
         self.step_max_ns = 0
@@ -109,7 +109,7 @@ class Spilled:
         self.run_sum_ns = 0
         self.vague_ns = 0
         self.waits: list[Wait] = []
-        self.jobs: list[Job] = []  # the first of those that are over
+        self.jobs: list[Job] = []  # the earliest jobs that are over
 
 
 RING_NS = 500_000
@@ -120,7 +120,7 @@ class PythonRequest:
     """A request while it lives; see the module's text for who writes what. Twin of ``Request`` in native/request.h.
 
     Fields that most requests never touch are class attributes: setting 40 slots would cost more than
-    all the marks of a short request. ``marks`` and ``units`` are for reading: whether they are copies differs.
+    all the marks of a short request. Only read ``marks`` and ``units``: in C they are copies.
     """
 
     request_id: Any = None
@@ -143,7 +143,7 @@ class PythonRequest:
     ended = False
     arrival_ns: int | None = None  # None: this transport has no arrival (in-process)
     arrival_earliest_ns: int | None = None
-    seen = ALL_SEEN  # what its loop shows; what its transport shows, the two flags here say
+    seen = ALL_SEEN  # what its loop shows; for its transport see transport_seen and write_seen
     transport_seen = True  # False: arrival_ns is when the message left a stream, not when its bytes came
     taken_ns: int | None = None
     first_step_ns: int | None = None
@@ -167,10 +167,10 @@ class PythonRequest:
     partial = False
     seen_open = False
     sized: tuple[int | None, int | None] | None = None  # bytes of (arguments, result), of a call that was sampled
-    sent_ns: int | None = None  # when its client wrote it, on our clock; only a client that says so
+    sent_ns: int | None = None  # when its client wrote it, on our clock; None unless the client says so
     measured: dict[str, int] | None = None  # what measures have read so far, by name (capture/measuring.py)
     metered: Any = None  # a capture.meters.Metered, where steps are read in Python
-    blocked_others_ns = 0  # what requests that ended before it say they waited for it
+    blocked_others_ns = 0  # how long requests that ended before it waited for it
     ambient: Any = None  # the span that was current before the SDK opened its own
     lend_span: Callable[[dict[str, Any]], Any] | None = None  # our open span for a framework that would open its own
 
@@ -182,8 +182,8 @@ class PythonRequest:
         self.transport = transport
         self.marks: list[StepMark] = []
         self.units: dict[int, int] = {}  # live unit -> end of its last step
-        # Has a dict made now. CPython 3.11 makes one when there is no room for another attribute, and frees the values
-        # twice where the collector strikes right then and its callback, or another thread, sets an attribute, too.
+        # Creates the dict now. CPython 3.11 creates it when there is no room for another attribute. It frees the values
+        # twice if the garbage collector runs at that moment and its callback, or another thread, sets an attribute.
         _ = self.__dict__
 
     @property
@@ -214,7 +214,7 @@ class PythonRequest:
         self.marks.clear()
 
     def end_at(self, now: int) -> bool:
-        """Ended at ``now``; False, and nothing has changed, where it had ended before."""
+        """End it at ``now``. If it had ended before, returns False and changes nothing."""
         if self.ended:
             return False
         self.ended = True
@@ -229,8 +229,8 @@ class PythonRequest:
     def memory(self) -> tuple[int, int, int, int | None, int, int | None] | None:
         """(requested, allocations, requested of blocks with an owner, held, peak, blocks), in bytes.
 
-        ``None`` where it was not measured from its beginning to its end; held and blocks, where they are not known
-        any more. Only the native twin measures it.
+        ``None`` if it was not measured from its beginning to its end; held and blocks are ``None`` if they are not
+        known any more. Only the native twin measures it.
         """
         return None
 

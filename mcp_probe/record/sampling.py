@@ -1,10 +1,10 @@
 """Which requests get a record when there are too many to make one of each, and how the others are counted.
 
-A failed, cancelled or slow request always gets its record. Of the others of one operation one in n is picked, at
-random within each n, and carries the weight n; all that have no record are counted, with their durations, in
-:class:`~mcp_probe.model.RequestGroup` frames. So counts and durations are of all requests at any rate.
+A failed, cancelled or slow request always gets its record. Of an operation's other requests one in n is picked, at
+random within each n, and has the weight n. Requests without a record are counted, with their durations, in
+:class:`~mcp_probe.model.RequestGroup` frames. So counts and durations cover all requests, however many there are.
 
-Slow is what took ``slow_ns``, or longer than 99 % of its operation's calls so far.
+A request is slow if it took ``slow_request_ms``, or longer than 99 % of its operation's calls so far.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from mcp_probe.model import QUEUE, WRITES, RequestGroup, RequestKind
 from mcp_probe.record.raw import RawRequest
 
 RECORDS_A_DRAIN = 2048
-"""Records made of one drain's plain requests, about: 0.1 s of the collector's thread."""
+"""About how many records one drain makes of plain requests: 0.1 s of the collector's thread."""
 
 MAX_GROUPS = 1024
-"""Kinds of requests counted apart; further ones are counted under the name ``other``."""
+"""Kinds of requests counted separately; further ones are counted under the name ``other``."""
 
 MIN_COUNT = 100
 """Calls of an operation before its 99th percentile means anything."""
@@ -57,7 +57,7 @@ _Rows = dict[int, tuple[int, int]]
 
 
 class GroupTally:
-    """Requests of one key, counted. Has one writer; rows only grow, so that another thread may read differences."""
+    """Counts the requests of one key. One thread writes; rows only grow, so another thread may read differences."""
 
     __slots__ = ("first_ns", "last_ns", "longest", "max_longest_ns", "max_ns", "overlapping", "rows", "serial_gaps")
 
@@ -69,7 +69,7 @@ class GroupTally:
         self.serial_gaps = self.overlapping = 0
 
     def add(self, arrival: int, earliest: int | None, end: int) -> None:
-        """Count one request; ``earliest`` is when it may have arrived already."""
+        """Count one request; ``earliest`` is its earliest possible arrival."""
         duration = end - arrival if end > arrival else 0
         if self.longest is not None or (earliest is not None and earliest < arrival):
             self._add_longest(arrival if earliest is None else min(arrival, earliest), end)
@@ -93,10 +93,10 @@ class GroupTally:
 
 
 class Groups:
-    """Requests that get no record, counted by key. Any thread adds and never waits; one takes."""
+    """Requests that get no record, counted by key. Any thread may add and never waits; one thread takes."""
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[int, Key], GroupTally] = {}  # by thread: each is written by its own
+        self._tallies: dict[tuple[int, Key], GroupTally] = {}  # by thread: each tally has one writer
         self._told: dict[tuple[int, Key], tuple[_Rows, _Rows, int, int]] = {}
 
     def tally_of(self, raw: RawRequest) -> GroupTally:
@@ -167,10 +167,10 @@ class _Operation:
 
     def __init__(self, tally: GroupTally, limit_ns: int) -> None:
         self.tally = tally
-        self.limit_ns = limit_ns  # what takes longer is slow
-        self.slow: dict[int, int] = {}  # bucket of the duration -> slow ones, which the tally does not have
-        self.until = 0  # the next one picked, in requests from now
-        self.left = 0  # of the same n, after it
+        self.limit_ns = limit_ns  # a request that takes longer is slow
+        self.slow: dict[int, int] = {}  # bucket of the duration -> number of slow ones; the tally does not count them
+        self.until = 0  # requests from now to the next one picked
+        self.left = 0  # requests of the same n that follow it
 
     def place_next(self, one_in: int, position: int) -> None:
         """The next one picked is at ``position`` of the next ``one_in``."""
@@ -238,7 +238,7 @@ class Sampler:
         return limit if self._fixed_ns is None else min(limit, self._fixed_ns)
 
     def _weight_of(self, raw: RawRequest, duration: int) -> tuple[int, GroupTally | None]:
-        """(weight, 0 = no record; where it is counted)."""
+        """(weight, tally that counts it); weight 0 = no record."""
         if raw.outcome != "ok" or raw.seen_open:  # only its record says that a request known to be open has ended
             return 1, None
         key = _key_of(raw)
@@ -265,10 +265,10 @@ class Sampler:
         return 1, operation.tally
 
     def _note_gaps(self, flights: list[tuple[int, int, int, GroupTally | None]], open_since_ns: int) -> None:
-        """Which requests came alone, and right after an answer.
+        """Count which requests overlapped others, and which came alone and right after an answer.
 
-        In flight with a request is one that ended before it and after its arrival, or that ended later and arrived
-        earlier: so they are gone through backwards, with the earliest arrival of all that ended later.
+        Another request overlaps this one if it ended before it but after its arrival, or if it ended later and arrived
+        earlier. So the loop runs backwards and keeps the earliest arrival of all that ended later.
         """
         earliest, last = open_since_ns, self._last_end_ns
         self._last_end_ns = flights[-1][2] if flights else last
@@ -309,7 +309,7 @@ def _arrival_of(raw: RawRequest) -> int:
 
 
 def seen_of(kind: RequestKind, seen: int, is_transport_seen: bool, is_write_seen: bool) -> int:
-    """``seen`` less what the transport does not show."""
+    """``seen`` without what the transport does not show."""
     if kind == "function":
         return seen
     if not is_transport_seen:
