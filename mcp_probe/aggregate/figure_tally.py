@@ -16,10 +16,14 @@ from mcp_probe.model import Quality, Tag
 
 @dataclass(slots=True)
 class FigureTally:
-    """One figure over the calls that know it."""
+    """One figure over the calls that know it.
 
-    values: Buckets = field(default_factory=Buckets)
-    least: Buckets = field(default_factory=Buckets)
+    Most calls know it exactly: such a value is kept once, and read as the figure and as both of its bounds.
+    """
+
+    exact: Buckets = field(default_factory=Buckets)
+    inexact: Buckets = field(default_factory=Buckets)
+    least: Buckets = field(default_factory=Buckets)  # lower bounds of the inexact ones
     most: Buckets = field(default_factory=Buckets)
     max: int = 0
     max_least: int = 0
@@ -38,37 +42,57 @@ class FigureTally:
         if weight > 1:
             self.estimated = True
         if tag == "exact":
-            lo = hi = value
-        else:
+            self.exact.add(value, weight)
+            self._note_largest(value, value, value)
+            return
+        if tag != self.tag:
             self.tag = worst((self.tag, tag))
-            lo = value if lo is None and tag == "lower" else lo
-            hi = value if hi is None and tag == "upper" else hi
-        self.values.add(value, weight)
-        self.max = max(self.max, value)
+        lo = value if lo is None and tag == "lower" else lo
+        hi = value if hi is None and tag == "upper" else hi
         self.open_below = self.open_below or lo is None
         self.open_above = self.open_above or hi is None
+        self.inexact.add(value, weight)
         self.least.add(lo or 0, weight)
         self.most.add(hi or 0, weight)
-        self.max_least = max(self.max_least, lo or 0)
-        self.max_most = max(self.max_most, hi or 0)
+        self._note_largest(value, lo or 0, hi or 0)
+
+    def _note_largest(self, value: int, least: int, most: int) -> None:
+        if value > self.max:
+            self.max = value
+        if least > self.max_least:
+            self.max_least = least
+        if most > self.max_most:
+            self.max_most = most
 
     def merge(self, other: FigureTally) -> None:
         """Add ``other``, which stays as it is."""
-        self.values.merge(other.values)
+        self.exact.merge(other.exact)
+        self.inexact.merge(other.inexact)
         self.least.merge(other.least)
         self.most.merge(other.most)
-        self.max = max(self.max, other.max)
-        self.max_least = max(self.max_least, other.max_least)
-        self.max_most = max(self.max_most, other.max_most)
+        self._note_largest(other.max, other.max_least, other.max_most)
         self.tag = worst((self.tag, other.tag))
         self.open_below = self.open_below or other.open_below
         self.open_above = self.open_above or other.open_above
         self.unseen += other.unseen
         self.estimated = self.estimated or other.estimated
 
+    @property
+    def values(self) -> Buckets:
+        """The figure as it was reported, over all calls."""
+        return self._with_exact(self.inexact)
+
+    def _with_exact(self, others: Buckets) -> Buckets:
+        if not others.rows:
+            return self.exact
+        both = Buckets()
+        both.merge(self.exact)
+        both.merge(others)
+        return both
+
     def qualities(self, name: str) -> Iterator[tuple[str, Quality]]:
-        """How exact the median (``name``) and the largest (``name_max``) are; nothing if they are exact."""
-        if not self.values.rows:
+        """``name`` is of the median, ``name_max`` of the largest; none where they are exact."""
+        if not self.exact.rows and not self.inexact.rows:
             if self.unseen:
                 yield name, Quality("unavailable")
             return
@@ -78,8 +102,9 @@ class FigureTally:
             return
         if self.tag == "exact":
             return
+        least, most = self._with_exact(self.least), self._with_exact(self.most)
         for key, lo, hi in (
-            (name, self.least.quantile(0.5), self.most.quantile(0.5)),
+            (name, least.quantile(0.5), most.quantile(0.5)),
             (f"{name}_max", self.max_least, self.max_most),
         ):
             yield key, Quality(self.tag, None if self.open_below else lo, None if self.open_above else hi)

@@ -34,13 +34,14 @@ class MemoryTally:
 
     def add(self, use: MemoryUse, weight: int = 1) -> None:
         """Add one call's memory, which counts for ``weight`` calls."""
-        rows = {name: (tag, lo, hi) for name, tag, lo, hi in use.quality}
-        known = False
-        for name, tally in self.figures.items():
-            value: int | None = getattr(use, name)
-            known = known or value is not None
-            tally.add(value, *rows.get(name, ("exact", None, None)), weight)
-        self.measured += known
+        exact, figures = dict(zip(FIGURES, (use.requested, use.peak, use.retained), strict=True)), self.figures
+        if any(value is not None for value in exact.values()):
+            self.measured += 1
+        for name, tag, lo, hi in use.quality:
+            if name in exact:
+                figures[name].add(exact.pop(name), tag, lo, hi, weight)
+        for name, value in exact.items():
+            figures[name].add(value, "exact", None, None, weight)
         how = (use.method, use.scope)
         self.how[how] = self.how.get(how, 0) + weight
         if use.arguments is not None:

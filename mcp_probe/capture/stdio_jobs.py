@@ -42,6 +42,7 @@ class OwnMethod:
 
 
 READ, WRITE, FLUSH = range(3)
+_RAISED = object()
 CALLS = {"readline": READ, "write": WRITE, "flush": FLUSH}
 
 
@@ -75,41 +76,35 @@ class TransportCall:
         if not self.guard.active:
             return self.original(*args)
         submitted, self.submitted_ns = self.submitted_ns, 0
-        start = self._began(submitted)
+        start = now_ns()
+        if submitted and self.kind == READ:
+            self._waits(submitted, start)
         try:
             result = self.original(*args)
         except BaseException:
-            self._ended(submitted, start)
+            self._ended(submitted, start, _RAISED)
             raise
-        self._ended(submitted, start)
-        self._returned(result)
+        self._ended(submitted, start, result)
         return result
 
     @guarded
-    def _began(self, submitted: int) -> int:
-        now = now_ns()
-        if submitted and self.kind == READ and self.append is not None:  # it may wait for ever
-            self.append((now, TRANSPORT_START, self.pool, now - submitted))
-        return now
+    def _waits(self, submitted: int, start: int) -> None:
+        """A read may wait for ever: it is noted as it begins, the other jobs as they end."""
+        if self.append is not None:
+            self.append((start, TRANSPORT_START, self.pool, start - submitted))
 
     @guarded
-    def _ended(self, submitted: int, start: int) -> None:
-        if not submitted or not self.guard.active:
-            return
-        now = now_ns()
-        if self.append is None:
-            return
-        if self.kind == READ:
-            self.append((now, TRANSPORT_FINISH, self.pool, 0))
-        else:
-            self.append((now, TRANSPORT_JOB, self.pool, (start, start - submitted)))
-
-    @guarded
-    def _returned(self, result: Any) -> None:
+    def _ended(self, submitted: int, start: int, result: Any) -> None:
         if not self.guard.active:
             return
-        if self.kind == WRITE:
-            if self.channel.writing is not None:
-                self.channel.writing.response_bytes = result
-        elif self.kind == FLUSH:
+        if submitted and self.append is not None:
+            if self.kind == READ:
+                self.append((now_ns(), TRANSPORT_FINISH, self.pool, 0))
+            else:
+                self.append((now_ns(), TRANSPORT_JOB, self.pool, (start, start - submitted)))
+        if result is _RAISED:
+            return
+        if self.kind == FLUSH:
             self.channel.flushed()
+        elif self.kind == WRITE and self.channel.writing is not None:
+            self.channel.writing.response_bytes = result

@@ -20,9 +20,6 @@ from mcp_probe.record.sampling import seen_of
 PRIORITY = ("gc", "busy", "executor_run", "executor_return", "ready_wait", "executor_wait", "unknown", "awaiting")
 _GC, _BUSY, _RUN, _RETURN, _READY, _WAIT, _UNKNOWN, _AWAITING = range(len(PRIORITY))
 
-_ON_LOOP = (_GC, _BUSY)  # known if steps can be seen
-_WOKEN = (_RETURN, _READY, _AWAITING)  # known if wake-ups can be seen, too
-
 LATE_NS = 1_000_000
 """A resumption later than this is looked at for blame (measurement.md section 3, step 2)."""
 
@@ -65,8 +62,10 @@ def assemble(
     handling = max(0, result - first)
     seen = seen_of(raw.kind, raw.seen, raw.transport_seen and raw.arrival_ns is not None, raw.write_seen)
     runs, wakes = bool(seen & STEPS), bool(seen & STEPS and seen & WAKE_UPS)
-    known = (*(_ON_LOOP if runs else ()), *(_WOKEN if wakes else ()), _RUN, _WAIT)
-    unaccounted = handling - sum(parts[part] for part in known)
+    if wakes:
+        unaccounted = handling - sum(parts) + parts[_UNKNOWN]
+    else:
+        unaccounted = handling - parts[_RUN] - parts[_WAIT] - (parts[_GC] + parts[_BUSY] if runs else 0)
     written = _write_parts(raw, end_ns)
     budget = _DraftBudget(
         None if raw.arrival_ns is None or not raw.transport_seen else max(0, _taken(raw, first) - raw.arrival_ns),

@@ -26,10 +26,6 @@ StepMark = tuple[int, int, int, int, int, int, int]
 Claim = tuple[int, int, int]
 """(from_ns, to_ns, part), the part as an index into ``assemble.PRIORITY``."""
 
-Measured = tuple["str | None", str, int, int]
-"""How memory is measured: (method, scope, bytes that free lists may hide, since when in ns). The method is ``None``
-if it differs from request to request, and empty if nothing is measured."""
-
 WAKE_LOOP = 0  # woken by something on the loop, or by a timer: ready_ns is exact
 WAKE_THREAD = 1  # woken by a worker thread: the wait is executor_return
 WAKE_SOCKET = 2  # became ready between two polls, or as a poll that waited for it returned
