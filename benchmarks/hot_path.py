@@ -23,6 +23,8 @@ import mcp_probe.collector as collector
 import mcp_probe.session as session
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.hub import Hub
+from mcp_probe.model import RequestRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.file import encode
 from mcp_probe.record.raw import RawRequest
@@ -189,8 +191,8 @@ def request_costs() -> list[tuple[str, float]]:
     return [("request opened and ended at the requests", asyncio.run(main()))]
 
 
-async def calls_over_streams(depth: Depth) -> tuple[float, list[RawRequest]]:
-    """(loop-thread nanoseconds per call, finished requests) of in-memory calls."""
+async def calls_over_streams(depth: Depth) -> tuple[float, list[tuple[str, float]]]:
+    """(loop-thread nanoseconds per call, what the collector pays for each record) of in-memory calls."""
     import anyio
     from mcp.client.session import ClientSession
     from mcp.shared.memory import create_client_server_memory_streams
@@ -214,10 +216,11 @@ async def calls_over_streams(depth: Depth) -> tuple[float, list[RawRequest]]:
             spent = (time.thread_time_ns() - began) / CALLS
             # Before the streams close: that flushes whatever has finished to the fold.
             finished = probe.take_finished() if probe is not None else []
+        costs = record_costs(probe._hub, finished) if probe is not None and depth == "attached" else []
         group.cancel_scope.cancel()
     if probe is not None:
         probe.detach()
-    return spent, finished
+    return spent, costs
 
 
 def counted() -> tuple[float, float]:
@@ -251,45 +254,46 @@ def call_costs() -> tuple[list[tuple[str, float, float]], list[tuple[str, float]
     kept, collector.DRAIN_S = collector.DRAIN_S, 3600.0
     try:
         bare, loop_only, followed, again = [], [], [], []
-        finished: list[RawRequest] = []
+        records: list[list[tuple[str, float]]] = []
         for _ in range(ROUNDS):
             bare.append(asyncio.run(calls_over_streams("bare"))[0])
             loop_only.append(asyncio.run(calls_over_streams("loop only"))[0])
-            spent, finished = asyncio.run(calls_over_streams("attached"))
+            spent, costs = asyncio.run(calls_over_streams("attached"))
             followed.append(spent)
+            records.append(costs)
             again.append(asyncio.run(calls_over_streams("bare"))[0])
     finally:
         collector.DRAIN_S = kept
-    calls = [raw for raw in finished if raw.name == "add"]
     callbacks, polls = counted()
-    marks = sum(raw.mark_count for raw in calls) / len(calls)
     base, floor = min(bare + again), abs(min(again) - min(bare))
     loop = [
         ("in-memory call, loop followed, server not attached", min(loop_only) - base, floor),
         ("in-memory call, attached, loop's thread alone", min(followed) - base, floor),
     ]
-    note = f"bare {base / 1e3:.0f} µs a call; {callbacks:.1f} callbacks, {polls:.1f} polls, {marks:.1f} marks"
-    return loop, record_costs(calls), note
+    note = f"bare {base / 1e3:.0f} µs a call; {callbacks:.1f} callbacks, {polls:.1f} polls"
+    return loop, [min(rounds, key=lambda row: row[1]) for rounds in zip(*records, strict=True)], note
 
 
-def record_costs(calls: list[RawRequest]) -> list[tuple[str, float]]:
+def record_costs(hub: Hub, finished: list[RawRequest]) -> list[tuple[str, float]]:
     """Nanoseconds per request for counting it, and for assembling, folding and encoding its record."""
-    records = [assemble(raw, raw.end_ns or 0) for raw in calls]
-    fold, groups = Fold(), Groups()
+    calls = [raw for raw in finished if raw.name == "add"]
+
+    def made() -> list[RequestRecord]:
+        of, also = hub.memory.use_of, hub.measuring.of
+        return [assemble(raw, raw.end_ns or 0, memory=of(raw), measures=also(raw)) for raw in calls]
+
+    records, fold, groups = made(), Fold(), Groups()
     work: tuple[tuple[str, Callable[[], Any]], ...] = (
         ("count a request without a record (collector)", lambda: deque(map(groups.add, calls), maxlen=0)),
-        ("assemble a record (collector)", lambda: [assemble(raw, raw.end_ns or 0) for raw in calls]),
+        ("assemble a record, memory and measures included (collector)", made),
         ("fold a record (collector)", lambda: deque(map(fold.add, records), maxlen=0)),
         ("encode a record (collector, only with a recording)", lambda: [encode(record) for record in records]),
     )
     costs = []
     for name, run in work:
-        best = float("inf")
-        for _ in range(ROUNDS):
-            began = time.thread_time_ns()
-            run()
-            best = min(best, (time.thread_time_ns() - began) / len(calls))
-        costs.append((name, best))
+        began = time.thread_time_ns()
+        run()
+        costs.append((name, (time.thread_time_ns() - began) / len(calls)))
     return costs
 
 
