@@ -39,11 +39,11 @@ own, and what the columns mean.
 """
 EMPTY = "No results of a full run are committed yet: run `mcp-probe bench --all --quick` for a first look."
 LEGEND = """\
-*Documented* is the figure as printed, *measured* what came out here: the median, where there are rounds. *±95 %* is
-half the 95 % interval of the mean, *of doc.* what was measured over the documented figure at the size that ran, *A/A*
-what two runs of the same thing differed by, *L* throughput × mean latency beside the concurrency that was asked for.
-A figure with **!** was measured while others used more than a quarter of a core. The machines differ: compare shapes,
-not milliseconds.
+*Documented* is the figure in the document. *Measured* is what we got here: the median, if there were several rounds.
+*±95 %* is half the width of the 95 % interval of the mean. *Of doc.* is the measured figure divided by the documented
+one, at the size that ran. *A/A* is the difference between two runs of the same thing. *L* is throughput × mean latency,
+next to the concurrency that was asked for. A figure with **!** was measured while other programs used more than a
+quarter of a core. The machines differ: compare shapes, not milliseconds.
 """
 
 

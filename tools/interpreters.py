@@ -12,6 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
+FREE_THREADED = ("3.14t", "3.13t")
+"""Free-threaded builds, by the names that they install themselves under. Nobody's packages here have one: they are
+built from source (`./configure --disable-gil`), and found on PATH."""
 FETCHED = ("3.14", "3.15")
 """What `tools/cpython.sh` can unpack where the machine has none."""
 ASKS = """
@@ -37,7 +40,7 @@ class Interpreter:
 
 @cache
 def interpreter(version: str, unpack: bool = True) -> Interpreter:
-    """CPython ``version`` (``"3.14"``). Takes a minute where it must be unpacked first.
+    """CPython ``version`` (``"3.14"``, free-threaded ``"3.14t"``). Takes a minute where it must be unpacked first.
 
     Raises:
         Absent: There is none, and none could be unpacked.
@@ -87,6 +90,6 @@ def _ask(command: str, version: str) -> Interpreter | None:
     if done.returncode:
         return None
     numbers, include, is_free_threaded = json.loads(done.stdout)
-    if is_free_threaded or "{}.{}".format(*numbers) != version:
+    if "{}.{}".format(*numbers) + ("t" if is_free_threaded else "") != version:
         return None
     return Interpreter(command, ".".join(map(str, numbers)), Path(include))
