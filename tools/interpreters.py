@@ -12,9 +12,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
-FREE_THREADED = ("3.14t", "3.13t")
-"""Free-threaded builds, by the names that they install themselves under. Nobody's packages here have one: they are
-built from source (`./configure --disable-gil`), and found on PATH."""
 FETCHED = ("3.14", "3.15")
 """What `tools/cpython.sh` can unpack where the machine has none."""
 ASKS = """
@@ -40,7 +37,9 @@ class Interpreter:
 
 @cache
 def interpreter(version: str, unpack: bool = True) -> Interpreter:
-    """CPython ``version`` (``"3.14"``, free-threaded ``"3.14t"``). Takes a minute where it must be unpacked first.
+    """CPython ``version`` (``"3.14"``). Takes a minute where it must be unpacked first.
+
+    A free-threaded one (``"3.14t"``) is in nobody's packages here: it is built from source, and found on PATH.
 
     Raises:
         Absent: There is none, and none could be unpacked.
