@@ -76,9 +76,7 @@ class TransportCall:
         if not self.guard.active:
             return self.original(*args)
         submitted, self.submitted_ns = self.submitted_ns, 0
-        start = now_ns()
-        if submitted and self.kind == READ:
-            self._waits(submitted, start)
+        start = self._began(submitted)
         try:
             result = self.original(*args)
         except BaseException:
@@ -88,10 +86,11 @@ class TransportCall:
         return result
 
     @guarded
-    def _waits(self, submitted: int, start: int) -> None:
-        """A read may wait for ever: it is noted as it begins, the other jobs as they end."""
-        if self.append is not None:
-            self.append((start, TRANSPORT_START, self.pool, start - submitted))
+    def _began(self, submitted: int) -> int:
+        now = now_ns()
+        if submitted and self.kind == READ and self.append is not None:  # it may wait for ever
+            self.append((now, TRANSPORT_START, self.pool, now - submitted))
+        return now
 
     @guarded
     def _ended(self, submitted: int, start: int, result: Any) -> None:
