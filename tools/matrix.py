@@ -219,6 +219,7 @@ def section(outcomes: Sequence[Outcome]) -> list[str]:
     for one in ran:
         cell = one.cell
         where = one.told.get("python", cell.python) + (", aarch64 (qemu)" if cell.machine == "aarch64" else "")
+        where += ", free-threaded" if cell.python.endswith("t") else ""
         waits = [describe(one, name) for name in TRANSPORTS]
         rows.append([where, cell.loop, cell.sdk, cell.accelerator, *waits, len(one.faults) or "none"])
     lines = [
