@@ -39,7 +39,7 @@ class Interpreter:
 def interpreter(version: str, unpack: bool = True) -> Interpreter:
     """CPython ``version`` (``"3.14"``). Takes a minute where it must be unpacked first.
 
-    A free-threaded one (``"3.14t"``) is in nobody's packages here: it is built from source, and found on PATH.
+    A free-threaded one (``"3.14t"``) must be on PATH already: no package here has one, so build it from source.
 
     Raises:
         Absent: There is none, and none could be unpacked.
