@@ -10,6 +10,7 @@ from mcp_probe.adapters import mcp1, mcp2
 from mcp_probe.adapters.asgi import AsgiHooks, ProbedApp
 from mcp_probe.adapters.exits import SignalHook
 from mcp_probe.adapters.hook import Hook
+from mcp_probe.adapters.http_servers import HttpServerHooks
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.stdio import StdioHooks
@@ -46,6 +47,7 @@ class ProcessHooks:
         self.asgi = AsgiHooks(hub, self.loops)
         self.stdio = StdioHooks(hub, self.loops)
         self.http = mcp2.HttpHooks(hub, self.asgi)
+        self._http_servers = HttpServerHooks(hub, self.loops)
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()
@@ -56,6 +58,7 @@ class ProcessHooks:
         self._signals.install()
         self.hub.watch_gc()
         self.hub.functions_of_tools = functions_of_tools
+        self._http_servers.install(self._imports)
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
         self._imports.when_imported("mcp.server.streamable_http_manager", self.asgi.guard.guarded(self._http))
 
@@ -66,6 +69,7 @@ class ProcessHooks:
         return [
             *self._attach.restore(),
             *self._signals.restore(),
+            *self._http_servers.restore(),
             *self.http.restore(),
             *self.stdio.restore(),
             *self.loops.restore(),

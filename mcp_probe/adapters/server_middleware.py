@@ -118,12 +118,9 @@ class ServerMiddleware:
             # The SDK lists tools itself to check headers before it dispatches: part of this request's queue.
             previous.session = None
             self._hub.requests.end(previous, now_ns())
-        raw.arrival_ns = exchange.arrival_ns
-        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
-        raw.request_bytes = exchange.body_bytes
+        exchange.brought(raw)
         raw.taken_ns = now_ns()
         raw.write_seen = True
-        exchange.raw = raw
 
     @guarded
     def _leave(self, raw: RawRequest, monitor: Any, token: Any, result: Any, exc: BaseException | None) -> None:
