@@ -84,14 +84,22 @@ class HttpServerHooks:
         self._read(wrapper, transport, len(data), _more_in_hypercorn, goes_on=goes_on, held=held)
 
     def _read(
-        self, protocol: Any, transport: Any, size: int, more: Callable[[Any], bool], *, goes_on: bool, held: bool = False
+        self,
+        protocol: Any,
+        transport: Any,
+        size: int,
+        more: Callable[[Any], bool],
+        *,
+        goes_on: bool,
+        held: bool = False,
     ) -> None:
         reads = self._reads.get(protocol)
         if reads is None:
             reads = self._reads[protocol] = SocketReads(self.guard, _asked_of(ref(protocol), more))
         monitor = self._loops.follow()
         since = None if monitor is None else monitor.read_since_ns()
-        is_partial = transport.get_extra_info("sslcontext") is not None and _is_partial(transport)
+        encrypted = 0 if transport.get_extra_info("sslcontext") is None else _undeciphered(transport)
+        held, is_partial = held or bool(encrypted), encrypted is None
         sock = transport.get_extra_info("socket")
         DELIVERY.set(reads.read(sock, size, since, goes_on=goes_on, held=held, is_partial=is_partial))
 
@@ -108,9 +116,10 @@ class _OfTrio:
         return self._said[name]
 
 
-def _is_partial(transport: Any) -> bool:
-    """Whether a part of a TLS record may wait for its rest; uvloop does not say."""
-    return bool(getattr(getattr(getattr(transport, "_ssl_protocol", None), "_incoming", None), "pending", 1))
+def _undeciphered(transport: Any) -> int | None:
+    """Bytes of TLS records that were read and not deciphered; ``None``: unknown, as on uvloop."""
+    incoming = getattr(getattr(transport, "_ssl_protocol", None), "_incoming", None)
+    return getattr(incoming, "pending", None)
 
 
 def _goes_on(connection: Any) -> bool:

@@ -6,7 +6,7 @@ kept alive, in two pieces, two at once. The probe must say when, whatever the se
 
 from __future__ import annotations
 
-import json
+import datetime
 import signal
 import socket
 import ssl
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from mcp_probe.model import RequestRecord, Summary
 from mcp_probe.record.file import read_recording
 from tests.adapters.asgi_client import META, message
 from tests.adapters.http_truth_server import Served
+from tests.kept import unavailable
 from tests.ports import free_port
 
 MS = 1_000_000
@@ -49,8 +50,10 @@ class Connection:
     def __init__(self, bind: str, context: ssl.SSLContext | None = None) -> None:
         kind, _, path = bind.partition(":")
         if kind == "unix":
-            self.socket: Any = socket.socket(socket.AF_UNIX)
-            self.socket.connect(path)
+            with ExitStack() as undo:
+                self.socket: Any = undo.enter_context(socket.socket(socket.AF_UNIX))
+                self.socket.connect(path)
+                undo.pop_all()
         else:
             host, _, port = bind.rpartition(":")
             self.socket = socket.create_connection((host.strip("[]"), int(port)))
@@ -72,7 +75,9 @@ class Connection:
             self._more()
         head, _, rest = self._unread.partition(b"\r\n\r\n")
         assert b" 200 " in head.partition(b"\r\n")[0], head
-        (length,) = [int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+        (length,) = [
+            int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+        ]
         while len(rest) < length:
             self._more()
             rest = self._unread.partition(b"\r\n\r\n")[2]
@@ -153,12 +158,31 @@ class Client:
         time.sleep(0.1)
         self.sent["prompt"] = one.send(post("prompt"))
         self.answered["prompt"] = one.answer()
-        if self._context is None:  # a handshake waits for the loop
-            with self.block():
-                new = self.connect()
-                self.sent["before_accept"] = new.send(post("before_accept"))
-            self.answered["before_accept"] = new.answer()
+        with self.block():
+            new = self.connect()
+            self.sent["before_accept"] = new.send(post("before_accept"))
+        self.answered["before_accept"] = new.answer()
         kept = self.used()
+        self.behind_a_block(kept)
+        self.pipelined(kept)
+
+    def pipelined(self, kept: Connection) -> None:
+        """Two requests that do not wait for each other's answer: in one piece, and in two."""
+        with self.block():
+            self.sent["first_of_two"] = self.sent["second_of_two"] = kept.send(
+                post("first_of_two") + post("second_of_two")
+            )
+        self.answered["first_of_two"] = kept.answer()
+        self.answered["second_of_two"] = kept.answer()
+        with self.block():
+            self.sent["first_then"] = kept.send(post("first_then"))
+            time.sleep(LAG_MS / 1000)
+            self.sent["then_second"] = kept.send(post("then_second"))
+        self.answered["first_then"] = kept.answer()
+        self.answered["then_second"] = kept.answer()
+
+    def behind_a_block(self, kept: Connection) -> None:
+        """A request in one piece, and one in two, on a connection that is kept alive."""
         with self.block():
             self.sent["keep_alive"] = kept.send(post("keep_alive"))
         self.answered["keep_alive"] = kept.answer()
@@ -168,16 +192,6 @@ class Client:
             time.sleep(LAG_MS / 1000)
             self.sent["two_pieces"] = kept.send(second)
         self.answered["two_pieces"] = kept.answer()
-        with self.block():
-            self.sent["first_of_two"] = self.sent["second_of_two"] = kept.send(post("first_of_two") + post("second_of_two"))
-        self.answered["first_of_two"] = kept.answer()
-        self.answered["second_of_two"] = kept.answer()
-        with self.block():
-            self.sent["first_then"] = kept.send(post("first_then"))
-            time.sleep(LAG_MS / 1000)
-            self.sent["then_second"] = kept.send(post("then_second"))
-        self.answered["first_then"] = kept.answer()
-        self.answered["then_second"] = kept.answer()
 
     def close(self) -> None:
         for connection in self._open:
@@ -231,7 +245,13 @@ def running(served: Served, context: ssl.SSLContext | None = None) -> Iterator[C
             process.wait(60)
 
 
-SERVERS = [("httptools", "asyncio"), ("h11", "asyncio"), ("httptools", "uvloop"), ("hypercorn", "asyncio"), ("hypercorn", "trio")]
+SERVERS = [
+    ("httptools", "asyncio"),
+    ("h11", "asyncio"),
+    ("httptools", "uvloop"),
+    ("hypercorn", "asyncio"),
+    ("hypercorn", "trio"),
+]
 
 
 @pytest.fixture(scope="module", params=SERVERS, ids="-".join)
@@ -251,3 +271,109 @@ def test_request_that_waited_behind_a_block_arrived_when_its_last_byte_was_writt
     early, late = seen.off_ms(name)
     assert -ABOUT_MS < early < ABOUT_MS
     assert -ABOUT_MS < late < ABOUT_MS
+
+
+@linux
+@pytest.mark.parametrize("name", PIPELINED)
+def test_pipelined_request_arrived_within_its_bounds(seen: Seen, name: str) -> None:
+    early, late = seen.off_ms(name)
+    assert early > -ABOUT_MS
+    assert late > -ABOUT_MS
+    if name != "first_of_two":  # came with the other one in a segment, and was served first
+        assert early + late > LAG_MS - ABOUT_MS, "nobody can know when it came, and the probe says so"
+
+
+@linux
+@pytest.mark.parametrize("name", [name for name in KNOWN if name != "prompt"])
+def test_the_wait_behind_a_block_has_its_blocker(seen: Seen, name: str) -> None:
+    (row,) = [row for row in seen.summary.blocked_by if row.victim == name and row.blocker == "block"]
+    waited = (seen.client.answered[name] - seen.client.sent[name]) / MS
+    assert 0.9 * waited < row.lo_ms + ABOUT_MS
+    assert row.lo_ms <= row.hi_ms < waited + ABOUT_MS
+
+
+@linux
+@pytest.mark.parametrize("name", [name for name in KNOWN if name != "prompt"])
+def test_the_total_holds_what_the_client_waited(seen: Seen, name: str) -> None:
+    (row,) = [row for row in seen.summary.operations if row.name == name]
+    waited = (seen.client.answered[name] - seen.client.sent[name]) / MS
+    quality = row.quality["total_ms_p50"]
+    assert quality.tag == "bounded" and quality.lo is not None and quality.hi is not None
+    assert quality.lo - ABOUT_MS < waited < quality.hi + ABOUT_MS
+    assert quality.hi - quality.lo < 20
+
+
+@linux
+@pytest.mark.parametrize("server", ["httptools", "hypercorn"])
+def test_arrival_over_ipv6_is_known(server: str, tmp_path: Path) -> None:
+    pytest.importorskip(server)
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    early, late = keep_alive_over(Served(server, "asyncio", f"[::1]:{free_port()}", "", NAMES), tmp_path).off_ms(
+        "keep_alive"
+    )
+    assert -ABOUT_MS < early < ABOUT_MS
+    assert -ABOUT_MS < late < ABOUT_MS
+
+
+@linux
+@pytest.mark.parametrize(("server", "loop"), [("httptools", "asyncio"), ("httptools", "uvloop"), ("hypercorn", "trio")])
+def test_arrival_over_tls_is_known(server: str, loop: str, tmp_path: Path) -> None:
+    pytest.importorskip(server)
+    certificate, key, context = self_signed(tmp_path)
+    served = Served(server, loop, f"127.0.0.1:{free_port()}", "", NAMES, certificate, key)
+    seen = keep_alive_over(served, tmp_path, context)
+    for name in ("keep_alive", "two_pieces"):
+        early, late = seen.off_ms(name)
+        assert -ABOUT_MS < late < ABOUT_MS
+        assert early > -ABOUT_MS
+        if loop != "uvloop" or name == "keep_alive":  # uvloop does not say whether a record is incomplete
+            assert early < ABOUT_MS
+
+
+@pytest.mark.parametrize(("server", "loop"), [("httptools", "asyncio"), ("h11", "uvloop"), ("hypercorn", "asyncio")])
+def test_arrival_over_a_unix_socket_is_bounded(server: str, loop: str, tmp_path: Path) -> None:
+    pytest.importorskip(server)
+    seen = keep_alive_over(Served(server, loop, f"unix:{tmp_path / 'socket'}", "", NAMES), tmp_path)
+    for name in ("keep_alive", "two_pieces"):
+        early, late = seen.off_ms(name)
+        assert early > -ABOUT_MS
+        assert late > BLOCK_MS - 3 * LAG_MS, "as far as is known it may have come just before it was read"
+    assert unavailable(seen.records["new"]) == {"queue_transport"}, "nothing was known of its connection"
+
+
+def keep_alive_over(served: Served, folder: Path, context: ssl.SSLContext | None = None) -> Seen:
+    """The first request of a connection, and later ones behind a block: whole, and in two pieces."""
+    recording = folder / "recording"
+    with running(replace(served, recording=str(recording), tools=("new", *served.tools)), context) as client:
+        kept = client.connect()
+        kept.send(post("new"))
+        kept.answer()
+        client.behind_a_block(kept)
+    return Seen(client, recording)
+
+
+def self_signed(folder: Path) -> tuple[str, str, ssl.SSLContext]:
+    """(certificate, key, what a client of it needs) for ``localhost``."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    today = datetime.datetime.now(datetime.timezone.utc)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(today - datetime.timedelta(days=1))
+        .not_valid_after(today + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = folder / "certificate.pem", folder / "key.pem"
+    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    unencrypted = serialization.NoEncryption()
+    pkcs8 = serialization.PrivateFormat.PKCS8
+    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, pkcs8, unencrypted))
+    return str(certificate), str(private), ssl.create_default_context(cafile=str(certificate))
