@@ -98,10 +98,18 @@ class HttpServerHooks:
             reads = self._reads[protocol] = SocketReads(self.guard, _asked_of(ref(protocol), more))
         monitor = self._loops.follow()
         since = None if monitor is None else monitor.read_since_ns()
-        encrypted = 0 if transport.get_extra_info("sslcontext") is None else _undeciphered(transport)
-        held, is_partial = held or bool(encrypted), encrypted is None
-        sock = transport.get_extra_info("socket")
-        DELIVERY.set(reads.read(sock, size, since, goes_on=goes_on, held=held, is_partial=is_partial))
+        is_plain = transport.get_extra_info("sslcontext") is None
+        encrypted = 0 if is_plain else _undeciphered(transport)
+        delivery = reads.read(
+            transport.get_extra_info("socket"),
+            size,
+            since,
+            goes_on=goes_on,
+            is_plain=is_plain,
+            held=held or bool(encrypted),
+            is_partial=encrypted is None,
+        )
+        DELIVERY.set(delivery)
 
 
 class _OfTrio:

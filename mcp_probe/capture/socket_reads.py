@@ -16,7 +16,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mcp_probe.capture.guard import Guard
 from mcp_probe.clock import now_ns
@@ -28,7 +28,9 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_INFO = struct.Struct("=52xI4xI88xI")  # tcpi_last_data_recv (ms), tcpi_pmtu, tcpi_data_segs_in
+_INFO = struct.Struct("=52xI4xI64xQ16xI")  # tcpi_last_data_recv (ms), tcpi_pmtu, tcpi_bytes_received, tcpi_data_segs_in
+_INFO_BYTES, _unpack = _INFO.size, _INFO.unpack
+_NOTHING = b"\0\0\0\0"
 _CLOCK_MONOTONIC_COARSE = 6  # its resolution is the kernel's tick
 
 MAX_UNPAUSED_BYTES = 65_536
@@ -50,12 +52,8 @@ def _tick_ns() -> int | None:
 TICK_NS = _tick_ns()
 
 
-class Segment(NamedTuple):
-    """The last segment with data that a connection has got."""
-
-    earliest_ns: int
-    latest_ns: int
-    number: int  # how many there have been
+Segment = tuple[int, int, int, int]
+"""The last one with data: (when it came at the earliest, at the latest, how many came so far, how many bytes)."""
 
 
 def last_segment(sock: Any) -> Segment | None:
@@ -64,17 +62,17 @@ def last_segment(sock: Any) -> Segment | None:
         return None
     before = now_ns()
     try:
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     except OSError:
         return None
     after = now_ns()
-    if len(info) < _INFO.size:
+    if len(info) < _INFO_BYTES:
         return None
-    ago_ms, path_mtu, number = _INFO.unpack(info)
+    ago_ms, path_mtu, received, number = _unpack(info)
     if not path_mtu:  # filled in by each kernel that fills in the times
         return None
-    ago = ago_ms * 1_000_000
-    return Segment(before - ago - TICK_NS, min(after, after - ago + TICK_NS), number)
+    latest = after - ago_ms * 1_000_000 + TICK_NS
+    return before - ago_ms * 1_000_000 - TICK_NS, latest if latest < after else after, number, received
 
 
 def _is_empty(sock: Any) -> bool:
@@ -82,7 +80,7 @@ def _is_empty(sock: Any) -> bool:
     if fcntl is None:
         return False
     try:
-        return not any(fcntl.ioctl(sock.fileno(), termios.FIONREAD, b"\0\0\0\0"))
+        return fcntl.ioctl(sock.fileno(), termios.FIONREAD, _NOTHING) == _NOTHING
     except OSError:
         return False
 
@@ -134,7 +132,7 @@ class SocketReads:
     ``has_more``: whether the server has bytes beyond the request that it serves.
     """
 
-    __slots__ = ("_empty_ns", "_segments", "delivery", "guard", "has_more", "latest_ns")
+    __slots__ = ("_bytes", "_empty_ns", "_segments", "delivery", "guard", "has_more", "latest_ns")
 
     def __init__(self, guard: Guard, has_more: Callable[[], bool]) -> None:
         self.guard = guard
@@ -142,7 +140,8 @@ class SocketReads:
         self.latest_ns = 0  # when what was read last had come, at the latest
         self.delivery: Delivery | None = None
         self._empty_ns: int | None = None  # all that had come was with the server; None: not known
-        self._segments: int | None = None  # that had come when the socket was last known to be empty
+        self._segments: int | None = None  # that had come by then
+        self._bytes: int | None = None
 
     def read(
         self,
@@ -151,6 +150,7 @@ class SocketReads:
         polled_ns: int | None,
         *,
         goes_on: bool = False,
+        is_plain: bool = True,
         held: bool = False,
         is_partial: bool = False,
     ) -> Delivery:
@@ -159,30 +159,35 @@ class SocketReads:
         Args:
             polled_ns: what this read brought came later, if the socket has been polled since the last read.
             goes_on: the request of the last read is not complete.
+            is_plain: the server gets them as they came, not deciphered.
             held: other bytes have left the socket, and the server will get them later.
             is_partial: a part of a TLS record may have left the socket.
         """
         segment = last_segment(sock)
         now = now_ns()
-        drained = _is_empty(sock)
-        since, delivery = self._since(polled_ns, now if segment is None else segment.latest_ns), self.delivery
+        since, delivery = self._since(polled_ns, now if segment is None else segment[1]), self.delivery
         if delivery is None or not goes_on:
             delivery = self.delivery = Delivery(self, since)
-        earliest, latest, whole = since, now, False
-        if segment is not None:
-            latest = segment.latest_ns
-            whole = drained and not held and self._segments is not None and segment.number == self._segments + 1
-            if whole or (drained and not held and not is_partial):
-                earliest = segment.earliest_ns if since is None else max(since, segment.earliest_ns)
-        if since is not None:
-            latest = max(since, latest)
+        earliest, latest, number, received = (since, now, None, None) if segment is None else segment
+        if is_plain and self._bytes is not None and received == self._bytes + read_bytes:
+            drained = True  # saves a system call
+        else:
+            drained = not held and _is_empty(sock)
+        whole = drained and number is not None and self._segments is not None and number == self._segments + 1
+        if not whole and (is_partial or not drained):
+            earliest = since  # it says when other bytes came
+        elif earliest is not None and since is not None and earliest < since:
+            earliest = since
+        if since is not None and latest < since:
+            latest = since
         if earliest is not None and latest - earliest < RING_NS:
             earliest = latest
         self.latest_ns = latest
         delivery.read(latest, earliest, read_bytes, whole=whole)
-        if drained and not held:
-            self._empty_ns = now
-        self._segments = segment.number if drained and not held and segment is not None else None
+        if drained:
+            self._empty_ns, self._segments, self._bytes = now, number, received
+        else:
+            self._segments = self._bytes = None
         return delivery
 
     def _since(self, polled_ns: int | None, latest_ns: int) -> int | None:

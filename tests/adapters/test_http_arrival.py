@@ -14,12 +14,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import anyio
 import pytest
+from mcp.client import Client as McpClient
 
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import RequestRecord, Summary
@@ -342,6 +345,48 @@ def test_arrival_over_a_unix_socket_is_bounded(server: str, loop: str, tmp_path:
         assert early > -ABOUT_MS
         assert late > BLOCK_MS - 3 * LAG_MS, "as far as is known it may have come just before it was read"
     assert unavailable(seen.records["new"]) == {"queue_transport"}, "nothing was known of its connection"
+
+
+@linux
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_what_the_sdks_clients_waited_behind_a_block_is_what_the_summary_says(mode: Any, tmp_path: Path) -> None:
+    recording = tmp_path / "recording"
+    port = free_port()
+    with running(Served("h11", "asyncio", f"127.0.0.1:{port}", str(recording), ())) as client:
+        took = await calls_behind_blocks(f"http://127.0.0.1:{port}/mcp", mode, rounds=5, victims=4)
+    seen = Seen(client, recording)
+    (row,) = [row for row in seen.summary.operations if row.name == "hold"]
+    assert row.count == len(took), "the probe counts what was sent"
+    for name, truth in (("p50", median(took)), ("p95", sorted(took)[round(0.95 * len(took)) - 1])):
+        quality = row.quality[f"total_ms_{name}"]
+        assert quality.lo is not None and quality.hi is not None
+        assert 0.9 * truth < quality.hi < 1.1 * truth
+        assert quality.hi - quality.lo < max(20, 0.1 * truth)
+    (blame,) = [each for each in seen.summary.blocked_by if each.victim == "hold" and each.blocker == "block"]
+    assert 0.85 * sum(took) < blame.lo_ms <= blame.hi_ms < 1.05 * sum(took)
+
+
+async def calls_behind_blocks(url: str, mode: Any, rounds: int, victims: int) -> list[float]:
+    """How long each victim waited for a call of ``hold``, made while ``block`` holds the loop, in ms."""
+    took: list[float] = []
+
+    async def suffer(mcp: McpClient, number: int) -> None:
+        await anyio.sleep(0.1 + 0.04 * number)
+        began = time.monotonic_ns()
+        await mcp.call_tool("hold", {"ms": 0})
+        took.append((time.monotonic_ns() - began) / MS)
+
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(McpClient(url, mode=mode)) for _ in range(victims + 1)]
+        for mcp in clients:
+            await mcp.list_tools()
+            await mcp.call_tool("quick")
+        for _ in range(rounds):
+            async with anyio.create_task_group() as group:
+                group.start_soon(clients[0].call_tool, "block", {"ms": BLOCK_MS})
+                for number, mcp in enumerate(clients[1:]):
+                    group.start_soon(suffer, mcp, number)
+    return took
 
 
 def keep_alive_over(served: Served, folder: Path, context: ssl.SSLContext | None = None) -> Seen:
