@@ -223,11 +223,8 @@ class Channel:
         """Whether ``raw`` is the message that came in ``exchange``."""
         if exchange.raw is not None:
             return False
-        raw.arrival_ns = exchange.arrival_ns
-        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
-        raw.request_bytes = exchange.body_bytes
+        exchange.brought(raw)
         raw.write_seen = raw.kind == "request" and (exchange.answers or self.writer_seen)
-        exchange.raw = raw
         return True
 
     def _answered(self, message: Any) -> None:

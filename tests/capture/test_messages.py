@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_probe.capture.current import CURRENT, EXCHANGE
+from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
 from mcp_probe.capture.messages import Channel
 
@@ -77,13 +77,16 @@ class Stamps:
         return self.left.pop(0) if self.left else None
 
 
-class Exchange:
-    """An HTTP exchange that brought a message."""
+class Came:
+    """The bytes of an HTTP exchange."""
 
-    def __init__(self) -> None:
-        self.raw = None
-        self.answers = True
-        self.arrival_ns, self.arrival_earliest_ns, self.body_bytes = 50, 40, 7
+    def arrival(self) -> tuple[int, int]:
+        return 50, 40
+
+
+def an_exchange() -> Exchange:
+    """One that brought a message."""
+    return Exchange(45, Came(), 7)  # type: ignore[arg-type]
 
 
 ids = st.integers(0, 3) | st.sampled_from(["a", "b"])
@@ -138,7 +141,7 @@ class World:
         given = {"dict": {"name": name}, "mapping": Params(name=name), "none": None, "nameless": {}}[params]
         inside = None if context == "none" else Context()
         if inside is not None and context == "exchange":
-            inside.run(EXCHANGE.set, Exchange())  # type: ignore[arg-type]
+            inside.run(EXCHANGE.set, an_exchange())
         self._receive(Request(id=id, method=method, params=given), inside)
 
     def _notification(self, method: str, inside: bool) -> None:
@@ -259,9 +262,9 @@ def test_a_request_is_in_the_context_of_its_handler_and_of_no_other() -> None:
 
 def test_what_an_exchange_brought_arrived_when_it_did_and_only_once() -> None:
     world = World()
-    exchange = Exchange()
+    exchange = an_exchange()
     inside = Context()
-    inside.run(EXCHANGE.set, exchange)  # type: ignore[arg-type]
+    inside.run(EXCHANGE.set, exchange)
     world._receive(Request(id=1, method="ping", params=None), inside)
     world._receive(Notification(method="ping", params=None), inside)
     first, second = world.raws
@@ -419,10 +422,10 @@ def event(id: Any, body: str = '"result":{}', ends: str = "\r\n") -> bytes:
 def streaming() -> tuple[World, Any]:
     world = old_world()
     world.channel.writer_seen, world.channel.events = True, {}
-    exchange = Exchange()
+    exchange = an_exchange()
     exchange.answers = False
     inside = Context()
-    inside.run(EXCHANGE.set, exchange)  # type: ignore[arg-type]
+    inside.run(EXCHANGE.set, exchange)
     world._receive(Request(id='a"1', method="tools/call", params={"name": "tool"}), inside)
     return world, world.raws[0]
 
