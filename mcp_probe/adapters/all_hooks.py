@@ -109,6 +109,13 @@ class ProcessHooks:
             return legacy, mcp1.HandlerHooks(self.hub, self.loops, session)
         return None
 
+    def can_follow_streams(self) -> bool:
+        """Whether a stream pair is enough to follow requests, without their server."""
+        if mcp1.is_imported():
+            self.hub.missing("streams", "mcp 1.x does not carry a request from its stream to its handler; use attach()")
+            return False
+        return True
+
     def wrap_asgi(self, app: Any) -> ProbedApp:
         """An ASGI app whose exchanges are followed."""
         return ProbedApp(app, self.asgi)

@@ -29,11 +29,18 @@ class ServerStreams:
         self._is_on = is_on
         self.guard = Guard("streams", hub.fail)
 
-    def around_run(self, original: Any, within: Callable[[Pair], Pair] = lambda pair: pair) -> Any:
-        """``original``, a server's ``run``, with its pair followed, and then as ``within`` returns it."""
+    def around_run(
+        self,
+        original: Any,
+        begins: Callable[[], None] = lambda: None,
+        within: Callable[[Pair], Pair] = lambda pair: pair,
+    ) -> Any:
+        """``original``, a server's ``run``: calls ``begins``; its pair is followed, then as ``within`` returns it."""
 
         @wraps(original)
         async def run(*args: Any, **kwargs: Any) -> Any:
+            if self._is_on():
+                begins()
             named = [name for name in ("read_stream", "write_stream") if name in kwargs]
             channel = None
             if len(args) + len(named) >= 2:
