@@ -153,5 +153,5 @@ def _more_in_h11(protocol: Any) -> bool:
 
 def _more_in_hypercorn(wrapper: Any) -> bool:
     """HTTP/2 interleaves requests."""
-    connection = getattr(wrapper.protocol, "connection", None)
+    connection: Any = getattr(wrapper.protocol, "connection", None)
     return not hasattr(connection, "trailing_data") or bool(connection.trailing_data[0])

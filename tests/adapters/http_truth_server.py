@@ -6,6 +6,7 @@ Prints a line once it listens. Ends, and completes its recording, at SIGTERM.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -70,25 +71,21 @@ def _hypercorn(app: Any, served: Served) -> None:
         config.certfile, config.keyfile = served.certificate, served.key
         config.alpn_protocols = ["http/1.1"]
 
-    async def telling(scope: Any, receive: Any, send: Any) -> None:
-        await app(scope, receive, send)
-
     if served.loop == "trio":
         import trio
         from hypercorn.trio import serve as serve_on_trio
 
         async def run_on_trio() -> None:
             async with trio.open_nursery() as nursery:
-                await nursery.start(serve_on_trio, telling, config)
+                await nursery.start(serve_on_trio, app, config)
                 print("listening", flush=True)
-                with trio.open_signal_receiver(__import__("signal").SIGTERM) as signals:
+                with trio.open_signal_receiver(signal.SIGTERM) as signals:
                     async for _ in signals:
                         nursery.cancel_scope.cancel()
 
         trio.run(run_on_trio)
         return
     import asyncio
-    import signal
 
     from hypercorn.asyncio import serve
 
@@ -96,7 +93,7 @@ def _hypercorn(app: Any, served: Served) -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         print("listening", flush=True)  # the client tries until it does
-        await serve(telling, config, shutdown_trigger=stop.wait)  # type: ignore[arg-type]
+        await serve(app, config, shutdown_trigger=stop.wait)
 
     asyncio.run(run())
 

@@ -22,6 +22,7 @@ from mcp_types import SamplingMessage, TextContent
 import mcp_probe
 from mcp_probe.adapters.asgi import App
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.socket_reads import SocketReads
 from mcp_probe.model import RequestRecord
 from tests.adapters.asgi_client import (
     ACCEPT,
@@ -570,3 +571,18 @@ def test_probed_app_behind_a_real_http_server_answers_byte_for_byte_like_the_bar
     for record in kept.requests():
         assert_is_whole(record, hidden=set())
     assert kept.header().loop == loop
+
+
+def test_fault_where_the_socket_is_read_costs_only_the_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("ours")
+
+    with listening(make_server().streamable_http_app(), "asyncio") as port:
+        bare = ask_over_a_socket(port)
+    monkeypatch.setattr(SocketReads, "read", fails)
+    server = make_server()
+    with probed(server) as kept, listening(server.streamable_http_app(), "asyncio") as port:
+        assert ask_over_a_socket(port) == bare
+    assert len(kept.requests()) == 5
+    for record in kept.requests():
+        assert_is_whole(record)

@@ -55,10 +55,10 @@ def of_fastmcp() -> Any:
     fastmcp = pytest.importorskip("fastmcp")
     server = fastmcp.FastMCP("of fastmcp")
 
-    @server.tool
     async def say(text: str) -> str:
         return text
 
+    server.tool(say)
     return server
 
 
