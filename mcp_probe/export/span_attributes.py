@@ -274,9 +274,8 @@ def error_attributes(outcome: str, error: str | None, code: str | None) -> Attri
     elif outcome == "tool_error":
         found[names.ERROR_TYPE] = names.TOOL_ERROR
     elif outcome == "error" and code not in names.NOT_AN_ERROR_CODES:
-        found[names.ERROR_TYPE] = (
-            names.OTHER_ERROR if error in _NO_TYPE else names.TIMEOUT if error == "TimeoutError" else str(error)
-        )
+        known = names.TIMEOUT if error == "TimeoutError" else error
+        found[names.ERROR_TYPE] = names.OTHER_ERROR if known is None or known in _NO_TYPE else known
     return found
 
 
