@@ -109,7 +109,7 @@ class Channel:
             return None
         if kind == _ERROR:
             note_error(raw, message.error)
-        else:
+        elif raw.method == "tools/call":
             note_result(raw, message.result)
         self.requests.finished(raw, now_ns())
         if self.writer_seen:
@@ -198,21 +198,10 @@ def note_error(raw: RawRequest, error: Any) -> None:
 
 
 def note_result(raw: RawRequest, result: Any) -> None:
-    """Note whether a tool's result says that it failed, and the version of `initialize`'s. Keeps nothing else of it."""
-    if raw.method == "initialize":
-        raw.protocol_version = agreed_version(result) or raw.protocol_version
+    """Note whether a tool's result says that it failed. Never keeps anything of its content."""
     if raw.method != "tools/call":
         return
     failed = result.get("isError") if isinstance(result, Mapping) else getattr(result, "is_error", None)
     if failed is True:
         raw.outcome = "tool_error"
         raw.error = "tool_error"
-
-
-def agreed_version(result: Any) -> str | None:
-    """The protocol's version that the answer to `initialize` names; before it the SDK assumes one."""
-    if isinstance(result, Mapping):
-        version = result.get("protocolVersion")
-    else:
-        version = getattr(result, "protocol_version", None)
-    return version[:MAX_NAME] if isinstance(version, str) else None
