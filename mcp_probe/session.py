@@ -105,8 +105,7 @@ class Probe:
     def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
         """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)``."""
         self._begin_telemetry()
-        pair: tuple[Any, Any] = self._loose.streams(read_stream, write_stream)
-        return pair
+        return self._loose.streams.followed(read_stream, write_stream)
 
     def asgi(self, app: Any) -> Any:
         """An ASGI app whose MCP exchanges are followed from the outermost call on."""

@@ -10,6 +10,7 @@ from mcp_probe.adapters import mcp1, mcp2
 from mcp_probe.adapters.asgi import AsgiHooks, ProbedApp
 from mcp_probe.adapters.exits import SignalHook
 from mcp_probe.adapters.hook import Hook
+from mcp_probe.adapters.http_transports import HttpHooks
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.stdio import StdioHooks
@@ -45,7 +46,8 @@ class ProcessHooks:
         self.loops = Loops(hub)
         self.asgi = AsgiHooks(hub, self.loops)
         self.stdio = StdioHooks(hub, self.loops)
-        self.http = mcp2.HttpHooks(hub, self.asgi)
+        self.http = HttpHooks(hub, self.asgi)
+        self.sessions = mcp1.SessionHooks(hub)
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()
@@ -58,6 +60,8 @@ class ProcessHooks:
         self.hub.functions_of_tools = functions_of_tools
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
         self._imports.when_imported("mcp.server.streamable_http_manager", self.asgi.guard.guarded(self._http))
+        self._imports.when_imported("mcp.server.session", self.sessions.guard.guarded(self.sessions.install))
+        self._imports.when_imported("mcp.server.sse", self.asgi.guard.guarded(self.http.install_sse))
 
     def restore(self) -> list[str]:
         """Undo everything; sentences for what could not be put back."""
@@ -67,6 +71,7 @@ class ProcessHooks:
             *self._attach.restore(),
             *self._signals.restore(),
             *self.http.restore(),
+            *self.sessions.restore(),
             *self.stdio.restore(),
             *self.loops.restore(),
         ]

@@ -17,7 +17,7 @@ CURRENT: ContextVar[RawRequest | None] = ContextVar("mcp_probe_request", default
 class Exchange:
     """One HTTP exchange: its arrival, and the request that was found in its body."""
 
-    __slots__ = ("arrival_earliest_ns", "arrival_ns", "body_bytes", "monitor", "raw")
+    __slots__ = ("answers", "arrival_earliest_ns", "arrival_ns", "body_bytes", "monitor", "raw")
 
     def __init__(
         self, arrival_ns: int, arrival_earliest_ns: int | None, body_bytes: int | None, monitor: Any = None
@@ -27,6 +27,7 @@ class Exchange:
         self.body_bytes = body_bytes
         self.raw: RawRequest | None = None
         self.monitor = monitor  # of the loop it is served on
+        self.answers = True  # False: the answer goes out on another exchange (SSE)
 
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("mcp_probe_exchange", default=None)

@@ -81,6 +81,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self.raw = None
+        self.answers = True
         self.arrival_ns, self.arrival_earliest_ns, self.body_bytes = 50, 40, 7
 
 
