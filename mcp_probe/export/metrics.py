@@ -132,6 +132,9 @@ class MetricExport:
                     values += self._loop_values(frame)
                 elif isinstance(frame, PoolSample):
                     self._levels.add(frame)
+                    values += [
+                        (names.THREAD_WAIT, (), total // count, count) for _, count, total in frame.transport_waits
+                    ]
                 elif isinstance(frame, ProcessSample):
                     self._levels.add(frame)
                     values += _gc_values(frame)

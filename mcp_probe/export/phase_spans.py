@@ -44,6 +44,7 @@ from mcp_probe.export.span_attributes import (
     operation_attributes,
     queue_attributes,
     span_name,
+    starved,
     write_attributes,
 )
 from mcp_probe.histogram import bucket_of, quantile
@@ -202,6 +203,7 @@ class SpanExport:
         self._give_ids(None)
         for row in blockers:
             span.add_event(names.EVENT_BLOCKED_BY, row.event(), timestamp=row.step.end_ns + self._offset_ns)
+        self._add_starved(span, record)
         if names.ERROR_TYPE in attributes:
             span.set_status(Status(StatusCode.ERROR))
         span.end(record.end_ns + self._offset_ns)
@@ -219,7 +221,13 @@ class SpanExport:
             links=links,
             start_time=phase.start_ns + self._offset_ns,
         )
+        if phase.name == names.SPAN_WRITE:
+            self._add_starved(span, record)
         span.end(phase.end_ns + self._offset_ns)
+
+    def _add_starved(self, span: Any, record: RequestRecord) -> None:
+        for row in starved(record):
+            span.add_event(names.EVENT_STARVED, row.event(), timestamp=row.end_ns + self._offset_ns)
 
 
 def _phase_attributes(record: RequestRecord, phase: Phase) -> Attributes:

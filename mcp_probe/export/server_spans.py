@@ -35,6 +35,7 @@ from mcp_probe.export.span_attributes import (
     network_attributes,
     operation_attributes,
     span_name,
+    starved,
 )
 from mcp_probe.model import RequestRecord, StepRecord
 from mcp_probe.record.assemble import assemble
@@ -283,6 +284,8 @@ def _budget_now(scope: _Scope) -> Attributes:
     found = budget_attributes(record)
     if record.waits:
         _add_blockers(scope, record, found)
+    for row in starved(record):
+        scope.span.add_event(names.EVENT_STARVED, row.event())
     return found
 
 

@@ -158,6 +158,48 @@ class Blocking:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Starving:
+    """How long one request lay in the transport while that waited for a thread of a full pool."""
+
+    pool: str
+    holder: str
+    lo_ns: int
+    hi_ns: int
+    end_ns: int
+
+    def event(self) -> Attributes:
+        """Attributes of its ``mcp_probe.starved`` event."""
+        told: Attributes = {names.POOL: names.token(self.pool), names.HOLDER: blocker_name(self.holder)}
+        return {**told, **duration_attributes(self.lo_ns, self.hi_ns)}
+
+
+def starved(record: RequestRecord, most: int = names.MAX_BLOCKED_BY) -> list[Starving]:
+    """What ``record`` waited for its transport to get a thread: to be read, and to be written; longest first."""
+    if not record.starved:
+        return []
+    queued = record.budget.queue_transport or 0
+    first, taken = record.arrival_ns, record.arrival_ns + queued
+    for part, _, _, hi in record.quality:
+        if part == "queue_transport" and hi is not None:
+            first = taken - hi
+    result = record.end_ns if record.result_ns is None else record.result_ns
+    found: dict[tuple[str, str], Starving] = {}
+    for stage, start, end, pool, holder in record.starved:
+        if stage == "write":
+            lo = hi = _shared(start, end, result, record.end_ns)
+        else:
+            lo, hi = _shared(start, end, record.arrival_ns, taken), _shared(start, end, first, taken)
+        if hi > 0:
+            known = found.get((pool, holder), Starving(pool, holder, 0, 0, end))
+            found[pool, holder] = Starving(pool, holder, known.lo_ns + lo, known.hi_ns + hi, end)
+    return sorted(found.values(), key=lambda row: (-row.hi_ns, -row.lo_ns))[:most]
+
+
+def _shared(a: int, b: int, c: int, d: int) -> int:
+    return max(0, min(b, d) - max(a, c))
+
+
 def blocker_name(operation: str) -> str:
     """How telemetry calls the operation that held a loop."""
     return names.SMALL_STEPS if operation == CROWDING_OPERATION else operation

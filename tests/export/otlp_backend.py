@@ -155,7 +155,10 @@ class HttpBackend:
 
 
 class GrpcBackend:
-    """OTLP over gRPC on a loopback port. ``code`` is what it answers instead of taking anything; ``rejects`` of each."""
+    """OTLP over gRPC on a loopback port.
+
+    ``code`` is what it answers instead of taking anything; it says that it ``rejects`` so many items of each batch.
+    """
 
     def __init__(self, *, code: Any = None, hang: bool = False, rejects: int = 0) -> None:
         import grpc  # type: ignore[import-untyped]

@@ -389,6 +389,11 @@ def test_jobs_are_told_by_executor_and_tool_as_far_as_they_came(ours: Ours) -> N
     assert ours.sums(names.EXECUTOR_RETURN) == {series: (1, 0.005)}
 
 
+def test_waits_of_the_transport_for_a_thread_are_counted_with_the_mean_of_their_bucket(ours: Ours) -> None:
+    ours.take(make_pool(transport_waits=((bucket_of(MS), 3, 3 * MS), (bucket_of(SECOND), 1, SECOND))))
+    assert ours.sums(names.THREAD_WAIT) == {frozenset(): (4, 1.003)}
+
+
 def test_collector_pauses_are_told_by_generation_and_short_ones_with_their_mean(ours: Ours) -> None:
     pauses = ((0, 40 * MS, 2), (50 * MS, 52 * MS, 1))
     ours.take(make_process(gc_pauses=pauses, gc_count=12, gc_ns=47 * MS))

@@ -13,6 +13,7 @@ from mcp_probe.export.span_attributes import (
     network_attributes,
     operation_attributes,
     span_name,
+    starved,
     write_attributes,
 )
 from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, MemoryUse
@@ -138,6 +139,29 @@ def test_many_small_steps_have_a_name_in_one_piece() -> None:
     assert blocker_name(CROWDING_OPERATION) == "(small_steps)"
     assert blocker_name(LOOP_OPERATION) == LOOP_OPERATION
     assert blocker_name("a tool of yours") == "a tool of yours"
+
+
+def test_a_transport_without_a_thread_is_told_with_what_of_it_the_request_can_have_felt() -> None:
+    record = make_request(
+        arrival_ns=100 * MS,
+        queue_transport=20 * MS,
+        busy=MS,
+        write_wait=30 * MS,
+        quality=(("queue_transport", "bounded", 20 * MS, 80 * MS),),  # it came at 40 ms or later
+        starved=(
+            ("read", 0, 30 * MS, "a pool", "early"),
+            ("read", 50 * MS, 110 * MS, "a pool", "slow"),
+            ("write", 50 * MS, 110 * MS, "a pool", "of others"),
+            ("read", 125 * MS, 145 * MS, "a pool", "of others"),
+            ("write", 125 * MS, 145 * MS, "a pool", "late"),
+        ),
+    )
+    slow, late = (row.event() for row in starved(record))
+    told = {"mcp_probe.pool": "a_pool", "mcp_probe.holder": "slow", "mcp_probe.quality": "bounded"}
+    assert slow == told | {"mcp_probe.duration": 0.01, "mcp_probe.duration_max": 0.06}
+    told = {"mcp_probe.pool": "a_pool", "mcp_probe.holder": "late", "mcp_probe.quality": "exact"}
+    assert late == told | {"mcp_probe.duration": 0.02}
+    assert starved(make_request()) == []
 
 
 def test_no_more_than_five_blockers_are_named() -> None:
