@@ -317,8 +317,15 @@ def test_awaiting_that_is_bounded_counts_with_its_least(ours: Ours) -> None:
 
 
 def test_memory_is_told_by_a_token_and_with_both_ends(ours: Ours) -> None:
-    rows = (("peak", "bounded", 4_000, 5_000),)
-    use = MemoryUse("native-hybrid", "all Python allocations, owners > 512 B", 9_000, 70, 4_000, None, rows)
+    use = MemoryUse(
+        "native-hybrid",
+        "all Python allocations, owners > 512 B",
+        requested=9_000,
+        allocations=70,
+        peak=4_000,
+        retained=None,
+        quality=(("peak", "bounded", 4_000, 5_000),),
+    )
     ours.take(replace(make_request(), memory=use))
     series = tool("add", scope="python_allocator")
     assert ours.sums(names.MEMORY_REQUESTED) == {series: (1, 9_000)}

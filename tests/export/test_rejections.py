@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsPartialSuccess,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
 
 from mcp_probe.export import rejections
 from tests.export.otlp_backend import GrpcBackend, HttpBackend
@@ -26,13 +32,14 @@ def keep():
         json.dump(probe.snapshot().to_json()["probe"], file)
 atexit.register(keep)
 """
-PARTLY = {
-    "traces": ExportTraceServiceResponse(partial_success={"rejected_spans": REJECTED, "error_message": "too old"}),
+BODIES = {
+    "traces": ExportTraceServiceResponse(
+        partial_success=ExportTracePartialSuccess(rejected_spans=REJECTED, error_message="too old")
+    ).SerializeToString(),
     "metrics": ExportMetricsServiceResponse(
-        partial_success={"rejected_data_points": REJECTED, "error_message": "too old"}
-    ),
+        partial_success=ExportMetricsPartialSuccess(rejected_data_points=REJECTED, error_message="too old")
+    ).SerializeToString(),
 }
-BODIES = {signal: answer.SerializeToString() for signal, answer in PARTLY.items()}
 
 
 def delivered(url: str, folder: Path, **env: str) -> tuple[dict[str, Any], str]:
@@ -66,7 +73,7 @@ def test_what_a_backend_rejects_counts_as_not_delivered_and_is_said_once(protoco
 
 
 def test_an_answer_without_rejections_is_a_delivery(tmp_path: Path) -> None:
-    warned = ExportTraceServiceResponse(partial_success={"error_message": "use a newer version"})
+    warned = ExportTraceServiceResponse(partial_success=ExportTracePartialSuccess(error_message="use a newer version"))
     with HttpBackend(body={"traces": warned.SerializeToString(), "metrics": b"ok"}) as backend:
         rows, said = delivered(backend.url, tmp_path)
     assert (rows["spans"]["undelivered"], rows["metric exports"]["undelivered"], said) == (0, 0, "")

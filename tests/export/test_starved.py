@@ -15,7 +15,11 @@ THREADS = 40
 """Of anyio's default limiter."""
 
 HELD_MS = 3000
-ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+ABOUT: dict[str, Any] = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "raw", "version": "1"},
+}
 
 
 def run(folder: Path, calls: int) -> tuple[float, list[dict[str, Any]]]:
@@ -25,7 +29,7 @@ def run(folder: Path, calls: int) -> tuple[float, list[dict[str, Any]]]:
         client.send(request(0, "initialize", **ABOUT))
         client.wait_for(0)
         client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        arguments = {"name": "slow", "arguments": {"ms": HELD_MS}}
+        arguments: dict[str, Any] = {"name": "slow", "arguments": {"ms": HELD_MS}}
         client.send(*(request(number, "tools/call", **arguments) for number in range(1, calls + 1)))
         time.sleep(HELD_MS / 6e3)  # the server has read them by then, or will never within the test's bounds
         since = time.monotonic()
