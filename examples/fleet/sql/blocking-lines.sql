@@ -14,6 +14,7 @@ ARRAY JOIN Events.Name AS event_name, Events.Attributes AS event
 WHERE Timestamp >= now() - INTERVAL 1 HOUR
     AND SpanKind = 'Server'
     AND event_name = 'mcp_probe.blocked_by'
+    AND toFloat64OrZero(event['mcp_probe.duration']) > 0 -- else the wait is only what it can have been at most
     AND event['code.file.path'] != ''
 GROUP BY blocker, line, function
 ORDER BY blocked_seconds DESC
