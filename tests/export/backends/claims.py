@@ -29,7 +29,8 @@ def check_one_server_span_per_request(
     found = server_spans(spans)
     assert Counter(str(span.tool) for span in found) == {tool: CALLS[tool] for tool in visit.traces}
     assert {span.trace_id for span in found} == set(chain.from_iterable(visit.traces.values()))
-    assert sorted(span.name for span in spans if span.kind == "SERVER" and span not in found) == sorted(others)
+    rest = sorted(span.name for span in spans if span.kind == "SERVER" and span not in found)
+    assert rest == sorted(others), rest
 
 
 def check_parents(visit: Visit, spans: Sequence[Span]) -> None:
