@@ -101,6 +101,7 @@ class _ReceiveLoop:
         """The loop works on ``raw`` from now on."""
         self._item = item
         if raw.kind == "notification":
+            raw.protocol_version = self._channel.protocol_version
             self._notice = raw
         elif raw.method == "initialize":
             self._answering = self._hooks.enter_receiving(raw, item, None)
@@ -349,7 +350,6 @@ class HandlerHooks:
             return None
         raw = receiver.forwarded.popleft()
         monitor = self._loops.follow()
-        raw.protocol_version = raw.channel.protocol_version
         return raw, monitor, None if monitor is None else monitor.enter(raw)
 
     @guarded

@@ -35,14 +35,18 @@ class ServerStreams:
         @wraps(original)
         async def run(*args: Any, **kwargs: Any) -> Any:
             named = [name for name in ("read_stream", "write_stream") if name in kwargs]
+            channel = None
             if len(args) + len(named) >= 2:
                 first = args[: 2 - len(named)]
                 pair = within(self.followed(*first, *(kwargs[name] for name in named)))
+                channel = getattr(pair[0], "mcp_probe_channel", None)
                 args = (*pair[: len(first)], *args[len(first) :])
                 kwargs.update(zip(named, pair[len(first) :], strict=True))
             try:
                 return await original(*args, **kwargs)
             finally:
+                if channel is not None:
+                    self.guard.call(channel.close)
                 self._hub.transport_closed()
 
         return run

@@ -18,6 +18,7 @@ from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
 from mcp_probe.capture.stdin_reads import LineStamps
 from mcp_probe.clock import now_ns
+from mcp_probe.model import Outcome
 from mcp_probe.record.raw import RawRequest
 
 _NAMED = {"tools/call", "prompts/get"}
@@ -83,6 +84,8 @@ class Channel:
             if kind != _OTHER:
                 self._answered(message)
             return None
+        if kind == _NOTIFICATION and self.handed is not None and self.session is None:
+            return None  # nobody would end it: its server is not attached
         requests = self.requests
         method = message.method
         name = name_of(method, message.params) if method in _NAMED else None
@@ -103,7 +106,7 @@ class Channel:
             raw.starved = self._starved_since(raw)
         if context is not None:
             context.run(_set_current, raw)
-        if self.handed is not None:
+        if self.handed is not None and self.session is not None:
             self.handed[id(item)] = raw
         if kind == _REQUEST:
             raw.request_id = message.id
@@ -209,13 +212,23 @@ class Channel:
         raw.flushed_ns = now = now_ns()
         self.requests.end(raw, now)
 
-    def no_more_events(self) -> None:
+    def no_more_events(self, outcome: Outcome | None = None) -> None:
         """Events cannot be seen (any more): answers on their way end now."""
         events, self.events = self.events, None
         self.writer_seen = False
         for raw in (events or {}).values():
             self.requests.lose_write(raw)
-            self.requests.end(raw, now_ns())
+            self.requests.end(raw, now_ns(), outcome)
+
+    def close(self) -> None:
+        """The session is over. What waits for it will not be handled; where contexts tell that, this does nothing."""
+        if self.handed is None:
+            return
+        self.handed.clear()
+        for raw in list(self.pending.values()):
+            if raw.first_step_ns is None:
+                self.requests.end(raw, now_ns(), "cancelled")
+        self.no_more_events("cancelled")
 
     def forget(self, raw: RawRequest) -> None:
         """``raw`` has ended."""
@@ -226,11 +239,8 @@ class Channel:
         """Whether ``raw`` is the message that came in ``exchange``."""
         if exchange.raw is not None:
             return False
-        raw.arrival_ns = exchange.arrival_ns
-        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
-        raw.request_bytes = exchange.body_bytes
+        exchange.brought(raw)
         raw.write_seen = raw.kind == "request" and (exchange.answers or self.writer_seen)
-        exchange.raw = raw
         return True
 
     def _answered(self, message: Any) -> None:
