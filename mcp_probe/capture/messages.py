@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import Any
+from typing import Any, Literal
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
@@ -30,6 +31,11 @@ _WRAPPED = "wrapped"
 _EVENT = b"event: message"
 _ANSWER = re.compile(rb'event: message\r?\ndata: \{"jsonrpc":"2\.0","id":(-?\d+|"(?:[^"\\]|\\.)*"),"(?:result|error)":')
 """An answer as an event (mcp/server/sse.py@1.6-2.3, sse_starlette's ServerSentEvent)."""
+Starved = tuple[Literal["read", "write"], int, int, str, str]
+"""(stage, from_ns, to_ns, pool, who held it): the transport waited for a thread. See ``RequestRecord.starved``."""
+
+MAX_STARVED = 64
+
 _kinds: dict[type, str] = {}
 _set_current = CURRENT.set
 
@@ -61,6 +67,7 @@ class Channel:
         self.handed: dict[int, RawRequest] | None = None
         self.rejects: Callable[[RawRequest, Any], None] | None = None  # told of requests that get no handler (mcp 1.x)
         self.events: dict[Any, RawRequest] | None = None  # answers for a stream of events, by JSON-RPC id (SSE)
+        self.starved: deque[Starved] = deque(maxlen=MAX_STARVED)  # appended on worker threads
         self._ready = ready
 
     # --- in ---
@@ -95,6 +102,8 @@ class Channel:
             if exchange is None or not self._arrived_by(exchange, raw):
                 raw.arrival_ns = now
                 raw.transport_seen = False
+        if self.starved:
+            raw.starved = self._starved_since(raw)
         if context is not None:
             context.run(_set_current, raw)
         if self.handed is not None and self.session is not None:
@@ -138,9 +147,9 @@ class Channel:
         return raw
 
     def _negotiated(self, raw: RawRequest, result: Any) -> None:
-        version = result.get("protocolVersion") if isinstance(result, Mapping) else None
-        if isinstance(version, str):
-            raw.protocol_version = self.protocol_version = version[:MAX_NAME]
+        version = agreed_version(result)
+        if version is not None:
+            raw.protocol_version = self.protocol_version = version
 
     def handed_over(self, raw: RawRequest) -> None:
         """``send`` has returned: the item was taken when this task became ready, or at once."""
@@ -171,7 +180,14 @@ class Channel:
         if raw is not None:
             now = now_ns()
             raw.flushed_ns = now
+            if self.starved:
+                raw.starved = self._starved_since(raw)
             self.requests.end(raw, now)
+
+    def _starved_since(self, raw: RawRequest) -> tuple[Starved, ...]:
+        """Waits of the transport for a thread since ``raw`` may have come. Loop's or worker's thread."""
+        since = raw.arrival_earliest_ns or raw.arrival_ns or 0
+        return tuple(wait for wait in list(self.starved) if wait[2] > since)
 
     def event_begins(self, chunk: bytes) -> RawRequest | None:
         """The next event goes out. Returns the request that it answers, if it is an answer.
@@ -266,6 +282,15 @@ def _kind_of(message: Any) -> str:
         kind = _OTHER
     _kinds[type(message)] = kind
     return kind
+
+
+def agreed_version(result: Any) -> str | None:
+    """The protocol's version in the answer to `initialize`; up to then the SDK assumes one."""
+    if isinstance(result, Mapping):
+        version = result.get("protocolVersion")
+    else:
+        version = getattr(result, "protocol_version", None) or getattr(result, "protocolVersion", None)
+    return version[:MAX_NAME] if isinstance(version, str) else None
 
 
 def note_error(raw: RawRequest, error: Any) -> None:

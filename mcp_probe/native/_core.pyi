@@ -37,6 +37,7 @@ class Request:
     jobs: Sequence[Job]
     pauses: Sequence[tuple[int, int]]
     client_waits: Sequence[tuple[int, int]]
+    starved: Sequence[tuple[Literal["read", "write"], int, int, str, str]]
     spilled: Spilled | None
     trace_id: int | None
     span_id: int | None

@@ -127,6 +127,7 @@ def assemble(
         weight=weight,
         seen=seen,
         measures=measures,
+        starved=tuple(raw.starved),
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord

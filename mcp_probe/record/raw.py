@@ -146,6 +146,7 @@ class PythonRequest:
     result_ns: int | None = None
     write_seen = False  # the transport's writer can be seen, so write_wait and write_flush are known
     write_taken_ns: int | None = None
+    starved: Sequence[tuple[Literal["read", "write"], int, int, str, str]] = ()  # see RequestRecord
     flushed_ns: int | None = None
     end_ns: int | None = None
     outcome: Outcome = "ok"
