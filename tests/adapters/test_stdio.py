@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -9,9 +11,11 @@ from statistics import median
 import anyio
 import pytest
 
-from mcp_probe.model import PoolSample, RequestRecord
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.model import Frame, PoolSample, RequestRecord
 from mcp_probe.workloads.client import Answer, Call
-from tests.adapters.serving import frames_of, over_stdio
+from tests.adapters.raw_stdio import RawClient, raw_client
+from tests.adapters.serving import ROOT, frames_of, over_stdio
 
 MS = 1_000_000
 HELD_MS = 2000
@@ -127,3 +131,64 @@ def test_what_a_request_waited_before_it_was_read_is_in_its_queue(loop: str, tmp
         (wait,) = [wait for wait in record.waits if wait.stage == "queue"]
         assert wait.start_ns == record.arrival_ns
         assert (wait.end_ns - wait.earliest_ns) / MS > 80
+
+
+SETTLED = 5_000  # the id of a call before the scene
+BLOCKER = 6_000
+DURING, AFTER = range(20), range(20, 120)
+WIDTH_MS, WIDTH_SHARE = 20, 0.1
+"""How far apart the bounds of a total may be: measured 5-16 ms on an idle machine."""
+
+
+def lines_during_a_block_and_a_burst_afterwards(client: RawClient) -> None:
+    """The loop is blocked for 500 ms, and then busy with many short steps. Lines come one by one all the time."""
+    client.call(SETTLED, "quick")
+    client.wait(SETTLED)
+    client.call(BLOCKER, "block", ms=500)
+    for number in DURING:
+        time.sleep(0.022)
+        client.call(number, "quick")
+    client.wait(BLOCKER)
+    for number in AFTER:
+        client.call(number, "block", ms=5)
+        time.sleep(0.002)
+    client.wait(*DURING, *AFTER)
+
+
+@pytest.mark.parametrize("accelerator", ["1", "0"], ids=["native", "pure"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
+def test_each_line_in_the_pipe_came_between_two_looks_at_it(loop: str, accelerator: str, tmp_path: Path) -> None:
+    recording = tmp_path / "pipe.jsonl"
+    command = [sys.executable, "-m", "tests.adapters.truth_server", loop, str(recording)]
+    with raw_client(command, {"PYTHONPATH": str(ROOT), "MCP_PROBE_NATIVE": accelerator}) as client:
+        lines_during_a_block_and_a_burst_afterwards(client)
+    frames = frames_of(recording)
+    calls = [frame for frame in frames if isinstance(frame, RequestRecord) and frame.method == "tools/call"]
+    by_arrival = sorted(calls, key=lambda record: record.arrival_ns)[2:]
+    assert len(by_arrival) == len(client.sent_ns) - 3
+    wide = 0
+    for number, record in enumerate(by_arrival):
+        lo, hi = bounds_ms(record)
+        truth = (record.end_ns - client.sent_ns[number]) / MS
+        assert lo <= truth + 1, (number, lo, truth)
+        # What passes between the test's clock and its write.
+        assert truth <= hi + 5, (number, truth, hi)
+        wide += hi - lo > max(WIDTH_MS, WIDTH_SHARE * truth)
+    assert wide <= len(by_arrival) // 20  # a busy machine may keep the watchdog from its tick
+    for tool, numbers in (("quick", DURING), ("block", AFTER)):
+        mine = sorted(client.total_ms(number) for number in numbers)
+        percentiles_hold(frames, tool, {0.5: mine[len(mine) // 2], 0.95: mine[int(0.95 * len(mine))]})
+
+
+def percentiles_hold(frames: list[Frame], tool: str, truth_ms: dict[float, float]) -> None:
+    """The summary's percentiles are the client's, within 10 %, or the interval that it gives holds them."""
+    fold = Fold()
+    fold.add_all(frames)
+    (operation,) = [each for each in fold.summary().operations if each.name == tool]
+    for q, truth in truth_ms.items():
+        name = f"p{round(100 * q)}"
+        said = getattr(operation.total_ms, name)
+        quality = operation.quality.get(f"total_ms_{name}")
+        lo, hi = (said, said) if quality is None or quality.lo is None else (quality.lo, quality.hi or said)
+        near = max(WIDTH_MS, WIDTH_SHARE * truth)
+        assert abs(said - truth) <= near or (lo <= truth <= hi and hi - lo <= near), (tool, name, truth, said, quality)
