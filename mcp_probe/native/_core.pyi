@@ -40,6 +40,7 @@ class Request:
     jobs: Sequence[Job]
     pauses: Sequence[tuple[int, int]]
     client_waits: Sequence[tuple[int, int]]
+    write_waits: Sequence[tuple[int, int]] | None
     spilled: Spilled | None
     trace_id: int | None
     span_id: int | None

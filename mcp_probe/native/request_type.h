@@ -317,6 +317,7 @@ static PyMemberDef request_members[] = {
     OBJECT(resource_uri),
     OBJECT(session_id),
     OBJECT(error_code),
+    OBJECT(write_waits),
     OBJECT(sized),
     OBJECT(metered),
     OBJECT(measured),

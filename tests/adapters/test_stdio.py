@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -11,8 +12,9 @@ from statistics import median
 import anyio
 import pytest
 
+from mcp_probe.aggregate.blocking import StepIndex, blame, victim_of
 from mcp_probe.aggregate.fold import Fold
-from mcp_probe.model import Frame, PoolSample, RequestRecord
+from mcp_probe.model import Frame, PoolSample, RequestRecord, StepRecord
 from mcp_probe.workloads.client import Answer, Call
 from tests.adapters.raw_stdio import RawClient, raw_client
 from tests.adapters.serving import ROOT, frames_of, over_stdio
@@ -148,7 +150,7 @@ def lines_during_a_block_and_a_burst_afterwards(client: RawClient) -> None:
     for number in DURING:
         time.sleep(0.022)
         client.call(number, "quick")
-    client.wait(BLOCKER)
+    client.wait(BLOCKER, *DURING)
     for number in AFTER:
         client.call(number, "block", ms=5)
         time.sleep(0.002)
@@ -175,6 +177,15 @@ def test_each_line_in_the_pipe_came_between_two_looks_at_it(loop: str, accelerat
         assert truth <= hi + 5, (number, truth, hi)
         wide += hi - lo > max(WIDTH_MS, WIDTH_SHARE * truth)
     assert wide <= len(by_arrival) // 20  # a busy machine may keep the watchdog from its tick
+    steps = [frame for frame in frames if isinstance(frame, StepRecord) and frame.operation == "block"]
+    (block,) = [step for step in steps if step.end_ns - step.start_ns > 400 * MS and not step.running]
+    waited = found = 0.0
+    for number in DURING:
+        truth = (block.end_ns - client.sent_ns[number]) / MS
+        lo, hi = blame_of(by_arrival[number], [block])["block"]
+        assert lo <= truth + 1 and truth <= hi + 5, (number, lo, truth, hi)
+        waited, found = waited + truth, found + lo
+    assert found >= 0.9 * waited
     for tool, numbers in (("quick", DURING), ("block", AFTER)):
         mine = sorted(client.total_ms(number) for number in numbers)
         percentiles_hold(frames, tool, {0.5: mine[len(mine) // 2], 0.95: mine[int(0.95 * len(mine))]})
@@ -192,3 +203,32 @@ def percentiles_hold(frames: list[Frame], tool: str, truth_ms: dict[float, float
         lo, hi = (said, said) if quality is None or quality.lo is None else (quality.lo, quality.hi or said)
         near = max(WIDTH_MS, WIDTH_SHARE * truth)
         assert abs(said - truth) <= near or (lo <= truth <= hi and hi - lo <= near), (tool, name, truth, said, quality)
+
+
+@pytest.mark.parametrize("accelerator", ["1", "0"], ids=["native", "pure"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])  # trio runs tasks in a random order
+def test_an_answer_whose_writer_waited_for_the_loop_has_a_blocker(loop: str, accelerator: str, tmp_path: Path) -> None:
+    recording = tmp_path / "written.jsonl"
+    command = [sys.executable, "-m", "tests.adapters.truth_server", loop, str(recording)]
+    with raw_client(command, {"PYTHONPATH": str(ROOT), "MCP_PROBE_NATIVE": accelerator}) as client:
+        client.call(SETTLED, "answered_first")
+        time.sleep(0.2)
+        client.call(BLOCKER, "block_the_answer", ms=300)
+        client.wait(SETTLED, BLOCKER)
+    frames = frames_of(recording)
+    records = {frame.name: frame for frame in frames if isinstance(frame, RequestRecord) and frame.name}
+    answered, blocking = records["answered_first"], records["block_the_answer"]
+    assert answered.result_ns is not None
+    [wait] = [wait for wait in answered.waits if wait.stage == "write"]
+    assert answered.result_ns <= wait.start_ns and wait.end_ns <= answered.end_ns
+    found = blame_of(answered, frames)["block_the_answer"]
+    assert found[0] == found[1] == pytest.approx(300, abs=15)
+    assert "block_the_answer" not in blame_of(blocking, frames)
+    assert (answered.budget.write_wait or 0) / MS >= found[0]
+
+
+def blame_of(record: RequestRecord, frames: Sequence[Frame]) -> dict[str, tuple[float, float]]:
+    """Blocker -> (lo, hi) in ms."""
+    victim = victim_of(record)
+    steps = StepIndex(frame for frame in frames if isinstance(frame, StepRecord))
+    return {} if victim is None else {name: (lo / MS, hi / MS) for name, (lo, hi) in blame(victim, steps).rows.items()}
