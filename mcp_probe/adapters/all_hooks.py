@@ -11,6 +11,7 @@ from mcp_probe.adapters.asgi import AsgiHooks, ProbedApp
 from mcp_probe.adapters.exits import SignalHook
 from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.imports import ImportWatch
+from mcp_probe.adapters.in_process import InProcessHooks
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.adapters.tools import functions_of_tools
@@ -46,6 +47,7 @@ class ProcessHooks:
         self.asgi = AsgiHooks(hub, self.loops)
         self.stdio = StdioHooks(hub, self.loops)
         self.http = mcp2.HttpHooks(hub, self.asgi)
+        self.in_process = InProcessHooks(hub)
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()
@@ -57,6 +59,8 @@ class ProcessHooks:
         self.hub.watch_gc()
         self.hub.functions_of_tools = functions_of_tools
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
+        direct = self.in_process.guard.guarded(self.in_process.install)
+        self._imports.when_imported("mcp.shared.direct_dispatcher", direct)
         self._imports.when_imported("mcp.server.streamable_http_manager", self.asgi.guard.guarded(self._http))
 
     def restore(self) -> list[str]:
@@ -67,6 +71,7 @@ class ProcessHooks:
             *self._attach.restore(),
             *self._signals.restore(),
             *self.http.restore(),
+            *self.in_process.restore(),
             *self.stdio.restore(),
             *self.loops.restore(),
         ]

@@ -11,6 +11,7 @@ from threading import get_ident
 from typing import Any
 
 from mcp_probe.adapters.hook import Hook, guarded
+from mcp_probe.adapters.in_process import CALL
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.span_middleware import OuterNote, SpanMiddleware, names_caller
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
@@ -108,6 +109,8 @@ class ServerMiddleware:
         raw.protocol_version = ctx.protocol_version
         if exchange is not None:
             self._continue_exchange(raw, exchange)
+        elif transport == "memory" and (call := CALL.get()) is not None:
+            call.take(raw)
         if (meta := ctx.meta) and SENT in meta:
             raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
         return raw, monitor, None if monitor is None else monitor.enter(raw)
