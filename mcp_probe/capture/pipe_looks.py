@@ -22,7 +22,7 @@ except ImportError:  # Windows
 try:
     from resource import RUSAGE_THREAD, getrusage
 except ImportError:  # not Linux
-    RUSAGE_THREAD = None  # type: ignore[misc]
+    RUSAGE_THREAD = None  # type: ignore[misc, assignment]
 
 KEPT = 1024
 """65,536 bytes, a pipe's capacity, in messages of 64 bytes."""

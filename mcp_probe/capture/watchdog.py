@@ -121,7 +121,7 @@ class Watch:
         elif late:
             case.gil_gap = True
         case.note_slices(self._schedule()[1], now)
-        place = place_of(frame_of(monitor.thread_id))
+        place = place_of(frame_of(monitor.thread_id), of_request=monitor.owner is not None)
         if place is not None and monitor.since == since:
             case.places[place] += 1
 

@@ -176,7 +176,7 @@ def test_each_line_in_the_pipe_came_between_two_looks_at_it(loop: str, accelerat
         # What passes between the test's clock and its write.
         assert truth <= hi + 5, (number, truth, hi)
         wide += hi - lo > max(WIDTH_MS, WIDTH_SHARE * truth)
-    assert wide <= len(by_arrival) // 20  # a busy machine may keep the watchdog from its tick
+    assert wide <= len(by_arrival) // 10  # a busy machine may keep the watchdog from its tick
     steps = [frame for frame in frames if isinstance(frame, StepRecord) and frame.operation == "block"]
     (block,) = [step for step in steps if step.end_ns - step.start_ns > 400 * MS and not step.running]
     waited = found = 0.0
