@@ -100,7 +100,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A stretch in which one unit of a request could run and did not (> 1 ms), or was queued.
+    """A stretch in which one unit of a request could run and did not (> 1 ms), or it was queued, or its answer was.
 
     It certainly waited in [start_ns, end_ns); it may have waited since earliest_ns (<= start_ns).
     """
@@ -108,7 +108,7 @@ class Wait:
     earliest_ns: int
     start_ns: int
     end_ns: int
-    stage: Literal["queue", "ready", "return"]
+    stage: Literal["queue", "ready", "return", "write"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
+from heapq import nlargest
+from itertools import takewhile
 from typing import Any, Literal
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
@@ -19,7 +21,12 @@ from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
 from mcp_probe.capture.stdin_reads import LineStamps
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Outcome
+from mcp_probe.record.assemble import LATE_NS
 from mcp_probe.record.raw import RawRequest
+
+MAX_WRITER_WAITS = 1024
+MAX_WRITE_WAITS = 64
+"""Waits of the writer that are remembered, and those that one answer keeps."""
 
 _NAMED = {"tools/call", "prompts/get"}
 _CANCELLED_CODE = -32800
@@ -61,6 +68,8 @@ class Channel:
         self.pending: dict[Any, RawRequest] = {}
         self.sent: dict[int, RawRequest] = {}  # id(item) -> its request, until the writer takes it
         self.writing: RawRequest | None = None
+        self.writer_waits_ns = 0  # the writer's last call on a thread is over: it waits for the loop, or an answer
+        self._writer_waits: deque[tuple[int, int]] = deque(maxlen=MAX_WRITER_WAITS)
         self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
         self.protocol_version: str | None = None  # as negotiated by `initialize`
         # Requests that no handler has claimed yet, by id(item), where their context does not reach it (mcp 1.x).
@@ -182,7 +191,22 @@ class Channel:
             raw.flushed_ns = now
             if self.starved:
                 raw.starved = self._starved_since(raw)
+            raw.write_waits = self._waits_since(raw)
             self.requests.end(raw, now)
+
+    def writer_left(self, now: int) -> None:
+        """The writer hands a call to a worker thread: from its last one until now it was on the loop's side."""
+        if now - self.writer_waits_ns > LATE_NS:
+            self._writer_waits.append((self.writer_waits_ns, now))
+
+    def _waits_since(self, raw: RawRequest) -> tuple[tuple[int, int], ...]:
+        """The writer's waits for the loop since ``raw`` had its result; if there are too many, the longest."""
+        since = raw.result_ns or 0
+        found = list(takewhile(lambda wait: wait[1] > since, reversed(self._writer_waits)))
+        if len(found) > MAX_WRITE_WAITS or len(found) == MAX_WRITER_WAITS:
+            raw.partial = True
+            found = nlargest(MAX_WRITE_WAITS, found, key=lambda wait: wait[1] - wait[0])
+        return tuple(sorted(found))
 
     def _starved_since(self, raw: RawRequest) -> tuple[Starved, ...]:
         """Waits of the transport for a thread since ``raw`` may have come. Loop's or worker's thread."""

@@ -70,6 +70,8 @@ class TransportCall:
             return
         self.submitted_ns = now = now_ns()
         self.found_full = self.pool is not None and self.pool.is_full()
+        if self.kind != READ:
+            self.channel.writer_left(now)
         raw = self.channel.writing if self.kind == WRITE else None
         if raw is not None and raw.encode_ns is None and raw.write_taken_ns is not None:
             raw.encode_ns = now - raw.write_taken_ns
@@ -102,11 +104,14 @@ class TransportCall:
     def _ended(self, submitted: int, start: int, result: Any) -> None:
         if not self.guard.active:
             return
+        now = now_ns()
+        if self.kind != READ:
+            self.channel.writer_waits_ns = now
         if submitted and self.append is not None:
             if self.kind == READ:
-                self.append((now_ns(), TRANSPORT_FINISH, self.pool, 0))
+                self.append((now, TRANSPORT_FINISH, self.pool, 0))
             else:
-                self.append((now_ns(), TRANSPORT_JOB, self.pool, (start, start - submitted)))
+                self.append((now, TRANSPORT_JOB, self.pool, (start, start - submitted)))
         if result is _RAISED:
             return
         if self.kind == FLUSH:

@@ -319,6 +319,7 @@ static PyMemberDef request_members[] = {
     OBJECT(session_id),
     OBJECT(error_code),
     OBJECT(starved),
+    OBJECT(write_waits),
     OBJECT(sized),
     OBJECT(metered),
     OBJECT(measured),

@@ -155,6 +155,7 @@ class PythonRequest:
     jobs: Sequence[Job] = ()
     pauses: Sequence[tuple[int, int]] = ()
     client_waits: Sequence[tuple[int, int]] = ()
+    write_waits: Sequence[tuple[int, int]] | None = None  # its writer waited for the loop; None: it was not seen
     spilled: Spilled | None = None
     decode_ns: int | None = None
     encode_ns: int | None = None
