@@ -23,9 +23,6 @@ MemoryTier = Literal["off", "light", "detailed", "leaks"]
 MeasureTier = Literal["off", "light", "detailed"]
 MemoryMethod = Literal["native-gross", "native-hybrid", "native-shadow", "tracemalloc", "jemalloc"]
 
-DOES_NOT_APPLY = "does not apply"
-"""Prefix of a hook's state if the SDK has no place for the hook: nothing is disabled, and no warning is needed."""
-
 BUDGET_PARTS = (
     "queue_transport",
     "queue_dispatch",

@@ -103,10 +103,11 @@ class Probe:
         return self._loose.middleware
 
     def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
-        """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)``."""
+        """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)`` (mcp 2.x)."""
         self._begin_telemetry()
-        pair: tuple[Any, Any] = self._loose.streams(read_stream, write_stream)
-        return pair
+        if not self._hooks.can_follow_streams():
+            return read_stream, write_stream
+        return self._loose.streams.followed(read_stream, write_stream)
 
     def asgi(self, app: Any) -> Any:
         """An ASGI app whose MCP exchanges are followed from the outermost call on."""

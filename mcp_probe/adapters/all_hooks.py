@@ -11,6 +11,7 @@ from mcp_probe.adapters.asgi import AsgiHooks, ProbedApp
 from mcp_probe.adapters.exits import SignalHook
 from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.http_servers import HttpServerHooks
+from mcp_probe.adapters.http_transports import HttpHooks
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.schema_lookup import SchemaLookupHook
@@ -47,7 +48,8 @@ class ProcessHooks:
         self.loops = Loops(hub)
         self.asgi = AsgiHooks(hub, self.loops)
         self.stdio = StdioHooks(hub, self.loops)
-        self.http = mcp2.HttpHooks(hub, self.asgi)
+        self.http = HttpHooks(hub, self.asgi)
+        self.sessions = mcp1.SessionHooks(hub)
         self._http_servers = HttpServerHooks(hub, self.loops)
         self._schemas = SchemaLookupHook(hub)
         self._attach = Hook(hub, "attach")
@@ -65,6 +67,8 @@ class ProcessHooks:
         self._imports.when_imported("mcp.server._streamable_http_modern", schemas)
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
         self._imports.when_imported("mcp.server.streamable_http_manager", self.asgi.guard.guarded(self._http))
+        self._imports.when_imported("mcp.server.session", self.sessions.guard.guarded(self.sessions.install))
+        self._imports.when_imported("mcp.server.sse", self.asgi.guard.guarded(self.http.install_sse))
 
     def restore(self) -> list[str]:
         """Undo everything; sentences for what could not be put back."""
@@ -76,6 +80,7 @@ class ProcessHooks:
             *self._schemas.restore(),
             *self._http_servers.restore(),
             *self.http.restore(),
+            *self.sessions.restore(),
             *self.stdio.restore(),
             *self.loops.restore(),
         ]
@@ -103,6 +108,13 @@ class ProcessHooks:
         if legacy is not None:
             return legacy, mcp1.HandlerHooks(self.hub, self.loops, session)
         return None
+
+    def can_follow_streams(self) -> bool:
+        """Whether a stream pair is enough to follow requests, without their server."""
+        if mcp1.is_imported():
+            self.hub.missing("streams", "mcp 1.x does not carry a request from its stream to its handler; use attach()")
+            return False
+        return True
 
     def wrap_asgi(self, app: Any) -> ProbedApp:
         """An ASGI app whose exchanges are followed."""

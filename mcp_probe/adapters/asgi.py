@@ -42,9 +42,18 @@ class AsgiHooks:
         as the SDK's own are.
         """
 
+        return self._around(app, answers=True)
+
+    def around_post(self, app: App) -> App:
+        """As :meth:`around`, of an app that takes messages whose answers leave elsewhere (SSE)."""
+        return self._around(app, answers=False)
+
+    def _around(self, app: App, *, answers: bool) -> App:
         @wraps(app)
         async def followed(*args: Any, **kwargs: Any) -> None:
             exchange = None if kwargs else self.open(args[-3])
+            if not answers and (mine := exchange or EXCHANGE.get()) is not None and mine.raw is None:
+                mine.answers = False
             if exchange is None:
                 await app(*args, **kwargs)
             else:
@@ -60,7 +69,7 @@ class AsgiHooks:
         finally:
             EXCHANGE.reset(token)
             raw = exchange.raw
-            if raw is not None and not raw.ended:
+            if raw is not None and not raw.ended and exchange.answers:
                 self._close(raw)
 
     def open(self, scope: Scope) -> Exchange | None:
@@ -134,7 +143,7 @@ class _Sending:
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         raw = self._exchange.raw
-        if raw is None or raw.result_ns is None or not self.guard.active:
+        if raw is None or raw.result_ns is None or not self.guard.active or not self._exchange.answers:
             await self._inner(message)
             return
         if raw.write_taken_ns is None:

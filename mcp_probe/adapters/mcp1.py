@@ -1,14 +1,18 @@
-"""mcp 1.x (and fastmcp 2 and 3 on it): the one seam that served every release from 1.6 to 1.30.
+"""mcp 1.x (and fastmcp 2 and 3 on it), every release from 1.6 to 1.30.
 
-``Server._handle_request`` runs in a task of its own per request. What happens before it (transport,
-dispatch) and after its answer is handed to the writer cannot be seen there: unavailable.
+A message reaches us first where its transport hands it over (stdio.py, http_transports.py, ``Server.run``'s streams).
+The session's receive loop takes it next; ``initialize`` is answered there, and so are requests that are malformed. All
+others go to ``Server._handle_message`` and ``Server._handle_request``, in a task of their own, which claim the request
+that the transport has opened. Where no transport has seen it (attached while the server ran) it is opened there, and
+what came before and comes after cannot be seen.
 
-Source: mcp/server/lowlevel/server.py and mcp/shared/session.py, 1.30.
+Source: mcp/server/lowlevel/server.py, mcp/server/session.py and mcp/shared/session.py, 1.6-1.30.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Mapping
 from functools import wraps
 from typing import Any
@@ -16,20 +20,30 @@ from typing import Any
 from mcp_probe.adapters.fastmcp3 import SEAM
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
+from mcp_probe.adapters.server_streams import Pair, ServerStreams
 from mcp_probe.adapters.span_middleware import client_of
+from mcp_probe.capture.current import EXCHANGE
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.live_requests import MAX_NAME
 from mcp_probe.capture.memory_tier import HOOK as MEMORY
+from mcp_probe.capture.messages import Channel, message_in
 from mcp_probe.capture.sent import KEY as SENT
 from mcp_probe.capture.sent import sent_ns
-from mcp_probe.capture.tracing import Message, Tracing
+from mcp_probe.capture.streams import IntoSession
+from mcp_probe.capture.tracing import Message, Tracing, param_of
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RawRequest
 
 HOOK = "request handler (mcp 1.x)"
 SPANS_HOOK = "spans (mcp 1.x)"
 _NAMED = ("tools/call", "prompts/get")
+_VERSION_HEADER = "mcp-protocol-version"
+
+
+def is_imported() -> bool:
+    """Whether the SDK here is mcp 1.x."""
+    return hasattr(sys.modules.get("mcp.shared.session"), "RequestResponder")
 
 
 def lowlevel_of(server: Any) -> Any:
@@ -40,21 +54,18 @@ def lowlevel_of(server: Any) -> Any:
     return None
 
 
-def _reads_stdin() -> bool:
-    """Whether the SDK's stdio transport runs on this loop: stdio and in-process streams look alike from a handler."""
-    from anyio import get_running_tasks
-
-    names = [task.name or "" for task in get_running_tasks()]
-    return any(name.startswith("mcp.server.stdio.") and name.endswith(".stdin_reader") for name in names)
+def _request_of(message: Any) -> Any:
+    """The HTTP request that a message came in, or ``None``."""
+    metadata = getattr(message, "message_metadata", None) or getattr(message, "metadata", None)
+    return getattr(metadata, "request_context", None)
 
 
-def _message_of(raw: RawRequest, message: Any, req: Any) -> Message:
-    params = getattr(req, "params", None)
-    meta = getattr(params, "meta", None)
-    more = getattr(meta, "model_extra", None)
+def _message_of(raw: RawRequest, message: Any, params: Any) -> Message:
+    meta = param_of(params, "meta") or param_of(params, "_meta")
+    more = meta if isinstance(meta, Mapping) else getattr(meta, "model_extra", None)
     session_id = client = headers = None
-    if raw.transport == "http":
-        request = message.message_metadata.request_context
+    request = _request_of(message) if raw.transport == "http" else None
+    if request is not None:
         client = client_of(request)
         # The session's task, and so the context around each handler, is its first request's.
         found = getattr(request, "headers", None)
@@ -63,15 +74,91 @@ def _message_of(raw: RawRequest, message: Any, req: Any) -> Message:
     return Message(raw.method, params, more if isinstance(more, Mapping) else None, session_id, client, headers)
 
 
-def _protocol_of(others: tuple[Any, ...]) -> str | None:
-    """The version the session speaks: the one its client asked for, where this SDK supports it."""
+def _protocol_of(raw: RawRequest, message: Any, others: tuple[Any, ...]) -> str | None:
+    """The version the session speaks: as negotiated, or the one that its client asked for or names in its requests."""
+    channel: Channel | None = raw.channel
+    if channel is not None and channel.protocol_version is not None:
+        return channel.protocol_version
     asked = getattr(getattr(others[0] if others else None, "client_params", None), "protocolVersion", None)
+    if asked is None:
+        headers = getattr(_request_of(message), "headers", None)
+        asked = headers.get(_VERSION_HEADER) if isinstance(headers, Mapping) else None
     supported = getattr(sys.modules.get("mcp.shared.version"), "SUPPORTED_PROTOCOL_VERSIONS", ())
     return asked if asked in supported else None
 
 
 class _Unanswered(BaseException):
     """Its handler is over and gave no answer: the SDK swallows a cancellation that the client asked for."""
+
+
+class _ReceiveLoop:
+    """What a session's receive loop does with each message. Called on its task."""
+
+    def __init__(self, hooks: HandlerHooks, channel: Channel) -> None:
+        self.forwarded: deque[RawRequest] = deque()  # notifications on their way to a handler
+        self._hooks = hooks
+        self._channel = channel
+        self._notice: RawRequest | None = None
+        self._item: Any = None
+        self._answering: tuple[RawRequest, Any, Any, Any] | None = None
+
+    def takes(self, raw: RawRequest, item: Any) -> None:
+        """The loop works on ``raw`` from now on."""
+        self._item = item
+        if raw.kind == "notification":
+            raw.protocol_version = self._channel.protocol_version
+            self._notice = raw
+        elif raw.method == "initialize":
+            self._answering = self._hooks.enter_receiving(raw, item, None)
+
+    def rejects(self, raw: RawRequest, error: Any) -> None:
+        """It answers ``raw`` itself: the request is malformed."""
+        if self._item is not None:
+            self._answering = self._hooks.enter_receiving(raw, self._item, error)
+
+    def forwards(self) -> None:
+        """It hands what it works on to a task of its own."""
+        self._item = None
+        if self._notice is not None:
+            self.forwarded.append(self._notice)
+            self._notice = None
+
+    def waits(self) -> None:
+        """It is done with it."""
+        self._item = None
+        answering, self._answering = self._answering, None
+        if answering is not None:
+            self._hooks.leave_receiving(*answering)
+        notice, self._notice = self._notice, None
+        if notice is not None:
+            self._channel.requests.end(notice, now_ns())
+
+
+def _receiver_of(session: Any) -> _ReceiveLoop | None:
+    return getattr(getattr(session, "_read_stream", None), "receiver", None)
+
+
+class SessionHooks:
+    """Process-wide: which notifications a session hands to handlers; it handles the others itself."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.guard = Hook(hub, "notifications (mcp 1.x)")
+
+    def install(self, module: Any) -> None:
+        """Patch ``mcp.server.session``."""
+        session = getattr(module, "ServerSession", None)
+        if session is not None and "_handle_incoming" in vars(session):
+            self.guard.wrap(session, "_handle_incoming", before=_forwards)
+
+    def restore(self) -> list[str]:
+        """Undo it."""
+        return self.guard.restore()
+
+
+def _forwards(session: Any, *args: Any, **kwargs: Any) -> None:
+    receiver = _receiver_of(session)
+    if receiver is not None:
+        receiver.forwards()
 
 
 class HandlerHooks:
@@ -82,18 +169,22 @@ class HandlerHooks:
         self._loops = loops
         self._session = session
         self.guard = Hook(hub, HOOK)
-        self._memory = Hook(hub, MEMORY)
+        self._memory = Guard(MEMORY, hub.fail)
+        self._streams = ServerStreams(hub, loops, session, lambda: self.guard.active)
         self._tracing_guard = Guard(SPANS_HOOK, hub.fail, self._trace_no_more)
         self._tracing: Tracing | None = None
         self._scopes: dict[int, Any] = {}  # request -> its open span
         self._shares = False  # fastmcp was told to use it
-        self._local: str | None = None  # its transport, where that is not HTTP
 
     def install(self, server: Any) -> None:
         """Attach to the low-level ``server``."""
         self.guard.replace(server, "_handle_request", self._make_handle)
-        if hasattr(server, "run"):  # before the transport's first step: tracemalloc begins while there are no threads
-            self._memory.wrap(server, "run", before=lambda *args, **kwargs: self._hub.memory.loop_begins())
+        if hasattr(server, "_handle_message"):
+            self.guard.replace(server, "_handle_message", self._make_handle_message)
+        if hasattr(server, "run"):
+            self.guard.replace(
+                server, "run", lambda original: self._streams.around_run(original, self._begins, self._within)
+            )
         self._hub.working(HOOK)
 
     def trace(self, tracing: Tracing) -> None:
@@ -106,18 +197,59 @@ class HandlerHooks:
         self._tracing = None
         stuck = SEAM.restore() if self._shares else []
         self._shares = False
-        return stuck + self._memory.restore() + self.guard.restore()
+        return stuck + self.guard.restore()
+
+    # --- the session's receive loop ---
+
+    def _begins(self) -> None:
+        """Before the transport's first step: tracemalloc begins while there are no threads."""
+        if self._memory.active:
+            self._memory.call(self._hub.memory.loop_begins)
+
+    def _within(self, pair: Pair) -> Pair:
+        return self.guard.call(self._into_session, pair) or pair
+
+    def _into_session(self, pair: Pair) -> Pair | None:
+        channel: Channel | None = getattr(pair[0], "mcp_probe_channel", None)
+        if channel is None or not self.guard.active:
+            return None
+        if EXCHANGE.get() is not None:  # a handler of HTTP runs the server: no message of it came in that exchange
+            EXCHANGE.set(None)
+        if channel.handed is None:
+            channel.handed = {}
+        receiver = _ReceiveLoop(self, channel)
+        channel.rejects = receiver.rejects
+        return IntoSession(pair[0], channel, self._hub.fail, receiver), pair[1]
+
+    @guarded
+    def enter_receiving(self, raw: RawRequest, item: Any, error: Any) -> tuple[RawRequest, Any, Any, Any]:
+        """The receive loop answers ``raw`` itself, with ``error`` or as it should."""
+        monitor = self._loops.follow()
+        raw.protocol_version = _protocol_of(raw, item, ())
+        self._begin_span(raw, item, message_in(item)[0].params)
+        return raw, error, monitor, None if monitor is None else monitor.enter(raw)
+
+    @guarded
+    def leave_receiving(self, raw: RawRequest, error: Any, monitor: Any, token: Any) -> None:
+        """It has answered ``raw``."""
+        self._end_span(raw, error, None if raw.result_ns is not None else _Unanswered())
+        if monitor is not None:
+            monitor.leave(raw, token)
+        if raw.result_ns is None:
+            self._hub.requests.end(raw, now_ns(), "cancelled")
+
+    # --- handlers ---
 
     def _make_handle(self, original: Any) -> Any:
         hooks = self
 
         @wraps(original)
         async def _handle_request(message: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
-            entered = hooks._enter(message, req) if hooks.guard.active else None
+            entered = hooks._enter(message, req, args) if hooks.guard.active else None
             if entered is None:
                 return await original(message, req, *args, **kwargs)
             raw, monitor, token = entered
-            hooks._begin_span(raw, message, req, args)
+            hooks._begin_span(raw, message, getattr(req, "params", None))
             try:
                 awaitable = original(message, req, *args, **kwargs)
                 return await (awaitable if monitor is None else monitor.followed(awaitable, raw))
@@ -133,34 +265,52 @@ class HandlerHooks:
         return _handle_request
 
     @guarded
-    def _enter(self, message: Any, req: Any) -> tuple[RawRequest, Any, Any]:
+    def _enter(self, message: Any, req: Any, others: tuple[Any, ...]) -> tuple[RawRequest, Any, Any]:
         monitor = self._loops.follow()
+        raw = self._claimed(message) or self._opened(message, req)
+        raw.protocol_version = _protocol_of(raw, message, others)
+        meta = getattr(getattr(getattr(req, "params", None), "meta", None), "model_extra", None)
+        if meta and SENT in meta:
+            raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
+        self._watch_answer(raw, message)
+        return raw, monitor, None if monitor is None else monitor.enter(raw)
+
+    def _claimed(self, message: Any) -> RawRequest | None:
+        """The request that its transport has opened."""
+        stream = getattr(getattr(message, "_session", None), "_read_stream", None)
+        channel: Channel | None = getattr(stream, "mcp_probe_channel", None)
+        raw = None if channel is None else channel.pending.get(message.request_id)
+        if raw is None or raw.ended or raw.first_step_ns is not None or raw.session is not self._session:
+            return None
+        return raw
+
+    def _opened(self, message: Any, req: Any) -> RawRequest:
         method = getattr(req, "method", type(req).__name__)
         name = getattr(getattr(req, "params", None), "name", None) if method in _NAMED else None
         tool = name[:MAX_NAME] if isinstance(name, str) else None
-        raw = self._hub.begin("request", method, tool, self._transport_of(message), self._session)
+        transport = "unknown" if _request_of(message) is None else "http"
+        raw = self._hub.begin("request", method, tool, transport, self._session)
         raw.request_id = getattr(message, "request_id", None)
-        raw.protocol_version = None
-        meta = getattr(getattr(getattr(req, "params", None), "meta", None), "model_extra", None)
-        if meta and SENT in meta:
-            raw.sent_ns = sent_ns(meta, now_ns())
-        respond = message.respond
+        return raw
+
+    def _watch_answer(self, raw: RawRequest, message: Any) -> None:
+        """Note when the handler answers, and when its client cancels it."""
+        respond, cancel = message.respond, getattr(message, "cancel", None)
 
         async def probed_respond(response: Any) -> None:
             self._end_span(raw, response, None)
-            self._result(raw, response)
+            if raw.channel is None:
+                self._result(raw, response)
             await respond(response)
 
-        message.respond = probed_respond
-        return raw, monitor, None if monitor is None else monitor.enter(raw)
+        async def probed_cancel() -> None:
+            if raw.result_ns is None:
+                raw.outcome = "cancelled"
+            await cancel()  # type: ignore[misc]
 
-    def _transport_of(self, message: Any) -> str:
-        metadata = getattr(message, "message_metadata", None)
-        if getattr(metadata, "request_context", None) is not None:
-            return "http"
-        if self._local is None:
-            self._local = "stdio" if _reads_stdin() else "unknown"
-        return self._local
+        message.respond = probed_respond
+        if cancel is not None:
+            message.cancel = probed_cancel
 
     @guarded
     def _result(self, raw: RawRequest, response: Any) -> None:
@@ -177,21 +327,55 @@ class HandlerHooks:
         if monitor is not None:
             monitor.leave(raw, token)
         now = now_ns()
-        if raw.result_ns is None and raw.outcome == "ok":
-            raw.outcome = "cancelled"
-        if raw.result_ns is not None:
+        if raw.result_ns is None:
+            self._hub.requests.end(raw, now, "cancelled" if raw.outcome == "ok" else None)
+        elif raw.channel is None:
             raw.write_taken_ns = now
-        self._hub.requests.end(raw, now)
+            self._hub.requests.end(raw, now)
+
+    # --- notifications ---
+
+    def _make_handle_message(self, original: Any) -> Any:
+        hooks = self
+
+        @wraps(original)
+        async def _handle_message(message: Any, *args: Any, **kwargs: Any) -> Any:
+            is_notice = hooks.guard.active and not hasattr(message, "respond") and not isinstance(message, Exception)
+            entered = hooks._enter_notice(args) if is_notice else None
+            if entered is None:
+                return await original(message, *args, **kwargs)
+            raw, monitor, token = entered
+            try:
+                awaitable = original(message, *args, **kwargs)
+                return await (awaitable if monitor is None else monitor.followed(awaitable, raw))
+            finally:
+                hooks._leave_notice(raw, monitor, token)
+
+        return _handle_message
+
+    @guarded
+    def _enter_notice(self, others: tuple[Any, ...]) -> tuple[RawRequest, Any, Any] | None:
+        receiver = _receiver_of(others[0] if others else None)
+        if receiver is None or not receiver.forwarded or receiver.forwarded[0].session is not self._session:
+            return None
+        raw = receiver.forwarded.popleft()
+        monitor = self._loops.follow()
+        return raw, monitor, None if monitor is None else monitor.enter(raw)
+
+    @guarded
+    def _leave_notice(self, raw: RawRequest, monitor: Any, token: Any) -> None:
+        if monitor is not None:
+            monitor.leave(raw, token)
+        self._hub.requests.end(raw, now_ns())
 
     # --- spans ---
 
-    def _begin_span(self, raw: RawRequest, message: Any, req: Any, others: tuple[Any, ...]) -> None:
+    def _begin_span(self, raw: RawRequest, message: Any, params: Any) -> None:
         if self._tracing is not None:
-            self._tracing_guard.call(self._open_span, self._tracing, raw, message, req, others)
+            self._tracing_guard.call(self._open_span, self._tracing, raw, message, params)
 
-    def _open_span(self, tracing: Tracing, raw: RawRequest, message: Any, req: Any, others: tuple[Any, ...]) -> None:
-        raw.protocol_version = _protocol_of(others)
-        scope = tracing.begin(self._hub, raw, _message_of(raw, message, req))
+    def _open_span(self, tracing: Tracing, raw: RawRequest, message: Any, params: Any) -> None:
+        scope = tracing.begin(self._hub, raw, _message_of(raw, message, params))
         if scope is not None:
             self._scopes[raw.id] = scope
 

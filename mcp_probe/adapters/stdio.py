@@ -1,10 +1,13 @@
-"""The SDK's stdio transport (mcp 2.x): raw reads, lines, the writer, its writes and flushes.
+"""The SDK's stdio transport: raw reads, lines, the writer, its writes and flushes.
 
-Two private names of ``mcp.server.stdio`` are wrapped: the text wrapper's ``__init__`` (its reads and flushes happen in
-worker threads) and the factory of the stream pairs between transport and server. Passing own ``stdin``/``stdout``
+Two private names of ``mcp.server.stdio`` are wrapped: what makes its text wrappers (their reads and flushes happen in
+worker threads) and what makes the stream pairs between transport and server. Passing own ``stdin``/``stdout``
 instead would lose the SDK's claim of fd 0 and 1.
 
-Source: mcp/server/stdio.py and mcp/shared/_context_streams.py, 2.0-2.3.
+mcp 2.x has a text wrapper of its own there, and pairs that carry the sender's context. mcp 1.x has the names
+``TextIOWrapper`` and ``anyio``; both stand for something that passes everything on.
+
+Source: mcp/server/stdio.py, 1.6-1.30 and 2.0-2.3; mcp/shared/_context_streams.py, 2.0-2.3.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ import sys
 import threading
 from contextvars import Context
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 from mcp_probe.adapters.hook import Hook, guarded
@@ -25,8 +27,7 @@ from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.messages import Channel
 from mcp_probe.capture.stdin_reads import LineStamps, StampedRead
 from mcp_probe.capture.stdio_jobs import CALLS, OwnMethod, TransportCall
-from mcp_probe.capture.streams import FromServer, IntoServer, IntoTransport
-from mcp_probe.model import DOES_NOT_APPLY
+from mcp_probe.capture.streams import FromServer, IntoServer, IntoTransport, WithChannel
 
 HOOK = "stdio transport"
 
@@ -90,15 +91,17 @@ class StdioHooks:
 
     def install(self, module: Any) -> None:
         """Patch ``module`` (``mcp.server.stdio``), if it is shaped as we know it."""
-        wrapper = vars(module).get("_UnownedTextWrapper")
-        if wrapper is None and metadata.version("mcp").startswith("1."):
-            self._hub.hooks[HOOK] = f"{DOES_NOT_APPLY}: mcp 1.x shows neither its queue nor its flush"
-            return
-        if wrapper is None or "create_context_streams" not in vars(module):
+        names = vars(module)
+        if "_UnownedTextWrapper" in names and "create_context_streams" in names:
+            self.guard.wrap(names["_UnownedTextWrapper"], "__init__", after=self._initialized)
+            self.guard.replace(module, "create_context_streams", lambda original: _StreamFactory(self, original))
+        elif "TextIOWrapper" in names and hasattr(names.get("anyio"), "create_memory_object_stream"):
+            self.guard.replace(module, "TextIOWrapper", lambda original: _WrapperFactory(self, original))
+            streams = _StreamFactory(self, names["anyio"].create_memory_object_stream)
+            self.guard.replace(module, "anyio", lambda original: _With(original, create_memory_object_stream=streams))
+        else:
             self._hub.missing(HOOK, "this mcp builds its stdio transport another way; queue and write are unavailable")
             return
-        self.guard.wrap(wrapper, "__init__", after=self._wrapped)
-        self.guard.replace(module, "create_context_streams", lambda original: _StreamFactory(self, original))
         self._hub.working(HOOK)
 
     def restore(self) -> list[str]:
@@ -113,11 +116,13 @@ class StdioHooks:
             self._building.pairs = 0
         return channel
 
-    def _wrapped(self, args: tuple[Any, ...], _: Any, error: BaseException | None) -> None:
+    def _initialized(self, args: tuple[Any, ...], _: Any, error: BaseException | None) -> None:
+        if error is None:
+            self.wrapped(args[0])
+
+    def wrapped(self, wrapper: Any) -> None:
         """A text wrapper of the transport has been made."""
-        if error is not None:
-            return
-        wrapper, channel = args[0], self._channel()
+        channel = self._channel()
         # What stands for stdout may be readable, too (an io.BytesIO); the SDK serves such a one in place.
         if wrapper.readable() and wrapper.buffer is not getattr(sys.stdout, "buffer", None):
             self._stamp_reads(wrapper.buffer, channel)
@@ -158,40 +163,51 @@ class StdioHooks:
         channel = self._channel()
         self._building.pairs += 1
         if self._building.pairs == 1:
-            if not hasattr(pair[0], "_inner"):
+            carries = hasattr(pair[1], "last_context")
+            if carries and not hasattr(pair[0], "_inner"):
                 raise TypeError(f"{type(pair[0]).__name__} carries its context in an unknown way")
-            return IntoServer(pair[0], channel, self._hub.fail, send_in), OfChannel(pair[1], channel)
+            if not carries:
+                channel.handed = {}
+            into = IntoServer(pair[0], channel, self._hub.fail, send_in if carries else None)
+            return into, WithChannel(pair[1], channel)
         self._building.channel = None
         self._hub.channels.append(channel)
         return FromServer(pair[0], channel, self._hub.fail), IntoTransport(pair[1], channel, self._hub.fail)
 
 
-class OfChannel:
-    """The read stream handed to the server, saying which channel it belongs to; all else is the SDK's own."""
+class _With:
+    """Stands for ``module``, with some names of its own."""
 
-    def __init__(self, inner: Any, channel: Channel) -> None:
-        self._inner = inner
-        self.mcp_probe_channel = channel
-
-    def __aiter__(self) -> Any:
-        return self._inner.__aiter__()
-
-    async def __anext__(self) -> Any:
-        return await self._inner.__anext__()
-
-    async def __aenter__(self) -> Any:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: Any) -> Any:
-        return await self._inner.__aexit__(*exc)
+    def __init__(self, module: Any, **names: Any) -> None:
+        self._module = module
+        vars(self).update(names)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self._module, name)
+
+
+class _WrapperFactory:
+    """Stands for ``io.TextIOWrapper`` where the transport makes its text wrappers."""
+
+    def __init__(self, hooks: StdioHooks, original: Any) -> None:
+        self._hooks = hooks
+        self._original = original
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        wrapper = self._original(*args, **kwargs)
+        if self._hooks.guard.active:
+            self._hooks.guard.call(self._hooks.wrapped, wrapper)
+        return wrapper
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        return isinstance(instance, self._original)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
 
 
 class _StreamFactory:
-    """Stands for ``create_context_streams``, its subscript included."""
+    """Stands for what makes stream pairs, its subscript included."""
 
     def __init__(self, hooks: StdioHooks, original: Any) -> None:
         self._hooks = hooks

@@ -85,7 +85,7 @@ def victim_of(record: RequestRecord) -> Victim | None:
 
 
 def _queue_is_unseen(record: RequestRecord) -> bool:
-    """It came from outside, and its wait before its handler began could not be seen (mcp 1.x)."""
+    """It came from outside, and its wait before its handler began could not be seen."""
     is_outside = record.kind != "function" and record.transport != "memory"
     return is_outside and record.budget.queue_dispatch is None and record.budget.queue_transport is None
 

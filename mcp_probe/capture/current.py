@@ -22,7 +22,7 @@ DELIVERY: ContextVar[Delivery | None] = ContextVar("mcp_probe_delivery", default
 class Exchange:
     """One HTTP exchange: when it began, how its bytes came, and the request that was found in its body."""
 
-    __slots__ = ("_began_ns", "_body_bytes", "_delivery", "looked_up", "monitor", "raw")
+    __slots__ = ("_began_ns", "_body_bytes", "_delivery", "answers", "looked_up", "monitor", "raw")
 
     def __init__(self, began_ns: int, delivery: Delivery | None, body_bytes: int | None, monitor: Any = None) -> None:
         self._began_ns = began_ns
@@ -31,6 +31,7 @@ class Exchange:
         self.raw: RawRequest | None = None
         self.looked_up: str | None = None  # the SDK lists the tools now, for the schema of this one
         self.monitor = monitor  # of the loop it is served on
+        self.answers = True  # False: the answer goes out on another exchange (SSE)
 
     def brought(self, raw: RawRequest) -> None:
         """``raw`` is the message that came in this exchange. Its body is complete: it arrived with its last byte.

@@ -56,6 +56,12 @@ class LiveRequests:
                 if self.unwritten > self.unwritten_peak:
                     self.unwritten_peak = self.unwritten
 
+    def lose_write(self, raw: RawRequest) -> None:
+        """From now on it cannot be seen when the answer of ``raw`` is written."""
+        if raw.write_seen and raw.result_ns is not None and not raw.ended:
+            self.unwritten -= 1
+        raw.write_seen = False
+
     def end(self, raw: RawRequest, now: int, outcome: Outcome | None = None) -> None:
         """``raw`` has ended; what it still runs is detached. Safe from any thread, and more than once."""
         if not raw.end_at(now):

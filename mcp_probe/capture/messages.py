@@ -2,11 +2,13 @@
 
 A :class:`Channel` is one stream pair between a transport and a server: it turns messages into requests on the way in,
 and recognises their answers on the way out. Message shapes are read by duck typing (``method``, ``id``, ``params``,
-``result``, ``error``), so that capture knows no SDK.
+``result``, ``error``; mcp 1.x wraps a message in a model with one field, ``root``), so that capture knows no SDK.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
@@ -15,6 +17,7 @@ from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
 from mcp_probe.capture.stdin_reads import LineStamps
 from mcp_probe.clock import now_ns
+from mcp_probe.model import Outcome
 from mcp_probe.record.raw import RawRequest
 
 _NAMED = {"tools/call", "prompts/get"}
@@ -23,6 +26,10 @@ _CANCELLED_CODE = -32800
 
 
 _REQUEST, _NOTIFICATION, _RESULT, _ERROR, _OTHER = "request", "notification", "result", "error", "other"
+_WRAPPED = "wrapped"
+_EVENT = b"event: message"
+_ANSWER = re.compile(rb'event: message\r?\ndata: \{"jsonrpc":"2\.0","id":(-?\d+|"(?:[^"\\]|\\.)*"),"(?:result|error)":')
+"""An answer as an event (mcp/server/sse.py@1.6-2.3, sse_starlette's ServerSentEvent)."""
 _kinds: dict[type, str] = {}
 _set_current = CURRENT.set
 
@@ -49,6 +56,11 @@ class Channel:
         self.sent: dict[int, RawRequest] = {}  # id(item) -> its request, until the writer takes it
         self.writing: RawRequest | None = None
         self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
+        self.protocol_version: str | None = None  # as negotiated by `initialize`
+        # Requests that no handler has claimed yet, by id(item), where their context does not reach it (mcp 1.x).
+        self.handed: dict[int, RawRequest] | None = None
+        self.rejects: Callable[[RawRequest, Any], None] | None = None  # told of requests that get no handler (mcp 1.x)
+        self.events: dict[Any, RawRequest] | None = None  # answers for a stream of events, by JSON-RPC id (SSE)
         self._ready = ready
 
     # --- in ---
@@ -60,12 +72,13 @@ class Channel:
         """
         stamps = self.stamps
         stamp = stamps.consumed() if stamps is not None else None
-        message: Any = getattr(item, "message", None)
-        kind = _kinds.get(type(message)) or _kind_of(message)
+        message, kind = message_in(item)
         if kind != _REQUEST and kind != _NOTIFICATION:
-            if message is not None:
+            if kind != _OTHER:
                 self._answered(message)
             return None
+        if kind == _NOTIFICATION and self.handed is not None and self.session is None:
+            return None  # nobody would end it: its server is not attached
         requests = self.requests
         method = message.method
         name = name_of(method, message.params) if method in _NAMED else None
@@ -77,13 +90,15 @@ class Channel:
         if stamp is not None:
             raw.arrival_ns, raw.arrival_earliest_ns, raw.request_bytes = stamp
             raw.decode_ns = now - max(self._ready()[2], stamp[0])
-        elif not (
-            context is not None and (exchange := context.get(EXCHANGE)) is not None and self._arrived_by(exchange, raw)
-        ):
-            raw.arrival_ns = now
-            raw.transport_seen = False
+        else:
+            exchange = EXCHANGE.get() if context is None else context.get(EXCHANGE)
+            if exchange is None or not self._arrived_by(exchange, raw):
+                raw.arrival_ns = now
+                raw.transport_seen = False
         if context is not None:
             context.run(_set_current, raw)
+        if self.handed is not None and self.session is not None:
+            self.handed[id(item)] = raw
         if kind == _REQUEST:
             raw.request_id = message.id
             self.pending[message.id] = raw
@@ -98,8 +113,7 @@ class Channel:
 
     def sending(self, item: Any) -> RawRequest | None:
         """A message goes to the writer. Returns the request it answers, or ``None``."""
-        message: Any = getattr(item, "message", None)
-        kind = _kinds.get(type(message)) or _kind_of(message)
+        message, kind = message_in(item)
         if kind != _RESULT and kind != _ERROR:
             if kind == _REQUEST:
                 self._asking(message)
@@ -108,13 +122,25 @@ class Channel:
         if raw is None or raw.ended:
             return None
         if kind == _ERROR:
-            note_error(raw, message.error)
+            if raw.first_step_ns is None and self.rejects is not None:
+                self.rejects(raw, message.error)
+            if raw.outcome != "cancelled":
+                note_error(raw, message.error)
         elif raw.method == "tools/call":
             note_result(raw, message.result)
+        elif raw.method == "initialize":
+            self._negotiated(raw, message.result)
         self.requests.finished(raw, now_ns())
-        if self.writer_seen:
+        if self.events is not None:
+            self.events[message.id] = raw
+        elif self.writer_seen:
             self.sent[id(item)] = raw
         return raw
+
+    def _negotiated(self, raw: RawRequest, result: Any) -> None:
+        version = result.get("protocolVersion") if isinstance(result, Mapping) else None
+        if isinstance(version, str):
+            raw.protocol_version = self.protocol_version = version[:MAX_NAME]
 
     def handed_over(self, raw: RawRequest) -> None:
         """``send`` has returned: the item was taken when this task became ready, or at once."""
@@ -126,7 +152,8 @@ class Channel:
 
     def not_sent(self, item: Any, raw: RawRequest) -> None:
         """``send`` raised: the stream is closed, or the task was cancelled while it waited."""
-        if self.sent.pop(id(item), None) is not None or not raw.write_seen:
+        waiting = self.sent.pop(id(item), None) or (self.events and self.events.pop(raw.request_id, None))
+        if waiting is not None or not raw.write_seen:
             self.requests.end(raw, now_ns(), "cancelled")
 
     def taken(self, item: Any) -> None:
@@ -146,6 +173,47 @@ class Channel:
             raw.flushed_ns = now
             self.requests.end(raw, now)
 
+    def event_begins(self, chunk: bytes) -> RawRequest | None:
+        """The next event goes out. Returns the request that it answers, if it is an answer.
+
+        Raises: ValueError for a message of a form that is not known; nothing can be told of later ones either.
+        """
+        if not self.events or not chunk.startswith(_EVENT):
+            return None
+        found = _ANSWER.match(chunk)
+        if found is None:
+            if b'"method":' in chunk:
+                return None
+            raise ValueError("an event holds a message of an unknown form")
+        raw = self.events.pop(json.loads(found[1]), None)
+        if raw is not None:
+            raw.write_taken_ns = now_ns()
+            raw.response_bytes = len(chunk)
+        return raw
+
+    def event_sent(self, raw: RawRequest) -> None:
+        """The event that answers ``raw`` was handed to the server's transport."""
+        raw.flushed_ns = now = now_ns()
+        self.requests.end(raw, now)
+
+    def no_more_events(self, outcome: Outcome | None = None) -> None:
+        """Events cannot be seen (any more): answers on their way end now."""
+        events, self.events = self.events, None
+        self.writer_seen = False
+        for raw in (events or {}).values():
+            self.requests.lose_write(raw)
+            self.requests.end(raw, now_ns(), outcome)
+
+    def close(self) -> None:
+        """The session is over. What waits for it will not be handled; where contexts tell that, this does nothing."""
+        if self.handed is None:
+            return
+        self.handed.clear()
+        for raw in list(self.pending.values()):
+            if raw.first_step_ns is None:
+                self.requests.end(raw, now_ns(), "cancelled")
+        self.no_more_events("cancelled")
+
     def forget(self, raw: RawRequest) -> None:
         """``raw`` has ended."""
         if self.pending.get(raw.request_id) is raw:
@@ -156,7 +224,7 @@ class Channel:
         if exchange.raw is not None:
             return False
         exchange.brought(raw)
-        raw.write_seen = raw.kind == "request"
+        raw.write_seen = raw.kind == "request" and (exchange.answers or self.writer_seen)
         return True
 
     def _answered(self, message: Any) -> None:
@@ -172,9 +240,23 @@ class Channel:
             self.asked[message.id] = (raw, now_ns())
 
 
+def message_in(item: Any) -> tuple[Any, str]:
+    """(message, its kind) of what a stream carries: the SDK's envelope, or before mcp 1.8 the message itself."""
+    message: Any = getattr(item, "message", item)
+    kind = _kinds.get(type(message)) or _kind_of(message)
+    if kind == _WRAPPED:
+        message = message.root
+        kind = _kinds.get(type(message)) or _kind_of(message)
+    return message, kind
+
+
 def _kind_of(message: Any) -> str:
     """What a message is, by its shape; remembered per class (a missing attribute of a pydantic model costs 2 us)."""
-    if hasattr(message, "method"):
+    if isinstance(message, Exception):
+        kind = _OTHER
+    elif hasattr(message, "root"):
+        kind = _WRAPPED
+    elif hasattr(message, "method"):
         kind = _REQUEST if hasattr(message, "id") else _NOTIFICATION
     elif hasattr(message, "error"):
         kind = _ERROR

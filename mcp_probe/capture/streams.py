@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, Protocol
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.guard import Fail, Guard, guarded
-from mcp_probe.capture.messages import Channel
+from mcp_probe.capture.messages import Channel, message_in
 from mcp_probe.record.raw import RawRequest
 
 SendIn = Callable[[Any, Any, Context], Awaitable[None]]
@@ -87,13 +87,40 @@ class FromTransport(_Receiving):
         carrying = channel.received(item, copy_context() if context is None else context)
         if carrying is not None:
             self.last_context = carrying
-            _size_arguments(channel, carrying, item)
+            _size(channel, carrying.get(CURRENT), item)
+
+
+class WithChannel:
+    """The read stream handed to the server, saying which channel it belongs to; all else is the SDK's own."""
+
+    def __init__(self, inner: Any, channel: Channel | None = None) -> None:
+        self._inner = inner
+        self.mcp_probe_channel = channel
+
+    def __aiter__(self) -> Any:
+        return self._inner.__aiter__()
+
+    async def __anext__(self) -> Any:
+        return await self._inner.__anext__()
+
+    async def __aenter__(self) -> Any:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> Any:
+        return await self._inner.__aexit__(*exc)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 class IntoServer(_StandIn):
-    """The send end a transport's reader uses: opens a request as its line leaves the transport."""
+    """The send end a transport's reader uses: opens a request as its line leaves the transport.
 
-    def __init__(self, inner: Any, channel: Channel, fail: Fail, send_in: SendIn) -> None:
+    ``send_in`` carries the request to its handler; streams that carry no context (mcp 1.x) have none.
+    """
+
+    def __init__(self, inner: Any, channel: Channel, fail: Fail, send_in: SendIn | None = None) -> None:
         super().__init__(inner, channel, fail)
         self._send_in = send_in
 
@@ -104,7 +131,7 @@ class IntoServer(_StandIn):
 
     async def send(self, item: Any) -> None:
         context = self._note(item)
-        if context is None:
+        if context is None or self._send_in is None:
             await self._inner.send(item)
         else:
             await self._send_in(self._inner, item, context)
@@ -114,10 +141,53 @@ class IntoServer(_StandIn):
         channel = self._followed()
         if channel is None:
             return None
+        if self._send_in is None:
+            channel.received(item, None)
+            if channel.handed is not None:
+                _size(channel, channel.handed.get(id(item)), item)
+            return None
         carrying = channel.received(item, copy_context())
         if carrying is not None:
-            _size_arguments(channel, carrying, item)
+            _size(channel, carrying.get(CURRENT), item)
         return carrying
+
+
+class Receiver(Protocol):
+    """Whoever follows what a session's receive loop does with a message (mcp 1.x)."""
+
+    def takes(self, raw: RawRequest, item: Any) -> None:
+        """The loop works on ``raw`` from now on, on the calling task."""
+
+    def waits(self) -> None:
+        """The loop is done with it: handled, answered, or handed to a task of its own."""
+
+
+class IntoSession(_Receiving):
+    """The read stream as a session of mcp 1.x reads it: says when its receive loop takes a message, and is done."""
+
+    def __init__(self, inner: Any, channel: Channel, fail: Fail, receiver: Receiver) -> None:
+        super().__init__(inner, channel, fail)
+        self.mcp_probe_channel = channel
+        self.receiver = receiver
+
+    async def receive(self) -> Any:
+        self._wait()
+        return await super().receive()
+
+    async def __anext__(self) -> Any:
+        self._wait()
+        return await super().__anext__()
+
+    @guarded
+    def _wait(self) -> None:
+        self.receiver.waits()
+
+    @guarded
+    def _note(self, item: Any) -> None:
+        channel = self._followed()
+        raw = None if channel is None or channel.handed is None else channel.handed.pop(id(item), None)
+        if raw is not None:
+            self.receiver.takes(raw, item)
 
 
 class FromServer(_StandIn):
@@ -144,7 +214,7 @@ class FromServer(_StandIn):
         raw = channel.sending(item)
         sizer = channel.requests.sizer
         if sizer is not None and raw is not None:
-            sizer.result(raw, item.message)
+            sizer.result(raw, message_in(item)[0])
         return raw
 
     @guarded
@@ -167,9 +237,8 @@ class IntoTransport(_Receiving):
             self._channel.taken(item)
 
 
-def _size_arguments(channel: Channel, carrying: Context, item: Any) -> None:
-    """Size the arguments of the message that ``carrying`` was made for, if the tier (detailed) does so."""
+def _size(channel: Channel, raw: RawRequest | None, item: Any) -> None:
+    """Size the arguments of ``item``, which is ``raw``, if the tier (detailed) does so."""
     sizer = channel.requests.sizer
-    raw = carrying.get(CURRENT) if sizer is not None else None
-    if raw is not None:
-        sizer.arguments(raw, item.message)
+    if sizer is not None and raw is not None:
+        sizer.arguments(raw, message_in(item)[0])

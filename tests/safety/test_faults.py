@@ -53,7 +53,7 @@ PARTS_OF_BOTH: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mcp_probe.adapters.uvloop_loop:Followed.__init__", ("uvloop",)),
     ("mcp_probe.adapters.trio_loop:TrioMonitor._stamp", ("trio",)),
     ("mcp_probe.adapters.stdio:StdioHooks.install", ("asyncio",)),
-    ("mcp_probe.adapters.mcp2:HttpHooks.install", ("asyncio",)),
+    ("mcp_probe.adapters.http_transports:HttpHooks.install", ("asyncio",)),
     ("mcp_probe.adapters.asyncio_loop:AsyncioHooks.install", ("asyncio",)),
     ("mcp_probe.adapters.threads:ThreadHooks.install", ("asyncio",)),
 )

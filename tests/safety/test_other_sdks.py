@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
 
 from mcp_probe.aggregate.fold import Fold
-from mcp_probe.model import End, Header, RequestRecord
+from mcp_probe.model import ALL_SEEN, End, Header, RequestRecord
 from mcp_probe.record.file import read_recording
 from tests.kept import unavailable
 from tests.safety.conversation import INITIALIZED, Conversation, call, initialize, notification, python, request
 
 EnvPython = Callable[[str], Path]
-MCP1_LACKS = {"queue_transport", "queue_dispatch", "write_flush"}
 
 
 def talk_to(command: Sequence[str], **environment: str) -> list[bytes]:
@@ -88,11 +88,13 @@ def assert_recorded(records: Sequence[RequestRecord]) -> None:
     assert threaded.budget.executor_run is not None and threaded.executor_run_sum_ns > 0
 
 
-def assert_mcp1_says_what_it_lacks(records: Sequence[RequestRecord]) -> None:
-    assert records
+def assert_whole_way_is_seen(records: Sequence[RequestRecord]) -> None:
+    assert records and records[0].method == "initialize"
     for record in records:
-        assert unavailable(record) >= MCP1_LACKS
-        assert record.budget.queue_transport is record.budget.queue_dispatch is record.budget.write_flush is None
+        assert not unavailable(record)
+        assert record.seen == ALL_SEEN
+        assert record.protocol_version is not None
+        assert sum(part or 0 for part in astuple(record.budget)) == record.end_ns - record.arrival_ns
 
 
 def disabled_hooks(recording: Path) -> tuple[str, ...]:
@@ -125,7 +127,7 @@ def test_server_of_another_sdk_writes_the_same_bytes_and_is_recorded(
         [sync] = [record for record in records if record.name == "sync_add"]
         assert (sync.executor_run_sum_ns > 0) == in_threads
         if environment != "fastmcp4":
-            assert_mcp1_says_what_it_lacks(records)
+            assert_whole_way_is_seen(records)
             assert dict(header.hooks)["request handler (mcp 1.x)"] == "active"
 
 
@@ -138,6 +140,6 @@ def test_low_level_server_of_mcp_1_writes_the_same_bytes_and_is_recorded(env_pyt
     header, records = read(recording)
     assert outcomes(records, "add") == {"ok": 1}
     assert outcomes(records, "fail") == {"tool_error": 1}
-    assert_mcp1_says_what_it_lacks(records)
+    assert_whole_way_is_seen(records)
     assert header.sdk == "mcp" and header.sdk_version.startswith("1.")
     assert header.transport == "stdio"
