@@ -13,6 +13,7 @@ from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.http_servers import HttpServerHooks
 from mcp_probe.adapters.http_transports import HttpHooks
 from mcp_probe.adapters.imports import ImportWatch
+from mcp_probe.adapters.in_process import InProcessHooks
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.schema_lookup import SchemaLookupHook
 from mcp_probe.adapters.stdio import StdioHooks
@@ -52,6 +53,7 @@ class ProcessHooks:
         self.sessions = mcp1.SessionHooks(hub)
         self._http_servers = HttpServerHooks(hub, self.loops)
         self._schemas = SchemaLookupHook(hub)
+        self.in_process = InProcessHooks(hub)
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()
@@ -66,6 +68,8 @@ class ProcessHooks:
         schemas = self._schemas.guard.guarded(self._schemas.install)
         self._imports.when_imported("mcp.server._streamable_http_modern", schemas)
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
+        direct = self.in_process.guard.guarded(self.in_process.install)
+        self._imports.when_imported("mcp.shared.direct_dispatcher", direct)
         self._imports.when_imported("mcp.server.streamable_http_manager", self.asgi.guard.guarded(self._http))
         self._imports.when_imported("mcp.server.session", self.sessions.guard.guarded(self.sessions.install))
         self._imports.when_imported("mcp.server.sse", self.asgi.guard.guarded(self.http.install_sse))
@@ -81,6 +85,7 @@ class ProcessHooks:
             *self._http_servers.restore(),
             *self.http.restore(),
             *self.sessions.restore(),
+            *self.in_process.restore(),
             *self.stdio.restore(),
             *self.loops.restore(),
         ]

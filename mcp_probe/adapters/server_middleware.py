@@ -11,6 +11,7 @@ from threading import get_ident
 from typing import Any
 
 from mcp_probe.adapters.hook import Hook, guarded
+from mcp_probe.adapters.in_process import CALL
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.span_middleware import OuterNote, SpanMiddleware, names_caller
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
@@ -134,6 +135,8 @@ class ServerMiddleware:
             raw = self._hub.begin(kind, ctx.method, name_of(ctx.method, ctx.params), transport, self._session)
             if exchange is None:
                 raw.request_id, raw.protocol_version = ctx.request_id, ctx.protocol_version
+                if transport == "memory" and (call := CALL.get()) is not None:
+                    call.take(raw)
             else:
                 self._brought_by(exchange, raw, ctx)
         if (meta := ctx.meta) and SENT in meta:
