@@ -75,6 +75,7 @@ DECLARED = {
     "mcp.server.streamable_http_manager.StreamableHTTPASGIApp.__call__",
     "mcp.server.streamable_http_manager.StreamableHTTPSessionManager.handle_request",
     "mcp.server.streamable_http_manager.StreamableHTTPSessionManager.run",
+    "mcp.shared.direct_dispatcher.DirectDispatcher.send_raw_request",
     "middleware ServerMiddleware",
     "selector.select",
     "signal.raise_signal",
