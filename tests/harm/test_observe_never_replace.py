@@ -67,6 +67,8 @@ DECLARED = {
     "concurrent.futures.thread.ThreadPoolExecutor.submit",
     "mcp.server._streamable_http_modern._mcp_param_rejection",
     "mcp.server._streamable_http_modern._tool_input_schema",
+    "mcp.server.sse.SseServerTransport.connect_sse",
+    "mcp.server.sse.SseServerTransport.handle_post_message",
     "mcp.server.stdio._UnownedTextWrapper.__init__",
     "mcp.server.stdio.create_context_streams",
     "mcp.server.streamable_http.StreamableHTTPServerTransport.connect",
