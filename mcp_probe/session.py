@@ -73,6 +73,7 @@ class Probe:
         self._tracing: Tracing | None = None
         self._told_dropped: dict[str, int] = {}
         self._known = Known(*wall_anchor())
+        self._told_name = ""  # what its server calls itself
         self._sinks: list[FrameSink] = []
         self._listeners = Listeners(lambda exc: self._hub.fail("telemetry", exc))
         self._fold: Fold | None = None
@@ -295,6 +296,10 @@ class Probe:
         if transport not in known.transports and transport not in _NO_TRANSPORTS:
             self._known = replace(known, transports=known.transports | {transport})
 
+    def note_server(self, name: str) -> None:
+        """A server has told a client its ``name`` (``serverInfo``); what the first one said stays."""
+        self._told_name = self._told_name or name
+
     def is_read(self) -> bool:
         """Frames leave the process as they come."""
         return bool(self._sinks)
@@ -335,6 +340,8 @@ class Probe:
             return
         if self._header is None and not self._ready_for_header():
             return
+        if self._told_name and self._known.name != self._told_name:
+            self._known = replace(self._known, name=self._told_name)
         changes = changes_with(self._known, self._hub)
         if changes != self._header_of:
             self._header_of = changes

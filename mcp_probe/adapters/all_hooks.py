@@ -30,6 +30,8 @@ class Attachable(Protocol):
 
     def finish(self, raw: Any) -> None: ...
 
+    def note_server(self, name: str) -> None: ...
+
 
 class Hooks(Protocol):
     """Hooks on one server."""

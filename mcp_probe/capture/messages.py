@@ -159,6 +159,10 @@ class Channel:
         version = agreed_version(result)
         if version is not None:
             raw.protocol_version = self.protocol_version = version
+        info = result.get("serverInfo") if isinstance(result, Mapping) else None
+        name = info.get("name") if isinstance(info, Mapping) else None
+        if isinstance(name, str) and raw.session is not None:
+            raw.session.note_server(name[:MAX_NAME])
 
     def handed_over(self, raw: RawRequest) -> None:
         """``send`` has returned: the item was taken when this task became ready, or at once."""

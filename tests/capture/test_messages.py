@@ -61,6 +61,10 @@ class Session:
 
     def __init__(self) -> None:
         self.finished: list[int] = []
+        self.name = ""
+
+    def note_server(self, name: str) -> None:
+        self.name = name
 
     def finish(self, raw: Any) -> None:
         self.finished.append(raw.id)
@@ -370,8 +374,10 @@ def test_what_initialize_negotiates_is_the_channels_version(wrap: Callable[[Any]
     world = old_world()
     world.channel.received(wrap(Request(id=1, method="initialize", params={})), None)
     [raw] = world.requests.live.values()
-    world.channel.sending(wrap(Result(id=1, result={"protocolVersion": "2025-06-18"})))
+    result = {"protocolVersion": "2025-06-18", "serverInfo": {"name": "shop", "version": "1"}}
+    world.channel.sending(wrap(Result(id=1, result=result)))
     assert raw.protocol_version == world.channel.protocol_version == "2025-06-18"
+    assert world.session.name == "shop"
 
 
 def test_a_request_that_gets_no_handler_is_told_of_before_its_answer(wrap: Callable[[Any], Any]) -> None:
