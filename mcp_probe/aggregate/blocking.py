@@ -23,6 +23,7 @@ from itertools import accumulate
 from mcp_probe.model import (
     CROWDING_OPERATION,
     LOOP_OPERATION,
+    QUEUE,
     STEPS,
     BlockedBy,
     LoopSample,
@@ -88,9 +89,8 @@ def victim_of(record: RequestRecord) -> Victim | None:
 
 
 def _queue_is_unseen(record: RequestRecord) -> bool:
-    """It came from outside, and its wait before its handler began could not be seen."""
-    is_outside = record.kind != "function" and record.transport != "memory"
-    return is_outside and record.budget.queue_dispatch is None and record.budget.queue_transport is None
+    """It came from outside, and it could not be seen since when it was there."""
+    return record.kind != "function" and not record.seen & QUEUE
 
 
 @dataclass(slots=True)

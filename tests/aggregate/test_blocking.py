@@ -19,7 +19,7 @@ from mcp_probe.aggregate.blocking import (
     union,
     victim_of,
 )
-from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, LoopSample, StepRecord, Wait
+from mcp_probe.model import ALL_SEEN, CROWDING_OPERATION, LOOP_OPERATION, QUEUE, LoopSample, StepRecord, Wait
 from tests.frames import MS, make_loop_sample, make_request, make_step, make_wait
 
 VICTIM = 7
@@ -170,7 +170,7 @@ def test_a_queue_wait_that_no_sample_covers_is_perhaps_crowding() -> None:
 
 
 def test_blame_of_a_request_whose_queue_was_not_seen_is_a_lower_bound() -> None:
-    """mcp 1.x: what it waited before its handler began is missing."""
+    """A client in process that speaks over streams: what its request waited before it left the stream is missing."""
     wait = make_wait(0, 200 * MS)
 
     def clipped(**given: object) -> bool:
@@ -178,11 +178,10 @@ def test_blame_of_a_request_whose_queue_was_not_seen_is_a_lower_bound() -> None:
         assert found is not None
         return blame(found, TWO).clipped
 
-    unseen = {"queue_transport": None, "queue_dispatch": None}
-    assert clipped(**unseen)
-    assert not clipped(queue_transport=None)
-    assert not clipped(**unseen, transport="memory"), "called in the server's own process: there is no queue"
-    assert not clipped(**unseen, kind="function")
+    unseen = ALL_SEEN & ~QUEUE
+    assert clipped(seen=unseen)
+    assert not clipped(seen=ALL_SEEN)
+    assert not clipped(seen=unseen, kind="function"), "it has no queue"
 
 
 def test_blame_that_reaches_back_beyond_what_is_remembered_is_clipped() -> None:
