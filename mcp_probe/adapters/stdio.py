@@ -92,10 +92,11 @@ class StdioHooks:
     def install(self, module: Any) -> None:
         """Patch ``module`` (``mcp.server.stdio``), if it is shaped as we know it."""
         names = vars(module)
-        if "_UnownedTextWrapper" in names and "create_context_streams" in names:
-            self.guard.wrap(names["_UnownedTextWrapper"], "__init__", after=self._initialized)
+        wrapper = names.get("_UnownedTextWrapper")
+        if wrapper is not None and "create_context_streams" in names:
+            self.guard.wrap(wrapper, "__init__", after=self._initialized)
             self.guard.replace(module, "create_context_streams", lambda original: _StreamFactory(self, original))
-        elif "TextIOWrapper" in names and hasattr(names.get("anyio"), "create_memory_object_stream"):
+        elif names.keys() >= {"TextIOWrapper", "anyio"} and "create_context_streams" not in names:  # mcp 1.x
             self.guard.replace(module, "TextIOWrapper", lambda original: _WrapperFactory(self, original))
             streams = _StreamFactory(self, names["anyio"].create_memory_object_stream)
             self.guard.replace(module, "anyio", lambda original: _With(original, create_memory_object_stream=streams))

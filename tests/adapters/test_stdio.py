@@ -160,23 +160,44 @@ def lines_during_a_block_and_a_burst_afterwards(client: RawClient) -> None:
 @pytest.mark.parametrize("accelerator", ["1", "0"], ids=["native", "pure"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
 def test_each_line_in_the_pipe_came_between_two_looks_at_it(loop: str, accelerator: str, tmp_path: Path) -> None:
-    recording = tmp_path / "pipe.jsonl"
-    command = [sys.executable, "-m", "tests.adapters.truth_server", loop, str(recording)]
-    with raw_client(command, {"PYTHONPATH": str(ROOT), "MCP_PROBE_NATIVE": accelerator}) as client:
-        lines_during_a_block_and_a_burst_afterwards(client)
-    frames = frames_of(recording)
+    """The bounds hold whatever the machine does. That they are narrow takes a watchdog that gets a CPU: three runs."""
+    for number in range(ROUNDS):
+        recording = tmp_path / f"pipe{number}.jsonl"
+        command = [sys.executable, "-m", "tests.adapters.truth_server", loop, str(recording)]
+        with raw_client(command, {"PYTHONPATH": str(ROOT), "MCP_PROBE_NATIVE": accelerator}) as client:
+            lines_during_a_block_and_a_burst_afterwards(client)
+        frames = frames_of(recording)
+        try:
+            lines_are_bounded_closely(frames, client, lines_are_bounded(frames, client))
+            return
+        except TooWide:
+            if number == ROUNDS - 1:
+                raise
+
+
+ROUNDS = 3
+
+
+class TooWide(AssertionError):
+    """Bounds hold, and are too far apart to be of use."""
+
+
+def lines_are_bounded(frames: list[Frame], client: RawClient) -> list[RequestRecord]:
     calls = [frame for frame in frames if isinstance(frame, RequestRecord) and frame.method == "tools/call"]
     by_arrival = sorted(calls, key=lambda record: record.arrival_ns)[2:]
     assert len(by_arrival) == len(client.sent_ns) - 3
-    wide = 0
     for number, record in enumerate(by_arrival):
         lo, hi = bounds_ms(record)
         truth = (record.end_ns - client.sent_ns[number]) / MS
         assert lo <= truth + 1, (number, lo, truth)
         # What passes between the test's clock and its write.
         assert truth <= hi + 5, (number, truth, hi)
-        wide += hi - lo > max(WIDTH_MS, WIDTH_SHARE * truth)
-    assert wide <= len(by_arrival) // 10  # a busy machine may keep the watchdog from its tick
+    return by_arrival
+
+
+def lines_are_bounded_closely(frames: list[Frame], client: RawClient, by_arrival: list[RequestRecord]) -> None:
+    bounds = [bounds_ms(record) for record in by_arrival]
+    wide = sum(hi - lo > max(WIDTH_MS, WIDTH_SHARE * hi) for lo, hi in bounds)
     steps = [frame for frame in frames if isinstance(frame, StepRecord) and frame.operation == "block"]
     (block,) = [step for step in steps if step.end_ns - step.start_ns > 400 * MS and not step.running]
     waited = found = 0.0
@@ -185,7 +206,8 @@ def test_each_line_in_the_pipe_came_between_two_looks_at_it(loop: str, accelerat
         lo, hi = blame_of(by_arrival[number], [block])["block"]
         assert lo <= truth + 1 and truth <= hi + 5, (number, lo, truth, hi)
         waited, found = waited + truth, found + lo
-    assert found >= 0.9 * waited
+    if wide > len(by_arrival) // 20 or found < 0.9 * waited:
+        raise TooWide(wide, sorted(hi - lo for lo, hi in bounds)[-10:], found / waited)
     for tool, numbers in (("quick", DURING), ("block", AFTER)):
         mine = sorted(client.total_ms(number) for number in numbers)
         percentiles_hold(frames, tool, {0.5: mine[len(mine) // 2], 0.95: mine[int(0.95 * len(mine))]})
@@ -202,7 +224,8 @@ def percentiles_hold(frames: list[Frame], tool: str, truth_ms: dict[float, float
         quality = operation.quality.get(f"total_ms_{name}")
         lo, hi = (said, said) if quality is None or quality.lo is None else (quality.lo, quality.hi or said)
         near = max(WIDTH_MS, WIDTH_SHARE * truth)
-        assert abs(said - truth) <= near or (lo <= truth <= hi and hi - lo <= near), (tool, name, truth, said, quality)
+        if abs(said - truth) > near and not (lo <= truth <= hi and hi - lo <= near):
+            raise TooWide(tool, name, truth, said, quality)
 
 
 @pytest.mark.parametrize("accelerator", ["1", "0"], ids=["native", "pure"])
