@@ -119,7 +119,7 @@ def message(random: Random) -> Any:
     if kind == "call":
         return _call(random, id)
     if kind == "cancel":  # of what nobody asked: whether one that runs is cancelled in time is not for us to say
-        of = random.choice(["unknown", None, [], {}, 2**63, *HOSTILE])
+        of: Any = random.choice(["unknown", None, [], {}, 2**63, *HOSTILE])
         return {
             "jsonrpc": "2.0",
             "method": "notifications/cancelled",
