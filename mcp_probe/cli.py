@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from io import BufferedWriter, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -568,7 +569,9 @@ def _write_json(summary: Summary, stream: TextIO) -> None:
 
 def _opened(path: Path) -> TextIO:
     try:
-        return path.open("w", encoding="utf-8")
+        from mcp_probe.record.private_file import create
+
+        return TextIOWrapper(BufferedWriter(create(path)), encoding="utf-8")
     except OSError as exc:
         raise OptionError(
             f"Cannot write {path}: {exc.strerror}. Expected a file in a folder one can write to."

@@ -38,14 +38,14 @@ class Known:
 
 def changes_with(known: Known, hub: Hub) -> tuple[object, ...]:
     """A value that changes whenever :func:`header_of` may."""
-    return known, len(hub.loop_names), len(hub.channels), tuple(hub.hooks.items()), len(sys.modules)
+    return known, len(hub.loop_names), len(hub.transports), tuple(hub.hooks.items()), len(sys.modules)
 
 
 def header_of(known: Known, hub: Hub) -> Header:
     """The header as of now. Reads files: collector's thread."""
     package = known.package or package_of(None)
     loops = sorted(hub.loop_names) or ["unknown"]
-    transports = sorted(known.transports | {channel.transport for channel in hub.channels}) or ["unknown"]
+    transports = sorted(known.transports | hub.transports.keys()) or ["unknown"]
     return Header(
         probe_version=__version__,
         server=known.name or _program(),

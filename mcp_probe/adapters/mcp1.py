@@ -279,10 +279,12 @@ class HandlerHooks:
         """The request that its transport has opened."""
         stream = getattr(getattr(message, "_session", None), "_read_stream", None)
         channel: Channel | None = getattr(stream, "mcp_probe_channel", None)
-        raw = None if channel is None else channel.pending.get(message.request_id)
-        if raw is None or raw.ended or raw.first_step_ns is not None or raw.session is not self._session:
-            return None
-        return raw
+        claimed = None
+        for raw in () if channel is None else channel.of_id(message.request_id):
+            if raw.ended or raw.first_step_ns is not None or raw.session is not self._session:
+                break
+            claimed = raw  # handlers begin in the order in which their requests came
+        return claimed
 
     def _opened(self, message: Any, req: Any) -> RawRequest:
         method = getattr(req, "method", type(req).__name__)

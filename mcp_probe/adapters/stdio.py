@@ -172,7 +172,7 @@ class StdioHooks:
             into = IntoServer(pair[0], channel, self._hub.fail, send_in if carries else None)
             return into, WithChannel(pair[1], channel)
         self._building.channel = None
-        self._hub.channels.append(channel)
+        self._hub.add_channel(channel)
         return FromServer(pair[0], channel, self._hub.fail), IntoTransport(pair[1], channel, self._hub.fail)
 
 

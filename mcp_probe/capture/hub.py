@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pools
@@ -64,7 +65,8 @@ class Hub:
         self.hunt: LeakHunt | None = None
         self.functions_of_tools: Callable[[], Iterable[Code]] = tuple
         self.collecting = False  # the hunt runs a collection, which is not counted as a pause of the server
-        self.channels: list[Any] = []
+        self.transports: dict[str, None] = {}  # of the channels there have been
+        self._channels: list[ref[Any]] = []
         self.closing: list[Callable[[], None]] = []  # called as a transport closes; they wait for nothing
         self.ending: list[Callable[[], None]] = []  # called once on the collector's thread as an application closes
         self.hand_over: Callable[[float], None] = lambda seconds: None  # waits for what ``closing`` has asked for
@@ -245,6 +247,18 @@ class Hub:
             now = now_ns()
             return now, now, now
         return monitor.earliest, monitor.ready, monitor.since
+
+    # --- channels ---
+
+    def add_channel(self, channel: Any) -> None:
+        """A transport with reads of its own has opened ``channel``. Whoever serves it keeps it alive."""
+        self.transports[channel.transport] = None
+        self._channels = [*(one for one in self._channels if one() is not None), ref(channel)]
+
+    @property
+    def channels(self) -> list[Any]:
+        """Those that were added and still serve."""
+        return [channel for one in self._channels if (channel := one()) is not None]
 
     # --- requests begun in the middle of a step ---
 

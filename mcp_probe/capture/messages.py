@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from heapq import nlargest
 from itertools import takewhile
@@ -65,7 +65,8 @@ class Channel:
         self.session: Any = None
         self.stamps: LineStamps | None = None
         self.writer_seen = False
-        self.pending: dict[Any, RawRequest] = {}
+        self.pending: dict[Any, RawRequest] = {}  # by JSON-RPC id, the latest of each
+        self.repeated: dict[Any, dict[int, RawRequest]] = {}  # earlier ones, whose id was used again: id -> by number
         self.sent: dict[int, RawRequest] = {}  # id(item) -> its request, until the writer takes it
         self.writing: RawRequest | None = None
         self.writer_waits_ns = 0  # the writer's last call on a thread is over: it waits for the loop, or an answer
@@ -75,7 +76,7 @@ class Channel:
         # Requests that no handler has claimed yet, by id(item), where their context does not reach it (mcp 1.x).
         self.handed: dict[int, RawRequest] | None = None
         self.rejects: Callable[[RawRequest, Any], None] | None = None  # told of requests that get no handler (mcp 1.x)
-        self.events: dict[Any, RawRequest] | None = None  # answers for a stream of events, by JSON-RPC id (SSE)
+        self.events: dict[Any, list[RawRequest]] | None = None  # answers for a stream of events (SSE), by JSON-RPC id
         self.starved: deque[Starved] = deque(maxlen=MAX_STARVED)  # appended on worker threads
         self._ready = ready
 
@@ -119,6 +120,9 @@ class Channel:
             self.handed[id(item)] = raw
         if kind == _REQUEST:
             raw.request_id = message.id
+            earlier = self.pending.get(message.id)
+            if earlier is not None:
+                self.repeated.setdefault(message.id, {})[earlier.id] = earlier
             self.pending[message.id] = raw
             if self.writer_seen:
                 raw.write_seen = True
@@ -137,6 +141,8 @@ class Channel:
                 self._asking(message)
             return None
         raw = self.pending.pop(message.id, None)
+        if self.repeated:
+            raw = self._answered_of(message.id, raw)
         if raw is None or raw.ended:
             return None
         if kind == _ERROR:
@@ -150,7 +156,7 @@ class Channel:
             self._negotiated(raw, message.result)
         self.requests.finished(raw, now_ns())
         if self.events is not None:
-            self.events[message.id] = raw
+            self.events.setdefault(message.id, []).append(raw)
         elif self.writer_seen:
             self.sent[id(item)] = raw
         return raw
@@ -174,7 +180,7 @@ class Channel:
 
     def not_sent(self, item: Any, raw: RawRequest) -> None:
         """``send`` raised: the stream is closed, or the task was cancelled while it waited."""
-        waiting = self.sent.pop(id(item), None) or (self.events and self.events.pop(raw.request_id, None))
+        waiting = self.sent.pop(id(item), None) or self._take_event(raw.request_id, raw)
         if waiting is not None or not raw.write_seen:
             self.requests.end(raw, now_ns(), "cancelled")
 
@@ -229,7 +235,7 @@ class Channel:
             if b'"method":' in chunk:
                 return None
             raise ValueError("an event holds a message of an unknown form")
-        raw = self.events.pop(json.loads(found[1]), None)
+        raw = self._take_event(json.loads(found[1]))
         if raw is not None:
             raw.write_taken_ns = now_ns()
             raw.response_bytes = len(chunk)
@@ -240,11 +246,21 @@ class Channel:
         raw.flushed_ns = now = now_ns()
         self.requests.end(raw, now)
 
+    def _take_event(self, request_id: Any, raw: RawRequest | None = None) -> RawRequest | None:
+        """``raw``, or the first answer with this id, if it waits for its event: they leave in their order."""
+        waiting = self.events.get(request_id) if self.events else None
+        if self.events is None or not waiting or (raw is not None and raw not in waiting):
+            return None
+        taken = waiting.pop(0 if raw is None else waiting.index(raw))
+        if not waiting:
+            del self.events[request_id]
+        return taken
+
     def no_more_events(self, outcome: Outcome | None = None) -> None:
         """Events cannot be seen (any more): answers on their way end now."""
         events, self.events = self.events, None
         self.writer_seen = False
-        for raw in (events or {}).values():
+        for raw in (raw for waiting in (events or {}).values() for raw in waiting):
             self.requests.lose_write(raw)
             self.requests.end(raw, now_ns(), outcome)
 
@@ -253,15 +269,47 @@ class Channel:
         if self.handed is None:
             return
         self.handed.clear()
-        for raw in list(self.pending.values()):
+        for raw in [*self.pending.values(), *(one for rest in self.repeated.values() for one in rest.values())]:
             if raw.first_step_ns is None:
                 self.requests.end(raw, now_ns(), "cancelled")
         self.no_more_events("cancelled")
 
     def forget(self, raw: RawRequest) -> None:
-        """``raw`` has ended."""
+        """``raw`` has ended without an answer."""
         if self.pending.get(raw.request_id) is raw:
-            self.pending.pop(raw.request_id, None)
+            del self.pending[raw.request_id]
+        elif self.repeated:
+            self._no_longer(raw)
+
+    def of_id(self, request_id: Any) -> Iterator[RawRequest]:
+        """The requests with this id that have no answer yet, latest first: a client may use one again too early."""
+        if (latest := self.pending.get(request_id)) is not None:
+            yield latest
+        if self.repeated:
+            yield from reversed(self.repeated.get(request_id, {}).values())
+
+    def _answered_of(self, request_id: Any, latest: RawRequest | None) -> RawRequest | None:
+        """Which of the requests with this id is answered now: the one whose handler sends, else the oldest."""
+        earlier = self.repeated.get(request_id)
+        if not earlier:
+            return latest
+        sender = CURRENT.get()
+        if latest is not None and latest is sender:
+            return latest
+        answered = earlier.get(sender.id) if sender is not None else None
+        if answered is None:
+            answered = next(iter(earlier.values()))
+        self._no_longer(answered)
+        if latest is not None:
+            self.pending[request_id] = latest
+        return answered
+
+    def _no_longer(self, raw: RawRequest) -> None:
+        """One of the earlier requests with its id has got its answer, or will get none."""
+        earlier = self.repeated.get(raw.request_id, {})
+        earlier.pop(raw.id, None)
+        if not earlier:
+            self.repeated.pop(raw.request_id, None)
 
     def _arrived_by(self, exchange: Exchange, raw: RawRequest) -> bool:
         """Whether ``raw`` is the message that came in ``exchange``."""
@@ -281,6 +329,9 @@ class Channel:
         """A handler asks the client something."""
         raw = CURRENT.get()
         if raw is not None and not raw.ended:
+            for id, (asker, _) in list(self.asked.items()):  # its client never answered
+                if asker.ended:
+                    del self.asked[id]
             self.asked[message.id] = (raw, now_ns())
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from mcp_probe.errors import LaunchError
 from mcp_probe.launch import inject, lifeline
 from mcp_probe.launch.signals import SignalSource, await_command, signal_source
+from mcp_probe.record.private_file import create
 
 if TYPE_CHECKING:
     from mcp_probe.export.exporters import TelemetrySettings
@@ -115,7 +116,7 @@ def _open_recording(path: Path | None) -> tuple[FileIO, Path] | None:
     if path is None:
         return None
     try:
-        return path.open("wb", buffering=0), path
+        return create(path), path
     except OSError as exc:
         raise LaunchError(f"Cannot write the recording {path}: {exc.strerror}. Nothing was started.") from exc
 

@@ -25,6 +25,7 @@ from mcp_probe.export.telemetry import Relay
 from mcp_probe.model import End, Frame, Header, RequestGroup, RequestRecord, Summary
 from mcp_probe.record.file import LineDecoder
 from mcp_probe.record.listeners import Listeners
+from mcp_probe.record.private_file import create
 
 _CHUNK_BYTES = 1 << 18
 # Between two looks at the sockets: some 10 ms of folding, in which their buffers cannot fill up.
@@ -154,7 +155,7 @@ class Receiver:
             return None
         stream, path = self._record
         self._recordings += 1
-        return stream if self._recordings == 1 else numbered(path, self._recordings).open("wb", buffering=0)
+        return stream if self._recordings == 1 else create(numbered(path, self._recordings))
 
     def _close(self) -> None:
         self._selector.close()

@@ -35,6 +35,7 @@ from mcp_probe.model import (
     StepRecord,
     Wait,
 )
+from mcp_probe.record.private_file import create
 
 # 1: first version (2026-11). Added later: `memory` at the end of requests and of the header; `weight` and `seen` at the
 # end of requests, and frames of the kind `group` (requests without a record). An older reader skips groups, so it
@@ -256,7 +257,7 @@ class RecordingWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._stream = Path(path).open("wb", buffering=0)  # noqa: SIM115 - closed by close()
+        self._stream = create(path)
         self.write([preamble()])
 
     def write(self, lines: list[bytes]) -> None:

@@ -14,9 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from io import BufferedWriter
 from pathlib import Path
 
 from mcp_probe.model import Summary
+from mcp_probe.record.private_file import create
 from mcp_probe.report.console import render
 from mcp_probe.report.deliver import deliver
 
@@ -65,7 +67,8 @@ def _render_here(summary: Summary, where: str, budget_s: float) -> None:
         text = render(summary, width=None, stream=sys.stderr)
         deliver(text, sys.stderr.fileno(), budget_s)
         return
-    Path(where).write_text(render(summary, color=False, ascii_only=False), encoding="utf-8")
+    with BufferedWriter(create(where)) as stream:
+        stream.write(render(summary, color=False, ascii_only=False).encode("utf-8", "replace"))
 
 
 def main(where: str) -> None:

@@ -1,11 +1,15 @@
-"""``python -m tests.harm.fuzz [SECONDS]``: the loop fuzz on each Python found, native and pure."""
+"""``python -m tests.harm.fuzz [SECONDS]``: loop fuzz on each Python, odd input on each SDK; native and pure."""
 
 from __future__ import annotations
 
 import sys
 import time
+from itertools import product
+from pathlib import Path
+from random import Random
 
 from tests.harm.loop_fuzz import fuzz
+from tests.harm.odd_input import MEGABYTE, Pair, Transport, case, shows_raw
 from tests.harm.running import How, pythons
 
 ROUND = 200
@@ -34,5 +38,29 @@ def main(seconds: float) -> int:
     return ended
 
 
+def odd_input(seconds: float) -> int:
+    """Odd input to a server on mcp 2.x and one on 1.x, over each transport for ``seconds``."""
+    ended = 0
+    cores: tuple[How, ...] = ("native", "pure")
+    transports: tuple[Transport, ...] = ("stdio", "http", "sse")
+    pythons = [Path(sys.executable), Path(".envs/mcp1/bin/python")]
+    for python, transport, core in product((one for one in pythons if one.exists()), transports, cores):
+        until, seed, cases = time.monotonic() + seconds, time.time_ns() % 1_000_000, 0
+        pair = Pair(python, core, transport)
+        while time.monotonic() < until:
+            seed, cases = seed + 1, cases + 1
+            if difference := pair.difference(case(Random(seed), transport, 10 * MEGABYTE)):
+                print(f"{python}, {transport}, {core}, seed {seed}: {difference}", flush=True)
+                ended = 1
+                break
+        report = pair.close()
+        if raw := shows_raw(report):
+            print(f"{python}, {transport}, {core}: the console shows {raw}", flush=True)
+            ended = 1
+        print(f"{python}, {transport}, {core}: {cases} cases", flush=True)
+    return ended
+
+
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 120.0))
+    limit_s = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
+    sys.exit(main(limit_s) | odd_input(limit_s))
