@@ -2,7 +2,8 @@
 
 At each look the bytes read so far and those that wait are all that have come. So a byte came between the last
 look that did not find it and the first that did. The reader's thread looks as each read begins; the watchdog looks
-while a loop is busy, for then nobody reads. A look that a read may have crossed does not count.
+while a loop is busy or the reader has no thread, for then nobody reads. A look that a read may have crossed does
+not count.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ Look = tuple[int, int, int]
 class PythonPipeLooks:
     """Looks at one pipe. Twin of ``PipeLooks`` in native/pipe_looks.h.
 
-    ``descriptor`` is the pipe's end, -1 where there is none. :meth:`look` is called on one thread, :meth:`begin`,
-    :meth:`end` and :meth:`take` on another.
+    ``descriptor`` is the pipe's end, -1 where there is none; ``unattended`` says that its reader waits for a thread.
+    :meth:`look` is called on one thread, :meth:`begin`, :meth:`end` and :meth:`take` on another.
     """
 
     def __init__(self) -> None:
         self.descriptor = -1
+        self.unattended = False
         self._reads = 0  # odd while a read is under way
         self._read_bytes = 0
         self._slept = 0

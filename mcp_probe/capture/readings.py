@@ -96,8 +96,9 @@ def _park(
     while True:
         busy = any([not readings.monitor.idle for readings in watched])
         time.sleep(min(wait_ns, TICK_NS if busy else LOOK_NS) / 1e9)
-        if pipes and (busy or not all([readings.monitor.idle for readings in watched])):
-            for pipe in pipes:
+        busy = busy or not all([readings.monitor.idle for readings in watched])
+        for pipe in pipes:
+            if busy or pipe.unattended:
                 pipe.look()
         if any([readings.is_over(limit_ns) for readings in watched]):
             return True
@@ -116,7 +117,7 @@ def park(
 ) -> bool:
     """Sleep for ``wait_ns``, then until a step is over the limit (True), or for ``most_ns`` (False).
 
-    It looks at ``pipes`` while a loop is busy, at least every :data:`LOOK_NS`.
+    It looks at ``pipes`` while a loop is busy or their reader has no thread, at least every :data:`LOOK_NS`.
     """
     parking = _park if native.core is None else native.core.park
     return parking(watched, limit_ns, wait_ns, most_ns, pipes)

@@ -72,6 +72,8 @@ class TransportCall:
         self.found_full = self.pool is not None and self.pool.is_full()
         if self.kind != READ:
             self.channel.writer_left(now)
+        elif self.channel.stamps is not None:
+            self.channel.stamps.looks.unattended = self.found_full
         raw = self.channel.writing if self.kind == WRITE else None
         if raw is not None and raw.encode_ns is None and raw.write_taken_ns is not None:
             raw.encode_ns = now - raw.write_taken_ns
@@ -93,6 +95,8 @@ class TransportCall:
     @guarded
     def _began(self, submitted: int) -> int:
         now = now_ns()
+        if self.kind == READ and self.found_full and self.channel.stamps is not None:
+            self.channel.stamps.looks.unattended = False
         if submitted and self.found_full and now - submitted > LATE_NS:
             stage = "read" if self.kind == READ else "write"
             self.channel.starved.append((stage, submitted, now, self.pool.name, self.pool.holder(submitted, now)))

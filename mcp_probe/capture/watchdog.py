@@ -231,7 +231,7 @@ class Watchdog:
     """One thread of ours for all monitors. A fault ends it.
 
     ``add``, ``remove`` and ``stop`` may be called on any thread at any time, and wait for nothing but each other.
-    ``pipes`` gives what it looks at besides, while a loop is busy.
+    ``pipes`` gives what it looks at besides, while a loop is busy or a reader has no thread.
     """
 
     def __init__(

@@ -148,6 +148,7 @@ class Readings:
 
 class PipeLooks:
     descriptor: int
+    unattended: bool
 
     def __init__(self) -> None: ...
     def ready(self) -> int | None: ...

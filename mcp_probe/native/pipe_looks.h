@@ -17,6 +17,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     int descriptor;
+    char unattended;    /* its reader waits for a thread */
     unsigned int reads; /* odd while a read is under way */
     ns_t read_bytes;
     long slept;                 /* how often the reader's thread had slept as its read began */
@@ -139,7 +140,9 @@ static PyMethodDef pipe_looks_methods[] = {
     {"take", (PyCFunction)pipe_looks_take, METH_NOARGS, NULL},
     {NULL}};
 static PyMemberDef pipe_looks_members[] = {
-    {"descriptor", T_INT, offsetof(PipeLooks, descriptor), 0, NULL}, {NULL}};
+    {"descriptor", T_INT, offsetof(PipeLooks, descriptor), 0, NULL},
+    {"unattended", T_BOOL, offsetof(PipeLooks, unattended), 0, NULL},
+    {NULL}};
 static PyType_Slot pipe_looks_slots[] = {{Py_tp_new, pipe_looks_new},
                                          {Py_tp_methods, pipe_looks_methods},
                                          {Py_tp_members, pipe_looks_members},

@@ -38,6 +38,15 @@ static int all_idle(Readings **watched, int count)
     return 1;
 }
 
+/* Nobody looks at a pipe as a read begins while its reader has no thread: the watchdog must. */
+static int any_unattended(PipeLooks **pipes, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (__atomic_load_n(&pipes[i]->unattended, __ATOMIC_SEQ_CST))
+            return 1;
+    return 0;
+}
+
 /* Somebody wants the watchdog back, whatever the loops do. */
 static char watchdog_wanted;
 
@@ -110,7 +119,7 @@ static PyObject *core_park(PyObject *module, PyObject *args)
         if (wait > 0 && wait < LEAST_SLEEP_NS)
             wait = LEAST_SLEEP_NS;
         idle_ticks = all_idle(watched, count) ? idle_ticks + 1 : 0;
-        if (idle_ticks >= IDLE_TICKS && wait > 0) {
+        if (idle_ticks >= IDLE_TICKS && wait > 0 && !any_unattended(pipes, piped)) {
             wait_for_loops(watched, count);
             idle_ticks = 0;
             wait = tick(watched, count, limit);

@@ -11,6 +11,7 @@ import pytest
 
 from mcp_probe import native
 from mcp_probe.capture.pipe_looks import KEPT, PythonPipeLooks
+from mcp_probe.capture.readings import LOOK_NS, _park
 from mcp_probe.clock import now_ns
 from tests.native.twins import needs_the_accelerator
 
@@ -99,6 +100,17 @@ def test_without_a_pipe_nothing_is_seen(looks: Any, descriptor: int) -> None:
     looks.end(3)
     looks.look()
     assert looks.take() == []
+
+
+def test_the_watchdog_looks_at_a_pipe_whose_reader_has_no_thread(looks: Any, pipe: tuple[int, int]) -> None:
+    parking: Any = _park if isinstance(looks, PythonPipeLooks) else native.core.park  # type: ignore[union-attr]
+    looks.unattended = True
+    os.write(pipe[1], b"x")
+    began = now_ns()
+    assert not parking((), LOOK_NS, LOOK_NS, 5 * LOOK_NS, (looks,))
+    ((size, _, last),) = looks.take()
+    assert size == 1
+    assert last - began >= 2 * LOOK_NS  # it did not stop at the looks that it makes before it parks
 
 
 def test_looks_that_nobody_takes_are_bounded_and_stay_true(looks: Any, pipe: tuple[int, int]) -> None:

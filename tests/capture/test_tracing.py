@@ -60,6 +60,25 @@ def test_strings_of_a_client_are_cut() -> None:
     assert text_of(5) is None
 
 
+@pytest.mark.parametrize(
+    ("uri", "kept"),
+    [
+        ("https://u:secret@host:1/a", "https://host:1/a"),
+        ("https://secret@host", "https://host"),
+        ("db://u:p@secret@host/a", "db://host/a"),
+        ("https://host/a?key=secret", "https://host/a"),
+        ("https://host/a#secret", "https://host/a"),
+        ("https://u:secret@host/a?b=secret#secret", "https://host/a"),
+        ("https://host?x=secret@y", "https://host"),
+        ("note:a?secret\nsecret", "note:a"),
+        ("//secret@host/a", "//host/a"),
+        ("mail://host/a@b", "mail://host/a@b"),
+    ],
+)
+def test_a_uri_has_no_user_password_query_or_fragment(uri: str, kept: str) -> None:
+    assert uri_of(Message("resources/read", {"uri": uri}, None)) == kept
+
+
 def test_parameters_are_found_in_mappings_and_models() -> None:
     assert param_of({"uri": 1}, "uri") == 1
     assert param_of(SimpleNamespace(uri=2), "uri") == 2

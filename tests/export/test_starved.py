@@ -65,13 +65,12 @@ def test_a_ping_that_no_thread_answers_names_who_has_them_on_its_write_span(tmp_
 
 
 def check(event: dict[str, Any], waited_s: float) -> None:
-    """It is what the client waited, to a tenth; or its ends hold that."""
+    """Its ends hold what the client waited, and are as close to it as a tenth."""
     assert event["mcp_probe.pool"] == "anyio_default_limiter"
     assert event["mcp_probe.holder"] == "slow"
     lo_s = event["mcp_probe.duration"]
     hi_s = event.get("mcp_probe.duration_max", lo_s)
-    assert lo_s <= 1.1 * waited_s
-    assert 0.9 * waited_s <= hi_s <= 1.1 * HELD_MS / 1e3
+    assert 0.9 * waited_s <= lo_s <= hi_s <= 1.1 * waited_s
 
 
 def test_with_a_thread_left_nobody_is_starved(tmp_path: Path) -> None:
