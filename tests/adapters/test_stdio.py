@@ -196,7 +196,7 @@ def lines_are_bounded(frames: list[Frame], client: RawClient) -> list[RequestRec
 
 
 def lines_are_bounded_closely(frames: list[Frame], client: RawClient, by_arrival: list[RequestRecord]) -> None:
-    """Those that came during the block. In the burst steps of 5 ms keep the GIL: only the bounds are asked for there."""
+    """Of those that came during the block. In the burst, steps of 5 ms keep the GIL: there bounds are all it asks."""
     bounds = [bounds_ms(by_arrival[number]) for number in DURING]
     wide = sum(hi - lo > max(WIDTH_MS, WIDTH_SHARE * hi) for lo, hi in bounds)
     steps = [frame for frame in frames if isinstance(frame, StepRecord) and frame.operation == "block"]
