@@ -59,6 +59,15 @@ MEASURES: tuple[Measure, ...] = (
         read="marks",
     ),
     Measure(
+        name="schema_lookup",
+        unit="ns",
+        quality="exact",
+        label="schema look-up",
+        meaning="time in which the SDK listed the server's tools itself, to check the headers of an HTTP call",
+        reader="mcp_probe.adapters.schema_lookup:SchemaLookups",
+        read="marks",
+    ),
+    Measure(
         name="context_switches_voluntary",
         unit="count",
         quality="exact",

@@ -23,9 +23,6 @@ MemoryTier = Literal["off", "light", "detailed", "leaks"]
 MeasureTier = Literal["off", "light", "detailed"]
 MemoryMethod = Literal["native-gross", "native-hybrid", "native-shadow", "tracemalloc", "jemalloc"]
 
-DOES_NOT_APPLY = "does not apply"
-"""Prefix of a hook's state if the SDK has no place for the hook: nothing is disabled, and no warning is needed."""
-
 BUDGET_PARTS = (
     "queue_transport",
     "queue_dispatch",
@@ -103,7 +100,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A stretch in which one unit of a request could run and did not (> 1 ms), or was queued.
+    """A stretch in which one unit of a request could run and did not (> 1 ms), or it was queued, or its answer was.
 
     It certainly waited in [start_ns, end_ns); it may have waited since earliest_ns (<= start_ns).
     """
@@ -111,7 +108,7 @@ class Wait:
     earliest_ns: int
     start_ns: int
     end_ns: int
-    stage: Literal["queue", "ready", "return"]
+    stage: Literal["queue", "ready", "return", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +187,8 @@ class RequestRecord:
     seen: int = ALL_SEEN  # WAKE_UPS | QUEUE | STEPS | WRITES
     # (name of a Measure, its number in the measure's unit or None, how exact) of each that was read
     measures: tuple[tuple[str, int | None, Tag], ...] = ()
+    # (stage, from_ns, to_ns, pool, operation that held most of it): its transport waited for a thread of a full pool
+    starved: tuple[tuple[Literal["read", "write"], int, int, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +306,7 @@ class PoolSample:
     transport_wait_max_ns: int
     transport_wait_ns: int
     holders: tuple[tuple[str, int, int], ...]  # (operation, jobs, run_ns): who held the threads
+    transport_waits: tuple[tuple[int, int, int], ...] = ()  # as ``wait``, of the transport's own jobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,10 @@ class Probe:
         return self._loose.middleware
 
     def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
-        """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)``."""
+        """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)`` (mcp 2.x)."""
         self._begin_telemetry()
+        if not self._hooks.can_follow_streams():
+            return read_stream, write_stream
         return self._loose.streams.followed(read_stream, write_stream)
 
     def asgi(self, app: Any) -> Any:

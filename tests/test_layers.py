@@ -58,7 +58,7 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "httpx2": ("workloads",),
     "aiohttp": ("workloads",),
     "tomllib": ("workloads",),  # in the standard library from 3.11 on
-    "requests": ("workloads",),
+    "requests": ("workloads", "export"),
     "tomli": ("workloads",),
     "pytest": ("testing",),
 }

@@ -12,6 +12,7 @@ DASHBOARD = Path(__file__).with_name("dashboard.json")
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 SERVICE = 'job=~"$service"'
 CALLS = f'{SERVICE}, mcp_method_name="tools/call"'
+WHOLE = f'{CALLS}, mcp_probe_partial=""'
 RATE = "$__rate_interval"
 DURATION = "mcp_server_operation_duration_seconds"
 
@@ -52,12 +53,12 @@ SECTIONS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Duration, p99",
-            "From received to sent. A dot is a call: it leads to its trace.",
+            "From received to sent, of calls of which both were seen. A dot is a call: it leads to its trace.",
             "s",
             [
                 (
                     "histogram_quantile(0.99, sum by (le, gen_ai_tool_name)"
-                    f" (rate({DURATION}_bucket{{{CALLS}}}[{RATE}])))",
+                    f" (rate({DURATION}_bucket{{{WHOLE}}}[{RATE}])))",
                     "{{gen_ai_tool_name}}",
                 )
             ],
@@ -76,6 +77,20 @@ SECTIONS: dict[str, list[Panel]] = {
             ],
             width=8,
         ),
+        Panel(
+            "Calls timed in part",
+            "Share of the calls whose arrival or end could not be seen: they took at least what was measured, and are"
+            " not in the percentile above. Empty is good.",
+            "percentunit",
+            [
+                (
+                    f'sum by (job) (rate({DURATION}_count{{{CALLS}, mcp_probe_partial="true"}}[{RATE}]))'
+                    f" / sum by (job) (rate({DURATION}_count{{{CALLS}}}[{RATE}]))",
+                    "{{job}}",
+                )
+            ],
+            width=24,
+        ),
     ],
     "Who holds whom up": [
         Panel(
@@ -83,7 +98,12 @@ SECTIONS: dict[str, list[Panel]] = {
             "Seconds that requests waited for another one's step on the event loop, per second, by who took it."
             " 1 means: on average one request at a time stands still because of it.",
             "s",
-            [(f"topk(10, {seconds_per_second('mcp_probe_request_blocked', 'blocker')})", "{{blocker}}")],
+            [
+                (
+                    f"topk(10, {seconds_per_second('mcp_probe_request_blocked', 'mcp_probe_blocker')})",
+                    "{{mcp_probe_blocker}}",
+                )
+            ],
         ),
         Panel(
             "Blockers and victims",
@@ -91,7 +111,7 @@ SECTIONS: dict[str, list[Panel]] = {
             "s",
             [
                 (
-                    "sort_desc(sum by (blocker, gen_ai_tool_name) ("
+                    "sort_desc(sum by (mcp_probe_blocker, gen_ai_tool_name) ("
                     f"histogram_sum(increase(mcp_probe_request_blocked_seconds{{{SERVICE}}}[$__range]))"
                     f" or increase(mcp_probe_request_blocked_sum_seconds_total{{{SERVICE}}}[$__range])) > 0)",
                     "",
@@ -117,7 +137,7 @@ SECTIONS: dict[str, list[Panel]] = {
             "Before they begin, p99",
             "In the transport: bytes there, nobody has read them. In dispatch: read, the handler has not begun.",
             "s",
-            [(quantile(0.99, "mcp_probe_request_queue_wait", "stage"), "{{stage}}")],
+            [(quantile(0.99, "mcp_probe_request_queue_wait", "mcp_probe_stage"), "{{mcp_probe_stage}}")],
             width=8,
         ),
         Panel(
@@ -131,7 +151,7 @@ SECTIONS: dict[str, list[Panel]] = {
             "For a thread, p99",
             "From the submission of a job to its start.",
             "s",
-            [(quantile(0.99, "mcp_probe_executor_wait", "executor"), "{{executor}}")],
+            [(quantile(0.99, "mcp_probe_executor_wait", "mcp_probe_executor_name"), "{{mcp_probe_executor_name}}")],
             width=8,
         ),
         Panel(
@@ -170,9 +190,9 @@ SECTIONS: dict[str, list[Panel]] = {
             "percentunit",
             [
                 (
-                    f"max by (job, executor) (mcp_probe_executor_borrowed{{{SERVICE}}}"
+                    f"max by (job, mcp_probe_executor_name) (mcp_probe_executor_borrowed{{{SERVICE}}}"
                     f" / mcp_probe_executor_max{{{SERVICE}}})",
-                    "{{job}} {{executor}}",
+                    "{{job}} {{mcp_probe_executor_name}}",
                 )
             ],
             width=8,
@@ -181,7 +201,12 @@ SECTIONS: dict[str, list[Panel]] = {
             "Jobs without a thread",
             "The peak of the last minute.",
             "short",
-            [(f"max by (job, executor) (mcp_probe_executor_pending{{{SERVICE}}})", "{{job}} {{executor}}")],
+            [
+                (
+                    f"max by (job, mcp_probe_executor_name) (mcp_probe_executor_pending{{{SERVICE}}})",
+                    "{{job}} {{mcp_probe_executor_name}}",
+                )
+            ],
             width=8,
         ),
         Panel(
@@ -190,11 +215,19 @@ SECTIONS: dict[str, list[Panel]] = {
             "percentunit",
             [
                 (
-                    seconds_per_second("mcp_probe_gc_pause", "job, generation"),
-                    "{{job}} generation {{generation}}",
+                    seconds_per_second("mcp_probe_gc_pause", "job, mcp_probe_generation"),
+                    "{{job}} generation {{mcp_probe_generation}}",
                 )
             ],
             width=8,
+        ),
+        Panel(
+            "The transport without a thread, p99",
+            "stdio only: its reader and writer take threads from the pool of the tools. While they have none, no"
+            " request is read and no answer written.",
+            "s",
+            [(quantile(0.99, "mcp_probe_transport_thread_wait", "job"), "{{job}}")],
+            width=24,
         ),
     ],
     "The probe": [
@@ -210,8 +243,8 @@ SECTIONS: dict[str, list[Panel]] = {
             "short",
             [
                 (
-                    f"sum by (job, reason) (rate(mcp_probe_probe_dropped_total{{{SERVICE}}}[{RATE}]))",
-                    "{{job}} {{reason}}",
+                    f"sum by (job, mcp_probe_reason) (rate(mcp_probe_probe_dropped_total{{{SERVICE}}}[{RATE}]))",
+                    "{{job}} {{mcp_probe_reason}}",
                 )
             ],
         ),
@@ -251,7 +284,7 @@ def panel_of(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
         "targets": targets_of(panel),
     }
     if panel.kind == "table":
-        names = {"blocker": "Blocker", "gen_ai_tool_name": "Victim", "Value": "Waited"}
+        names = {"mcp_probe_blocker": "Blocker", "gen_ai_tool_name": "Victim", "Value": "Waited"}
         found["transformations"] = [
             {"id": "organize", "options": {"excludeByName": {"Time": True}, "renameByName": names}}
         ]

@@ -10,9 +10,12 @@ from mcp_probe.adapters import mcp1, mcp2
 from mcp_probe.adapters.asgi import AsgiHooks, ProbedApp
 from mcp_probe.adapters.exits import SignalHook
 from mcp_probe.adapters.hook import Hook
+from mcp_probe.adapters.http_servers import HttpServerHooks
 from mcp_probe.adapters.http_transports import HttpHooks
 from mcp_probe.adapters.imports import ImportWatch
+from mcp_probe.adapters.in_process import InProcessHooks
 from mcp_probe.adapters.loops import Loops
+from mcp_probe.adapters.schema_lookup import SchemaLookupHook
 from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.adapters.tools import functions_of_tools
 from mcp_probe.capture.guard import Guard
@@ -48,6 +51,9 @@ class ProcessHooks:
         self.stdio = StdioHooks(hub, self.loops)
         self.http = HttpHooks(hub, self.asgi)
         self.sessions = mcp1.SessionHooks(hub)
+        self._http_servers = HttpServerHooks(hub, self.loops)
+        self._schemas = SchemaLookupHook(hub)
+        self.in_process = InProcessHooks(hub)
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()
@@ -58,7 +64,12 @@ class ProcessHooks:
         self._signals.install()
         self.hub.watch_gc()
         self.hub.functions_of_tools = functions_of_tools
+        self._http_servers.install(self._imports)
+        schemas = self._schemas.guard.guarded(self._schemas.install)
+        self._imports.when_imported("mcp.server._streamable_http_modern", schemas)
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
+        direct = self.in_process.guard.guarded(self.in_process.install)
+        self._imports.when_imported("mcp.shared.direct_dispatcher", direct)
         self._imports.when_imported("mcp.server.streamable_http_manager", self.asgi.guard.guarded(self._http))
         self._imports.when_imported("mcp.server.session", self.sessions.guard.guarded(self.sessions.install))
         self._imports.when_imported("mcp.server.sse", self.asgi.guard.guarded(self.http.install_sse))
@@ -70,8 +81,11 @@ class ProcessHooks:
         return [
             *self._attach.restore(),
             *self._signals.restore(),
+            *self._schemas.restore(),
+            *self._http_servers.restore(),
             *self.http.restore(),
             *self.sessions.restore(),
+            *self.in_process.restore(),
             *self.stdio.restore(),
             *self.loops.restore(),
         ]
@@ -99,6 +113,13 @@ class ProcessHooks:
         if legacy is not None:
             return legacy, mcp1.HandlerHooks(self.hub, self.loops, session)
         return None
+
+    def can_follow_streams(self) -> bool:
+        """Whether a stream pair is enough to follow requests, without their server."""
+        if mcp1.is_imported():
+            self.hub.missing("streams", "mcp 1.x does not carry a request from its stream to its handler; use attach()")
+            return False
+        return True
 
     def wrap_asgi(self, app: Any) -> ProbedApp:
         """An ASGI app whose exchanges are followed."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
-from mcp_probe.capture.current import EXCHANGE, Exchange
+from mcp_probe.capture.current import DELIVERY, EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.clock import now_ns
@@ -124,8 +124,10 @@ def exchange_of(headers: Iterable[tuple[bytes, bytes]], monitor: LoopMonitor | N
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and len(value) < 19:  # a client may write anything
             size = int(value)
-    arrival, earliest = (now_ns(), None) if monitor is None else monitor.arrival()
-    return Exchange(arrival, earliest, size, monitor)
+    delivery = DELIVERY.get()
+    if delivery is not None:
+        delivery.claims += 1
+    return Exchange(now_ns(), delivery, size, monitor)
 
 
 class _Sending:

@@ -145,7 +145,7 @@ def _undo(patches: list[_Patch]) -> list[str]:
             continue
         current = vars(owner).get(patch.name, _ABSENT)
         if current is not ours:
-            if current is not patch.before:
+            if current is not patch.before and ours is not None:  # None: somebody replaced it, and nobody calls ours
                 stuck.append(
                     f"{_label(owner)}.{patch.name} was wrapped by somebody else after us: left as it is, "
                     "our part of it now passes through"

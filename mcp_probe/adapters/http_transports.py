@@ -73,7 +73,11 @@ class HttpHooks:
             if hook.active:
                 reset_for_transport_task()
             async with original(transport) as pair:
-                yield (hook.call(self._followed, transport, pair) if hook.active else None) or pair
+                followed = hook.call(self._followed, transport, pair) if hook.active else None
+                try:
+                    yield followed or pair
+                finally:
+                    hook.call(_close, followed)
 
         return connect
 
@@ -98,7 +102,10 @@ class HttpHooks:
             channel.writer_seen, channel.events = True, {}
             events = _Events(self._hub, channel, send)
             async with original(transport, scope, receive, events.send) as pair:
-                yield hook.call(self._followed_events, transport, pair, channel) or pair
+                try:
+                    yield hook.call(self._followed_events, transport, pair, channel) or pair
+                finally:
+                    hook.call(channel.close)
 
         return connect_sse
 
@@ -134,6 +141,11 @@ def carries_context(read_stream: Any) -> bool:
 def _into(hub: Hub, writer: Any, channel: Channel) -> IntoServer:
     channel.handed = {}
     return IntoServer(writer, channel, hub.fail)
+
+
+def _close(pair: Pair | None) -> None:
+    if pair is not None:
+        pair[0].mcp_probe_channel.close()
 
 
 def _pair(hub: Hub, pair: Pair, channel: Channel) -> Pair:

@@ -41,6 +41,11 @@ _NAMED = ("tools/call", "prompts/get")
 _VERSION_HEADER = "mcp-protocol-version"
 
 
+def is_imported() -> bool:
+    """Whether the SDK here is mcp 1.x."""
+    return hasattr(sys.modules.get("mcp.shared.session"), "RequestResponder")
+
+
 def lowlevel_of(server: Any) -> Any:
     """The low-level mcp 1.x server behind ``server`` (FastMCP, fastmcp 2/3, or itself), or ``None``."""
     for candidate in (server, getattr(server, "_mcp_server", None)):
@@ -101,6 +106,7 @@ class _ReceiveLoop:
         """The loop works on ``raw`` from now on."""
         self._item = item
         if raw.kind == "notification":
+            raw.protocol_version = self._channel.protocol_version
             self._notice = raw
         elif raw.method == "initialize":
             self._answering = self._hooks.enter_receiving(raw, item, None)
@@ -163,7 +169,7 @@ class HandlerHooks:
         self._loops = loops
         self._session = session
         self.guard = Hook(hub, HOOK)
-        self._memory = Hook(hub, MEMORY)
+        self._memory = Guard(MEMORY, hub.fail)
         self._streams = ServerStreams(hub, loops, session, lambda: self.guard.active)
         self._tracing_guard = Guard(SPANS_HOOK, hub.fail, self._trace_no_more)
         self._tracing: Tracing | None = None
@@ -176,9 +182,9 @@ class HandlerHooks:
         if hasattr(server, "_handle_message"):
             self.guard.replace(server, "_handle_message", self._make_handle_message)
         if hasattr(server, "run"):
-            self.guard.replace(server, "run", lambda original: self._streams.around_run(original, self._within))
-            # Before the transport's first step: tracemalloc begins while there are no threads.
-            self._memory.wrap(server, "run", before=lambda *args, **kwargs: self._hub.memory.loop_begins())
+            self.guard.replace(
+                server, "run", lambda original: self._streams.around_run(original, self._begins, self._within)
+            )
         self._hub.working(HOOK)
 
     def trace(self, tracing: Tracing) -> None:
@@ -191,9 +197,14 @@ class HandlerHooks:
         self._tracing = None
         stuck = SEAM.restore() if self._shares else []
         self._shares = False
-        return stuck + self._memory.restore() + self.guard.restore()
+        return stuck + self.guard.restore()
 
     # --- the session's receive loop ---
+
+    def _begins(self) -> None:
+        """Before the transport's first step: tracemalloc begins while there are no threads."""
+        if self._memory.active:
+            self._memory.call(self._hub.memory.loop_begins)
 
     def _within(self, pair: Pair) -> Pair:
         return self.guard.call(self._into_session, pair) or pair
@@ -349,7 +360,6 @@ class HandlerHooks:
             return None
         raw = receiver.forwarded.popleft()
         monitor = self._loops.follow()
-        raw.protocol_version = raw.channel.protocol_version
         return raw, monitor, None if monitor is None else monitor.enter(raw)
 
     @guarded

@@ -11,6 +11,7 @@ from threading import get_ident
 from typing import Any
 
 from mcp_probe.adapters.hook import Hook, guarded
+from mcp_probe.adapters.in_process import CALL
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.span_middleware import OuterNote, SpanMiddleware, names_caller
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
@@ -50,6 +51,9 @@ class ServerMiddleware:
         claimed, call_next = found
         # Outside the guard: what the rest of the chain raises is the server's own.
         if claimed is None:
+            exchange = EXCHANGE.get()
+            if exchange is not None and exchange.looked_up is not None and _is_look_up(ctx):
+                return self._look_up(ctx, call_next, exchange)
             return self._open_here(ctx, call_next)
         return call_next(ctx)  # type: ignore[no-any-return]
 
@@ -77,6 +81,31 @@ class ServerMiddleware:
             call_next = partial(self.spans.traced, call_next=call_next)
         return claimed, call_next
 
+    async def _look_up(self, ctx: Any, call_next: Any, exchange: Exchange) -> Any:
+        """The SDK lists the tools before it dispatches a call, for the schema: there the call's handling begins."""
+        entered = self._begin_look_up(ctx, exchange)
+        if entered is None:
+            return await call_next(ctx)
+        raw, monitor, token = entered
+        try:
+            awaitable = call_next(ctx)
+            return await (awaitable if monitor is None else monitor.followed(awaitable, raw))
+        finally:
+            self._end_look_up(token)
+
+    @guarded
+    def _begin_look_up(self, ctx: Any, exchange: Exchange) -> tuple[RawRequest, Any, Any]:
+        monitor = self._monitor_of(exchange)
+        raw = exchange.raw
+        if raw is None or raw.ended:
+            raw = self._hub.begin("request", "tools/call", exchange.looked_up, "http", self._session)
+            self._brought_by(exchange, raw, ctx)
+        return raw, monitor, CURRENT.set(raw) if monitor is None else monitor.enter(raw)
+
+    @guarded
+    def _end_look_up(self, token: Any) -> None:
+        CURRENT.reset(token)  # the step goes on, and is the call's
+
     async def _open_here(self, ctx: Any, call_next: Any) -> Any:
         entered = self._enter(ctx)
         if entered is None:
@@ -94,36 +123,45 @@ class ServerMiddleware:
     @guarded
     def _enter(self, ctx: Any) -> tuple[RawRequest, Any, Any]:
         exchange = EXCHANGE.get()
-        monitor = None if exchange is None else exchange.monitor
-        if monitor is None or monitor.thread_id != get_ident():  # a context may have been taken to another thread
-            monitor = self._loops.follow()
+        monitor = self._monitor_of(exchange)
         kind: RequestKind = "notification" if ctx.request_id is None else "request"
         transport = _transport_of(ctx)
         if transport == "memory":
             exchange = None  # of whoever calls from within that exchange
         elif exchange is not None:
             transport = "http"
-        raw = self._hub.begin(kind, ctx.method, name_of(ctx.method, ctx.params), transport, self._session)
-        raw.request_id = ctx.request_id
-        raw.protocol_version = ctx.protocol_version
-        if exchange is not None:
-            self._continue_exchange(raw, exchange)
+        raw = None if exchange is None else self._looked_up(exchange, ctx)
+        if raw is None:
+            raw = self._hub.begin(kind, ctx.method, name_of(ctx.method, ctx.params), transport, self._session)
+            if exchange is None:
+                raw.request_id, raw.protocol_version = ctx.request_id, ctx.protocol_version
+                if transport == "memory" and (call := CALL.get()) is not None:
+                    call.take(raw)
+            else:
+                self._brought_by(exchange, raw, ctx)
         if (meta := ctx.meta) and SENT in meta:
             raw.sent_ns = sent_ns(meta, raw.taken_ns or now_ns())
         return raw, monitor, None if monitor is None else monitor.enter(raw)
 
-    def _continue_exchange(self, raw: RawRequest, exchange: Exchange) -> None:
-        previous = exchange.raw
-        if previous is not None and not previous.ended and previous.method == "tools/list":
-            # The SDK lists tools itself to check headers before it dispatches: part of this request's queue.
-            previous.session = None
-            self._hub.requests.end(previous, now_ns())
-        raw.arrival_ns = exchange.arrival_ns
-        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
-        raw.request_bytes = exchange.body_bytes
+    def _monitor_of(self, exchange: Exchange | None) -> Any:
+        monitor = None if exchange is None else exchange.monitor
+        if monitor is None or monitor.thread_id != get_ident():  # a context may have been taken to another thread
+            monitor = self._loops.follow()
+        return monitor
+
+    def _looked_up(self, exchange: Exchange, ctx: Any) -> RawRequest | None:
+        """The request for which the SDK has looked up a schema, if this is it."""
+        raw = exchange.raw
+        if raw is None or raw.ended or raw.result_ns is not None or raw.session is not self._session:
+            return None
+        return raw if raw.request_id == ctx.request_id and raw.method == ctx.method else None
+
+    def _brought_by(self, exchange: Exchange, raw: RawRequest, ctx: Any) -> None:
+        raw.request_id = ctx.request_id
+        raw.protocol_version = ctx.protocol_version
+        exchange.brought(raw)
         raw.taken_ns = now_ns()
         raw.write_seen = True
-        exchange.raw = raw
 
     @guarded
     def _leave(self, raw: RawRequest, monitor: Any, token: Any, result: Any, exc: BaseException | None) -> None:
@@ -137,6 +175,11 @@ class ServerMiddleware:
         self._hub.requests.finished(raw, now)
         if not raw.write_seen or raw.outcome == "cancelled":
             self._hub.requests.end(raw, now)
+
+
+def _is_look_up(ctx: Any) -> bool:
+    """Whether the SDK's own listing comes; what is listed may ask other servers in this process for theirs."""
+    return ctx.method == "tools/list" and _transport_of(ctx) != "memory"
 
 
 _transports: dict[type, str | None] = {}

@@ -29,20 +29,31 @@ class ServerStreams:
         self._is_on = is_on
         self.guard = Guard("streams", hub.fail)
 
-    def around_run(self, original: Any, within: Callable[[Pair], Pair] = lambda pair: pair) -> Any:
-        """``original``, a server's ``run``, with its pair followed, and then as ``within`` returns it."""
+    def around_run(
+        self,
+        original: Any,
+        begins: Callable[[], None] = lambda: None,
+        within: Callable[[Pair], Pair] = lambda pair: pair,
+    ) -> Any:
+        """``original``, a server's ``run``: calls ``begins``; its pair is followed, then as ``within`` returns it."""
 
         @wraps(original)
         async def run(*args: Any, **kwargs: Any) -> Any:
+            if self._is_on():
+                begins()
             named = [name for name in ("read_stream", "write_stream") if name in kwargs]
+            channel = None
             if len(args) + len(named) >= 2:
                 first = args[: 2 - len(named)]
                 pair = within(self.followed(*first, *(kwargs[name] for name in named)))
+                channel = getattr(pair[0], "mcp_probe_channel", None)
                 args = (*pair[: len(first)], *args[len(first) :])
                 kwargs.update(zip(named, pair[len(first) :], strict=True))
             try:
                 return await original(*args, **kwargs)
             finally:
+                if channel is not None:
+                    self.guard.call(channel.close)
                 self._hub.transport_closed()
 
         return run

@@ -107,7 +107,7 @@ class SpanMiddleware:
         """As a call, for whoever has asked :meth:`listens`."""
         try:
             raw = CURRENT.get()
-            if raw is not None and not raw.ended and raw.request_id == ctx.request_id:
+            if raw is not None and not raw.ended and (raw.request_id, raw.method) == (ctx.request_id, ctx.method):
                 return self._around(raw, ctx, call_next)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self._failed(exc)

@@ -37,9 +37,6 @@ class UnknownMonitor(LoopMonitor):
         """Nothing was on the loop that could end."""
         CURRENT.reset(token)
 
-    def polled_ns(self) -> None:
-        """No poll was seen."""
-
 
 class UnknownHooks(LoopHooks[UnknownMonitor]):
     """Takes any loop that asyncio runs. It is asked last."""

@@ -57,9 +57,12 @@ class UvloopMonitor(LoopMonitor):
             self.broken(exc)
             return awaitable
 
-    def polled_ns(self) -> int:
-        """The end of the last poll that was noticed; what came since may have been found by one that was not."""
-        return self.poll_end
+    def read_since_ns(self) -> int | None:
+        """libuv reads between two of our callbacks: it came as a poll that has just ended found it, or before."""
+        if self.since:
+            return super().read_since_ns()
+        now = now_ns()
+        return now if now - self.now >= SLEPT_NS else self.poll_end
 
     def around_call_soon(self, call_soon: Any) -> Any:
         """``call_soon``, whose callbacks became ready with the one that runs, or just now."""

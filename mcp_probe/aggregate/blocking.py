@@ -46,6 +46,9 @@ OTHER = "other"
 _FEW = 24
 """Up to this many steps are visited one by one; for more, the running sums per operation are faster."""
 
+_OUTSIDE = ("queue", "write")
+"""Stages in which no unit of the request runs."""
+
 Span = tuple[int, int]
 
 
@@ -85,7 +88,7 @@ def victim_of(record: RequestRecord) -> Victim | None:
 
 
 def _queue_is_unseen(record: RequestRecord) -> bool:
-    """It came from outside, and its wait before its handler began could not be seen (mcp 1.x)."""
+    """It came from outside, and its wait before its handler began could not be seen."""
     is_outside = record.kind != "function" and record.transport != "memory"
     return is_outside and record.budget.queue_dispatch is None and record.budget.queue_transport is None
 
@@ -279,10 +282,10 @@ def _crowding(
     """(lo, hi) of the waits that no slow step covers.
 
     While a unit is ready its loop does not sleep, so the unit waits behind small steps. Some of them may be
-    its own: they are subtracted from ``lo``. A request still in a queue may wait for a thread or a pipe
-    instead. So only the time that the loop cannot have spent in the poll counts as certain.
+    its own: they are subtracted from ``lo``. A request still in a queue, or its answer, may wait for a thread or
+    a pipe instead. So only the time that the loop cannot have spent in the poll counts as certain.
     """
-    queued = union((wait.earliest_ns, wait.end_ns) for wait in victim.waits if wait.stage == "queue")
+    queued = union((wait.earliest_ns, wait.end_ns) for wait in victim.waits if wait.stage in _OUTSIDE)
     hi = sum(_gap(span, loops) for span in possible) - sum(polls.idle(victim.loop, *span)[0] for span in queued)
     if victim.on_loop_ns is None or len(loops) > 1:
         return 0, max(0, hi)
@@ -290,7 +293,7 @@ def _crowding(
     for span in _after(certain, since_ns):
         lo += _gap(span, loops)
     for wait in victim.waits:
-        if wait.stage == "queue":
+        if wait.stage in _OUTSIDE:
             for span in _after([(wait.start_ns, wait.end_ns)], since_ns):
                 lo -= min(_gap(span, loops), polls.idle(victim.loop, *span)[1])
     lo -= max(0, victim.on_loop_ns - sum(loop.own_ns(victim.request) for loop in loops))

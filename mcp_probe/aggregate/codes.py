@@ -24,6 +24,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "memory-growth": "calls of a tool keep memory, and what they keep grows with their number",
         "memory-peak": "a single call holds a large part of the memory there is",
         "large-payload": "arguments or results are so large that coding them holds the event loop",
+        "schema-lookup": "the SDK lists all tools before each call, and that takes much of the call's time",
         "unbounded-fan-out": "a call starts as many tasks at once as its input asks for",
         "not-enough-data": "too few requests, or too short a time, for the statistical checks",
     }

@@ -17,6 +17,7 @@ from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memo
 from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
 from mcp_probe.aggregate.checks.pools import executor_saturated, transport_starvation
 from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pressure
+from mcp_probe.aggregate.checks.sdk import schema_lookup
 from mcp_probe.aggregate.checks.steps import blocking_call, cpu_bound_step
 from mcp_probe.aggregate.checks.waiting import crowding, head_of_line
 from mcp_probe.aggregate.codes import CODES, NOT_YET, check_codes
@@ -44,6 +45,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "memory-growth": memory_growth,
         "memory-peak": memory_peak,
         "large-payload": large_payload,
+        "schema-lookup": schema_lookup,
         "unbounded-fan-out": unbounded_fan_out,
         "not-enough-data": not_enough_data,
     }

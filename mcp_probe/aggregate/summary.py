@@ -12,7 +12,6 @@ from mcp_probe.aggregate.process_health import ProcessTally
 from mcp_probe.aggregate.saturation import Pools
 from mcp_probe.aggregate.slow_steps import SlowSteps
 from mcp_probe.model import (
-    DOES_NOT_APPLY,
     Header,
     ProbeSelf,
     RequestCounts,
@@ -144,8 +143,7 @@ def _counts(totals: Totals) -> RequestCounts:
 
 
 def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
-    fine = ("active", DOES_NOT_APPLY)
-    off = {f"{hook}: {state}" for header in headers for hook, state in header.hooks if not state.startswith(fine)}
+    off = {f"{hook}: {state}" for header in headers for hook, state in header.hooks if not state.startswith("active")}
     drops = [f"{count} dropped: {reason}" for reason, count in sorted(totals.process.dropped.items()) if count]
     notes = dict.fromkeys(note for header in headers for note in header.notes)
     return ProbeSelf(

@@ -59,6 +59,8 @@ class FindingOptions:
     coding_share: float = 0.20  # large-payload: of the operation's time
     # Workload: `add` of a stdio server. Coding its 300 bytes takes a fifth of its 0.5 ms, which is no finding.
     coding_ms: float = 5.0  # large-payload: mean of a call
+    lookup_share: float = 0.20  # schema-lookup: of the operation's time
+    lookup_ms: float = 5.0  # schema-lookup: mean of a call
     fan_out_tasks: int = 1000  # unbounded-fan-out
 
     def __post_init__(self) -> None:

@@ -9,25 +9,41 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
+from mcp_probe.capture.socket_reads import Delivery
 from mcp_probe.record.raw import RawRequest
 
 CURRENT: ContextVar[RawRequest | None] = ContextVar("mcp_probe_request", default=None)
 
 
+DELIVERY: ContextVar[Delivery | None] = ContextVar("mcp_probe_delivery", default=None)
+"""Of the bytes that an HTTP server has read; the task that it begins for them inherits it."""
+
+
 class Exchange:
-    """One HTTP exchange: its arrival, and the request that was found in its body."""
+    """One HTTP exchange: when it began, how its bytes came, and the request that was found in its body."""
 
-    __slots__ = ("answers", "arrival_earliest_ns", "arrival_ns", "body_bytes", "monitor", "raw")
+    __slots__ = ("_began_ns", "_body_bytes", "_delivery", "answers", "looked_up", "monitor", "raw")
 
-    def __init__(
-        self, arrival_ns: int, arrival_earliest_ns: int | None, body_bytes: int | None, monitor: Any = None
-    ) -> None:
-        self.arrival_ns = arrival_ns
-        self.arrival_earliest_ns = arrival_earliest_ns
-        self.body_bytes = body_bytes
+    def __init__(self, began_ns: int, delivery: Delivery | None, body_bytes: int | None, monitor: Any = None) -> None:
+        self._began_ns = began_ns
+        self._delivery = delivery
+        self._body_bytes = body_bytes
         self.raw: RawRequest | None = None
+        self.looked_up: str | None = None  # the SDK lists the tools now, for the schema of this one
         self.monitor = monitor  # of the loop it is served on
         self.answers = True  # False: the answer goes out on another exchange (SSE)
+
+    def brought(self, raw: RawRequest) -> None:
+        """``raw`` is the message that came in this exchange. Its body is complete: it arrived with its last byte.
+
+        If nobody knows since when it may have been there, how long it waited is unavailable.
+        """
+        arrival, earliest = (self._began_ns, None) if self._delivery is None else self._delivery.arrival()
+        raw.arrival_ns = arrival
+        raw.arrival_earliest_ns = earliest
+        raw.transport_seen = earliest is not None
+        raw.request_bytes = self._body_bytes
+        self.raw = raw
 
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("mcp_probe_exchange", default=None)
@@ -37,3 +53,4 @@ def reset_for_transport_task() -> None:
     """Forget the request in this context: a session's own task may be started from inside its first request."""
     CURRENT.set(None)
     EXCHANGE.set(None)
+    DELIVERY.set(None)

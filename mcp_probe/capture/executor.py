@@ -36,6 +36,8 @@ TRANSPORT_OPERATION = "(transport)"
 NO_REQUEST_OPERATION = "(no request)"
 MAX_TRANSITIONS = 200_000
 MAX_HOLDERS = 64
+MAX_OVER = 256
+"""Ended jobs that are remembered, to tell who held the threads."""
 
 
 class Pools:
@@ -90,6 +92,7 @@ class Pools:
                 else:
                     raw.jobs = [job]
             raw = raw.parent
+        pool.follow(job)
         self._note(job.submit_ns, SUBMIT, job)
         return job
 
@@ -126,6 +129,7 @@ class Pools:
         finish = now_ns()
         job.cpu_ns = time.thread_time_ns() - cpu
         job.finish_ns = finish
+        job.pool.let_go(job)
         self._note(finish, FINISH, job)
 
     def _lend_no_more(self) -> None:
@@ -156,6 +160,8 @@ class Pools:
         job.resumed_ns = now_ns()
         if job.finish_ns is None:
             job.cancelled = job.start_ns is None
+            if job.cancelled:
+                job.pool.let_go(job)
             self._note(job.resumed_ns, CANCEL if job.cancelled else ABANDON, job)
         else:
             self._note(job.resumed_ns, RESUME, job)
@@ -190,6 +196,8 @@ class Pool:
             self.owner: Callable[[], Any] = weakref.ref(owner)
         except TypeError:
             self.owner = lambda: owner
+        self._open: dict[Job, None] = {}
+        self._over: deque[tuple[str, int, int]] = deque(maxlen=MAX_OVER)
         self._pending = 0
         self._active = 0
         self._max: float | None = limit(owner)[0]
@@ -197,6 +205,37 @@ class Pool:
         self._since = self._last
         self._transport_level = 0
         self._reset()
+
+    # --- who has its threads: any thread ---
+
+    def follow(self, job: Job) -> None:
+        """``job`` was submitted."""
+        if not job.transport:
+            self._open[job] = None
+
+    def let_go(self, job: Job) -> None:
+        """``job`` is over, or will not run."""
+        self._open.pop(job, None)
+        if job.start_ns is not None and job.finish_ns is not None and not job.transport:
+            self._over.append((job.operation, job.start_ns, job.finish_ns))
+
+    def is_full(self) -> bool:
+        """Whether jobs have all of its threads now. Costs next to nothing where there are none."""
+        owner = self.owner() if self._open else None
+        if owner is None:
+            return False
+        most, taken = self._limit(owner)
+        return most is not None and taken >= most
+
+    def holder(self, since_ns: int, until_ns: int) -> str:
+        """The operation whose jobs ran longest between the two, summed over threads."""
+        held: dict[str, int] = {}
+        running = [(job.operation, job.start_ns, until_ns) for job in list(self._open) if job.start_ns is not None]
+        for operation, start, end in (*running, *list(self._over)):
+            held[operation] = held.get(operation, 0) + max(0, min(end, until_ns) - max(start, since_ns))
+        return max(held, key=held.__getitem__, default=NO_REQUEST_OPERATION)
+
+    # --- the collector's thread ---
 
     @property
     def idle(self) -> bool:
@@ -211,7 +250,8 @@ class Pool:
         self._submitted = self._finished = self._abandoned = self._returned = 0
         self._run_ns = self._cpu_ns = self._return_ns = 0
         self._wait: dict[int, list[int]] = {}
-        self._transport_jobs = self._transport_wait_max = self._transport_wait = 0
+        self._transport_waits: dict[int, list[int]] = {}
+        self._transport_wait_max = 0
         self._holders: dict[str, list[int]] = {}
 
     def _advance(self, at: int) -> None:
@@ -261,9 +301,8 @@ class Pool:
             return False
         self._last = max(self._last, deltas[-1][0])
         self._transport_level = levels[-1]
-        self._transport_jobs += len(waits)
-        self._transport_wait += sum(waits)
-        self._transport_wait_max = max(self._transport_wait_max, *waits, 0)
+        for wait in waits:
+            self._count_transport(wait)
         self._borrowed_peak = max(self._borrowed_peak, *levels)
         return True
 
@@ -322,10 +361,14 @@ class Pool:
             self._transport_level -= 1
             return
         self._transport_level += 1
-        self._transport_jobs += 1
-        self._transport_wait += wait_ns
-        self._transport_wait_max = max(self._transport_wait_max, wait_ns)
+        self._count_transport(wait_ns)
         self._borrowed_peak = max(self._borrowed_peak, self._active + self._transport_level)
+
+    def _count_transport(self, wait_ns: int) -> None:
+        self._transport_wait_max = max(self._transport_wait_max, wait_ns)
+        entry = self._transport_waits.setdefault(bucket_of(wait_ns), [0, 0])
+        entry[0] += 1
+        entry[1] += wait_ns
 
     def sample(self, now: int) -> PoolSample:
         """What happened since the previous sample."""
@@ -354,10 +397,11 @@ class Pool:
             cpu_ns=self._cpu_ns,
             return_ns=self._return_ns,
             returned=self._returned,
-            transport_jobs=self._transport_jobs,
+            transport_jobs=sum(count for count, _ in self._transport_waits.values()),
             transport_wait_max_ns=self._transport_wait_max,
-            transport_wait_ns=self._transport_wait,
+            transport_wait_ns=sum(total for _, total in self._transport_waits.values()),
             holders=tuple((name, jobs, ns) for name, (jobs, ns) in self._holders.items()),
+            transport_waits=tuple((bucket, count, total) for bucket, (count, total) in self._transport_waits.items()),
         )
         self._since = now
         self._reset()

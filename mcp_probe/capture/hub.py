@@ -24,6 +24,7 @@ from mcp_probe.capture.loop_monitor import LoopMonitor, StepSink
 from mcp_probe.capture.measuring import Around, Measuring, around
 from mcp_probe.capture.memory_tier import HOOK as MEMORY
 from mcp_probe.capture.memory_tier import Memory
+from mcp_probe.capture.pipe_looks import PipeLooks
 from mcp_probe.capture.watchdog import STOP_S, Watchdog
 from mcp_probe.clock import now_ns
 from mcp_probe.model import STEPS, WAKE_UPS, RequestKind
@@ -53,7 +54,7 @@ class Hub:
         self.monitors: dict[int, LoopMonitor] = {}
         self.retired: list[LoopMonitor] = []
         self.loop_names: dict[str, None] = {}  # of every loop that was followed
-        self.watchdog = Watchdog(slow_step_ns, self.fail)
+        self.watchdog = Watchdog(slow_step_ns, self.fail, self._pipes)
         self.hooks: dict[str, str] = {}
         self.memory = Memory(partial(self._note, MEMORY), partial(self.fail, MEMORY))
         self.memory.watchdog = lambda: self.watchdog.thread
@@ -232,6 +233,10 @@ class Hub:
         self._lock = threading.Lock()
         self.watchdog.abandon()
         self.close()
+
+    def _pipes(self) -> tuple[PipeLooks, ...]:
+        stamps = [channel.stamps for channel in self.channels if channel.stamps is not None]
+        return tuple([each.looks for each in stamps if not each.stopped])
 
     def ready(self) -> tuple[int, int, int]:
         """(earliest, ready, since) of the step running on this thread; now where none is tracked."""

@@ -142,20 +142,12 @@ class LoopMonitor(Steps):
         """
         return awaitable
 
-    def arrival(self) -> tuple[int, int | None]:
-        """When the bytes came that woke the running step: at the latest, at the earliest (``None``: unknown).
+    def read_since_ns(self) -> int | None:
+        """What the running callback has read from a socket came later than this; ``None``: unknown.
 
-        The server read them in a callback of its socket and began a task for them. The task inherits when the callback
-        became ready: between the poll that did not find the bytes and the one that did.
+        It came after the poll that did not find it. If that poll had to wait, it came as the poll returned.
         """
-        now = now_ns()
-        if self.since and self.wake == WAKE_SOCKET:
-            return min(now, self.ready), self.earliest
-        return now, self.polled_ns()
-
-    def polled_ns(self) -> int | None:
-        """The earliest time at which bytes that this iteration reads from a socket can have come."""
-        return self.event_earliest
+        return self.earliest if self.since and self.wake == WAKE_SOCKET else None
 
     def waits_for(self, job: Job) -> None:
         """The running task waits for a worker thread from now on."""

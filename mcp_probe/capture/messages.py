@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import Any
+from heapq import nlargest
+from itertools import takewhile
+from typing import Any, Literal
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
 from mcp_probe.capture.stdin_reads import LineStamps
 from mcp_probe.clock import now_ns
+from mcp_probe.model import Outcome
+from mcp_probe.record.assemble import LATE_NS
 from mcp_probe.record.raw import RawRequest
+
+MAX_WRITER_WAITS = 1024
+MAX_WRITE_WAITS = 64
+"""Waits of the writer that are remembered, and those that one answer keeps."""
 
 _NAMED = {"tools/call", "prompts/get"}
 _CANCELLED_CODE = -32800
@@ -29,6 +38,11 @@ _WRAPPED = "wrapped"
 _EVENT = b"event: message"
 _ANSWER = re.compile(rb'event: message\r?\ndata: \{"jsonrpc":"2\.0","id":(-?\d+|"(?:[^"\\]|\\.)*"),"(?:result|error)":')
 """An answer as an event (mcp/server/sse.py@1.6-2.3, sse_starlette's ServerSentEvent)."""
+Starved = tuple[Literal["read", "write"], int, int, str, str]
+"""(stage, from_ns, to_ns, pool, who held it): the transport waited for a thread. See ``RequestRecord.starved``."""
+
+MAX_STARVED = 64
+
 _kinds: dict[type, str] = {}
 _set_current = CURRENT.set
 
@@ -54,12 +68,15 @@ class Channel:
         self.pending: dict[Any, RawRequest] = {}
         self.sent: dict[int, RawRequest] = {}  # id(item) -> its request, until the writer takes it
         self.writing: RawRequest | None = None
+        self.writer_waits_ns = 0  # the writer's last call on a thread is over: it waits for the loop, or an answer
+        self._writer_waits: deque[tuple[int, int]] = deque(maxlen=MAX_WRITER_WAITS)
         self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
         self.protocol_version: str | None = None  # as negotiated by `initialize`
         # Requests that no handler has claimed yet, by id(item), where their context does not reach it (mcp 1.x).
         self.handed: dict[int, RawRequest] | None = None
         self.rejects: Callable[[RawRequest, Any], None] | None = None  # told of requests that get no handler (mcp 1.x)
         self.events: dict[Any, RawRequest] | None = None  # answers for a stream of events, by JSON-RPC id (SSE)
+        self.starved: deque[Starved] = deque(maxlen=MAX_STARVED)  # appended on worker threads
         self._ready = ready
 
     # --- in ---
@@ -76,6 +93,8 @@ class Channel:
             if kind != _OTHER:
                 self._answered(message)
             return None
+        if kind == _NOTIFICATION and self.handed is not None and self.session is None:
+            return None  # nobody would end it: its server is not attached
         requests = self.requests
         method = message.method
         name = name_of(method, message.params) if method in _NAMED else None
@@ -92,9 +111,11 @@ class Channel:
             if exchange is None or not self._arrived_by(exchange, raw):
                 raw.arrival_ns = now
                 raw.transport_seen = False
+        if self.starved:
+            raw.starved = self._starved_since(raw)
         if context is not None:
             context.run(_set_current, raw)
-        if self.handed is not None:
+        if self.handed is not None and self.session is not None:
             self.handed[id(item)] = raw
         if kind == _REQUEST:
             raw.request_id = message.id
@@ -135,9 +156,9 @@ class Channel:
         return raw
 
     def _negotiated(self, raw: RawRequest, result: Any) -> None:
-        version = result.get("protocolVersion") if isinstance(result, Mapping) else None
-        if isinstance(version, str):
-            raw.protocol_version = self.protocol_version = version[:MAX_NAME]
+        version = agreed_version(result)
+        if version is not None:
+            raw.protocol_version = self.protocol_version = version
 
     def handed_over(self, raw: RawRequest) -> None:
         """``send`` has returned: the item was taken when this task became ready, or at once."""
@@ -168,7 +189,29 @@ class Channel:
         if raw is not None:
             now = now_ns()
             raw.flushed_ns = now
+            if self.starved:
+                raw.starved = self._starved_since(raw)
+            raw.write_waits = self._waits_since(raw)
             self.requests.end(raw, now)
+
+    def writer_left(self, now: int) -> None:
+        """The writer hands a call to a worker thread: from its last one until now it was on the loop's side."""
+        if now - self.writer_waits_ns > LATE_NS:
+            self._writer_waits.append((self.writer_waits_ns, now))
+
+    def _waits_since(self, raw: RawRequest) -> tuple[tuple[int, int], ...]:
+        """The writer's waits for the loop since ``raw`` had its result; if there are too many, the longest."""
+        since = raw.result_ns or 0
+        found = list(takewhile(lambda wait: wait[1] > since, reversed(self._writer_waits)))
+        if len(found) > MAX_WRITE_WAITS or len(found) == MAX_WRITER_WAITS:
+            raw.partial = True
+            found = nlargest(MAX_WRITE_WAITS, found, key=lambda wait: wait[1] - wait[0])
+        return tuple(sorted(found))
+
+    def _starved_since(self, raw: RawRequest) -> tuple[Starved, ...]:
+        """Waits of the transport for a thread since ``raw`` may have come. Loop's or worker's thread."""
+        since = raw.arrival_earliest_ns or raw.arrival_ns or 0
+        return tuple(wait for wait in list(self.starved) if wait[2] > since)
 
     def event_begins(self, chunk: bytes) -> RawRequest | None:
         """The next event goes out. Returns the request that it answers, if it is an answer.
@@ -193,13 +236,23 @@ class Channel:
         raw.flushed_ns = now = now_ns()
         self.requests.end(raw, now)
 
-    def no_more_events(self) -> None:
+    def no_more_events(self, outcome: Outcome | None = None) -> None:
         """Events cannot be seen (any more): answers on their way end now."""
         events, self.events = self.events, None
         self.writer_seen = False
         for raw in (events or {}).values():
             self.requests.lose_write(raw)
-            self.requests.end(raw, now_ns())
+            self.requests.end(raw, now_ns(), outcome)
+
+    def close(self) -> None:
+        """The session is over. What waits for it will not be handled; where contexts tell that, this does nothing."""
+        if self.handed is None:
+            return
+        self.handed.clear()
+        for raw in list(self.pending.values()):
+            if raw.first_step_ns is None:
+                self.requests.end(raw, now_ns(), "cancelled")
+        self.no_more_events("cancelled")
 
     def forget(self, raw: RawRequest) -> None:
         """``raw`` has ended."""
@@ -210,11 +263,8 @@ class Channel:
         """Whether ``raw`` is the message that came in ``exchange``."""
         if exchange.raw is not None:
             return False
-        raw.arrival_ns = exchange.arrival_ns
-        raw.arrival_earliest_ns = exchange.arrival_earliest_ns
-        raw.request_bytes = exchange.body_bytes
+        exchange.brought(raw)
         raw.write_seen = raw.kind == "request" and (exchange.answers or self.writer_seen)
-        exchange.raw = raw
         return True
 
     def _answered(self, message: Any) -> None:
@@ -256,6 +306,15 @@ def _kind_of(message: Any) -> str:
         kind = _OTHER
     _kinds[type(message)] = kind
     return kind
+
+
+def agreed_version(result: Any) -> str | None:
+    """The protocol's version in the answer to `initialize`; up to then the SDK assumes one."""
+    if isinstance(result, Mapping):
+        version = result.get("protocolVersion")
+    else:
+        version = getattr(result, "protocol_version", None) or getattr(result, "protocolVersion", None)
+    return version[:MAX_NAME] if isinstance(version, str) else None
 
 
 def note_error(raw: RawRequest, error: Any) -> None:

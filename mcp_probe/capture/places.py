@@ -26,7 +26,7 @@ _WORKLOADS = _OWN + "workloads" + os.sep
 _INFRASTRUCTURE = frozenset((
     "mcp", "mcp_types", "fastmcp", "anyio", "asyncio", "trio", "uvloop", "starlette", "fastapi", "uvicorn", "pydantic",
     "pydantic_core", "sse_starlette", "opentelemetry", "outcome", "sniffio", "h11", "httptools",
-    "sentry_sdk", "ddtrace", "logfire", "wrapt", "tenacity",
+    "sentry_sdk", "ddtrace", "logfire", "wrapt", "tenacity", "nest_asyncio", "nest_asyncio2",
 ))  # fmt: skip
 
 _LOOP_FILES = (
@@ -34,8 +34,9 @@ _LOOP_FILES = (
     "mcp_probe/adapters/asyncio_handles.py", "mcp_probe/adapters/asyncio_loop.py", "mcp_probe/adapters/uvloop_loop.py",
 )  # fmt: skip
 
-_LOOP_FUNCTIONS = frozenset({"_run", "_run_once", "run", "run_forever", "unrolled_run"})
-"""Functions in these files that run steps. Steps call other functions in them (``run_in_executor``, ``checkpoint``)."""
+_LOOP_FUNCTIONS = frozenset({"_run", "run", "run_forever", "unrolled_run"})
+"""Functions in these files that run steps. Steps call other functions in them (``run_in_executor``, ``checkpoint``).
+``_run_once`` runs steps wherever it stands: nest_asyncio and others have their own."""
 
 _USER, _PACKAGE, _STANDARD, _PLUMBING, _HIDDEN = range(5)
 
@@ -60,13 +61,19 @@ class Code:
     last: int
 
 
-def place_of(frame: Any) -> Place | None:
-    """The place of the step that has ``frame`` as its innermost frame. Any thread that holds the GIL."""
+def place_of(frame: Any, of_request: bool = False) -> Place | None:
+    """The place of the step that has ``frame`` as its innermost frame. Any thread that holds the GIL.
+
+    The tool of a request may have no frame (Cython), or none with a file (``exec``): then a step ``of_request`` has no
+    place, for the innermost line that can be seen is the SDK's, which only calls it.
+    """
     frames = _own_frames(frame)
     importing, frames = _without_import(frames)
     if not frames:
         return None
     index = _index_of_place(frames)
+    if of_request and _kind(frames[index].f_code.co_filename)[0] not in (_USER, _PACKAGE):
+        return None
     library = importing or _callee(frames, index)
     code = frames[index].f_code
     return Place(code.co_filename, frames[index].f_lineno, getattr(code, "co_qualname", code.co_name), library)
@@ -142,7 +149,7 @@ def _own_frames(frame: Any) -> list[Any]:
     depth = 0
     while frame is not None and depth < MAX_DEPTH:
         code = frame.f_code
-        if code.co_name in _LOOP_FUNCTIONS and code.co_filename.endswith(_LOOP_FILES):
+        if code.co_name == "_run_once" or (code.co_name in _LOOP_FUNCTIONS and code.co_filename.endswith(_LOOP_FILES)):
             break
         if not code.co_filename.startswith(_OWN) or code.co_filename.startswith(_WORKLOADS):
             frames.append(frame)

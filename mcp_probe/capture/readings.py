@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_probe import native
+from mcp_probe.capture.pipe_looks import PipeLooks
 from mcp_probe.clock import now_ns
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 KEPT = 64
 TICK_NS = 5_000_000
+LOOK_NS = 10_000_000
+"""How often pipes are looked at while a loop is busy, at the least."""
 
 
 class Reading(NamedTuple):
@@ -86,11 +89,16 @@ class PythonReadings:
         return False
 
 
-def _park(watched: tuple[PythonReadings, ...], limit_ns: int, wait_ns: int, most_ns: int) -> bool:
+def _park(
+    watched: tuple[PythonReadings, ...], limit_ns: int, wait_ns: int, most_ns: int, pipes: tuple[PipeLooks, ...] = ()
+) -> bool:
     until = now_ns() + most_ns
     while True:
         busy = any([not readings.monitor.idle for readings in watched])
-        time.sleep(min(wait_ns, TICK_NS if busy else 2 * TICK_NS) / 1e9)
+        time.sleep(min(wait_ns, TICK_NS if busy else LOOK_NS) / 1e9)
+        if pipes and (busy or not all([readings.monitor.idle for readings in watched])):
+            for pipe in pipes:
+                pipe.look()
         if any([readings.is_over(limit_ns) for readings in watched]):
             return True
         if now_ns() >= until:
@@ -103,10 +111,15 @@ else:
     Readings = PythonReadings if native.core is None else native.core.Readings
 
 
-def park(watched: tuple[Readings, ...], limit_ns: int, wait_ns: int, most_ns: int) -> bool:
-    """Sleep for ``wait_ns``, then until a step is over the limit (True), or for ``most_ns`` (False)."""
+def park(
+    watched: tuple[Readings, ...], limit_ns: int, wait_ns: int, most_ns: int, pipes: tuple[PipeLooks, ...] = ()
+) -> bool:
+    """Sleep for ``wait_ns``, then until a step is over the limit (True), or for ``most_ns`` (False).
+
+    It looks at ``pipes`` while a loop is busy, at least every :data:`LOOK_NS`.
+    """
     parking = _park if native.core is None else native.core.park
-    return parking(watched, limit_ns, wait_ns, most_ns)
+    return parking(watched, limit_ns, wait_ns, most_ns, pipes)
 
 
 def wake() -> None:

@@ -1,8 +1,8 @@
 """Reading on stdio: when did each line's bytes come off the pipe, and how many wait behind them?
 
 The SDK reads text lines on a worker thread, from a wrapper that pulls chunks off the pipe. Each raw
-read is stamped here, in that thread. A read that had to wait gives the arrival exactly; one that
-found bytes at once only bounds it: they came after the last read that emptied the pipe.
+read is stamped here, in that thread. A read that had to wait gives the arrival exactly. Bytes that it found at once
+came between two looks at the pipe (``pipe_looks.py``): of the reader as each read begins, and of the watchdog.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from collections.abc import Callable
 from typing import Any
 
 from mcp_probe.capture.guard import Guard, guarded
+from mcp_probe.capture.pipe_looks import Look, PipeLooks
 from mcp_probe.clock import now_ns
-
-try:
-    import fcntl
-    import termios
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 WAITED_NS = 50_000
 """A raw read that took less found its bytes already there (a pipe read of ready bytes takes ~2 us)."""
+
+MAX_LOOKS = 512
+"""Looks kept of bytes that have come and are not read; the bounds of some lines get wider beyond."""
+
+GIL_SLEEPS = 3
+"""Sleeps of a read that waited for the GIL for longer than a switch interval: one before the bytes came, two after."""
+
+GIL_SLEEP_INTERVALS = 1.5
+"""A thread that waits for the GIL wakes once per switch interval, later on a busy host."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -39,15 +43,26 @@ class LineStamps:
 
     def __init__(self, since_ns: int | None = None) -> None:
         self.waiting: deque[LineStamp] = deque()
-        self.descriptor: int | None = None
+        self.looks = PipeLooks()
         self.stopped = False
         self.waiting_bytes_peak = 0
         self._read_bytes = 0  # written by the reader's thread only
         self._consumed_bytes = 0  # written by the loop's thread only
         self._last_read_ns: int | None = None
-        self._empty_ns = now_ns() if since_ns is None else since_ns  # when the pipe was last known empty
+        self._offset = 0  # as the looks count: with second halves of line ends
+        self._absent_ns = now_ns() if since_ns is None else since_ns  # no byte behind the offset had come by then
+        self._seen: list[Look] = []  # of bytes behind the offset
         self._partial = 0
         self._after_cr = False
+
+    @property
+    def descriptor(self) -> int | None:
+        """The pipe's end, if it can be looked at."""
+        return None if self.looks.descriptor < 0 else self.looks.descriptor
+
+    @descriptor.setter
+    def descriptor(self, descriptor: int) -> None:
+        self.looks.descriptor = descriptor
 
     def stop(self) -> None:
         """Nobody takes stamps any more: keep none."""
@@ -61,44 +76,78 @@ class LineStamps:
 
     def in_pipe(self) -> int:
         """Bytes still in the pipe, unread; 0 where the platform cannot tell."""
-        return self.ready_to_read() or 0
+        return self.looks.ready() or 0
 
-    def ready_to_read(self) -> int | None:
-        """As :meth:`in_pipe`, ``None`` where the platform cannot tell."""
-        if self.descriptor is None or fcntl is None:
-            return None
-        try:
-            size = fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4)
-        except OSError:
-            return None
-        return int.from_bytes(size, sys.byteorder)
-
-    def read(self, chunk: bytes, asked: int, began_ns: int, ended_ns: int, ready_before: int | None = None) -> None:
-        """One raw read returned ``chunk``; ``ready_before`` bytes were in the pipe when it began.
+    def read(
+        self,
+        chunk: bytes,
+        asked: int,
+        began_ns: int,
+        ended_ns: int,
+        ready_before: int | None = None,
+        looked_ns: int | None = None,
+        late_ns: int = 0,
+    ) -> None:
+        """One raw read returned ``chunk``; ``ready_before`` bytes were in the pipe between its begin and ``looked_ns``.
 
         Without that number a read that took long is believed to have waited; on a busy machine it may
-        only have waited for the GIL.
+        only have waited for the GIL. A read that waited may have been ``late_ns`` in coming back.
         """
         waited = ended_ns - began_ns >= WAITED_NS if ready_before is None else ready_before == 0
-        arrival = (ended_ns, ended_ns if waited else min(self._empty_ns, ended_ns))
+        came_ns = max(began_ns, ended_ns - late_ns)
         self._last_read_ns = ended_ns
-        if len(chunk) < asked:
-            self._empty_ns = ended_ns if waited else began_ns
+        start = self._offset
+        self._offset = start + len(chunk)
+        self._note(self.looks.take())
+        if ready_before is not None:
+            self._note([(start + ready_before, began_ns if looked_ns is None else looked_ns, began_ns)])
+        if chunk:
+            self._stamp(chunk, start, (ended_ns, came_ns) if waited else None, ended_ns)
+        self._forget_until(self._offset)
+        if len(chunk) < asked:  # it has emptied the pipe
+            self._absent_ns = max(self._absent_ns, came_ns if waited else began_ns)
+
+    def _stamp(self, chunk: bytes, start: int, arrival: tuple[int, int] | None, ended_ns: int) -> None:
+        """Queue the lines that ``chunk`` completes; ``arrival``: of all of them, if that is known."""
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]  # second half of a line end that was counted already
-            self._after_cr = False
-        if not chunk:
-            return
-        self._read_bytes += len(chunk)
+            start += 1
         self._after_cr = chunk.endswith(b"\r")
+        self._read_bytes += len(chunk)
         done = -self._partial
         for end in _line_ends(chunk):
-            self.waiting.append((*arrival, end - done))
+            self.waiting.append((*(arrival or self._arrival_of(start + end, ended_ns)), end - done))
             done = end
         self._partial = len(chunk) - done
         unread = self._read_bytes - self._consumed_bytes
         if unread > self.waiting_bytes_peak:
             self.waiting_bytes_peak = unread
+
+    def _arrival_of(self, offset: int, read_ns: int) -> tuple[int, int]:
+        """(latest, earliest) time at which ``offset`` bytes had come. Offsets must not go down from call to call."""
+        self._forget_until(offset - 1)
+        latest = min(read_ns, self._seen[0][1]) if self._seen else read_ns
+        return latest, min(self._absent_ns, latest)
+
+    def _note(self, looks: list[Look]) -> None:
+        seen = self._seen
+        for look in looks:
+            newest = seen[-1] if seen else None
+            if newest is None or look[0] > newest[0]:
+                seen.append(look)
+                if len(seen) > MAX_LOOKS:
+                    del seen[-2::-2]
+            elif look[0] == newest[0]:
+                seen[-1] = (look[0], newest[1], max(look[2], newest[2]))
+
+    def _forget_until(self, offset: int) -> None:
+        """Looks that saw no more than ``offset`` bytes only say that the others had not come."""
+        seen = self._seen
+        known = 0
+        while known < len(seen) and seen[known][0] <= offset:
+            self._absent_ns = max(self._absent_ns, seen[known][2])
+            known += 1
+        del seen[:known]
 
     def consumed(self) -> LineStamp | None:
         """The stamp of the line the SDK has just taken; ``None`` where no read was seen."""
@@ -144,12 +193,17 @@ class StampedRead:
         return chunk
 
     @guarded
-    def _begin(self) -> tuple[int | None, int] | None:
-        """(bytes ready to read, now)."""
-        return None if self._stamps.stopped else (self._stamps.ready_to_read(), now_ns())
+    def _begin(self) -> tuple[int | None, int, int] | None:
+        """(Bytes ready to read, just before they were counted, just after)."""
+        return None if self._stamps.stopped else self._stamps.looks.begin()
 
     @guarded
-    def _end(self, began: tuple[int | None, int], chunk: Any, args: tuple[Any, ...]) -> None:
+    def _end(self, began: tuple[int | None, int, int], chunk: Any, args: tuple[Any, ...]) -> None:
+        ended = now_ns()
+        ready, before, after = began
+        sleeps = self._stamps.looks.end(len(chunk))
         if not self._stamps.stopped:
             asked = args[0] if args and isinstance(args[0], int) else -1
-            self._stamps.read(chunk if type(chunk) is bytes else bytes(chunk), asked, began[1], now_ns(), began[0])
+            read = chunk if type(chunk) is bytes else bytes(chunk)
+            late = (sleeps - 1) * GIL_SLEEP_INTERVALS * sys.getswitchinterval() if sleeps >= GIL_SLEEPS else 0
+            self._stamps.read(read, asked, before, ended, ready, after, round(late * 1e9))

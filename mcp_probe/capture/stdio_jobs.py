@@ -14,6 +14,7 @@ from weakref import ref
 from mcp_probe.capture.executor import TRANSPORT_FINISH, TRANSPORT_JOB, TRANSPORT_START
 from mcp_probe.capture.guard import Guard, guarded
 from mcp_probe.clock import now_ns
+from mcp_probe.record.assemble import LATE_NS
 
 
 class OwnMethod:
@@ -49,7 +50,7 @@ CALLS = {"readline": READ, "write": WRITE, "flush": FLUSH}
 class TransportCall:
     """Calls ``original`` and tells ``channel``. Once its ``guard`` is off it only calls."""
 
-    __slots__ = ("__weakref__", "append", "channel", "guard", "kind", "original", "pool", "submitted_ns")
+    __slots__ = ("__weakref__", "append", "channel", "found_full", "guard", "kind", "original", "pool", "submitted_ns")
 
     def __init__(self, kind: int, original: OwnMethod, channel: Any, guard: Guard) -> None:
         self.kind = kind
@@ -59,6 +60,7 @@ class TransportCall:
         self.pool: Any = None
         self.append: Callable[[Any], None] | None = None  # of the pools' transitions, set with ``pool``
         self.submitted_ns = 0
+        self.found_full = False
 
     @guarded
     def submit(self) -> None:
@@ -67,6 +69,9 @@ class TransportCall:
         if not self.guard.active:
             return
         self.submitted_ns = now = now_ns()
+        self.found_full = self.pool is not None and self.pool.is_full()
+        if self.kind != READ:
+            self.channel.writer_left(now)
         raw = self.channel.writing if self.kind == WRITE else None
         if raw is not None and raw.encode_ns is None and raw.write_taken_ns is not None:
             raw.encode_ns = now - raw.write_taken_ns
@@ -88,6 +93,9 @@ class TransportCall:
     @guarded
     def _began(self, submitted: int) -> int:
         now = now_ns()
+        if submitted and self.found_full and now - submitted > LATE_NS:
+            stage = "read" if self.kind == READ else "write"
+            self.channel.starved.append((stage, submitted, now, self.pool.name, self.pool.holder(submitted, now)))
         if submitted and self.kind == READ and self.append is not None:  # it may wait for ever
             self.append((now, TRANSPORT_START, self.pool, now - submitted))
         return now
@@ -96,11 +104,14 @@ class TransportCall:
     def _ended(self, submitted: int, start: int, result: Any) -> None:
         if not self.guard.active:
             return
+        now = now_ns()
+        if self.kind != READ:
+            self.channel.writer_waits_ns = now
         if submitted and self.append is not None:
             if self.kind == READ:
-                self.append((now_ns(), TRANSPORT_FINISH, self.pool, 0))
+                self.append((now, TRANSPORT_FINISH, self.pool, 0))
             else:
-                self.append((now_ns(), TRANSPORT_JOB, self.pool, (start, start - submitted)))
+                self.append((now, TRANSPORT_JOB, self.pool, (start, start - submitted)))
         if result is _RAISED:
             return
         if self.kind == FLUSH:

@@ -25,6 +25,9 @@ MAX_URI = 256
 MAX_STATE = 512
 """Characters of a ``tracestate`` that are kept; the format allows dropping a longer one."""
 
+_SECRET_IN_URI = re.compile(r"^([^/?#]*//)[^/?#]*@|[?#].*", re.DOTALL)
+"""User and password, or everything from the query on. Source: RFC 3986, appendix B."""
+
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 
 
@@ -100,6 +103,6 @@ def param_of(params: Any, name: str) -> Any:
 
 
 def uri_of(message: Message) -> str | None:
-    """The message's resource URI, length-capped."""
+    """The message's resource URI, length-capped, without what may be secret: user, password, query and fragment."""
     uri = param_of(message.params, "uri")
-    return None if uri is None else text_of(str(uri), MAX_URI)
+    return None if uri is None else text_of(_SECRET_IN_URI.sub(r"\1", str(uri)), MAX_URI)

@@ -4,6 +4,7 @@ It sleeps for as long as no step can be over the limit, then samples the loop th
 :data:`TICK_NS` until that step has ended. Each sample counts only if the step's id (its start)
 is the same before and after. During a C call that holds the GIL no tick runs: the gap itself is
 the evidence, and the location is an estimate (measurement.md section 3, "Why a step was slow").
+At each tick it also looks at the pipes that wait for the loop.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 
 from mcp_probe.capture.guard import Fail, Guard
 from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.pipe_looks import PipeLooks
 from mcp_probe.capture.places import Place, frame_of, place_of
 from mcp_probe.capture.readings import TICK_NS, Reading, Readings, park, wake
 from mcp_probe.capture.worker import Worker
@@ -118,7 +121,7 @@ class Watch:
         elif late:
             case.gil_gap = True
         case.note_slices(self._schedule()[1], now)
-        place = place_of(frame_of(monitor.thread_id))
+        place = place_of(frame_of(monitor.thread_id), of_request=monitor.owner is not None)
         if place is not None and monitor.since == since:
             case.places[place] += 1
 
@@ -228,10 +231,17 @@ class Watchdog:
     """One thread of ours for all monitors. A fault ends it.
 
     ``add``, ``remove`` and ``stop`` may be called on any thread at any time, and wait for nothing but each other.
+    ``pipes`` gives what it looks at besides, while a loop is busy.
     """
 
-    def __init__(self, limit_ns: int, fail: Fail = lambda hook, exc: None) -> None:
+    def __init__(
+        self,
+        limit_ns: int,
+        fail: Fail = lambda hook, exc: None,
+        pipes: Callable[[], tuple[PipeLooks, ...]] = tuple,
+    ) -> None:
         self._limit_ns = limit_ns
+        self._pipes = pipes
         self._guard = Guard(HOOK, fail)
         self._lock = Lock()  # for the two fields below
         self._watches: dict[int, tuple[LoopMonitor, Watch]] = {}
@@ -303,7 +313,8 @@ class Watchdog:
     def _tick(self, wait_ns: int) -> bool:
         """Wait until a step is over the limit, and look at it; False if none is. Keeps no loop alive afterwards."""
         running = [watch for monitor, watch in self.watches() if monitor.is_running()]
-        over = park(tuple(watch.readings for watch in running), self._limit_ns, wait_ns, LOOK_AROUND_NS)
+        readings = tuple(watch.readings for watch in running)
+        over = park(readings, self._limit_ns, wait_ns, LOOK_AROUND_NS, self._pipes())
         if over:
             for watch in running:
                 watch.look(self._limit_ns)

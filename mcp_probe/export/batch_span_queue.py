@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from mcp_probe.export.delivery import AT_EXIT, OVERHEARD, Tally
 from mcp_probe.export.export_worker import Line, Sender, suppress_instrumentation
 from mcp_probe.export.exporters import number_from_environment
+from mcp_probe.export.rejections import hear_grpc
 from mcp_probe.model import Delivery
 
 _QUEUE_FULL = "the queue was full: the backend takes spans more slowly than the server makes them"
@@ -125,6 +126,7 @@ class _Line(Line):
             if self._exporter is None:
                 self._exporter = self._make_exporter()
                 OVERHEARD.listen()
+            hear_grpc(self._exporter)
             result = self._exporter.export(batch)
         except Exception as exc:  # noqa: BLE001 - an exporter's fault is counted; it must not end the thread
             return f"{type(exc).__name__}: {exc}"

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
+from mcp_probe.export import rejections
 from mcp_probe.export.delivery import OVERHEARD, Tally
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
@@ -141,13 +142,19 @@ class Line(ABC):
             return self._unanswered()
 
     def _settle(self, reason: str | None) -> bool:
-        """Count what is in flight: delivered, or lost for a reason; an empty one says that there was nothing."""
+        """Count what is in flight: delivered, or lost for a reason; an empty one says that there was nothing.
+
+        On the thread that exported it.
+        """
+        rejected, why = rejections.take()
         with self._lock:
             count, self._in_flight = self._in_flight, 0
             if self._given_up:
                 return False
         if reason is None:
-            self._tally.delivered(count)
+            rejected = min(rejected, count)
+            self._tally.delivered(count - rejected)
+            self._tally.lost(rejected, why)
         elif reason:
             self._tally.lost(count, reason)
         return not reason

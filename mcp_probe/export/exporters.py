@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from mcp_probe.errors import OptionError
 from mcp_probe.export.delivery import missing_extra, shown
+from mcp_probe.export.rejections import session_for
 
 SignalName = Literal["traces", "metrics"]
 
@@ -104,7 +105,8 @@ def _otlp_route(signal: SignalName, otlp: bool | str, protocol: str | None) -> R
 
     def made() -> Any:
         with _quiet_grpc():
-            return make(endpoint=given) if given is not None else make()
+            heard = session_for(signal) if protocol != "grpc" else {}
+            return make(endpoint=given, **heard) if given is not None else make(**heard)
 
     return Route(shown(endpoint or _DEFAULT_ENDPOINTS[protocol]), _checked(made))
 

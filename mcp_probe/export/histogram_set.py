@@ -293,11 +293,11 @@ class Observed:
     def _register(self, to: Observables, instrument: Instrument) -> None:
         name, unit, about = instrument.name, instrument.unit, instrument.description
         per_unit = scheme_of(unit).per_unit
-        to.counter(f"{name}.count", "{value}", f"How many: {about}", lambda: self._counted(instrument, 0, 1))
-        to.counter(f"{name}.sum", unit, f"Sum: {about}", lambda: self._counted(instrument, 1, per_unit))
-        to.level(f"{name}.p50", unit, f"Median: {about}", lambda: self._quantiles(instrument, 0.5))
-        to.level(f"{name}.p99", unit, f"99th percentile: {about}", lambda: self._quantiles(instrument, 0.99))
-        to.level(f"{name}.max", unit, f"Maximum: {about}", lambda: self._maxima(instrument))
+        to.counter(f"{name}_count", "{value}", f"How many: {about}", lambda: self._counted(instrument, 0, 1))
+        to.counter(f"{name}_sum", unit, f"Sum: {about}", lambda: self._counted(instrument, 1, per_unit))
+        to.level(f"{name}_p50", unit, f"Median: {about}", lambda: self._quantiles(instrument, 0.5))
+        to.level(f"{name}_p99", unit, f"99th percentile: {about}", lambda: self._quantiles(instrument, 0.99))
+        to.level(f"{name}_largest", unit, f"Maximum: {about}", lambda: self._maxima(instrument))
 
     def add(self, values: Iterable[Value]) -> None:
         """Count every one of ``values``."""

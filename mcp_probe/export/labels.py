@@ -145,16 +145,21 @@ class Labels:
 
     def blocker(self, operation: str) -> str:
         """Label of the operation that held the loop. It was seen at work, so it gets a label while there is room."""
-        if operation in (LOOP_OPERATION, CROWDING_OPERATION) or operation in names.KNOWN_METHODS:
+        if operation == CROWDING_OPERATION:
+            return names.SMALL_STEPS
+        if operation == LOOP_OPERATION or operation in names.KNOWN_METHODS:
             return operation
         return self._names.label(operation, proven=False)
 
     def executor(self, name: str) -> str:
         """Label of an executor."""
-        return self._executors.label(name)
+        return self._executors.label(names.token(name))
 
-    def operation(self, record: Called) -> Attributes:
-        """Attributes of ``mcp.server.operation.duration``: those of the request's span, as far as they are bounded."""
+    def operation(self, record: Called, *, is_partial: bool = False) -> Attributes:
+        """Attributes of ``mcp.server.operation.duration``: those of the request's span, as far as they are bounded.
+
+        ``is_partial``: its duration is only the least that it can have been.
+        """
         name, code = self.name(record), record.error_code
         found = operation_attributes(record.method, name)
         found[names.MCP_METHOD_NAME] = self.method(record)
@@ -162,6 +167,8 @@ class Labels:
             found[key] = self._errors.label(str(value))
         found.update(self.version(record.protocol_version))
         found.update(network_attributes(record.transport))
+        if is_partial:
+            found[names.PARTIAL] = True
         return found
 
     def version(self, version: str | None) -> Attributes:

@@ -33,6 +33,7 @@ from mcp_probe.export.delivery import OVERHEARD, Tally
 from mcp_probe.export.export_worker import Line, Sender, suppress_instrumentation
 from mcp_probe.export.exporters import number_from_environment
 from mcp_probe.export.histogram_set import ExponentialHistogram, HistogramSet, Snapshot
+from mcp_probe.export.rejections import hear_grpc
 from mcp_probe.export.semantic_conventions import SCHEMA_URL, SCOPE, Instrument, Series
 from mcp_probe.model import Delivery
 
@@ -141,6 +142,7 @@ class _Line(Line):
                 data = self._collect()
                 if data is None:
                     return ""
+                hear_grpc(self._exporter)
                 result = self._exporter.export(data, timeout_millis=self._timeout_ms)
             except Exception as exc:  # noqa: BLE001 - an exporter's fault is counted; it must not end the thread
                 return f"{type(exc).__name__}: {exc}"

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -26,7 +27,9 @@ from mcp_probe.export.observables import NO_SPAN, Levels, Observables, Reading
 from mcp_probe.export.semantic_conventions import Series
 from mcp_probe.export.span_attributes import Attributes, network_attributes
 from mcp_probe.model import (
+    QUEUE,
     TRANSPORT_CLOSED,
+    WRITES,
     End,
     Frame,
     JobTimes,
@@ -83,6 +86,7 @@ class MetricExport:
         self._owners = StepOwners()
         self._sessions = Sessions()
         self._closed = False
+        self._bounded: set[names.Instrument] = set()  # those of which upper ends are sent, too
         self._operations, self._session_durations = (
             meter.create_histogram(
                 instrument.name,
@@ -96,7 +100,7 @@ class MetricExport:
         self._register_levels()
         self._histograms: Sequence[Takes] = histograms
         if not histograms and replay:
-            self._histograms = (Replay(meter, lambda count: self.note_dropped("not replayed", count)),)
+            self._histograms = (Replay(meter, lambda count: self.note_dropped("not_replayed", count)),)
         elif not histograms:
             self._histograms = (Observed(self._observables),)
 
@@ -128,6 +132,9 @@ class MetricExport:
                     values += self._loop_values(frame)
                 elif isinstance(frame, PoolSample):
                     self._levels.add(frame)
+                    values += [
+                        (names.THREAD_WAIT, (), total // count, count) for _, count, total in frame.transport_waits
+                    ]
                 elif isinstance(frame, ProcessSample):
                     self._levels.add(frame)
                     values += _gc_values(frame)
@@ -148,7 +155,7 @@ class MetricExport:
         )
         with self._lock:
             self._levels.know(self._labels.method(operation))
-            attributes = self._labels.operation(operation)
+            attributes = self._labels.operation(operation, is_partial=is_partial_group(group))
         for _, count, total_ns in group.durations:
             for _ in range(count):
                 self._operations.record(total_ns / count / 1e9, attributes, NO_SPAN)
@@ -192,20 +199,34 @@ class MetricExport:
             return  # a part of another request, or not over
         self._levels.know(self._labels.method(record))
         seconds = max(0, record.end_ns - record.arrival_ns) / 1e9
-        operations.append((seconds, self._labels.operation(record), context_of(record)))
+        operations.append((seconds, self._labels.operation(record, is_partial=is_partial(record)), context_of(record)))
         self._blockers.add_request(record, tool)
+        rows = {row[0]: row for row in record.quality}
         for part, instrument, own in _PARTS:
             if (ns := getattr(record.budget, part)) is not None:
-                yield instrument, (*own, *tool), ns, 1
+                yield from self._both_ends(instrument, (*own, *tool), ns, rows.get(part))
         if (use := record.memory) is not None:
+            rows = {row[0]: row for row in use.quality}
             for part, instrument in _MEMORY:
                 if (size := getattr(use, part)) is not None:
-                    yield instrument, (*tool, (names.MEMORY_SCOPE, use.scope)), size, 1
+                    series = (*tool, (names.MEMORY_SCOPE, names.SCOPES[use.method]))
+                    yield from self._both_ends(instrument, series, size, rows.get(part))
         for name, value, _ in record.measures:
             if value and name in names.MEASURED:
                 yield names.MEASURED[name], tool, value, 1
         for job in record.jobs:
             yield from self._job_values(job, tool)
+
+    def _both_ends(self, instrument: names.Instrument, series: Series, value: int, row: Any) -> Iterator[Value]:
+        """The lower end; and, once a value was bounded, the upper end of this and of each one that follows."""
+        lo = hi = value
+        if row is not None and row[3] is not None:
+            lo, hi = row[2] or 0, row[3]
+            if hi > lo:
+                self._bounded.add(instrument)
+        yield instrument, series, lo, 1
+        if instrument in self._bounded:
+            yield names.MAXIMA[instrument], series, hi, 1
 
     def _session(self, session: Session) -> tuple[float, Attributes]:
         attributes = self._labels.version(session.protocol_version)
@@ -215,7 +236,7 @@ class MetricExport:
         return max(0, session.end_ns - session.start_ns) / 1e9, attributes
 
     def _job_values(self, job: JobTimes, tool: Series) -> Iterator[Value]:
-        series = ((names.EXECUTOR, self._labels.executor(job.executor)), *tool)
+        series = ((names.EXECUTOR_NAME, self._labels.executor(job.executor)), *tool)
         if job.start_ns is None:
             return
         yield names.EXECUTOR_WAIT, series, job.start_ns - job.submit_ns, 1
@@ -227,10 +248,10 @@ class MetricExport:
 
     def _blocked_values(self, *, all_of_them: bool = False) -> Iterator[Value]:
         for blocked in self._blockers.due(all_of_them=all_of_them):
-            for operation, (lo_ns, _) in blocked.found.rows.items():
-                if lo_ns > 0:
-                    blocker = (names.BLOCKER, self._labels.blocker(operation))
-                    yield names.BLOCKED, (*blocked.tool, blocker), lo_ns, 1
+            for operation, (lo_ns, hi_ns) in blocked.found.rows.items():
+                if hi_ns > 0:
+                    series = (*blocked.tool, (names.BLOCKER, self._labels.blocker(operation)))
+                    yield from self._both_ends(names.BLOCKED, series, lo_ns, ("", "", lo_ns, hi_ns))
 
     # --- steps and samples ---
 
@@ -270,6 +291,42 @@ def context_of(record: RequestRecord) -> Context:
     flags = trace.TraceFlags(record.trace_flags or 0)
     span = trace.SpanContext(int(record.trace_id, 16), int(record.span_id, 16), True, flags)
     return trace.set_span_in_context(trace.NonRecordingSpan(span), Context())
+
+
+# --- is a duration from received to sent? --------------------------------------------------------------------
+
+UNCERTAIN_SHARE = 0.1
+UNCERTAIN_NS = 1_000_000
+"""A duration that may be longer by more than both is partial: the lowest boundary of its histogram is 10 ms."""
+
+
+def is_partial(record: RequestRecord) -> bool:
+    """Whether the time from ``record``'s arrival to its end is only the least that it can have taken."""
+    if record.partial or _misses_an_end(record):
+        return True
+    width = sum(hi - (lo or 0) for part, _, lo, hi in record.quality if part in _ENDS and hi is not None)
+    return _is_wide(width, record.end_ns - record.arrival_ns, 1)
+
+
+def is_partial_group(group: RequestGroup) -> bool:
+    """The same for all of ``group``, of which only the sums are known."""
+    if _misses_an_end(group):
+        return True
+    shortest, longest = (sum(total for _, _, total in rows) for rows in (group.durations, group.longest))
+    return bool(group.longest) and _is_wide(longest - shortest, shortest, group.count)
+
+
+_ENDS = ("queue_transport", "write_wait", "write_flush")
+
+
+def _misses_an_end(of: RequestRecord | RequestGroup) -> bool:
+    """Nobody saw it come, or an answer leave. In process there is no write: the answer is there when it is ready."""
+    needed = QUEUE | WRITES if of.kind == "request" and of.transport != "memory" else QUEUE
+    return of.seen & needed != needed
+
+
+def _is_wide(width_ns: int, least_ns: int, count: int) -> bool:
+    return width_ns > max(UNCERTAIN_SHARE * least_ns, UNCERTAIN_NS * count)
 
 
 # --- whose step was that: steps are drained before the request they belong to is known to be a tool's call ------

@@ -265,6 +265,7 @@ class Levels:
     def drop(self, reason: str, count: int) -> None:
         """So much more was lost for ``reason``."""
         self._readings = None
+        reason = names.token(reason)
         if reason not in self._dropped and len(self._dropped) >= names.MAX_NAMES:
             reason = names.OTHER
         self._dropped[reason] = self._dropped.get(reason, 0) + count
@@ -307,7 +308,7 @@ def _loop_readings(loops: Loops) -> dict[names.Instrument, list[Reading]]:
 
 
 def _pool_readings(pools: dict[str, PoolLevel]) -> dict[names.Instrument, list[Reading]]:
-    rows = [(level, ((names.EXECUTOR, name),)) for name, level in pools.items()]
+    rows = [(level, ((names.EXECUTOR_NAME, name),)) for name, level in pools.items()]
     return {
         names.EXECUTOR_MAX: [(level.max, series) for level, series in rows if level.max is not None],
         names.EXECUTOR_BORROWED: [(level.borrowed, series) for level, series in rows],

@@ -35,15 +35,17 @@ from mcp_probe.export.span_attributes import (
     Attributes,
     Blocking,
     blocked_by,
+    blocker_name,
     budget_attributes,
     code_attributes,
     error_attributes,
     is_sampled,
     network_attributes,
     operation_attributes,
-    quality_of,
-    retained_attributes,
+    queue_attributes,
     span_name,
+    starved,
+    write_attributes,
 )
 from mcp_probe.histogram import bucket_of, quantile
 from mcp_probe.model import (
@@ -187,7 +189,7 @@ class SpanExport:
     def _make_server_span(self, record: RequestRecord, blockers: list[Blocking]) -> None:
         attributes = _server_attributes(record)
         if blockers:
-            attributes[names.BLOCKED_BY] = blockers[0].blocker
+            attributes[names.BLOCKED_BY] = blocker_name(blockers[0].blocker)
         assert self._give_ids is not None
         self._give_ids(record)
         span = self._tracer.start_span(
@@ -201,6 +203,7 @@ class SpanExport:
         self._give_ids(None)
         for row in blockers:
             span.add_event(names.EVENT_BLOCKED_BY, row.event(), timestamp=row.step.end_ns + self._offset_ns)
+        self._add_starved(span, record)
         if names.ERROR_TYPE in attributes:
             span.set_status(Status(StatusCode.ERROR))
         span.end(record.end_ns + self._offset_ns)
@@ -218,7 +221,13 @@ class SpanExport:
             links=links,
             start_time=phase.start_ns + self._offset_ns,
         )
+        if phase.name == names.SPAN_WRITE:
+            self._add_starved(span, record)
         span.end(phase.end_ns + self._offset_ns)
+
+    def _add_starved(self, span: Any, record: RequestRecord) -> None:
+        for row in starved(record):
+            span.add_event(names.EVENT_STARVED, row.event(), timestamp=row.end_ns + self._offset_ns)
 
 
 def _phase_attributes(record: RequestRecord, phase: Phase) -> Attributes:
@@ -232,7 +241,7 @@ def _server_attributes(record: RequestRecord) -> Attributes:
         **operation_attributes(record.method, record.name),
         **network_attributes(record.transport),
         **error_attributes(record.outcome, record.error, record.error_code),
-        **budget_attributes(record),
+        **budget_attributes(record, is_over=True),
     }
     for key, value in (
         (names.JSONRPC_REQUEST_ID, record.request_id),
@@ -311,8 +320,11 @@ class Victims:
 
 def phases_of(record: RequestRecord, steps: Iterable[StepRecord], victims: Victims) -> Iterator[Phase]:
     """Phases of ``record`` in the order of its life; ``steps``: its own slow ones."""
-    if record.first_step_ns is not None and record.arrival_ns < record.first_step_ns:
-        yield Phase(names.SPAN_QUEUE, record.arrival_ns, record.first_step_ns, _queue_attributes(record))
+    if record.first_step_ns is not None:
+        found = queue_attributes(record)
+        # Where nothing is certain it is a span of no length, which says how long it can have been.
+        if record.arrival_ns < record.first_step_ns or names.upper_end(names.QUEUE_WAIT_TRANSPORT) in found:
+            yield Phase(names.SPAN_QUEUE, record.arrival_ns, record.first_step_ns, found)
     for job in record.jobs:
         yield _executor_phase(job, record.end_ns)
     cost_ns = 0
@@ -322,20 +334,14 @@ def phases_of(record: RequestRecord, steps: Iterable[StepRecord], victims: Victi
         if number < MAX_STEP_SPANS:
             yield Phase(names.SPAN_STEP, step.start_ns, step.end_ns, _step_attributes(step, blocked_ns))
     if record.result_ns is not None and record.budget.write_wait is not None:
-        yield Phase(names.SPAN_WRITE, record.result_ns, record.end_ns, _write_attributes(record, cost_ns))
-
-
-def _queue_attributes(record: RequestRecord) -> Attributes:
-    found: Attributes = {}
-    if record.budget.queue_transport is not None:
-        found[names.QUEUE_WAIT_TRANSPORT] = record.budget.queue_transport / 1e9
-    if record.budget.queue_dispatch is not None:
-        found[names.QUEUE_WAIT_DISPATCH] = record.budget.queue_dispatch / 1e9
-    return _with_quality(found, record, ("queue_transport", "queue_dispatch"))
+        found = write_attributes(record)
+        if cost_ns:
+            found[names.BLOCKED_OTHERS] = cost_ns / 1e9
+        yield Phase(names.SPAN_WRITE, record.result_ns, record.end_ns, found)
 
 
 def _executor_phase(job: JobTimes, end_ns: int) -> Phase:
-    found: Attributes = {names.EXECUTOR_NAME: job.executor}
+    found: Attributes = {names.EXECUTOR_NAME: names.token(job.executor)}
     last = job.submit_ns
     for since, until, attribute in (
         (job.submit_ns, job.start_ns, names.EXECUTOR_WAIT_TIME),
@@ -359,32 +365,6 @@ def _step_attributes(step: StepRecord, blocked_ns: int) -> Attributes:
         found[names.GC_TIME] = step.gc_ns / 1e9
     if blocked_ns:
         found[names.BLOCKED_OTHERS] = blocked_ns / 1e9
-    return found
-
-
-def _write_attributes(record: RequestRecord, cost_ns: int) -> Attributes:
-    found: Attributes = {}
-    for ns, attribute in (
-        (record.budget.write_wait, names.WRITE_WAIT_TIME),
-        (record.budget.write_flush, names.WRITE_FLUSH_TIME),
-    ):
-        if ns is not None:
-            found[attribute] = ns / 1e9
-    if record.response_bytes is not None:
-        found[names.RESPONSE_BYTES] = record.response_bytes
-    if cost_ns:
-        found[names.BLOCKED_OTHERS] = cost_ns / 1e9
-    found = _with_quality(found, record, ("write_wait", "write_flush"))
-    retained = retained_attributes(record.memory)
-    if names.QUALITY in found and names.QUALITY in retained:
-        retained[names.QUALITY] = f"{found[names.QUALITY]},{retained[names.QUALITY]}"
-    return {**found, **retained}
-
-
-def _with_quality(found: Attributes, record: RequestRecord, parts: tuple[str, ...]) -> Attributes:
-    quality = quality_of(record, parts)
-    if quality:
-        found[names.QUALITY] = quality
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mcp_probe.measures import MEASURES
-from mcp_probe.model import Tag
+from mcp_probe.model import MemoryMethod, Tag
 
 SCOPE = "mcp_probe"
 """Instrumentation scope of every span and metric of ours."""
@@ -72,12 +72,25 @@ Source: semantic-conventions-genai, change #404 (status of the MCP server span).
 
 # --- attributes of metrics that are ours -----------------------------------------------------------------
 
-STAGE = "stage"  # transport, dispatch
-BLOCKER = "blocker"
-EXECUTOR = "executor"
-MEMORY_SCOPE = "scope"  # which allocations the bytes are of: "all Python allocations", …
-GENERATION = "generation"
-REASON = "reason"
+PARTIAL = "mcp_probe.partial"  # true: the value is the least that it can have been
+STAGE = "mcp_probe.stage"  # transport, dispatch
+BLOCKER = "mcp_probe.blocker"  # on events, too
+EXECUTOR_NAME = "mcp_probe.executor.name"  # on spans, too
+MEMORY_SCOPE = "mcp_probe.scope"  # whose allocations the bytes are of: see SCOPES
+GENERATION = "mcp_probe.generation"
+REASON = "mcp_probe.reason"
+
+SCOPES: dict[MemoryMethod, str] = {
+    "native-gross": "python_allocator",
+    "native-hybrid": "python_allocator",
+    "native-shadow": "python_allocator",
+    "tracemalloc": "python_allocator",
+    "jemalloc": "malloc",
+}
+"""Values of :data:`MEMORY_SCOPE`."""
+
+SMALL_STEPS = "(small_steps)"
+"""The value that stands for ``CROWDING_OPERATION``, whose name is for reports."""
 
 OTHER = "other"
 """The value that stands for every name beyond the cap."""
@@ -144,6 +157,7 @@ OPERATION_DURATION = Instrument(
         MCP_PROTOCOL_VERSION,
         NETWORK_TRANSPORT,
         NETWORK_PROTOCOL_NAME,
+        PARTIAL,
     ),
     "MCP request or notification duration from the time it was received until the result or ack is sent.",
     "convention",
@@ -157,6 +171,11 @@ SESSION_DURATION = Instrument(
     "convention",
     "lower",
 )
+
+
+def token(text: str) -> str:
+    """``text`` as a value of an attribute: in one piece."""
+    return "_".join(text.split())
 
 
 def _histogram(
@@ -204,14 +223,16 @@ STEP_DURATION = _histogram(
 EXECUTOR_WAIT = _histogram(
     "mcp_probe.executor.wait",
     "s",
-    (EXECUTOR, GEN_AI_TOOL_NAME),
+    (EXECUTOR_NAME, GEN_AI_TOOL_NAME),
     "Time of a job from its submission to its start on a thread.",
 )
-EXECUTOR_RUN = _histogram("mcp_probe.executor.run", "s", (EXECUTOR, GEN_AI_TOOL_NAME), "Time of a job on its thread.")
+EXECUTOR_RUN = _histogram(
+    "mcp_probe.executor.run", "s", (EXECUTOR_NAME, GEN_AI_TOOL_NAME), "Time of a job on its thread."
+)
 EXECUTOR_RETURN = _histogram(
     "mcp_probe.executor.return",
     "s",
-    (EXECUTOR, GEN_AI_TOOL_NAME),
+    (EXECUTOR_NAME, GEN_AI_TOOL_NAME),
     "Time from a job being done to its waiter running again.",
 )
 MEMORY_REQUESTED = _histogram(
@@ -233,6 +254,33 @@ MEMORY_RETAINED = _histogram(
     (GEN_AI_TOOL_NAME, MEMORY_SCOPE),
     "Bytes that a request still held up to a second after its end.",
     exactness="bounded",
+)
+MAXIMA = {
+    instrument: _histogram(
+        f"{instrument.name}_max",
+        instrument.unit,
+        instrument.attributes,
+        f"The most that it can have been: {instrument.description}",
+        exactness="upper",
+    )
+    for instrument in (
+        QUEUE_WAIT,
+        READY_WAIT,
+        BLOCKED,
+        AWAITING,
+        WRITE_WAIT,
+        WRITE_FLUSH,
+        MEMORY_PEAK,
+        MEMORY_RETAINED,
+    )
+}
+"""Histogram of lower ends -> that of upper ends, which is sent once a value was bounded."""
+
+THREAD_WAIT = _histogram(
+    "mcp_probe.transport.thread_wait",
+    "s",
+    (),
+    "Time of the stdio transport's own read or write from its submission to its start on a thread.",
 )
 GC_PAUSE = _histogram("mcp_probe.gc.pause", "s", (GENERATION,), "Pauses of the garbage collector.")
 
@@ -283,26 +331,26 @@ ARRIVAL_DELAY_P50 = Instrument("mcp_probe.loop.arrival_delay.p50", "gauge", "s",
 ARRIVAL_DELAY_P90 = Instrument("mcp_probe.loop.arrival_delay.p90", "gauge", "s", (), _DELAY + "90th percentile.")
 ARRIVAL_DELAY_P99 = Instrument("mcp_probe.loop.arrival_delay.p99", "gauge", "s", (), _DELAY + "99th percentile.")
 ARRIVAL_DELAY_MAX = Instrument("mcp_probe.loop.arrival_delay.max", "gauge", "s", (), _DELAY + "maximum.")
-EXECUTOR_MAX = Instrument("mcp_probe.executor.max", "gauge", "{thread}", (EXECUTOR,), "The executor's limit.")
+EXECUTOR_MAX = Instrument("mcp_probe.executor.max", "gauge", "{thread}", (EXECUTOR_NAME,), "The executor's limit.")
 EXECUTOR_BORROWED = Instrument(
     "mcp_probe.executor.borrowed",
     "gauge",
     "{thread}",
-    (EXECUTOR,),
+    (EXECUTOR_NAME,),
     "Tokens taken (hand-off, run and return): the peak of the last minute.",
 )
 EXECUTOR_ACTIVE = Instrument(
     "mcp_probe.executor.active",
     "gauge",
     "{thread}",
-    (EXECUTOR,),
+    (EXECUTOR_NAME,),
     "Jobs running on a thread: the peak of the last minute.",
 )
 EXECUTOR_PENDING = Instrument(
     "mcp_probe.executor.pending",
     "gauge",
     "{thread}",
-    (EXECUTOR,),
+    (EXECUTOR_NAME,),
     "Jobs waiting for a thread: the peak of the last minute.",
 )
 PROBE_OVERHEAD = Instrument(
@@ -336,6 +384,8 @@ EXPONENTIAL = (
     MEMORY_REQUESTED,
     MEMORY_PEAK,
     MEMORY_RETAINED,
+    *MAXIMA.values(),
+    THREAD_WAIT,
     GC_PAUSE,
     *MEASURED.values(),
 )
@@ -361,8 +411,8 @@ LEVELS = (
 METRICS = (OPERATION_DURATION, SESSION_DURATION, *EXPONENTIAL, ACTIVE, *LEVELS, PROBE_DROPPED)
 """Every metric, by the name it has where its kind can be sent."""
 
-STATISTICS = ("count", "sum", "p50", "p99", "max")
-"""Under somebody else's providers an exponential histogram goes out as these, each a suffix of its name."""
+STATISTICS = ("count", "sum", "p50", "p99", "largest")
+"""Under somebody else's providers an exponential histogram goes out as these, each a suffix of its name after ``_``."""
 
 # --- spans -----------------------------------------------------------------------------------------------
 # Keys and names of what the probe puts on SERVER spans and on spans of its own.
@@ -378,6 +428,7 @@ PHASE_SPANS = (SPAN_QUEUE, SPAN_EXECUTOR, SPAN_STEP, SPAN_WRITE)
 span as well, since it begins when that has ended."""
 
 EVENT_BLOCKED_BY = "mcp_probe.blocked_by"
+EVENT_STARVED = "mcp_probe.starved"
 MAX_BLOCKED_BY = 5
 """Events and links of one span."""
 
@@ -387,7 +438,6 @@ BUSY_TIME = "mcp_probe.busy"
 STEPS = "mcp_probe.steps"
 STEP_MAX = "mcp_probe.step.max"
 READY_WAIT_TIME = "mcp_probe.ready_wait"
-READY_WAIT_MIN = "mcp_probe.ready_wait.min"
 EXECUTOR_WAIT_TIME = "mcp_probe.executor.wait"
 EXECUTOR_RUN_TIME = "mcp_probe.executor.run"
 EXECUTOR_RETURN_TIME = "mcp_probe.executor.return"
@@ -404,14 +454,35 @@ BLOCKED_BY = "mcp_probe.blocked_by"
 BLOCKED_OTHERS = "mcp_probe.blocked_others"
 WRITE_WAIT_TIME = "mcp_probe.write_wait"
 WRITE_FLUSH_TIME = "mcp_probe.write_flush"
-EXECUTOR_NAME = "mcp_probe.executor"
 STEP_CAUSE = "mcp_probe.step.cause"
 RESOURCE_CONTENTS = "mcp_probe.resource.contents"  # opt-in only: the conventions have no name for it
 
-EVENT_BLOCKER = "blocker"
-EVENT_DURATION = "duration"
-EVENT_QUALITY = "quality"
+DURATION = "mcp_probe.duration"  # on events
+POOL = "mcp_probe.pool"
+HOLDER = "mcp_probe.holder"
 LINK_KIND = "mcp_probe.link"  # blocked_by, caller, ambient, request
+
+BOUNDED = (
+    QUEUE_WAIT_TRANSPORT,
+    QUEUE_WAIT_DISPATCH,
+    READY_WAIT_TIME,
+    EXECUTOR_WAIT_TIME,
+    EXECUTOR_RETURN_TIME,
+    AWAITING_TIME,
+    WRITE_WAIT_TIME,
+    WRITE_FLUSH_TIME,
+    MEMORY_PEAK_BYTES,
+    MEMORY_RETAINED_BYTES,
+    DURATION,
+)
+"""Attributes that are the lower end where the number is bounded; :func:`upper_end` names the one of the upper end."""
+
+
+def upper_end(attribute: str) -> str:
+    """The attribute beside ``attribute`` that says how large the number can be at most."""
+    return f"{attribute}_max"
+
+
 SERVER_SPAN_ATTRIBUTES = (
     MCP_METHOD_NAME,
     MCP_PROTOCOL_VERSION,
@@ -433,7 +504,6 @@ SERVER_SPAN_ATTRIBUTES = (
     STEPS,
     STEP_MAX,
     READY_WAIT_TIME,
-    READY_WAIT_MIN,
     EXECUTOR_WAIT_TIME,
     EXECUTOR_RUN_TIME,
     EXECUTOR_RETURN_TIME,
@@ -442,7 +512,11 @@ SERVER_SPAN_ATTRIBUTES = (
     UNACCOUNTED,
     MEMORY_REQUESTED_BYTES,
     MEMORY_PEAK_BYTES,
+    MEMORY_RETAINED_BYTES,
     REQUEST_BYTES,
+    RESPONSE_BYTES,
+    WRITE_WAIT_TIME,
+    WRITE_FLUSH_TIME,
     *(f"mcp_probe.{name}" for name in MEASURED),
     BLOCKED_BY,
     BLOCKED_OTHERS,
@@ -480,3 +554,15 @@ PHASE_ATTRIBUTES = (
     QUALITY,
 )
 """What phase spans may carry, each those that fit it."""
+
+EVENT_ATTRIBUTES = (
+    BLOCKER,
+    POOL,
+    HOLDER,
+    DURATION,
+    QUALITY,
+    CODE_FILE_PATH,
+    CODE_LINE_NUMBER,
+    CODE_FUNCTION_NAME,
+)
+"""What events may carry."""

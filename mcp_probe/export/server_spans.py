@@ -20,6 +20,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from mcp_probe.capture.drain import step_record
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.messages import agreed_version
 from mcp_probe.capture.tracing import MAX_TEXT, Message, parent_of, text_of, uri_of
 from mcp_probe.clock import now_ns
 from mcp_probe.export import semantic_conventions as names
@@ -28,11 +29,13 @@ from mcp_probe.export.span_attributes import (
     Content,
     Redact,
     blocked_by,
+    blocker_name,
     budget_attributes,
     error_attributes,
     network_attributes,
     operation_attributes,
     span_name,
+    starved,
 )
 from mcp_probe.model import RequestRecord, StepRecord
 from mcp_probe.record.assemble import assemble
@@ -246,6 +249,8 @@ class ServerSpans:
         if not span.is_recording():
             return
         found = _budget_now(scope)
+        if raw.method == "initialize" and (version := agreed_version(result)) is not None:
+            found[names.MCP_PROTOCOL_VERSION] = raw.protocol_version = version
         if not scope.own:
             _add_missing(found, span, raw, message)
         if error is not None or _failed(message, result):
@@ -279,6 +284,8 @@ def _budget_now(scope: _Scope) -> Attributes:
     found = budget_attributes(record)
     if record.waits:
         _add_blockers(scope, record, found)
+    for row in starved(record):
+        scope.span.add_event(names.EVENT_STARVED, row.event())
     return found
 
 
@@ -413,7 +420,7 @@ def _add_blockers(scope: _Scope, record: RequestRecord, found: Attributes) -> No
     rows = blocked_by(record, steps)
     if not rows:
         return
-    found[names.BLOCKED_BY] = rows[0].blocker
+    found[names.BLOCKED_BY] = blocker_name(rows[0].blocker)
     for row in rows:
         span.add_event(names.EVENT_BLOCKED_BY, row.event())
         owner = owners.get(row.step.request)

@@ -2,7 +2,8 @@
 
 Pure; knows no OpenTelemetry.
 
-Times are seconds, as everywhere in telemetry. An attribute that is missing is 0 unless ``mcp_probe.quality`` calls its
+Times are seconds, as everywhere in telemetry. A number that is bounded is its lower end, with the upper one beside it
+as ``…_max``. An attribute that is missing is 0 unless ``mcp_probe.quality`` calls its
 number unavailable: a request that used no thread has no ``mcp_probe.executor.*``.
 """
 
@@ -18,7 +19,7 @@ from mcp_probe.aggregate.blocking import blocker_of, union
 from mcp_probe.capture.tracing import Message, param_of
 from mcp_probe.export import semantic_conventions as names
 from mcp_probe.measures import BY_NAME
-from mcp_probe.model import MemoryUse, RequestRecord, StepRecord, Tag
+from mcp_probe.model import CROWDING_OPERATION, MemoryUse, RequestRecord, StepRecord, Tag
 
 logger = logging.getLogger("mcp_probe")
 
@@ -36,40 +37,73 @@ _PARTS = (
     ("executor_run", names.EXECUTOR_RUN_TIME, False),
     ("executor_return", names.EXECUTOR_RETURN_TIME, False),
     ("gc", names.GC_TIME, False),
+    ("ready_wait", names.READY_WAIT_TIME, True),
 )
+_WRITE_PARTS = (("write_wait", names.WRITE_WAIT_TIME, True), ("write_flush", names.WRITE_FLUSH_TIME, True))
+_QUEUE_PARTS = _PARTS[3:5]
+_EXACT: tuple[str, Tag, int | None, int | None] = ("", "exact", None, None)
 # The key in ``mcp_probe.quality`` is the attribute's name without the prefix.
 _KEYS = {
     part: attribute.removeprefix("mcp_probe.")
     for part, attribute in (
         *((part, attribute) for part, attribute, _ in _PARTS),
-        ("ready_wait", names.READY_WAIT_TIME),
-        ("write_wait", names.WRITE_WAIT_TIME),
-        ("write_flush", names.WRITE_FLUSH_TIME),
+        *((part, attribute) for part, attribute, _ in _WRITE_PARTS),
     )
 }
-_WRITE = ("write_wait", "write_flush")
 
 
-def budget_attributes(record: RequestRecord) -> Attributes:
-    """Where the time of ``record`` went up to its result; what comes after that is no part of its SERVER span."""
+def budget_attributes(record: RequestRecord, *, is_over: bool = False) -> Attributes:
+    """Where the time of ``record`` went up to its result; if it ``is_over``, up to its end.
+
+    A span that ends with the result cannot say what comes after it.
+    """
     found: Attributes = {names.STEPS: record.steps, names.STEP_MAX: record.step_max_ns / 1e9}
-    budget = record.budget
-    for part, attribute, always in _PARTS:
-        ns = getattr(budget, part)
-        if ns or (always and ns is not None):
-            found[attribute] = ns / 1e9
-    if budget.ready_wait is not None:
-        _add_ready_wait(found, budget.ready_wait, record)
     if record.request_bytes is not None:
         found[names.REQUEST_BYTES] = record.request_bytes
-    quality = quality_of(record)
-    if quality:
-        found[names.QUALITY] = quality
+    _add_parts(found, record, _PARTS + _WRITE_PARTS if is_over else _PARTS)
+    if record.partial:
+        _append_quality(found, ["partial"])
     if record.memory is not None:
-        add_memory(found, record.memory)
+        _add_memory(found, record.memory, _MEMORY + _RETAINED if is_over else _MEMORY)
+    if is_over and record.response_bytes is not None:
+        found[names.RESPONSE_BYTES] = record.response_bytes
     if record.measures:
         _add_measures(found, record)
     return found
+
+
+def queue_attributes(record: RequestRecord) -> Attributes:
+    """What came before its first step."""
+    found: Attributes = {}
+    _add_parts(found, record, _QUEUE_PARTS)
+    return found
+
+
+def write_attributes(record: RequestRecord) -> Attributes:
+    """What came after its result: the SERVER span has ended before."""
+    found: Attributes = {}
+    if record.response_bytes is not None:
+        found[names.RESPONSE_BYTES] = record.response_bytes
+    _add_parts(found, record, _WRITE_PARTS)
+    if record.memory is not None:
+        _add_memory(found, record.memory, _RETAINED)
+    return found
+
+
+def _add_parts(found: Attributes, record: RequestRecord, parts: tuple[tuple[str, str, bool], ...]) -> None:
+    """Each of ``parts``, where it is bounded with both ends, and what is not exact of them."""
+    rows = {row[0]: row for row in record.quality}
+    told = []
+    for part, attribute, always in parts:
+        ns = getattr(record.budget, part)
+        _, tag, lo, hi = rows.get(part, _EXACT)
+        if tag != "exact":
+            told.append(f"{_KEYS[part]}={tag}")
+        if hi is not None:
+            found[attribute], found[names.upper_end(attribute)] = (lo or 0) / 1e9, hi / 1e9
+        elif ns or (always and ns is not None):
+            found[attribute] = ns / 1e9
+    _append_quality(found, told)
 
 
 def _add_measures(found: Attributes, record: RequestRecord) -> None:
@@ -84,61 +118,28 @@ def _add_measures(found: Attributes, record: RequestRecord) -> None:
 
 
 _MEMORY = (("requested", names.MEMORY_REQUESTED_BYTES), ("peak", names.MEMORY_PEAK_BYTES))
-_MEMORY_KEYS = {
-    part: attribute.removeprefix("mcp_probe.")
-    for part, attribute in (*_MEMORY, ("retained", names.MEMORY_RETAINED_BYTES))
-}
+_RETAINED = (("retained", names.MEMORY_RETAINED_BYTES),)
 
 
-def add_memory(found: Attributes, use: MemoryUse) -> None:
-    """What ``use`` says on a SERVER span; what is retained is known only after that has ended."""
-    for part, attribute in _MEMORY:
+def _add_memory(found: Attributes, use: MemoryUse, parts: tuple[tuple[str, str], ...]) -> None:
+    rows = {row[0]: row for row in use.quality}
+    told = []
+    for part, attribute in parts:
         size = getattr(use, part)
+        _, tag, lo, hi = rows.get(part, _EXACT)
+        if tag != "exact":
+            told.append(f"{attribute.removeprefix('mcp_probe.')}={tag}")
         if size is not None:
-            found[attribute] = size
-    _add_quality(found, use, ("requested", "peak"))
-
-
-def retained_attributes(use: MemoryUse | None) -> Attributes:
-    """What is known after the SERVER span has ended."""
-    found: Attributes = {}
-    if use is not None and use.retained is not None:
-        found[names.MEMORY_RETAINED_BYTES] = use.retained
-        _add_quality(found, use, ("retained",))
-    return found
-
-
-def _add_quality(found: Attributes, use: MemoryUse, parts: tuple[str, ...]) -> None:
-    _append_quality(found, [f"{_MEMORY_KEYS[part]}={tag}" for part, tag, _, _ in use.quality if part in parts])
+            found[attribute] = size if lo is None else lo
+            if hi is not None:
+                found[names.upper_end(attribute)] = hi
+    _append_quality(found, told)
 
 
 def _append_quality(found: Attributes, rows: list[str]) -> None:
     if rows:
         known = found.get(names.QUALITY)
         found[names.QUALITY] = ",".join([str(known), *rows] if known else rows)
-
-
-def _add_ready_wait(found: Attributes, least_ns: int, record: RequestRecord) -> None:
-    """The budget counts what is certain; the attribute is the most it can be, with the certain part as its minimum."""
-    most_ns = least_ns
-    for part, tag, _, hi in record.quality:
-        if part == "ready_wait" and tag == "bounded" and hi is not None:
-            most_ns = hi
-    found[names.READY_WAIT_TIME] = most_ns / 1e9
-    if most_ns > least_ns:
-        found[names.READY_WAIT_MIN] = least_ns / 1e9
-
-
-def quality_of(record: RequestRecord, parts: Iterable[str] | None = None) -> str:
-    """``name=tag,…`` for what is not exact of ``record``; by default of the numbers that a SERVER span carries."""
-    rows = [
-        f"{_KEYS[part]}={tag}"
-        for part, tag, _, _ in record.quality
-        if part in _KEYS and (part not in _WRITE if parts is None else part in parts)
-    ]
-    if record.partial:
-        rows.append("partial")
-    return ",".join(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,27 +151,66 @@ class Blocking:
     hi_ns: int
     step: StepRecord  # its longest step among them
 
-    @property
-    def duration_ns(self) -> int:
-        """What is certain; where nothing is, the most it can have been."""
-        return self.lo_ns or self.hi_ns
-
-    @property
-    def quality(self) -> Tag:
-        """Of the duration."""
-        if self.lo_ns == self.hi_ns:
-            return "exact"
-        return "lower" if self.lo_ns else "upper"
-
     def event(self) -> Attributes:
         """Attributes of its ``mcp_probe.blocked_by`` event."""
-        found: Attributes = {
-            names.EVENT_BLOCKER: self.blocker,
-            names.EVENT_DURATION: self.duration_ns / 1e9,
-            names.EVENT_QUALITY: self.quality,
-        }
+        found: Attributes = {names.BLOCKER: blocker_name(self.blocker), **duration_attributes(self.lo_ns, self.hi_ns)}
         found.update(code_attributes(self.step))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Starving:
+    """How long one request lay in the transport while that waited for a thread of a full pool."""
+
+    pool: str
+    holder: str
+    lo_ns: int
+    hi_ns: int
+    end_ns: int
+
+    def event(self) -> Attributes:
+        """Attributes of its ``mcp_probe.starved`` event."""
+        told: Attributes = {names.POOL: names.token(self.pool), names.HOLDER: blocker_name(self.holder)}
+        return {**told, **duration_attributes(self.lo_ns, self.hi_ns)}
+
+
+def starved(record: RequestRecord, most: int = names.MAX_BLOCKED_BY) -> list[Starving]:
+    """What ``record`` waited for its transport to get a thread: to be read, and to be written; longest first."""
+    if not record.starved:
+        return []
+    queued = record.budget.queue_transport or 0
+    first, taken = record.arrival_ns, record.arrival_ns + queued
+    for part, _, _, hi in record.quality:
+        if part == "queue_transport" and hi is not None:
+            first = taken - hi
+    result = record.end_ns if record.result_ns is None else record.result_ns
+    found: dict[tuple[str, str], Starving] = {}
+    for stage, start, end, pool, holder in record.starved:
+        if stage == "write":
+            lo = hi = _shared(start, end, result, record.end_ns)
+        else:
+            lo, hi = _shared(start, end, record.arrival_ns, taken), _shared(start, end, first, taken)
+        if hi > 0:
+            known = found.get((pool, holder), Starving(pool, holder, 0, 0, end))
+            found[pool, holder] = Starving(pool, holder, known.lo_ns + lo, known.hi_ns + hi, end)
+    return sorted(found.values(), key=lambda row: (-row.hi_ns, -row.lo_ns))[:most]
+
+
+def _shared(a: int, b: int, c: int, d: int) -> int:
+    return max(0, min(b, d) - max(a, c))
+
+
+def blocker_name(operation: str) -> str:
+    """How telemetry calls the operation that held a loop."""
+    return names.SMALL_STEPS if operation == CROWDING_OPERATION else operation
+
+
+def duration_attributes(lo_ns: int, hi_ns: int) -> Attributes:
+    """How long what an event tells took, and how exact that is."""
+    found: Attributes = {names.DURATION: lo_ns / 1e9, names.QUALITY: "exact" if lo_ns == hi_ns else "bounded"}
+    if lo_ns != hi_ns:
+        found[names.upper_end(names.DURATION)] = hi_ns / 1e9
+    return found
 
 
 def code_attributes(step: StepRecord) -> Attributes:
@@ -262,6 +302,10 @@ def operation_attributes(method: str, name: str | None) -> Attributes:
     return found
 
 
+_NO_TYPE = ("", "0", "None")
+"""What stands for an exception that the SDK does not name: mcp 1.x answers it with the code 0, which nobody defines."""
+
+
 def error_attributes(outcome: str, error: str | None, code: str | None) -> Attributes:
     """How it failed, if it did; ``error.type`` is there exactly where the span's status must be ERROR."""
     found: Attributes = {}
@@ -272,7 +316,8 @@ def error_attributes(outcome: str, error: str | None, code: str | None) -> Attri
     elif outcome == "tool_error":
         found[names.ERROR_TYPE] = names.TOOL_ERROR
     elif outcome == "error" and code not in names.NOT_AN_ERROR_CODES:
-        found[names.ERROR_TYPE] = names.TIMEOUT if error == "TimeoutError" else error or names.OTHER_ERROR
+        known = names.TIMEOUT if error == "TimeoutError" else error
+        found[names.ERROR_TYPE] = names.OTHER_ERROR if known is None or known in _NO_TYPE else known
     return found
 
 

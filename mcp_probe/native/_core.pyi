@@ -1,4 +1,5 @@
-"""Types of the compiled module. Request, Steps and Readings have twins in Python, which say what each member means.
+"""Types of the compiled module. Request, Steps, Readings and PipeLooks have twins in Python, which say what each
+member means.
 
 A parameter takes the twin as well: mypy reads the package as if there were no accelerator. Names with an underscore
 are only for the types here.
@@ -10,6 +11,7 @@ from types import FrameType, MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from mcp_probe.capture.loop_steps import Inherited, PythonSteps
+from mcp_probe.capture.pipe_looks import PythonPipeLooks
 from mcp_probe.capture.readings import PythonReadings
 from mcp_probe.model import Outcome, RequestKind
 from mcp_probe.record.raw import Job, PythonRequest, Spilled, StepMark
@@ -18,6 +20,7 @@ _AnyRequest: TypeAlias = Request | PythonRequest
 _Requests: TypeAlias = list[Request] | list[PythonRequest]
 _AnySteps: TypeAlias = Steps | PythonSteps
 _AnyReadings: TypeAlias = Readings | PythonReadings
+_AnyPipeLooks: TypeAlias = PipeLooks | PythonPipeLooks
 _Current: TypeAlias = ContextVar[PythonRequest | None]
 
 class Request:
@@ -37,6 +40,8 @@ class Request:
     jobs: Sequence[Job]
     pauses: Sequence[tuple[int, int]]
     client_waits: Sequence[tuple[int, int]]
+    starved: Sequence[tuple[Literal["read", "write"], int, int, str, str]]
+    write_waits: Sequence[tuple[int, int]] | None
     spilled: Spilled | None
     trace_id: int | None
     span_id: int | None
@@ -141,6 +146,16 @@ class Readings:
     def before(self, at: int, /) -> tuple[int, int | None, int | None, int | None, int] | None: ...
     def close(self) -> None: ...
 
+class PipeLooks:
+    descriptor: int
+
+    def __init__(self) -> None: ...
+    def ready(self) -> int | None: ...
+    def look(self) -> None: ...
+    def begin(self) -> tuple[int | None, int, int]: ...
+    def end(self, size: int, /) -> int: ...
+    def take(self) -> list[tuple[int, int, int]]: ...
+
 class Poll:
     """Stands for ``select`` on a selector, calls the original and tells the steps when it began and ended."""
 
@@ -161,7 +176,14 @@ def configure(
 def handle_class(base: type, metaclass: type[type], /) -> type[Any]: ...
 def follow(steps: _AnySteps, /) -> None: ...
 def unfollow(steps: _AnySteps | None, /) -> None: ...
-def park(watched: tuple[_AnyReadings, ...], limit_ns: int, wait_ns: int, most_ns: int, /) -> bool: ...
+def park(
+    watched: tuple[_AnyReadings, ...],
+    limit_ns: int,
+    wait_ns: int,
+    most_ns: int,
+    pipes: tuple[_AnyPipeLooks, ...] = (),
+    /,
+) -> bool: ...
 def wake() -> None: ...
 def frame_of(thread_id: int, /) -> FrameType | None: ...
 def measure_memory(hooks: object, /) -> None: ...

@@ -1,7 +1,8 @@
 /* What stamps: requests, the steps and polls of a loop, its handles, the watchdog's clock.
  *
  * Twins in Python stand in record/raw.py (Request), capture/loop_steps.py (Steps),
- * adapters/asyncio_handles.py (handles) and capture/readings.py (Readings, park); tests run both.
+ * adapters/asyncio_handles.py (handles), capture/readings.py (Readings, park) and
+ * capture/pipe_looks.py (PipeLooks); tests run both.
  * Everything here wraps and calls the original. It runs under the GIL but where it says otherwise;
  * nothing is called while a field is half set. One translation unit in files by type, included
  * below in the order in which they need each other.
@@ -18,6 +19,7 @@ static PyTypeObject *steps_type;
 #include "handle.h"
 #include "readings.h"
 #include "poll.h"
+#include "pipe_looks.h"
 #include "watch.h"
 
 /* ---- the module ---- */
@@ -100,6 +102,7 @@ PyMODINIT_FUNC PyInit__core(void)
         (request_type = add_type(module, "Request", &request_spec)) == NULL ||
         (steps_type = add_type(module, "Steps", &steps_spec)) == NULL ||
         (readings_type = add_type(module, "Readings", &readings_spec)) == NULL ||
+        (pipe_looks_type = add_type(module, "PipeLooks", &pipe_looks_spec)) == NULL ||
         add_type(module, "Poll", &poll_spec) == NULL)
         return NULL;
     return module;

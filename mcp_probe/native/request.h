@@ -25,7 +25,7 @@ typedef struct {
         *measured, *ambient, *lend_span, *spilled; /* may hold others */
     PyObject *id, *kind, *method, *name, *transport, *protocol_version, *outcome, *error, *trace_id,
         *span_id, *parent_span_id, *trace_flags, *trace_state, *server_span, *resource_uri,
-        *session_id, *error_code, *sized; /* numbers and text */
+        *session_id, *error_code, *starved, *write_waits, *sized; /* numbers and text */
     ns_t arrival_ns, arrival_earliest_ns, taken_ns, first_step_ns, result_ns, write_taken_ns,
         flushed_ns, end_ns, sent_ns, decode_ns, encode_ns, request_bytes, response_bytes,
         loop; /* NO_NS: not known */

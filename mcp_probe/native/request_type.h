@@ -19,6 +19,7 @@ static Request *make_request(PyTypeObject *type, PyObject *id, PyObject *kind, P
     self->jobs = Py_NewRef(empty_tuple);
     self->pauses = Py_NewRef(empty_tuple);
     self->client_waits = Py_NewRef(empty_tuple);
+    self->starved = Py_NewRef(empty_tuple);
     self->transport_seen = 1;
     self->seen = ALL_SEEN;
     for (size_t at = FIRST_NS; at <= LAST_NS; at += sizeof(ns_t))
@@ -317,6 +318,8 @@ static PyMemberDef request_members[] = {
     OBJECT(resource_uri),
     OBJECT(session_id),
     OBJECT(error_code),
+    OBJECT(starved),
+    OBJECT(write_waits),
     OBJECT(sized),
     OBJECT(metered),
     OBJECT(measured),

@@ -2,6 +2,8 @@
  */
 
 #define MAX_WATCHED 16
+#define MAX_PIPES 8
+#define LOOK_NS 10000000LL
 #define LEAST_SLEEP_NS 200000LL
 #define IDLE_TICKS 2
 #define PARK_NS 900000000L
@@ -68,12 +70,14 @@ static PyObject *core_wake(PyObject *module, PyObject *ignored)
 
 static PyObject *core_park(PyObject *module, PyObject *args)
 {
-    PyObject *list;
+    PyObject *list, *looked_at = NULL;
     ns_t limit, wait, most_ns;
-    if (!PyArg_ParseTuple(args, "O!LLL", &PyTuple_Type, &list, &limit, &wait, &most_ns))
+    if (!PyArg_ParseTuple(args, "O!LLL|O!", &PyTuple_Type, &list, &limit, &wait, &most_ns,
+                          &PyTuple_Type, &looked_at))
         return NULL;
     Readings *watched[MAX_WATCHED];
-    int count = 0;
+    PipeLooks *pipes[MAX_PIPES];
+    int count = 0, piped = 0;
     for (Py_ssize_t i = 0; i < PyTuple_Size(list) && count < MAX_WATCHED; i++) {
         PyObject *one = PyTuple_GetItem(list, i);
         if (!PyObject_TypeCheck(one, readings_type)) {
@@ -82,13 +86,26 @@ static PyObject *core_park(PyObject *module, PyObject *args)
         }
         watched[count++] = (Readings *)one; /* the tuple holds them */
     }
+    for (Py_ssize_t i = 0; looked_at != NULL && i < PyTuple_Size(looked_at) && piped < MAX_PIPES;
+         i++) {
+        PyObject *one = PyTuple_GetItem(looked_at, i);
+        if (!PyObject_TypeCheck(one, pipe_looks_type)) {
+            PyErr_SetString(PyExc_TypeError, "park() looks at a tuple of PipeLooks");
+            return NULL;
+        }
+        pipes[piped++] = (PipeLooks *)one;
+    }
     Py_BEGIN_ALLOW_THREADS ns_t until = now_ns() + most_ns;
     int idle_ticks = 0;
     do {
         ns_t left = until - now_ns(); /* the limit may be an hour */
         wait = wait < left ? wait : left > 0 ? left : 0;
+        if (piped > 0 && wait > LOOK_NS)
+            wait = LOOK_NS;
         struct timespec pause = {wait / 1000000000LL, wait % 1000000000LL};
         nanosleep(&pause, NULL);
+        for (int i = 0; i < piped; i++)
+            look(pipes[i]);
         wait = tick(watched, count, limit);
         if (wait > 0 && wait < LEAST_SLEEP_NS)
             wait = LEAST_SLEEP_NS;

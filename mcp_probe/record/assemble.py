@@ -106,7 +106,7 @@ def assemble(
         client_wait_ns=_client_wait(raw, first, result),
         request_bytes=raw.request_bytes,
         response_bytes=raw.response_bytes,
-        waits=_waits(raw, first, total if wakes else Spilled(first, 0)),
+        waits=_waits(raw, first, end_ns, total.waits if wakes else []),
         quality=_quality(raw, total, first, runs=runs, wakes=wakes),
         partial=raw.partial or len(total.waits) >= MAX_WAITS,
         loop=raw.loop,
@@ -127,6 +127,7 @@ def assemble(
         weight=weight,
         seen=seen,
         measures=measures,
+        starved=tuple(raw.starved),
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord
@@ -424,14 +425,33 @@ def _client_wait(raw: RawRequest, first: int, result: int) -> int | None:
     return sum(b - a for a, b, _ in partition(((a, b, _AWAITING) for a, b in raw.client_waits), first, result))
 
 
-def _waits(raw: RawRequest, first: int, total: Spilled) -> tuple[Wait, ...]:
+def _waits(raw: RawRequest, first: int, end_ns: int, handling: list[Wait]) -> tuple[Wait, ...]:
     arrival = raw.arrival_ns
     if arrival is None:
-        return tuple(total.waits)
+        return (*handling, *_write_waits(raw, end_ns))
     earliest = arrival if raw.arrival_earliest_ns is None else min(raw.arrival_earliest_ns, arrival)
-    if first - earliest > LATE_NS:
-        return (Wait(earliest, arrival, first, "queue"), *total.waits)
-    return tuple(total.waits)
+    queued = (Wait(earliest, arrival, first, "queue"),) if first - earliest > LATE_NS else ()
+    return (*queued, *handling, *_write_waits(raw, end_ns))
+
+
+def _write_waits(raw: RawRequest, end_ns: int) -> Iterable[Wait]:
+    """When the writer of the answer could run and did not. It does not wait for the loop while it encodes this answer.
+
+    If the writer was not seen, it may have waited for the loop until it took the answer, or for its client.
+    """
+    result, taken = raw.result_ns, raw.write_taken_ns
+    if result is None:
+        return
+    if raw.write_waits is None:
+        if taken is not None and taken - result > LATE_NS:
+            yield Wait(result, taken, taken, "write")
+        return
+    for start, end in raw.write_waits:
+        if taken is not None and start < taken < end:
+            end = taken
+        start, end = max(start, result), min(end, end_ns)
+        if end - start > LATE_NS:
+            yield Wait(start, start, end, "write")
 
 
 def _quality(raw: RawRequest, total: Spilled, first: int, *, runs: bool, wakes: bool) -> tuple[_QualityRow, ...]:

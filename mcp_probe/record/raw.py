@@ -146,6 +146,7 @@ class PythonRequest:
     result_ns: int | None = None
     write_seen = False  # the transport's writer can be seen, so write_wait and write_flush are known
     write_taken_ns: int | None = None
+    starved: Sequence[tuple[Literal["read", "write"], int, int, str, str]] = ()  # see RequestRecord
     flushed_ns: int | None = None
     end_ns: int | None = None
     outcome: Outcome = "ok"
@@ -154,6 +155,7 @@ class PythonRequest:
     jobs: Sequence[Job] = ()
     pauses: Sequence[tuple[int, int]] = ()
     client_waits: Sequence[tuple[int, int]] = ()
+    write_waits: Sequence[tuple[int, int]] | None = None  # its writer waited for the loop; None: it was not seen
     spilled: Spilled | None = None
     decode_ns: int | None = None
     encode_ns: int | None = None

@@ -449,9 +449,9 @@ async def test_a_victims_span_names_its_blocker_and_links_to_the_blockers_span(s
     event, *others = victim.events
     assert event.name == "mcp_probe.blocked_by"
     found = attributes_of(event)
-    assert (found["blocker"], found["quality"]) == ("block", "exact")
-    assert "block" not in [attributes_of(other)["blocker"] for other in others]
-    assert 0 < found["duration"] <= attributes_of(victim)["mcp_probe.ready_wait"]
+    assert (found["mcp_probe.blocker"], found["mcp_probe.quality"]) == ("block", "exact")
+    assert "block" not in [attributes_of(other)["mcp_probe.blocker"] for other in others]
+    assert 0 < found["mcp_probe.duration"] <= attributes_of(victim)["mcp_probe.ready_wait"]
     [link] = victim.links
     assert link.context.span_id == blocker.context.span_id
     assert attributes_of(link)["mcp_probe.link"] == "blocked_by"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -9,9 +12,12 @@ from statistics import median
 import anyio
 import pytest
 
-from mcp_probe.model import PoolSample, RequestRecord
+from mcp_probe.aggregate.blocking import StepIndex, blame, victim_of
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.model import Frame, PoolSample, RequestRecord, StepRecord
 from mcp_probe.workloads.client import Answer, Call
-from tests.adapters.serving import frames_of, over_stdio
+from tests.adapters.raw_stdio import RawClient, raw_client
+from tests.adapters.serving import ROOT, frames_of, over_stdio
 
 MS = 1_000_000
 HELD_MS = 2000
@@ -127,3 +133,102 @@ def test_what_a_request_waited_before_it_was_read_is_in_its_queue(loop: str, tmp
         (wait,) = [wait for wait in record.waits if wait.stage == "queue"]
         assert wait.start_ns == record.arrival_ns
         assert (wait.end_ns - wait.earliest_ns) / MS > 80
+
+
+SETTLED = 5_000  # the id of a call before the scene
+BLOCKER = 6_000
+DURING, AFTER = range(20), range(20, 120)
+WIDTH_MS, WIDTH_SHARE = 20, 0.1
+"""How far apart the bounds of a total may be: measured 5-16 ms on an idle machine."""
+
+
+def lines_during_a_block_and_a_burst_afterwards(client: RawClient) -> None:
+    """The loop is blocked for 500 ms, and then busy with many short steps. Lines come one by one all the time."""
+    client.call(SETTLED, "quick")
+    client.wait(SETTLED)
+    client.call(BLOCKER, "block", ms=500)
+    for number in DURING:
+        time.sleep(0.022)
+        client.call(number, "quick")
+    client.wait(BLOCKER, *DURING)
+    for number in AFTER:
+        client.call(number, "block", ms=5)
+        time.sleep(0.002)
+    client.wait(*DURING, *AFTER)
+
+
+@pytest.mark.parametrize("accelerator", ["1", "0"], ids=["native", "pure"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
+def test_each_line_in_the_pipe_came_between_two_looks_at_it(loop: str, accelerator: str, tmp_path: Path) -> None:
+    recording = tmp_path / "pipe.jsonl"
+    command = [sys.executable, "-m", "tests.adapters.truth_server", loop, str(recording)]
+    with raw_client(command, {"PYTHONPATH": str(ROOT), "MCP_PROBE_NATIVE": accelerator}) as client:
+        lines_during_a_block_and_a_burst_afterwards(client)
+    frames = frames_of(recording)
+    calls = [frame for frame in frames if isinstance(frame, RequestRecord) and frame.method == "tools/call"]
+    by_arrival = sorted(calls, key=lambda record: record.arrival_ns)[2:]
+    assert len(by_arrival) == len(client.sent_ns) - 3
+    wide = 0
+    for number, record in enumerate(by_arrival):
+        lo, hi = bounds_ms(record)
+        truth = (record.end_ns - client.sent_ns[number]) / MS
+        assert lo <= truth + 1, (number, lo, truth)
+        # What passes between the test's clock and its write.
+        assert truth <= hi + 5, (number, truth, hi)
+        wide += hi - lo > max(WIDTH_MS, WIDTH_SHARE * truth)
+    assert wide <= len(by_arrival) // 10  # a busy machine may keep the watchdog from its tick
+    steps = [frame for frame in frames if isinstance(frame, StepRecord) and frame.operation == "block"]
+    (block,) = [step for step in steps if step.end_ns - step.start_ns > 400 * MS and not step.running]
+    waited = found = 0.0
+    for number in DURING:
+        truth = (block.end_ns - client.sent_ns[number]) / MS
+        lo, hi = blame_of(by_arrival[number], [block])["block"]
+        assert lo <= truth + 1 and truth <= hi + 5, (number, lo, truth, hi)
+        waited, found = waited + truth, found + lo
+    assert found >= 0.9 * waited
+    for tool, numbers in (("quick", DURING), ("block", AFTER)):
+        mine = sorted(client.total_ms(number) for number in numbers)
+        percentiles_hold(frames, tool, {0.5: mine[len(mine) // 2], 0.95: mine[int(0.95 * len(mine))]})
+
+
+def percentiles_hold(frames: list[Frame], tool: str, truth_ms: dict[float, float]) -> None:
+    """The summary's percentiles are the client's, within 10 %, or the interval that it gives holds them."""
+    fold = Fold()
+    fold.add_all(frames)
+    (operation,) = [each for each in fold.summary().operations if each.name == tool]
+    for q, truth in truth_ms.items():
+        name = f"p{round(100 * q)}"
+        said = getattr(operation.total_ms, name)
+        quality = operation.quality.get(f"total_ms_{name}")
+        lo, hi = (said, said) if quality is None or quality.lo is None else (quality.lo, quality.hi or said)
+        near = max(WIDTH_MS, WIDTH_SHARE * truth)
+        assert abs(said - truth) <= near or (lo <= truth <= hi and hi - lo <= near), (tool, name, truth, said, quality)
+
+
+@pytest.mark.parametrize("accelerator", ["1", "0"], ids=["native", "pure"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])  # trio runs tasks in a random order
+def test_an_answer_whose_writer_waited_for_the_loop_has_a_blocker(loop: str, accelerator: str, tmp_path: Path) -> None:
+    recording = tmp_path / "written.jsonl"
+    command = [sys.executable, "-m", "tests.adapters.truth_server", loop, str(recording)]
+    with raw_client(command, {"PYTHONPATH": str(ROOT), "MCP_PROBE_NATIVE": accelerator}) as client:
+        client.call(SETTLED, "answered_first")
+        time.sleep(0.2)
+        client.call(BLOCKER, "block_the_answer", ms=300)
+        client.wait(SETTLED, BLOCKER)
+    frames = frames_of(recording)
+    records = {frame.name: frame for frame in frames if isinstance(frame, RequestRecord) and frame.name}
+    answered, blocking = records["answered_first"], records["block_the_answer"]
+    assert answered.result_ns is not None
+    [wait] = [wait for wait in answered.waits if wait.stage == "write"]
+    assert answered.result_ns <= wait.start_ns and wait.end_ns <= answered.end_ns
+    found = blame_of(answered, frames)["block_the_answer"]
+    assert found[0] == found[1] == pytest.approx(300, abs=15)
+    assert "block_the_answer" not in blame_of(blocking, frames)
+    assert (answered.budget.write_wait or 0) / MS >= found[0]
+
+
+def blame_of(record: RequestRecord, frames: Sequence[Frame]) -> dict[str, tuple[float, float]]:
+    """Blocker -> (lo, hi) in ms."""
+    victim = victim_of(record)
+    steps = StepIndex(frame for frame in frames if isinstance(frame, StepRecord))
+    return {} if victim is None else {name: (lo / MS, hi / MS) for name, (lo, hi) in blame(victim, steps).rows.items()}

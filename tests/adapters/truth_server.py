@@ -55,6 +55,22 @@ def build() -> MCPServer:
         time.sleep(ms / 1000)
         return "blocked"
 
+    answers = anyio.Event()
+
+    @server.tool()
+    async def answered_first() -> str:
+        """Is answered in the turn of the loop in which ``block_the_answer`` blocks it."""
+        await answers.wait()
+        return "answered"
+
+    @server.tool()
+    async def block_the_answer(ms: int) -> str:
+        """Blocks the loop before the other answer's writer gets its turn."""
+        answers.set()
+        await anyio.sleep(0)
+        time.sleep(ms / 1000)
+        return "blocked"
+
     return server
 
 

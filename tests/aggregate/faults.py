@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, Quality, Summary, WaitPercentiles
+from mcp_probe.model import (
+    CROWDING_OPERATION,
+    LOOP_OPERATION,
+    MeasureStats,
+    OperationSummary,
+    Quality,
+    Summary,
+    WaitPercentiles,
+)
 from tests.aggregate.summaries import (
     make_blocked,
     make_growth,
@@ -63,6 +71,11 @@ def _kept(
     return make_summary(row, rss_growth_bytes=growth)
 
 
+def _looked_up(mean: float | None, busy: float) -> OperationSummary:
+    """Calls for each of which the SDK lists the tools."""
+    return make_operation("find", busy=busy, measures={"schema_lookup_ms": MeasureStats(mean, mean, mean)})
+
+
 FAULTS: dict[str, Summary] = {
     "blocking-call": make_summary(slow_steps=(make_slow(ms=10.0, count=2),)),
     "cpu-bound-step": make_summary(slow_steps=(make_slow("score", 10.0, "cpu", count=2, cpu_share=0.98),)),
@@ -80,6 +93,7 @@ FAULTS: dict[str, Summary] = {
     "memory-growth": make_summary(leaks=make_hunt(make_growth(), make_growth("add", verdict="steady"))),
     "memory-peak": make_summary(make_operation("load", memory=make_memory(most=64_000_001))),
     "large-payload": make_summary(make_operation("export", response_bytes_max=1_000_001, encode_ms=4.0, busy=40.0)),
+    "schema-lookup": make_summary(_looked_up(5.1, busy=20.0)),
     "unbounded-fan-out": make_summary(make_operation("crawl", tasks_max=1_001, memory=make_memory())),
     "not-enough-data": make_summary(count=29),
 }
@@ -143,6 +157,7 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("large-payload", "coding takes a fifth of its time"): make_summary(
         make_operation("export", response_bytes_max=900_000, encode_ms=4.0, decode_ms=1.1, busy=20.0)
     ),
+    ("schema-lookup", "just over a fifth of its time"): make_summary(_looked_up(8.1, busy=40.0)),
     ("large-payload", "coding takes just over a fifth"): make_summary(
         make_operation("export", encode_ms=6.3, busy=30.0)
     ),
@@ -269,6 +284,9 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ),
     ("large-payload", "5 ms, not more"): make_summary(make_operation("export", encode_ms=5.0, busy=20.0)),
     ("large-payload", "coding not seen"): make_summary(make_operation("export", busy=30.0)),
+    ("schema-lookup", "5 ms, not more"): make_summary(_looked_up(5.0, busy=20.0)),
+    ("schema-lookup", "a fifth of its time, not more"): make_summary(_looked_up(8.0, busy=40.0)),
+    ("schema-lookup", "not known"): make_summary(_looked_up(None, busy=20.0)),
     ("unbounded-fan-out", "a thousand, not more"): make_summary(make_operation("crawl", tasks_max=1_000)),
     ("not-enough-data", "30 requests in one second"): make_summary(count=30, seconds=1.0),
 }

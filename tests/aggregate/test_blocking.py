@@ -324,7 +324,7 @@ def add_unit(draw: st.DrawFn, plan: Schedule, owner: int, busy_since: int, start
     if first and draw(st.booleans()):
         ready = draw(st.integers(0, start))  # queued: the loop may well have slept meanwhile
         earliest = draw(st.integers(0, ready))
-        unit = Unit(owner, earliest, ready, ready, start, "queue")
+        unit = Unit(owner, earliest, ready, ready, start, draw(st.sampled_from(["queue", "write"])))
     else:
         ready = draw(st.integers(busy_since, start))  # a loop with something ready does not sleep
         earliest = draw(st.just(ready) | st.integers(0, ready))

@@ -860,6 +860,12 @@ def test_large_arguments_and_costly_coding_are_told_in_their_own_words() -> None
     assert coding.sentence.startswith("Encoding and decoding messages of `export` takes 5.1 ms a call")
 
 
+def test_a_look_up_is_told_with_its_share() -> None:
+    sentence = one(FAULTS["schema-lookup"], "schema-lookup").sentence
+    assert sentence.startswith("Before each call of `find` the SDK lists all tools")
+    assert sentence.endswith("5.1 ms a call, 25% of its time.")
+
+
 def test_a_fan_out_is_told_with_the_bytes_of_a_task_where_they_are_known() -> None:
     assert (
         "had 1,001 tasks alive at once, 99.9 B each." in one(FAULTS["unbounded-fan-out"], "unbounded-fan-out").sentence

@@ -138,7 +138,7 @@ def streams(draw: st.DrawFn) -> list[Frame]:
         end = draw(st.integers(2, at // MS + 5)) * MS
         start = draw(st.integers(0, end // MS - 2)) * MS
         earliest = draw(st.integers(0, start // MS)) * MS
-        stage = draw(st.sampled_from(["ready", "return", "queue"]))
+        stage = draw(st.sampled_from(["ready", "return", "queue", "write"]))
         waits = (make_wait(start, end, stage, earliest),)
         frames.append(make_request(number + 1, f"tool {number % 3}", arrival_ns=earliest, end_ns=end, waits=waits))
     return frames

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_probe.capture.current import CURRENT, EXCHANGE
+from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
 from mcp_probe.capture.messages import Channel
 
@@ -76,13 +77,16 @@ class Stamps:
         return self.left.pop(0) if self.left else None
 
 
-class Exchange:
-    """An HTTP exchange that brought a message."""
+class Came:
+    """The bytes of an HTTP exchange."""
 
-    def __init__(self) -> None:
-        self.raw = None
-        self.answers = True
-        self.arrival_ns, self.arrival_earliest_ns, self.body_bytes = 50, 40, 7
+    def arrival(self) -> tuple[int, int]:
+        return 50, 40
+
+
+def an_exchange() -> Exchange:
+    """One that brought a message."""
+    return Exchange(45, Came(), 7)  # type: ignore[arg-type]
 
 
 ids = st.integers(0, 3) | st.sampled_from(["a", "b"])
@@ -137,7 +141,7 @@ class World:
         given = {"dict": {"name": name}, "mapping": Params(name=name), "none": None, "nameless": {}}[params]
         inside = None if context == "none" else Context()
         if inside is not None and context == "exchange":
-            inside.run(EXCHANGE.set, Exchange())  # type: ignore[arg-type]
+            inside.run(EXCHANGE.set, an_exchange())
         self._receive(Request(id=id, method=method, params=given), inside)
 
     def _notification(self, method: str, inside: bool) -> None:
@@ -258,9 +262,9 @@ def test_a_request_is_in_the_context_of_its_handler_and_of_no_other() -> None:
 
 def test_what_an_exchange_brought_arrived_when_it_did_and_only_once() -> None:
     world = World()
-    exchange = Exchange()
+    exchange = an_exchange()
     inside = Context()
-    inside.run(EXCHANGE.set, exchange)  # type: ignore[arg-type]
+    inside.run(EXCHANGE.set, exchange)
     world._receive(Request(id=1, method="ping", params=None), inside)
     world._receive(Notification(method="ping", params=None), inside)
     first, second = world.raws
@@ -321,3 +325,139 @@ def test_a_channel_and_its_requests_in_a_cycle_are_collected() -> None:
     del world
     gc.collect()
     assert [reference() for reference in gone] == [None, None, None]
+
+
+# --- mcp 1.x: a message in a model of its own, no context that reaches its handler --------------------------
+
+
+class Root(Shape):
+    """A message as mcp 1.x wraps it."""
+
+
+class Envelope(Shape):
+    """What its streams carry since 1.8; before, the message itself."""
+
+
+@pytest.fixture(params=["1.6", "1.30"])
+def wrap(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
+    def wrapped(message: Any) -> Any:
+        root = Root(root=message)
+        return root if request.param == "1.6" else Envelope(message=root)
+
+    return wrapped
+
+
+def old_world(*, attached: bool = True) -> World:
+    world = World()
+    world.channel.handed = {}
+    world.channel.session = world.session if attached else None
+    return world
+
+
+def test_a_wrapped_request_is_handed_to_the_session_and_ended_by_its_answer(wrap: Callable[[Any], Any]) -> None:
+    world = old_world()
+    item = wrap(Request(id=1, method="tools/call", params={"name": "tool"}))
+    world.channel.received(item, None)
+    [raw] = world.requests.live.values()
+    assert (raw.operation, raw.request_id, world.channel.handed) == ("tool", 1, {id(item): raw})
+    answer = wrap(Result(id=1, result={"isError": True}))
+    assert world.channel.sending(answer) is raw
+    world.channel.handed_over(raw)
+    assert (raw.outcome, raw.ended, world.requests.live) == ("tool_error", True, {})
+
+
+def test_what_initialize_negotiates_is_the_channels_version(wrap: Callable[[Any], Any]) -> None:
+    world = old_world()
+    world.channel.received(wrap(Request(id=1, method="initialize", params={})), None)
+    [raw] = world.requests.live.values()
+    world.channel.sending(wrap(Result(id=1, result={"protocolVersion": "2025-06-18"})))
+    assert raw.protocol_version == world.channel.protocol_version == "2025-06-18"
+
+
+def test_a_request_that_gets_no_handler_is_told_of_before_its_answer(wrap: Callable[[Any], Any]) -> None:
+    world = old_world()
+    told: list[tuple[Any, bool, Any]] = []
+    world.channel.rejects = lambda raw, error: told.append((raw, raw.result_ns is None, error.code))
+    world.channel.received(wrap(Request(id=1, method="nobody/knows", params=None)), None)
+    [raw] = world.requests.live.values()
+    world.channel.sending(wrap(Error(id=1, error=Shape(code=-32602))))
+    assert told == [(raw, True, -32602)] and raw.error_code == "-32602"
+
+
+def test_the_answer_to_a_cancelled_request_says_cancelled(wrap: Callable[[Any], Any]) -> None:
+    world = old_world()
+    world.channel.received(wrap(Request(id=1, method="tools/call", params={"name": "tool"})), None)
+    [raw] = world.requests.live.values()
+    raw.first_step_ns, raw.outcome = raw.taken_ns, "cancelled"
+    world.channel.sending(wrap(Error(id=1, error=Shape(code=0))))
+    world.channel.handed_over(raw)
+    assert (raw.outcome, raw.error, raw.ended) == ("cancelled", None, True)
+
+
+def test_nothing_stays_of_a_server_that_is_not_attached(wrap: Callable[[Any], Any]) -> None:
+    world = old_world(attached=False)
+    world.channel.received(wrap(Notification(method="notifications/initialized", params=None)), None)
+    world.channel.received(wrap(Request(id=1, method="ping", params=None)), None)
+    world.channel.close()
+    assert (world.requests.live, world.channel.handed, world.channel.pending) == ({}, {}, {})
+
+
+def test_a_session_that_ends_cancels_what_it_has_not_begun(wrap: Callable[[Any], Any]) -> None:
+    world = old_world()
+    for number in (1, 2):
+        world.channel.received(wrap(Request(id=number, method="ping", params=None)), None)
+    first, second = world.requests.live.values()
+    first.first_step_ns = first.taken_ns
+    world.channel.close()
+    assert (first.ended, second.ended, second.outcome) == (False, True, "cancelled")
+
+
+# --- SSE: answers leave as events on another exchange ---------------------------
+
+
+def event(id: Any, body: str = '"result":{}', ends: str = "\r\n") -> bytes:
+    return f'event: message{ends}data: {{"jsonrpc":"2.0","id":{json.dumps(id)},{body}}}{ends}{ends}'.encode()
+
+
+def streaming() -> tuple[World, Any]:
+    world = old_world()
+    world.channel.writer_seen, world.channel.events = True, {}
+    exchange = an_exchange()
+    exchange.answers = False
+    inside = Context()
+    inside.run(EXCHANGE.set, exchange)
+    world._receive(Request(id='a"1', method="tools/call", params={"name": "tool"}), inside)
+    return world, world.raws[0]
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_an_answer_ends_its_request_as_its_event_was_sent(ends: str) -> None:
+    world, raw = streaming()
+    world.channel.sending(Shape(message=Result(id='a"1', result={})))
+    for other in (b": ping\r\n\r\n", b"event: endpoint\r\ndata: /messages", event(7), event(3, '"method":"ping"')):
+        assert world.channel.event_begins(other) is None
+    chunk = event('a"1', ends=ends)
+    assert world.channel.event_begins(chunk) is raw and not raw.ended
+    world.channel.event_sent(raw)
+    assert (raw.ended, raw.response_bytes, raw.flushed_ns, world.requests.unwritten) == (
+        True,
+        len(chunk),
+        raw.end_ns,
+        0,
+    )
+
+
+def test_an_event_of_unknown_form_is_a_fault_and_loses_no_request() -> None:
+    world, raw = streaming()
+    world.channel.sending(Shape(message=Result(id='a"1', result={})))
+    with pytest.raises(ValueError, match="unknown form"):
+        world.channel.event_begins(b'event: message\r\ndata: {"id":1}')
+    world.channel.no_more_events()
+    assert (raw.ended, raw.outcome, raw.write_seen, world.requests.unwritten) == (True, "ok", False, 0)
+
+
+def test_a_client_that_goes_away_cancels_the_answers_on_their_way() -> None:
+    world, raw = streaming()
+    world.channel.sending(Shape(message=Result(id='a"1', result={})))
+    world.channel.close()
+    assert (raw.ended, raw.outcome, world.requests.live) == (True, "cancelled", {})

@@ -83,6 +83,25 @@ def test_what_stands_below_the_loop_is_nobodys_step() -> None:
     assert found.file == SDK[0]
 
 
+@pytest.mark.parametrize("path", [SITE + "nest_asyncio.py", SITE + "other_loop/loop.py"])
+def test_whoever_writes_run_once_out_is_a_loop_and_holds_no_handler(path: str) -> None:
+    own = function_in(path, "_run_once")
+    found = function_in(*OWN)([own, function_in(*HANDLER), function_in(*HELPER), here])
+    assert isinstance(found, Place)
+    assert found.file == HELPER[0]
+
+
+def test_a_step_of_a_request_in_which_only_plumbing_is_seen_has_no_place() -> None:
+    def look(calls: Any) -> Place | None:
+        return place_of(sys._getframe(1), of_request=True)
+
+    loop = function_in(STDLIB + "asyncio/base_events.py", "_run_once")
+    assert loop([function_in(*SDK), function_in(*ANYIO), look]) is None
+    found = loop([function_in(*SDK), function_in(*HANDLER), look])
+    assert isinstance(found, Place)
+    assert found.file == HANDLER[0]
+
+
 def test_a_step_that_imports_stands_where_the_import_is_and_names_the_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mcp_probe.capture.guard import Guard
-from mcp_probe.capture.stdin_reads import WAITED_NS, LineStamps, StampedRead
+from mcp_probe.capture.stdin_reads import MAX_LOOKS, WAITED_NS, LineStamps, StampedRead
 from mcp_probe.clock import now_ns
 
 AT_ONCE = WAITED_NS // 2
@@ -185,6 +185,99 @@ def test_bytes_that_were_there_already_came_after_the_pipe_was_last_empty(lines:
     lines.consumed()
     assert lines.consumed() == (5 * LONG + AT_ONCE, LONG, 2)
     assert lines.consumed() == (9 * LONG + AT_ONCE, 5 * LONG, 2)
+
+
+class Looked:
+    """Stands for the looks at a pipe: what they have found, to be taken once."""
+
+    def __init__(self, *rows: tuple[int, int, int]) -> None:
+        self.rows = [*rows]
+
+    def take(self) -> list[tuple[int, int, int]]:
+        taken, self.rows = self.rows, []
+        return taken
+
+
+def test_each_line_came_between_the_look_that_missed_it_and_the_one_that_found_it(lines: Any) -> None:
+    lines.read(b"a\n", CHUNK, 0, 100, 0)
+    lines.looks = Looked((2, 110, 150), (4, 160, 170), (8, 180, 190))
+    lines.read(b"b\nc\nd\ne\n", CHUNK, 200, 210, 8, 201)
+    assert [lines.consumed()[:2] for _ in range(5)] == [(100, 100), (160, 150), (180, 170), (180, 170), (201, 190)]
+
+
+def test_bytes_that_were_seen_and_not_read_keep_their_looks(lines: Any) -> None:
+    lines.looks = Looked((2, 10, 15), (6, 20, 25))
+    lines.read(b"a\n", 2, 30, 31, 6, 30)
+    lines.read(b"b\n", 2, 40, 41, 4, 40)
+    lines.read(b"c\nd\n", CHUNK, 50, 51, 2, 50)
+    assert [lines.consumed()[:2] for _ in range(4)] == [(10, 0), (20, 15), (20, 15), (51, 50)]
+
+
+def test_a_read_that_waited_and_got_back_late_says_how_late_at_most(lines: Any) -> None:
+    lines.read(b"a\n", CHUNK, 0, LONG, 0, 0, 300)
+    lines.read(b"b\n", CHUNK, LONG, 2 * LONG, 0, LONG, 2 * LONG)
+    lines.read(b"c\n", CHUNK, 3 * LONG, 3 * LONG, 2, 3 * LONG)
+    assert [lines.consumed()[:2] for _ in range(3)] == [(LONG, LONG - 300), (2 * LONG, LONG), (3 * LONG, LONG)]
+
+
+def test_the_second_half_of_a_line_end_counts_for_the_looks(lines: Any) -> None:
+    lines.read(b"a\r", CHUNK, 0, 10, 0)
+    lines.looks = Looked((3, 20, 25), (5, 30, 35))
+    lines.read(b"\nb\n", CHUNK, 40, 41, 3, 40)
+    assert [lines.consumed() for _ in range(2)] == [(10, 10, 2), (30, 25, 2)]
+
+
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(1, 3)),
+        st.tuples(st.just("look"), st.just(0)),
+        st.tuples(st.just("read"), st.integers(1, 12)),
+    ),
+    max_size=60,
+)
+
+
+@given(events)
+@settings(deadline=None)
+def test_every_line_came_between_its_bounds(script: list[tuple[str, int]]) -> None:
+    """A pipe in memory: an event each 10 ns, and each read and look takes 2 of them."""
+    lines: Any = LineStamps(0)
+    truth: list[int] = []
+    pipe = b""
+    read = written = 0
+    looked: list[tuple[int, int, int]] = []
+    for now, (event, number) in enumerate(script, 1):
+        at = 10 * now
+        if event == "write":  # a line for each 2 bytes
+            for _ in range(number):
+                pipe += b"x\n"[written % 2 :][:1]
+                written += 1
+                if written % 2 == 0:
+                    truth.append(at)
+        elif event == "look":
+            looked.append((read + len(pipe), at + 2, at))
+        elif pipe:
+            chunk, ready = pipe[:number], len(pipe)
+            lines.looks = Looked(*looked)
+            lines.read(chunk, number, at, at + 5, ready, at + 2)
+            pipe, read, looked = pipe[number:], read + len(chunk), []
+    stamps = [lines.waiting[n] for n in range(len(lines.waiting))]
+    assert len(stamps) == read // 2
+    for came, (latest, earliest, size) in zip(truth, stamps, strict=False):
+        assert earliest <= came <= latest
+        assert size == 2
+
+
+def test_looks_that_are_kept_are_bounded(lines: Any) -> None:
+    lines.looks = Looked(*((2 * n, 10 * n, 10 * n + 5) for n in range(1, 2000)))
+    lines.read(b"a\n", 2, 30_000, 30_001, 5000, 30_000)
+    assert len(lines._seen) <= MAX_LOOKS
+    lines.read(b"b\n" * 1998, CHUNK, 30_010, 30_011, 4998, 30_010)
+    lines.consumed()
+    for n in range(2, 2000):
+        latest, earliest, _ = lines.consumed()
+        assert earliest <= 10 * n <= latest
+        assert latest - earliest < (700 if n < 1900 else 40)
 
 
 def test_a_read_that_got_all_it_asked_for_has_not_emptied_the_pipe(lines: Any) -> None:

@@ -22,15 +22,18 @@ RESOURCE = {"service.name", "service.version", "service.instance.id", "host.name
 IN_SQL = re.compile(r"'((?:mcp|mcp_probe|gen_ai|code|service|host|process)\.[\w.]+|error\.type)'")
 IN_PROMQL = re.compile(r"\b((?:mcp|target)_\w+?)(?=[{\[ )]|$)")
 IN_YAML = re.compile(r'attributes\["([^"]+)"\]')
-LABELS = {"le", "job", "instance", "mcp_method_name"}
+LABELS = {"le", "job", "instance"} | {
+    attribute.replace(".", "_") for metric in names.METRICS for attribute in metric.attributes
+}
 
 
 def attributes() -> set[str]:
     """Of spans, events, links and metrics."""
-    events = {names.EVENT_BLOCKER, names.EVENT_DURATION, names.EVENT_QUALITY, names.LINK_KIND}
+    events = {names.BLOCKER, names.DURATION, names.POOL, names.HOLDER, names.LINK_KIND}
+    upper_ends = {names.upper_end(name) for name in names.BOUNDED}
     code = {names.CODE_FILE_PATH, names.CODE_LINE_NUMBER, names.CODE_FUNCTION_NAME}
     on_metrics = {attribute for metric in names.METRICS for attribute in metric.attributes}
-    return {*names.SERVER_SPAN_ATTRIBUTES, *events, *code, *on_metrics}
+    return {*names.SERVER_SPAN_ATTRIBUTES, *names.PHASE_ATTRIBUTES, *events, *upper_ends, *code, *on_metrics}
 
 
 def prometheus_names() -> set[str]:
@@ -45,7 +48,7 @@ def prometheus_names() -> set[str]:
         else:
             found.add(f"{stem}{unit}")
         if metric.kind == "exponential histogram":
-            found |= {f"{stem}_{part}{unit}" for part in ("p50", "p99", "max")}
+            found |= {f"{stem}_{part}{unit}" for part in ("p50", "p99", "largest")}
             found |= {f"{stem}_sum{unit}_total", f"{stem}_count_total"}
     return found
 
@@ -89,7 +92,7 @@ def test_panels_fill_the_grid_and_overlap_nowhere() -> None:
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda path: path.stem)
 def test_sql_asks_for_nothing_that_does_not_exist(query: Path) -> None:
-    statistics = {f"{metric.name}.{part}" for metric in names.EXPONENTIAL for part in names.STATISTICS}
+    statistics = {f"{metric.name}_{part}" for metric in names.EXPONENTIAL for part in names.STATISTICS}
     known = {metric.name for metric in names.METRICS} | statistics | attributes() | RESOURCE | {names.EVENT_BLOCKED_BY}
     asked = set(IN_SQL.findall(query.read_text("utf-8")))
     assert asked

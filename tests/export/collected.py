@@ -19,8 +19,8 @@ TOOL = "gen_ai.tool.name"
 
 
 def tool(name: str, **more: Any) -> Attributes:
-    """Attributes of a tool's series."""
-    return frozenset({(TOOL, name), *more.items()})
+    """Attributes of a tool's series; ``more``: ours, without their prefix."""
+    return frozenset({(TOOL, name), *((f"mcp_probe.{key}", value) for key, value in more.items())})
 
 
 class Backend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -86,12 +86,24 @@ class Kept:
 
 
 class HttpBackend:
-    """OTLP over HTTP on a loopback port. ``status`` is what it answers; ``hang`` holds every request for ever."""
+    """OTLP over HTTP on a loopback port.
 
-    def __init__(self, *, port: int = 0, status: int = 200, hang: bool = False, tls: ssl.SSLContext | None = None):
+    ``status`` is what it answers, ``body`` to a path's end; ``hang`` holds every request for ever.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        status: int = 200,
+        hang: bool = False,
+        tls: ssl.SSLContext | None = None,
+        body: Mapping[str, bytes] | None = None,
+    ):
         self.kept = Kept()
         self.status = status
         self.hang = hang
+        self.body = body or {}
         self._released = threading.Event()
         backend = self
 
@@ -110,8 +122,10 @@ class HttpBackend:
                     kind = ExportTraceServiceRequest if self.path.endswith("traces") else ExportMetricsServiceRequest
                     backend.kept.add(kind.FromString(body))
                 self.send_response(backend.status)
-                self.send_header("content-length", "0")
+                said = backend.body.get(self.path.rpartition("/")[2], b"")
+                self.send_header("content-length", str(len(said)))
                 self.end_headers()
+                self.wfile.write(said)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
@@ -141,9 +155,12 @@ class HttpBackend:
 
 
 class GrpcBackend:
-    """OTLP over gRPC on a loopback port. ``code`` is what it answers instead of taking anything."""
+    """OTLP over gRPC on a loopback port.
 
-    def __init__(self, *, code: Any = None, hang: bool = False) -> None:
+    ``code`` is what it answers instead of taking anything; it says that it ``rejects`` so many items of each batch.
+    """
+
+    def __init__(self, *, code: Any = None, hang: bool = False, rejects: int = 0) -> None:
         import grpc  # type: ignore[import-untyped]
         from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
         from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_grpc
@@ -163,13 +180,16 @@ class GrpcBackend:
             backend.kept.add(request)
             return answer
 
+        def partly(what: str) -> dict[str, Any]:
+            return {"partial_success": {what: rejects, "error_message": "too old"}} if rejects else {}
+
         class Traces(trace_grpc.TraceServiceServicer):
             def Export(self, request: Any, context: Any) -> Any:
-                return taken(request, context, trace.ExportTraceServiceResponse())
+                return taken(request, context, trace.ExportTraceServiceResponse(**partly("rejected_spans")))
 
         class Metrics(metrics_grpc.MetricsServiceServicer):
             def Export(self, request: Any, context: Any) -> Any:
-                return taken(request, context, metrics.ExportMetricsServiceResponse())
+                return taken(request, context, metrics.ExportMetricsServiceResponse(**partly("rejected_data_points")))
 
         self._server = grpc.server(ThreadPoolExecutor(4))
         trace_grpc.add_TraceServiceServicer_to_server(Traces(), self._server)  # type: ignore[no-untyped-call]

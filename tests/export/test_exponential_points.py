@@ -115,7 +115,7 @@ def test_delta_pushes_say_each_value_once_and_follow_each_other() -> None:
 
 def test_the_wire_format_takes_it_as_it_is() -> None:
     filled = counting(0, MS, 250 * MS)
-    filled.add([(QUEUE_WAIT, (("stage", "transport"), *ADD), 3 * MS, 1)])
+    filled.add([(QUEUE_WAIT, (("mcp_probe.stage", "transport"), *ADD), 3 * MS, 1)])
     scope = scope_of(filled, DELTA)
     assert scope is not None
     encoded = encode_metrics(MetricsData([ResourceMetrics(Resource({}), [scope], "")]))

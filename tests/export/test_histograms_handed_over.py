@@ -51,7 +51,7 @@ def test_every_histogram_has_its_five_statistics(backend: Backend, observables: 
     observed = Observed(observables)
     observed.add((instrument, (), MS, 1) for instrument in EXPONENTIAL)
 
-    expected = {f"{instrument.name}.{suffix}" for instrument in EXPONENTIAL for suffix in STATISTICS}
+    expected = {f"{instrument.name}_{suffix}" for instrument in EXPONENTIAL for suffix in STATISTICS}
     assert set(backend.collect()) == expected
 
 
@@ -59,13 +59,13 @@ def test_statistics_are_those_of_the_values(backend: Backend, observables: Obser
     observed = Observed(observables)
     observed.add([*((BUSY, ADD, n * MS, 1) for n in range(1, 101)), (BUSY, ADD, 0, 100)])
     found = backend.collect()
-    said = {suffix: values(found[f"{BUSY.name}.{suffix}"])[tool("add")] for suffix in STATISTICS}
+    said = {suffix: values(found[f"{BUSY.name}_{suffix}"])[tool("add")] for suffix in STATISTICS}
 
-    assert (said["count"], said["sum"], said["max"]) == (200, pytest.approx(5.05), 0.1)
+    assert (said["count"], said["sum"], said["largest"]) == (200, pytest.approx(5.05), 0.1)
     assert said["p50"] == 0.0
     assert said["p99"] == pytest.approx(0.098, rel=0.02)
-    assert only_grows(found[f"{BUSY.name}.count"])
-    assert {found[f"{BUSY.name}.{suffix}"].unit for suffix in ("sum", "p50", "p99", "max")} == {"s"}
+    assert only_grows(found[f"{BUSY.name}_count"])
+    assert {found[f"{BUSY.name}_{suffix}"].unit for suffix in ("sum", "p50", "p99", "largest")} == {"s"}
 
 
 def test_quantiles_are_of_the_last_minutes_and_counts_of_all_time(backend: Backend, observables: Observables) -> None:
@@ -74,17 +74,17 @@ def test_quantiles_are_of_the_last_minutes_and_counts_of_all_time(backend: Backe
     observed.add([(BUSY, ADD, 900 * MS, 1)])
     clock.now = RECENT_S
     observed.add([(BUSY, ADD, 10 * MS, 1)])
-    assert values(backend.collect()[f"{BUSY.name}.max"])[tool("add")] == 0.9
+    assert values(backend.collect()[f"{BUSY.name}_largest"])[tool("add")] == 0.9
 
     clock.now = 2 * RECENT_S
     found = backend.collect()
-    assert values(found[f"{BUSY.name}.max"])[tool("add")] == 0.01
-    assert values(found[f"{BUSY.name}.count"])[tool("add")] == 2
+    assert values(found[f"{BUSY.name}_largest"])[tool("add")] == 0.01
+    assert values(found[f"{BUSY.name}_count"])[tool("add")] == 2
 
     clock.now = 10 * RECENT_S
     found = backend.collect()
-    assert f"{BUSY.name}.max" not in found
-    assert values(found[f"{BUSY.name}.sum"])[tool("add")] == pytest.approx(0.91)
+    assert f"{BUSY.name}_largest" not in found
+    assert values(found[f"{BUSY.name}_sum"])[tool("add")] == pytest.approx(0.91)
 
 
 def test_a_counter_never_falls_however_many_series_come_and_go(backend: Backend, observables: Observables) -> None:
@@ -97,7 +97,7 @@ def test_a_counter_never_falls_however_many_series_come_and_go(backend: Backend,
             ((GEN_AI_TOOL_NAME, f"t{n}"),) for n in range(minute * MAX_SERIES // 3, (minute + 2) * MAX_SERIES // 3)
         ]
         observed.add((BUSY, series, MS, 1) for series in named)
-        counted = values(backend.collect()[f"{BUSY.name}.count"])
+        counted = values(backend.collect()[f"{BUSY.name}_count"])
         assert all(counted[series] >= count for series, count in before.items())
         assert sum(counted.values()) == sum(before.values()) + len(named)
         before = counted
@@ -107,7 +107,7 @@ def test_a_counter_never_falls_however_many_series_come_and_go(backend: Backend,
 def test_series_stay_below_the_limit_at_which_the_sdk_overflows(backend: Backend, observables: Observables) -> None:
     observed = Observed(observables)
     observed.add((BUSY, ((GEN_AI_TOOL_NAME, f"t{n}"),), MS, 1) for n in range(2 * MAX_SERIES))
-    counted = values(backend.collect()[f"{BUSY.name}.count"])
+    counted = values(backend.collect()[f"{BUSY.name}_count"])
 
     assert len(counted) == MAX_SERIES + 1
     assert counted[tool("other")] == MAX_SERIES

@@ -160,7 +160,7 @@ def test_blockers_are_bounded_and_what_is_no_request_keeps_its_name() -> None:
 
     assert len(found) == MAX_UNPROVEN_NAMES + 1
     assert labels.blocker(LOOP_OPERATION) == LOOP_OPERATION
-    assert labels.blocker(CROWDING_OPERATION) == CROWDING_OPERATION
+    assert labels.blocker(CROWDING_OPERATION) == "(small_steps)"
 
 
 def test_executor_names_are_bounded() -> None:

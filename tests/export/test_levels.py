@@ -83,14 +83,14 @@ def test_a_backlog_that_cannot_be_seen_is_no_zero() -> None:
 
 def test_executors_have_their_peaks_and_their_limit() -> None:
     levels = filled(
-        make_pool(name="anyio default", max=40.0, borrowed_peak=3, active_peak=2, pending_peak=0),
-        make_pool(name="anyio default", max=40.0, borrowed_peak=40, active_peak=39, pending_peak=12, at_ns=2 * SECOND),
+        make_pool(name="anyio_default", max=40.0, borrowed_peak=3, active_peak=2, pending_peak=0),
+        make_pool(name="anyio_default", max=40.0, borrowed_peak=40, active_peak=39, pending_peak=12, at_ns=2 * SECOND),
         make_pool(name="threads", max=None, borrowed_peak=1, active_peak=1, pool=2),
     )
-    assert by_label(levels, names.EXECUTOR_MAX) == {"anyio default": 40.0}
-    assert by_label(levels, names.EXECUTOR_BORROWED) == {"anyio default": 40, "threads": 1}
-    assert by_label(levels, names.EXECUTOR_ACTIVE) == {"anyio default": 39, "threads": 1}
-    assert by_label(levels, names.EXECUTOR_PENDING) == {"anyio default": 12, "threads": 0}
+    assert by_label(levels, names.EXECUTOR_MAX) == {"anyio_default": 40.0}
+    assert by_label(levels, names.EXECUTOR_BORROWED) == {"anyio_default": 40, "threads": 1}
+    assert by_label(levels, names.EXECUTOR_ACTIVE) == {"anyio_default": 39, "threads": 1}
+    assert by_label(levels, names.EXECUTOR_PENDING) == {"anyio_default": 12, "threads": 0}
 
 
 def test_the_probes_own_share_is_of_the_window_and_unknown_without_cpu_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from mcp_probe.export.histogram_set import HistogramSet
 from mcp_probe.export.metric_push import scope_of
 from mcp_probe.export.metrics import MetricExport
 from mcp_probe.histogram import bucket_of
-from mcp_probe.model import Frame, JobTimes
+from mcp_probe.model import ALL_SEEN, QUEUE, WRITES, Frame, JobTimes, MemoryUse
 from tests.export.collected import Attributes, Backend, only_grows, points, tool, values
 from tests.frames import (
     MS,
@@ -200,6 +201,52 @@ def test_the_method_of_a_group_is_active_from_zero_on(ours: Ours) -> None:
     assert values(ours.backend.collect()[names.ACTIVE.name]) == {frozenset({("mcp.method.name", "tools/call")}): 0}
 
 
+# --- durations of which only the least is known ---
+
+PARTIAL = "mcp_probe.partial"
+NOT_SEEN = ("queue_transport", "unavailable", None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, False),
+        ({"seen": ALL_SEEN & ~QUEUE, "quality": (NOT_SEEN,)}, True),
+        ({"seen": ALL_SEEN & ~WRITES}, True),
+        ({"seen": ALL_SEEN & ~WRITES, "transport": "memory"}, False),  # there is no write
+        ({"seen": ALL_SEEN & ~WRITES, "kind": "notification"}, False),
+        ({"partial": True}, True),
+        ({"quality": (("queue_transport", "bounded", 0, 400 * MS),)}, True),
+        ({"quality": (("queue_transport", "bounded", 0, 9 * MS),)}, False),  # less than a tenth of 100 ms
+        ({"quality": (("queue_transport", "upper", None, 11 * MS),)}, True),
+        ({"quality": (("ready_wait", "bounded", 0, 90 * MS),)}, False),  # which part, not how long
+        ({"busy": MS, "quality": (("queue_transport", "bounded", 0, 900_000),)}, False),  # less than 1 ms
+        ({"busy": MS, "quality": (("queue_transport", "bounded", 0, 2 * MS),)}, True),
+    ],
+)
+def test_a_duration_that_may_be_far_longer_is_partial(ours: Ours, given: dict[str, Any], expected: bool) -> None:
+    ours.take(make_request(**{"busy": 100 * MS, **given}))
+    ((attributes, point),) = ours.durations().items()
+    assert dict(attributes).get(PARTIAL, False) is expected
+    assert point.sum == pytest.approx(dict(given).get("busy", 100 * MS) / 1e9)  # the least of it
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, False),
+        ({"seen": ALL_SEEN & ~QUEUE}, True),
+        ({"longest": ((bucket_of(6 * MS), 2, 12 * MS),)}, False),
+        ({"longest": ((bucket_of(900 * MS), 2, 1800 * MS),)}, True),
+    ],
+)
+def test_a_group_is_partial_as_its_requests_are(ours: Ours, given: dict[str, Any], expected: bool) -> None:
+    ours.take(make_group([(bucket_of(5 * MS), 2, 10 * MS)], **given))
+    ((attributes, point),) = ours.durations().items()
+    assert dict(attributes).get(PARTIAL, False) is expected
+    assert point.sum == pytest.approx(0.01)
+
+
 # --- mcp.server.session.duration ---
 
 
@@ -250,6 +297,40 @@ def test_every_part_of_the_budget_that_was_seen_is_in_its_histogram(ours: Ours) 
         names.WRITE_WAIT: (1, 0.006),
         names.WRITE_FLUSH: (1, 0.007),
     }
+
+
+def test_upper_ends_are_sent_from_the_first_bounded_value_on(ours: Ours) -> None:
+    ours.take(make_request(1, queue_transport=MS, awaiting=MS))
+    ours.take(make_request(2, queue_transport=2 * MS, quality=(("queue_transport", "bounded", 2 * MS, 500 * MS),)))
+    ours.take(make_request(3, queue_transport=3 * MS, queue_dispatch=MS))
+    most = names.MAXIMA[names.QUEUE_WAIT]
+    assert most.name == "mcp_probe.request.queue_wait_max"
+    assert ours.sums(names.QUEUE_WAIT)[tool("add", stage="transport")] == (3, 0.006)
+    assert ours.sums(most)[tool("add", stage="transport")] == (2, 0.503)
+    assert ours.histogram(names.MAXIMA[names.AWAITING]) == {}
+
+
+def test_awaiting_that_is_bounded_counts_with_its_least(ours: Ours) -> None:
+    ours.take(make_request(awaiting=50 * MS, quality=(("awaiting", "bounded", 10 * MS, 50 * MS),)))
+    assert ours.sums(names.AWAITING) == {tool("add"): (1, 0.01)}
+    assert ours.sums(names.MAXIMA[names.AWAITING]) == {tool("add"): (1, 0.05)}
+
+
+def test_memory_is_told_by_a_token_and_with_both_ends(ours: Ours) -> None:
+    use = MemoryUse(
+        "native-hybrid",
+        "all Python allocations, owners > 512 B",
+        requested=9_000,
+        allocations=70,
+        peak=4_000,
+        retained=None,
+        quality=(("peak", "bounded", 4_000, 5_000),),
+    )
+    ours.take(replace(make_request(), memory=use))
+    series = tool("add", scope="python_allocator")
+    assert ours.sums(names.MEMORY_REQUESTED) == {series: (1, 9_000)}
+    assert ours.sums(names.MEMORY_PEAK) == {series: (1, 4_000)}
+    assert ours.sums(names.MAXIMA[names.MEMORY_PEAK]) == {series: (1, 5_000)}
 
 
 def test_a_part_that_could_not_be_seen_is_no_zero(ours: Ours) -> None:
@@ -309,10 +390,15 @@ def test_jobs_are_told_by_executor_and_tool_as_far_as_they_came(ours: Ours) -> N
             )
         )
     )
-    series = tool("add", executor="anyio default")
+    series = tool("add", **{"executor.name": "anyio_default"})
     assert ours.sums(names.EXECUTOR_WAIT) == {series: (2, 0.06)}
     assert ours.sums(names.EXECUTOR_RUN) == {series: (1, 0.02)}
     assert ours.sums(names.EXECUTOR_RETURN) == {series: (1, 0.005)}
+
+
+def test_waits_of_the_transport_for_a_thread_are_counted_with_the_mean_of_their_bucket(ours: Ours) -> None:
+    ours.take(make_pool(transport_waits=((bucket_of(MS), 3, 3 * MS), (bucket_of(SECOND), 1, SECOND))))
+    assert ours.sums(names.THREAD_WAIT) == {frozenset(): (4, 1.003)}
 
 
 def test_collector_pauses_are_told_by_generation_and_short_ones_with_their_mean(ours: Ours) -> None:
@@ -320,8 +406,8 @@ def test_collector_pauses_are_told_by_generation_and_short_ones_with_their_mean(
     ours.take(make_process(gc_pauses=pauses, gc_count=12, gc_ns=47 * MS))
 
     assert ours.sums(names.GC_PAUSE) == {
-        frozenset({("generation", "2")}): (1, 0.04),
-        frozenset({("generation", "1")}): (1, 0.002),
+        frozenset({("mcp_probe.generation", "2")}): (1, 0.04),
+        frozenset({("mcp_probe.generation", "1")}): (1, 0.002),
         frozenset(): (10, 0.005),
     }
 
@@ -339,9 +425,9 @@ def test_gauges_and_counters_follow_the_samples(ours: Ours) -> None:
     assert values(found[names.LOOP_UTILIZATION.name]) == {frozenset(): 0.5}
     assert values(found[names.OUTSTANDING.name]) == {frozenset(): 7}
     assert values(found[names.PROBE_OVERHEAD.name]) == {frozenset(): 0.01}
-    assert values(found[names.EXECUTOR_ACTIVE.name]) == {frozenset({("executor", "anyio default")}): 2}
+    assert values(found[names.EXECUTOR_ACTIVE.name]) == {frozenset({("mcp_probe.executor.name", "anyio_default")}): 2}
     assert values(found[names.ACTIVE.name]) == {frozenset({("mcp.method.name", "tools/call")}): 3}
-    assert values(found[names.PROBE_DROPPED.name]) == {frozenset({("reason", "spans")}): 4}
+    assert values(found[names.PROBE_DROPPED.name]) == {frozenset({("mcp_probe.reason", "spans")}): 4}
     assert not only_grows(found[names.ACTIVE.name])
     assert only_grows(found[names.PROBE_DROPPED.name])
 
@@ -355,8 +441,8 @@ def test_under_the_applications_provider_histograms_are_statistics() -> None:
     found = backend.collect()
 
     assert names.BUSY.name not in found
-    assert values(found[f"{names.BUSY.name}.sum"]) == {tool("add"): pytest.approx(0.003)}
-    assert values(found[f"{names.BUSY.name}.count"]) == {tool("add"): 1}
+    assert values(found[f"{names.BUSY.name}_sum"]) == {tool("add"): pytest.approx(0.003)}
+    assert values(found[f"{names.BUSY.name}_count"]) == {tool("add"): 1}
 
 
 def test_a_replay_is_asked_for_and_gives_real_histograms() -> None:
@@ -366,8 +452,8 @@ def test_a_replay_is_asked_for_and_gives_real_histograms() -> None:
     found = backend.collect()
 
     assert points(found[names.BUSY.name])[tool("add")].count == 1
-    assert f"{names.BUSY.name}.sum" not in found
-    assert values(found[names.PROBE_DROPPED.name]) == {frozenset({("reason", "not replayed")}): 4900}
+    assert f"{names.BUSY.name}_sum" not in found
+    assert values(found[names.PROBE_DROPPED.name]) == {frozenset({("mcp_probe.reason", "not_replayed")}): 4900}
 
 
 def test_two_exporters_each_get_everything_also_as_deltas() -> None:
@@ -395,7 +481,7 @@ def test_a_probe_that_is_attached_later_answers_through_the_same_instruments_and
         export.take([make_request(busy=busy * MS), make_process(outstanding_peak=busy)])
         found = backend.collect()
         export.close(0.5)
-    assert values(found[f"{names.BUSY.name}.sum"]) == {tool("add"): pytest.approx(0.007)}
+    assert values(found[f"{names.BUSY.name}_sum"]) == {tool("add"): pytest.approx(0.007)}
     assert values(found[names.OUTSTANDING.name]) == {frozenset(): 4}
     assert points(found[names.OPERATION_DURATION.name]).popitem()[1].count == 3
 

@@ -86,7 +86,7 @@ def test_each_phase_carries_what_belongs_to_it() -> None:
     common = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "slow"}
     assert found["queue"] == common | {"mcp_probe.queue_wait.transport": 0.01, "mcp_probe.queue_wait.dispatch": 0.02}
     assert found["executor"] == common | {
-        "mcp_probe.executor": "pool",
+        "mcp_probe.executor.name": "pool",
         "mcp_probe.executor.wait": 0.05,
         "mcp_probe.executor.run": 0.25,
         "mcp_probe.executor.return": 0.1,
@@ -184,7 +184,7 @@ def test_its_blockers_are_events_and_links() -> None:
     blocking = make_step(0, 40 * MS, request=7, operation="block", trace_id=TRACE, span_id="00000000000000aa")
     span = exported(blocking, foreign(waits=(make_wait(0, 40 * MS, "queue"),))).only("tools/call add")
     [event], [link] = span.events, span.links
-    assert attributes_of(event)["blocker"] == "block"
+    assert attributes_of(event)["mcp_probe.blocker"] == "block"
     assert event.timestamp == START_UNIX * SECOND + 40 * MS
     assert link.context.span_id == 0xAA
     assert attributes_of(span)["mcp_probe.blocked_by"] == "block"

@@ -15,9 +15,11 @@ FILES = [
     PACKAGE / "instrumentor.py",
 ]
 
-# What a reader and an instrumentor must have, and the one name of the MCP SDK's that is read: (file, name).
+# What a reader and an instrumentor must have, the only way to the answers that the gRPC exporter gets, and the one name
+# of the MCP SDK's that is read: (file, name).
 DECLARED = {
     ("metric_push.py", "_receive_metrics"),
+    ("rejections.py", "_client"),
     ("instrumentor.py", "_instrument"),
     ("instrumentor.py", "_uninstrument"),
     ("span_middleware.py", "_connection"),

@@ -4,17 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.span_attributes import (
     blocked_by,
+    blocker_name,
     budget_attributes,
     error_attributes,
     network_attributes,
     operation_attributes,
-    quality_of,
-    retained_attributes,
     span_name,
+    starved,
+    write_attributes,
 )
-from mcp_probe.model import MemoryUse
+from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, MemoryUse
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import WAKE_LOOP, WAKE_SOCKET, RawRequest, StepMark
 from tests.frames import MS, make_request, make_step, make_wait
@@ -51,18 +53,39 @@ def test_what_could_not_be_seen_is_absent_and_called_unavailable() -> None:
     assert found["mcp_probe.quality"] == "queue_wait.transport=unavailable"
 
 
-def test_a_bounded_ready_wait_is_its_most_with_its_least_beside_it() -> None:
-    record = make_request(ready_wait=2 * MS, quality=(("ready_wait", "bounded", 2 * MS, 5 * MS),))
+@pytest.mark.parametrize(
+    ("part", "attribute"),
+    [
+        ("queue_transport", "queue_wait.transport"),
+        ("queue_dispatch", "queue_wait.dispatch"),
+        ("ready_wait", "ready_wait"),
+        ("executor_wait", "executor.wait"),
+        ("executor_return", "executor.return"),
+        ("awaiting", "awaiting"),
+        ("write_wait", "write_wait"),
+        ("write_flush", "write_flush"),
+    ],
+)
+def test_a_bounded_part_is_its_least_with_its_most_beside_it(part: str, attribute: str) -> None:
+    for value in (2 * MS, 5 * MS):  # the budget has one end or the other
+        record = make_request(**{part: value}, quality=((part, "bounded", 2 * MS, 5 * MS),))  # type: ignore[arg-type]
+        found = budget_attributes(record, is_over=True)
+        assert (found[f"mcp_probe.{attribute}"], found[f"mcp_probe.{attribute}_max"]) == (0.002, 0.005)
+        assert found["mcp_probe.quality"] == f"{attribute}=bounded"
+        assert f"mcp_probe.{attribute}" in names.BOUNDED
+
+
+def test_a_wait_of_which_nothing_is_certain_is_0_with_its_most_beside_it() -> None:
+    record = make_request(executor_wait=0, quality=(("executor_wait", "upper", None, 5 * MS),))
     found = budget_attributes(record)
-    assert (found["mcp_probe.ready_wait"], found["mcp_probe.ready_wait.min"]) == (0.005, 0.002)
-    assert found["mcp_probe.quality"] == "ready_wait=bounded"
+    assert (found["mcp_probe.executor.wait"], found["mcp_probe.executor.wait_max"]) == (0.0, 0.005)
 
 
 def test_the_quality_of_the_write_belongs_to_the_write_span() -> None:
     record = make_request(quality=(("write_flush", "unavailable", None, None), ("awaiting", "bounded", 1, 2)))
-    assert quality_of(record) == "awaiting=bounded"
-    assert quality_of(record, ("write_wait", "write_flush")) == "write_flush=unavailable"
-    assert quality_of(make_request(partial=True)) == "partial"
+    assert budget_attributes(record)["mcp_probe.quality"] == "awaiting=bounded"
+    assert write_attributes(record)["mcp_probe.quality"] == "write_flush=unavailable"
+    assert budget_attributes(make_request(partial=True))["mcp_probe.quality"] == "partial"
 
 
 # --- blockers -------------------------------------------------------------------------------------------
@@ -83,9 +106,9 @@ def test_each_blocking_request_is_one_row_and_the_largest_comes_first() -> None:
         ("b", 3, 15 * MS),
     ]
     assert rows[0].event() == {
-        "blocker": "a",
-        "duration": 0.05,
-        "quality": "exact",
+        "mcp_probe.blocker": "a",
+        "mcp_probe.duration": 0.05,
+        "mcp_probe.quality": "exact",
         "code.file.path": "a.py",
         "code.line.number": 7,
         "code.function.name": "f",
@@ -103,12 +126,42 @@ def test_nobody_is_blamed_for_its_own_steps_nor_for_those_of_another_loop_nor_tw
     assert (row.step.request, row.lo_ns) == (2, 2 * MS)
 
 
-def test_a_wait_that_may_have_begun_earlier_makes_a_lower_or_an_upper_bound() -> None:
+def test_a_wait_that_may_have_begun_earlier_has_both_ends() -> None:
     record = make_request(id=1, waits=(make_wait(5 * MS, 10 * MS, earliest_ns=0),))
     certain, possible = make_step(4 * MS, 8 * MS, request=2), make_step(0, 3 * MS, request=3)
-    lower, upper = blocked_by(record, [certain, possible])
-    assert (lower.duration_ns, lower.quality) == (3 * MS, "lower")
-    assert (upper.duration_ns, upper.quality) == (3 * MS, "upper")
+    told = [row.event() for row in blocked_by(record, [certain, possible])]
+    ends = [(event["mcp_probe.duration"], event["mcp_probe.duration_max"]) for event in told]
+    assert ends == [(0.003, 0.004), (0.0, 0.003)]
+    assert {event["mcp_probe.quality"] for event in told} == {"bounded"}
+
+
+def test_many_small_steps_have_a_name_in_one_piece() -> None:
+    assert blocker_name(CROWDING_OPERATION) == "(small_steps)"
+    assert blocker_name(LOOP_OPERATION) == LOOP_OPERATION
+    assert blocker_name("a tool of yours") == "a tool of yours"
+
+
+def test_a_transport_without_a_thread_is_told_with_what_of_it_the_request_can_have_felt() -> None:
+    record = make_request(
+        arrival_ns=100 * MS,
+        queue_transport=20 * MS,
+        busy=MS,
+        write_wait=30 * MS,
+        quality=(("queue_transport", "bounded", 20 * MS, 80 * MS),),  # it came at 40 ms or later
+        starved=(
+            ("read", 0, 30 * MS, "a pool", "early"),
+            ("read", 50 * MS, 110 * MS, "a pool", "slow"),
+            ("write", 50 * MS, 110 * MS, "a pool", "of others"),
+            ("read", 125 * MS, 145 * MS, "a pool", "of others"),
+            ("write", 125 * MS, 145 * MS, "a pool", "late"),
+        ),
+    )
+    slow, late = (row.event() for row in starved(record))
+    told = {"mcp_probe.pool": "a_pool", "mcp_probe.holder": "slow", "mcp_probe.quality": "bounded"}
+    assert slow == told | {"mcp_probe.duration": 0.01, "mcp_probe.duration_max": 0.06}
+    told = {"mcp_probe.pool": "a_pool", "mcp_probe.holder": "late", "mcp_probe.quality": "exact"}
+    assert late == told | {"mcp_probe.duration": 0.02}
+    assert starved(make_request()) == []
 
 
 def test_no_more_than_five_blockers_are_named() -> None:
@@ -129,6 +182,8 @@ def test_no_more_than_five_blockers_are_named() -> None:
         ("error", "-32602", "-32602", {"rpc.response.status_code": "-32602"}),
         ("error", "-32002", "-32002", {"rpc.response.status_code": "-32002"}),
         ("error", "TimeoutError", None, {"error.type": "timeout"}),
+        ("error", "0", "0", {"error.type": "_OTHER", "rpc.response.status_code": "0"}),
+        ("error", "None", None, {"error.type": "_OTHER"}),
         ("error", "ValueError", None, {"error.type": "ValueError"}),
         ("error", None, None, {"error.type": "_OTHER"}),
         ("cancelled", None, None, {"error.type": "cancelled"}),
@@ -170,17 +225,20 @@ USE = MemoryUse(
 def test_a_server_span_has_what_is_requested_and_the_peak_with_their_exactness() -> None:
     found = budget_attributes(replace(make_request(partial=True), memory=USE))
     assert (found["mcp_probe.memory.requested"], found["mcp_probe.memory.peak"]) == (90_000, 40_000)
+    assert found["mcp_probe.memory.peak_max"] == 55_000
     assert found["mcp_probe.quality"] == "partial,memory.peak=bounded"
     assert "mcp_probe.memory.retained" not in found
 
 
 def test_what_is_retained_is_told_where_the_span_has_ended() -> None:
-    assert retained_attributes(USE) == {
+    record = make_request(write_wait=None, write_flush=None)
+    assert write_attributes(replace(record, memory=USE)) == {
         "mcp_probe.memory.retained": 600,
+        "mcp_probe.memory.retained_max": 15_600,
         "mcp_probe.quality": "memory.retained=bounded",
     }
-    assert retained_attributes(replace(USE, retained=None)) == {}
-    assert retained_attributes(None) == {}
+    assert write_attributes(replace(record, memory=replace(USE, retained=None, quality=()))) == {}
+    assert write_attributes(record) == {}
 
 
 def test_what_is_not_known_of_memory_is_absent_and_called_unavailable() -> None:
@@ -219,7 +277,7 @@ def test_a_request_in_its_first_step_is_busy_since_it_began() -> None:
 def test_a_socket_wait_before_the_step_that_runs_keeps_its_bounds() -> None:
     raw = running((1, 200, 200, 200, 200, 300, WAKE_LOOP))
     found = budget_attributes(assemble(raw, 450, (1, 300, 310, 380, 400, 450, WAKE_SOCKET)))
-    assert found["mcp_probe.quality"] == "ready_wait=bounded,awaiting=bounded"
+    assert found["mcp_probe.quality"] == "awaiting=bounded,ready_wait=bounded"
     assert found["mcp_probe.busy"] == 1.5e-7
 
 

@@ -30,6 +30,10 @@ ASKED = {
     "asyncio.tasks:current_task",
     "asyncio.futures:_get_loop",
     "asyncio.base_events:BaseEventLoop.is_running",
+    # The socket is asked when the last bytes of a request came.
+    "asyncio.transports:BaseTransport.get_extra_info",
+    "asyncio.trsock:TransportSocket.fileno",
+    "asyncio.trsock:TransportSocket.getsockopt",
     # The probe's own generators are closed by the loop, as everybody's.
     "asyncio.base_events:BaseEventLoop._asyncgen_firstiter_hook",
     # The probe is a middleware.
@@ -61,6 +65,8 @@ DECLARED = {
     "asyncio.events.TimerHandle",
     *(["asyncio.events._ThreadSafeHandle"] if sys.version_info >= (3, 14) else []),
     "concurrent.futures.thread.ThreadPoolExecutor.submit",
+    "mcp.server._streamable_http_modern._mcp_param_rejection",
+    "mcp.server._streamable_http_modern._tool_input_schema",
     "mcp.server.stdio._UnownedTextWrapper.__init__",
     "mcp.server.stdio.create_context_streams",
     "mcp.server.streamable_http.StreamableHTTPServerTransport.connect",
@@ -72,6 +78,7 @@ DECLARED = {
     "signal.raise_signal",
     *(f"socket.{name}" for name in LOOKUPS),
     "threading.Thread.start",
+    "uvicorn.protocols.http.h11_impl.H11Protocol.data_received",
 }
 """All that is replaced around a server that is attached to and follows an asyncio loop."""
 

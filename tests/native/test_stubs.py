@@ -20,6 +20,7 @@ MAKERS: dict[str, Callable[[], object]] = {
     "Request": lambda: core.Request(1, "request", "tools/call", "t", "stdio"),
     "Steps": lambda: core.Steps(),
     "Readings": lambda: core.Readings(core.Steps(), None, -1),
+    "PipeLooks": lambda: core.PipeLooks(),
     "Poll": lambda: core.Poll(core.Steps(), max, selectors.DefaultSelector),
 }
 LAYOUT = {"__doc__", "__init__", "__module__", "__new__", "__vectorcalloffset__"}

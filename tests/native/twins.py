@@ -19,8 +19,8 @@ REQUEST_FIELDS: tuple[str, ...] = tuple(
     """
     id kind method name transport request_id protocol_version session channel parent loop arrival_ns
     arrival_earliest_ns taken_ns first_step_ns result_ns write_taken_ns flushed_ns end_ns outcome error jobs pauses
-    client_waits spilled decode_ns encode_ns request_bytes response_bytes handler detached_ns settles ended
-    transport_seen write_seen partial seen_open seen mark_count operation trace_id span_id parent_span_id trace_flags
+    client_waits starved write_waits spilled decode_ns encode_ns request_bytes response_bytes handler detached_ns
+    settles ended transport_seen write_seen partial seen_open seen mark_count operation trace_id span_id parent_span_id trace_flags
     trace_state server_span resource_uri session_id error_code sent_ns sized measured metered ambient
     lend_span blocked_others_ns
     """.split()  # noqa: SIM905 - a word a field

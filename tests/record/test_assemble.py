@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
-from mcp_probe.model import Budget, RequestRecord
+from mcp_probe.model import Budget, RequestRecord, Wait
 from mcp_probe.record.assemble import LATE_NS, MAX_TAIL, MAX_WAITS, assemble, partition, spill
 from mcp_probe.record.raw import (
     MAX_MARKS,
@@ -121,6 +121,9 @@ def test_every_wait_is_a_stretch_in_which_a_unit_could_run_and_did_not(life: Lif
         if wait.stage == "queue":
             assert (wait.start_ns, wait.end_ns) == (record.arrival_ns, record.first_step_ns)
             continue
+        if wait.stage == "write":  # its writer was not seen: it may have waited, or not
+            assert (wait.earliest_ns, wait.start_ns) == (record.result_ns, wait.end_ns)
+            continue
         assert any(
             step.start * TICK_NS == wait.end_ns
             and max(step.suspended, step.became_ready) * TICK_NS <= wait.start_ns
@@ -128,7 +131,7 @@ def test_every_wait_is_a_stretch_in_which_a_unit_could_run_and_did_not(life: Lif
             for step in known
         )
     expected = sum((step.start - max(step.earliest, step.suspended)) * TICK_NS > LATE_NS for step in known)
-    assert len([wait for wait in record.waits if wait.stage != "queue"]) == expected
+    assert len([wait for wait in record.waits if wait.stage in ("ready", "return")]) == expected
 
 
 @given(lives())
@@ -456,3 +459,29 @@ def test_a_partition_is_the_highest_claim_at_each_instant(
         if covering:
             expected[tick] = min(covering)
     assert found == expected
+
+
+def test_the_writers_waits_for_the_loop_begin_with_the_result_and_leave_its_own_encoding_out() -> None:
+    raw = RawRequest(1, "request", "tools/call", "t", "stdio")
+    raw.arrival_ns = raw.taken_ns = raw.first_step_ns = 0
+    raw.write_seen = True
+    raw.result_ns, raw.write_taken_ns = 10 * LATE_NS, 30 * LATE_NS
+    ms = LATE_NS
+    raw.write_waits = ((5 * ms, 9 * ms), (8 * ms, 15 * ms), (16 * ms, 17 * ms), (20 * ms, 40 * ms), (50 * ms, 80 * ms))
+    waits = assemble(raw, 60 * ms).waits
+    assert [(wait.earliest_ns, wait.start_ns, wait.end_ns, wait.stage) for wait in waits] == [
+        (10 * ms, 10 * ms, 15 * ms, "write"),
+        (20 * ms, 20 * ms, 30 * ms, "write"),
+        (50 * ms, 50 * ms, 60 * ms, "write"),
+    ]
+
+
+def test_a_writer_that_was_not_seen_may_have_waited_until_it_took_the_answer() -> None:
+    raw = RawRequest(1, "request", "tools/call", "t", "http")
+    raw.arrival_ns = raw.taken_ns = raw.first_step_ns = 0
+    raw.result_ns, raw.write_taken_ns = LATE_NS, 4 * LATE_NS
+    assert assemble(raw, 5 * LATE_NS).waits == (Wait(LATE_NS, 4 * LATE_NS, 4 * LATE_NS, "write"),)
+    raw.write_taken_ns = 2 * LATE_NS
+    assert assemble(raw, 5 * LATE_NS).waits == ()
+    raw.result_ns = None
+    assert assemble(raw, 5 * LATE_NS).waits == ()

@@ -76,13 +76,6 @@ def test_parts_nobody_could_see_are_dashes_in_the_legend_and_named_in_the_notes(
     assert "– unavailable queue, write (the client calls the server in its own" in notes(operation, server=server)
 
 
-def test_what_mcp_1_does_not_show_is_explained_by_it() -> None:
-    operation = one(queue_transport=None, queue_dispatch=None, busy=10.0)
-    for sdk, version in (("mcp", "1.30.0"), ("fastmcp", "3.4.0")):
-        server = ServerInfo("s", sdk, version, "stdio", "asyncio", "3.13.0")
-        assert "queue (on mcp 1.x a request is seen from its handler on)" in notes(operation, server=server)
-
-
 def test_a_part_only_one_operation_could_not_see_is_a_dash_in_its_row() -> None:
     blind = make_operation("blind", 40, 1.0, 1.0, 1.0, make_budget(busy=1.0, executor_run=None))
     rows = table(one(busy=6.0, executor_run=4.0), blind, width=140)

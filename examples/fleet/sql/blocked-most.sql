@@ -15,7 +15,7 @@ FROM
     SELECT
         ServiceName,
         ResourceAttributes['service.instance.id'] AS instance,
-        Attributes['blocker'] AS blocker,
+        Attributes['mcp_probe.blocker'] AS blocker,
         Attributes['gen_ai.tool.name'] AS victim,
         max(Sum) - if(countIf(TimeUnix < since) > 0, maxIf(Sum, TimeUnix < since), if(StartTimeUnix < since, min(Sum), 0)) AS gained
     FROM otel.otel_metrics_exponential_histogram
@@ -27,11 +27,11 @@ FROM
     SELECT
         ServiceName,
         ResourceAttributes['service.instance.id'] AS instance,
-        Attributes['blocker'] AS blocker,
+        Attributes['mcp_probe.blocker'] AS blocker,
         Attributes['gen_ai.tool.name'] AS victim,
         max(Value) - if(countIf(TimeUnix < since) > 0, maxIf(Value, TimeUnix < since), if(StartTimeUnix < since, min(Value), 0)) AS gained
     FROM otel.otel_metrics_sum
-    WHERE MetricName = 'mcp_probe.request.blocked.sum' AND TimeUnix >= since - INTERVAL 10 MINUTE
+    WHERE MetricName = 'mcp_probe.request.blocked_sum' AND TimeUnix >= since - INTERVAL 10 MINUTE
     GROUP BY ServiceName, instance, StartTimeUnix, Attributes
 )
 GROUP BY blocker, victim

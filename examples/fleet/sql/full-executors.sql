@@ -2,7 +2,7 @@
 -- that waited for one. One row per executor of a service, over all its processes.
 SELECT
     ServiceName AS service,
-    Attributes['executor'] AS executor,
+    Attributes['mcp_probe.executor.name'] AS executor,
     maxIf(Value, MetricName = 'mcp_probe.executor.max') AS size,
     maxIf(Value, MetricName = 'mcp_probe.executor.borrowed') AS most_taken,
     maxIf(Value, MetricName = 'mcp_probe.executor.pending') AS most_waiting,

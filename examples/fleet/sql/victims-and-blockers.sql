@@ -5,7 +5,7 @@ SELECT
     victim.ServiceName AS service,
     victim.SpanAttributes['gen_ai.tool.name'] AS victim_tool,
     blocker.SpanAttributes['gen_ai.tool.name'] AS blocker_tool,
-    round(arrayMax(arrayMap(event -> if(event['blocker'] = blocker_tool, toFloat64OrZero(event['duration']), 0), victim.Events.Attributes)), 3) AS waited_seconds,
+    round(arrayMax(arrayMap(event -> if(event['mcp_probe.blocker'] = blocker_tool, toFloat64OrZero(event['mcp_probe.duration']), 0), victim.Events.Attributes)), 3) AS waited_seconds,
     round(blocker.Duration / 1e9, 3) AS blocker_seconds,
     victim.TraceId AS victim_trace,
     blocker.TraceId AS blocker_trace

@@ -36,7 +36,6 @@ NO_TRANSPORT = {
     "memory": "the client calls the server in its own process: nothing is queued and nothing is written",
     "streams": "the probe sees messages, not the bytes below them",
 }
-ON_MCP_1 = (("mcp", "1"), ("fastmcp", "2"), ("fastmcp", "3"))
 
 
 def operations(summary: Summary, notation: Notation) -> Iterator[Block]:
@@ -200,8 +199,6 @@ def _visible(piece: Slice, slices: tuple[Slice, ...]) -> bool:
 
 def _note_missing(summary: Summary, shown: Sequence[OperationSummary], notation: Notation) -> None:
     outside = NO_TRANSPORT.get(summary.server.transport, "not visible from where the probe is attached")
-    if (summary.server.sdk, summary.server.sdk_version.split(".")[0]) in ON_MCP_1:
-        outside = "on mcp 1.x a request is seen from its handler on"
     inside = (
         "a hook is disabled, see below" if summary.probe.disabled_hooks else f"not visible on {summary.server.loop}"
     )

@@ -131,12 +131,12 @@ def test_exemplars_lead_from_a_slow_bucket_to_its_trace(run: Run) -> None:
 
 
 def test_blocked_time_is_counted_by_who_waited_and_for_whom(run: Run) -> None:
-    name = "mcp_probe.request.blocked"
+    name, labels = "mcp_probe.request.blocked", {"tool": "nap", "mcp_probe.blocker": "hold"}
     if run.own:  # the SDK has no way to hand a histogram to somebody else's provider
-        (count,) = [point.data["asInt"] for point in run.last(f"{name}.count", tool="nap", blocker="hold")]
-        (total,) = [point.data["asDouble"] for point in run.last(f"{name}.sum", tool="nap", blocker="hold")]
+        (count,) = [point.data["asInt"] for point in run.last(f"{name}_count", **labels)]
+        (total,) = [point.data["asDouble"] for point in run.last(f"{name}_sum", **labels)]
     else:
-        (point,) = run.last(name, tool="nap", blocker="hold")
+        (point,) = run.last(name, **labels)
         assert (point.kind, point.unit) == ("exponentialHistogram", "s")
         count, total = point.data["count"], point.data["sum"]
         assert sum(map(int, point.data["positive"]["bucketCounts"])) == int(count)
@@ -146,7 +146,7 @@ def test_blocked_time_is_counted_by_who_waited_and_for_whom(run: Run) -> None:
 
 
 def test_steps_of_all_together_took_no_longer_than_the_server_lived(run: Run) -> None:
-    name, value = ("mcp_probe.step.duration.sum", "asDouble") if run.own else ("mcp_probe.step.duration", "sum")
+    name, value = ("mcp_probe.step.duration_sum", "asDouble") if run.own else ("mcp_probe.step.duration", "sum")
     assert 0 < sum(float(point.data[value]) for point in run.last(name)) < run.seconds
 
 
@@ -155,7 +155,7 @@ def test_loop_and_executor_are_measured(run: Run) -> None:
     assert 0 < utilization.data["asDouble"] < 1
     (delay,) = run.last("mcp_probe.loop.arrival_delay.max")
     assert delay.data["asDouble"] > 0.9 * HOLD_MS / 1000
-    limits = run.last("mcp_probe.executor.max", executor="anyio default limiter")
+    limits = run.last("mcp_probe.executor.max", **{"mcp_probe.executor.name": "anyio_default_limiter"})
     assert [int(point.data["asInt"]) for point in limits] == [40]
 
 

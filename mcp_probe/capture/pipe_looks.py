@@ -1,0 +1,105 @@
+"""How many bytes have come through a pipe, and when: looks at what waits in it, between its reads.
+
+At each look the bytes read so far and those that wait are all that have come. So a byte came between the last
+look that did not find it and the first that did. The reader's thread looks as each read begins; the watchdog looks
+while a loop is busy, for then nobody reads. A look that a read may have crossed does not count.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import TYPE_CHECKING
+
+from mcp_probe import native
+from mcp_probe.clock import now_ns
+
+try:
+    import fcntl
+    import termios
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+try:
+    from resource import RUSAGE_THREAD, getrusage
+except ImportError:  # not Linux
+    RUSAGE_THREAD = None  # type: ignore[misc, assignment]
+
+KEPT = 1024
+"""65,536 bytes, a pipe's capacity, in messages of 64 bytes."""
+
+Look = tuple[int, int, int]
+"""(bytes that had come, when that was seen first, when last)."""
+
+
+class PythonPipeLooks:
+    """Looks at one pipe. Twin of ``PipeLooks`` in native/pipe_looks.h.
+
+    ``descriptor`` is the pipe's end, -1 where there is none. :meth:`look` is called on one thread, :meth:`begin`,
+    :meth:`end` and :meth:`take` on another.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor = -1
+        self._reads = 0  # odd while a read is under way
+        self._read_bytes = 0
+        self._slept = 0
+        self._ring: deque[list[int]] = deque()
+
+    def ready(self) -> int | None:
+        """Bytes in the pipe now; ``None`` where the platform cannot tell."""
+        if self.descriptor < 0 or fcntl is None:
+            return None
+        try:
+            size = fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4)
+        except OSError:
+            return None
+        return int.from_bytes(size, sys.byteorder)
+
+    def look(self) -> None:
+        """Look now; nothing is kept if a read is under way."""
+        reads = self._reads
+        if reads & 1:
+            return
+        offset, before = self._read_bytes, now_ns()
+        ready = self.ready()
+        after = now_ns()
+        if ready is None or self._reads != reads:
+            return
+        offset += ready
+        ring = self._ring
+        newest = ring[-1] if ring else None
+        if newest is not None and newest[0] == offset:
+            newest[2] = before
+        elif len(ring) < KEPT:  # a full ring leaves wider bounds, and still true ones
+            ring.append([offset, after, before])
+
+    def begin(self) -> tuple[int | None, int, int]:
+        """A read begins. (Bytes ready to read, just before they were counted, just after)."""
+        self._reads = (self._reads + 2) | 1
+        self._slept = _sleeps_so_far()
+        before = now_ns()
+        ready = self.ready()
+        return ready, before, now_ns()
+
+    def end(self, size: int) -> int:
+        """The read has brought ``size`` bytes. Returns how often its thread slept meanwhile; 0 where unknown."""
+        slept = _sleeps_so_far() - self._slept
+        self._read_bytes += size
+        self._reads = (self._reads | 1) + 1
+        return slept
+
+    def take(self) -> list[Look]:
+        """What the looks have found since the last call, oldest first."""
+        popleft = self._ring.popleft
+        return [tuple(popleft()) for _ in range(len(self._ring))]  # type: ignore[misc]
+
+
+def _sleeps_so_far() -> int:
+    """How often the calling thread has given up its processor to wait."""
+    return 0 if RUSAGE_THREAD is None else getrusage(RUSAGE_THREAD).ru_nvcsw
+
+
+if TYPE_CHECKING:
+    PipeLooks = PythonPipeLooks
+else:
+    PipeLooks = PythonPipeLooks if native.core is None else native.core.PipeLooks

@@ -1,0 +1,214 @@
+"""Clients of one probed server, written by hand: stdio, streamable HTTP, SSE. They note when each request was sent and
+when its answer had come, on a clock of their own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 120.0
+VERSION = "2025-06-18"
+
+
+class RawClient:
+    """Starts ``command`` under ``mcp-probe run``. Leaving it ends the server and reads its summary and recording."""
+
+    def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self.summary_file, self.recording = folder / "summary.json", folder / "recording"
+        self.sent: dict[str, float] = {}
+        self.answers: dict[str, tuple[float, dict[str, Any]]] = {}
+        self._come = threading.Condition()
+        probe = [sys.executable, "-m", "mcp_probe", "run", "--json", str(self.summary_file)]
+        self._stderr = (folder / "stderr").open("w+b")
+        self.process = subprocess.Popen(
+            [*probe, "--record", str(self.recording), "--", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=dict(environment),
+        )
+
+    def __enter__(self) -> Any:
+        try:
+            self.connect()
+            self.ask(
+                "hello",
+                "initialize",
+                protocolVersion=VERSION,
+                capabilities={},
+                clientInfo={"name": "raw", "version": "1"},
+            )
+            self.wait_for("hello")
+            self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        except BaseException:
+            self.process.kill()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+        try:
+            self.process.wait(LIMIT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self._stderr.seek(0)
+            self.stderr = self._stderr.read().decode("utf-8", "replace")
+            self._stderr.close()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.summary_file.read_text("utf-8"))
+        return found
+
+    def ask(self, id: str, method: str, **params: Any) -> str:
+        """Send a request, and return before it is answered."""
+        self.sent[id] = time.monotonic()
+        self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        return id
+
+    def call(self, id: str, tool: str, **arguments: Any) -> str:
+        return self.ask(id, "tools/call", name=tool, arguments=arguments)
+
+    def wait_for(self, *ids: str) -> None:
+        with self._come:
+            if not self._come.wait_for(lambda: all(id in self.answers for id in ids), LIMIT_S):
+                raise AssertionError(f"no answer to {[id for id in ids if id not in self.answers]}")
+
+    def latency_ms(self, id: str) -> float:
+        return (self.answers[id][0] - self.sent[id]) * 1e3
+
+    def note(self, line: bytes) -> None:
+        """A message has come."""
+        now = time.monotonic()
+        message = json.loads(line)
+        if "id" in message and "method" not in message:
+            with self._come:
+                self.answers.setdefault(message["id"], (now, message))
+                self._come.notify_all()
+
+    def connect(self) -> None: ...
+
+    def post(self, message: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class StdioClient(RawClient):
+    def connect(self) -> None:
+        def read() -> None:
+            with suppress(ValueError):  # closed meanwhile
+                for line in self.process.stdout or ():
+                    self.note(line)
+
+        threading.Thread(target=read, daemon=True).start()
+
+    def post(self, message: Mapping[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+class HttpClient(RawClient):
+    """Each request on a connection and a thread of its own."""
+
+    def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str], port: int, path: str) -> None:
+        super().__init__(command, folder, environment)
+        self.port, self.path = port, path
+        self.session: str | None = None
+        self._threads: list[threading.Thread] = []
+
+    def connect(self) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline or self.process.poll() is not None:
+                    raise
+                time.sleep(0.05)
+
+    def post(self, message: Mapping[str, Any]) -> None:
+        thread = threading.Thread(target=self._exchange, args=(message,), daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        if self.session is None or "id" not in message:
+            thread.join(LIMIT_S)
+
+    def _exchange(self, message: Mapping[str, Any]) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        if self.session is not None:
+            headers |= {"mcp-session-id": self.session, "mcp-protocol-version": VERSION}
+        connection.request("POST", self.path, json.dumps(message), headers)
+        response = connection.getresponse()
+        self.session = response.getheader("mcp-session-id") or self.session
+        for line in response.read().splitlines():
+            if line.startswith((b"data: {", b"{")):
+                self.note(line.removeprefix(b"data: "))
+        connection.close()
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join(LIMIT_S)
+        self.process.send_signal(signal.SIGTERM)
+
+
+class SseClient(HttpClient):
+    """Requests by POST, answers on one stream of events."""
+
+    def connect(self) -> None:
+        super().connect()
+        self.session = "its path"
+        self._stream = http.client.HTTPConnection("127.0.0.1", self.port)
+        self._stream.request("GET", self.path, headers={"accept": "text/event-stream"})
+        self._response = response = self._stream.getresponse()
+        found = threading.Event()
+
+        def read() -> None:
+            while line := response.readline():
+                if line.startswith(b"data: {"):
+                    self.note(line.removeprefix(b"data: "))
+                elif line.startswith(b"data: "):
+                    self.path = line.removeprefix(b"data: ").decode().strip()
+                    found.set()
+
+        self._reader = threading.Thread(target=read, daemon=True)
+        self._reader.start()
+        assert found.wait(LIMIT_S)
+
+    def _exchange(self, message: Mapping[str, Any]) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("POST", self.path, json.dumps(message), {"content-type": "application/json"})
+        connection.getresponse().read()
+        connection.close()
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join(LIMIT_S)
+        assert self._stream.sock is not None
+        self._stream.sock.shutdown(socket.SHUT_RDWR)
+        self._reader.join(LIMIT_S)
+        self._response.close()
+        self._stream.close()
+        self.process.send_signal(signal.SIGTERM)

@@ -1,0 +1,155 @@
+"""The line of a slow tool, for servers that are started in every usual way: the user's own line, or none.
+
+The ways that need another package are skipped by name where it is absent. Run with them by
+``uv pip install nest_asyncio cython setuptools`` in an environment with mcp 2.x, and this file there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipapp
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mcp_probe.model import StepRecord
+from tests.adapters.raw_stdio import raw_client
+from tests.adapters.serving import ROOT, frames_of
+
+MS = 1_000_000
+TOOL = """\
+import time
+
+
+async def slow() -> str:
+    time.sleep(0.3)
+    return "slow"
+"""
+SLEEP_LINE = 5
+SERVER = """\
+import os
+import anyio
+import mcp_probe
+from mcp.server.mcpserver import MCPServer
+from {tools} import slow
+
+
+def main():
+    server = MCPServer("places")
+    server.tool()(slow)
+    mcp_probe.attach(server, record=os.environ["RECORDING"])
+    {run}
+"""
+PLAIN = "anyio.run(server.run_stdio_async, backend=os.environ.get('BACKEND', 'asyncio'))"
+NESTED = """\
+import asyncio
+import time
+
+import nest_asyncio
+
+
+async def inner() -> str:
+    time.sleep(0.3)
+    return "slow"
+
+
+async def slow() -> str:
+    nest_asyncio.apply()
+    return asyncio.get_running_loop().run_until_complete(inner())
+"""
+NESTED_LINE = 8
+UVLOOP = "anyio.run(server.run_stdio_async, backend_options={'use_uvloop': True})"
+
+
+def package_in(folder: Path, run: str = PLAIN) -> Path:
+    """A package with a server; returns the file of its tool."""
+    package = folder / "placed"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("from placed.server import main\nmain()\n")
+    (package / "server.py").write_text(SERVER.format(tools="placed.tools", run=run))
+    (package / "tools.py").write_text(TOOL)
+    return package / "tools.py"
+
+
+def step_of(command: list[str], path: Path, recording: Path, **environment: str) -> StepRecord:
+    """The slow step of the server's tool."""
+    paths = {"PYTHONPATH": f"{ROOT}:{path}", "RECORDING": str(recording), **environment}
+    with raw_client([sys.executable, *command], paths) as client:
+        client.call(1, "slow")
+        client.wait(1)
+    frames = frames_of(recording)
+    steps = [frame for frame in frames if isinstance(frame, StepRecord) and not frame.running]
+    (step,) = [step for step in steps if step.operation == "slow" and step.end_ns - step.start_ns > 250 * MS]
+    return step
+
+
+def as_module(folder: Path) -> list[str]:
+    return ["-m", "placed"]
+
+
+def as_zipapp(folder: Path) -> list[str]:
+    zipapp.create_archive(folder, folder.parent / "placed.pyz", main="placed.server:main")
+    return [str(folder.parent / "placed.pyz")]
+
+
+def as_entry_point(folder: Path) -> list[str]:
+    script = folder.parent / "placed-server"
+    script.write_text("import sys\nfrom placed.server import main\nif __name__ == '__main__':\n    sys.exit(main())\n")
+    return [str(script)]
+
+
+def by_runpy(folder: Path) -> list[str]:
+    return ["-c", "import runpy; runpy.run_module('placed', run_name='__main__')"]
+
+
+@pytest.mark.parametrize("start", [as_module, as_zipapp, as_entry_point, by_runpy])
+def test_the_line_is_the_tools_own_however_its_server_is_started(
+    start: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    tools = package_in(tmp_path / "source")
+    command = start(tmp_path / "source")
+    inside = tmp_path / "placed.pyz/placed/tools.py" if start is as_zipapp else tools
+    path = tmp_path / "nothing" if start is as_zipapp else tmp_path / "source"
+    step = step_of(command, path, tmp_path / "recording")
+    assert (step.file, step.line, step.function) == (str(inside), SLEEP_LINE, "slow")
+
+
+@pytest.mark.parametrize("needed", ["trio", "uvloop"])
+def test_the_line_is_the_tools_own_on_every_loop(needed: str, tmp_path: Path) -> None:
+    pytest.importorskip(needed)
+    tools = package_in(tmp_path, UVLOOP if needed == "uvloop" else PLAIN)
+    backend = "trio" if needed == "trio" else "asyncio"
+    step = step_of(["-m", "placed"], tmp_path, tmp_path / "recording", BACKEND=backend)
+    assert (step.file, step.line) == (str(tools), SLEEP_LINE)
+
+
+def test_the_line_is_the_tools_own_in_a_loop_inside_the_loop(tmp_path: Path) -> None:
+    pytest.importorskip("nest_asyncio")
+    tools = package_in(tmp_path)
+    tools.write_text(NESTED)
+    step = step_of(["-m", "placed"], tmp_path, tmp_path / "recording")
+    assert (step.file, step.line, step.function) == (str(tools), NESTED_LINE, "inner")
+
+
+def test_a_tool_without_a_file_has_no_line(tmp_path: Path) -> None:
+    """Its innermost line that can be seen is the SDK's, which only calls it."""
+    tools = package_in(tmp_path)
+    tools.write_text(f"exec({TOOL!r})\n")
+    step = step_of(["-m", "placed"], tmp_path, tmp_path / "recording")
+    assert (step.file, step.line) == (None, None)
+
+
+def test_a_compiled_tool_has_no_line(tmp_path: Path) -> None:
+    pytest.importorskip("Cython")
+    pytest.importorskip("setuptools")
+    tools = package_in(tmp_path)
+    subprocess.run(
+        [sys.executable, "-m", "Cython.Build.Cythonize", "-i", "-3", str(tools)],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    tools.unlink()
+    step = step_of(["-m", "placed"], tmp_path, tmp_path / "recording")
+    assert (step.file, step.line) == (None, None)

@@ -1,0 +1,135 @@
+"""Looks at a pipe between its reads, in both twins."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mcp_probe import native
+from mcp_probe.capture.pipe_looks import KEPT, PythonPipeLooks
+from mcp_probe.clock import now_ns
+from tests.native.twins import needs_the_accelerator
+
+
+def _native() -> Any:
+    assert native.core is not None
+    return native.core.PipeLooks()
+
+
+@pytest.fixture(params=[PythonPipeLooks, pytest.param(_native, id="native", marks=needs_the_accelerator)])
+def looks(request: pytest.FixtureRequest) -> Any:
+    return request.param()
+
+
+@pytest.fixture
+def pipe(looks: Any) -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    looks.descriptor = reading
+    yield reading, writing
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_look_sees_how_many_bytes_have_come(looks: Any, pipe: tuple[int, int]) -> None:
+    _, writing = pipe
+    os.write(writing, b"12345")
+    before = now_ns()
+    looks.look()
+    between = now_ns()
+    looks.look()
+    os.write(writing, b"678")
+    looks.look()
+    after = now_ns()
+    first, second = looks.take()
+    assert (first[0], second[0]) == (5, 8)
+    assert before <= first[1] <= between <= first[2] <= second[2] <= second[1] <= after
+    assert looks.take() == []
+
+
+def test_bytes_that_were_read_count_too(looks: Any, pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.write(writing, b"12345")
+    ready, before, after = looks.begin()
+    assert ready == 5 and before <= after
+    assert looks.end(len(os.read(reading, 4))) == 0
+    looks.look()
+    assert [row[0] for row in looks.take()] == [5]
+
+
+def test_a_look_during_a_read_does_not_count(looks: Any, pipe: tuple[int, int]) -> None:
+    looks.begin()
+    looks.look()
+    assert looks.take() == []
+    looks.begin()  # the read before had raised
+    looks.look()
+    assert looks.take() == []
+    looks.end(0)
+    looks.look()
+    assert [row[0] for row in looks.take()] == [0]
+
+
+def test_a_read_that_waited_slept_once(looks: Any, pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    slept: list[int] = []
+
+    def read() -> None:
+        assert looks.begin()[0] == 0
+        begun.set()
+        slept.append(looks.end(len(os.read(reading, 10))))
+
+    begun = threading.Event()
+    thread = threading.Thread(target=read)
+    thread.start()
+    begun.wait()
+    threading.Event().wait(0.05)
+    os.write(writing, b"x")
+    thread.join()
+    assert 1 <= slept[0] <= 3
+
+
+@pytest.mark.parametrize("descriptor", [-1, 1 << 20])
+def test_without_a_pipe_nothing_is_seen(looks: Any, descriptor: int) -> None:
+    looks.descriptor = descriptor
+    assert looks.ready() is None
+    assert looks.begin()[0] is None
+    looks.end(3)
+    looks.look()
+    assert looks.take() == []
+
+
+def test_looks_that_nobody_takes_are_bounded_and_stay_true(looks: Any, pipe: tuple[int, int]) -> None:
+    for _ in range(KEPT + 10):
+        os.write(pipe[1], b"x")
+        looks.look()
+    assert [row[0] for row in looks.take()] == list(range(1, KEPT + 1))
+    looks.look()
+    assert [row[0] for row in looks.take()] == [KEPT + 10]
+
+
+def test_a_look_never_misses_bytes_that_a_read_takes_away(looks: Any, pipe: tuple[int, int]) -> None:
+    """Nothing is written: whoever looks must always find the same number of bytes, read or not."""
+    reading, writing = pipe
+    os.write(writing, b"x" * 5000)
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            looks.look()
+
+    watchdog = threading.Thread(target=watch)
+    watchdog.start()
+    found: set[int] = set()
+    try:
+        for _ in range(5000):
+            looks.begin()
+            looks.end(len(os.read(reading, 1)))
+            found.update(row[0] for row in looks.take())
+    finally:
+        done.set()
+        watchdog.join()
+    found.update(row[0] for row in looks.take())
+    assert found <= {5000}
