@@ -64,7 +64,16 @@ def measure(row: Row) -> Judgement:
         folder = Path(name)
         port = free_port()
         with row.set_up(row.transport, port, folder) as setting, (kept / "stderr").open("wb") as stderr:
-            probe = [sys.executable, "-m", "mcp_probe", "run", "--json", kept / "report.json", "--record", kept / "recording"]
+            probe = [
+                sys.executable,
+                "-m",
+                "mcp_probe",
+                "run",
+                "--json",
+                kept / "report.json",
+                "--record",
+                kept / "recording",
+            ]
             process = subprocess.Popen(
                 [*probe, "--", program, *setting.arguments],
                 stdin=subprocess.PIPE,
@@ -99,7 +108,7 @@ def environment(setting: Setting, folder: Path) -> dict[str, str]:
 def connect(process: subprocess.Popen[bytes], row: Row, port: int, setting: Setting) -> Client:
     if row.transport == "stdio":
         return Stdio(process)
-    return (Http if row.transport == "HTTP" else Sse)(process, port, setting.path)
+    return (Http if row.transport == "HTTP" else Sse)(process, port, setting.path, setting.headers)
 
 
 def converse(client: Client, row: Row, setting: Setting) -> None:
@@ -143,8 +152,8 @@ pings are sent while a call that takes long is under way, after some on the idle
 *the client's* / *the report's*, in milliseconds; two figures with a dash are the report's bounds.
 
 *Wait* is what these calls and pings took beyond the median of the same on the idle server, in seconds over all.
-*Blamed* is what `blocked_by` says, at least, that they waited for other calls. Where a server blocks nobody, none may
-be blamed, however long its backend takes.
+*Blamed* is what `blocked_by` says, at least, that they waited for the loop's other work. Where a server blocks nobody,
+no call may be blamed, however long its backend takes.
 
 A row has a fault where
 
@@ -152,7 +161,21 @@ A row has a fault where
   20 ms or 10 %,
 - a call was sent and not counted, or counted and not sent,
 - less than 90 % of the wait for a blocked loop is blamed, or more than 110 %.""".splitlines()
-HEADS = ["server", "SDK", "transport", "works on", "calls, p50", "calls, p95", "pings, p50", "pings, p95", "wait", "blamed", "sent = counted", "verdict", "faults"]
+HEADS = [
+    "server",
+    "SDK",
+    "transport",
+    "works on",
+    "calls, p50",
+    "calls, p95",
+    "pings, p50",
+    "pings, p95",
+    "wait",
+    "blamed",
+    "sent = counted",
+    "verdict",
+    "faults",
+]
 
 
 def cells(outcome: Outcome) -> list[object]:
@@ -164,13 +187,30 @@ def cells(outcome: Outcome) -> list[object]:
         blamed += f" ({found.blamed_low / found.waited:.0%})"
     same = sum(found.sent.values()) if found.sent == found.counted else "**no**"
     verdict = found.verdict.partition(":")[0]
-    return [row.package, found.sdk, row.transport, row.backend, *figures, f"{found.waited / 1e3:.1f}", blamed, same, verdict, len(found.faults) or "none"]
+    return [
+        row.package,
+        found.sdk,
+        row.transport,
+        row.backend,
+        *figures,
+        f"{found.waited / 1e3:.1f}",
+        blamed,
+        same,
+        verdict,
+        len(found.faults) or "none",
+    ]
 
 
 def section(outcomes: list[Outcome]) -> list[str]:
     ran = [one for one in outcomes if one.judgement]
     clean = [one for one in ran if one.judgement and not one.judgement.faults]
-    lines = [f"{len(ran)} rows ran, {len(clean)} of them without a fault.", "", *ABOUT, "", *table(HEADS, map(cells, ran))]
+    lines = [
+        f"{len(ran)} rows ran, {len(clean)} of them without a fault.",
+        "",
+        *ABOUT,
+        "",
+        *table(HEADS, map(cells, ran)),
+    ]
     faults = [(one.row.name, fault) for one in ran if one.judgement for fault in one.judgement.faults]
     if faults:
         lines += ["", "What was found wrong:", "", *table(["row", "fault"], faults)]
@@ -199,7 +239,8 @@ def told(outcome: Outcome) -> str:
         return f"not run: {outcome.absent}"
     figures = ", ".join(f"{name} {one.client:.0f} / {one}" for (_, name), one in found.percentiles.items())
     share = found.blamed_low / found.waited if found.waited else 0.0
-    head = f"{found.sdk}; {figures}; waited {found.waited:.0f}, blamed {found.blamed_low:.0f}–{found.blamed_high:.0f} ({share:.0%})"
+    blamed = f"blamed {found.blamed_low:.0f}–{found.blamed_high:.0f} ({share:.0%})"
+    head = f"{found.sdk}; {figures}; waited {found.waited:.0f}, {blamed}"
     return "\n      ".join([head, found.verdict, *(f"FAULT {fault}" for fault in found.faults)])
 
 

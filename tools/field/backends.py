@@ -107,18 +107,14 @@ def slow_redis(delay_s: float = REDIS_S) -> Iterator[int]:
 
 def large_page() -> bytes:
     """HTML that takes a converter to Markdown long."""
-    section = "<h2>Part {0}</h2><p>Some <b>text</b> with <a href='/{0}'>a link</a>.</p><ul><li>one</li><li>two</li></ul>"
-    body = "".join(f"<div>{section.format(number)}</div>" for number in range(400))
+    section = (
+        "<h2>Part {0}</h2><p>Some <b>text</b> with <a href='/{0}'>a link</a>.</p><ul><li>one</li><li>two</li></ul>"
+    )
+    body = "".join(f"<div>{section.format(number)}</div>" for number in range(150))
     return f"<html><head><title>large</title></head><body>{body}</body></html>".encode()
 
 
 SMALL_PAGE = b"<html><head><title>small</title></head><body><p>A page of one paragraph.</p></body></html>"
-
-
-def feed(entries: int) -> bytes:
-    item = "<item><title>News {0}</title><link>http://127.0.0.1/{0}</link><description>{1}</description></item>"
-    items = "".join(item.format(number, "&lt;p&gt;Something happened.&lt;/p&gt;" * 5) for number in range(entries))
-    return f'<?xml version="1.0"?><rss version="2.0"><channel><title>News</title>{items}</channel></rss>'.encode()
 
 
 def database(path: Path) -> None:
@@ -168,9 +164,10 @@ def _relations(kind: str, target: str) -> str:
 def workbook(path: Path, size: int) -> None:
     """A workbook of about ``size`` bytes: text that cannot be compressed well, 20 kB a cell."""
     chance = random.Random(1)
+    texts = [base64.b64encode(chance.randbytes(15_000)).decode() for _ in range(1 + size // 15_150)]
     rows = "".join(
-        f'<row r="{row}"><c r="A{row}" t="inlineStr"><is><t>{base64.b64encode(chance.randbytes(15_000)).decode()}</t></is></c></row>'
-        for row in range(1, 2 + size // 15_150)
+        f'<row r="{row}"><c r="A{row}" t="inlineStr"><is><t>{text}</t></is></c></row>'
+        for row, text in enumerate(texts, 1)
     )
     space = f"{_OFFICE}/spreadsheetml/2006/main"
     _package(
@@ -178,7 +175,8 @@ def workbook(path: Path, size: int) -> None:
         "xl/workbook.xml",
         "spreadsheetml.sheet.main+xml",
         {
-            "xl/workbook.xml": f'{_HEAD}<workbook xmlns="{space}" xmlns:r="{_OFFICE}/officeDocument/2006/relationships">'
+            "xl/workbook.xml": f'{_HEAD}<workbook xmlns="{space}"'
+            f' xmlns:r="{_OFFICE}/officeDocument/2006/relationships">'
             '<sheets><sheet name="Data" sheetId="1" r:id="rId1"/></sheets></workbook>',
             "xl/_rels/workbook.xml.rels": _relations("worksheet", "worksheets/sheet1.xml"),
             "xl/worksheets/sheet1.xml": f'{_HEAD}<worksheet xmlns="{space}"><sheetData>{rows}</sheetData></worksheet>',

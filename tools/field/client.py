@@ -80,6 +80,8 @@ class Client(ABC):
             while any(one.answered_s is None for one in wanted):
                 if self.process.poll() is not None:
                     raise Silent(f"the server ended with {self.process.returncode}")
+                if refused := [one for one in wanted if one.failure and one.answered_s is None]:
+                    raise Silent(f"{refused[0].operation}: {refused[0].failure}")
                 if time.monotonic() > deadline:
                     late = [one.operation for one in wanted if one.answered_s is None]
                     raise Silent(f"no answer to {', '.join(late[:3])} in {seconds:.0f} s")
@@ -159,10 +161,10 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
 class Http(Client):
     """One POST a message, each on a kept-alive connection that is free, else on a new one."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, path: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], port: int, path: str, headers: Mapping[str, str]) -> None:
         super().__init__(process)
         self.port, self.path = port, path
-        self._session: dict[str, str] = {}
+        self._session = dict(headers)
         self._free: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
         deadline = time.monotonic() + START_S
@@ -194,7 +196,9 @@ class Http(Client):
             connection.request("POST", self.path, body, headers | self._session)
             response = connection.getresponse()
             if session := response.getheader("mcp-session-id"):
-                self._session = {"mcp-session-id": session, "mcp-protocol-version": PROTOCOL}
+                self._session |= {"mcp-session-id": session, "mcp-protocol-version": PROTOCOL}
+            if response.status >= 300 and exchange is not None:
+                exchange.failure = f"HTTP status {response.status}"
             self._read(response)
         except (OSError, http.client.HTTPException) as fault:
             if exchange is not None:
@@ -218,8 +222,8 @@ class Http(Client):
 class Sse(Http):
     """The older HTTP transport: one stream that brings all answers, and POSTs that only say "accepted"."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, path: str) -> None:
-        super().__init__(process, port, path)
+    def __init__(self, process: subprocess.Popen[bytes], port: int, path: str, headers: Mapping[str, str]) -> None:
+        super().__init__(process, port, path, headers)
         self._stream = http.client.HTTPConnection("127.0.0.1", port)
         self._stream.request("GET", path, headers={"accept": "text/event-stream"})
         response = self._stream.getresponse()
