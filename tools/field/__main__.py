@@ -1,4 +1,4 @@
-"""`make field`: real servers from PyPI, unmodified, under `mcp-probe run`; what the report says beside what a client saw.
+"""`make field`: real servers from PyPI, unmodified, under `mcp-probe run`: the report beside what a client saw.
 
 Each row of the table is one server on one transport. Calls that occupy the server are under way while quick calls and
 pings come in. What could not be run is listed with the reason. Fills docs/compatibility.md.
@@ -64,7 +64,7 @@ def measure(row: Row) -> Judgement:
         folder = Path(name)
         port = free_port()
         with row.set_up(row.transport, port, folder) as setting, (kept / "stderr").open("wb") as stderr:
-            probe = [
+            probe: list[str | Path] = [
                 sys.executable,
                 "-m",
                 "mcp_probe",
@@ -147,13 +147,13 @@ def read_report(path: Path) -> dict[str, Any]:
 
 ABOUT = """\
 Each row is a server that nobody here wrote, installed from PyPI and run unmodified under `mcp-probe run`. The client is
-`tools/field/client.py`: JSON-RPC by hand in a process of its own with its own clock, and without the SDK. Quick calls and
-pings are sent while a call that takes long is under way, after some on the idle server. Their p50 and p95 are given as
+`tools/field/client.py`: JSON-RPC by hand in a process of its own with its own clock, and without the SDK. Quick calls
+and pings are sent while a call that takes long is under way, after some on the idle server. Their p50 and p95 are
 *the client's* / *the report's*, in milliseconds; two figures with a dash are the report's bounds.
 
 *Wait* is what these calls and pings took beyond the median of the same on the idle server, in seconds over all.
-*Blamed* is what `blocked_by` says, at least, that they waited for the loop's other work. Where a server blocks nobody,
-no call may be blamed, however long its backend takes.
+*Blamed* is what `blocked_by` says, at least, that they waited for: other calls, the loop itself, many
+small steps. Where a server blocks nobody, no call may be blamed, however long its backend takes.
 
 A row has a fault where
 

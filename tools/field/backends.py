@@ -24,11 +24,11 @@ Answer = tuple[str, bytes]
 
 
 @contextmanager
-def _serving(server: socketserver.BaseServer) -> Iterator[int]:
+def _serving(server: socketserver.TCPServer) -> Iterator[int]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield server.server_address[1]  # type: ignore[misc]
+        yield int(server.server_address[1])
     finally:
         server.shutdown()
         thread.join()
@@ -213,3 +213,15 @@ def elasticsearch(path: str, body: bytes) -> Answer | None:
     else:
         found = {"cluster_name": "field", "status": "green", "items": {"aliases": {}, "mappings": {}, "settings": {}}}
     return "application/json", json.dumps(found).encode()
+
+
+def clickhouse(path: str, body: bytes) -> Answer | None:
+    """Its version as text; one row of one number in its Native format for a query; no settings."""
+    asked = body + path.encode()
+    if b"version()" in asked:
+        return "text/plain", b"24.8.1.1\tUTC\n"
+    if b"system.settings" in asked:
+        return "text/plain", b""
+    if b"SHOW" in asked:
+        return "text/plain", b"default\nfield\n"
+    return "application/octet-stream", b"\x01\x01\x011\x05UInt8\x01"

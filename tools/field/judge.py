@@ -31,16 +31,14 @@ class Percentile:
     high: float | None
 
     @property
-    def is_figure(self) -> bool:
-        return self.low is not None and self.low == self.high
-
-    @property
     def fault(self) -> str:
         """Which rule it breaks, or nothing."""
-        slack = max(TOLERANCE * self.client, GRAIN_MS)
         if self.low is None or self.high is None:
             return "not bounded on both sides"
-        if not self.low - slack <= self.client <= self.high + slack:
+        slack = max(TOLERANCE * self.client, GRAIN_MS)
+        if max(abs(self.low - self.client), abs(self.high - self.client)) <= slack:
+            return ""
+        if not self.low <= self.client <= self.high:
             return "false"
         if self.high - self.low > max(WIDEST_MS, TOLERANCE * self.client):
             return "too wide"

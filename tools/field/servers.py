@@ -193,13 +193,9 @@ def markitdown(transport: Transport, port: int, folder: Path) -> Iterator[Settin
     yield Setting(Ask("convert_to_markdown", slow), Ask("convert_to_markdown", quick), place)
 
 
-def clickhouse_answer(path: str, body: bytes) -> backends.Answer | None:
-    return "text/plain", b"default\nfield\n"
-
-
 @contextmanager
 def clickhouse(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
-    with backends.slow_http(clickhouse_answer) as address:
+    with backends.slow_http(backends.clickhouse) as address:
         environment = {
             "CLICKHOUSE_HOST": "127.0.0.1",
             "CLICKHOUSE_PORT": address.rpartition(":")[2],
