@@ -25,6 +25,10 @@ COVER = $(if $(COVERAGE),--cov --cov-report=)
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
 ENVS := mcp1 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust
 
+# More real servers, which only `make field` asks for. They need Python 3.11.
+FIELD := $(addprefix field-,alchemy atlassian calculator clickhouse elasticsearch excel excel-fastmcp2 fetch-mcp1 git-mcp1 \
+markitdown redis shell time-mcp1 word word-fastmcp2)
+
 # Suites of other projects, run with the probe in them (tests/suites). An environment has its tests' dependencies and
 # what builds the project, so that pip can fetch the source archive with nothing unpinned. `make test` needs the first.
 SUITES := mcp2 mcp1 anyio starlette uvicorn httpx uvloop
@@ -57,7 +61,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage test-endurance test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix canary lock clean suites suites-ready fuzz tsan
+.PHONY: help demo test coverage test-endurance test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix field canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -145,12 +149,16 @@ matrix: env  ## each interpreter, loop and SDK with its wheel from dist/; fills 
 	@[ -d dist ] || $(MAKE) wheels
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/matrix.py
 
+field: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## real servers beside their client; fills docs/compatibility.md (some ten minutes)
+	@$(PY) -m tools.field
+
 canary: env  ## the truths and the safety tests on the newest upstream, pre-releases too; fills docs/compatibility.md
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/canary.py
 
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
 	@$(LOCK) --extra otel --extra memory --extra bench --group dev -o requirements/dev.txt pyproject.toml
 	@for name in tool-uv tool-go tool-wheels $(ENVS) $(CELLS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
+	@for name in $(FIELD); do $(LOCK:3.10=3.11) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made
 	rm -rf .venv .envs .tools .cells .cache/suites .cache/tsan dist build *.egg-info mcp_probe/native/_*.so .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

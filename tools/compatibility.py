@@ -20,6 +20,7 @@ A cell that could not be run is listed with the reason.
 SECTIONS = {
     "matrix": ("Interpreters, processors, loops and SDKs", "make matrix"),
     "wheels": ("Wheels", "make wheels"),
+    "field": ("Real servers beside their client", "make field"),
     "suites": ("Suites of other projects", "make suites"),
     "canary": ("Upstream of tomorrow", "make canary"),
 }

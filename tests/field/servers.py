@@ -69,7 +69,7 @@ _COMMITS = 40
 @contextmanager
 def repository(folder: Path) -> Iterator[Setting]:
     path = folder / "repository"
-    _make_repository(path)
+    make_repository(path, commits=_COMMITS)
     calls = [
         *(Call("git_log", {"repo_path": str(path), "max_count": 10}) for _ in range(6)),
         *(Call("git_status", {"repo_path": str(path)}) for _ in range(10)),
@@ -80,7 +80,7 @@ def repository(folder: Path) -> Iterator[Setting]:
     yield Setting(["--repository", str(path)], pipelining(calls), counts_of(calls))
 
 
-def _make_repository(path: Path) -> None:
+def make_repository(path: Path, *, commits: int) -> None:
     """The same commits, hashes included, wherever and whenever it is made."""
     path.mkdir()
     nobody = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
@@ -102,11 +102,11 @@ def _make_repository(path: Path) -> None:
         f"commit refs/heads/main\ncommitter A <a@example.org> {1700000000 + number} +0000\n"
         f"data 10\ncommit {number:03}\nM 100644 inline notes.txt\n"
         f"data {len(_text(number))}\n{_text(number)}\n"
-        for number in range(_COMMITS)
+        for number in range(commits)
     )
     git("fast-import", "--quiet", stdin=stream)
     git("reset", "--hard")
-    (path / "notes.txt").write_text(_text(_COMMITS).upper())
+    (path / "notes.txt").write_text(_text(commits).upper())
 
 
 def _text(number: int) -> str:
