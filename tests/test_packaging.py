@@ -258,6 +258,8 @@ def test_every_lock_has_an_environment_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     listed = " ".join(re.findall(r"^(?:ENVS|CELLS) := (.+)$", makefile, flags=re.MULTILINE)).split()
     suites = " ".join(re.findall(r"^SUITES := (.+)$", makefile, flags=re.MULTILINE)).split()
+    field = " ".join(re.findall(r"^FIELD := \$\(addprefix field-,([^)]+)\)", makefile, flags=re.MULTILINE))
+    listed += [f"field-{name}" for name in field.replace("\\\n", " ").split()]
     others = {lock.stem for lock in LOCKS if lock.stem != "dev" and not lock.stem.startswith(("tool-", "source-"))}
     assert {*listed, *(f"suite-{suite}" for suite in suites)} == others
 
