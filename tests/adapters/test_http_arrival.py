@@ -25,6 +25,7 @@ import pytest
 from mcp.client import Client as McpClient
 
 from mcp_probe.aggregate.fold import Fold
+from mcp_probe.aggregate.quality import total_quality
 from mcp_probe.model import RequestRecord, Summary
 from mcp_probe.record.file import read_recording
 from tests.adapters.asgi_client import META, message
@@ -369,10 +370,11 @@ async def test_what_the_sdks_clients_waited_behind_a_block_is_what_the_summary_s
     (row,) = [row for row in seen.summary.operations if row.name == "hold"]
     assert row.count == len(took), "the probe counts what was sent"
     for name, truth in (("p50", median(took)), ("p95", sorted(took)[round(0.95 * len(took)) - 1])):
-        quality = row.quality[f"total_ms_{name}"]
-        assert quality.lo is not None and quality.hi is not None
-        assert 0.9 * truth < quality.hi < 1.1 * truth
-        assert quality.hi - quality.lo < max(20, 0.1 * truth)
+        quality = total_quality(row, name)  # exact where both bounds are of one bucket
+        least, most = (quality.lo, quality.hi) if quality.tag == "bounded" else (getattr(row.total_ms, name),) * 2
+        assert quality.tag in ("exact", "bounded") and least is not None and most is not None
+        assert 0.9 * truth < most < 1.1 * truth
+        assert most - least < max(20, 0.1 * truth)
     (blame,) = [each for each in seen.summary.blocked_by if each.victim == "hold" and each.blocker == "block"]
     assert 0.85 * sum(took) < blame.lo_ms <= blame.hi_ms < 1.05 * sum(took)
 
