@@ -9,7 +9,7 @@ from tests.suites.known import KNOWN
 from tests.suites.upstream import SUITES, Bare, NotReady, compare, run, settled, unwatched
 
 
-@pytest.mark.slow
+@pytest.mark.suites
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
 @pytest.mark.parametrize("name", ["mcp2", "asyncio"])
