@@ -68,7 +68,7 @@ def notice(method: str, **params: Any) -> dict[str, Any]:
 
 def initialize() -> dict[str, Any]:
     info = {"name": secret("client-name"), "version": secret("client-version"), "title": secret("client-title")}
-    capabilities = {"experimental": {secret("capability"): {}}}
+    capabilities: dict[str, Any] = {"experimental": {secret("capability"): {}}}
     return request("initialize", protocolVersion=VERSION, capabilities=capabilities, clientInfo=info)
 
 
