@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from io import BufferedWriter, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -385,7 +384,9 @@ def _report(options: argparse.Namespace) -> int:
         _write_json(summary, sys.stdout)
     else:
         if options.json is not None:
-            with _opened(Path(options.json)) as stream:
+            from mcp_probe.record.private_file import opened
+
+            with opened(Path(options.json)) as stream:
                 _write_json(summary, stream)
         _print_report(summary, options)
     return _gate([summary], options.fail_on) if options.fail_on else OK
@@ -495,9 +496,11 @@ class _Publisher:
     def __init__(self, output: Path | None, json: Path | None) -> None:
         self._output = output
         self._json = json
+        from mcp_probe.record.private_file import opened
+
         for path in (output, json):
             if path is not None:
-                _opened(path).close()
+                opened(path).close()
         self._shown = False
 
     def prepare(self) -> None:
@@ -527,20 +530,22 @@ class _Publisher:
     def _report(self, outcome: Outcome) -> str:
         """What stderr gets: the reports, one below the other, or nothing where they went to a file."""
         from mcp_probe.launch.receive import numbered
+        from mcp_probe.record.private_file import opened
         from mcp_probe.report.console import render
 
         if self._output is None:
             return "\n".join(render(report.summary, width=None, stream=sys.stderr) for report in outcome.reports)
         for position, summary in enumerate(_with_sentences(outcome), 1):
-            with _opened(numbered(self._output, position)) as stream:
+            with opened(numbered(self._output, position)) as stream:
                 stream.write(render(summary, color=False, stream=stream))
         return ""
 
     def _write_json(self, outcome: Outcome, path: Path) -> None:
         from mcp_probe.launch.receive import numbered
+        from mcp_probe.record.private_file import opened
 
         for position, summary in enumerate(_with_sentences(outcome), 1):
-            with _opened(numbered(path, position)) as stream:
+            with opened(numbered(path, position)) as stream:
                 _write_json(summary, stream)
 
 
@@ -565,17 +570,6 @@ def _write_json(summary: Summary, stream: TextIO) -> None:
 
     jsonfile.write(summary, stream)
     stream.flush()
-
-
-def _opened(path: Path) -> TextIO:
-    try:
-        from mcp_probe.record.private_file import create
-
-        return TextIOWrapper(BufferedWriter(create(path)), encoding="utf-8")
-    except OSError as exc:
-        raise OptionError(
-            f"Cannot write {path}: {exc.strerror}. Expected a file in a folder one can write to."
-        ) from exc
 
 
 def _complain(sentence: str) -> None:

@@ -129,10 +129,15 @@ async def test_http_example_reports_its_tool_when_it_is_interrupted(tmp_path: Pa
         assert_reports(stderr.read(), "price")
 
 
+def test_what_the_probe_touched_is_put_back() -> None:
+    command = [sys.executable, str(EXAMPLES / "gone.py")]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "False True\n"
+
+
 def test_every_example_is_short_says_how_to_run_it_and_is_run_here() -> None:
     here = Path(__file__).read_text()
     examples = sorted(EXAMPLES.glob("*.py"))
-    assert len(examples) == 6
+    assert len(examples) == 7
     for example in examples:
         text = example.read_text()
         assert len(text.splitlines()) < 40

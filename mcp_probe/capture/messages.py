@@ -98,7 +98,8 @@ class Channel:
             return None  # nobody would end it: its server is not attached
         requests = self.requests
         method = message.method
-        name = name_of(method, message.params) if method in _NAMED else None
+        # A notification gets no answer, so it is no call of the tool that it names.
+        name = name_of(method, message.params) if kind == _REQUEST and method in _NAMED else None
         raw = requests.open(kind, method, name, self.transport)  # type: ignore[arg-type]
         raw.session = self.session
         raw.channel = self

@@ -6,18 +6,24 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from io import FileIO
+from io import BufferedWriter, FileIO, TextIOWrapper
+from pathlib import Path
+from typing import TextIO
+
+from mcp_probe.errors import OptionError
 
 _OF_THE_SYSTEM = ("/dev", "/dev/fd", "/proc/self/fd")
 """Links there, as /dev/stdout, are the kernel's or root's; nobody else can plant one."""
 
 
-def create(path: str | os.PathLike[str]) -> FileIO:
+def create(path: str | os.PathLike[str], *, readable: bool = False, empty: bool = True) -> FileIO:
     """``path``, empty and with mode 0600, whatever it was before. A link in its place is not followed.
 
-    Unbuffered. Raises: OSError where it cannot be written, or is a symbolic link.
+    Unbuffered. ``empty=False`` leaves what is in it. Raises: OSError where it cannot be written, or is a symbolic link.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+    flags = (os.O_RDWR if readable else os.O_WRONLY) | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+    if empty:
+        flags |= os.O_TRUNC
     if os.path.dirname(os.path.abspath(path)) not in _OF_THE_SYSTEM:
         flags |= getattr(os, "O_NOFOLLOW", 0)
     try:
@@ -29,4 +35,30 @@ def create(path: str | os.PathLike[str]) -> FileIO:
     if stat.S_ISREG(os.fstat(descriptor).st_mode) and hasattr(os, "fchmod"):
         with suppress(PermissionError):  # another user's file that we may write to
             os.fchmod(descriptor, 0o600)
-    return FileIO(descriptor, "wb")
+    return FileIO(descriptor, "rb+" if readable else "wb")
+
+
+def write(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Puts all of ``content`` into the file that :func:`create` makes. Raises: OSError."""
+    with BufferedWriter(create(path)) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+
+
+def opened(path: Path) -> TextIO:
+    """The file that a user named, for text. Raises: OptionError where it cannot be written."""
+    try:
+        return TextIOWrapper(BufferedWriter(create(path)), encoding="utf-8")
+    except OSError as exc:
+        raise _not_writable(path, exc) from exc
+
+
+def check(path: Path) -> None:
+    """Makes the file that a user named, and leaves what is in it. Raises: OptionError where it cannot be written."""
+    try:
+        create(path, empty=False).close()
+    except OSError as exc:
+        raise _not_writable(path, exc) from exc
+
+
+def _not_writable(path: Path, exc: OSError) -> OptionError:
+    return OptionError(f"Cannot write {path}: {exc.strerror}. Expected a file in a folder one can write to.")

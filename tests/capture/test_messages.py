@@ -264,6 +264,16 @@ def test_a_request_is_in_the_context_of_its_handler_and_of_no_other() -> None:
     assert inside[CURRENT] is world.raws[0] and CURRENT.get() is not world.raws[0]
 
 
+def test_a_notification_that_names_a_tool_is_no_call_of_it() -> None:
+    world = World()
+    world._receive(Request(id=1, method="tools/call", params={"name": "add"}), None)
+    world._receive(Notification(method="tools/call", params={"name": "add"}), None)
+    assert [(raw.kind, raw.method, raw.name) for raw in world.raws] == [
+        ("request", "tools/call", "add"),
+        ("notification", "tools/call", None),
+    ]
+
+
 def test_what_an_exchange_brought_arrived_when_it_did_and_only_once() -> None:
     world = World()
     exchange = an_exchange()

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 from mcp_probe.errors import MissingExtraError, OptionError
+from mcp_probe.record import private_file
 from mcp_probe.workloads.bench import console, registry
 from mcp_probe.workloads.bench.machine import describe_machine, version
 from mcp_probe.workloads.bench.progress import Progress
@@ -93,12 +94,7 @@ def _check_files(options: argparse.Namespace) -> None:
     """Before minutes are spent: files can be written, and what draws charts is there."""
     for path in (options.json, options.html):
         if path is not None:
-            try:
-                path.open("a", encoding="utf-8").close()
-            except OSError as exc:
-                raise OptionError(
-                    f"Cannot write {path}: {exc.strerror}. Expected a file in a folder one can write to."
-                ) from exc
+            private_file.check(path)
     if options.html is not None or options.plots is not None:
         try:
             import matplotlib  # noqa: F401

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
+from mcp_probe.record import private_file
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.console import machine_texts
@@ -71,7 +72,7 @@ border:1px solid var(--line);border-radius:6px;padding:.5rem}.charts img{width:1
 
 def write_html(results: Results, path: Path) -> None:
     """Writes the page. Raises: OSError where ``path`` cannot be written."""
-    path.write_text("\n".join(_page(results)) + "\n", "utf-8")
+    private_file.write(path, "\n".join(_page(results)) + "\n")
 
 
 def _page(results: Results) -> Iterator[str]:

@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from mcp_probe.record import private_file
 from mcp_probe.workloads.bench.charts import Chart, Point, charts_of
 from mcp_probe.workloads.bench.shapes import Results
 
@@ -51,8 +52,8 @@ def write_plots(results: Results, folder: Path) -> list[Path]:
     written = []
     for chart in charts_of(results):
         path = folder / f"{chart.name}.svg"
-        path.write_bytes(image(chart, "svg"))
-        path.with_suffix(".png").write_bytes(image(chart, "png"))
+        private_file.write(path, image(chart, "svg"))
+        private_file.write(path.with_suffix(".png"), image(chart, "png"))
         written.append(path)
     return written
 

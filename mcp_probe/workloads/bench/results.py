@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mcp_probe.errors import RecordingError
+from mcp_probe.record import private_file
 from mcp_probe.workloads.bench.shapes import Check, Little, Outcome, Result, Results, Row, Stats
 
 # 1: first version (2026-11). Keys may be added; readers ignore what they do not know.
@@ -21,7 +22,7 @@ def write_results(results: Results, path: Path) -> None:
     """Replaces ``path`` in one step, so that an interruption leaves the results before or after, never half of them."""
     partly = path.with_name(f"{path.name}.partly")
     values = {"format": FORMAT, **asdict(results)}
-    partly.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n", "utf-8")
+    private_file.write(partly, json.dumps(values, indent=1, allow_nan=False) + "\n")
     os.replace(partly, path)
 
 

@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from mcp_probe.errors import OptionError
+from mcp_probe.record import private_file
 from mcp_probe.workloads.load.mix import Mix, MixFile, changed, read_mix, tool_call
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.peer import Target, command_of
@@ -32,7 +32,7 @@ def load(options: argparse.Namespace) -> bool:
     target = target_of(options, given.server, given.url, given.headers)
     to_stdout = options.json is not None and str(options.json) == "-"
     if options.json is not None and not to_stdout:
-        _writable(options.json)
+        private_file.check(options.json)
     settings = LoadOptions(options.allow_failures, options.profile, options.connections)
     with StatusLine(sys.stderr, "load") as line:
         result = run_load(target, given.mix, settings, line.show)
@@ -41,7 +41,7 @@ def load(options: argparse.Namespace) -> bool:
         sys.stdout.write(text)
     else:
         if options.json is not None:
-            options.json.write_text(text, encoding="utf-8")
+            private_file.write(options.json, text)
         sys.stdout.write(page(result, width=options.width, color=False if options.no_color else None))
     sys.stdout.flush()
     return result.open.fates["ok"] == result.open.due
@@ -104,15 +104,6 @@ def _headers(given: list[str]) -> dict[str, str]:
     return headers
 
 
-def _writable(path: Path) -> None:
-    try:
-        path.open("a", encoding="utf-8").close()
-    except OSError as exc:
-        raise OptionError(
-            f"Cannot write {path}: {exc.strerror}. Expected a file in a folder one can write to."
-        ) from exc
-
-
 def _export(options: argparse.Namespace, given: MixFile) -> None:
     from mcp_probe.workloads.load.export import script_of
 
@@ -122,5 +113,5 @@ def _export(options: argparse.Namespace, given: MixFile) -> None:
     if options.to is None:
         sys.stdout.write(text)
     else:
-        _writable(options.to)
-        options.to.write_text(text, encoding="utf-8")
+        with private_file.opened(options.to) as stream:
+            stream.write(text)

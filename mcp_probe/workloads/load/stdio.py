@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError, OptionError
+from mcp_probe.record.private_file import create
 from mcp_probe.workloads.load import wire
 from mcp_probe.workloads.load.peer import Target, shake_hands
 from mcp_probe.workloads.load.wire import Order, Reply
@@ -213,6 +214,6 @@ def _stderr_of(target: Target) -> IO[bytes]:
     if target.stderr is None:
         return tempfile.TemporaryFile(prefix="mcp-probe-")
     try:
-        return target.stderr.open("w+b")
+        return create(target.stderr, readable=True)
     except OSError as exc:
         raise OptionError(f"Cannot write {target.stderr}: {exc.strerror}.") from exc

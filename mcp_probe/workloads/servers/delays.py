@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def note_start(path: Path) -> None:
     """One line a process, whole even where several start at once."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, f"{os.getpid()}\n".encode())
     finally:
