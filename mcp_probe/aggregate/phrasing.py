@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from mcp_probe.aggregate.quality import total_quality
-from mcp_probe.model import LOOP_OPERATION, OperationSummary, RequestCounts
+from mcp_probe.model import LOOP_OPERATION, OperationSummary, RequestCounts, Tag
 
 _LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
 
@@ -31,7 +31,12 @@ def percentile(operation: OperationSummary, name: Literal["p50", "p95", "p99", "
         if lo == hi:
             return lo
         return f"{lo.rpartition(' ')[0]}-{hi}" if lo.split(" ")[-1] == hi.split(" ")[-1] else f"{lo} to {hi}"
-    return duration(value) if quality.tag == "exact" else f"at least {duration(value)}"
+    return known(value, quality.tag)
+
+
+def known(least_ms: float, tag: Tag) -> str:
+    """The lower end of a time: ``427 ms`` if it is exact, else ``at least 427 ms``."""
+    return duration(least_ms) if tag == "exact" else f"at least {duration(least_ms)}"
 
 
 def _digits(number: float) -> str:

@@ -22,7 +22,8 @@ _SUBINTERPRETERS = ("_interpreters", "_xxsubinterpreters")
 
 _STDLIB = os.path.dirname(os.__file__)
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_WORKLOADS = _OWN + "workloads" + os.sep
+_OWN_PATHS = (_OWN, f"mcp_probe{os.sep}")  # the second in a program frozen by PyInstaller
+_WORKLOADS = tuple(f"{path}workloads{os.sep}" for path in _OWN_PATHS)
 _INFRASTRUCTURE = frozenset((
     "mcp", "mcp_types", "fastmcp", "anyio", "asyncio", "trio", "uvloop", "starlette", "fastapi", "uvicorn", "pydantic",
     "pydantic_core", "sse_starlette", "opentelemetry", "outcome", "sniffio", "h11", "httptools",
@@ -130,7 +131,7 @@ def line_among(frames: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
     """The one of ``frames`` (innermost first) its author would look at; ``None`` if one of ours is further in."""
     ranks = [_kind(file)[0] for file, _ in frames]
     for (file, line), rank in zip(frames, ranks, strict=True):
-        if file.startswith(_OWN) and not file.startswith(_WORKLOADS):
+        if file.startswith(_OWN_PATHS) and not file.startswith(_WORKLOADS):
             return None
         if rank == _USER:
             return file, line
@@ -151,7 +152,7 @@ def _own_frames(frame: Any) -> list[Any]:
         code = frame.f_code
         if code.co_name == "_run_once" or (code.co_name in _LOOP_FUNCTIONS and code.co_filename.endswith(_LOOP_FILES)):
             break
-        if not code.co_filename.startswith(_OWN) or code.co_filename.startswith(_WORKLOADS):
+        if not code.co_filename.startswith(_OWN_PATHS) or code.co_filename.startswith(_WORKLOADS):
             frames.append(frame)
         frame = frame.f_back
         depth += 1
@@ -214,4 +215,15 @@ def _classify(filename: str) -> tuple[int, str]:
         return _HIDDEN, ""
     if filename.startswith(_STDLIB):
         return (_HIDDEN if "/asyncio/" in path else _STANDARD), ""
-    return _USER, ""
+    is_cut = getattr(sys, "frozen", False) and not os.path.isabs(filename)
+    return (_cut_kind(path) if is_cut else _USER), ""
+
+
+def _cut_kind(path: str) -> int:
+    """Whose ``path`` is in a frozen program: PyInstaller cuts the folder off every module, Python's own too."""
+    package = path.split("/", 1)[0].removesuffix(".py")
+    if package == "asyncio":
+        return _HIDDEN
+    if package in sys.stdlib_module_names:
+        return _STANDARD
+    return _PLUMBING if package in _INFRASTRUCTURE else _USER

@@ -17,25 +17,32 @@ from pathlib import Path
 from typing import Any
 
 LIMIT_S = 120.0
+PROBE = (sys.executable, "-m", "mcp_probe")
 VERSION = "2025-06-18"
 
 
 class RawClient:
-    """Starts ``command`` under ``mcp-probe run``. Leaving it ends the server and reads its summary and recording."""
+    """Starts ``command`` under ``mcp-probe run``, or as it is if it is ``profiled`` by itself into ``$RECORDING``.
 
-    def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+    Leaving it ends the server and reads its summary and recording.
+    """
+
+    def __init__(
+        self, command: list[str], folder: Path, environment: Mapping[str, str], *, profiled: bool = False
+    ) -> None:
+        self.profiled = profiled
         self.summary_file, self.recording = folder / "summary.json", folder / "recording"
         self.sent: dict[str, float] = {}
         self.answers: dict[str, tuple[float, dict[str, Any]]] = {}
         self._come = threading.Condition()
-        probe = [sys.executable, "-m", "mcp_probe", "run", "--json", str(self.summary_file)]
+        probe = [*PROBE, "run", "--json", str(self.summary_file), "--record", str(self.recording), "--"]
         self._stderr = (folder / "stderr").open("w+b")
         self.process = subprocess.Popen(
-            [*probe, "--record", str(self.recording), "--", *command],
+            command if self.profiled else [*probe, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env=dict(environment),
+            env={**environment, "RECORDING": str(self.recording)},
         )
 
     def __enter__(self) -> Any:
@@ -68,6 +75,9 @@ class RawClient:
             self._stderr.seek(0)
             self.stderr = self._stderr.read().decode("utf-8", "replace")
             self._stderr.close()
+        if self.profiled:
+            report = [*PROBE, "report", str(self.recording), "--json", str(self.summary_file)]
+            subprocess.run(report, check=True, capture_output=True)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -131,8 +141,17 @@ class StdioClient(RawClient):
 class HttpClient(RawClient):
     """Each request on a connection and a thread of its own."""
 
-    def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str], port: int, path: str) -> None:
-        super().__init__(command, folder, environment)
+    def __init__(
+        self,
+        command: list[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        port: int,
+        path: str,
+        *,
+        profiled: bool = False,
+    ) -> None:
+        super().__init__(command, folder, environment, profiled=profiled)
         self.port, self.path = port, path
         self.session: str | None = None
         self._threads: list[threading.Thread] = []

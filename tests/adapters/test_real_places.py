@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from mcp_probe.capture import places
+from mcp_probe.capture.places import is_plumbing, line_among
 from mcp_probe.model import StepRecord
 from tests.adapters.raw_stdio import raw_client
 from tests.adapters.serving import ROOT, frames_of
@@ -140,6 +142,49 @@ def test_a_tool_without_a_file_has_no_line(tmp_path: Path) -> None:
     tools.write_text(f"exec({TOOL!r})\n")
     step = step_of(["-m", "placed"], tmp_path, tmp_path / "recording")
     assert (step.file, step.line) == (None, None)
+
+
+FROZEN = """\
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+
+class Frozen:
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self, origin="frozen") if name == "placed.tools" else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        source = Path(__file__).with_name("tools.txt").read_text()
+        exec(compile(source, "{filename}", "exec"), module.__dict__)
+
+
+sys.meta_path.insert(0, Frozen())
+"""
+
+
+@pytest.mark.parametrize("filename", ["<frozen placed.tools>", "tools.py"])
+def test_a_frozen_tool_has_its_own_line_or_none(filename: str, tmp_path: Path) -> None:
+    """CPython names a frozen module ``<frozen …>``; PyInstaller keeps the path below the folder it was built in."""
+    tools = package_in(tmp_path)
+    tools.rename(tools.with_name("tools.txt"))
+    tools.with_name("__init__.py").write_text(FROZEN.replace("{filename}", filename))
+    step = step_of(["-m", "placed"], tmp_path, tmp_path / "recording")
+    assert (step.file, step.line) == ((None, None) if filename.startswith("<") else (filename, SLEEP_LINE))
+
+
+def test_code_of_python_and_of_the_sdk_is_not_the_users_where_all_paths_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(places, "_kinds", {})
+    frames = [("selectors.py", 1), ("subprocess.py", 2), ("tools.py", 3), ("mcp/server/lowlevel/server.py", 4)]
+    assert line_among(frames) == ("tools.py", 3)
+    assert [is_plumbing(file) for file, _ in frames] == [True, True, False, True]
+    assert line_among([("mcp_probe/capture/worker.py", 5), *frames]) is None
 
 
 def test_a_compiled_tool_has_no_line(tmp_path: Path) -> None:

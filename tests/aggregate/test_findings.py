@@ -327,6 +327,14 @@ def test_victims_of_one_blocker_are_one_finding_on_the_one_that_lost_most() -> N
     assert finding.evidence["victim_operations"] == 3
 
 
+def test_a_bounded_wait_is_at_least_its_lower_end() -> None:
+    victim = make_operation("lookup", p95=200.0, waited_for_others_p95_share=0.6)
+    row = make_blocked("lookup", "resize", 900.0, hi_ms=1_200.0, quality="bounded")
+    finding = one(make_summary(victim, blocked_by=(row,)), "head-of-line")
+    assert "(at least 900 ms in all)" in finding.sentence
+    assert finding.evidence["matrix"] == "lookup waited at least 900 ms for resize"
+
+
 def test_waiting_behind_steps_that_are_not_slow_is_information() -> None:
     victim = make_operation("lookup", p95=200.0, waited_for_others_p95_share=0.6)
     finding = one(make_summary(victim, blocked_by=(make_blocked("lookup", "lookup", 900.0),)), "head-of-line")

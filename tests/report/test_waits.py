@@ -62,6 +62,14 @@ def test_many_pairs_collapse() -> None:
     assert lines[-1] == "+4 more pairs: 40 ms in all"
 
 
+def test_collapsed_pairs_show_both_ends_or_that_it_was_more() -> None:
+    many = [BlockedBy(f"tool_{index}", "x", 1, 50.0, 50.0, "exact") for index in range(8)]
+    bounded = [BlockedBy(f"rest_{index}", "x", 1, 10.0, 20.0, "bounded") for index in range(2)]
+    assert waits(*many, *bounded)[-1] == "+2 more pairs: [20–40 ms] in all"
+    lower = BlockedBy("rest_1", "x", 1, 10.0, 20.0, "lower")
+    assert waits(*many, bounded[0], lower)[-1] == "+2 more pairs: ≥20 ms in all"
+
+
 def test_pairs_that_may_not_have_waited_at_all_are_counted_and_not_ranked() -> None:
     """Their upper bounds may exceed every certain wait, and say little."""
     lines = waits(

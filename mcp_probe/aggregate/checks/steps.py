@@ -203,9 +203,8 @@ def _victims(
         if are_victims_seen(summary):
             return " and held up no other request"
         return "; it cannot be seen here whether others waited for it before they were handled"
-    least = "at least " if victims.quality in ("bounded", "lower", "estimate") else ""
     requests = phrasing.plural(victims.count, "other request")
-    waited = f"{least}{phrasing.duration(victims.lo_ms)}{' in all' if victims.count > 1 else ''}"
+    waited = f"{phrasing.known(victims.lo_ms, victims.quality)}{' in all' if victims.count > 1 else ''}"
     if not is_harmful:
         return f"; {requests} waited {waited} for its steps, most of which are shorter"
     of_tool = slow_steps(summary, options, get_args(Cause))

@@ -66,7 +66,7 @@ def _head_of_line(summary: Summary, options: FindingOptions, blocker: str | None
     sentence += "waiting for other requests"
     if rows:
         name = "other calls of its own" if blocker == operation.name else f"`{blocker}`"
-        sentence += f", mostly for {name} ({phrasing.duration(rows[0].lo_ms)} in all)"
+        sentence += f", mostly for {name} ({phrasing.known(rows[0].lo_ms, rows[0].quality)} in all)"
     others = [victim.operation.name for victim in victims[1:]]
     if others:
         sentence += f"; so did {phrasing.listed(others)}"
@@ -85,7 +85,7 @@ def _head_of_line(summary: Summary, options: FindingOptions, blocker: str | None
             "blocker_ms": sum(row.lo_ms for row in rows),
             "victim_operations": len(victims),
             "matrix": "; ".join(
-                f"{row.victim} waited {row.lo_ms:.1f} ms for {row.blocker}"
+                f"{row.victim} waited {phrasing.known(row.lo_ms, row.quality)} for {row.blocker}"
                 for name in matrix
                 for row in matrix[name][:3]
             ),

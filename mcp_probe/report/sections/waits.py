@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from mcp_probe.aggregate.quality import worst as worst_tag
 from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, BlockedBy, Cause, Quality, SlowStep, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import (
@@ -64,7 +66,7 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
         for wait in shown
     ]
     more = [
-        f"+{len(hidden)} more pairs: {figures.duration(sum(wait.lo_ms for wait in hidden))} in all" if hidden else "",
+        f"+{len(hidden)} more pairs: {_waited(_together(hidden), notation)} in all" if hidden else "",
         f"for {plural(vague, 'pair')} it is not known whether one waited for the other" if vague else "",
     ]
     if any(more):
@@ -99,6 +101,16 @@ def _waited(wait: BlockedBy, notation: Notation) -> str:
     if wait.lo_ms < wait.hi_ms:
         return notation.duration(wait.hi_ms, Quality("bounded", wait.lo_ms, wait.hi_ms))
     return notation.duration(wait.hi_ms, Quality(wait.quality if wait.quality != "unavailable" else "estimate"))
+
+
+def _together(waits: Sequence[BlockedBy]) -> BlockedBy:
+    """One row with the bounds of all."""
+    return replace(
+        waits[0],
+        lo_ms=sum(wait.lo_ms for wait in waits),
+        hi_ms=sum(wait.hi_ms for wait in waits),
+        quality=worst_tag(wait.quality for wait in waits),
+    )
 
 
 def _blocker_place(summary: Summary, blocker: str, notation: Notation, cwd: str) -> Cell:

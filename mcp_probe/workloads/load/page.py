@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
+from mcp_probe.model import Quality
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import (
     Block,
@@ -259,16 +260,17 @@ def _server(result: LoadResult) -> Iterator[Block]:
         return
     yield Heading("At the server", "the same requests, by the probe inside it")
     wait, total = side.pipe_wait, side.total
+    notation, quality = figures.Notation(), Quality("lower" if side.later else "exact")
     yield Flow(
         (
             _pair(
                 "written, not yet read",
                 f"p50 {figures.duration(wait.p50)}, p99 {figures.duration(wait.p99)}, max {figures.duration(wait.max)}",
             ),
-            _pair("queue p50", figures.duration(side.queue_p50)),
+            _pair("queue p50", notation.duration(side.queue_p50, quality)),
             _pair("handling p50", figures.duration(side.handling_p50)),
             _pair("write p50", figures.duration(side.write_p50)),
-            _pair("arrival to written p99", figures.duration(total.p99)),
+            _pair("arrival to written p99", notation.duration(total.p99, quality)),
         ),
         indent=1,
     )

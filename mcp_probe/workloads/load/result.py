@@ -140,6 +140,7 @@ class ServerSide:
     total: Percentiles
     verdict: str
     why: str = ""  # one sentence from the readings; empty where they say nothing
+    later: bool = False  # requests may have come before they were seen: queue and total may be longer
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
+from mcp_probe.aggregate.bounded import earlier_ns, seen_in
 from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError, OptionError
-from mcp_probe.model import Percentiles, RequestRecord
+from mcp_probe.model import QUEUE, Percentiles, RequestRecord
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.bench.machine import ForeignLoad, describe_machine
 from mcp_probe.workloads.load import loops
@@ -230,6 +231,7 @@ def _server_side(recording: Path, log: Log) -> ServerSide | None:
         total=_percentiles([each.end_ns - each.arrival_ns for each in finished]),
         verdict=seen.summary.verdict.sentence,
         why=explain(seen),
+        later=any(earlier_ns(each) or not seen_in(each) & QUEUE for each in mine),
     )
 
 
