@@ -203,26 +203,47 @@ class StepIndex:
         return [] if known is None else [known]
 
 
+class _Polls:
+    """The samples of one loop, which do not overlap, and sums of the time in its poll and outside."""
+
+    __slots__ = ("ends", "polls", "starts", "turns")
+
+    def __init__(self, samples: Sequence[LoopSample]) -> None:
+        self.starts = [sample.at_ns - sample.span_ns for sample in samples]
+        self.ends = [sample.at_ns for sample in samples]
+        self.polls = [0, *accumulate(sample.poll_ns for sample in samples)]
+        self.turns = [0, *accumulate(sample.span_ns - sample.poll_ns for sample in samples)]
+
+    def idle(self, a: int, b: int) -> Span:
+        """(at least, at most) nanoseconds of [a, b) in the poll."""
+        first, stop = bisect_right(self.ends, a), bisect_left(self.starts, b)
+        at_least, at_most = 0, b - a
+        if stop - first > 2:  # those between the first and the last are inside as a whole
+            at_least += self.polls[stop - 1] - self.polls[first + 1]
+            at_most -= self.turns[stop - 1] - self.turns[first + 1]
+        for index in {first, stop - 1} if first < stop else ():
+            inside = min(self.ends[index], b) - max(self.starts[index], a)
+            at_least += max(0, inside - (self.turns[index + 1] - self.turns[index]))
+            at_most -= max(0, inside - (self.polls[index + 1] - self.polls[index]))
+        return at_least, max(at_least, at_most)
+
+
 class PollIndex:
     """How much of a stretch each loop spent in its poll call, as far as its samples tell."""
 
     def __init__(self, samples: Iterable[LoopSample] = ()) -> None:
-        self._samples: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        by_loop: defaultdict[int, list[LoopSample]] = defaultdict(list)
         for sample in samples:
             if sample.quality == "exact":
-                self._samples[sample.loop].append((sample.at_ns - sample.span_ns, sample.at_ns, sample.poll_ns))
+                by_loop[sample.loop].append(sample)
+        self._loops = {loop: _Polls(sorted(found, key=lambda one: one.at_ns)) for loop, found in by_loop.items()}
 
-    def idle(self, loop: int | None, a: int, b: int) -> tuple[int, int]:
+    def idle(self, loop: int | None, a: int, b: int) -> Span:
         """(at least, at most) nanoseconds of [a, b) in the poll; without any sample, 0 and all of it."""
-        if loop is None and len(self._samples) == 1:
-            loop = next(iter(self._samples))
-        at_least, at_most = 0, b - a
-        for start, end, poll in self._samples.get(loop, ()) if loop is not None else ():
-            inside = min(end, b) - max(start, a)
-            if inside > 0:
-                at_least += max(0, inside - (end - start - poll))
-                at_most -= max(0, inside - poll)
-        return at_least, max(at_least, at_most)
+        if loop is None and len(self._loops) == 1:
+            loop = next(iter(self._loops))
+        known = self._loops.get(loop) if loop is not None else None
+        return (0, b - a) if known is None else known.idle(a, b)
 
 
 # --- one victim --------------------------------------------------------------------------------------

@@ -166,6 +166,28 @@ def test_a_queue_wait_that_no_sample_covers_is_perhaps_crowding() -> None:
     assert blame(victim(make_wait(100 * MS, 150 * MS, "queue")), StepIndex([])).crowding_ns == (0, 50 * MS)
 
 
+@given(
+    turns=st.lists(st.lists(st.booleans(), min_size=1, max_size=5), max_size=6),
+    ends=st.tuples(st.integers(-2, 32), st.integers(-2, 32)),
+)
+def test_the_time_in_the_poll_lies_between_its_bounds(turns: list[list[bool]], ends: tuple[int, int]) -> None:
+    """Each sample is a list of milliseconds, true where the loop was in its poll. What no sample covers may be either."""
+    a, b = sorted(ends)
+    samples, in_poll = [], list[bool]()
+    for sample in turns:
+        in_poll += sample
+        samples.append(make_loop_sample(at_ns=len(in_poll) * MS, span_ns=len(sample) * MS, poll_ns=sum(sample) * MS))
+
+    at_least, at_most = PollIndex(samples).idle(0, a * MS, b * MS)
+
+    seen = sum(in_poll[max(0, a) : max(0, b)])
+    unseen = b - a - len(in_poll[max(0, a) : max(0, b)])
+    assert 0 <= at_least <= seen * MS
+    assert (seen + unseen) * MS <= at_most <= (b - a) * MS
+    if (a, b) == (0, len(in_poll)):
+        assert at_least == at_most == seen * MS
+
+
 # --- what is remembered ---
 
 
