@@ -171,7 +171,7 @@ def test_a_queue_wait_that_no_sample_covers_is_perhaps_crowding() -> None:
     ends=st.tuples(st.integers(-2, 32), st.integers(-2, 32)),
 )
 def test_the_time_in_the_poll_lies_between_its_bounds(turns: list[list[bool]], ends: tuple[int, int]) -> None:
-    """Each sample is a list of milliseconds, true where the loop was in its poll. What no sample covers may be either."""
+    """A sample is a list of milliseconds, true where the loop was in its poll. What none covers may be either."""
     a, b = sorted(ends)
     samples, in_poll = [], list[bool]()
     for sample in turns:
