@@ -18,11 +18,28 @@ SendIn = Callable[[Any, Any, Context], Awaitable[None]]
 """Send an item on a context-carrying stream as if from the given context."""
 
 
-class _StandIn:
+class _Passing:
+    """A stream that passes everything on to ``inner``."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def __aenter__(self) -> Any:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> Any:
+        return await self._inner.__aexit__(*exc)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _StandIn(_Passing):
     hook = "queueing"
 
     def __init__(self, inner: Any, channel: Channel, fail: Fail) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._channel: Channel | None = channel
         self.guard = Guard(self.hook, fail)  # no reference to this object: a cycle would wait for the garbage collector
 
@@ -38,16 +55,6 @@ class _StandIn:
                 self._let_go()
                 return None
         return channel
-
-    async def __aenter__(self) -> Any:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: Any) -> Any:
-        return await self._inner.__aexit__(*exc)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 class _Receiving(_StandIn):
@@ -90,11 +97,11 @@ class FromTransport(_Receiving):
             _size(channel, carrying.get(CURRENT), item)
 
 
-class WithChannel:
+class WithChannel(_Passing):
     """The read stream handed to the server, saying which channel it belongs to; all else is the SDK's own."""
 
     def __init__(self, inner: Any, channel: Channel | None = None) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.mcp_probe_channel = channel
 
     def __aiter__(self) -> Any:
@@ -102,16 +109,6 @@ class WithChannel:
 
     async def __anext__(self) -> Any:
         return await self._inner.__anext__()
-
-    async def __aenter__(self) -> Any:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: Any) -> Any:
-        return await self._inner.__aexit__(*exc)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 class IntoServer(_StandIn):
@@ -141,14 +138,11 @@ class IntoServer(_StandIn):
         channel = self._followed()
         if channel is None:
             return None
-        if self._send_in is None:
-            channel.received(item, None)
-            if channel.handed is not None:
-                _size(channel, channel.handed.get(id(item)), item)
-            return None
-        carrying = channel.received(item, copy_context())
+        carrying = channel.received(item, None if self._send_in is None else copy_context())
         if carrying is not None:
             _size(channel, carrying.get(CURRENT), item)
+        elif channel.handed is not None:
+            _size(channel, channel.handed.get(id(item)), item)
         return carrying
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_an_attached_server_times_and_blames_as_its_client_waits(
     environment: str, way: str, transport: str, env_python: Callable[[str], Path], lent: str, tmp_path: Path
 ) -> None:
     with client_of(transport, env_python(environment), tmp_path, way, lent) as client:
-        quiet_ms = drive(client)
+        drive(client)
     records = records_of(client)
     assert Counter((record.name or record.method, record.outcome) for record in records) == {
         ("initialize", "ok"): 1,
@@ -118,14 +119,15 @@ def test_an_attached_server_times_and_blames_as_its_client_waits(
         mine = sorted((r for r in records if (r.name or r.method) == name), key=lambda r: r.end_ns - r.arrival_ns)
         for record, waited_ms in zip(mine[-len(ids) :], sorted(map(client.latency_ms, ids)), strict=True):
             assert_total_is_the_clients(record, waited_ms)
-    waited_ms = sum(max(0.0, client.latency_ms(id) - quiet_ms) for id in (*ADDS, *PINGS))
-    assert waited_ms > BLOCK_MS, "somebody waited"
-    blamed = Counter({"": 0.0})  # on the loop's own work, too: it takes what has come meanwhile, one after another
-    for row in client.summary["blocked_by"]:
-        blamed[row["blocker"] if row["victim"] in ("add", "ping") else ""] += row["lo_ms"]
-    del blamed[""]
-    assert sum(blamed.values()) >= 0.9 * waited_ms
-    assert max(blamed, key=blamed.__getitem__) == "block"
+    over = client.sent["block"] + LONG_S  # no earlier; who was answered before then had come before the block
+    held_up_s = [over - client.sent[id] for id in (*ADDS, *PINGS) if client.answers[id][0] > over]
+    assert len(held_up_s) > 4, "most came while it blocked"
+    blamed_ms = [
+        row["lo_ms"]
+        for row in client.summary["blocked_by"]
+        if row["blocker"] == "block" and row["victim"] in ("add", "ping")
+    ]
+    assert 0.9 * 1e3 * sum(held_up_s) <= sum(blamed_ms) <= 1.05 * sum(map(client.latency_ms, (*ADDS, *PINGS)))
 
 
 @pytest.mark.slow
@@ -142,20 +144,21 @@ def test_the_decorator_counts_the_calls_of_a_client(
     assert client.summary["verdict"]["code"] == "blocking-call" and client.summary["verdict"]["subject"] == "block"
 
 
+LONG_S = 2 * BLOCK_MS / 1e3
 ADDS, PINGS = [f"add{n}" for n in range(5)], [f"ping{n}" for n in range(3)]
 
 
-def drive(client: RawClient) -> float:
-    """One call alone, then others while a tool blocks; returns how long the lone one took, ms."""
+def drive(client: RawClient) -> None:
+    """One call alone, then others while a tool blocks."""
     client.call("warm", "add", a=1, b=1)
     client.wait_for("warm")
-    client.call("block", "block", seconds=2 * BLOCK_MS / 1e3)
+    client.call("block", "block", seconds=LONG_S)
+    time.sleep(LONG_S / 4)
     for id in ADDS:
         client.call(id, "add", a=1, b=1)
     for id in PINGS:
         client.ask(id, "ping")
     client.wait_for("block", *ADDS, *PINGS)
-    return client.latency_ms("warm")
 
 
 def records_of(client: RawClient) -> list[RequestRecord]:
@@ -163,12 +166,12 @@ def records_of(client: RawClient) -> list[RequestRecord]:
 
 
 def assert_total_is_the_clients(record: RequestRecord, waited_ms: float) -> None:
-    """The client may have its answer before the write has returned here, hence the slack at both ends."""
+    """The client may have its answer before the write has returned here, or be late itself on a busy machine."""
     least_ms = (record.end_ns - record.arrival_ns) / 1e6
     most_ms = least_ms + earlier_ns(record) / 1e6
-    slack_ms = max(20.0, 0.1 * waited_ms)
+    slack_ms = max(60.0, 0.1 * waited_ms)
     assert least_ms - slack_ms <= waited_ms <= most_ms + slack_ms, (record, waited_ms)
-    assert most_ms - least_ms <= slack_ms, record
+    assert most_ms - least_ms <= max(20.0, 0.1 * waited_ms), record
 
 
 def assert_parts_are_the_whole(record: RequestRecord) -> None:
