@@ -65,23 +65,25 @@ class AsgiHooks:
         """Run ``app(send)`` as ``exchange``."""
         token = EXCHANGE.set(exchange)
         try:
-            await app(_Sending(self, self._hub, exchange, send).send)
+            sending = self._sending(exchange, send)
+            await app(send if sending is None else sending)
         finally:
             EXCHANGE.reset(token)
             raw = exchange.raw
             if raw is not None and not raw.ended and exchange.answers:
                 self._close(raw)
 
+    @guarded
     def open(self, scope: Scope) -> Exchange | None:
         """The exchange of this ASGI call; ``None`` where it is no HTTP request or an outer app has opened it."""
         outer = EXCHANGE.get()
         if not self.guard.active or scope.get("type") != "http" or (outer is not None and outer.raw is None):
             return None
-        return self._open(scope)
+        return exchange_of(scope.get("headers", ()), self._loops.follow())
 
     @guarded
-    def _open(self, scope: Scope) -> Exchange:
-        return exchange_of(scope.get("headers", ()), self._loops.follow())
+    def _sending(self, exchange: Exchange, send: Send) -> Send | None:
+        return _Sending(self, self._hub, exchange, send).send
 
     @guarded
     def _close(self, raw: RawRequest) -> None:

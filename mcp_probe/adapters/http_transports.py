@@ -71,7 +71,7 @@ class HttpHooks:
         @asynccontextmanager
         async def connect(transport: Any) -> Any:
             if hook.active:
-                reset_for_transport_task()
+                hook.call(reset_for_transport_task)
             async with original(transport) as pair:
                 followed = hook.call(self._followed, transport, pair) if hook.active else None
                 try:
@@ -93,21 +93,23 @@ class HttpHooks:
         @wraps(original)
         @asynccontextmanager
         async def connect_sse(transport: Any, scope: Any, receive: Any, send: Any) -> Any:
-            if not hook.active:
-                async with original(transport, scope, receive, send) as pair:
+            events = hook.call(self._events, send) if hook.active else None
+            async with original(transport, scope, receive, send if events is None else events.send) as pair:
+                if events is None:
                     yield pair
-                return
-            reset_for_transport_task()
-            channel = Channel(self._hub.requests, "http", self._hub.ready)
-            channel.writer_seen, channel.events = True, {}
-            events = _Events(self._hub, channel, send)
-            async with original(transport, scope, receive, events.send) as pair:
+                    return
                 try:
-                    yield hook.call(self._followed_events, transport, pair, channel) or pair
+                    yield hook.call(self._followed_events, transport, pair, events.channel) or pair
                 finally:
-                    hook.call(channel.close)
+                    hook.call(events.channel.close)
 
         return connect_sse
+
+    def _events(self, send: Send) -> _Events:
+        reset_for_transport_task()
+        channel = Channel(self._hub.requests, "http", self._hub.ready)
+        channel.writer_seen, channel.events = True, {}
+        return _Events(self._hub, channel, send)
 
     def _followed_events(self, transport: Any, pair: Pair, channel: Channel) -> Pair:
         if not carries_context(pair[0]):
@@ -159,7 +161,7 @@ class _Events:
 
     def __init__(self, hub: Hub, channel: Channel, inner: Send) -> None:
         self.guard = Guard(f"{HTTP_HOOK}: SSE", hub.fail, channel.no_more_events)
-        self._channel = channel
+        self.channel = channel
         self._inner = inner
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
@@ -171,8 +173,8 @@ class _Events:
     @guarded
     def _begins(self, message: MutableMapping[str, Any]) -> Any:
         is_body = message.get("type") == "http.response.body"
-        return self._channel.event_begins(message.get("body", b"")) if is_body else None
+        return self.channel.event_begins(message.get("body", b"")) if is_body else None
 
     @guarded
     def _sent(self, raw: Any) -> None:
-        self._channel.event_sent(raw)
+        self.channel.event_sent(raw)
