@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mcp_probe.errors import LaunchError, OptionError
+from mcp_probe.export.delivery import shown
 from mcp_probe.workloads.load import wire
 from mcp_probe.workloads.load.wire import LEGACY, MODERN, Era, Order, Reply
 
@@ -49,8 +50,8 @@ class Target:
 
     @property
     def name(self) -> str:
-        """How a report names it."""
-        return self.label or self.url or shlex.join(self.command)
+        """How a report names it: a URL without user, password and query."""
+        return self.label or shown(self.url) or shlex.join(self.command)
 
     def under_probe(self, recording: Path) -> Target:
         """The same command under ``mcp-probe run``, which records to ``recording``.

@@ -200,3 +200,8 @@ def test_a_name_that_no_header_can_hold_is_sent_encoded() -> None:
     fancy = headers_of(Call("tools/call", ({"name": "prix €"},)).order(0), modern=True)
     assert plain["mcp-name"] == "price"
     assert fancy["mcp-name"] == "=?base64?cHJpeCDigqw=?="
+
+
+def test_a_report_names_a_url_without_its_secrets() -> None:
+    target = Target(url="https://me:sesame@there:8443/mcp?token=sesame#sesame")
+    assert target.name == "https://there:8443/mcp"
