@@ -80,7 +80,7 @@ def test_an_attach_in_the_code_takes_the_server_over_with_its_own_options(tmp_pa
         for point in metric.histogram.data_points
         if any(item.value.string_value == "add" for item in point.attributes)
     ]
-    assert counted == [3]
+    assert sum(counted) == 3  # partial ones have a series of their own
 
 
 def test_with_mcp_probe_run_around_it_requests_are_reported_once_and_the_providers_are_the_same(tmp_path: Path) -> None:
