@@ -4,6 +4,10 @@ At each look the bytes read so far and those that wait are all that have come. S
 look that did not find it and the first that did. The reader's thread looks as each read begins; the watchdog looks
 while a loop is busy or the reader has no thread, for then nobody reads. A look that a read may have crossed does
 not count.
+
+A C call that keeps the GIL stops the reader behind its read, and the watchdog too. With the accelerator a
+:class:`PipeLooker` looks then, and asks Linux what the reader's thread waits for: the pipe, or the GIL with the
+bytes of its read in hand.
 """
 
 from __future__ import annotations
@@ -96,6 +100,27 @@ class PythonPipeLooks:
         return [tuple(popleft()) for _ in range(len(self._ring))]  # type: ignore[misc]
 
 
+class PythonPipeLooker:
+    """Who looks at pipes while a loop is busy. Twin of ``PipeLooker`` in native/watch.h.
+
+    Its :meth:`run` is for a thread of its own, which needs no GIL: it looks while the watchdog is not parked, until
+    :meth:`close`. Python has no such thread; only the watchdog looks here.
+    """
+
+    def __init__(self) -> None:
+        self.pipes: tuple[PythonPipeLooks, ...] = ()
+
+    def look_at(self, pipes: tuple[PythonPipeLooks, ...]) -> None:
+        """These pipes from now on."""
+        self.pipes = pipes
+
+    def run(self) -> None:
+        """Nothing that a thread of Python could see."""
+
+    def close(self) -> None:
+        """End :meth:`run`."""
+
+
 def _sleeps_so_far() -> int:
     """How often the calling thread has given up its processor to wait."""
     return 0 if RUSAGE_THREAD is None else getrusage(RUSAGE_THREAD).ru_nvcsw
@@ -103,5 +128,7 @@ def _sleeps_so_far() -> int:
 
 if TYPE_CHECKING:
     PipeLooks = PythonPipeLooks
+    PipeLooker = PythonPipeLooker
 else:
     PipeLooks = PythonPipeLooks if native.core is None else native.core.PipeLooks
+    PipeLooker = PythonPipeLooker if native.core is None else native.core.PipeLooker

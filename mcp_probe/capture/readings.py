@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_probe import native
-from mcp_probe.capture.pipe_looks import PipeLooks
+from mcp_probe.capture.pipe_looks import PipeLooker
 from mcp_probe.clock import now_ns
 
 if TYPE_CHECKING:
@@ -89,15 +89,13 @@ class PythonReadings:
         return False
 
 
-def _park(
-    watched: tuple[PythonReadings, ...], limit_ns: int, wait_ns: int, most_ns: int, pipes: tuple[PipeLooks, ...] = ()
-) -> bool:
+def _park(watched: tuple[PythonReadings, ...], limit_ns: int, wait_ns: int, most_ns: int, looker: PipeLooker) -> bool:
     until = now_ns() + most_ns
     while True:
         busy = any([not readings.monitor.idle for readings in watched])
         time.sleep(min(wait_ns, TICK_NS if busy else LOOK_NS) / 1e9)
         busy = busy or not all([readings.monitor.idle for readings in watched])
-        for pipe in pipes:
+        for pipe in looker.pipes:
             if busy or pipe.unattended:
                 pipe.look()
         if any([readings.is_over(limit_ns) for readings in watched]):
@@ -112,15 +110,14 @@ else:
     Readings = PythonReadings if native.core is None else native.core.Readings
 
 
-def park(
-    watched: tuple[Readings, ...], limit_ns: int, wait_ns: int, most_ns: int, pipes: tuple[PipeLooks, ...] = ()
-) -> bool:
+def park(watched: tuple[Readings, ...], limit_ns: int, wait_ns: int, most_ns: int, looker: PipeLooker) -> bool:
     """Sleep for ``wait_ns``, then until a step is over the limit (True), or for ``most_ns`` (False).
 
-    It looks at ``pipes`` while a loop is busy or their reader has no thread, at least every :data:`LOOK_NS`.
+    It looks at the pipes of ``looker`` while a loop is busy or their reader has no thread, at least every
+    :data:`LOOK_NS`.
     """
     parking = _park if native.core is None else native.core.park
-    return parking(watched, limit_ns, wait_ns, most_ns, pipes)
+    return parking(watched, limit_ns, wait_ns, most_ns, looker)
 
 
 def wake() -> None:

@@ -102,13 +102,13 @@ class LineStamps:
         if ready_before is not None:
             self._note([(start + ready_before, began_ns if looked_ns is None else looked_ns, began_ns)])
         if chunk:
-            self._stamp(chunk, start, (ended_ns, came_ns) if waited else None, ended_ns)
+            self._stamp(chunk, start, ended_ns, came_ns if waited else None)
         self._forget_until(self._offset)
         if len(chunk) < asked:  # it has emptied the pipe
             self._absent_ns = max(self._absent_ns, came_ns if waited else began_ns)
 
-    def _stamp(self, chunk: bytes, start: int, arrival: tuple[int, int] | None, ended_ns: int) -> None:
-        """Queue the lines that ``chunk`` completes; ``arrival``: of all of them, if that is known."""
+    def _stamp(self, chunk: bytes, start: int, ended_ns: int, came_ns: int | None) -> None:
+        """Queue the lines that ``chunk`` completes; none of it had come by ``came_ns``, if that is known."""
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]  # second half of a line end that was counted already
             start += 1
@@ -116,18 +116,18 @@ class LineStamps:
         self._read_bytes += len(chunk)
         done = -self._partial
         for end in _line_ends(chunk):
-            self.waiting.append((*(arrival or self._arrival_of(start + end, ended_ns)), end - done))
+            self.waiting.append((*self._arrival_of(start + end, ended_ns, came_ns), end - done))
             done = end
         self._partial = len(chunk) - done
         unread = self._read_bytes - self._consumed_bytes
         if unread > self.waiting_bytes_peak:
             self.waiting_bytes_peak = unread
 
-    def _arrival_of(self, offset: int, read_ns: int) -> tuple[int, int]:
+    def _arrival_of(self, offset: int, read_ns: int, came_ns: int | None) -> tuple[int, int]:
         """(latest, earliest) time at which ``offset`` bytes had come. Offsets must not go down from call to call."""
         self._forget_until(offset - 1)
         latest = min(read_ns, self._seen[0][1]) if self._seen else read_ns
-        return latest, min(self._absent_ns, latest)
+        return latest, min(self._absent_ns if came_ns is None else max(self._absent_ns, came_ns), latest)
 
     def _note(self, looks: list[Look]) -> None:
         seen = self._seen

@@ -4,7 +4,7 @@ It sleeps for as long as no step can be over the limit, then samples the loop th
 :data:`TICK_NS` until that step has ended. Each sample counts only if the step's id (its start)
 is the same before and after. During a C call that holds the GIL no tick runs: the gap itself is
 the evidence, and the location is an estimate (measurement.md section 3, "Why a step was slow").
-At each tick it also looks at the pipes that wait for the loop.
+At each tick it also looks at the pipes that wait for the loop; a second thread does so while it cannot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from threading import Lock
 
 from mcp_probe.capture.guard import Fail, Guard
 from mcp_probe.capture.loop_monitor import LoopMonitor
-from mcp_probe.capture.pipe_looks import PipeLooks
+from mcp_probe.capture.pipe_looks import PipeLooker, PipeLooks
 from mcp_probe.capture.places import Place, frame_of, place_of
 from mcp_probe.capture.readings import TICK_NS, Reading, Readings, park, wake
 from mcp_probe.capture.worker import Worker
@@ -246,6 +246,8 @@ class Watchdog:
         self._lock = Lock()  # for the two fields below
         self._watches: dict[int, tuple[LoopMonitor, Watch]] = {}
         self._worker: Worker | None = None
+        self._looker = PipeLooker()
+        self._looking: Worker | None = None
         self._stop = False
         self.cpu_ns = 0
 
@@ -293,16 +295,19 @@ class Watchdog:
         wake()
         if worker is not None and wait_s:
             worker.join(wait_s)
+            if self._looking is not None:
+                self._looking.join(wait_s)
         for monitor, _ in self.watches():
             self.remove(monitor)
 
     def abandon(self) -> None:
         """This is a forked child, which has no thread of ours; a lock may have been held at the fork."""
         self._lock = Lock()
-        self._worker = None
+        self._worker = self._looking = None
 
     def _run(self) -> None:
         self._guard.call(self._watch)
+        self._looker.close()
 
     def _watch(self) -> None:
         over = False
@@ -314,7 +319,12 @@ class Watchdog:
         """Wait until a step is over the limit, and look at it; False if none is. Keeps no loop alive afterwards."""
         running = [watch for monitor, watch in self.watches() if monitor.is_running()]
         readings = tuple(watch.readings for watch in running)
-        over = park(readings, self._limit_ns, wait_ns, LOOK_AROUND_NS, self._pipes())
+        pipes = self._pipes()
+        self._looker.look_at(pipes)
+        if pipes and self._looking is None:
+            self._looking = Worker("mcp-probe-pipes", self._looker.run)
+            self._looking.start()
+        over = park(readings, self._limit_ns, wait_ns, LOOK_AROUND_NS, self._looker)
         if over:
             for watch in running:
                 watch.look(self._limit_ns)

@@ -25,6 +25,7 @@ MAX_CLOCK_GAP_NS = 1_000_000_000
 class Core(Protocol):
     """What the package takes from ``_core``. A module that lacks any of it is not loaded."""
 
+    PipeLooker: type[_core.PipeLooker]
     PipeLooks: type[_core.PipeLooks]
     Poll: type[_core.Poll]
     Readings: type[_core.Readings]
@@ -42,7 +43,7 @@ class Core(Protocol):
         limit_ns: int,
         wait_ns: int,
         most_ns: int,
-        pipes: tuple[_core._AnyPipeLooks, ...] = (),
+        looker: _core._AnyPipeLooker,
         /,
     ) -> bool: ...
     def wake(self) -> None: ...

@@ -11,7 +11,7 @@ from types import FrameType, MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from mcp_probe.capture.loop_steps import Inherited, PythonSteps
-from mcp_probe.capture.pipe_looks import PythonPipeLooks
+from mcp_probe.capture.pipe_looks import PythonPipeLooker, PythonPipeLooks
 from mcp_probe.capture.readings import PythonReadings
 from mcp_probe.model import Outcome, RequestKind
 from mcp_probe.record.raw import Job, PythonRequest, Spilled, StepMark
@@ -21,6 +21,7 @@ _Requests: TypeAlias = list[Request] | list[PythonRequest]
 _AnySteps: TypeAlias = Steps | PythonSteps
 _AnyReadings: TypeAlias = Readings | PythonReadings
 _AnyPipeLooks: TypeAlias = PipeLooks | PythonPipeLooks
+_AnyPipeLooker: TypeAlias = PipeLooker | PythonPipeLooker
 _Current: TypeAlias = ContextVar[PythonRequest | None]
 
 class Request:
@@ -157,6 +158,12 @@ class PipeLooks:
     def end(self, size: int, /) -> int: ...
     def take(self) -> list[tuple[int, int, int]]: ...
 
+class PipeLooker:
+    def __init__(self) -> None: ...
+    def look_at(self, pipes: tuple[_AnyPipeLooks, ...], /) -> None: ...
+    def run(self) -> None: ...
+    def close(self) -> None: ...
+
 class Poll:
     """Stands for ``select`` on a selector, calls the original and tells the steps when it began and ended."""
 
@@ -182,7 +189,7 @@ def park(
     limit_ns: int,
     wait_ns: int,
     most_ns: int,
-    pipes: tuple[_AnyPipeLooks, ...] = (),
+    looker: _AnyPipeLooker,
     /,
 ) -> bool: ...
 def wake() -> None: ...

@@ -2,7 +2,7 @@
  *
  * Twins in Python stand in record/raw.py (Request), capture/loop_steps.py (Steps),
  * adapters/asyncio_handles.py (handles), capture/readings.py (Readings, park) and
- * capture/pipe_looks.py (PipeLooks); tests run both.
+ * capture/pipe_looks.py (PipeLooks, PipeLooker); tests run both.
  * Everything here wraps and calls the original. It runs under the GIL but where it says otherwise;
  * nothing is called while a field is half set. One translation unit in files by type, included
  * below in the order in which they need each other.
@@ -103,6 +103,7 @@ PyMODINIT_FUNC PyInit__core(void)
         (steps_type = add_type(module, "Steps", &steps_spec)) == NULL ||
         (readings_type = add_type(module, "Readings", &readings_spec)) == NULL ||
         (pipe_looks_type = add_type(module, "PipeLooks", &pipe_looks_spec)) == NULL ||
+        (pipe_looker_type = add_type(module, "PipeLooker", &pipe_looker_spec)) == NULL ||
         add_type(module, "Poll", &poll_spec) == NULL)
         return NULL;
     return module;

@@ -1,27 +1,33 @@
 /* ---- PipeLooks: how many bytes have come through a pipe, and when (twin: capture/pipe_looks.py)
  *
- * The watchdog looks without the GIL, while the reader's thread reads. Nobody waits for the other:
- * a look that a read may have crossed does not count, and the looks are a ring with one writer and
- * one reader. ---- */
+ * Who looks does so without the GIL, while the reader's thread reads. Nobody waits for the other: a
+ * look that a read may have crossed does not count, and the looks are a ring with one writer at a
+ * time and one reader. A read that has its bytes may wait long for the GIL; where the system tells
+ * what the reader's thread waits for, looks during that time count too. ---- */
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #define LOOKS 1024 /* 65,536 bytes, a pipe's capacity, in messages of 64 bytes */
 
 typedef struct {
-    ns_t offset; /* this many bytes had come */
-    ns_t first;  /* seen at, the first time */
-    ns_t last;   /* and the last */
+    ns_t offset;        /* this many bytes had come */
+    ns_t first;         /* seen at, the first time */
+    ns_t last;          /* and the last */
+    unsigned int reads; /* not 0: and those of the read that was under way */
 } look_t;
 
 typedef struct {
     PyObject_HEAD
     int descriptor;
-    char unattended;    /* its reader waits for a thread */
-    unsigned int reads; /* odd while a read is under way */
-    ns_t read_bytes;
-    long slept;                 /* how often the reader's thread had slept as its read began */
-    unsigned int written, read; /* of the ring */
+    char unattended;             /* its reader waits for a thread */
+    char looking;                /* by one thread at a time */
+    long reader;                 /* the thread that reads */
+    unsigned int reads;          /* odd while a read is under way */
+    ns_t read_bytes, last_bytes; /* of all reads, of the last */
+    long slept;                  /* how often the reader's thread had slept as its read began */
+    unsigned int written, read;  /* of the ring */
     look_t ring[LOOKS];
 } PipeLooks;
 
@@ -43,30 +49,61 @@ static long sleeps_so_far(void)
 #endif
 }
 
-/* The watchdog's thread, without the GIL. */
-static void look(PipeLooks *self)
+enum { UNKNOWN, IN_READ, HAS_READ };
+
+/* What the reader's thread does in the read that is under way. */
+static int reading(PipeLooks *self)
 {
-    unsigned int reads = __atomic_load_n(&self->reads, __ATOMIC_SEQ_CST);
-    if (reads & 1)
-        return;
-    ns_t offset = __atomic_load_n(&self->read_bytes, __ATOMIC_SEQ_CST), before = now_ns();
-    long ready = bytes_ready(self);
-    ns_t after = now_ns();
-    if (ready < 0 || __atomic_load_n(&self->reads, __ATOMIC_SEQ_CST) != reads)
-        return;
-    offset += ready;
+#ifdef __linux__
+    char path[64], text[64] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%ld/syscall", self->reader);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return UNKNOWN;
+    ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    long call, descriptor;
+    /* "running", or the number and arguments of the system call that it sleeps in. */
+    if (size <= 0 || sscanf(text, "%ld 0x%lx", &call, &descriptor) != 2)
+        return UNKNOWN;
+    if (call == SYS_read)
+        return descriptor == self->descriptor ? IN_READ : UNKNOWN;
+    return call == SYS_futex ? HAS_READ : UNKNOWN; /* it waits for the GIL */
+#else
+    return UNKNOWN;
+#endif
+}
+
+static void note_look(PipeLooks *self, look_t found)
+{
     unsigned int written = self->written,
                  used = written - __atomic_load_n(&self->read, __ATOMIC_ACQUIRE);
     look_t *newest = &self->ring[(written - 1) % LOOKS];
-    if (used > 0 && newest->offset == offset) {
-        __atomic_store_n(&newest->last, before, __ATOMIC_RELAXED);
+    if (used > 0 && newest->offset == found.offset && newest->reads == found.reads) {
+        __atomic_store_n(&newest->last, found.last, __ATOMIC_RELAXED);
     } else if (used < LOOKS) { /* a full ring leaves wider bounds, and still true ones */
-        look_t *next = &self->ring[written % LOOKS];
-        next->offset = offset;
-        next->first = after;
-        __atomic_store_n(&next->last, before, __ATOMIC_RELAXED);
+        self->ring[written % LOOKS] = found;
         __atomic_store_n(&self->written, written + 1, __ATOMIC_RELEASE);
     }
+}
+
+/* Any thread, without the GIL. */
+static void look(PipeLooks *self)
+{
+    if (__atomic_test_and_set(&self->looking, __ATOMIC_ACQUIRE))
+        return; /* another does */
+    unsigned int reads = __atomic_load_n(&self->reads, __ATOMIC_SEQ_CST), within = reads & 1;
+    look_t found = {.offset = __atomic_load_n(&self->read_bytes, __ATOMIC_SEQ_CST)};
+    int doing = within ? reading(self) : IN_READ;
+    found.last = now_ns();
+    long ready = bytes_ready(self);
+    found.first = now_ns();
+    found.offset += ready;
+    found.reads = doing == HAS_READ ? reads : 0;
+    if (ready >= 0 && doing != UNKNOWN && (found.reads || !within || reading(self) == IN_READ) &&
+        __atomic_load_n(&self->reads, __ATOMIC_SEQ_CST) == reads)
+        note_look(self, found);
+    __atomic_clear(&self->looking, __ATOMIC_RELEASE);
 }
 
 static PyObject *pipe_looks_look(PipeLooks *self, PyObject *ignored)
@@ -85,6 +122,9 @@ static PyObject *pipe_looks_ready(PipeLooks *self, PyObject *ignored)
 
 static PyObject *pipe_looks_begin(PipeLooks *self, PyObject *ignored)
 {
+#ifdef __linux__
+    self->reader = syscall(SYS_gettid);
+#endif
     __atomic_store_n(&self->reads, (self->reads + 2) | 1, __ATOMIC_SEQ_CST);
     self->slept = sleeps_so_far();
     ns_t before = now_ns();
@@ -100,6 +140,7 @@ static PyObject *pipe_looks_end(PipeLooks *self, PyObject *count)
     if (size == -1 && PyErr_Occurred())
         return NULL;
     long slept = sleeps_so_far();
+    self->last_bytes = size;
     __atomic_store_n(&self->read_bytes, self->read_bytes + size, __ATOMIC_SEQ_CST);
     __atomic_store_n(&self->reads, (self->reads | 1) + 1, __ATOMIC_SEQ_CST);
     return PyLong_FromLong(slept < 0 || self->slept < 0 ? 0 : slept - self->slept);
@@ -111,8 +152,10 @@ static PyObject *pipe_looks_take(PipeLooks *self, PyObject *ignored)
     PyObject *taken = PyList_New(0);
     for (; taken != NULL && read != written; read++) {
         look_t *each = &self->ring[read % LOOKS];
-        PyObject *row = Py_BuildValue("(LLL)", each->offset, each->first,
-                                      __atomic_load_n(&each->last, __ATOMIC_RELAXED));
+        if (each->reads && each->reads + 1 != self->reads)
+            continue; /* of a read that is over: it was told too late */
+        PyObject *row = Py_BuildValue("(LLL)", each->offset + (each->reads ? self->last_bytes : 0),
+                                      each->first, __atomic_load_n(&each->last, __ATOMIC_RELAXED));
         if (row == NULL || PyList_Append(taken, row) < 0)
             Py_CLEAR(taken);
         Py_XDECREF(row);

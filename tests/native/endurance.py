@@ -128,7 +128,7 @@ def readings(_: Any) -> None:
     of = core.Readings(core.Steps(), None, -1)
     of.read(1)
     of.before(2)
-    core.park((of,), 10**9, 1, 0)
+    core.park((of,), 10**9, 1, 0, core.PipeLooker())
 
 
 PARTS: dict[str, Callable[[Any], None]] = {

@@ -21,6 +21,7 @@ from mcp_probe.clock import now_ns
 from tests.native.twins import NativeMonitor, needs_the_accelerator
 
 core: Any = native.core
+LOOKER: Any = None if core is None else core.PipeLooker()
 
 pytestmark = needs_the_accelerator
 
@@ -84,15 +85,15 @@ def test_a_clock_that_is_gone_is_unavailable() -> None:
 def test_a_step_over_the_limit_ends_the_parking() -> None:
     monitor = NativeMonitor()
     monitor.since = now_ns() - 10**9
-    assert core.park((core.Readings(monitor, None, -1),), 10**8, 1, 200 * 10**9) is True
+    assert core.park((core.Readings(monitor, None, -1),), 10**8, 1, 200 * 10**9, core.PipeLooker()) is True
 
 
 def test_without_one_it_ends_in_time_however_long_the_limit() -> None:
     busy, idle = NativeMonitor(), NativeMonitor()
     busy.since = now_ns()
     watched = tuple(core.Readings(monitor, None, -1) for monitor in (busy, idle))
-    assert core.park(watched, 10**15, 10**15, 2_000_000) is False
-    assert core.park((), 10**15, 10**15, 2_000_000) is False
+    assert core.park(watched, 10**15, 10**15, 2_000_000, core.PipeLooker()) is False
+    assert core.park((), 10**15, 10**15, 2_000_000, core.PipeLooker()) is False
 
 
 def test_a_reading_is_taken_as_an_iteration_begins_unless_there_is_a_fresh_one() -> None:
@@ -130,7 +131,9 @@ def test_others_run_while_it_parks() -> None:
     monitor = NativeMonitor()
     over: list[bool] = []
     thread = threading.Thread(
-        target=lambda: over.append(core.park((core.Readings(monitor, None, -1),), 1, 1_000, 200 * 10**9))
+        target=lambda: over.append(
+            core.park((core.Readings(monitor, None, -1),), 1, 1_000, 200 * 10**9, core.PipeLooker())
+        )
     )
     thread.start()
     monitor.since = now_ns() - 10**9
@@ -138,7 +141,9 @@ def test_others_run_while_it_parks() -> None:
     assert over == [True]
 
 
-@pytest.mark.parametrize("given", [(1, 2), ([], 1, 1, 1), ((1,), 1, 1, 1), ((), "x", 1, 1)])
+@pytest.mark.parametrize(
+    "given", [(1, 2), ([], 1, 1, 1, LOOKER), ((1,), 1, 1, 1, LOOKER), ((), "x", 1, 1, LOOKER), ((), 1, 1, 1, ())]
+)
 def test_a_wrong_argument_is_refused(given: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
         core.park(*given)

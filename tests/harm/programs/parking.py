@@ -35,7 +35,7 @@ def main(rounds: int) -> None:
         went = SimpleNamespace(over=None, at=0.0)
 
         def park(went: Any = went) -> None:
-            went.over = core.park((readings,), LIMIT_NS, LIMIT_NS, 5_000_000_000)
+            went.over = core.park((readings,), LIMIT_NS, LIMIT_NS, 5_000_000_000, core.PipeLooker())
             went.at = time.monotonic()
 
         thread = threading.Thread(target=park)
