@@ -55,6 +55,17 @@ def build() -> MCPServer:
         time.sleep(ms / 1000)
         return "blocked"
 
+    @server.tool()
+    async def keep(ms: int) -> str:
+        """Blocks the loop in one C call, for at least so long, and keeps the GIL."""
+        count, took_ns = 500_000, 0
+        while took_ns < ms * 1_000_000:
+            count *= 2
+            began_ns = time.perf_counter_ns()
+            sum(range(count))
+            took_ns = time.perf_counter_ns() - began_ns
+        return "kept"
+
     answers = anyio.Event()
 
     @server.tool()
