@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcp_probe import native
-from mcp_probe.capture.pipe_looks import KEPT, PythonPipeLooks
+from mcp_probe.capture.pipe_looks import KEPT, PythonPipeLooker, PythonPipeLooks
 from mcp_probe.capture.readings import LOOK_NS, _park
 from mcp_probe.clock import now_ns
 from tests.native.twins import needs_the_accelerator
@@ -103,19 +104,47 @@ def test_without_a_pipe_nothing_is_seen(looks: Any, descriptor: int) -> None:
 
 
 def test_the_watchdog_looks_at_a_pipe_whose_reader_has_no_thread(looks: Any, pipe: tuple[int, int]) -> None:
-    parking: Any = _park if isinstance(looks, PythonPipeLooks) else native.core.park  # type: ignore[union-attr]
+    parking: Any = _park
+    looker: Any = PythonPipeLooker()
+    if not isinstance(looks, PythonPipeLooks):
+        assert native.core is not None
+        parking, looker = native.core.park, native.core.PipeLooker()
+    looker.look_at((looks,))
     looks.unattended = True
     os.write(pipe[1], b"x")
     lasted = 0
     for _ in range(20):  # on a busy machine one wait may be as long as all five
         began = now_ns()
-        assert not parking((), LOOK_NS, LOOK_NS, 5 * LOOK_NS, (looks,))
+        assert not parking((), LOOK_NS, LOOK_NS, 5 * LOOK_NS, looker)
         rows = looks.take()
         assert all(size == 1 for size, _, _ in rows)
         lasted = max(lasted, rows[-1][2] - began if rows else 0)
         if lasted >= 2 * LOOK_NS:
             return
     raise AssertionError(f"it stops at the looks that it makes before it parks: {lasted} ns")
+
+
+@needs_the_accelerator
+def test_the_looker_looks_while_a_call_keeps_the_gil(pipe: tuple[int, int], looks: Any) -> None:
+    if isinstance(looks, PythonPipeLooks):
+        pytest.skip("only a thread without the GIL can")
+    assert native.core is not None
+    looker = native.core.PipeLooker()
+    looker.look_at((looks,))
+    thread = threading.Thread(target=looker.run)
+    thread.start()
+    try:
+        os.write(pipe[1], b"x")
+        began = now_ns()
+        ctypes.PyDLL(None).usleep(20 * LOOK_NS // 1000)
+        ended = now_ns()
+    finally:
+        looker.close()
+        thread.join()
+    ((size, first, last),) = looks.take()
+    assert size == 1
+    assert began <= first < last
+    assert last - first >= (ended - began) // 2
 
 
 def test_looks_that_nobody_takes_are_bounded_and_stay_true(looks: Any, pipe: tuple[int, int]) -> None:

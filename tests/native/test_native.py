@@ -100,7 +100,7 @@ def test_a_binary_that_does_not_fit_is_said_and_python_does_the_same(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("", "what was built is of another version (no PipeLooks)"),
+        ("", "what was built is of another version (no PipeLooker)"),
         ("raise RuntimeError('it fails')", "cannot be loaded (RuntimeError: it fails)"),
         ("now_ns = lambda: 0\ndef __getattr__(name): return None", "its clock is not the one that Python reads"),
     ],

@@ -21,6 +21,7 @@ MAKERS: dict[str, Callable[[], object]] = {
     "Steps": lambda: core.Steps(),
     "Readings": lambda: core.Readings(core.Steps(), None, -1),
     "PipeLooks": lambda: core.PipeLooks(),
+    "PipeLooker": lambda: core.PipeLooker(),
     "Poll": lambda: core.Poll(core.Steps(), max, selectors.DefaultSelector),
 }
 LAYOUT = {"__doc__", "__init__", "__module__", "__new__", "__vectorcalloffset__"}
