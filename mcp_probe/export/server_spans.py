@@ -249,8 +249,8 @@ class ServerSpans:
         if not span.is_recording():
             return
         found = _budget_now(scope)
-        if raw.method == "initialize" and (version := agreed_version(result)) is not None:
-            found[names.MCP_PROTOCOL_VERSION] = raw.protocol_version = version
+        if raw.method == "initialize":
+            _add_version(found, raw, result)
         if not scope.own:
             _add_missing(found, span, raw, message)
         if error is not None or _failed(message, result):
@@ -362,6 +362,15 @@ def _add_missing(found: Attributes, span: Span, raw: RawRequest, message: Messag
     there: Any = getattr(span, "attributes", None) or {}
     wanted = {**operation_attributes(raw.method, raw.name), **_request_attributes(raw, message)}
     found.update((key, value) for key, value in wanted.items() if there.get(key) is None)
+
+
+def _add_version(found: Attributes, raw: RawRequest, result: Any) -> None:
+    """The version both have agreed on. Where the answer is out of sight here, it was seen as it left the session."""
+    version = agreed_version(result)
+    if version is not None:
+        raw.protocol_version = version
+    if raw.protocol_version is not None:
+        found[names.MCP_PROTOCOL_VERSION] = raw.protocol_version
 
 
 def _failed(message: Message, result: Any) -> bool:

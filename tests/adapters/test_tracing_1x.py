@@ -45,12 +45,14 @@ def test_each_request_has_one_server_span_that_continues_the_callers_trace(
     assert (added["trace"], added["parent"]) == ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
     assert added["scope"] == "mcp_probe"
     assert added["status"] == "UNSET"
+    agreed = only(server, "initialize")["attributes"]["mcp.protocol.version"]
     found = added["attributes"]
     assert found["mcp.method.name"] == "tools/call"
     assert found["gen_ai.operation.name"] == "execute_tool"
     assert found["gen_ai.tool.name"] == "add"
     assert found["jsonrpc.request.id"].isdigit()
-    assert found["mcp.protocol.version"].startswith("20")
+    assert agreed.startswith("20")
+    assert found["mcp.protocol.version"] == agreed
     assert found["mcp_probe.busy"] > 0
     assert ("fastmcp.server.name" in found) is (environment == "fastmcp3")
     assert set(outcome["seen"]) == {"handler", "to_thread", "run_in_executor", "thread"}
