@@ -83,8 +83,8 @@ coverage:  ## the same, with branch coverage reported
 test-suites: env .cache/suites/mcp2/.unpacked  ## the suites of mcp 2.x and asyncio with the probe in them; some three minutes
 	@$(PY) -m pytest -m suites tests/suites $(PYTEST_ARGS)
 
-test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; some five minutes
-	@$(PY) -m pytest -m endurance tests/harm tests/safety $(PYTEST_ARGS)
+test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; what is slow, in its other forms; some ten minutes
+	@$(PY) -m pytest -m endurance tests/harm tests/safety tests/field tests/platform $(PYTEST_ARGS)
 
 test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some twelve minutes
 	@$(PY) -m pytest -m workloads tests/workloads tests/benchmarks $(PYTEST_ARGS)

@@ -160,7 +160,9 @@ def blamed_in(runs: Runs, server: RealServer) -> set[str]:
     return {finding["subject"] for finding in probed.summary["findings"] if finding["code"] in BLOCKING}
 
 
-@pytest.mark.parametrize("server", ["mcp-server-time", "mcp-server-sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "server", ["mcp-server-sqlite", pytest.param("mcp-server-time", marks=pytest.mark.endurance)], indirect=True
+)
 def test_a_leak_hunt_is_traced_before_the_transport_has_threads(server: RealServer, tmp_path: Path) -> None:
     """Of a client that kills a server which takes long to end, so all is read from the recording."""
     recording = tmp_path / "recording"

@@ -17,15 +17,12 @@ from mcp_probe import native
 
 ROOT = Path(__file__).resolve().parents[2]
 How = Literal["bare", "native", "pure"]
-CORES = pytest.mark.parametrize(
-    "core",
-    [
-        pytest.param(
-            "native", marks=pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
-        ),
-        "pure",
-    ],
+_NATIVE = pytest.param(
+    "native", marks=pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
 )
+CORES = pytest.mark.parametrize("core", [_NATIVE, "pure"])
+ONE_CORE = pytest.mark.parametrize("core", [_NATIVE, pytest.param("pure", marks=pytest.mark.endurance)])
+"""For what takes long: `make test-endurance` runs the other."""
 
 
 def environment(core: How, extra: Mapping[str, str] | None = None) -> dict[str, str]:

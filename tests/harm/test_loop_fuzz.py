@@ -12,12 +12,12 @@ import pytest
 
 from tests.harm.loop_fuzz import Difference, Interpreter, fuzz
 from tests.harm.programs.loop_programs import KINDS, ODD, RAISED, OwnError
-from tests.harm.running import CORES, How
+from tests.harm.running import ONE_CORE, How
 
 EXAMPLES = 80
 
 
-@CORES
+@ONE_CORE
 def test_any_program_does_the_same_on_a_followed_loop(core: How) -> None:
     assert fuzz(sys.executable, core, EXAMPLES, 1)[0] >= EXAMPLES
 
@@ -34,7 +34,7 @@ RARE: list[list[Any]] = [
 """Each odd deadline, exception and kind, at the top and inside a callback, and what random programs seldom hit."""
 
 
-@CORES
+@ONE_CORE
 def test_what_is_rare_is_tried_each_time(core: How) -> None:
     assert len(RAISED) + 1 == len({*RAISED, OwnError})
     with Interpreter(sys.executable, core) as interpreter:

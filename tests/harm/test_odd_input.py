@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.harm.odd_input import HOSTILE, Case, Pair, Transport, case, shows_raw
-from tests.harm.running import CORES, How
+from tests.harm.running import ONE_CORE, How
 
 EXAMPLES = {"stdio": 30, "http": 15, "sse": 15}
 
@@ -36,7 +36,7 @@ def over_stdio(python: Path) -> Iterator[Pair]:
 
 
 @pytest.mark.slow
-@CORES
+@ONE_CORE
 @pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
 def test_odd_input_is_answered_as_without_the_probe(python: Path, transport: Transport, core: How) -> None:
     pair = Pair(python, core, transport)

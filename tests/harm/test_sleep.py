@@ -10,7 +10,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from tests.harm.running import CORES, ROOT, How, bare, environment, told
+from tests.harm.running import ONE_CORE, ROOT, How, bare, environment, told
 
 SECONDS = ("nan", "inf", "-inf", "1e300", "-1")
 
@@ -53,11 +53,11 @@ def bare_conversations() -> dict[str, Any]:
     return anyio.run(conversations, "bare")
 
 
-@CORES
+@ONE_CORE
 def test_a_tool_sleeps_for_any_number_as_without_the_probe(core: How, bare_conversations: dict[str, Any]) -> None:
     assert anyio.run(conversations, core) == bare_conversations
 
 
-@CORES
+@ONE_CORE
 def test_a_timer_takes_any_number_as_without_the_probe(core: How) -> None:
     assert told("odd_delays", core) == bare("odd_delays")

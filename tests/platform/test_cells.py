@@ -37,7 +37,7 @@ def test_what_is_said_in_this_interpreter_is_true() -> None:
     assert_true(Outcome(Cell("this", native=native.core is not None), told))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_what_is_said_in_another_interpreter_with_its_own_wheel_is_true(tmp_path: Path) -> None:
     other = newest_other()
     version = ".".join(other.version.split(".")[:2])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HERE = {("mcp 2.x", "stdio"), ("mcp 1.x", "http")}
+HERE = {("mcp 2.x", "stdio")}
 CELLS = [
     pytest.param(sdk, transport, marks=() if (sdk, transport) in HERE else pytest.mark.endurance)
     for sdk in ("mcp 2.x", "mcp 1.x")

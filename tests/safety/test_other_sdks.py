@@ -105,7 +105,10 @@ def disabled_hooks(recording: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("environment", ["mcp1", "fastmcp2", "fastmcp3", "fastmcp4"])
+@pytest.mark.parametrize(
+    "environment",
+    ["mcp1", *(pytest.param(one, marks=pytest.mark.endurance) for one in ("fastmcp2", "fastmcp3")), "fastmcp4"],
+)
 def test_server_of_another_sdk_writes_the_same_bytes_and_is_recorded(
     environment: str, env_python: EnvPython, tmp_path: Path
 ) -> None:
