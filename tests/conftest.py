@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -75,3 +76,12 @@ def env_python() -> Callable[[str], Path]:
         return python
 
     return find
+
+
+@pytest.fixture(scope="session")
+def lent_opentelemetry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with nothing but OpenTelemetry, which is pure Python, for interpreters that have none."""
+    lent = tmp_path_factory.mktemp("opentelemetry-only")
+    for path in Path(sysconfig.get_paths()["purelib"]).glob("opentelemetry*"):
+        (lent / path.name).symlink_to(path)
+    return lent

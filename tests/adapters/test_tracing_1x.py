@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sysconfig
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,22 +20,13 @@ SERVER = Path(__file__).with_name("traced_server_1x.py")
 LIMIT_S = 120.0
 
 
-@pytest.fixture(scope="module")
-def opentelemetry(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with nothing but OpenTelemetry in it."""
-    lent = tmp_path_factory.mktemp("opentelemetry-only")
-    for path in Path(sysconfig.get_paths()["purelib"]).glob("opentelemetry*"):
-        (lent / path.name).symlink_to(path)
-    return lent
-
-
 @pytest.mark.parametrize(
     ("environment", "kind"), [("mcp1", "mcp"), ("fastmcp2", "fastmcp"), ("fastmcp3", "fastmcp")], ids=lambda one: one
 )
 def test_each_request_has_one_server_span_that_continues_the_callers_trace(
-    env_python: Callable[[str], Path], opentelemetry: Path, environment: str, kind: str
+    env_python: Callable[[str], Path], lent_opentelemetry: Path, environment: str, kind: str
 ) -> None:
-    outcome = serve(env_python(environment), opentelemetry, kind)
+    outcome = serve(env_python(environment), lent_opentelemetry, kind)
     assert outcome["disabled"] == []
     server = [span for span in outcome["spans"] if span["kind"] == "SERVER"]
     names = [span["name"] for span in server]
@@ -61,9 +51,9 @@ def test_each_request_has_one_server_span_that_continues_the_callers_trace(
 
 @pytest.mark.parametrize("environment", ["mcp1", "fastmcp2"])
 def test_our_span_of_a_failing_tool_says_so_without_its_words(
-    env_python: Callable[[str], Path], opentelemetry: Path, environment: str
+    env_python: Callable[[str], Path], lent_opentelemetry: Path, environment: str
 ) -> None:
-    outcome = serve(env_python(environment), opentelemetry, "mcp" if environment == "mcp1" else "fastmcp")
+    outcome = serve(env_python(environment), lent_opentelemetry, "mcp" if environment == "mcp1" else "fastmcp")
     failed = only(outcome["spans"], "tools/call fail")
     assert failed["attributes"]["error.type"] == "tool_error"
     assert failed["status"] == "ERROR"
@@ -72,9 +62,9 @@ def test_our_span_of_a_failing_tool_says_so_without_its_words(
 
 
 def test_a_session_over_http_gives_no_request_the_span_of_an_earlier_one(
-    env_python: Callable[[str], Path], opentelemetry: Path
+    env_python: Callable[[str], Path], lent_opentelemetry: Path
 ) -> None:
-    outcome = serve(env_python("mcp1"), opentelemetry, "http")
+    outcome = serve(env_python("mcp1"), lent_opentelemetry, "http")
     assert outcome["disabled"] == []
     exchanges = {span["id"] for span in outcome["spans"] if span["name"] == "POST"}
     added, failed = only(outcome["spans"], "tools/call add"), only(outcome["spans"], "tools/call fail")
@@ -87,9 +77,9 @@ def test_a_session_over_http_gives_no_request_the_span_of_an_earlier_one(
 
 
 @cache
-def serve(python: Path, opentelemetry: Path, kind: str) -> Any:
+def serve(python: Path, lent_opentelemetry: Path, kind: str) -> Any:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MCP_PROBE_", "OTEL_"))}
-    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(opentelemetry)))
+    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(lent_opentelemetry)))
     done = subprocess.run(
         [str(python), str(SERVER), kind],
         env=environment,

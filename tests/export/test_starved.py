@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tests.safety.conversation import Conversation, request
+import pytest
+
+from tests.safety.conversation import ROOT, Conversation, request
 
 SERVER = Path(__file__).with_name("starving.py")
 THREADS = 40
@@ -22,23 +26,49 @@ ABOUT: dict[str, Any] = {
 }
 
 
-def run(folder: Path, calls: int) -> tuple[float, list[dict[str, Any]]]:
-    """Seconds that a ping took beside so many calls of the slow tool, and all spans."""
-    kept = folder / "spans.json"
-    with Conversation([sys.executable, str(SERVER), str(kept)]) as client:
-        client.send(request(0, "initialize", **ABOUT))
-        client.wait_for(0)
-        client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        arguments: dict[str, Any] = {"name": "slow", "arguments": {"ms": HELD_MS}}
-        client.send(*(request(number, "tools/call", **arguments) for number in range(1, calls + 1)))
-        time.sleep(HELD_MS / 6e3)  # the server has read them by then, or will never within the test's bounds
-        since = time.monotonic()
-        client.send(request("ping", "ping"))
-        client.wait_for("ping")
-        waited_s = time.monotonic() - since
-        client.wait_for(*range(1, calls + 1))
-    assert client.exit_code == 0, client.stderr.decode()
-    return waited_s, json.loads(kept.read_text())
+SDKS = pytest.mark.parametrize("sdk", ["mcp2", "mcp1"])
+
+
+class Outcome(NamedTuple):
+    """What the client waited for its ping, in seconds, and what the server sent of it."""
+
+    waited_s: float
+    spans: list[dict[str, Any]]
+    sent: list[dict[str, Any]]
+    """Points of ``mcp_probe.transport.thread_wait``."""
+    true: list[float]
+    """What each job of the transport waited for its thread, in seconds, ascending; taken below the probe."""
+
+
+Run = Callable[[str, int], Outcome]
+
+
+@pytest.fixture
+def run(tmp_path: Path, env_python: Callable[[str], Path], lent_opentelemetry: Path) -> Run:
+    """Pings a server of that SDK beside so many calls of its slow tool."""
+
+    def pinged(sdk: str, calls: int) -> Outcome:
+        kept = tmp_path / "kept.json"
+        python, lent = sys.executable, {}
+        if sdk == "mcp1":
+            python = str(env_python(sdk))
+            lent = {"PYTHONPATH": os.pathsep.join((str(ROOT), str(lent_opentelemetry)))}
+        with Conversation([python, str(SERVER), str(kept)], env=lent) as client:
+            client.send(request(0, "initialize", **ABOUT))
+            client.wait_for(0)
+            client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            arguments: dict[str, Any] = {"name": "slow", "arguments": {"ms": HELD_MS}}
+            client.send(*(request(number, "tools/call", **arguments) for number in range(1, calls + 1)))
+            time.sleep(HELD_MS / 6e3)  # the server has read them by then, or will never within the test's bounds
+            since = time.monotonic()
+            client.send(request("ping", "ping"))
+            client.wait_for("ping")
+            waited_s = time.monotonic() - since
+            client.wait_for(*range(1, calls + 1))
+        assert client.exit_code == 0, client.stderr.decode()
+        return Outcome(waited_s, **json.loads(kept.read_text()))
+
+    return pinged
 
 
 def starved(spans: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -47,21 +77,26 @@ def starved(spans: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [event for event in found if event["name"] == "mcp_probe.starved"]
 
 
-def test_a_ping_that_no_thread_reads_names_who_has_them(tmp_path: Path) -> None:
-    waited_s, spans = run(tmp_path, THREADS + 5)
-    assert waited_s > HELD_MS / 2e3
-    (event,) = starved(spans, "ping")
-    check(event, waited_s)
+@SDKS
+def test_a_ping_that_no_thread_reads_names_who_has_them(sdk: str, run: Run) -> None:
+    outcome = run(sdk, THREADS + 5)
+    assert outcome.waited_s > HELD_MS / 2e3
+    (event,) = starved(outcome.spans, "ping")
+    check(event, outcome.waited_s)
+    check_waits(outcome, THREADS + 5, long=1)  # the reader's
 
 
-def test_a_ping_that_no_thread_answers_names_who_has_them_on_its_write_span(tmp_path: Path) -> None:
-    waited_s, spans = run(tmp_path, THREADS)  # the last of them has taken the reader's own thread
-    assert waited_s > HELD_MS / 2e3
-    assert starved(spans, "ping") == []
-    (write,) = [span for span in spans if span["name"] == "write" and span["attributes"]["mcp.method.name"] == "ping"]
+@SDKS
+def test_a_ping_that_no_thread_answers_names_who_has_them_on_its_write_span(sdk: str, run: Run) -> None:
+    outcome = run(sdk, THREADS)  # the last of them has taken the reader's own thread
+    assert outcome.waited_s > HELD_MS / 2e3
+    assert starved(outcome.spans, "ping") == []
+    writes = [span for span in outcome.spans if span["name"] == "write"]
+    (write,) = [span for span in writes if span["attributes"]["mcp.method.name"] == "ping"]
     (event,) = [event for event in write["events"] if event["name"] == "mcp_probe.starved"]
-    check(event, waited_s)
+    check(event, outcome.waited_s)
     assert event["mcp_probe.quality"] == "exact"
+    check_waits(outcome, THREADS, long=2)  # the reader's for the next line, and the writer's
 
 
 def check(event: dict[str, Any], waited_s: float) -> None:
@@ -73,6 +108,25 @@ def check(event: dict[str, Any], waited_s: float) -> None:
     assert 0.9 * waited_s <= lo_s <= hi_s <= 1.1 * waited_s
 
 
-def test_with_a_thread_left_nobody_is_starved(tmp_path: Path) -> None:
-    _, spans = run(tmp_path, THREADS - 5)
-    assert [event for span in spans for event in span["events"] if event["name"] == "mcp_probe.starved"] == []
+def check_waits(outcome: Outcome, calls: int, *, long: int) -> None:
+    """The histogram has the ``long`` waits that the client felt, and each of the others that anyio's queues had."""
+    lines, answers = calls + 3, calls + 2
+    jobs = lines + 1 + 2 * answers  # the end of stdin is read, too; an answer is written and flushed
+    (sent,) = outcome.sent
+    assert (sent["count"], len(outcome.true)) == (jobs, jobs)
+    felt = outcome.true[len(outcome.true) - long :]
+    others_s = sum(outcome.true[: len(outcome.true) - long])
+    # The reader waits since before the client's pause; either of them no longer than a tool takes.
+    assert all(0.9 * outcome.waited_s <= wait <= outcome.waited_s + HELD_MS / 3e3 for wait in felt)
+    assert sent["max"] == pytest.approx(felt[-1], rel=0.05)
+    assert sent["sum"] == pytest.approx(sum(felt) + others_s, rel=0.05)
+    assert sent["min"] <= outcome.true[0] + 1e-3
+
+
+@SDKS
+def test_with_a_thread_left_nobody_is_starved(sdk: str, run: Run) -> None:
+    outcome = run(sdk, THREADS - 5)
+    assert [event for span in outcome.spans for event in span["events"] if event["name"] == "mcp_probe.starved"] == []
+    (sent,) = outcome.sent
+    assert sent["count"] == len(outcome.true)
+    assert sent["sum"] == pytest.approx(sum(outcome.true), rel=0.2)
