@@ -148,10 +148,10 @@ class SpanExport:
             return
         phases = slow or detailed(record, self._detail)
         ours = self._makes_server_span(record)
-        if phases or (ours and record.waits):
+        if phases or (ours and (record.waits or record.step_max_ns >= self._slow_step_ns)):
             self._held.append((self._last_ns, record, phases))
         elif ours:
-            self._make_server_span(record, [])
+            self._make_server_span(record, [], 0)
 
     def _ripe(self) -> int:
         excess = max(0, len(self._held) - MAX_HELD)
@@ -173,10 +173,10 @@ class SpanExport:
             # Sorted by their ends: of each loop one more may have begun before the request ended.
             near = steps[first : bisect_right(ends, record.end_ns) + LOOPS]
             blockers = blocked_by(record, near)
+            own = [step for step in near if step.request == record.id and self._is_slow(step)]
             if self._makes_server_span(record):
-                self._make_server_span(record, blockers)
+                self._make_server_span(record, blockers, sum(map(self._victims.waited_for, own)))
             if phases:
-                own = [step for step in near if step.request == record.id and self._is_slow(step)]
                 for phase in phases_of(record, own, self._victims):
                     self._make_phase(record, phase, blockers)
 
@@ -186,8 +186,10 @@ class SpanExport:
     def _makes_server_span(self, record: RequestRecord) -> bool:
         return self._give_ids is not None and record.server_span is None
 
-    def _make_server_span(self, record: RequestRecord, blockers: list[Blocking]) -> None:
+    def _make_server_span(self, record: RequestRecord, blockers: list[Blocking], blocked_others_ns: int) -> None:
         attributes = _server_attributes(record)
+        if blocked_others_ns:
+            attributes[names.BLOCKED_OTHERS] = blocked_others_ns / 1e9
         if blockers:
             attributes[names.BLOCKED_BY] = blocker_name(blockers[0].blocker)
         assert self._give_ids is not None

@@ -88,7 +88,8 @@ def _operation_row(
     known = [piece for piece in slices if piece.ms is not None and whole > 0]
     parts = tuple((piece.part.role, piece.part.letter, (piece.ms or 0.0) / whole) for piece in known)
     largest = sorted(known, key=lambda piece: -(piece.ms or 0.0))
-    items = [_part_item(piece, whole, notation) for piece in largest if _visible(piece, slices)]
+    earlier = _earlier(operation)
+    items = [_part_item(piece, whole, earlier, notation) for piece in largest if _visible(piece, slices)]
     if parts:
         unseen = [piece.part.name for piece in slices if piece.ms is None and piece.part.name not in said]
         items += [one(f"{name} {UNKNOWN}", "dim") for name in unseen]
@@ -112,15 +113,25 @@ def _operation_name(operation: OperationSummary) -> tuple[Spans, ...]:
     return (one(operation.name or operation.method or "unnamed", "name"), *((one(kind, "dim"),) if kind else ()))
 
 
-def _part_item(piece: Slice, whole: float, notation: Notation) -> Spans:
-    quality = piece.quality
-    most = None
-    if quality.hi is not None:
-        # An earlier arrival makes the queue longer and with it the whole; other parts only change places within it.
-        longer = quality.hi - (piece.ms or 0.0) if piece.part.name == "queue" else 0.0
-        most = quality.hi / (whole + max(0.0, longer))
-    ratio = Quality(quality.tag, None if quality.lo is None else quality.lo / whole, most)
-    return (Span(piece.name, piece.part.role), Span(" " + notation.share((piece.ms or 0.0) / whole, ratio)))
+def _part_item(piece: Slice, whole: float, earlier: float, notation: Notation) -> Spans:
+    """``earlier``: by how much the request may have come earlier. That makes the queue longer, and with it the whole;
+    other parts only change places within it."""
+    ms, quality = piece.ms or 0.0, piece.quality
+    inside = piece.part.name == "queue"
+    least, most = (ms, ms) if quality.tag == "exact" else (quality.lo, quality.hi)
+    longest = whole + earlier
+    ratio = Quality(
+        quality.tag if quality.tag != "exact" or not earlier else "bounded",
+        None if least is None else least / (whole if inside else longest),
+        None if most is None else most / (longest if inside else whole),
+    )
+    return (Span(piece.name, piece.part.role), Span(" " + notation.share(ms / whole, ratio)))
+
+
+def _earlier(operation: OperationSummary) -> float:
+    """By how much an average request of it may have come earlier than is certain, ms."""
+    known, most = known_ms(operation, "queue_transport"), operation.quality.get("queue_transport", EXACT).hi
+    return 0.0 if known is None or most is None else max(0.0, most - known)
 
 
 def _hidden_operations(ranked: Sequence[OperationSummary], hidden: Sequence[OperationSummary]) -> str:
