@@ -1,7 +1,7 @@
 """Why requests took as long as they did, in one sentence, from the probe's readings alone.
 
 The functions do not know who sent the requests. They work the same for a bundled workload, a user's server and
-a recording.
+a recording. Reasons are ranked by what is certain; a sentence has both ends of what is only bounded.
 """
 
 from __future__ import annotations
@@ -9,8 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
-from mcp_probe.aggregate.phrasing import duration, percent, place_of, plural, subject_of
-from mcp_probe.aggregate.seen import LOOP_WAITS, MS, handling, mean_total, of_time, share_of, total_of
+from mcp_probe.aggregate.bounded import earlier_ns
+from mcp_probe.aggregate.phrasing import duration, percent, place_of, plural, ranged, subject_of
+from mcp_probe.aggregate.seen import (
+    LOOP_WAITS,
+    MS,
+    Ends,
+    ends_of,
+    handling,
+    largest_of,
+    mean_of,
+    mean_total,
+    mean_totals,
+    median_of,
+    of_time,
+    share_of,
+    shares_of,
+    total_of,
+)
 from mcp_probe.aggregate.seen import Reason as Reason
 from mcp_probe.aggregate.seen import Seen as Seen
 from mcp_probe.aggregate.thread_reasons import thread_wait, threads_compute, transport_starved
@@ -24,6 +40,7 @@ _MOST_OF_IT = 0.5
 _MOST_SAMPLED = 1.5  # times as long as the requests; longer samples include too much idle time around them
 _LATE_FLUSH_NS = 20_000_000
 _SLOW_READER_SHARE = 0.3
+_WAITS = (*LOOP_WAITS, "executor_wait", "write_wait", "write_flush")
 _OWN_PARTS = {
     "awaiting": "awaited something outside",
     "executor_run": "ran on a thread",
@@ -57,21 +74,25 @@ def _loop_held(seen: Seen) -> Reason | None:
     rows = [row for row in seen.summary.blocked_by if row.victim in victims]
     if not rows:
         return None
-    blockers: dict[str, float] = {}
+    blockers: dict[str, tuple[float, float]] = {}
     for row in rows:
-        blockers[row.blocker] = blockers.get(row.blocker, 0.0) + max(row.lo_ms, 0.0)
-    blocker, lost_ms = max(blockers.items(), key=lambda item: item[1])
-    share = min(of_time(seen, lost_ms * MS), share_of(seen, *LOOP_WAITS))
+        least, most = blockers.get(row.blocker, (0.0, 0.0))
+        blockers[row.blocker] = least + max(row.lo_ms, 0.0), most + row.hi_ms
+    blocker, (lost_ms, most_ms) = max(blockers.items(), key=lambda item: item[1])
+    share, most_share = _of_the_loop(seen, lost_ms, most_ms)
     if blocker == CROWDING_OPERATION:
         if seen.most_in_flight < 3:
             return None  # no crowd: waking up a sleeping loop takes some time
-        return _starved_of_cpu(seen, share) or Reason("crowding", share, _crowding_sentence(seen, share))
-    most = max((row.victims for row in rows if row.blocker == blocker), default=0)
+        ends = share, most_share
+        return _starved_of_cpu(seen, ends) or Reason("crowding", share, _crowding_sentence(seen, ends))
+    victims_of_it = max((row.victims for row in rows if row.blocker == blocker), default=0)
     slow = max(
         (step for step in seen.summary.slow_steps if step.tool == blocker), key=lambda step: step.ms, default=None
     )
+    each = max(1, victims_of_it)
     waited = (
-        f"{plural(most, 'request')} that could have run waited {duration(lost_ms / max(1, most))} for it on average."
+        f"{plural(victims_of_it, 'request')} that could have run waited "
+        f"{ranged(lost_ms / each, most_ms / each, duration)} for it on average."
     )
     if slow is not None and slow.cause == "run-queue":
         sentence = f"The machine had no CPU for the event loop for up to {duration(slow.ms)} at a time: {waited}"
@@ -85,7 +106,16 @@ def _loop_held(seen: Seen) -> Reason | None:
     return Reason("loop-held", share, f"{subject_of(blocker)} held the event loop{how}: {waited}")
 
 
-def _starved_of_cpu(seen: Seen, share: float) -> Reason | None:
+def _of_the_loop(seen: Seen, least_ms: float, most_ms: float) -> Ends:
+    """These waits as a share of all requests' time; not more than what their budgets say of waits for the loop."""
+    least, most = shares_of(seen, *LOOP_WAITS)
+    shortest, longest = mean_totals(seen)
+    certain = of_time(seen, least_ms * MS) * (shortest / longest if longest else 1.0)
+    possible = of_time(seen, most_ms * MS)
+    return min(certain, least), possible if most is None else min(possible, most)
+
+
+def _starved_of_cpu(seen: Seen, share: Ends) -> Reason | None:
     """The loop's thread waited for a CPU longer than it ran, so the requests did not hold each other up.
 
     Both are sums over the same samples, so that an idle loop around a short burst does not matter.
@@ -95,9 +125,9 @@ def _starved_of_cpu(seen: Seen, share: float) -> Reason | None:
         return None
     sentence = (
         f"The machine had no CPU for the event loop: its thread ran {duration(ran_ms)} and waited "
-        f"{duration(queued_ms)} to run, so the requests waited {percent(share)} of their time for a turn."
+        f"{duration(queued_ms)} to run, so the requests waited {_percent(share)} of their time for a turn."
     )
-    return Reason("no-cpu", share, sentence)
+    return Reason("no-cpu", share[0], sentence)
 
 
 def _utilization(seen: Seen) -> float | None:
@@ -110,11 +140,11 @@ def _utilization(seen: Seen) -> float | None:
     return utilization if sampled_ms <= _MOST_SAMPLED * lasted_ms else None
 
 
-def _crowding_sentence(seen: Seen, share: float) -> str:
+def _crowding_sentence(seen: Seen, share: Ends) -> str:
     utilization = _utilization(seen)
     busy = "" if utilization is None else f", which was busy {percent(utilization)} of the time"
     return (
-        f"{plural(seen.most_in_flight, 'request')} in flight shared one event loop{busy}: {percent(share)} of their "
+        f"{plural(seen.most_in_flight, 'request')} in flight shared one event loop{busy}: {_percent(share)} of their "
         "time they waited behind many short steps of each other."
     )
 
@@ -123,20 +153,20 @@ def _loop_queue(seen: Seen) -> Reason | None:
     """The same waits where no single step can be named."""
     if seen.most_in_flight < 3:
         return None  # a request alone waits for its own transport's steps: _stages says how long
-    share = share_of(seen, *LOOP_WAITS)
+    share = shares_of(seen, *LOOP_WAITS)
     held = _loop_held(seen)
-    if held is not None and held.share >= _MOST_OF_IT * share:
+    if held is not None and held.share >= _MOST_OF_IT * share[0]:
         return None
     if (starved := _starved_of_cpu(seen, share)) is not None:
         return starved
-    per_request = share * mean_total(seen)
     utilization = _utilization(seen)
     busy = "" if utilization is None else f" (busy {percent(utilization)} of the time)"
+    waited = _duration(mean_of(seen, *LOOP_WAITS))
     sentence = (
-        f"With {plural(seen.most_in_flight, 'request')} in flight each waited {duration(per_request / MS)} for its "
-        f"turn on the event loop{busy}, {percent(share)} of its time."
+        f"With {plural(seen.most_in_flight, 'request')} in flight each waited {waited} for its turn on the event "
+        f"loop{busy}, {_percent(share)} of its time."
     )
-    return Reason("loop-queue", share, sentence)
+    return Reason("loop-queue", share[0], sentence)
 
 
 # --- the way in -----------------------------------------------------------------------------------
@@ -144,14 +174,18 @@ def _loop_queue(seen: Seen) -> Reason | None:
 
 def _pipe_wait(seen: Seen) -> Reason | None:
     """Requests that were sent and not yet read; known if the client says when it sent them."""
-    waits = sorted(each.arrival_ns - each.sent_ns for each in seen.requests if each.sent_ns is not None)
-    if not waits:
+    known = [(each, each.sent_ns) for each in seen.requests if each.sent_ns is not None]
+    if not known:
         return None
-    lost = sum(max(0, wait) for wait in waits)
+    # It may have come earlier than its arrival, so that it waited less.
+    waits: list[Ends] = [
+        (max(0, each.arrival_ns - earlier_ns(each) - sent), max(0, each.arrival_ns - sent)) for each, sent in known
+    ]
+    lost = sum(least for least, _ in waits)
     whole = sum(map(total_of, seen.requests)) + lost
     sentence = (
-        f"Requests lay unread in the pipe for {duration(max(0, median(waits)) / MS)} at the median, "
-        f"{duration(waits[-1] / MS)} at worst, before the server took them; no queue of its own counts that."
+        f"Requests lay unread in the pipe for {_duration(median_of(waits))} at the median, "
+        f"{_duration(largest_of(waits))} at worst, before the server took them; no queue of its own counts that."
     )
     return Reason("pipe-wait", lost / whole if whole else 0.0, sentence)
 
@@ -161,13 +195,13 @@ def _pipe_wait(seen: Seen) -> Reason | None:
 
 def _writer_queue(seen: Seen) -> Reason | None:
     """Finished answers that waited for the one writer."""
-    waits = [each.budget.write_wait for each in seen.requests if each.budget.write_wait is not None]
+    waits = [ends_of(each, "write_wait") for each in seen.requests if each.budget.write_wait is not None]
     if not waits:
         return None
     where = "one stdout writer" if seen.summary.server.transport == "stdio" else "connection's writer"
     sentence = (
-        f"Finished responses queued {duration(median(waits) / MS)} at the {where} at the median, "
-        f"{duration(max(waits) / MS)} at worst, with up to {plural(seen.most_in_flight, 'request')} read and not "
+        f"Finished responses queued {_duration(median_of(waits))} at the {where} at the median, "
+        f"{_duration(largest_of(waits))} at worst, with up to {plural(seen.most_in_flight, 'request')} read and not "
         f"yet answered; a handler took {duration(median(map(handling, seen.requests)) / MS)}."
     )
     return Reason("writer-queue", share_of(seen, "write_wait"), sentence)
@@ -175,13 +209,14 @@ def _writer_queue(seen: Seen) -> Reason | None:
 
 def _slow_reader(seen: Seen) -> Reason | None:
     """Answers that the client took late; the machine may delay a few."""
-    flushes = [each.budget.write_flush for each in seen.requests if each.budget.write_flush is not None]
-    share, late = share_of(seen, "write_flush"), sum(flush for flush in flushes if flush >= _LATE_FLUSH_NS)
-    if not flushes or share < _SLOW_READER_SHARE or late < _MOST_OF_IT * sum(flushes):
+    flushes = [ends_of(each, "write_flush") for each in seen.requests if each.budget.write_flush is not None]
+    certain = [least for least, _ in flushes]
+    share, late = share_of(seen, "write_flush"), sum(flush for flush in certain if flush >= _LATE_FLUSH_NS)
+    if not flushes or share < _SLOW_READER_SHARE or late < _MOST_OF_IT * sum(certain):
         return None
     sentence = (
-        f"The client took its answers slowly: writing one took {duration(median(flushes) / MS)} at the median, "
-        f"{duration(max(flushes) / MS)} at worst."
+        f"The client took its answers slowly: writing one took {_duration(median_of(flushes))} at the median, "
+        f"{_duration(largest_of(flushes))} at worst."
     )
     return Reason("slow-reader", share, sentence)
 
@@ -195,14 +230,18 @@ def _nothing_waited(seen: Seen) -> Reason:
         return _stages(seen)
     shares = {part: share_of(seen, part) for part in _OWN_PARTS}
     part = max(shares, key=lambda each: shares[each])
-    most, mean = seen.most_in_flight, mean_total(seen)
-    each = f"each {_OWN_PARTS[part]} for {duration(shares[part] * mean / MS)} of its {duration(mean / MS)}"
+    most = seen.most_in_flight
+    each = f"each {_OWN_PARTS[part]} for {_duration(mean_of(seen, part))} of its {_duration(mean_totals(seen))}"
     together = f"up to {most} in flight at once" if most > 1 else "one at a time"
     if part == "busy" and shares[part] >= _MOST_OF_IT:
         sentence = f"{together[:1].upper()}{together[1:]}, {each}{_on_cpu(seen)}: nothing else could run meanwhile."
         return Reason("busy", shares[part], sentence)
     place = "" if _are_functions(seen) else " in the server"
-    return Reason("nothing-waited", shares[part], f"Nothing{place} waited: {together}, {each}.")
+    waited = f"Nothing{place} waited"
+    possible = shares_of(seen, *_WAITS)
+    if possible[1] is None or possible[1] >= WORTH_SAYING:
+        waited = f"No wait{place} is certain ({_percent(possible)} of the time)"
+    return Reason("nothing-waited", shares[part], f"{waited}: {together}, {each}.")
 
 
 def _on_cpu(seen: Seen) -> str:
@@ -223,11 +262,11 @@ def _stages(seen: Seen) -> Reason:
         ("to be written", ("write_wait", "write_flush")),
     )
     mean = mean_total(seen)
-    figures = [(share_of(seen, *names) * mean, words) for words, names in parts]
-    told = ", ".join(f"{_fine(ns)} {words}" for ns, words in figures if ns >= 0.05 * mean)
+    figures = [(mean_of(seen, *names), words) for words, names in parts]
+    told = ", ".join(f"{_fine(ends)} {words}" for ends, words in figures if (ends[1] or ends[0]) >= 0.05 * mean)
     what = "a call took" if _are_functions(seen) else "a request took"
     place = "" if _are_functions(seen) else " in the server"
-    return Reason("stages", 1.0, f"One at a time, {what} {_fine(mean)}{place}: {told}.")
+    return Reason("stages", 1.0, f"One at a time, {what} {_fine(mean_totals(seen))}{place}: {told}.")
 
 
 def _are_functions(seen: Seen) -> bool:
@@ -235,8 +274,21 @@ def _are_functions(seen: Seen) -> bool:
     return all(each.kind == "function" for each in seen.requests)
 
 
-def _fine(ns: float) -> str:
-    """A duration: below 10 ms with two decimals, below 0.1 ms in microseconds."""
+def _percent(share: Ends) -> str:
+    return ranged(*share, percent)
+
+
+def _duration(ends: Ends) -> str:
+    """Nanoseconds in words, both ends if they differ."""
+    return ranged(*ends, lambda ns: duration(ns / MS))
+
+
+def _fine(ends: Ends) -> str:
+    """The same: below 10 ms with two decimals, below 0.1 ms in microseconds."""
+    return ranged(*ends, _fine_words)
+
+
+def _fine_words(ns: float) -> str:
     if ns < 0.1 * MS:
         return f"{ns / 1e3:.1f} µs"
     return f"{ns / MS:.2f} ms" if ns < 10 * MS else duration(ns / MS)

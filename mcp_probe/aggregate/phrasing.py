@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from mcp_probe.aggregate.quality import total_quality
@@ -27,11 +27,23 @@ def percentile(operation: OperationSummary, name: Literal["p50", "p95", "p99", "
         return "unknown length"
     quality = total_quality(operation, name)
     if quality.tag == "bounded" and quality.lo is not None and quality.hi is not None:
-        lo, hi = duration(quality.lo), duration(quality.hi)
-        if lo == hi:
-            return lo
-        return f"{lo.rpartition(' ')[0]}-{hi}" if lo.split(" ")[-1] == hi.split(" ")[-1] else f"{lo} to {hi}"
+        return ranged(quality.lo, quality.hi, duration)
     return known(value, quality.tag)
+
+
+def ranged(least: float, most: float | None, told: Callable[[float], str]) -> str:
+    """A number by both ends, as ``told`` words one: ``427 ms``, ``406-443 ms``, ``at least 427 ms``, ``at most 1%``."""
+    lo = told(least)
+    if most is None:
+        return f"at least {lo}"
+    hi = told(most)
+    if lo == hi:
+        return lo
+    if least <= 0.01 * most:
+        return f"at most {hi}"
+    if lo.endswith("%"):
+        return f"{lo[:-1]}-{hi}" if lo[0].isdigit() else f"at most {hi}"
+    return f"{lo.rpartition(' ')[0]}-{hi}" if lo.split(" ")[-1] == hi.split(" ")[-1] else f"{lo} to {hi}"
 
 
 def known(least_ms: float, tag: Tag) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from statistics import median
 
+from mcp_probe.aggregate.bounded import earlier_ns
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import (
     BUDGET_PARTS,
@@ -67,7 +69,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One explanation: ``share`` of the requests' time that it explains, 0 to 1."""
+    """One explanation: ``share`` of the requests' time that it certainly explains, 0 to 1."""
 
     code: str
     share: float
@@ -97,10 +99,77 @@ def most_at_once(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def share_of(seen: Seen, *parts: str) -> float:
-    """Share of all requests' time that these parts of the budget take."""
-    return of_time(
-        seen, sum((getattr(each.budget, part) or 0) * each.weight for each in seen.requests for part in parts)
-    )
+    """Share of all requests' time that these parts of the budget certainly take."""
+    return shares_of(seen, *parts)[0]
+
+
+Ends = tuple[float, float | None]
+"""The least and the most that a number can be; ``None``: nobody can say."""
+
+
+def ends_of(request: RequestRecord, *parts: str) -> Ends:
+    """How long these parts of its budget took together, ns. What could not be seen is in no budget."""
+    least, most = 0, 0
+    rows = {row[0]: row for row in request.quality}
+    is_open = False
+    for part in parts:
+        known = getattr(request.budget, part) or 0
+        _, tag, lo, hi = rows.get(part, ("", "exact", None, None))
+        is_open |= tag == "lower" and hi is None
+        least += (lo or 0) if hi is not None else known
+        most += known if hi is None else hi
+    return least, None if is_open else most
+
+
+def together(ends: Iterable[tuple[Ends, int]]) -> Ends:
+    """The sum of numbers that stand for so many each."""
+    least, most = 0.0, 0.0
+    is_open = False
+    for (lo, hi), weight in ends:
+        least += lo * weight
+        most += (lo if hi is None else hi) * weight
+        is_open |= hi is None
+    return least, None if is_open else most
+
+
+def mean_of(seen: Seen, *parts: str) -> Ends:
+    """How long these parts of the budget took in one request on average, ns. There must be a request."""
+    weights = sum(each.weight for each in seen.requests)
+    least, most = together((ends_of(each, *parts), each.weight) for each in seen.requests)
+    return least / weights, None if most is None else most / weights
+
+
+def shares_of(seen: Seen, *parts: str) -> Ends:
+    """Share of all requests' time that these parts of the budget take.
+
+    An earlier arrival makes ``queue_transport`` longer and with it the whole; other parts only change places within it.
+    """
+    whole = sum(total_of(each) * each.weight for each in seen.requests)
+    earlier = sum(earlier_ns(each) * each.weight for each in seen.requests)
+    least, most = together((ends_of(each, *parts), each.weight) for each in seen.requests)
+    if not whole:
+        return 0.0, 0.0
+    low, high = (whole, whole + earlier) if "queue_transport" in parts else (whole + earlier, whole)
+    return min(1.0, least / low), None if most is None else min(1.0, most / high)
+
+
+def mean_totals(seen: Seen) -> tuple[float, float]:
+    """Mean time of a request, ns, from the latest and from the earliest arrival. There must be one."""
+    weights = sum(each.weight for each in seen.requests)
+    earlier = sum(earlier_ns(each) * each.weight for each in seen.requests)
+    return mean_total(seen), mean_total(seen) + earlier / weights
+
+
+def median_of(ends: Sequence[Ends]) -> Ends:
+    """Of so many numbers, of which there must be one."""
+    highs = [hi for _, hi in ends if hi is not None]
+    return median(lo for lo, _ in ends), median(highs) if len(highs) == len(ends) else None
+
+
+def largest_of(ends: Sequence[Ends]) -> Ends:
+    """The same for the largest."""
+    highs = [hi for _, hi in ends if hi is not None]
+    return max(lo for lo, _ in ends), max(highs) if len(highs) == len(ends) else None
 
 
 def of_time(seen: Seen, ns: float) -> float:

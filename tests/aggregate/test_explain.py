@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_probe.aggregate.explain import Seen, explain, reasons
+from mcp_probe.aggregate.seen import shares_of
 from mcp_probe.model import Frame, JobTimes, PoolSample, RequestRecord
 from tests.frames import MS, make_header, make_loop_sample, make_request, make_step, make_wait
 
@@ -248,3 +249,98 @@ def test_no_requests_no_sentence() -> None:
 def test_requests_that_follow_each_other_are_not_in_flight_together() -> None:
     calls = [make_request(number, arrival_ns=number * 10 * MS, awaiting=10 * MS) for number in range(5)]
     assert seen(*calls).most_in_flight == 1
+
+
+# --- what is only bounded -----------------------------------------------------------------------------
+
+
+def bounded(number: int, part: str, lo_ms: int, hi_ms: int, **given: Any) -> RequestRecord:
+    """A request of which one part lies between two ends; the budget has the lower one."""
+    rows = ((part, "bounded", lo_ms * MS, hi_ms * MS),)
+    return make_request(number, **{part: lo_ms * MS, "quality": rows, **given})
+
+
+def test_a_queue_at_the_loop_has_both_ends_of_its_wait_and_of_its_share() -> None:
+    calls = [bounded(number, "queue_transport", 20, 120, busy=60 * MS) for number in range(1, 11)]
+    assert explain(seen(*calls)) == (
+        "With 10 requests in flight each waited 20-120 ms for its turn on the event loop, 25-67% of its time."
+    )
+
+
+def test_a_wait_inside_the_handler_does_not_move_the_whole() -> None:
+    calls = [bounded(number, "ready_wait", 20, 60, awaiting=80 * MS) for number in range(1, 11)]
+    assert explain(seen(*calls)).endswith("waited 20-60 ms for its turn on the event loop, 20-60% of its time.")
+
+
+def test_an_earlier_arrival_makes_every_other_share_smaller() -> None:
+    parts: dict[str, Any] = {"ready_wait": 40 * MS, "awaiting": 60 * MS}
+    calls = [bounded(number, "queue_transport", 0, 100, **parts) for number in range(1, 11)]
+    found = seen(*calls)
+    assert shares_of(found, "ready_wait") == (0.2, 0.4)
+    assert shares_of(found, "ready_wait", "queue_transport") == (0.4, 0.7)
+
+
+def test_what_others_cost_has_both_ends() -> None:
+    step = make_step(0, 100 * MS, request=99, operation="block")
+    waits = (make_wait(60 * MS, 100 * MS, earliest_ns=0),)
+    victims = [
+        bounded(number, "ready_wait", 40, 100, name="quick", busy=MS, waits=waits, loop=0) for number in (1, 2, 3)
+    ]
+    (found,) = reasons(seen(step, *victims))
+    assert "3 requests that could have run waited 40-100 ms for it on average" in found.sentence
+
+
+def test_crowding_has_both_ends() -> None:
+    waits = (make_wait(60 * MS, 100 * MS, earliest_ns=20 * MS),)
+    parts: dict[str, Any] = {"busy": 20 * MS, "awaiting": 40 * MS, "waits": waits, "loop": 0}
+    crowded = [bounded(number, "ready_wait", 40, 80, **parts) for number in range(1, 6)]
+    (found,) = reasons(seen(*crowded))
+    assert found.code == "crowding"
+    assert ": 20-80% of their time they waited behind many short steps" in found.sentence
+
+
+def test_answers_at_the_writer_and_a_slow_client_have_both_ends() -> None:
+    queued = [bounded(number, "write_wait", 300, 500, busy=MS) for number in range(1, 6)]
+    assert "queued 300-500 ms at the one stdout writer at the median, 300-500 ms at worst" in explain(seen(*queued))
+    slow = [bounded(number, "write_flush", 300, 500, busy=MS) for number in range(1, 6)]
+    assert "writing one took 300-500 ms at the median, 300-500 ms at worst" in explain(seen(*slow))
+
+
+def test_an_end_that_nobody_knows_is_told_as_at_least() -> None:
+    open_ended = (("ready_wait", "lower", 40 * MS, None),)
+    calls = [make_request(number, ready_wait=40 * MS, awaiting=60 * MS, quality=open_ended) for number in range(1, 6)]
+    assert "waited at least 40 ms for its turn on the event loop, at least 40% of its time" in explain(seen(*calls))
+
+
+def test_a_wait_that_may_be_none_is_not_called_none() -> None:
+    calls = [bounded(number, "queue_transport", 0, 100, awaiting=100 * MS) for number in range(1, 6)]
+    assert explain(seen(*calls)) == (
+        "No wait in the server is certain (at most 50% of the time): up to 5 in flight at once, each awaited "
+        "something outside for 100 ms of its 100-200 ms."
+    )
+
+
+def test_stages_have_both_ends() -> None:
+    calls = [
+        make_request(
+            number,
+            arrival_ns=number * 10 * MS,
+            queue_transport=MS // 4,
+            busy=MS // 2,
+            quality=(("queue_transport", "bounded", MS // 4, MS),),
+        )
+        for number in range(1, 20)
+    ]
+    assert explain(seen(*calls)) == (
+        "One at a time, a request took 0.75-1.50 ms in the server: 0.25-1.00 ms to be read and dispatched, 0.50 ms on "
+        "the event loop."
+    )
+
+
+def test_a_client_that_says_when_it_sent_waited_no_longer_than_until_the_earliest_arrival() -> None:
+    calls = [
+        bounded(number, "queue_transport", 0, 100, arrival_ns=400 * MS, sent_ns=0, busy=10 * MS) for number in (1, 2, 3)
+    ]
+    found = reasons(seen(*calls))[0]
+    assert found.code == "pipe-wait"
+    assert "lay unread in the pipe for 300-400 ms at the median, 300-400 ms at worst" in found.sentence
