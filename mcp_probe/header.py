@@ -24,6 +24,11 @@ _RICH = (
     "before the server is made"
 )
 
+_PROXY = (
+    "requests came through a proxy (their headers have forwarded, via, x-forwarded-for or x-real-ip): they arrive with "
+    "the proxy's bytes, so what they waited in the proxy, or on their way to it, is in no figure"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -38,7 +43,7 @@ class Known:
 
 def changes_with(known: Known, hub: Hub) -> tuple[object, ...]:
     """A value that changes whenever :func:`header_of` may."""
-    return known, len(hub.loop_names), len(hub.transports), tuple(hub.hooks.items()), len(sys.modules)
+    return known, len(hub.loop_names), len(hub.transports), hub.behind_proxy, tuple(hub.hooks.items()), len(sys.modules)
 
 
 def header_of(known: Known, hub: Hub) -> Header:
@@ -59,7 +64,7 @@ def header_of(known: Known, hub: Hub) -> Header:
         start_ns=known.start_ns,
         timer_resolution_ns=resolution_ns(),
         hooks=tuple(sorted(hub.hooks.items())),
-        notes=(_RICH,) if sdk_logs_through_rich() else (),
+        notes=(*((_RICH,) if sdk_logs_through_rich() else ()), *((_PROXY,) if hub.behind_proxy else ())),
         accelerator=native.state(),
         memory=hub.memory.state,
         memory_limit_bytes=memory_limit_bytes(),

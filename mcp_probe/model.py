@@ -445,6 +445,8 @@ class ServerInfo:
     transport: str
     loop: str
     python: str
+    pid: int | None = None  # unknown where recordings of several processes were added up
+    processes: int = 1  # that served MCP in the run; each has a summary of its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ from mcp_probe.record.raw import RawRequest
 
 HOOK = "http transport"
 
+OF_A_PROXY = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))
+"""Headers that proxies add. Their values are not looked at. Source: RFC 7239, RFC 9110 7.6.3; the others by custom."""
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -79,7 +82,7 @@ class AsgiHooks:
         outer = EXCHANGE.get()
         if not self.guard.active or scope.get("type") != "http" or (outer is not None and outer.raw is None):
             return None
-        return exchange_of(scope.get("headers", ()), self._loops.follow())
+        return exchange_of(scope.get("headers", ()), self._loops.follow(), self._hub)
 
     @guarded
     def _sending(self, exchange: Exchange, send: Send) -> Send | None:
@@ -120,12 +123,14 @@ class ProbedApp:
         return getattr(self.app, name)
 
 
-def exchange_of(headers: Iterable[tuple[bytes, bytes]], monitor: LoopMonitor | None) -> Exchange:
-    """The exchange of an ASGI call with these headers."""
+def exchange_of(headers: Iterable[tuple[bytes, bytes]], monitor: LoopMonitor | None, hub: Hub) -> Exchange:
+    """The exchange of an ASGI call with these headers; ``hub`` is told if a proxy has added to them."""
     size = None
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and len(value) < 19:  # a client may write anything
             size = int(value)
+        elif name in OF_A_PROXY:
+            hub.behind_proxy = True
     delivery = DELIVERY.get()
     if delivery is not None:
         delivery.claims += 1

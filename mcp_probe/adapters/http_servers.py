@@ -79,9 +79,13 @@ class HttpServerHooks:
             transport, held = _OfTrio(server.stream), False
         else:
             transport, held = server.writer.transport, bool(getattr(reader, "_buffer", True))
-        connection = getattr(wrapper.protocol, "connection", None)
-        goes_on = hasattr(connection, "trailing_data") and _goes_on(connection)
-        self._read(wrapper, transport, len(data), _more_in_hypercorn, goes_on=goes_on, held=held)
+        connection = _h11_of(wrapper)
+        if connection is None:
+            # While a stream is open, its answer or its body may have kept the server from reading.
+            more = {"interleaves": True, "is_reading": not wrapper.protocol.streams}
+        else:
+            more = {"goes_on": _goes_on(connection)}
+        self._read(wrapper, transport, len(data), _more_in_hypercorn, held=held, **more)
 
     def _read(
         self,
@@ -90,14 +94,17 @@ class HttpServerHooks:
         size: int,
         more: Callable[[Any], bool],
         *,
-        goes_on: bool,
+        goes_on: bool = False,
         held: bool = False,
+        interleaves: bool = False,
+        is_reading: bool = True,
     ) -> None:
         reads = self._reads.get(protocol)
         if reads is None:
             reads = self._reads[protocol] = SocketReads(self.guard, _asked_of(ref(protocol), more))
+        reads.interleaves = interleaves
         monitor = self._loops.follow()
-        since = None if monitor is None else monitor.read_since_ns()
+        since = None if monitor is None or not is_reading else monitor.read_since_ns()
         is_plain = transport.get_extra_info("sslcontext") is None
         encrypted = 0 if is_plain else _undeciphered(transport)
         delivery = reads.read(
@@ -151,7 +158,12 @@ def _more_in_h11(protocol: Any) -> bool:
     return bool(protocol.conn.trailing_data[0])
 
 
+def _h11_of(wrapper: Any) -> Any:
+    """The ``h11.Connection`` of hypercorn's protocol; ``None``: it speaks HTTP/2, which interleaves requests."""
+    connection = getattr(wrapper.protocol, "connection", None)
+    return connection if hasattr(connection, "trailing_data") else None
+
+
 def _more_in_hypercorn(wrapper: Any) -> bool:
-    """HTTP/2 interleaves requests."""
-    connection: Any = getattr(wrapper.protocol, "connection", None)
-    return not hasattr(connection, "trailing_data") or bool(connection.trailing_data[0])
+    connection = _h11_of(wrapper)
+    return connection is None or bool(connection.trailing_data[0])

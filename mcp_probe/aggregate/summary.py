@@ -114,9 +114,10 @@ def summary_of(totals: Totals, live: bool) -> Summary:
 
 def _server(headers: list[Header]) -> ServerInfo:
     if not headers:
-        return ServerInfo(*["unknown"] * 6)
+        return ServerInfo("unknown", "unknown", "unknown", "unknown", "unknown", "unknown")
     first = headers[0]
-    return ServerInfo(first.server, first.sdk, first.sdk_version, first.transport, first.loop, first.python)
+    pid = first.pid if len(headers) == 1 else None
+    return ServerInfo(first.server, first.sdk, first.sdk_version, first.transport, first.loop, first.python, pid)
 
 
 def _window(streams: list[Stream]) -> Window:

@@ -66,6 +66,7 @@ class Hub:
         self.functions_of_tools: Callable[[], Iterable[Code]] = tuple
         self.collecting = False  # the hunt runs a collection, which is not counted as a pause of the server
         self.transports: dict[str, None] = {}  # of the channels there have been
+        self.behind_proxy = False  # HTTP requests have come with a proxy's headers
         self._channels: list[ref[Any]] = []
         self.closing: list[Callable[[], None]] = []  # called as a transport closes; they wait for nothing
         self.ending: list[Callable[[], None]] = []  # called once on the collector's thread as an application closes

@@ -121,6 +121,8 @@ class Delivery:
             self._is_loose = True
         if self.claims > 1:  # it was started after another one; its bytes are in this read, or in a later one
             return reads.latest_ns, self._since_ns
+        if reads.interleaves and reads.delivery is not self:  # its last byte may be in any read since
+            return reads.latest_ns, self.earliest_ns if self.whole else self._since_ns
         if self._is_loose and not self.whole:
             return self._latest_ns, self._since_ns
         return self._latest_ns, self.earliest_ns
@@ -132,13 +134,14 @@ class SocketReads:
     ``has_more``: whether the server has bytes beyond the request that it serves.
     """
 
-    __slots__ = ("_bytes", "_empty_ns", "_segments", "delivery", "guard", "has_more", "latest_ns")
+    __slots__ = ("_bytes", "_empty_ns", "_segments", "delivery", "guard", "has_more", "interleaves", "latest_ns")
 
     def __init__(self, guard: Guard, has_more: Callable[[], bool]) -> None:
         self.guard = guard
         self.has_more = has_more
         self.latest_ns = 0  # when what was read last had come, at the latest
         self.delivery: Delivery | None = None
+        self.interleaves = False  # pieces of several requests come in turn (HTTP/2)
         self._empty_ns: int | None = None  # all that had come was with the server; None: not known
         self._segments: int | None = None  # that had come by then
         self._bytes: int | None = None
@@ -195,5 +198,5 @@ class SocketReads:
         since, last = self._empty_ns, self.delivery
         if since is None or polled_ns is None or last is None or polled_ns > latest_ns:
             return since
-        was_polled = not last.is_loose and last.read_bytes <= MAX_UNPAUSED_BYTES
+        was_polled = (self.interleaves or not last.is_loose) and last.read_bytes <= MAX_UNPAUSED_BYTES
         return max(since, polled_ns) if was_polled else since

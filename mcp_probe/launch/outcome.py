@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,8 +44,13 @@ def outcome(command: Sequence[str], exit_code: int | None, served: Sequence[Serv
         for process in seen
         if process.kind == "failed"
     ]
-    reports = tuple(Report(process.pid, process.summary, process.requests) for process in served)
+    reports = tuple(Report(process.pid, _one_of(len(served), process.summary), process.requests) for process in served)
     return Outcome(exit_code, reports, tuple(sentence for sentence in sentences if sentence))
+
+
+def _one_of(processes: int, summary: Summary) -> Summary:
+    """``summary``, which says that it is not the only one of the run."""
+    return replace(summary, server=replace(summary.server, processes=processes))
 
 
 def signal_name(number: int) -> str:

@@ -91,6 +91,10 @@ def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
     if any(delivery.undelivered for delivery in probe.telemetry):
         items.append(one("telemetry not all delivered, see below", "warn"))
     yield Flow(tuple(items))
+    if server.processes > 1:
+        which = "One process" if server.pid is None else f"Process {server.pid}, one"
+        text = f"{which} of {server.processes} that served MCP. Each has a report of its own, of its own requests."
+        yield Paragraph(one(text, "warn"))
     if not summary.complete:
         text = "The server was killed or crashed: up to its last second may be missing."
         yield Paragraph(one(text, "warn"), lead=one("Incomplete: ", "warn"))

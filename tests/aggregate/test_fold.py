@@ -205,6 +205,8 @@ def test_nobody_of_one_process_is_blamed_on_another() -> None:
     fold.merge(fold_of(make_header(pid=2), VICTIM))
 
     assert ("quick", "block") not in cells(fold.summary())
+    assert fold.summary().server.pid is None, "it is of both"
+    assert fold_of(make_header(pid=1), BLOCK).summary().server.pid == 1
 
 
 # --- requests that never ended ---

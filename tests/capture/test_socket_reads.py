@@ -146,6 +146,22 @@ def test_a_request_that_is_started_after_another_came_with_it_or_since(world: Wo
     assert world.ago(first) == (46, 1100)
 
 
+def test_the_last_byte_of_an_interleaved_request_is_in_any_read_since_its_first(world: World) -> None:
+    world.reads.interleaves = world.more = True
+    world.read()
+    world.now += 1000 * MS
+    headers = world.read(ago_ms=400)
+    assert world.ago(headers) == (396, 404), "one segment brought all of it"
+    world.now += 300 * MS
+    assert world.read(ago_ms=100) is not headers
+    assert world.ago(headers) == (96, 704)
+    world.now += 1000 * MS
+    several = world.read(ago_ms=400, segments=2)
+    world.now += 300 * MS
+    world.read(ago_ms=100)
+    assert world.ago(several) == (96, 1300), "since the connection was last empty"
+
+
 def test_the_second_piece_of_a_request_is_when_it_came(world: World) -> None:
     world.read()
     world.now += 1000 * MS

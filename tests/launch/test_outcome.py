@@ -31,6 +31,13 @@ def test_a_clean_end_needs_no_words(exit_code: int) -> None:
     assert said(exit_code, served()) == ""
 
 
+def test_each_process_of_a_run_knows_how_many_there_are() -> None:
+    reports = outcome(COMMAND, 0, (served(), served()), ()).reports
+    assert [report.summary.server.processes for report in reports] == [2, 2]
+    (alone,) = outcome(COMMAND, 0, (served(),), ()).reports
+    assert alone.summary.server.processes == 1
+
+
 @pytest.mark.parametrize(
     ("exit_code", "process", "words"),
     [

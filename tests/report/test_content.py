@@ -162,6 +162,14 @@ def test_marks_are_explained_only_where_they_are_used() -> None:
     assert "\n marks " not in shown(make_summary(requests=RequestCounts(40, 0, 0, 0, 0), operations=(plain,)))
 
 
+def test_the_report_of_one_process_of_several_says_which_it_is() -> None:
+    summary = healthy()
+    assert "that served MCP" not in shown(summary)
+    several = replace(summary.server, pid=4711, processes=3)
+    header = shown(replace(summary, server=several)).split("╭", 1)[0]
+    assert "Process 4711, one of 3 that served MCP. Each has a report of its own" in " ".join(header.split())
+
+
 def test_disabled_hooks_and_notes_are_listed_once_each() -> None:
     probe = ProbeSelf(0.01, 0, ("poll: no select method", "gc: callbacks were cleared"), 42, ("attached late",))
     text = shown(replace(healthy(), probe=probe, notes=("attached late",)))
