@@ -200,12 +200,15 @@ TRANSPORTS = ("in memory", "stdio", "HTTP")
 ABOUT = """\
 Each cell is a server whose tool holds the event loop for 500 ms by `time.sleep`. The figures are milliseconds: what the
 probe says that other calls waited for it, *of* what they truly waited. On stdio and HTTP the first is of three calls of
-`add` that were sent while the loop was held. The other is of three calls whose own `sleep` ended meanwhile. Two figures
-with a dash are the probe's bounds. *Not seen*: the probe blames nobody for that wait.
+`add` that were sent while the loop was held, so they waited in front of the server. The other is of three calls whose
+own `sleep` ended meanwhile. Two figures with a dash are the probe's bounds. *Not seen*: the probe blames nobody for
+that wait. It may do so on a loop that it does not know, and over HTTP where the kernel does not say when bytes came.
 
 A cell has a fault where
 
-- a figure or a bound is wrong by more than 10 %,
+- a figure or a bound is wrong by more than 10 % (or 20 ms), or two bounds lie further apart than that,
+- a wait is not seen that can be seen,
+- the three calls' own wait in front of the server (`queue_transport`) is wrong by as much, on an unknown loop too,
 - the file and line of the slow step are not the true ones,
 - a call is not counted,
 - the memory that a call asked for is wrong by more than 10 %,

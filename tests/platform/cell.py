@@ -8,8 +8,9 @@ transport, knows every instant of what happens there from the server's own clock
 
 Over each transport `block` sits on the loop in `time.sleep` for half a second. Three calls of `add` are sent meanwhile:
 they wait in front of the server. Three of `timed` are at their own `sleep`, which ends meanwhile: they wait inside.
-Each wait, its holder and the holder's line must be the true ones: within 10 %, or within the probe's own two bounds.
-Memory: `allocate` asks for 20 million bytes. Load: 200 calls of `add`, all counted.
+Each wait, its holder and the holder's line must be the true ones. Both ends of a figure are within 10 % or 20 ms of the
+truth, and no farther apart. What the calls of `add` say they waited in front of the server must be true, too.
+Memory: `allocate` asks for 20 million bytes. Load: 200 calls of `plus`, all counted.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ ALLOCATED = 20_000_000
 SLOW = float(os.environ.get("CELL_SLOWNESS", "1"))
 """How many times slower than a common machine this one is (qemu): leads are that much longer."""
 LIMIT_S = 60 * SLOW
+OFF_MS, OFF_SHARE = 20, 0.1
+"""A figure may be that far off, and two bounds that far apart: the larger of the two."""
 PYTHON = os.environ.get("CELL_PYTHON", sys.executable)
 """An emulated interpreter cannot start itself: it is another machine's program."""
 
@@ -95,6 +98,10 @@ def make_server():
 
     @server.tool()
     async def add(a: int, b: int) -> str:
+        return str(a + b)
+
+    @server.tool()
+    async def plus(a: int, b: int) -> str:
         return str(a + b)
 
     @server.tool()
@@ -180,7 +187,7 @@ def call(id, tool, **arguments):
 
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "cell", "version": "1"}}
-WARM = [("warm", "add", {"a": 1, "b": 1}), *((f"memory{n}", "allocate", {}) for n in range(3))]
+WARM = [("warm", "plus", {"a": 1, "b": 1}), *((f"memory{n}", "allocate", {}) for n in range(3))]
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
@@ -312,7 +319,7 @@ def converse(client):
     client.wait(*adds)
     load = [f"load{n}" for n in range(LOAD)]
     for start in range(0, LOAD, 20):
-        client.send(*(call(id, "add", a=3, b=3) for id in load[start : start + 20]))
+        client.send(*(call(id, "plus", a=3, b=3) for id in load[start : start + 20]))
     client.wait(*load)
     return truth_of(blocked, timed, added_ns)
 
@@ -337,7 +344,9 @@ def over_wire(transport, loop):
                 code = client.close()
         if not told.exists():
             raise RuntimeError(f"no summary; exit {code}; {client.stderr[-500:]!r}")
-        return judge(json.loads(told.read_text()), truth, loop), (code, client.stderr.decode("utf-8", "replace"))
+        sees_arrivals = transport == "stdio" or has_tcp_info()
+        found = judge(json.loads(told.read_text()), truth, loop, sees_arrivals)
+        return found, (code, client.stderr.decode("utf-8", "replace"))
 
 
 async def in_memory():
@@ -375,7 +384,7 @@ async def in_memory():
                 group.start_soon(lambda n=n: one(f"timed{n}", "timed", seconds=lead + 0.1))
             group.start_soon(lambda: one("block", "block", after=lead))
         for n in range(LOAD):
-            await one(f"load{n}", "add", a=3, b=3)
+            await one(f"load{n}", "plus", a=3, b=3)
     truth = truth_of(json.loads(answers["block"]), [json.loads(answers[f"timed{n}"]) for n in range(VICTIMS)], [])
     summary = probe.snapshot().to_json()
     probe.detach()
@@ -385,9 +394,13 @@ async def in_memory():
 # ---- the judgement ----
 
 
-def judge(summary, truth, loop):
+def judge(summary, truth, loop, sees_arrivals=True):
     """What the probe said beside what was so. ``faults`` is empty where all of it is true."""
     faults, waits = [], {}
+    by_name = {one["name"]: one for one in summary["operations"]}
+    sees_steps = "steps" not in by_name.get("block", {}).get("unseen", ())
+    if sees_steps == (loop == "unknown"):
+        faults.append(f"on {loop} steps can{'not' if loop == 'unknown' else ''} be seen; the probe says otherwise")
     rows = {(row["victim"], row["blocker"]): row for row in summary["blocked_by"]}
     for victim, true_ms in truth.items():
         if not true_ms:
@@ -396,21 +409,22 @@ def judge(summary, truth, loop):
         lo, hi = (row["lo_ms"], row["hi_ms"]) if row else (None, None)
         waits[victim] = {"true_ms": round(true_ms, 1), "lo_ms": lo, "hi_ms": hi}
         waits[victim]["said"] = said = verdict_on(lo, hi, true_ms)
-        if said == "wrong":
-            faults.append(f"{victim} waited {true_ms:.0f} ms for block; the probe says {lo} to {hi}")
+        if said != ("true" if sees_steps and (sees_arrivals or victim != "add") else "unseen"):
+            faults.append(f"{victim} waited {true_ms:.0f} ms for block; the probe says {lo} to {hi}: {said}")
+    if truth["add"] and sees_arrivals:
+        lo, hi = queue_of(by_name.get("add"))
+        said = verdict_on(lo, hi, truth["add"])
+        if said != "true":
+            faults.append(f"add waited {truth['add']:.0f} ms in front of the server; its queue is {lo} to {hi}: {said}")
     steps = [step for step in summary["slow_steps"] if step["tool"] == "block" and step["ms"] >= 900 * BLOCK_S]
     line = [(step["tool"], Path(step["file"] or "").name, step["line"]) for step in steps]
-    by_name = {one["name"]: one for one in summary["operations"]}
-    sees_steps = "steps" not in by_name.get("block", {}).get("unseen", ())
-    if sees_steps == (loop == "unknown"):
-        faults.append(f"on {loop} steps can{'not' if loop == 'unknown' else ''} be seen; the probe says otherwise")
     true_line = [("block", Path(__file__).name, blocking_line())] if sees_steps else []
     if line != true_line:
         faults.append(f"the line is {true_line or 'not to be known'}; the probe says {line}")
-    counted = by_name.get("add", {}).get("count", 0)
-    sent = 1 + LOAD + (VICTIMS if "add" in waits else 0)
+    sent = {"plus": 1 + LOAD, "timed": VICTIMS, "add": VICTIMS if "add" in waits else 0}
+    counted = {name: by_name.get(name, {}).get("count", 0) for name in sent}
     if counted != sent:
-        faults.append(f"{sent} calls of add were sent; the probe counts {counted}")
+        faults.append(f"{sent} calls were sent; the probe counts {counted}")
     verdict = summary["verdict"]
     blames = [verdict["code"], verdict["subject"]]
     requested = ((by_name.get("allocate") or {}).get("memory") or {}).get("requested") or {}
@@ -429,14 +443,38 @@ def judge(summary, truth, loop):
     }
 
 
+def queue_of(row):
+    """Milliseconds that the calls of one operation were in front of the server, at least and at most."""
+    mean = row and row["budget_ms"]["queue_transport"]
+    if mean is None:
+        return None, None
+    quality = row["quality"].get("queue_transport") or {}
+    return tuple(quality.get(end, mean) * row["count"] for end in ("lo", "hi"))
+
+
 def verdict_on(lo, hi, true_ms):
-    """``exact`` (within 10 %), ``bounded`` (the truth lies between), ``unseen`` (it says nothing), or ``wrong``."""
+    """``true``, ``wide`` (the truth lies between ends too far apart), ``unseen`` (it says nothing), or ``wrong``."""
     if lo is None and hi is None:
         return "unseen"
     low, high = lo or 0.0, float("inf") if hi is None else hi
-    if abs(low - true_ms) <= true_ms / 10 and abs(high - true_ms) <= true_ms / 10:
-        return "exact"
-    return "bounded" if low <= true_ms * 1.1 and high >= true_ms * 0.9 else "wrong"
+    allowed = max(OFF_MS, OFF_SHARE * true_ms)
+    if abs(low - true_ms) <= allowed and abs(high - true_ms) <= allowed and high - low <= allowed:
+        return "true"
+    return "wide" if low - allowed <= true_ms <= high + allowed else "wrong"
+
+
+def has_tcp_info():
+    """Whether this kernel says of a socket when its last bytes came; qemu's `getsockopt` does not hand it on."""
+    if not hasattr(socket, "TCP_INFO"):
+        return False
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with socket.create_connection(listening.getsockname()) as sending, listening.accept()[0] as receiving:
+            sending.sendall(b"x")
+            receiving.recv(1)
+            told = receiving.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    return any(told[128:136])  # tcpi_bytes_received
 
 
 def attempt(what):
