@@ -208,7 +208,7 @@ A cell has a fault where
 
 - a figure or a bound is wrong by more than 10 % (or 20 ms), or two bounds lie further apart than that,
 - a wait is not seen that can be seen,
-- the three calls' own wait in front of the server (`queue_transport`) is wrong by as much, on an unknown loop too,
+- the queue of the calls of `add`, from their arrival to their first step, is wrong by as much, on an unknown loop too,
 - the file and line of the slow step are not the true ones,
 - a call is not counted,
 - the memory that a call asked for is wrong by more than 10 %,

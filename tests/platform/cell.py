@@ -97,8 +97,8 @@ def make_server():
     server = Server("cell")
 
     @server.tool()
-    async def add(a: int, b: int) -> str:
-        return str(a + b)
+    async def add() -> str:
+        return str(time.monotonic_ns())
 
     @server.tool()
     async def plus(a: int, b: int) -> str:
@@ -196,7 +196,7 @@ class Stdio:
 
     def __init__(self, command, environment):
         self.process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, env=environment)
-        self.answers, self.arrived, self.stderr = {}, threading.Condition(), b""
+        self.answers, self.arrived, self.stderr, self.sent_ns = {}, threading.Condition(), b"", {}
         self.threads = [threading.Thread(target=each, daemon=True) for each in (self._read, self._drain)]
         for thread in self.threads:
             thread.start()
@@ -217,7 +217,9 @@ class Stdio:
             self.stderr += line
 
     def send(self, *messages):
-        self.process.stdin.write(b"".join(json.dumps(one).encode() + b"\n" for one in messages))
+        lines = b"".join(json.dumps(one).encode() + b"\n" for one in messages)
+        self.sent_ns.update(dict.fromkeys((one.get("id") for one in messages), time.monotonic_ns()))
+        self.process.stdin.write(lines)
         self.process.stdin.flush()
 
     def wait(self, *ids):
@@ -245,7 +247,7 @@ class Http:
 
     def __init__(self, command, environment, port):
         self.process = subprocess.Popen(command, stdin=-1, stdout=-3, stderr=-1, env=environment)
-        self.port, self.answers, self.threads, self.session = port, {}, [], {}
+        self.port, self.answers, self.threads, self.session, self.sent_ns = port, {}, [], {}, {}
         until = time.monotonic() + LIMIT_S
         while True:
             try:
@@ -261,6 +263,8 @@ class Http:
     def post(self, body):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream", **self.session}
+        connection.connect()  # no server need accept it yet
+        self.sent_ns[body.get("id")] = time.monotonic_ns()
         connection.request("POST", "/mcp", json.dumps(body), headers)
         response = connection.getresponse()
         if "mcp-session-id" in response.headers:
@@ -292,12 +296,16 @@ class Http:
         return self.process.returncode
 
 
-def truth_of(blocked, timed, added_ns):
-    """Milliseconds that each tool truly waited for ``block``, by the instants of the server and of the client."""
+def truth_of(blocked, timed, added):
+    """What each tool truly waited for ``block``, and what ``add`` waited in front, by server's and client's instants.
+
+    Milliseconds over all calls. ``added`` is (sent, begun) of each.
+    """
     began, ended = blocked
     inside = [max(0, min(ended, resumed) - max(began, due)) for _, due, resumed in timed]
-    front = [max(0, ended - max(began, sent)) for sent in added_ns]
-    return {"add": sum(front) / 1e6, "timed": sum(inside) / 1e6}
+    for_block = [max(0, ended - max(began, sent)) for sent, _ in added]
+    front = [begun - sent for sent, begun in added]
+    return {"add": sum(for_block) / 1e6, "timed": sum(inside) / 1e6}, sum(front) / 1e6
 
 
 def converse(client):
@@ -311,17 +319,17 @@ def converse(client):
         client.send(call(name, "timed", seconds=lead + 0.1))
     client.send(call("block", "block", after=lead))
     time.sleep(lead + 0.15)
-    added_ns, adds = [], [f"add{n}" for n in range(VICTIMS)]
+    adds = [f"add{n}" for n in range(VICTIMS)]
     for name in adds:
-        added_ns.append(time.monotonic_ns())
-        client.send(call(name, "add", a=2, b=2))
+        client.send(call(name, "add"))
     blocked, *timed = [json.loads(text_of(answer)) for answer in client.wait("block", *names)]
     client.wait(*adds)
+    added = [(client.sent_ns[name], int(text_of(client.answers[name]))) for name in adds]
     load = [f"load{n}" for n in range(LOAD)]
     for start in range(0, LOAD, 20):
         client.send(*(call(id, "plus", a=3, b=3) for id in load[start : start + 20]))
     client.wait(*load)
-    return truth_of(blocked, timed, added_ns)
+    return truth_of(blocked, timed, added)
 
 
 def over_wire(transport, loop):
@@ -394,9 +402,10 @@ async def in_memory():
 # ---- the judgement ----
 
 
-def judge(summary, truth, loop, sees_arrivals=True):
+def judge(summary, truths, loop, sees_arrivals=True):
     """What the probe said beside what was so. ``faults`` is empty where all of it is true."""
     faults, waits = [], {}
+    truth, front_ms = truths
     by_name = {one["name"]: one for one in summary["operations"]}
     sees_steps = "steps" not in by_name.get("block", {}).get("unseen", ())
     if sees_steps == (loop == "unknown"):
@@ -411,11 +420,11 @@ def judge(summary, truth, loop, sees_arrivals=True):
         waits[victim]["said"] = said = verdict_on(lo, hi, true_ms)
         if said != ("true" if sees_steps and (sees_arrivals or victim != "add") else "unseen"):
             faults.append(f"{victim} waited {true_ms:.0f} ms for block; the probe says {lo} to {hi}: {said}")
-    if truth["add"] and sees_arrivals:
+    if front_ms and sees_arrivals:
         lo, hi = queue_of(by_name.get("add"))
-        said = verdict_on(lo, hi, truth["add"])
+        said = verdict_on(lo, hi, front_ms)
         if said != "true":
-            faults.append(f"add waited {truth['add']:.0f} ms in front of the server; its queue is {lo} to {hi}: {said}")
+            faults.append(f"add waited {front_ms:.0f} ms in front of the server; its queue is {lo} to {hi}: {said}")
     steps = [step for step in summary["slow_steps"] if step["tool"] == "block" and step["ms"] >= 900 * BLOCK_S]
     line = [(step["tool"], Path(step["file"] or "").name, step["line"]) for step in steps]
     true_line = [("block", Path(__file__).name, blocking_line())] if sees_steps else []
@@ -444,12 +453,13 @@ def judge(summary, truth, loop, sees_arrivals=True):
 
 
 def queue_of(row):
-    """Milliseconds that the calls of one operation were in front of the server, at least and at most."""
-    mean = row and row["budget_ms"]["queue_transport"]
-    if mean is None:
+    """Milliseconds from the arrival of one operation's calls to their handlers, at least and at most."""
+    budget = row["budget_ms"] if row else {}
+    mean, dispatch = budget.get("queue_transport"), budget.get("queue_dispatch")
+    if mean is None or dispatch is None:
         return None, None
     quality = row["quality"].get("queue_transport") or {}
-    return tuple(quality.get(end, mean) * row["count"] for end in ("lo", "hi"))
+    return tuple((quality.get(end, mean) + dispatch) * row["count"] for end in ("lo", "hi"))
 
 
 def verdict_on(lo, hi, true_ms):
