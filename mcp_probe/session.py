@@ -106,7 +106,7 @@ class Probe:
     def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
         """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)`` (mcp 2.x)."""
         self._begin_telemetry()
-        if not self._hooks.can_follow_streams():
+        if not self._hooks.can_follow_streams(is_attached=bool(self._servers)):
             return read_stream, write_stream
         return self._loose.streams.followed(read_stream, write_stream)
 

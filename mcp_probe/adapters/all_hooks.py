@@ -116,10 +116,15 @@ class ProcessHooks:
             return legacy, mcp1.HandlerHooks(self.hub, self.loops, session)
         return None
 
-    def can_follow_streams(self) -> bool:
-        """Whether a stream pair is enough to follow requests, without their server."""
+    def can_follow_streams(self, *, is_attached: bool) -> bool:
+        """Whether a stream pair is enough to follow requests, without their server.
+
+        ``is_attached``: their server follows them where they are not.
+        """
         if mcp1.is_imported():
-            self.hub.missing("streams", "mcp 1.x does not carry a request from its stream to its handler; use attach()")
+            if not is_attached:
+                missing = "mcp 1.x does not carry a request from its stream to its handler; use attach()"
+                self.hub.missing("streams", missing)
             return False
         return True
 

@@ -106,7 +106,7 @@ class _ReceiveLoop:
         """The loop works on ``raw`` from now on."""
         self._item = item
         if raw.kind == "notification":
-            raw.protocol_version = self._channel.protocol_version
+            raw.protocol_version = self._channel.protocol_version or _protocol_of(raw, item, ())
             self._notice = raw
         elif raw.method == "initialize":
             self._answering = self._hooks.enter_receiving(raw, item, None)

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 LIMIT_S = 120.0
+END_S = 20.0
+"""How long a server on stdio may take to end by itself."""
 PROBE = (sys.executable, "-m", "mcp_probe")
 VERSION = "2025-06-18"
 
@@ -31,9 +33,14 @@ class RawClient:
         self, command: list[str], folder: Path, environment: Mapping[str, str], *, profiled: bool = False
     ) -> None:
         self.profiled = profiled
-        self.summary_file, self.recording = folder / "summary.json", folder / "recording"
+        self.summary_file, self.recording, self.waits = (
+            folder / name for name in ("summary.json", "recording", "waits")
+        )
+        self.session: str | None = None  # of streamable HTTP
         self.sent: dict[str, float] = {}
         self.answers: dict[str, tuple[float, dict[str, Any]]] = {}
+        self.late_ms = 0.0  # the longest that this process, ready to run, did not: the machine was busy
+        self._over = threading.Event()
         self._come = threading.Condition()
         probe = [*PROBE, "run", "--json", str(self.summary_file), "--record", str(self.recording), "--"]
         self._stderr = (folder / "stderr").open("w+b")
@@ -42,10 +49,11 @@ class RawClient:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env={**environment, "RECORDING": str(self.recording)},
+            env={**environment, "RECORDING": str(self.recording), "WAITS": str(self.waits)},
         )
 
     def __enter__(self) -> Any:
+        threading.Thread(target=self._look_at_the_clock, daemon=True).start()
         try:
             self.connect()
             self.ask(
@@ -63,21 +71,29 @@ class RawClient:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._over.set()
         self.close()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
         try:
             self.process.wait(LIMIT_S)
         finally:
             self.process.kill()
             self.process.wait()
+            for stream in (self.process.stdin, self.process.stdout):
+                if stream is not None:
+                    stream.close()
             self._stderr.seek(0)
             self.stderr = self._stderr.read().decode("utf-8", "replace")
             self._stderr.close()
         if self.profiled:
             report = [*PROBE, "report", str(self.recording), "--json", str(self.summary_file)]
             subprocess.run(report, check=True, capture_output=True)
+
+    def _look_at_the_clock(self) -> None:
+        while True:
+            due = time.monotonic() + 0.005
+            if self._over.wait(0.005):
+                return
+            self.late_ms = max(self.late_ms, (time.monotonic() - due) * 1e3)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -97,6 +113,13 @@ class RawClient:
         with self._come:
             if not self._come.wait_for(lambda: all(id in self.answers for id in ids), LIMIT_S):
                 raise AssertionError(f"no answer to {[id for id in ids if id not in self.answers]}")
+
+    def wait_until_it_waits(self) -> None:
+        """Until its tool ``wait`` does, which makes a file."""
+        deadline = time.monotonic() + LIMIT_S
+        while not self.waits.exists():
+            assert time.monotonic() < deadline, "the call of `wait` never came"
+            time.sleep(0.005)
 
     def latency_ms(self, id: str) -> float:
         return (self.answers[id][0] - self.sent[id]) * 1e3
@@ -136,6 +159,10 @@ class StdioClient(RawClient):
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.terminate()  # as the SDK's clients do: mcp 1.6 goes on when its stdin has ended
 
 
 class HttpClient(RawClient):
@@ -153,7 +180,6 @@ class HttpClient(RawClient):
     ) -> None:
         super().__init__(command, folder, environment, profiled=profiled)
         self.port, self.path = port, path
-        self.session: str | None = None
         self._threads: list[threading.Thread] = []
 
     def connect(self) -> None:
@@ -178,7 +204,9 @@ class HttpClient(RawClient):
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         if self.session is not None:
-            headers |= {"mcp-session-id": self.session, "mcp-protocol-version": VERSION}
+            headers["mcp-session-id"] = self.session
+        if "hello" in self.answers:
+            headers["mcp-protocol-version"] = VERSION
         connection.request("POST", self.path, json.dumps(message), headers)
         response = connection.getresponse()
         self.session = response.getheader("mcp-session-id") or self.session
