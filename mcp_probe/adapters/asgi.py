@@ -72,6 +72,8 @@ class AsgiHooks:
             await app(send if sending is None else sending)
         finally:
             EXCHANGE.reset(token)
+            if exchange.lent:
+                self._take_back(exchange)
             raw = exchange.raw
             if raw is not None and not raw.ended and exchange.answers:
                 self._close(raw)
@@ -87,6 +89,10 @@ class AsgiHooks:
     @guarded
     def _sending(self, exchange: Exchange, send: Send) -> Send | None:
         return _Sending(self, self._hub, exchange, send).send
+
+    @guarded
+    def _take_back(self, exchange: Exchange) -> None:
+        exchange.take_back()
 
     @guarded
     def _close(self, raw: RawRequest) -> None:
@@ -162,6 +168,8 @@ class _Sending:
     @guarded
     def _taken(self, raw: RawRequest) -> None:
         raw.write_taken_ns = now_ns()
+        if self._exchange.lent:
+            self._exchange.take_back()
 
     @guarded
     def _flushed(self, raw: RawRequest, message: MutableMapping[str, Any]) -> None:

@@ -82,29 +82,30 @@ class ServerMiddleware:
         return claimed, call_next
 
     async def _look_up(self, ctx: Any, call_next: Any, exchange: Exchange) -> Any:
-        """The SDK lists the tools before it dispatches a call, for the schema: there the call's handling begins."""
+        """The SDK lists the tools before it dispatches a call, for the schema: there the call's handling begins.
+
+        What this task does afterwards is the call's too, and it may start another task for the handler.
+        """
         entered = self._begin_look_up(ctx, exchange)
         if entered is None:
             return await call_next(ctx)
-        raw, monitor, token = entered
-        try:
-            awaitable = call_next(ctx)
-            return await (awaitable if monitor is None else monitor.followed(awaitable, raw))
-        finally:
-            self._end_look_up(token)
+        raw, monitor = entered
+        awaitable = call_next(ctx)
+        return await (awaitable if monitor is None else monitor.followed(awaitable, raw))
 
     @guarded
-    def _begin_look_up(self, ctx: Any, exchange: Exchange) -> tuple[RawRequest, Any, Any]:
-        monitor = self._monitor_of(exchange)
+    def _begin_look_up(self, ctx: Any, exchange: Exchange) -> tuple[RawRequest, Any]:
+        monitor = exchange.monitor = self._monitor_of(exchange)
         raw = exchange.raw
         if raw is None or raw.ended:
             raw = self._hub.begin("request", "tools/call", exchange.looked_up, "http", self._session)
             self._brought_by(exchange, raw, ctx)
-        return raw, monitor, CURRENT.set(raw) if monitor is None else monitor.enter(raw)
-
-    @guarded
-    def _end_look_up(self, token: Any) -> None:
-        CURRENT.reset(token)  # the step goes on, and is the call's
+        exchange.lend()
+        if monitor is None:
+            CURRENT.set(raw)
+        else:
+            monitor.enter(raw)
+        return raw, monitor
 
     async def _open_here(self, ctx: Any, call_next: Any) -> Any:
         entered = self._enter(ctx)

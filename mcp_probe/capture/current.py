@@ -22,7 +22,7 @@ DELIVERY: ContextVar[Delivery | None] = ContextVar("mcp_probe_delivery", default
 class Exchange:
     """One HTTP exchange: when it began, how its bytes came, and the request that was found in its body."""
 
-    __slots__ = ("_began_ns", "_body_bytes", "_delivery", "answers", "looked_up", "monitor", "raw")
+    __slots__ = ("_around", "_began_ns", "_body_bytes", "_delivery", "answers", "lent", "looked_up", "monitor", "raw")
 
     def __init__(self, began_ns: int, delivery: Delivery | None, body_bytes: int | None, monitor: Any = None) -> None:
         self._began_ns = began_ns
@@ -32,6 +32,8 @@ class Exchange:
         self.looked_up: str | None = None  # the SDK lists the tools now, for the schema of this one
         self.monitor = monitor  # of the loop it is served on
         self.answers = True  # False: the answer goes out on another exchange (SSE)
+        self.lent = False  # the task that serves it works for its request
+        self._around: RawRequest | None = None  # whose work that task did before
 
     def brought(self, raw: RawRequest) -> None:
         """``raw`` is the message that came in this exchange. Its body is complete: it arrived with its last byte.
@@ -44,6 +46,24 @@ class Exchange:
         raw.transport_seen = earliest is not None
         raw.request_bytes = self._body_bytes
         self.raw = raw
+
+    def lend(self) -> None:
+        """From here on the task that serves this exchange works for its request, and so do the tasks that it starts.
+
+        Whoever calls this enters the request next, in the context of that task.
+        """
+        if not self.lent:
+            self.lent = True
+            self._around = CURRENT.get()
+
+    def take_back(self) -> None:
+        """What this task does from here on is the request's no more: its answer is being written, or it is over."""
+        if self.lent:
+            self.lent = False
+            around = self._around
+            if self.monitor is not None:
+                self.monitor.hand_over(self.raw, around)
+            CURRENT.set(around)
 
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("mcp_probe_exchange", default=None)

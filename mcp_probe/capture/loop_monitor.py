@@ -219,6 +219,12 @@ class LoopMonitor(Steps):
             self.split(raw.parent, now_ns())
         CURRENT.reset(token)
 
+    def hand_over(self, raw: RawRequest | None, owner: RawRequest | None) -> None:
+        """What is left of the running step, if it is one of ``raw``, is the work of ``owner``. Any thread may call."""
+        if self.alive and self.thread_id == threading.get_ident() and raw is not None and self.owner is raw:
+            self.unit = self.current_unit()
+            self.split(owner, now_ns())
+
     def gc_ns_of(self, since: int) -> int:
         """Collector pauses inside the step that began at ``since``."""
         return self.gc_ns if self._gc_step == since else 0

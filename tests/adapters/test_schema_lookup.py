@@ -110,6 +110,37 @@ async def test_the_look_up_is_a_part_of_the_call_and_has_a_name(json: bool) -> N
     assert row(kept.only("tools/list")) == (0, "exact")
 
 
+@pytest.mark.parametrize("json", [True, False], ids=["json", "sse"])
+@pytest.mark.parametrize("anyio_backend", LOOPS)
+async def test_between_the_look_up_and_the_handler_the_call_waits_as_anywhere(json: bool, anyio_backend: Any) -> None:
+    """Another task holds the loop as the look-up is over. Over SSE the handler has a task of its own, which waits."""
+    server = lowlevel()
+    with probed(server) as kept:
+        async with started(app_of(server, json=json)) as app, anyio.create_task_group() as group:
+            listing = server.get_request_handler("tools/list")
+
+            listed = anyio.Event()
+
+            async def hold() -> None:
+                await listed.wait()
+                time.sleep(LIST_S)
+
+            async def list_tools(ctx: Any, params: Any) -> Any:
+                if params is not None and params.cursor is not None:
+                    listed.set()
+                return await listing.handler(ctx, params)
+
+            server.add_request_handler("tools/list", listing.params_type, list_tools)
+            group.start_soon(hold)
+            await anyio.lowlevel.checkpoint()
+            await Modern(app).call(1, "say", text="hello")
+    call = kept.only("say")
+    assert call.budget.unaccounted is not None and call.budget.unaccounted < 1_000_000
+    assert call.detached_ns == 0
+    if not json and anyio_backend != "trio":  # which runs what is ready in any order
+        assert call.budget.ready_wait is not None and call.budget.ready_wait >= 0.9 * LIST_S * 1e9
+
+
 async def test_headers_that_do_not_fit_the_schema_are_an_answered_call() -> None:
     server = lowlevel({**TEXT, "x-mcp-header": "text"})
     with probed(server) as kept:
