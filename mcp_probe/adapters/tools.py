@@ -8,12 +8,10 @@ only, which knows handlers and no tools. Source: mcp 1.x ``server/fastmcp/tools/
 from __future__ import annotations
 
 import gc
-import inspect
 from collections.abc import Iterator
 from types import CodeType
-from typing import Any
 
-from mcp_probe.capture.places import Code
+from mcp_probe.capture.places import Code, code_of
 
 SDKS = ("mcp.", "fastmcp.")
 
@@ -30,21 +28,9 @@ def _codes() -> Iterator[Code]:
             continue
         fields = getattr(found, "__dict__", {})
         name, function = fields.get("name"), fields.get("fn")
-        code = _code_of(function) if isinstance(name, str) else None
+        code = code_of(function) if isinstance(name, str) else None
         if code is not None:
             yield Code(str(name), code.co_filename, code.co_firstlineno, _last_line(code))
-
-
-def _code_of(function: Any) -> CodeType | None:
-    """The code that its author wrote, below decorators and partials."""
-    while (inner := getattr(function, "func", None)) is not None:
-        function = inner
-    function = inspect.unwrap(function) if callable(function) else function
-    function = getattr(function, "__func__", function)
-    if not inspect.isfunction(function):  # an object that can be called
-        function = vars(type(function)).get("__call__")
-    code = getattr(function, "__code__", None)
-    return code if isinstance(code, CodeType) else None
 
 
 def _last_line(code: CodeType) -> int:

@@ -2,7 +2,11 @@
 
 Only the step's own frames of a stack are read, not those of the code that started the loop. The place is the innermost
 line of the user's own code. If the server is installed as a package, there is no such line. Then the place is the
-innermost line of the handler's package, the outermost package. Libraries that it calls are named, not blamed.
+innermost line of the package that the handler is in: of the function that the SDK calls, where that can be seen, else
+of the outermost package. Libraries that it calls are named, not blamed.
+
+A program frozen by PyInstaller does not say which of its modules were installed. Only its entry script is known to be
+the user's own; its other modules are treated as packages.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from mcp_probe import native
@@ -29,6 +34,10 @@ _INFRASTRUCTURE = frozenset((
     "pydantic_core", "sse_starlette", "opentelemetry", "outcome", "sniffio", "h11", "httptools",
     "sentry_sdk", "ddtrace", "logfire", "wrapt", "tenacity", "nest_asyncio", "nest_asyncio2",
 ))  # fmt: skip
+
+_SDKS = frozenset(("mcp", "fastmcp"))
+_FREEZER = ("pyimod", "pyi_rth_", "PyInstaller", "_pyi_")
+MAX_WRAPPERS = 32
 
 _LOOP_FILES = (
     "asyncio/base_events.py", "asyncio/events.py", "asyncio/runners.py", "trio/_core/_run.py", "uvloop/__init__.py",
@@ -73,7 +82,7 @@ def place_of(frame: Any, of_request: bool = False) -> Place | None:
     if not frames:
         return None
     index = _index_of_place(frames)
-    if of_request and _kind(frames[index].f_code.co_filename)[0] not in (_USER, _PACKAGE):
+    if index is None or (of_request and _kind(frames[index].f_code.co_filename)[0] not in (_USER, _PACKAGE)):
         return None
     library = importing or _callee(frames, index)
     code = frames[index].f_code
@@ -172,15 +181,46 @@ def _without_import(frames: list[Any]) -> tuple[str | None, list[Any]]:
     return None, frames
 
 
-def _index_of_place(frames: list[Any]) -> int:
-    ranks = [_kind(frame.f_code.co_filename)[0] for frame in frames]
+def _index_of_place(frames: list[Any]) -> int | None:
+    """``None``: the function that the SDK calls has no frame (Cython), so whatever has one is a library."""
+    kinds = [_kind(frame.f_code.co_filename) for frame in frames]
+    ranks = [rank for rank, _ in kinds]
     if _USER in ranks:
         return ranks.index(_USER)
     if _PACKAGE in ranks:
-        packages = [_kind(frame.f_code.co_filename)[1] for frame in frames]
-        handler = max(index for index, rank in enumerate(ranks) if rank == _PACKAGE)
-        return packages.index(packages[handler])
+        outermost = max(index for index, rank in enumerate(ranks) if rank == _PACKAGE)
+        kind = _kind_of_handler(frames[outermost + 1 :]) or kinds[outermost]
+        return kinds.index(kind) if kind[0] == _PACKAGE and kind in kinds else None
     return next((ranks.index(rank) for rank in (_PLUMBING, _STANDARD) if rank in ranks), 0)
+
+
+def _kind_of_handler(frames: list[Any]) -> tuple[int, str] | None:
+    """Of the tool's own function, which the SDK's innermost frame has in ``fn`` or ``self.fn``; ``None``: it has not.
+
+    Nor has it the author's function where that is one of the SDK itself, which passes calls on.
+    """
+    for frame in frames:
+        if _kind(frame.f_code.co_filename)[1] in _SDKS:
+            seen = frame.f_locals
+            function = seen.get("fn") or getattr(seen.get("self"), "__dict__", {}).get("fn")
+            if function is not None:
+                code = code_of(function)
+                kind = (_HIDDEN, "") if code is None else _kind(code.co_filename)
+                return None if kind[0] == _PLUMBING else kind
+    return None
+
+
+def code_of(function: Any) -> CodeType | None:
+    """The code that the author of ``function`` wrote, below decorators and partials."""
+    for _ in range(MAX_WRAPPERS):
+        inner = getattr(function, "func", None) or getattr(function, "__wrapped__", None)
+        if inner is None:
+            break
+        function = inner
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None:  # an object that can be called
+        code = getattr(vars(type(function)).get("__call__"), "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def _callee(frames: list[Any], index: int) -> str | None:
@@ -215,15 +255,19 @@ def _classify(filename: str) -> tuple[int, str]:
         return _HIDDEN, ""
     if filename.startswith(_STDLIB):
         return (_HIDDEN if "/asyncio/" in path else _STANDARD), ""
-    is_cut = getattr(sys, "frozen", False) and not os.path.isabs(filename)
-    return (_cut_kind(path) if is_cut else _USER), ""
+    if getattr(sys, "frozen", False) and not os.path.isabs(filename):
+        return _cut_kind(path)
+    return _USER, ""
 
 
-def _cut_kind(path: str) -> int:
+def _cut_kind(path: str) -> tuple[int, str]:
     """Whose ``path`` is in a frozen program: PyInstaller cuts the folder off every module, Python's own too."""
     package = path.split("/", 1)[0].removesuffix(".py")
     if package == "asyncio":
-        return _HIDDEN
-    if package in sys.stdlib_module_names:
-        return _STANDARD
-    return _PLUMBING if package in _INFRASTRUCTURE else _USER
+        return _HIDDEN, ""
+    if package in sys.stdlib_module_names or package.startswith(_FREEZER):
+        return _STANDARD, ""
+    if package in _INFRASTRUCTURE:
+        return _PLUMBING, package
+    entry = getattr(sys.modules.get("__main__"), "__file__", None)
+    return (_USER, "") if entry and os.path.basename(entry) == path else (_PACKAGE, package)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import subprocess
@@ -74,6 +75,62 @@ def test_the_place_is_the_innermost_line_of_whoever_holds_the_handler(
 ) -> None:
     found = place(*stack)
     assert (found.file, found.library) == (file, library)
+
+
+def called_by_the_sdk(fn: Any, *stack: tuple[str, str]) -> Place | None:
+    """The place of a step of a request in which the SDK calls ``fn``, and ``stack`` is what runs."""
+    names: dict[str, Any] = {"function": fn}
+    sdk = "def call(calls, fn=function):\n    return calls[0](calls[1:])\n"
+    exec(compile(sdk, SITE + "mcp/server/mcpserver/utilities/func_metadata.py", "exec"), names)
+
+    def look(calls: Any) -> Place | None:
+        return place_of(sys._getframe(1), of_request=True)
+
+    loop = function_in(STDLIB + "asyncio/base_events.py", "_run_once")
+    found: Place | None = loop([names["call"], *(function_in(*each) for each in stack), look])
+    return found
+
+
+@pytest.fixture(params=["installed", "frozen"])
+def laid(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """How a program's files are named: below site-packages, or by PyInstaller, whose entry script is ``entry.py``."""
+    monkeypatch.setattr(places, "_kinds", {})
+    if request.param == "installed":
+        return lambda file: SITE + file
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/opt/program/_internal/entry.py")
+    return lambda file: file
+
+
+def test_the_line_is_in_the_package_of_the_function_that_the_sdk_calls(laid: Callable[[str], str]) -> None:
+    tool = (laid("placed/tools.py"), "slow")
+    library, wrapper = (laid("slowlib/__init__.py"), "work"), (laid("wrapping/__init__.py"), "around")
+    wrapped = functools.wraps(handler := function_in(*tool))(function_in(*wrapper))
+    for function, stack in ((handler, (tool, library)), (wrapped, (wrapper, tool, library))):
+        found = called_by_the_sdk(function, *stack)
+        assert found is not None
+        assert (found.file, found.line, found.library) == (tool[0], 2, "__init__.work")
+
+
+def test_a_library_is_not_the_place_if_the_tool_that_calls_it_has_no_frame(laid: Callable[[str], str]) -> None:
+    """A tool that Cython has compiled."""
+    handler = function_in(laid("placed/tools.py"), "slow")
+    assert called_by_the_sdk(handler, (laid("slowlib/__init__.py"), "work")) is None
+    assert called_by_the_sdk(len, (laid("slowlib/__init__.py"), "work")) is None
+
+
+def test_a_function_of_the_sdk_that_passes_calls_on_says_nothing_of_the_handler(laid: Callable[[str], str]) -> None:
+    forward = function_in(laid("fastmcp/tools/tool_transform.py"), "forward")
+    found = called_by_the_sdk(forward, (laid("placed/tools.py"), "slow"), (laid("slowlib/__init__.py"), "work"))
+    assert found is not None and found.file == laid("placed/tools.py")
+
+
+def test_the_entry_script_of_a_frozen_program_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_kinds", {})
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/opt/program/_internal/entry.py")
+    found = place(("mcp/server/runner.py", "handle"), ("wrapping.py", "around"), ("entry.py", "slow"), ("lib.py", "w"))
+    assert (found.file, found.library) == ("entry.py", "lib.w")
 
 
 def test_what_stands_below_the_loop_is_nobodys_step() -> None:

@@ -86,7 +86,8 @@ def _page(results: Results) -> Iterator[str]:
     yield _counts([check for page in pages for check in page.checks])
     yield f'<p class="dim">{_LEGEND}</p>'
     links = "".join(
-        f'<a href="#d{page.number}">{page.number} {escape(page.title.partition(":")[0])}</a>' for page in pages
+        f'<a href="#d{escape(page.number)}">{escape(page.number)} {escape(page.title.partition(":")[0])}</a>'
+        for page in pages
     )
     yield f"<nav>{links}</nav>"
     yield '<input type="checkbox" id="all"><label for="all">all statistics</label>'

@@ -39,6 +39,7 @@ _STYLE: Any = {  # its stubs want each key as a literal
     "grid.linewidth": 0.8,
     "hatch.linewidth": 0.6,
     "svg.hashsalt": "mcp_probe",
+    "text.parse_math": False,  # a name with two $ is a name
     "legend.frameon": False,
     "legend.fontsize": 8,
 }

@@ -7,6 +7,7 @@ sending in ``_meta``, which means nothing on another machine.
 from __future__ import annotations
 
 import json
+import re
 from math import ceil
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -56,10 +57,10 @@ def script_of(tool: Tool, mix: Mix, target: Target) -> str:
     }
     text = _K6 if tool == "k6" else _LOCUST
     parts = urlsplit(target.url)
-    text = text.replace("@@HOST@@", f"{parts.scheme}://{parts.netloc}").replace("@@LEGACY@@", LEGACY)
-    for name, value in values.items():
-        text = text.replace(f"@@{name}@@", _literal(value) if tool == "k6" else repr(value))
-    return text
+    values["HOST"] = f"{parts.scheme}://{parts.netloc}"
+    told = {name: _literal(value) if tool == "k6" else repr(value) for name, value in values.items()}
+    told["LEGACY"] = LEGACY
+    return re.sub("@@([A-Z_]+)@@", lambda found: told[found[1]], text)  # at once: a value may look like a mark
 
 
 def _order(order: Order, modern: bool, target: Target) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class Failed(Exception):
 
 
 class McpUser(User):
-    host = "@@HOST@@"
+    host = @@HOST@@
     wait_time = constant(0)  # the wait until a request is due is in the task
 
     def on_start(self):
