@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ class Telemetry:
         self._trace = trace
         self._found = found
         self._joined = False
+        self._joining = threading.Lock()
         self._exports: Exports | None = None
         self._left: Exports | None = None
         self._told = 0
@@ -53,14 +55,14 @@ class Telemetry:
 
         Raises: OptionError, MissingExtraError.
         """
-        if not self._joined and (self._settings.otlp or "opentelemetry" in sys.modules):
-            self._join(server)
+        with self._joining:
+            if not self._joined and (self._settings.otlp or "opentelemetry" in sys.modules):
+                self._join(server)
         self._look()
 
     def take(self, frames: Sequence[Frame]) -> None:
         """Hand frames to the exports there are."""
-        if not self._joined and "opentelemetry" in sys.modules:
-            self._join(None)
+        self._join_late()
         ended = False
         for frame in frames:
             if isinstance(frame, Header):
@@ -104,6 +106,21 @@ class Telemetry:
         """What went out through exporters of ours, and what did not; empty where there are none."""
         exports = self._exports or self._left
         return exports.deliveries() if exports is not None else ()
+
+    def _join_late(self) -> None:
+        """The application has loaded OpenTelemetry since.
+
+        Exporters of ours are set up by :meth:`begin` alone, which may be at it on another thread: who joins twice would
+        have to leave twice, and nothing would go out at exit.
+        """
+        if self._joined or self._settings.otlp or "opentelemetry" not in sys.modules:
+            return
+        if self._joining.acquire(blocking=False):
+            try:
+                if not self._joined:
+                    self._join(None)
+            finally:
+                self._joining.release()
 
     def _join(self, server: str | None) -> None:
         try:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mcp_probe.export.exporters import TelemetrySettings
+from mcp_probe.export.telemetry import Telemetry
 from tests.export.speaking import environment
+from tests.frames import make_header, make_request
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -154,3 +158,62 @@ probe.detach()
     assert seconds > 0
     assert exemplars > 0
     assert not on_loop
+
+
+# --- who joins the exports: the thread that attaches, or the collector's ---------------------------------
+
+
+class Joined:
+    """Stands in for ``providers.join``: counts, and stays inside until told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from mcp_probe.export import providers
+
+        self.servers: list[str | None] = []
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        monkeypatch.setattr(providers, "join", self)
+
+    def __call__(self, user: object, settings: TelemetrySettings, server: str | None) -> None:
+        self.servers.append(server)
+        self.entered.set()
+        assert self.go_on.wait(100)
+
+
+def telemetry_with(otlp: bool | str) -> Telemetry:
+    return Telemetry(TelemetrySettings(otlp=otlp), trace=lambda _: None, found=lambda: None)
+
+
+@pytest.mark.parametrize("otlp", [False, "http://127.0.0.1:9"])
+def test_frames_that_come_while_a_server_is_attached_do_not_join_a_second_time(
+    otlp: bool | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined, telemetry = Joined(monkeypatch), telemetry_with(otlp)
+    attaching = threading.Thread(target=telemetry.begin, args=("shop",))
+    attaching.start()
+    assert joined.entered.wait(100)
+    telemetry.take([make_header()])  # on the collector's thread
+    joined.go_on.set()
+    attaching.join(100)
+    telemetry.take([make_request()])
+    assert joined.servers == ["shop"]
+
+
+def test_exporters_of_ours_are_set_up_by_the_attaching_thread_alone_under_the_servers_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined, telemetry = Joined(monkeypatch), telemetry_with("http://127.0.0.1:9")
+    joined.go_on.set()
+    telemetry.take([make_header()])
+    assert joined.servers == []
+    telemetry.begin("shop")
+    assert joined.servers == ["shop"]
+
+
+def test_an_application_that_loads_opentelemetry_later_is_joined_with_the_next_frames(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined, telemetry = Joined(monkeypatch), telemetry_with(False)
+    joined.go_on.set()
+    telemetry.take([make_header()])
+    telemetry.take([make_request()])
+    assert joined.servers == [None]
