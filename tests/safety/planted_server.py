@@ -12,11 +12,14 @@ import sys
 import urllib.request
 from contextlib import suppress
 
+from pydantic import BaseModel
+
 try:
     from mcp.server.mcpserver import Context, MCPServer
 except ImportError:
     from mcp.server.fastmcp import Context
     from mcp.server.fastmcp import FastMCP as MCPServer
+from mcp.types import SamplingMessage, TextContent
 
 MARK = os.environ["PLANTED"]
 server = MCPServer("planted", instructions=f"{MARK}-instructions", log_level="CRITICAL")
@@ -29,6 +32,31 @@ async def ask(key: str, ctx: Context) -> str:
     with suppress(Exception):
         await ctx.info(f"{MARK}-log-message")
     return f"{key} {MARK}-result"
+
+
+class Form(BaseModel):
+    answer: str
+
+
+@server.tool()
+async def ask_client(key: str, ctx: Context) -> str:
+    """Asks the client itself, and says what it answered."""
+    question = SamplingMessage(role="user", content=TextContent(type="text", text=f"{MARK}-sampling-question"))
+    sampled = await ctx.session.create_message(
+        [question],
+        max_tokens=9,
+        system_prompt=f"{MARK}-system-prompt",
+        metadata={f"{MARK}-sampling-key": f"{MARK}-sampling-metadata"},
+        related_request_id=ctx.request_id,
+    )
+    elicited = await ctx.elicit(f"{MARK}-elicitation-question", Form)
+    return f"{key} {sampled.content.text} {elicited.data.answer}"
+
+
+@server.tool()
+async def ask_roots(key: str, ctx: Context) -> str:
+    """Over HTTP it comes on the session's own stream, which the client must have open."""
+    return f"{key} {(await ctx.session.list_roots()).roots[0].uri}"
 
 
 @server.tool()

@@ -11,9 +11,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ def secret(kind: str) -> str:
 def messages() -> Iterator[dict[str, Any]]:
     """Requests and notifications of a session, after `initialize`."""
     meta = {"progressToken": secret("progress-token"), secret("meta-key"): secret("meta-value"), "baggage": f"k={MARK}"}
-    for tool in ("ask", "fail", "outside", "outside_on_loop"):
+    for tool in ("ask", "ask_client", "ask_roots", "fail", "outside", "outside_on_loop"):
         arguments = {"key": secret("argument"), secret("argument-name"): 1}
         yield request("tools/call", name=tool, arguments=arguments, _meta=meta)
     yield request("tools/call", name="ask", arguments={secret("bad-argument"): 1})
@@ -55,6 +57,22 @@ def messages() -> Iterator[dict[str, Any]]:
     yield {"jsonrpc": "2.0", "id": 9, "error": {"code": -1, "message": secret("elicitation"), "data": secret("data")}}
 
 
+def answer_to(asked: dict[str, Any]) -> dict[str, Any]:
+    """What the client says to a request of the server, a secret in each field."""
+    results: dict[str, Any] = {
+        "sampling/createMessage": {
+            "role": "assistant",
+            "model": secret("model"),
+            "stopReason": secret("stop-reason"),
+            "content": {"type": "text", "text": secret("sampled")},
+        },
+        "elicitation/create": {"action": "accept", "content": {"answer": secret("elicited")}},
+        "roots/list": {"roots": [{"uri": f"file:///{secret('root')}", "name": secret("root-name")}]},
+    }
+    result = {**results[asked["method"]], "_meta": {secret("answer-meta-key"): secret("answer-meta-value")}}
+    return {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+
+
 _ids = iter(range(100, 1000))
 
 
@@ -68,7 +86,8 @@ def notice(method: str, **params: Any) -> dict[str, Any]:
 
 def initialize() -> dict[str, Any]:
     info = {"name": secret("client-name"), "version": secret("client-version"), "title": secret("client-title")}
-    capabilities: dict[str, Any] = {"experimental": {secret("capability"): {}}}
+    capabilities: dict[str, Any] = {"experimental": {secret("capability"): {}}, "sampling": {}, "elicitation": {}}
+    capabilities["roots"] = {"listChanged": False}
     return request("initialize", protocolVersion=VERSION, capabilities=capabilities, clientInfo=info)
 
 
@@ -94,6 +113,7 @@ def test_no_output_has_a_secret(python: Path, transport: str, tmp_path: Path) ->
     with HttpBackend() as backend:
         answers, outputs = outputs_of(python, transport, tmp_path, backend)
     told = ("argument", "result", "prompt-argument", "prompt-text", "resource-text", "uri", "description")
+    told += ("sampling-question", "system-prompt", "elicitation-question", "sampled", "elicited", "root")
     assert [kind for kind in told if secret(kind).encode() not in answers] == []  # the client did get them
     assert b'"fail"' in outputs.texts["recording"] and b"outside" in outputs.texts["report"]
     assert "tools/call ask" in outputs.texts["telemetry"].decode()
@@ -140,7 +160,11 @@ def over_stdio(process: subprocess.Popen[bytes], port: int) -> bytes:
         while "method" in message and "id" in message:
             line = process.stdout.readline()
             answers += line
-            if not line or json.loads(line).get("id") == message["id"]:
+            heard = json.loads(line) if line else {}
+            if "method" in heard and "id" in heard:
+                process.stdin.write(json.dumps(answer_to(heard)).encode() + b"\n")
+                process.stdin.flush()
+            elif not line or heard.get("id") == message["id"]:
                 return
 
     ask(initialize())
@@ -164,13 +188,23 @@ def over_http(process: subprocess.Popen[bytes], port: int) -> bytes:
         "referer": f"http://h/{secret('referer')}",
     }
 
+    url = f"http://127.0.0.1:{port}/mcp?token={secret('query')}"
+
+    def listen(stream: Any) -> None:
+        """To all that comes, and to what the server asks meanwhile with an answer."""
+        nonlocal answers
+        for line in stream:
+            answers += line
+            heard = json.loads(line[5:]) if line.startswith(b"data: {") else {}
+            if "method" in heard and "id" in heard:
+                ask(answer_to(heard))
+
     def ask(message: dict[str, Any]) -> str:
         nonlocal answers
-        url = f"http://127.0.0.1:{port}/mcp?token={secret('query')}"
         sent = urllib.request.Request(url, json.dumps(message).encode(), headers)
         try:
             with urllib.request.urlopen(sent, timeout=60) as answer:
-                answers += answer.read()
+                listen(answer)
                 return str(answer.headers.get("mcp-session-id", ""))
         except urllib.error.HTTPError as exc:
             answers += exc.read()
@@ -180,8 +214,17 @@ def over_http(process: subprocess.Popen[bytes], port: int) -> bytes:
     assert session
     headers |= {"mcp-session-id": session, "mcp-protocol-version": VERSION}
     ask(notice("notifications/initialized"))
-    for message in (*messages(), request("tools/list")):
-        ask(message)
+    # The session's own stream, on which a server asks what belongs to no request.
+    standing = urllib.request.Request(url, headers={**headers, "accept": "text/event-stream"})
+    with urllib.request.urlopen(standing, timeout=120) as stream:
+        listening = threading.Thread(target=listen, args=(stream,), daemon=True)
+        listening.start()
+        for message in (*messages(), request("tools/list")):
+            ask(message)
+        ended = dict(headers)
+        with suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(urllib.request.Request(url, headers=ended, method="DELETE"), timeout=60).close()
+        listening.join(60)
     headers["mcp-session-id"] = secret("session")
     ask(request("tools/list"))
     return answers
