@@ -101,6 +101,7 @@ def start(command: Sequence[str], *options: str, **popen: Any) -> Started:
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
         "start_new_session": True,
+        "env": environment(),
         **popen,
     }
-    return Started(probe_run(command, *options), env=environment(), cwd=ROOT, **given)
+    return Started(probe_run(command, *options), cwd=ROOT, **given)
