@@ -112,8 +112,8 @@ def python(request: pytest.FixtureRequest, env_python: Callable[[str], Path]) ->
 def test_no_output_has_a_secret(python: Path, transport: str, tmp_path: Path) -> None:
     with HttpBackend() as backend:
         answers, outputs = outputs_of(python, transport, tmp_path, backend)
-    told = ("argument", "result", "prompt-argument", "prompt-text", "resource-text", "uri", "description")
-    told += ("sampling-question", "system-prompt", "elicitation-question", "sampled", "elicited", "root")
+    told = ["argument", "result", "prompt-argument", "prompt-text", "resource-text", "uri", "description"]
+    told += ["sampling-question", "system-prompt", "elicitation-question", "sampled", "elicited", "root"]
     assert [kind for kind in told if secret(kind).encode() not in answers] == []  # the client did get them
     assert b'"fail"' in outputs.texts["recording"] and b"outside" in outputs.texts["report"]
     assert "tools/call ask" in outputs.texts["telemetry"].decode()

@@ -53,9 +53,15 @@ def collector_to_files(folder: Path) -> Iterator[Collector]:
 
 @contextmanager
 def fleet_collector(
-    folder: Path, *, traces: str, metrics: str, clickhouse: str, baseline_percent: int = 0
+    folder: Path,
+    *,
+    traces: str,
+    metrics: str,
+    clickhouse: str,
+    baseline_percent: int = 0,
+    configuration: Path = FLEET,
 ) -> Iterator[Collector]:
-    """One with the configuration of ``examples/fleet``, as it stands there.
+    """One with the configuration of ``examples/fleet``, by default as it stands there.
 
     ``traces`` is host:port of OTLP over gRPC, ``metrics`` a URL of OTLP over HTTP, ``clickhouse`` its endpoint.
     """
@@ -71,7 +77,7 @@ def fleet_collector(
         "FLEET_BASELINE_PERCENT": str(baseline_percent),
         "FLEET_OWN_METRICS_PORT": str(free_port()),
     }
-    with _collector(collector, FLEET, variables):
+    with _collector(collector, configuration, variables):
         yield collector
 
 
