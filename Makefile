@@ -97,7 +97,7 @@ suites: env suites-ready  ## suites of others (mcp, asyncio, anyio, ...), bare a
 
 suites-ready: $(SUITES:%=.envs/suite-%/.installed) $(SUITES:%=.cache/suites/%/.unpacked)  ## their environments and sources
 
-fuzz: env  ## loops, subinterpreters, parking and memory under random programs for FUZZ_S seconds each, on each Python found
+fuzz: env  ## loops, odd input (and a soak of it), subinterpreters, parking and memory at random for FUZZ_S seconds each
 	@$(PY) -m tests.harm.fuzz $(FUZZ_S)
 	@MCP_PROBE_FUZZ=1 $(PY) -m pytest tests/harm/test_subinterpreters.py tests/harm/test_parking.py tests/harm/test_detach.py tests/safety/test_detaching.py
 	@MCP_PROBE_FUZZ=1 MCP_PROBE_NATIVE=0 $(PY) -m pytest tests/safety/test_detaching.py

@@ -1,4 +1,7 @@
-"""``python -m tests.harm.fuzz [SECONDS]``: loop fuzz on each Python, odd input on each SDK; native and pure."""
+"""``python -m tests.harm.fuzz [SECONDS]``: loop fuzz on each Python, odd input on each SDK; native and pure.
+
+At last a soak of odd input, whose memory is measured beside a bare server's.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from pathlib import Path
 from random import Random
 
 from tests.harm.loop_fuzz import fuzz
-from tests.harm.odd_input import MEGABYTE, Pair, Transport, case, shows_raw
+from tests.harm.odd_input import MEGABYTE, Pair, Transport, case, grew, growth, shows_raw, soak_case
 from tests.harm.running import How, pythons
 
 ROUND = 200
+PYTHONS = (Path(sys.executable), Path(".envs/mcp1/bin/python"))
 
 
 def main(seconds: float) -> int:
@@ -43,8 +47,7 @@ def odd_input(seconds: float) -> int:
     ended = 0
     cores: tuple[How, ...] = ("native", "pure")
     transports: tuple[Transport, ...] = ("stdio", "http", "sse")
-    pythons = [Path(sys.executable), Path(".envs/mcp1/bin/python")]
-    for python, transport, core in product((one for one in pythons if one.exists()), transports, cores):
+    for python, transport, core in product((one for one in PYTHONS if one.exists()), transports, cores):
         until, seed, cases = time.monotonic() + seconds, time.time_ns() % 1_000_000, 0
         pair = Pair(python, core, transport)
         while time.monotonic() < until:
@@ -61,6 +64,27 @@ def odd_input(seconds: float) -> int:
     return ended
 
 
+def soak(seconds: float) -> int:
+    """Odd input with ever new names for ``seconds``, over stdio and HTTP: memory must not grow more than bare."""
+    ended = 0
+    transports: tuple[Transport, ...] = ("stdio", "http")
+    for python, transport in product((one for one in PYTHONS if one.exists()), transports):
+        seed, pair = time.time_ns() % 1_000_000, Pair(python, "native", transport, soak=True)
+        until, said = time.monotonic() + seconds, None
+        while time.monotonic() < until and said is None:
+            seed += 1
+            if said := pair.difference(soak_case(Random(seed), transport, first=not pair.sizes)):
+                said = f"seed {seed}: {said}"
+        pair.close()
+        told = said or grew(pair.sizes)
+        ended |= told is not None
+        if told is None:
+            more, objects = growth(pair.sizes)
+            told = f"{more / 1e6:+.1f} MB beside bare, {objects:+d} objects"
+        print(f"soak of {python}, {transport}: {len(pair.sizes)} rounds, {told}", flush=True)
+    return ended
+
+
 if __name__ == "__main__":
     limit_s = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
-    sys.exit(main(limit_s) | odd_input(limit_s))
+    sys.exit(main(limit_s) | odd_input(limit_s) | soak(limit_s))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any, Literal
 
 from tests.harm.programs.odd_input import VERSION
@@ -275,11 +276,87 @@ def case(random: Random, transport: Transport, most: int = KILOBYTE) -> Case:
     return stdio_case(random, most) if transport == "stdio" else http_case(random, most, bare_path=transport == "sse")
 
 
+FRESH, FIRST = 50, 300
+"""Requests in a case of a soak whose names nobody has used before; in the first, so many that the rows of operations are full."""
+
+
+def soak_case(random: Random, transport: Transport, *, first: bool = False) -> Case:
+    """A case of :func:`case`, and requests of which every name that a client chooses is a new one."""
+    found = case(random, transport)
+    made = [_made_up(random, new_tool=first) for _ in range(FIRST if first else FRESH)]
+    if transport == "stdio":
+        return [[b"".join(line + b"\n" for line in made), *found[0]]]
+    return [*([_posted(random, body)] for body in made), *found]
+
+
+def _made_up(random: Random, *, new_tool: bool) -> bytes:
+    def new() -> str:
+        return f"{random.choice(HOSTILE)}{random.getrandbits(64):x}"
+
+    meta: dict[str, Any] = {
+        "traceparent": f"00-{random.getrandbits(128):032x}-{random.getrandbits(64):016x}-01",
+        "tracestate": new(),
+    }
+    meta.update(
+        {"progressToken": new(), "mcp-probe/sent": {"ns": random.getrandbits(62), "clock": new()}, new(): new()}
+    )
+    params: dict[str, Any] = {
+        "name": random.choice([new(), "echo", "fail"]),
+        "uri": f"note://{random.getrandbits(64):x}",
+    }
+    params |= {"arguments": {"text": new(), new(): 1}, "_meta": meta}
+    method = random.choice(["tools/call", "tools/call", "prompts/get", "resources/read", new()])
+    if new_tool:
+        method, params["name"] = "tools/call", new()
+    return json.dumps({"jsonrpc": "2.0", "id": new(), "method": method, "params": params}).encode()
+
+
+def _posted(random: Random, body: bytes) -> bytes:
+    session = random.choice(["{SESSION}"] * 9 + [f"{random.getrandbits(128):032x}"])
+    lines = ["POST /mcp HTTP/1.1", "Host: 127.0.0.1:80", "Connection: close", f"Mcp-Session-Id: {session}"]
+    lines += ["Accept: application/json, text/event-stream", "Content-Type: application/json"]
+    lines += [f"X-{random.getrandbits(64):x}: {random.getrandbits(64):x}", f"Content-Length: {len(body)}"]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+Sizes = tuple[int, int, int]
+"""Resident bytes of the bare server, of the probed one, and how many objects of types of the probe there are."""
+
+MORE_BYTES, MORE_OBJECTS = 5_000_000, 500
+"""What may come on top in a soak: as ``benchmarks/soak.py`` allows, and the steps and waits of the last few seconds."""
+
+
+LEAST_ROUNDS = 9
+
+
+def growth(sizes: Sequence[Sizes]) -> tuple[int, int]:
+    """(bytes by which the probed server grew more than the bare one, objects of the probe that came on top).
+
+    From the second third of the rounds to the last: before, both warm up.
+    """
+    third = len(sizes) // 3
+    early, late = sizes[third : 2 * third], sizes[2 * third :]
+    bare, probed, objects = (
+        int(median(each[index] for each in late) - median(each[index] for each in early)) for index in range(3)
+    )
+    return probed - max(0, bare), objects
+
+
+def grew(sizes: Sequence[Sizes]) -> str | None:
+    """What grew in a soak that may not, ``None``: nothing."""
+    if len(sizes) < LEAST_ROUNDS:
+        return f"{len(sizes)} rounds are too few to tell; give it more seconds"
+    more, objects = growth(sizes)
+    if more <= MORE_BYTES and objects <= MORE_OBJECTS:
+        return None
+    return f"{more} bytes more than bare, {objects} objects more, in {len(sizes)} rounds from {sizes[0]} to {sizes[-1]}"
+
+
 class Child:
     """The server of ``programs/odd_input.py``, in a process of its own."""
 
-    def __init__(self, python: str | Path, how: How, transport: Transport) -> None:
-        command = [str(python), "-m", "tests.harm.programs.odd_input", how, transport]
+    def __init__(self, python: str | Path, how: How, transport: Transport, *, soak: bool = False) -> None:
+        command = [str(python), "-m", "tests.harm.programs.odd_input", how, transport, *(["soak"] if soak else [])]
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment(how), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -320,8 +397,10 @@ class Child:
 class Pair:
     """A bare and a probed server that get the same."""
 
-    def __init__(self, python: str | Path, core: How, transport: Transport) -> None:
-        self.bare, self.probed = Child(python, "bare", transport), Child(python, core, transport)
+    def __init__(self, python: str | Path, core: How, transport: Transport, *, soak: bool = False) -> None:
+        self.bare = Child(python, "bare", transport, soak=soak)
+        self.probed = Child(python, core, transport, soak=soak)
+        self.sizes: list[Sizes] = []
         self.results = 0  # answers of the probed server that are no errors
 
     def difference(self, sent: Case) -> str | None:
@@ -329,9 +408,10 @@ class Pair:
         bare: list[list[str]] = []
         probed: list[list[str]] = []
         for _ in range(TRIES):
-            bare.append(self.bare.ask(sent)["answers"])
-            said = self.probed.ask(sent)
+            unprobed, said = self.bare.ask(sent), self.probed.ask(sent)
+            bare.append(unprobed["answers"])
             probed.append(said["answers"])
+            self.sizes.append((unprobed["resident"], said["resident"], said["objects"]))
             self.results += sum(map(_is_result, said["answers"]))
             if said["held"] or said["disabled"]:
                 return f"held {said['held']}, disabled {said['disabled']}, sent {sent!r:.2000}"

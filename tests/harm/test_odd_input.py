@@ -12,7 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.harm.odd_input import HOSTILE, Case, Pair, Transport, case, shows_raw
+from tests.harm.odd_input import (
+    HOSTILE,
+    MORE_BYTES,
+    MORE_OBJECTS,
+    Case,
+    Pair,
+    Transport,
+    case,
+    grew,
+    growth,
+    shows_raw,
+    soak_case,
+)
 from tests.harm.running import ONE_CORE, How
 
 EXAMPLES = {"stdio": 30, "http": 15, "sse": 15}
@@ -78,3 +90,31 @@ def test_names_a_client_makes_up_do_nothing_to_a_terminal(over_stdio: Pair, host
     report = over_stdio.close()
     assert shows_raw(report) == []
     assert report["json"].isascii() and report["json"].isprintable()
+
+
+MB = 1_000_000
+
+
+def test_growth_is_what_comes_on_top_of_bare_after_the_warm_up() -> None:
+    warm = [(50 * MB, 60 * MB, 1000 * round) for round in range(10)]
+    level = [(70 * MB, 80 * MB, 10_000)] * 10
+    assert growth([*warm, *level, *level]) == (0, 0)
+    assert growth([*warm, *level, *[(71 * MB, 84 * MB, 10_100)] * 10]) == (3 * MB, 100)
+    assert growth([*warm, *level, *[(60 * MB, 81 * MB, 10_000)] * 10]) == (1 * MB, 0)
+    assert grew([*warm, *level, *[(70 * MB, 80 * MB + MORE_BYTES, 10_000 + MORE_OBJECTS)] * 10]) is None
+    assert grew([*warm, *level, *[(70 * MB, 80 * MB + MORE_BYTES + 1, 10_000)] * 10]) is not None
+    assert grew([*warm, *level, *[(70 * MB, 80 * MB, 10_001 + MORE_OBJECTS)] * 10]) is not None
+
+
+@pytest.mark.endurance
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_odd_input_with_ever_new_names_leaves_nothing_behind(python: Path, transport: Transport) -> None:
+    pair = Pair(python, "native", transport, soak=True)
+    try:
+        for seed in range(30):
+            sent = soak_case(Random(seed), transport, first=not pair.sizes)
+            assert (difference := pair.difference(sent)) is None, difference
+    finally:
+        pair.close()
+    assert grew(pair.sizes) is None

@@ -1,8 +1,9 @@
 # mypy: ignore-errors
 """A server on mcp 1.x or 2.x that is told what to receive, byte by byte, and tells what it answered.
 
-Usage: odd_input.py bare|native|pure stdio|http|sse. Each line of stdin is a case, each line of stdout what came of it.
-With the probe it also tells what the probe still holds of the session once that is over.
+Usage: odd_input.py bare|native|pure stdio|http|sse [soak]. Each line of stdin is a case, each line of stdout what came
+of it, and how large the process is. With the probe it also tells what the probe still holds of the session once that is
+over. In a soak the records of requests are not kept.
 """
 
 from __future__ import annotations
@@ -86,6 +87,10 @@ def line(message) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
+def _is_ours(kind):
+    return str(getattr(kind, "__module__", "")).startswith("mcp_probe")
+
+
 class Holding:
     """What the probe holds that it should have let go."""
 
@@ -124,6 +129,14 @@ class Holding:
             elif kind.__name__ == "HandlerHooks":
                 found["scopes"] = len(one._scopes)
         return {name: number for name, number in found.items() if number > ALLOWED.get(name, 0)}
+
+    def objects(self):
+        """How many objects of types of the probe there are, without the pairs of who waited for whom.
+
+        Of these there may be as many as ``MAX_CELLS``, and a soak is too short to reach that.
+        """
+        kinds = [type(one) for one in gc.get_objects()] if self._probe is not None else []
+        return sum(_is_ours(kind) and kind.__name__ != "Cell" for kind in kinds)
 
     def disabled(self):
         hooks = {} if self._probe is None else self._probe._hub.hooks
@@ -317,8 +330,17 @@ def settled(holding: Holding):
     return found
 
 
+def resident_bytes():
+    """Of this process; 0 where there is no ``/proc``."""
+    try:
+        with open("/proc/self/statm") as told:
+            return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
 def main() -> None:
-    how, transport = sys.argv[1:3]
+    how, transport, *soak = sys.argv[1:]
     logging.disable(logging.ERROR)
     cases, told = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -330,7 +352,7 @@ def main() -> None:
         from tests.kept import keep
 
         probe = mcp_probe.attach(server, telemetry="off")
-        kept = keep(probe)
+        kept = None if soak else keep(probe)
     holding = Holding(probe)
     served = None if transport == "stdio" else Served(server, transport)
     with cases, told:
@@ -346,6 +368,8 @@ def main() -> None:
                 "answers": [base64.b64encode(answer).decode() for answer in answers],
                 "held": settled(holding),
                 "disabled": holding.disabled(),
+                "objects": holding.objects() if soak else 0,
+                "resident": resident_bytes(),
             }
             told.write(json.dumps(said).encode() + b"\n")
             told.flush()
@@ -355,7 +379,7 @@ def main() -> None:
 
             probe.detach()
             shown = {
-                "ok": sum(record.outcome == "ok" for record in kept.requests()),
+                "ok": 0 if kept is None else sum(record.outcome == "ok" for record in kept.requests()),
                 "json": json.dumps(summary.to_json(), ensure_ascii=True),
                 "console": render(summary, color=False) + render(summary, color=True),
             }
