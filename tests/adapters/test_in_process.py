@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -13,7 +19,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_probe.aggregate.blocking import StepIndex, blame, victim_of
 from mcp_probe.model import QUEUE, WRITES
 from mcp_probe.session import attach
-from tests.adapters.serving import over_memory_streams
+from tests.adapters.serving import ROOT, over_memory_streams
 from tests.adapters.truth_server import build
 from tests.kept import keep, probed
 from tests.loops import LOOPS
@@ -134,3 +140,30 @@ def test_over_streams_in_process_what_was_not_seen_is_never_exact() -> None:
     probe.detach()
     assert row.quality["total_ms"].tag == "lower"
     assert row.quality["queue_transport"].tag == "unavailable" and row.budget_ms.queue_transport is None
+
+
+@pytest.mark.parametrize(
+    ("env", "which"),
+    [("", "mcp2"), ("mcp1", "mcp1"), ("fastmcp2", "fastmcp"), ("fastmcp3", "fastmcp"), ("fastmcp4", "fastmcp")],
+    ids=lambda each: each or "mcp",
+)
+def test_no_client_in_process_waited_longer_than_is_said(
+    env: str, which: str, env_python: Callable[[str], Path]
+) -> None:
+    """A total is what the client waited, or a lower bound that says so. Over streams most of the wait is not seen."""
+    python = env_python(env) if env else Path(sys.executable)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [str(python), "-m", "tests.adapters.in_process_clients", which]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    took_ms, row = found["took_ms"], found["row"]
+    assert row["count"] == len(took_ms) == 5
+    assert row["total_ms"]["max"] <= took_ms[-1]
+    tags = {name: row["quality"].get(name, {"tag": "exact"})["tag"] for name in ("total_ms", "queue_transport")}
+    if which == "mcp2":  # without streams; how exact it is, is tested above
+        assert tags == {"total_ms": "exact", "queue_transport": "exact"}
+    else:
+        assert tags == {"total_ms": "lower", "queue_transport": "unavailable"}
+        assert {row["quality"][f"total_ms_{each}"]["tag"] for each in ("p50", "p95", "p99", "max")} == {"lower"}
+        assert row["budget_ms"]["queue_transport"] is None
+        assert took_ms[-1] > 200
