@@ -1,5 +1,5 @@
-"""Clients of one probed server, written by hand: stdio, streamable HTTP, SSE. They note when each request was sent and
-when its answer had come, on a clock of their own."""
+"""Clients of one probed server, written by hand: stdio, streamable HTTP, SSE. They note between which two instants each
+request was sent and when its answer had come, on a clock of their own."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class RawClient:
         )
         self.session: str | None = None  # of streamable HTTP
         self.sent: dict[str, float] = {}
+        self.handed: dict[str, float] = {}  # when the system had all of its bytes
         self.answers: dict[str, tuple[float, dict[str, Any]]] = {}
         self.late_ms = 0.0  # the longest that this process, ready to run, did not: the machine was busy
         self._over = threading.Event()
@@ -122,7 +123,17 @@ class RawClient:
             time.sleep(0.005)
 
     def latency_ms(self, id: str) -> float:
+        """What its user waited."""
         return (self.answers[id][0] - self.sent[id]) * 1e3
+
+    def least_ms(self, id: str) -> float:
+        """Of it what lies behind the sending: a thread of ours that has to wait for a processor sends late."""
+        return (self.answers[id][0] - self.handed[id]) * 1e3
+
+    def has_handed(self, message: Mapping[str, Any]) -> None:
+        """All its bytes are the system's."""
+        if "id" in message:
+            self.handed[message["id"]] = time.monotonic()
 
     def note(self, line: bytes) -> None:
         """A message has come."""
@@ -155,6 +166,7 @@ class StdioClient(RawClient):
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
+        self.has_handed(message)
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -208,6 +220,7 @@ class HttpClient(RawClient):
         if "hello" in self.answers:
             headers["mcp-protocol-version"] = VERSION
         connection.request("POST", self.path, json.dumps(message), headers)
+        self.has_handed(message)
         response = connection.getresponse()
         self.session = response.getheader("mcp-session-id") or self.session
         for line in response.read().splitlines():
@@ -233,12 +246,13 @@ class SseClient(HttpClient):
         found = threading.Event()
 
         def read() -> None:
-            while line := response.readline():
-                if line.startswith(b"data: {"):
-                    self.note(line.removeprefix(b"data: "))
-                elif line.startswith(b"data: "):
-                    self.path = line.removeprefix(b"data: ").decode().strip()
-                    found.set()
+            with suppress(ConnectionError):  # the server has ended meanwhile
+                while line := response.readline():
+                    if line.startswith(b"data: {"):
+                        self.note(line.removeprefix(b"data: "))
+                    elif line.startswith(b"data: "):
+                        self.path = line.removeprefix(b"data: ").decode().strip()
+                        found.set()
 
         self._reader = threading.Thread(target=read, daemon=True)
         self._reader.start()
@@ -247,6 +261,7 @@ class SseClient(HttpClient):
     def _exchange(self, message: Mapping[str, Any]) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         connection.request("POST", self.path, json.dumps(message), {"content-type": "application/json"})
+        self.has_handed(message)
         connection.getresponse().read()
         connection.close()
 
