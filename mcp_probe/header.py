@@ -24,11 +24,6 @@ _RICH = (
     "before the server is made"
 )
 
-_PROXY = (
-    "requests came through a proxy (their headers have forwarded, via, x-forwarded-for or x-real-ip): they arrive with "
-    "the proxy's bytes, so what they waited in the proxy, or on their way to it, is in no figure"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -64,10 +59,11 @@ def header_of(known: Known, hub: Hub) -> Header:
         start_ns=known.start_ns,
         timer_resolution_ns=resolution_ns(),
         hooks=tuple(sorted(hub.hooks.items())),
-        notes=(*((_RICH,) if sdk_logs_through_rich() else ()), *((_PROXY,) if hub.behind_proxy else ())),
+        notes=(_RICH,) if sdk_logs_through_rich() else (),
         accelerator=native.state(),
         memory=hub.memory.state,
         memory_limit_bytes=memory_limit_bytes(),
+        behind_proxy=hub.behind_proxy,
     )
 
 

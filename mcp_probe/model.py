@@ -392,6 +392,7 @@ class Header:
     accelerator: str = ""  # "active" or why there is none; empty in older recordings
     memory: str = ""  # tier and back end, as "light: native-hybrid, …"; empty in older recordings
     memory_limit_bytes: int | None = None  # of the process's control group
+    behind_proxy: bool = False  # HTTP requests had a proxy's headers
 
 
 TRANSPORT_CLOSED = "transport closed"
@@ -447,6 +448,7 @@ class ServerInfo:
     python: str
     pid: int | None = None  # unknown where recordings of several processes were added up
     processes: int = 1  # that served MCP in the run; each has a summary of its own
+    behind_proxy: bool = False  # requests had a proxy's headers: they arrive with its bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,8 +116,16 @@ def _server(headers: list[Header]) -> ServerInfo:
     if not headers:
         return ServerInfo("unknown", "unknown", "unknown", "unknown", "unknown", "unknown")
     first = headers[0]
-    pid = first.pid if len(headers) == 1 else None
-    return ServerInfo(first.server, first.sdk, first.sdk_version, first.transport, first.loop, first.python, pid)
+    return ServerInfo(
+        first.server,
+        first.sdk,
+        first.sdk_version,
+        first.transport,
+        first.loop,
+        first.python,
+        pid=first.pid if len(headers) == 1 else None,
+        behind_proxy=any(header.behind_proxy for header in headers),
+    )
 
 
 def _window(streams: list[Stream]) -> Window:

@@ -95,6 +95,9 @@ def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
         which = "One process" if server.pid is None else f"Process {server.pid}, one"
         text = f"{which} of {server.processes} that served MCP. Each has a report of its own, of its own requests."
         yield Paragraph(one(text, "warn"))
+    if server.behind_proxy:
+        text = "Requests arrive with the proxy's bytes. What they waited in it, or on their way to it, is in no figure."
+        yield Paragraph(one(text, "warn"), lead=one("Behind a proxy: ", "warn"))
     if not summary.complete:
         text = "The server was killed or crashed: up to its last second may be missing."
         yield Paragraph(one(text, "warn"), lead=one("Incomplete: ", "warn"))
@@ -161,6 +164,11 @@ def _nothing_seen(summary: Summary) -> Box:
     """No request at all: what that means, and what to look at."""
     seconds = figures.duration(summary.window.seconds * 1000)
     checks = (
+        *(
+            ("Another process may have had them: each has a report of its own.",)
+            if summary.server.processes > 1
+            else ()
+        ),
         "Did a client connect and call something? A server that only starts up serves no request.",
         "Is the probe attached to the server object that serves? A second server object in the code is not watched.",
         "`mcp-probe doctor` shows which hooks take hold here and why others do not.",

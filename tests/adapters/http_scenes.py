@@ -9,6 +9,7 @@ import json
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -66,10 +67,20 @@ class Connection:
         self.socket.sendall(data)
         return began, time.monotonic_ns()
 
-    def answer(self) -> int:
-        """Read one answer; when it was there, in ns."""
+    def answer(self) -> Span:
+        """Read one answer; when it had come, in ns. A busy client reads it later than that."""
         self.receive()
-        return time.monotonic_ns()
+        return self.came()
+
+    def came(self) -> Span:
+        """When what was just read had come: by the kernel's clock, and at the latest."""
+        now = time.monotonic_ns()
+        try:
+            info = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        except (AttributeError, OSError):  # not Linux, or no TCP
+            return now, now
+        (ago_ms,) = struct.unpack_from("=I", info, 52)  # tcpi_last_data_recv, include/uapi/linux/tcp.h
+        return now - ago_ms * MS, now
 
     def ask(self, tool: str) -> str:
         """The text that ``tool`` answers."""
@@ -127,7 +138,7 @@ class Client:
         self._context = context
         self._open: list[Connection] = []
         self.sent: dict[str, Span] = {}
-        self.answered: dict[str, int] = {}
+        self.answered: dict[str, Span] = {}
 
     def connect(self) -> Connection:
         connection = Connection(self._bind, self._context)
@@ -236,10 +247,13 @@ class Seen:
         return least(began - earliest, ended - earliest), least(latest - ended, latest - began)
 
     def waited_ms(self, name: str) -> tuple[float, float]:
-        """How long the client waited for its answer: from when its last byte was surely written, and from before."""
-        began, ended = self.client.sent[name]
-        answered = self.client.answered[name]
-        return (answered - ended) / MS, (answered - began) / MS
+        """How long the client waited for its answer, at least and at most."""
+        return waited_ms(self.client.sent[name], self.client.answered[name])
+
+
+def waited_ms(sent: Span, answered: Span) -> tuple[float, float]:
+    """From a request's last byte to its answer, at least and at most: both lie within a span."""
+    return (answered[0] - sent[1]) / MS, (answered[1] - sent[0]) / MS
 
 
 def least(low: int, high: int) -> float:

@@ -95,7 +95,12 @@ def _hypercorn(app: Any, served: Served) -> None:
         print("listening", flush=True)  # the client tries until it does
         await serve(app, config, shutdown_trigger=stop.wait)
 
-    asyncio.run(run())
+    if served.loop == "uvloop":
+        import uvloop
+
+        uvloop.run(run())
+    else:
+        asyncio.run(run())
 
 
 if __name__ == "__main__":

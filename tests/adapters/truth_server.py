@@ -51,9 +51,9 @@ def build() -> MCPServer:
 
     @server.tool()
     async def block(ms: int) -> str:
-        """Blocks the loop."""
+        """Blocks the loop. Says until when, in ns of the monotonic clock."""
         time.sleep(ms / 1000)
-        return "blocked"
+        return str(time.monotonic_ns())
 
     @server.tool()
     async def keep(ms: int) -> str:

@@ -170,6 +170,12 @@ def test_the_report_of_one_process_of_several_says_which_it_is() -> None:
     assert "Process 4711, one of 3 that served MCP. Each has a report of its own" in " ".join(header.split())
 
 
+def test_behind_a_proxy_the_header_says_where_figures_begin() -> None:
+    assert "proxy" not in shown(healthy())
+    header = shown(replace(healthy(), server=replace(healthy().server, behind_proxy=True))).split("╭", 1)[0]
+    assert "Behind a proxy: Requests arrive with the proxy's bytes." in " ".join(header.split())
+
+
 def test_disabled_hooks_and_notes_are_listed_once_each() -> None:
     probe = ProbeSelf(0.01, 0, ("poll: no select method", "gc: callbacks were cleared"), 42, ("attached late",))
     text = shown(replace(healthy(), probe=probe, notes=("attached late",)))

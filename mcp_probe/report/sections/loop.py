@@ -43,19 +43,24 @@ def event_loop(summary: Summary, notation: Notation) -> Iterator[Block]:
 
 
 def _busy_split(summary: Summary) -> Iterator[Spans]:
-    """What the loop's busy time was, as far as the operating system says."""
+    """What the loop's busy time was, as far as the operating system says.
+
+    The thread also waits for a CPU when it wakes up in the poll: what does not fit into its busy time is that.
+    """
     signals = summary.signals
-    if signals.busy_ms <= 0 or signals.loop_cpu_ms is None:
+    busy_ms = signals.busy_ms
+    if busy_ms <= 0 or signals.loop_cpu_ms is None:
         return
     parts = (
-        ("on the CPU", signals.loop_cpu_ms),
-        ("off it, blocked", signals.off_cpu_ms),
-        ("waiting for a CPU", signals.run_queue_ms),
-        ("in garbage collection", signals.gc_pause_ms),
+        ("on the CPU", signals.loop_cpu_ms, busy_ms),
+        ("off it, blocked", signals.off_cpu_ms, busy_ms),
+        ("waiting for a CPU", signals.run_queue_ms, max(0.0, busy_ms - signals.loop_cpu_ms)),
+        ("in garbage collection", signals.gc_pause_ms, busy_ms),
     )
-    for label, ms in parts:
-        if ms is not None and ms >= 0.01 * signals.busy_ms:
-            yield (Span(figures.share(ms / signals.busy_ms)), Span(f" {label}", "dim"))
+    for label, ms, most_ms in parts:
+        if ms is not None and min(ms, most_ms) >= 0.01 * busy_ms:
+            at_most = "≤" if ms > most_ms else ""
+            yield (Span(at_most + figures.share(min(ms, most_ms) / busy_ms)), Span(f" {label}", "dim"))
 
 
 def _delay_sentence(summary: Summary, notation: Notation, quality: Quality) -> Spans:
