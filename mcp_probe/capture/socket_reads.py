@@ -57,13 +57,13 @@ Segment = tuple[int, int, int, int]
 
 
 def last_segment(sock: Any) -> Segment | None:
-    """``None`` where the kernel does not say: no TCP, not Linux, or a kernel that leaves it out."""
+    """``None`` where the kernel does not say: no TCP, not Linux, a kernel that leaves it out, or no socket at all."""
     if TICK_NS is None:
         return None
     before = now_ns()
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-    except OSError:
+    except (OSError, AttributeError):  # a transport of the server's own may have none
         return None
     after = now_ns()
     if len(info) < _INFO_BYTES:
@@ -81,7 +81,7 @@ def _is_empty(sock: Any) -> bool:
         return False
     try:
         return fcntl.ioctl(sock.fileno(), termios.FIONREAD, _NOTHING) == _NOTHING
-    except OSError:
+    except (OSError, AttributeError):
         return False
 
 

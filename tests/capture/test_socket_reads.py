@@ -203,3 +203,14 @@ def test_a_segment_of_a_real_connection_was_just_now() -> None:
     assert earliest < after
     assert before < latest <= after
     assert (number, received) == (1, 1)
+
+
+@pytest.mark.parametrize("sock", [None, object()])
+def test_a_transport_without_a_socket_says_nothing_and_does_no_harm(sock: Any) -> None:
+    faults: list[Exception] = []
+    reads = SocketReads(Guard("reads", lambda hook, exc: faults.append(exc)), lambda: False)
+    before = now_ns()
+    latest, earliest = reads.read(sock, 100, None, goes_on=False).arrival()
+    assert before <= latest <= now_ns()
+    assert earliest is None
+    assert faults == []
