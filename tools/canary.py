@@ -38,6 +38,8 @@ BESIDE = ("pytest", "pytest-timeout", "hypothesis", "httpx[http2]", "packaging",
 """What the tests stand on: these are released versions."""
 TESTS = ("tests/capture/test_blame_truth.py", "tests/safety", "tests/adapters")
 LIMIT_S = 3600
+FAILURE = re.compile(r"(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\](?= - |$))?)(?: - (.*))?")
+"""A line of pytest's summary; the values in a test's name may have spaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,12 @@ def pinned() -> dict[str, str]:
     }
 
 
+def failures(lines: Sequence[str]) -> list[Broken]:
+    """The tests that pytest's output names."""
+    found = [FAILURE.match(line) for line in lines]
+    return [Broken(one[1], (one[2] or "")[:200]) for one in found if one]
+
+
 def tested(python: Path, tests: Sequence[str]) -> tuple[list[Broken], str]:
     """What broke, and pytest's last line. A warning is no failure here: upstream may deprecate what it likes."""
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", "-rfE", "--tb=line", *tests]
@@ -77,8 +85,10 @@ def tested(python: Path, tests: Sequence[str]) -> tuple[list[Broken], str]:
     kept["COLUMNS"] = "400"  # pytest leaves the reason out where the line would be longer
     done = subprocess.run(list(map(str, command)), cwd=ROOT, env=kept, capture_output=True, text=True, timeout=LIMIT_S)
     lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]]
-    found = [re.match(r"(?:FAILED|ERROR) (\S+)(?: - (.*))?", line) for line in lines]
-    return [Broken(one[1], (one[2] or "")[:200]) for one in found if one], lines[-1].strip("= ")
+    found, last = failures(lines), lines[-1].strip("= ")
+    if bool(done.returncode) != bool(found):
+        found = [Broken(test, f"pytest ended with {done.returncode}: {last}") for test in tests]
+    return found, last
 
 
 def section(python: Interpreter, versions: dict[str, str], broken: Sequence[Broken], last: str) -> list[str]:
