@@ -28,6 +28,7 @@ from mcp_probe.capture.messages import Channel
 from mcp_probe.capture.stdin_reads import LineStamps, StampedRead
 from mcp_probe.capture.stdio_jobs import CALLS, OwnMethod, TransportCall
 from mcp_probe.capture.streams import FromServer, IntoServer, IntoTransport, WithChannel
+from mcp_probe.model import STEPS
 
 HOOK = "stdio transport"
 
@@ -159,9 +160,11 @@ class StdioHooks:
 
     @guarded
     def _pair(self, pair: tuple[Any, Any]) -> tuple[Any, Any]:
-        self._loops.follow()
+        monitor = self._loops.follow()
         reset_for_transport_task()
         channel = self._channel()
+        if channel.stamps is not None:
+            channel.stamps.loop_is_seen = monitor is not None and bool(monitor.shows & STEPS)
         self._building.pairs += 1
         if self._building.pairs == 1:
             carries = hasattr(pair[1], "last_context")

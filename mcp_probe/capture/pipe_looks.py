@@ -2,8 +2,8 @@
 
 At each look the bytes read so far and those that wait are all that have come. So a byte came between the last
 look that did not find it and the first that did. The reader's thread looks as each read begins; the watchdog looks
-while a loop is busy or the reader has no thread, for then nobody reads. A look that a read may have crossed does
-not count.
+while a loop is busy or the reader has no thread, for then nobody reads. Where the loop's steps are not seen, it
+looks between any two reads. A look that a read may have crossed does not count.
 
 A C call that keeps the GIL stops the reader behind its read, and the watchdog too. With the accelerator a
 :class:`PipeLooker` looks then, and asks Linux what the reader's thread waits for: the pipe, or the GIL with the
@@ -39,8 +39,9 @@ Look = tuple[int, int, int]
 class PythonPipeLooks:
     """Looks at one pipe. Twin of ``PipeLooks`` in native/pipe_looks.h.
 
-    ``descriptor`` is the pipe's end, -1 where there is none; ``unattended`` says that its reader waits for a thread.
-    :meth:`look` is called on one thread, :meth:`begin`, :meth:`end` and :meth:`take` on another.
+    ``descriptor`` is the pipe's end, -1 where there is none; ``unattended`` says that its reader waits for a
+    thread, or that nobody can tell. :meth:`look` is called on one thread, :meth:`begin`, :meth:`end` and :meth:`take`
+    on another.
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,8 @@
 
 The SDK reads text lines on a worker thread, from a wrapper that pulls chunks off the pipe. Each raw
 read is stamped here, in that thread. A read that had to wait gives the arrival exactly. Bytes that it found at once
-came between two looks at the pipe (``pipe_looks.py``): of the reader as each read begins, and of the watchdog.
+came between two looks at the pipe (``pipe_looks.py``): of the reader as each read begins, and of the watchdog. On a
+loop whose steps are not seen nobody knows when it is busy, so the watchdog looks from the end of each read to the next.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from mcp_probe.capture.guard import Guard, guarded
 from mcp_probe.capture.pipe_looks import Look, PipeLooks
+from mcp_probe.capture.readings import wake
 from mcp_probe.clock import now_ns
 
 WAITED_NS = 50_000
@@ -45,6 +47,7 @@ class LineStamps:
         self.waiting: deque[LineStamp] = deque()
         self.looks = PipeLooks()
         self.stopped = False
+        self.loop_is_seen = True  # else the watchdog must be told that nobody reads
         self.waiting_bytes_peak = 0
         self._read_bytes = 0  # written by the reader's thread only
         self._consumed_bytes = 0  # written by the loop's thread only
@@ -195,7 +198,12 @@ class StampedRead:
     @guarded
     def _begin(self) -> tuple[int | None, int, int] | None:
         """(Bytes ready to read, just before they were counted, just after)."""
-        return None if self._stamps.stopped else self._stamps.looks.begin()
+        stamps = self._stamps
+        if stamps.stopped:
+            return None
+        if not stamps.loop_is_seen:
+            stamps.looks.unattended = False
+        return stamps.looks.begin()
 
     @guarded
     def _end(self, began: tuple[int | None, int, int], chunk: Any, args: tuple[Any, ...]) -> None:
@@ -207,3 +215,6 @@ class StampedRead:
             read = chunk if type(chunk) is bytes else bytes(chunk)
             late = (sleeps - 1) * GIL_SLEEP_INTERVALS * sys.getswitchinterval() if sleeps >= GIL_SLEEPS else 0
             self._stamps.read(read, asked, before, ended, ready, after, round(late * 1e9))
+            if chunk and not self._stamps.loop_is_seen:
+                self._stamps.looks.unattended = True
+                wake()

@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     int descriptor;
-    char unattended;             /* its reader waits for a thread */
+    char unattended;             /* its reader waits for a thread, or nobody can tell */
     char looking;                /* by one thread at a time */
     long reader;                 /* the thread that reads */
     unsigned int reads;          /* odd while a read is under way */

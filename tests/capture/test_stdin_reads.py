@@ -10,9 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mcp_probe import native
 from mcp_probe.capture.guard import Guard
+from mcp_probe.capture.readings import LOOK_NS, park
 from mcp_probe.capture.stdin_reads import MAX_LOOKS, WAITED_NS, LineStamps, StampedRead
 from mcp_probe.clock import now_ns
+from tests.native.twins import needs_the_accelerator
 
 AT_ONCE = WAITED_NS // 2
 LONG = 100 * WAITED_NS
@@ -353,3 +356,43 @@ def test_a_read_that_raises_raises_its_own() -> None:
     with pytest.raises(OSError, match="its own") as caught:
         StampedRead(read, LineStamps(), NOBODY)(CHUNK)
     assert caught.value is fault and caught.value.__context__ is None
+
+
+def test_where_steps_are_not_seen_nobody_reads_from_a_read_to_the_next() -> None:
+    chunks = iter([b"one\n", b"two\n", b""])
+    during = []
+    stamps = LineStamps()
+    stamps.loop_is_seen = False
+
+    def own(size: int) -> bytes:
+        during.append(stamps.looks.unattended)
+        return next(chunks)
+
+    read = StampedRead(own, stamps, NOBODY)
+    after = []
+    for _ in range(3):
+        read(CHUNK)
+        after.append(stamps.looks.unattended)
+    assert during == [False, False, False]
+    assert after == [True, True, False]  # nothing is read behind the end
+
+
+@needs_the_accelerator
+def test_where_steps_are_not_seen_a_watchdog_that_is_parked_is_woken_by_the_end_of_a_read() -> None:
+    assert native.core is not None
+    stamps = LineStamps()
+    stamps.loop_is_seen = False
+    read = StampedRead(io.BytesIO(b"one\n").read1, stamps, NOBODY)
+    hour_ns = 3_600_000_000_000
+    for _ in range(2):  # who woke the watchdog of an earlier test may have come too late for it
+        looker = native.core.PipeLooker()
+        looker.look_at((stamps.looks,))
+        parked = threading.Thread(target=park, args=((), hour_ns, LOOK_NS, hour_ns, looker), daemon=True)
+        parked.start()
+        parked.join(20 * LOOK_NS / 1e9)
+        if parked.is_alive():
+            break
+    assert parked.is_alive()
+    read(CHUNK)
+    parked.join(30)
+    assert not parked.is_alive()
