@@ -37,6 +37,8 @@ ALLOCATED = 20_000_000
 SLOW = float(os.environ.get("CELL_SLOWNESS", "1"))
 """How many times slower than a common machine this one is (qemu): leads are that much longer."""
 LIMIT_S = 60 * SLOW
+LEAST_WAIT_MS, SCENES = 100, 3
+"""What each call must truly wait for the scene to be one; how often it is tried."""
 OFF_MS, OFF_SHARE = 20, 0.1
 """A figure may be that far off, and two bounds that far apart: the larger of the two."""
 PYTHON = os.environ.get("CELL_PYTHON", sys.executable)
@@ -105,14 +107,14 @@ def make_server():
         return str(a + b)
 
     @server.tool()
-    async def timed(seconds: float) -> str:
-        began = time.monotonic_ns()
-        await anyio.sleep(seconds)
-        return json.dumps([began, began + int(seconds * 1e9), time.monotonic_ns()])
+    async def timed(until: float) -> str:
+        began = time.monotonic()
+        await anyio.sleep(until - began)
+        return json.dumps([int(began * 1e9), int(until * 1e9), time.monotonic_ns()])
 
     @server.tool()
-    async def block(after: float) -> str:
-        await anyio.sleep(after)
+    async def block(at: float) -> str:
+        await anyio.sleep(at - time.monotonic())
         began = time.monotonic_ns()
         time.sleep(BLOCK_S)  # the line
         return json.dumps([began, time.monotonic_ns()])
@@ -308,17 +310,29 @@ def truth_of(blocked, timed, added):
     return {"add": sum(for_block) / 1e6, "timed": sum(inside) / 1e6}, sum(front) / 1e6
 
 
+class SceneSpoiled(Exception):
+    """On a busy machine somebody came so late that calls did not wait for the block."""
+
+
+def scene_truth(blocked, timed, added):
+    truth, front_ms = truth_of(blocked, timed, added)
+    least = [("timed", VICTIMS * LEAST_WAIT_MS)] + [("add", VICTIMS * LEAST_WAIT_MS)] * bool(added)
+    if any(truth[name] < ms for name, ms in least):
+        raise SceneSpoiled(str(truth))
+    return truth, front_ms
+
+
 def converse(client):
     """The scene; returns the true waits."""
     for id, tool, arguments in WARM:
         client.send(call(id, tool, **arguments))
         client.wait(id)
     names = [f"timed{n}" for n in range(VICTIMS)]
-    lead = LEAD_S * SLOW
+    at = time.monotonic() + LEAD_S * SLOW  # the server's clock, too: one machine
     for name in names:
-        client.send(call(name, "timed", seconds=lead + 0.1))
-    client.send(call("block", "block", after=lead))
-    time.sleep(lead + 0.15)
+        client.send(call(name, "timed", until=at + 0.1))
+    client.send(call("block", "block", at=at))
+    time.sleep(at + 0.15 - time.monotonic())
     adds = [f"add{n}" for n in range(VICTIMS)]
     for name in adds:
         client.send(call(name, "add"))
@@ -329,7 +343,7 @@ def converse(client):
     for start in range(0, LOAD, 20):
         client.send(*(call(id, "plus", a=3, b=3) for id in load[start : start + 20]))
     client.wait(*load)
-    return truth_of(blocked, timed, added)
+    return scene_truth(blocked, timed, added)
 
 
 def over_wire(transport, loop):
@@ -386,17 +400,17 @@ async def in_memory():
 
         for id, tool, arguments in WARM:
             await one(id, tool, **arguments)
-        lead = LEAD_S * SLOW
+        at = time.monotonic() + LEAD_S * SLOW
         async with anyio.create_task_group() as group:
             for n in range(VICTIMS):
-                group.start_soon(lambda n=n: one(f"timed{n}", "timed", seconds=lead + 0.1))
-            group.start_soon(lambda: one("block", "block", after=lead))
+                group.start_soon(lambda n=n: one(f"timed{n}", "timed", until=at + 0.1))
+            group.start_soon(lambda: one("block", "block", at=at))
         for n in range(LOAD):
             await one(f"load{n}", "plus", a=3, b=3)
-    truth = truth_of(json.loads(answers["block"]), [json.loads(answers[f"timed{n}"]) for n in range(VICTIMS)], [])
     summary = probe.snapshot().to_json()
     probe.detach()
-    return summary, truth
+    timed = [json.loads(answers[f"timed{n}"]) for n in range(VICTIMS)]
+    return summary, scene_truth(json.loads(answers["block"]), timed, [])
 
 
 # ---- the judgement ----
@@ -418,7 +432,7 @@ def judge(summary, truths, loop, sees_arrivals=True):
         lo, hi = (row["lo_ms"], row["hi_ms"]) if row else (None, None)
         waits[victim] = {"true_ms": round(true_ms, 1), "lo_ms": lo, "hi_ms": hi}
         waits[victim]["said"] = said = verdict_on(lo, hi, true_ms)
-        if said != ("true" if sees_steps and (sees_arrivals or victim != "add") else "unseen"):
+        if said not in right_verdicts(sees_steps, sees_arrivals or victim != "add"):
             faults.append(f"{victim} waited {true_ms:.0f} ms for block; the probe says {lo} to {hi}: {said}")
     if front_ms and sees_arrivals:
         lo, hi = queue_of(by_name.get("add"))
@@ -473,6 +487,13 @@ def verdict_on(lo, hi, true_ms):
     return "wide" if low - allowed <= true_ms <= high + allowed else "wrong"
 
 
+def right_verdicts(sees_steps, sees_arrival):
+    """An arrival that the kernel does not tell may be bounded, however widely."""
+    if not sees_steps:
+        return ("unseen",)
+    return ("true",) if sees_arrival else ("true", "wide", "unseen")
+
+
 def has_tcp_info():
     """Whether this kernel says of a socket when its last bytes came; qemu's `getsockopt` does not hand it on."""
     if not hasattr(socket, "TCP_INFO"):
@@ -488,6 +509,13 @@ def has_tcp_info():
 
 
 def attempt(what):
+    for _ in range(SCENES - 1):
+        try:
+            return what()
+        except SceneSpoiled:
+            continue
+        except Exception:  # noqa: BLE001 - told below, if it is there again
+            break
     try:
         return what()
     except Exception as exc:  # noqa: BLE001 - a transport that fails leaves the others to be asked
