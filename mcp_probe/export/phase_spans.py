@@ -233,8 +233,10 @@ class SpanExport:
 
 
 def _phase_attributes(record: RequestRecord, phase: Phase) -> Attributes:
-    found = {**operation_attributes(record.method, record.name), **phase.attributes}
-    found.pop(names.GEN_AI_OPERATION_NAME, None)  # a backend counts what has it as an execution of the tool
+    """The tool's name is under a name of ours: a backend counts what has the conventions' as a call of the tool."""
+    found: Attributes = {names.MCP_METHOD_NAME: record.method, **phase.attributes}
+    if record.name:
+        found[names.OPERATION] = record.name
     return found
 
 

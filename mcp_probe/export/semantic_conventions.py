@@ -445,6 +445,7 @@ AWAITING_TIME = "mcp_probe.awaiting"
 GC_TIME = "mcp_probe.gc"
 UNACCOUNTED = "mcp_probe.unaccounted"
 CPU = "mcp_probe.cpu"
+OPERATION = "mcp_probe.operation"  # of phase spans: the tool or prompt
 MEMORY_REQUESTED_BYTES = "mcp_probe.memory.requested"
 MEMORY_PEAK_BYTES = "mcp_probe.memory.peak"
 MEMORY_RETAINED_BYTES = "mcp_probe.memory.retained"
@@ -531,9 +532,8 @@ CONTENT_ATTRIBUTES = (
     RESOURCE_CONTENTS,
 )
 PHASE_ATTRIBUTES = (
-    GEN_AI_TOOL_NAME,
-    GEN_AI_PROMPT_NAME,
     MCP_METHOD_NAME,
+    OPERATION,
     QUEUE_WAIT_TRANSPORT,
     QUEUE_WAIT_DISPATCH,
     EXECUTOR_NAME,

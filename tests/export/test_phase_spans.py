@@ -76,14 +76,14 @@ def test_a_slow_requests_phases_have_their_true_times() -> None:
         assert span.kind is SpanKind.INTERNAL
         assert span.parent is not None
         assert (span.context.trace_id, span.parent.span_id) == (1, 1)
-        assert attributes_of(span)["gen_ai.tool.name"] == "slow"
+        assert attributes_of(span)["mcp_probe.operation"] == "slow"
 
 
 def test_each_phase_carries_what_belongs_to_it() -> None:
     step = make_step(100 * MS, 160 * MS, request=1, file="s.py", line=3, function="f", cause="cpu", cpu_ns=50 * MS)
     victim = spanned(2, "victim", waits=(make_wait(120 * MS, 160 * MS),), busy=MS, arrival_ns=120 * MS)
     found = {span.name: attributes_of(span) for span in exported(step, victim, a_slow_one()).all()}
-    common = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "slow"}
+    common = {"mcp.method.name": "tools/call", "mcp_probe.operation": "slow"}
     assert found["queue"] == common | {"mcp_probe.queue_wait.transport": 0.01, "mcp_probe.queue_wait.dispatch": 0.02}
     assert found["executor"] == common | {
         "mcp_probe.executor.name": "pool",
@@ -254,7 +254,7 @@ def test_requests_without_a_record_count_for_their_operations_p99() -> None:
     export.take([make_group([(bucket_of(4 * SECOND), MIN_COUNT, 4 * SECOND * MIN_COUNT)], name="slow")])
     export.take([spanned(1, queue_dispatch=MS, busy=3 * SECOND), spanned(2, "other", queue_dispatch=MS, busy=SECOND)])
     export.close(1.0)
-    assert [attributes_of(span)["gen_ai.tool.name"] for span in spans.all("queue")] == ["other"]
+    assert [attributes_of(span)["mcp_probe.operation"] for span in spans.all("queue")] == ["other"]
 
 
 def test_older_requests_count_less_and_less() -> None:

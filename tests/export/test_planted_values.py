@@ -245,7 +245,7 @@ def test_the_server_span_has_each_value() -> None:
 @pytest.mark.parametrize("phase", names.PHASE_SPANS)
 def test_each_phase_span_has_its_values(phase: str) -> None:
     (span,) = spans().all(phase)
-    assert ours(attributes_of(span)) == PHASES[phase]
+    assert ours(attributes_of(span)) == {"mcp_probe.operation": "planted", **PHASES[phase]}
 
 
 def test_events_and_links_have_each_value() -> None:
@@ -262,7 +262,7 @@ def test_no_attribute_of_ours_is_without_a_planted_value() -> None:
     upper = set(map(names.upper_end, names.BOUNDED))
     measures = {f"mcp_probe.{one.name}" for one in MEASURES}
     found = {name for group in (PHASES, EVENTS) for values in group.values() for name in values} | SERVER.keys()
-    assert found == (documented | upper | measures) - {names.LINK_KIND}
+    assert found | {names.OPERATION} == (documented | upper | measures) - {names.LINK_KIND}
 
 
 def test_numbers_of_a_span_have_the_unit_of_their_row() -> None:

@@ -129,4 +129,4 @@ def test_with_a_thread_left_nobody_is_starved(sdk: str, run: Run) -> None:
     assert [event for span in outcome.spans for event in span["events"] if event["name"] == "mcp_probe.starved"] == []
     (sent,) = outcome.sent
     assert sent["count"] == len(outcome.true)
-    assert sent["sum"] == pytest.approx(sum(outcome.true), rel=0.2)
+    assert sent["max"] < HELD_MS / 2e3
