@@ -200,7 +200,8 @@ class Collector:
 
     def _run(self, own: Worker) -> None:
         try:
-            self._drain.calibrate()
+            if self._thread is own:  # else it was let go before it began, and the hooks may be another probe's by now
+                self._drain.calibrate()
             while self._thread is own:
                 self._wait()
                 if self._thread is not own:

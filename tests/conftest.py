@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.guard import attached_now, detach_leaks
+from tests.guard import attached_now, detach_leaks, threads_that_stay
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -46,11 +46,13 @@ def time_to_end() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_attached() -> Iterator[None]:
-    """Fails a test that starts with, or leaves behind, an attached probe."""
+    """Fails a test that starts with, or leaves behind, an attached probe, and one whose probe's threads stay."""
     if sentence := detach_leaks(attached_now()):
         pytest.fail(f"before the test: {sentence}")
     yield
     if sentence := detach_leaks(attached_now()):
+        pytest.fail(f"after the test: {sentence}")
+    if sentence := threads_that_stay():
         pytest.fail(f"after the test: {sentence}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from mcp.server import MCPServer
 import mcp_probe
 from mcp_probe import collector, header, session
 from mcp_probe.aggregate.fold import Fold
+from mcp_probe.capture.worker import Worker
 from mcp_probe.collector import BUSY, BUSY_DRAIN_S, DRAIN_S, SOON_DRAIN_S, Collector
 from mcp_probe.model import End, Header, RequestGroup, RequestRecord
 from mcp_probe.record import sampling
@@ -121,6 +123,31 @@ def test_whoever_closes_a_transport_does_not_wait_for_a_collector_that_has_faile
     collector.flush()
     assert not collector._flushes, "it would have waited in vain, on the loop's thread"
     probe.detach()
+
+
+def test_a_thread_that_is_let_go_before_it_begins_does_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would call the hooks to see what they cost, beside whatever probe is attached by then."""
+    begin = threading.Event()
+    calibrated: list[object] = []
+
+    class Late(Worker):
+        def __init__(self, name: str, target: Callable[[], None]) -> None:
+            def late() -> None:
+                begin.wait(100)
+                target()
+
+            super().__init__(name, late)
+
+    monkeypatch.setattr(collector, "Worker", Late)
+    monkeypatch.setattr("mcp_probe.capture.drain.Drain.calibrate", lambda drain: calibrated.append(drain))
+    probe = Probe()
+    thread = probe._collector._thread
+    assert thread is not None
+    probe.detach()
+    begin.set()
+    thread.join(100)
+    assert not thread.is_alive()
+    assert calibrated == []
 
 
 def adding_server() -> MCPServer:
