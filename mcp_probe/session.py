@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mcp_probe import native
 from mcp_probe.adapters.all_hooks import Hooks
+from mcp_probe.adapters.exits import is_made_by_multiprocessing
 from mcp_probe.adapters.hook import guarded
 from mcp_probe.adapters.mcp2 import ServerHooks
 from mcp_probe.at_exit import AtExit
@@ -29,7 +30,7 @@ from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, wall_anchor
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
 from mcp_probe.header import Known, changes_with, header_of, package_of
-from mcp_probe.model import Frame, FrameListener, Header, MemoryTier, RequestGroup
+from mcp_probe.model import Frame, FrameListener, Header, MemoryTier, OpenRequest, RequestGroup, RequestRecord
 from mcp_probe.options import Options, check_tier
 from mcp_probe.process import PROCESS
 from mcp_probe.record.file import FrameSink, RecordingWriter, encode
@@ -48,6 +49,7 @@ T = TypeVar("T")
 BUFFER = 16_384
 """Finished requests waiting for the collector, woken at half of them; more are counted and get no record."""
 _NO_TRANSPORTS = ("function", "unknown")
+_OF_REQUESTS = (RequestRecord, RequestGroup, OpenRequest)
 
 
 class Probe:
@@ -80,8 +82,11 @@ class Probe:
         self._header: Header | None = None
         self._header_of: tuple[object, ...] = ()  # what it was made of
         self.keep_summary()
+        # A child that multiprocessing spawns imports the parent's main module, and attaches where that does.
+        self._silent = is_made_by_multiprocessing()  # until a request comes
         if self.options.record is not None:
-            self.add_sink(open_recording(self.options.record))
+            path = self.options.record
+            self.add_sink(Recording(path) if self._silent else open_recording(path))
         self._hooks = PROCESS.enter(self)
         self._hub = self._hooks.hub
         self.guard = Guard("profile", self._hub.fail)
@@ -207,7 +212,7 @@ class Probe:
         self._finished.close()
         self._done = True
         for sink in self._sinks:
-            if isinstance(sink, RecordingWriter):
+            if isinstance(sink, (RecordingWriter, Recording)):
                 sink.close()
         self._sinks.clear()
         self._listeners.forget()
@@ -338,7 +343,7 @@ class Probe:
         batch = list(frames)
         if not batch:
             return
-        if self._header is None and not self._ready_for_header():
+        if self._header is None and not self._ready_for_header(batch):
             return
         if self._told_name and self._known.name != self._told_name:
             self._known = replace(self._known, name=self._told_name)
@@ -394,8 +399,9 @@ class Probe:
         self._sinks.clear()
         self._listeners.close(self.options.otlp_exit_ms / 1e3 if self.options.otlp else 0.0)
 
-    def _ready_for_header(self) -> bool:
-        return True
+    def _ready_for_header(self, batch: list[Frame]) -> bool:
+        self._silent = self._silent and not any(isinstance(frame, _OF_REQUESTS) for frame in batch)
+        return not self._silent
 
     @guarded
     def _enter_function(self, name: str) -> tuple[RawRequest, Any, Any] | None:
@@ -466,7 +472,7 @@ class Probe:
     def _end(self) -> Summary | None:
         """The process ends: hand on what there is. Returns what is to be reported; not if another process does it."""
         self._collector.remove(self, "exit")
-        return None if self.options.report is None or self._fold is None else self.snapshot()
+        return None if self.options.report is None or self._fold is None or self._silent else self.snapshot()
 
 
 def attach(server: Any, **options: Any) -> Probe:
@@ -501,12 +507,36 @@ def attach(server: Any, **options: Any) -> Probe:
 def open_recording(path: str) -> RecordingWriter:
     """A recording at ``path``. Raises: OptionError where it cannot be written."""
     try:
-        return RecordingWriter(path)
+        writer = RecordingWriter(path)
     except OSError as exc:
         raise OptionError(
             f"record={path!r}: the file cannot be written ({exc.strerror}). "
             "Give a path in a folder that exists and that you may write to."
         ) from exc
+    if writer.path != path:
+        logger.warning(
+            "mcp_probe: another process or probe writes to %s; this one's recording is %s", path, writer.path
+        )
+    return writer
+
+
+class Recording:
+    """A sink that makes its file for the first frames it gets."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._writer: RecordingWriter | None = None
+
+    def write(self, lines: list[bytes]) -> None:
+        """Append ``lines``. Raises: OptionError, OSError."""
+        if self._writer is None:
+            self._writer = open_recording(self._path)
+        self._writer.write(lines)
+
+    def close(self) -> None:
+        """No more lines will come."""
+        if self._writer is not None:
+            self._writer.close()
 
 
 def attach_everywhere(sink: FrameSink, **options: Any) -> Probe:
@@ -546,8 +576,8 @@ class ForwardingProbe(Probe):
         """Nothing is folded here; the parent does it."""
         self.add_sink(self._forward_to)
 
-    def _ready_for_header(self) -> bool:
-        return bool(self._servers)
+    def _ready_for_header(self, batch: list[Frame]) -> bool:
+        return super()._ready_for_header(batch) and bool(self._servers)
 
     def succeed(self) -> None:
         """Each process that creates a server reports: the sink connects anew once this child has one."""

@@ -31,6 +31,19 @@ _forgotten: WeakSet[Any] = WeakSet()
 """Owners of methods that are not to be called any more."""
 
 
+def is_made_by_multiprocessing() -> bool:
+    """Whether this process is a child of :mod:`multiprocessing`, or its fork server.
+
+    Both import the main module of the process that uses them, under the name ``__mp_main__``. The fork server counts
+    while it does.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is None:
+        return False
+    main = sys.modules.get("__mp_main__")
+    return process.parent_process() is not None or (main is not None and main is not sys.modules.get("__main__"))
+
+
 def call_at_exit(finish: Callable[[], None]) -> None:
     """Call the bound method ``finish`` once at the end of this process; a process forked from it does not."""
     owner = finish.__self__  # type: ignore[attr-defined]

@@ -1,9 +1,10 @@
 """Hooks: replacing attributes of other people's objects, guarding what runs there, and putting them back.
 
-Invariants: a wrapper calls the original and returns what it returned. The original is restored by identity. If somebody
-has wrapped our wrapper meanwhile, theirs stays, and ours passes calls on. An attribute that only a class had is
-deleted from the instance, not set. Once a hook was restored it installs nothing any more. No patch keeps the object
-alive that it was made on, unless that is a class or a module, or allows no weak reference.
+Invariants: a wrapper calls the original and returns what it returned. On an instance that is the method that its class
+has at that moment: what others patch on the class after us takes hold as without us. The original is restored by
+identity. If somebody has wrapped our wrapper meanwhile, theirs stays, and ours passes calls on. An attribute that only
+a class had is deleted from the instance, not set. Once a hook was restored it installs nothing any more. No patch keeps
+the object alive that it was made on, unless that is a class or a module, or allows no weak reference.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import update_wrapper, wraps
 from inspect import iscoroutinefunction
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -57,6 +58,29 @@ class _Patch:
         self.ours = _reference(ours, lasting)
 
 
+class _Inherited:
+    """``owner.name`` as the class of ``owner`` has it when this is called. ``found`` is what it was at first."""
+
+    def __init__(self, owner: Any, name: str, found: Any) -> None:
+        update_wrapper(self, found)
+        self.found = found
+        self._owner = owner
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        owner, name = self._owner, self._name
+        kind = type(owner)
+        for one in kind.__mro__:
+            if name in vars(one):
+                return vars(one)[name].__get__(owner, kind)(*args, **kwargs)
+        return self.found(*args, **kwargs)
+
+
+def _inherited(owner: Any, name: str) -> Any:
+    found = getattr(owner, name)
+    return _Inherited(owner, name, found) if getattr(found, "__self__", None) is owner else found
+
+
 class Hook(Guard):
     """One hook of ours: what it has replaced, and whether it works. ``off`` is called at each of its faults."""
 
@@ -89,7 +113,7 @@ class Hook(Guard):
             if self._restored:
                 return
             before = vars(owner).get(name, _ABSENT)
-            original = getattr(owner, name) if before is _ABSENT else before
+            original = _inherited(owner, name) if before is _ABSENT else before
             bound = isinstance(before, (classmethod, staticmethod))
             ours = type(before)(make(original.__func__)) if bound else make(original)
             _set(owner, name, ours)
@@ -108,7 +132,8 @@ class Hook(Guard):
         ``before`` gets the arguments. ``after(state, result, error)`` gets what ``before`` returned, or without one the
         positional arguments; it is called if and only if ``before`` was, even if the hook was switched off meanwhile.
         """
-        make = _async_around if iscoroutinefunction(original) else _around
+        function = original.found if isinstance(original, _Inherited) else original
+        make = _async_around if iscoroutinefunction(function) else _around
         wrapper: Callable[..., Any] = make(self, original, before, after)
         return wrapper
 

@@ -35,7 +35,7 @@ from mcp_probe.model import (
     StepRecord,
     Wait,
 )
-from mcp_probe.record.private_file import create
+from mcp_probe.record.private_file import create_alone
 
 # 1: first version (2026-11). Added later: `memory` at the end of requests and of the header; `weight` and `seen` at the
 # end of requests, and frames of the kind `group` (requests without a record). An older reader skips groups, so it
@@ -254,10 +254,13 @@ class RecordingWriter:
 
     Flushed bytes survive a SIGKILL of this process, not a power cut. Unbuffered: a forked child would
     inherit a half-written buffer and write it again, or a lock that no thread of its own releases.
+
+    Attributes:
+        path: The file that is written: ``PATH.2`` where somebody else is writing to ``PATH``, and so on.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._stream = create(path)
+        self._stream, self.path = create_alone(path)
         self.write([preamble()])
 
     def write(self, lines: list[bytes]) -> None:

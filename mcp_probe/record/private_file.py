@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from contextlib import suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
+from itertools import count
 from pathlib import Path
 from typing import TextIO
 
 from mcp_probe.errors import OptionError
+
+if sys.platform != "win32":
+    import fcntl
 
 _OF_THE_SYSTEM = ("/dev", "/dev/fd", "/proc/self/fd")
 """Links there, as /dev/stdout, are the kernel's or root's; nobody else can plant one."""
@@ -36,6 +41,37 @@ def create(path: str | os.PathLike[str], *, readable: bool = False, empty: bool 
         with suppress(PermissionError):  # another user's file that we may write to
             os.fchmod(descriptor, 0o600)
     return FileIO(descriptor, "rb+" if readable else "wb")
+
+
+def create_alone(path: str | os.PathLike[str]) -> tuple[FileIO, str]:
+    """As :func:`create`, but a file that another process or probe is writing to stays as it is.
+
+    ``PATH.2`` is created then, or ``PATH.3``. Returns also what was created. Raises: OSError.
+    """
+    wanted = os.fspath(path)
+    for number in count(1):
+        name = wanted if number == 1 else f"{wanted}.{number}"
+        stream = create(name, empty=False)
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            return stream, name
+        if _is_ours(stream):
+            stream.truncate(0)
+            return stream, name
+        stream.close()
+    raise AssertionError("unreachable")
+
+
+def _is_ours(stream: FileIO) -> bool:
+    """Whether nobody else writes to it, from now on as long as it is open. The kernel forgets it with the process."""
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        pass
+    return True
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:

@@ -179,6 +179,34 @@ def test_what_is_set_on_an_instance_is_deleted_again_and_shadows_nobody_elses(ho
     assert vars(other) == {"add": own}
 
 
+def test_what_others_patch_on_the_class_after_us_takes_hold_as_without_us(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Logfire does with the server of mcp 1.x: installed after us, it saw nothing."""
+    server = Server()
+    seen: list[Any] = []
+    for name in ("add", "add_later"):
+        hook.wrap(server, name, after=lambda state, result, error: seen.append((result, error)))
+    add, add_later = Server.add, Server.add_later
+
+    def theirs(self: Server, a: int, b: int = 1) -> int:
+        return 10 * add(self, a, b)
+
+    async def theirs_later(self: Server, a: int, *, b: int = 1) -> int:
+        return 1 + await add_later(self, a, b=b)
+
+    monkeypatch.setattr(Server, "add", theirs)
+    monkeypatch.setattr(Server, "add_later", theirs_later)
+    assert server.add(1, b=2) == 30
+    assert inspect.iscoroutinefunction(server.add_later)
+    assert asyncio.run(server.add_later(1)) == 21
+    assert seen == [(30, None), (20, None), (21, None)]
+    monkeypatch.undo()
+    assert server.add(1, b=2) == 3
+    assert hook.restore() == []
+    assert vars(server) == {}
+
+
 def test_what_somebody_wrapped_over_ours_stays(hook: Hook) -> None:
     seen: list[object] = []
     hook.wrap(Server, "add", before=lambda *args: seen.append(args))

@@ -69,7 +69,7 @@ class Watch:
                 super().attach(server)
                 watch.servers += 1
 
-            def _ready_for_header(self) -> bool:
+            def _ready_for_header(self, batch: object) -> bool:
                 return True
 
         self.probe = SuiteProbe(self.sink)
