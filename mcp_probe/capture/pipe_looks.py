@@ -12,7 +12,9 @@ bytes of its read in hand.
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -50,6 +52,8 @@ class PythonPipeLooks:
         self._reads = 0  # odd while a read is under way
         self._read_bytes = 0
         self._slept = 0
+        self._queued = 0
+        self._run_queue = _RunQueue()
         self._ring: deque[list[int]] = deque()
 
     def ready(self) -> int | None:
@@ -84,16 +88,21 @@ class PythonPipeLooks:
         """A read begins. (Bytes ready to read, just before they were counted, just after)."""
         self._reads = (self._reads + 2) | 1
         self._slept = _sleeps_so_far()
+        self._queued = self._run_queue.waited_ns()
         before = now_ns()
         ready = self.ready()
         return ready, before, now_ns()
 
-    def end(self, size: int) -> int:
-        """The read has brought ``size`` bytes. Returns how often its thread slept meanwhile; 0 where unknown."""
+    def end(self, size: int) -> tuple[int, int]:
+        """The read has brought ``size`` bytes. Returns how often its thread slept, and for how many ns it had no CPU.
+
+        0 where unknown.
+        """
         slept = _sleeps_so_far() - self._slept
+        queued = self._run_queue.waited_ns() - self._queued
         self._read_bytes += size
         self._reads = (self._reads | 1) + 1
-        return slept
+        return slept, max(0, queued)
 
     def take(self) -> list[Look]:
         """What the looks have found since the last call, oldest first."""
@@ -120,6 +129,36 @@ class PythonPipeLooker:
 
     def close(self) -> None:
         """End :meth:`run`."""
+
+
+class _RunQueue:
+    """How long a thread has waited for a CPU so far: Linux says it in a file, which stays open from read to read."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        self._thread: int | None = None
+
+    def waited_ns(self) -> int:
+        """Of the calling thread; 0 where unknown."""
+        if not sys.platform.startswith("linux"):
+            return 0
+        try:
+            thread = threading.get_native_id()
+            if thread != self._thread:
+                self._close()
+                self._thread = thread
+                self._file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            return 0 if self._file is None else int(os.pread(self._file, 64, 0).split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __del__(self) -> None:
+        self._close()
 
 
 def _sleeps_so_far() -> int:

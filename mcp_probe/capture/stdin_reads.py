@@ -29,7 +29,10 @@ GIL_SLEEPS = 3
 """Sleeps of a read that waited for the GIL for longer than a switch interval: one before the bytes came, two after."""
 
 GIL_SLEEP_INTERVALS = 1.5
-"""A thread that waits for the GIL wakes once per switch interval, later on a busy host."""
+"""A thread that waits for the GIL wakes once per switch interval, or later; waits for a CPU are counted apart."""
+
+QUEUED_NS = 1_000_000
+"""A reader that waited less for a CPU was not late: its arrivals are exact to this."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -102,6 +105,8 @@ class LineStamps:
         start = self._offset
         self._offset = start + len(chunk)
         self._note(self.looks.take())
+        if any(offset > start and seen_ns < came_ns for offset, seen_ns, _ in self._seen):
+            came_ns = began_ns  # a look saw some of it before: the read came back later than it could know
         if ready_before is not None:
             self._note([(start + ready_before, began_ns if looked_ns is None else looked_ns, began_ns)])
         if chunk:
@@ -209,12 +214,14 @@ class StampedRead:
     def _end(self, began: tuple[int | None, int, int], chunk: Any, args: tuple[Any, ...]) -> None:
         ended = now_ns()
         ready, before, after = began
-        sleeps = self._stamps.looks.end(len(chunk))
+        sleeps, queued = self._stamps.looks.end(len(chunk))
         if not self._stamps.stopped:
             asked = args[0] if args and isinstance(args[0], int) else -1
             read = chunk if type(chunk) is bytes else bytes(chunk)
-            late = (sleeps - 1) * GIL_SLEEP_INTERVALS * sys.getswitchinterval() if sleeps >= GIL_SLEEPS else 0
-            self._stamps.read(read, asked, before, ended, ready, after, round(late * 1e9))
+            late = queued if queued >= QUEUED_NS else 0
+            if sleeps >= GIL_SLEEPS:
+                late += round((sleeps - 1) * GIL_SLEEP_INTERVALS * sys.getswitchinterval() * 1e9)
+            self._stamps.read(read, asked, before, ended, ready, after, late)
             if chunk and not self._stamps.loop_is_seen:
                 self._stamps.looks.unattended = True
                 wake()

@@ -3,7 +3,8 @@
  * Who looks does so without the GIL, while the reader's thread reads. Nobody waits for the other: a
  * look that a read may have crossed does not count, and the looks are a ring with one writer at a
  * time and one reader. A read that has its bytes may wait long for the GIL; where the system tells
- * what the reader's thread waits for, looks during that time count too. ---- */
+ * what the reader's thread waits for, looks during that time count too. How long the thread waited
+ * for a CPU meanwhile is in /proc/…/schedstat, which stays open from read to read. ---- */
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -27,6 +28,9 @@ typedef struct {
     unsigned int reads;          /* odd while a read is under way */
     ns_t read_bytes, last_bytes; /* of all reads, of the last */
     long slept;                  /* how often the reader's thread had slept as its read began */
+    ns_t queued;                 /* and how long it had waited for a CPU */
+    int schedstat;               /* a descriptor, closed with this object, or -1 */
+    long schedstat_of;           /* the thread that it is of */
     unsigned int written, read;  /* of the ring */
     look_t ring[LOOKS];
 } PipeLooks;
@@ -47,6 +51,34 @@ static long sleeps_so_far(void)
 #else
     return -1;
 #endif
+}
+
+/* How long the reader's thread, which calls this, has waited for a CPU, or -1. */
+static ns_t queued_so_far(PipeLooks *self)
+{
+    char text[96];
+    ssize_t size =
+        self->schedstat < 0 ? -1 : pread(self->schedstat, text, sizeof(text) - 1, 0);
+    if (size <= 0)
+        return -1;
+    const char *at = text; /* "ran queued slices" */
+    text[size] = 0;
+    number_at(&at);
+    return number_at(&at);
+}
+
+/* The calling thread reads from now on. */
+static void read_by(PipeLooks *self, long thread)
+{
+    self->reader = thread;
+    if (self->schedstat_of == thread)
+        return;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", thread);
+    if (self->schedstat >= 0)
+        close(self->schedstat);
+    self->schedstat = open(path, O_RDONLY | O_CLOEXEC);
+    self->schedstat_of = thread;
 }
 
 enum { UNKNOWN, IN_READ, HAS_READ };
@@ -123,10 +155,11 @@ static PyObject *pipe_looks_ready(PipeLooks *self, PyObject *ignored)
 static PyObject *pipe_looks_begin(PipeLooks *self, PyObject *ignored)
 {
 #ifdef __linux__
-    self->reader = syscall(SYS_gettid);
+    read_by(self, syscall(SYS_gettid));
 #endif
     __atomic_store_n(&self->reads, (self->reads + 2) | 1, __ATOMIC_SEQ_CST);
     self->slept = sleeps_so_far();
+    self->queued = queued_so_far(self);
     ns_t before = now_ns();
     long ready = bytes_ready(self);
     ns_t after = now_ns();
@@ -140,10 +173,12 @@ static PyObject *pipe_looks_end(PipeLooks *self, PyObject *count)
     if (size == -1 && PyErr_Occurred())
         return NULL;
     long slept = sleeps_so_far();
+    ns_t queued = queued_so_far(self);
     self->last_bytes = size;
     __atomic_store_n(&self->read_bytes, self->read_bytes + size, __ATOMIC_SEQ_CST);
     __atomic_store_n(&self->reads, (self->reads | 1) + 1, __ATOMIC_SEQ_CST);
-    return PyLong_FromLong(slept < 0 || self->slept < 0 ? 0 : slept - self->slept);
+    return Py_BuildValue("(lL)", slept < 0 || self->slept < 0 ? 0 : slept - self->slept,
+                         queued < 0 || self->queued < 0 ? 0 : queued - self->queued);
 }
 
 static PyObject *pipe_looks_take(PipeLooks *self, PyObject *ignored)
@@ -170,8 +205,17 @@ static PyObject *pipe_looks_new(PyTypeObject *type, PyObject *args, PyObject *kw
         return NULL;
     PipeLooks *self = (PipeLooks *)PyType_GenericAlloc(type, 0);
     if (self != NULL)
-        self->descriptor = -1;
+        self->descriptor = self->schedstat = -1;
     return (PyObject *)self;
+}
+
+static void pipe_looks_dealloc(PipeLooks *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    if (self->schedstat >= 0)
+        close(self->schedstat);
+    type->tp_free(self);
+    Py_DECREF(type);
 }
 
 static PyTypeObject *pipe_looks_type;
@@ -187,6 +231,7 @@ static PyMemberDef pipe_looks_members[] = {
     {"unattended", T_BOOL, offsetof(PipeLooks, unattended), 0, NULL},
     {NULL}};
 static PyType_Slot pipe_looks_slots[] = {{Py_tp_new, pipe_looks_new},
+                                         {Py_tp_dealloc, pipe_looks_dealloc},
                                          {Py_tp_methods, pipe_looks_methods},
                                          {Py_tp_members, pipe_looks_members},
                                          {0, NULL}};

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,7 +60,7 @@ def test_bytes_that_were_read_count_too(looks: Any, pipe: tuple[int, int]) -> No
     os.write(writing, b"12345")
     ready, before, after = looks.begin()
     assert ready == 5 and before <= after
-    assert looks.end(len(os.read(reading, 4))) == 0
+    assert looks.end(len(os.read(reading, 4)))[0] == 0
     looks.look()
     assert [row[0] for row in looks.take()] == [5]
 
@@ -81,7 +84,7 @@ def test_a_read_that_waited_slept_once(looks: Any, pipe: tuple[int, int]) -> Non
     def read() -> None:
         assert looks.begin()[0] == 0
         begun.set()
-        slept.append(looks.end(len(os.read(reading, 10))))
+        slept.append(looks.end(len(os.read(reading, 10)))[0])
 
     begun = threading.Event()
     thread = threading.Thread(target=read)
@@ -91,6 +94,41 @@ def test_a_read_that_waited_slept_once(looks: Any, pipe: tuple[int, int]) -> Non
     os.write(writing, b"x")
     thread.join()
     assert 1 <= slept[0] <= 3
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says so")
+def test_a_read_says_how_long_its_thread_waited_for_a_cpu(looks: Any, pipe: tuple[int, int]) -> None:
+    """Against the thread's own counter, on a CPU that it shares with a process that spins."""
+    found: list[tuple[int, int, int]] = []
+
+    def waited_ns() -> int:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1])
+
+    def read() -> None:
+        os.sched_setaffinity(0, {cpu})
+        before = waited_ns()
+        looks.begin()
+        after = waited_ns()
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            pass
+        until_then = waited_ns()
+        queued = looks.end(0)[1]
+        found.append((until_then - after, queued, waited_ns() - before))
+
+    cpu = min(os.sched_getaffinity(0))
+    spin = f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as spinner:
+        try:
+            for _ in range(10):
+                thread = threading.Thread(target=read)
+                thread.start()
+                thread.join()
+        finally:
+            spinner.kill()
+    assert all(least <= queued <= most for least, queued, most in found), found
+    assert max(least for least, _, _ in found) > 1_000_000
 
 
 @pytest.mark.parametrize("descriptor", [-1, 1 << 20])

@@ -223,6 +223,14 @@ def test_a_read_that_waited_and_got_back_late_says_how_late_at_most(lines: Any) 
     assert [lines.consumed()[:2] for _ in range(3)] == [(LONG, LONG - 300), (2 * LONG, LONG), (3 * LONG, LONG)]
 
 
+def test_a_read_that_says_it_came_back_after_its_bytes_were_seen_is_not_believed(lines: Any) -> None:
+    """On a busy host it waited longer for a CPU or the GIL than it can know; the look before has not seen them."""
+    lines.looks = Looked((0, 15, 20), (2, 100, 110))
+    lines.read(b"a\n", CHUNK, 10, LONG, 0, 10, 50)
+    lines.read(b"b\n", CHUNK, 2 * LONG, 2 * LONG + 1, 2, 2 * LONG)
+    assert [lines.consumed()[:2] for _ in range(2)] == [(100, 20), (2 * LONG, 110)]
+
+
 def test_the_second_half_of_a_line_end_counts_for_the_looks(lines: Any) -> None:
     lines.read(b"a\r", CHUNK, 0, 10, 0)
     lines.looks = Looked((3, 20, 25), (5, 30, 35))
