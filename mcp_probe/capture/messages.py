@@ -210,6 +210,14 @@ class Channel:
         if now - self.writer_waits_ns > LATE_NS:
             self._writer_waits.append((self.writer_waits_ns, now))
 
+    def writer_got_thread(self, submitted: int, now: int) -> None:
+        """A thread was free and began the call only ``now`` (worker thread): it waited for a CPU or for the GIL.
+
+        If the loop had been free meanwhile, the GIL would have been, too.
+        """
+        if now - submitted > LATE_NS:
+            self._writer_waits.append((submitted, now))
+
     def _waits_since(self, raw: RawRequest) -> tuple[tuple[int, int], ...]:
         """The writer's waits for the loop since ``raw`` had its result; if there are too many, the longest."""
         since = raw.result_ns or 0

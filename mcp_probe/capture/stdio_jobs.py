@@ -100,6 +100,8 @@ class TransportCall:
         if submitted and self.found_full and now - submitted > LATE_NS:
             stage = "read" if self.kind == READ else "write"
             self.channel.starved.append((stage, submitted, now, self.pool.name, self.pool.holder(submitted, now)))
+        elif submitted and self.kind != READ:
+            self.channel.writer_got_thread(submitted, now)
         if submitted and self.kind == READ and self.append is not None:  # it may wait for ever
             self.append((now, TRANSPORT_START, self.pool, now - submitted))
         return now
