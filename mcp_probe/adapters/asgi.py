@@ -17,6 +17,7 @@ from mcp_probe.capture.current import DELIVERY, EXCHANGE, Exchange
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.clock import now_ns
+from mcp_probe.record.assemble import LATE_NS
 from mcp_probe.record.raw import RawRequest
 
 HOOK = "http transport"
@@ -37,6 +38,8 @@ class AsgiHooks:
         self._hub = hub
         self._loops = loops
         self.guard = Hook(hub, HOOK)
+        self.sending = 0  # calls of servers' ``send`` under way
+        self.slow_send_ns = 0  # the last one that was not over at once ended then: its client may not have read
 
     def around(self, app: App) -> App:
         """``app``, or a method of a class that is one, with its exchanges followed: for a class's own attribute.
@@ -146,10 +149,11 @@ def exchange_of(headers: Iterable[tuple[bytes, bytes]], monitor: LoopMonitor | N
 class _Sending:
     """The ``send`` of one exchange: notes when the answer is taken and flushed."""
 
-    __slots__ = ("_exchange", "_hub", "_inner", "guard")
+    __slots__ = ("_exchange", "_hooks", "_hub", "_inner", "guard")
 
     def __init__(self, hooks: AsgiHooks, hub: Hub, exchange: Exchange, inner: Send) -> None:
         self.guard = hooks.guard
+        self._hooks = hooks
         self._hub = hub
         self._exchange = exchange
         self._inner = inner
@@ -157,19 +161,34 @@ class _Sending:
     async def send(self, message: MutableMapping[str, Any]) -> None:
         raw = self._exchange.raw
         if raw is None or raw.result_ns is None or not self.guard.active or not self._exchange.answers:
-            await self._inner(message)
+            await self._pass_on(message)
             return
         if raw.write_taken_ns is None:
             self._taken(raw)
-        await self._inner(message)
+        await self._pass_on(message)
         if not raw.ended and message.get("type") == "http.response.body":
             self._flushed(raw, message)
 
+    async def _pass_on(self, message: MutableMapping[str, Any]) -> None:
+        hooks = self._hooks
+        hooks.sending += 1
+        began = now_ns()
+        try:
+            await self._inner(message)
+        finally:
+            hooks.sending -= 1
+            if (now := now_ns()) - began > LATE_NS:
+                hooks.slow_send_ns = now
+
     @guarded
     def _taken(self, raw: RawRequest) -> None:
-        raw.write_taken_ns = now_ns()
+        raw.write_taken_ns = now = now_ns()
         if self._exchange.lent:
             self._exchange.take_back()
+        result = raw.result_ns or now
+        if not self._hooks.sending and self._hooks.slow_send_ns < result:
+            # No answer waited for its client meanwhile, so this one waited for the loop.
+            raw.write_waits = ((result, now),)
 
     @guarded
     def _flushed(self, raw: RawRequest, message: MutableMapping[str, Any]) -> None:

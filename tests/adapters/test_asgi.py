@@ -6,6 +6,7 @@ import copy
 import http.client
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from mcp_types import SamplingMessage, TextContent
 
 import mcp_probe
 from mcp_probe.adapters.asgi import App
+from mcp_probe.aggregate.blocking import StepIndex, blame, victim_of
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.socket_reads import SocketReads
-from mcp_probe.model import RequestRecord
+from mcp_probe.model import CROWDING_OPERATION, RequestRecord
 from tests.adapters.asgi_client import (
     ACCEPT,
     META,
@@ -342,6 +344,89 @@ def assert_known_outcome(mode: Mode, left: RequestRecord) -> None:
     else:
         assert left.outcome == "cancelled"
         assert left.result_ns is None or left.end_ns >= left.result_ns
+
+
+class Hops:
+    """Holds the loop for 10 ms in each turn from when a call can end until its answer is sent, and notes when."""
+
+    def __init__(self, meeting: Rendezvous) -> None:
+        self._meeting = meeting
+        self.free_ns = self.sent_ns = 0
+        self._held: list[tuple[int, int]] = []
+
+    async def sent(self, part: Any) -> None:
+        if self.free_ns:  # an event stream starts before
+            self.sent_ns = self.sent_ns or time.monotonic_ns()
+
+    async def hold(self) -> None:
+        self.free_ns = time.monotonic_ns()
+        self._meeting.leave["a"].set()
+        while not self.sent_ns:
+            began = time.monotonic_ns()
+            time.sleep(0.01)
+            self._held.append((began, time.monotonic_ns()))
+            await anyio.lowlevel.checkpoint()
+
+    @property
+    def truth_ms(self) -> float:
+        return sum(max(0, min(b, self.sent_ns) - max(a, self.free_ns)) for a, b in self._held) / 1e6
+
+
+async def _answer_that_hops(mode: Mode, app: App, hops: Hops, meeting: Rendezvous) -> None:
+    client = mode.client(app)
+    await client.open()
+    body = message(1, "tools/call", **client.envelope, name="meet", arguments={"key": "a"})
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(client.post, body, name="meet", on_send=hops.sent))
+        await meeting.entered["a"].wait()
+        await anyio.sleep(0.01)
+        await hops.hold()
+
+
+@in_each_mode
+async def test_an_answer_that_waits_for_the_loop_on_its_way_out_blames_who_holds_it(mode: Mode) -> None:
+    meeting = Rendezvous()
+    meeting.expect("a")
+    hops = Hops(meeting)
+    server = make_server(meeting)
+    with probed(server) as kept:
+        async with started(mode.app(server)) as app:
+            await _answer_that_hops(mode, app, hops, meeting)
+    victim = victim_of(kept.only("meet"))
+    assert victim is not None
+    steps = StepIndex(step for step in kept.steps() if step.end_ns > hops.free_ns)
+    blamed = [ends for blocker, ends in blame(victim, steps).rows.items() if blocker != CROWDING_OPERATION]
+    low, high = (sum(ends) / 1e6 for ends in zip(*blamed, strict=True))
+    assert hops.truth_ms >= 10
+    assert low >= 0.9 * hops.truth_ms - 1
+    assert high <= 1.1 * hops.truth_ms + 10
+
+
+async def test_an_answer_may_have_waited_for_another_client_that_does_not_read() -> None:
+    meeting = Rendezvous()
+    meeting.expect("a")
+    hops = Hops(meeting)
+    mode = MODES["session, sse"]
+    server = make_server(meeting)
+    stuck, released = anyio.Event(), anyio.Event()
+
+    async def read_nothing(part: Any) -> None:
+        stuck.set()
+        await released.wait()
+
+    with probed(server) as kept:
+        async with started(mode.app(server)) as app:
+            other = mode.client(app)
+            await other.open()
+            body = message(2, "tools/call", name="add", arguments={"a": 1, "b": 2})
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(other.post, body, name="add", on_send=read_nothing))
+                await stuck.wait()
+                await _answer_that_hops(mode, app, hops, meeting)
+                released.set()
+    waits = [wait for wait in kept.only("meet").waits if wait.stage == "write"]
+    assert waits
+    assert all(wait.start_ns == wait.end_ns for wait in waits)
 
 
 async def test_send_that_raises_reaches_the_app_unchanged() -> None:
