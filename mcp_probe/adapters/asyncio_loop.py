@@ -16,7 +16,7 @@ import weakref
 from asyncio import base_events, events
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 from mcp_probe import native
@@ -26,7 +26,9 @@ from mcp_probe.adapters.loop_hooks import LoopHooks, weakly
 from mcp_probe.adapters.step_kinds import StepKinds
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor, StepSink
+from mcp_probe.capture.socket_reads import readable_since
 from mcp_probe.clock import now_ns
+from mcp_probe.record.assemble import LATE_NS
 from mcp_probe.record.raw import RING_NS, WAKE_SOCKET
 
 HANDLES = ("Handle", "TimerHandle", "_ThreadSafeHandle")
@@ -115,10 +117,28 @@ class AsyncioHooks(LoopHooks[AsyncioMonitor]):
         return monitor
 
     def _note_socket(self, loop: Any, handle: Any) -> None:
-        """A socket's handle became ready between two polls; one that was made before we came has no place for that."""
+        """A socket's handle became ready between two polls; one that was made before we came has no place for that.
+
+        If the polls lie far apart and data came, the kernel says since when they were there at the latest.
+        """
         monitor = self._monitors.get(id(loop))
-        if monitor is not None and monitor.alive and hasattr(handle, "stamp"):
-            handle.stamp = (monitor.event_earliest, monitor.event_ready, WAKE_SOCKET)
+        if monitor is None or not monitor.alive or not hasattr(handle, "stamp"):
+            return
+        earliest, ready = monitor.event_earliest, monitor.event_ready
+        if ready - earliest > LATE_NS:
+            sock = _socket_read_by(getattr(handle, "_callback", None))
+            since = None if sock is None else readable_since(sock)
+            if since is not None and since < ready:
+                ready = max(since, earliest)
+        handle.stamp = (earliest, ready, WAKE_SOCKET)
+
+
+def _socket_read_by(callback: Any) -> Any:
+    """The socket that a transport's reading callback reads from; ``None`` for all others."""
+    if type(callback) is not MethodType or callback.__func__.__name__ != "_read_ready":
+        return None
+    transport = callback.__self__
+    return transport.get_extra_info("socket") if isinstance(transport, asyncio.Transport) else None
 
 
 def _selector_of(loop: Any) -> Any:

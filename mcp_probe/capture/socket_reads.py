@@ -85,6 +85,18 @@ def _is_empty(sock: Any) -> bool:
         return False
 
 
+def readable_since(sock: Any) -> int | None:
+    """``sock`` has had something to read at least since then; ``None`` where the kernel does not say.
+
+    Its last segment with data is unread, since something is. What ended the connection, or bytes before, may have made
+    it readable earlier.
+    """
+    if _is_empty(sock):
+        return None  # it was closed, and that is no data
+    segment = last_segment(sock)
+    return None if segment is None else segment[1]
+
+
 class Delivery:
     """One request on its way in: when the last byte of it that was read had come, between its bounds."""
 

@@ -19,6 +19,7 @@ import anyio.to_thread
 import pytest
 
 from mcp_probe.aggregate.blocking import StepIndex, blame, victim_of
+from mcp_probe.capture.socket_reads import TICK_NS
 from mcp_probe.model import RequestRecord
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep
@@ -89,6 +90,7 @@ class Stage:
         self.waiting = 0
         self.near, self.far = socket.socketpair()
         self.near.setblocking(False)
+        self.listener = socket.create_server(("127.0.0.1", 0))
         self.starts_at = anyio.current_time() + 10 * LEAD_S  # set anew once all wait
 
     def named(self, name: str, function: Async) -> Async:
@@ -134,6 +136,20 @@ class Stage:
     async def for_socket(self) -> None:
         await anyio.wait_readable(self.near)
 
+    async def connect(self) -> None:
+        self.stream = await anyio.connect_tcp(*self.listener.getsockname())
+        self.peer, _ = self.listener.accept()
+
+    async def close(self) -> None:
+        self.near.close()
+        self.far.close()
+        await self.stream.aclose()
+        self.peer.close()
+        self.listener.close()
+
+    async def for_stream(self) -> None:
+        await self.stream.receive(1)
+
     async def for_ever(self) -> None:
         await anyio.sleep(3600)
 
@@ -142,6 +158,8 @@ class Stage:
         time.sleep(0.08)
         self.scene.ready_ns["socket"] = time.monotonic_ns()
         self.far.send(b"x")
+        self.scene.ready_ns["stream"] = time.monotonic_ns()
+        self.peer.send(b"x")
 
 
 Blocking = Callable[[Stage, Async, Async], Awaitable[None]]
@@ -175,12 +193,14 @@ async def play(scene: Scene, blocking: Blocking) -> None:
     probe = Probe()
     scene.kept = keep(probe)
     stage = Stage(probe, scene)
+    await stage.connect()
     try:
         victims = {
             "event": stage.for_event,
             "thread": stage.for_thread,
             "timer": stage.for_timer,
             "socket": stage.for_socket,
+            "stream": stage.for_stream,
             "sleeper": stage.for_ever,
         }
         sender = threading.Thread(target=stage.send_later)
@@ -198,8 +218,7 @@ async def play(scene: Scene, blocking: Blocking) -> None:
             group.cancel_scope.cancel()
         sender.join()
     finally:
-        stage.near.close()
-        stage.far.close()
+        await stage.close()
         probe.detach()
 
 
@@ -314,6 +333,31 @@ def test_a_socket_found_by_the_poll_between_the_blockers_waited_for_the_second_e
 
 
 @in_each_scene
+def test_an_answer_on_a_tcp_connection_lies_between_its_bounds(
+    backend: Backend, blocking: Blocking, scenes_of: Scenes
+) -> None:
+    scenes = scenes_of(backend, blocking)
+    assert_bounded(scenes, "stream", "first")
+    assert_bounded(scenes, "stream", "second")
+
+
+@pytest.mark.skipif(TICK_NS is None, reason="only Linux says when data came")
+@pytest.mark.parametrize("blocking", [in_one_step, in_one_iteration, in_two_iterations])
+def test_an_answer_on_a_tcp_connection_certainly_waited_since_it_was_in_the_socket(
+    blocking: Blocking, scenes_of: Scenes
+) -> None:
+    """The loop was in the first blocker then; the poll before it is no longer all that is certain."""
+    scenes = scenes_of(ASYNCIO.values[0], blocking)
+    assert TICK_NS is not None
+    for blocker, about in (("first", 40), ("second", 80)):
+        found = [(scene.found("stream", blocker)[0], scene.truth("stream", blocker)) for scene in scenes]
+        truth = median(true for _, true in found)
+        assert about / 2 <= truth <= about + 60, f"the scene went wrong: it truly waited {truth:.1f} ms for {blocker}"
+        error = median(true - lo for lo, true in found)
+        assert error <= margin(scenes, truth) + TICK_NS / MS, (blocker, found)
+
+
+@in_each_scene
 def test_a_request_that_was_never_ready_waited_for_nobody(
     backend: Backend, blocking: Blocking, scenes_of: Scenes
 ) -> None:
@@ -356,7 +400,7 @@ def test_a_sleep_is_awaited_until_its_deadline_and_ready_from_then_on(backend: B
 def test_nobody_is_blamed_for_more_than_it_held_the_loop(
     backend: Backend, blocking: Blocking, scenes_of: Scenes
 ) -> None:
-    victims = ("event", "thread", "timer", "socket", "sleeper")
+    victims = ("event", "thread", "timer", "socket", "stream", "sleeper")
     scenes = scenes_of(backend, blocking)
     for blocker in ("first", "second"):
         for victim in victims:

@@ -11,7 +11,7 @@ import pytest
 
 from mcp_probe.capture import socket_reads
 from mcp_probe.capture.guard import Guard
-from mcp_probe.capture.socket_reads import SocketReads, last_segment
+from mcp_probe.capture.socket_reads import SocketReads, last_segment, readable_since
 from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RING_NS
 
@@ -214,3 +214,19 @@ def test_a_transport_without_a_socket_says_nothing_and_does_no_harm(sock: Any) -
     assert before <= latest <= now_ns()
     assert earliest is None
     assert faults == []
+
+
+def test_unread_data_were_readable_since_the_last_of_them_at_the_latest(world: World) -> None:
+    world.socket.unread, world.socket.ago_ms = 10, 80
+    assert readable_since(world.socket) == world.now - 76 * MS
+
+
+def test_a_connection_that_was_closed_says_nothing_of_when(world: World) -> None:
+    """Its last data came long before, and were read."""
+    world.socket.ago_ms = 80
+    assert readable_since(world.socket) is None
+
+
+def test_a_socket_that_is_no_tcp_says_nothing_of_when(world: World) -> None:
+    world.socket.unread, world.socket.is_tcp = 10, False
+    assert readable_since(world.socket) is None
