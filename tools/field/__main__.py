@@ -8,28 +8,35 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port
 from tools.compatibility import table, write
 from tools.field.client import Client, Http, Silent, Sse, Stdio
-from tools.field.judge import HOLDING, PING, QUICK, QUIET, Judgement, judge
+from tools.field.judge import ALONE, HOLDING, PING, QUICK, QUIET, Judgement, judge
 from tools.field.servers import ROWS, Ask, Row, Setting
+from tools.field.witness import Witness
 from tools.interpreters import ROOT
 
 KEPT = ROOT / ".cache" / "field"
 ROUNDS = 5
+ALONE_CALLS = 2
 QUIET_CALLS = 20
 QUICK_CALLS = 12
 HEAD_START_S = 0.03
+HELD_S = 0.4
+"""For this long a round holds the loop of a server that blocks: while all quick calls come in, on any machine. What a
+client waits on a loop that is held for less is mostly the hops of pipes and threads, and the quick calls' own time."""
+MOST_HOLDING = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +92,18 @@ def measure(row: Row) -> Judgement:
             try:
                 client = connect(process, row, port, setting)
                 client.start()
-                converse(client, row, setting)
+                with Witness(process.pid) as witness:
+                    converse(client, row, setting)
                 client.end()
             finally:
                 if process.poll() is None:
                     process.terminate()
                     process.wait(30)
+    (kept / "exchanges.json").write_text(json.dumps([asdict(one) for one in client.exchanges], indent=0), "utf-8")
     failures = {f"{one.operation}: {one.failure[:200]}" for one in client.exchanges if one.failure}
     if failures:
         raise Silent(f"calls fail: {'; '.join(sorted(failures))}")
-    return judge(client.exchanges, read_report(kept / "report.json"), blocks=row.blocks)
+    return judge(client.exchanges, read_report(kept / "report.json"), blocks=row.blocks, held_ms=witness.held_ms)
 
 
 def environment(setting: Setting, folder: Path) -> dict[str, str]:
@@ -112,7 +121,7 @@ def connect(process: subprocess.Popen[bytes], row: Row, port: int, setting: Sett
 
 
 def converse(client: Client, row: Row, setting: Setting) -> None:
-    """First one call at a time on the idle server, then rounds in which a holding call is under way."""
+    """First one call at a time on the idle server, then rounds in which holding calls are under way."""
 
     def ask(what: Ask, label: str) -> Any:
         return client.call(what.tool, what.arguments, label=label)
@@ -120,12 +129,15 @@ def converse(client: Client, row: Row, setting: Setting) -> None:
     client.wait([client.request("tools/list")])
     client.wait([ask(setting.quick, "first")])
     client.wait([ask(setting.holding, "first")])
+    for _ in range(ALONE_CALLS):
+        client.wait([alone := ask(setting.holding, ALONE)])
+    times = min(MOST_HOLDING, math.ceil(HELD_S * 1e3 / alone.ms)) if row.blocks else 1
     for number in range(QUIET_CALLS):
         client.wait([ask(setting.quick, QUIET)])
         if number % 2:
             client.wait([client.request("ping", label=QUIET)])
     for _ in range(ROUNDS):
-        asked = [ask(setting.holding, HOLDING)]
+        asked = [ask(setting.holding, HOLDING) for _ in range(times)]
         time.sleep(HEAD_START_S)
         for number in range(QUICK_CALLS):
             asked.append(ask(setting.quick, QUICK))
@@ -149,18 +161,22 @@ ABOUT = """\
 Each row is a server that nobody here wrote, installed from PyPI and run unmodified under `mcp-probe run`. The client is
 `tools/field/client.py`: JSON-RPC by hand in a process of its own with its own clock, and without the SDK. Quick calls
 and pings are sent while a call that takes long is under way, after some on the idle server. Their p50 and p95 are
-*the client's* / *the report's*, in milliseconds; two figures with a dash are the report's bounds.
+*the client's* / *the report's*, in milliseconds; two figures with a dash are the report's bounds. The client's time
+ends when the answer is in its pipe or socket, whenever it then gets a CPU to read it.
 
 *Wait* is what these calls and pings took beyond the median of the same on the idle server, in seconds over all.
 *Blamed* is what `blocked_by` says, at least, that they waited for: other calls, the loop itself, many
-small steps. Where a server blocks nobody, no call may be blamed, however long its backend takes.
+small steps. A server that blocks is asked for as many holding calls at once as hold its loop for 0.4 s.
+`tools/field/witness.py` looks from outside, each 2 ms, whether the loop's thread is in its poll. Nobody can be to blame
+for more than the time in which it was not, however long a backend takes.
 
 A row has a fault where
 
 - a percentile is more than 10 % (or 3 ms) off the client's, or its bounds do not hold it, or lie further apart than
   20 ms or 10 %,
 - a call was sent and not counted, or counted and not sent,
-- less than 90 % of the wait for a blocked loop is blamed, or more than 110 %.""".splitlines()
+- less than 90 % of the wait for a blocked loop is blamed, or more than 110 %,
+- more is blamed than 110 % of the time in which the loop was seen outside its poll.""".splitlines()
 HEADS = [
     "server",
     "SDK",
@@ -240,7 +256,8 @@ def told(outcome: Outcome) -> str:
     figures = ", ".join(f"{name} {one.client:.0f} / {one}" for (_, name), one in found.percentiles.items())
     share = found.blamed_low / found.waited if found.waited else 0.0
     blamed = f"blamed {found.blamed_low:.0f}–{found.blamed_high:.0f} ({share:.0%})"
-    head = f"{found.sdk}; {figures}; waited {found.waited:.0f}, {blamed}"
+    held = "?" if found.held is None else f"{found.held:.0f}"
+    head = f"{found.sdk}; {figures}; waited {found.waited:.0f}, held {held}, {blamed}"
     return "\n      ".join([head, found.verdict, *(f"FAULT {fault}" for fault in found.faults)])
 
 
