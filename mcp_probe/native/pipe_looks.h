@@ -29,8 +29,8 @@ typedef struct {
     ns_t read_bytes, last_bytes; /* of all reads, of the last */
     long slept;                  /* how often the reader's thread had slept as its read began */
     ns_t queued;                 /* and how long it had waited for a CPU */
-    int schedstat;               /* a descriptor, closed with this object, or -1 */
-    long schedstat_of;           /* the thread that it is of */
+    int schedstat;               /* that file of the thread schedstat_of, or -1 */
+    long schedstat_of;
     unsigned int written, read;  /* of the ring */
     look_t ring[LOOKS];
 } PipeLooks;
@@ -57,28 +57,16 @@ static long sleeps_so_far(void)
 static ns_t queued_so_far(PipeLooks *self)
 {
     char text[96];
-    ssize_t size =
-        self->schedstat < 0 ? -1 : pread(self->schedstat, text, sizeof(text) - 1, 0);
-    if (size <= 0)
-        return -1;
-    const char *at = text; /* "ran queued slices" */
-    text[size] = 0;
-    number_at(&at);
-    return number_at(&at);
-}
-
-/* The calling thread reads from now on. */
-static void read_by(PipeLooks *self, long thread)
-{
-    self->reader = thread;
-    if (self->schedstat_of == thread)
-        return;
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", thread);
-    if (self->schedstat >= 0)
-        close(self->schedstat);
-    self->schedstat = open(path, O_RDONLY | O_CLOEXEC);
-    self->schedstat_of = thread;
+    long long queued;
+    if (self->schedstat_of != self->reader) {
+        snprintf(text, sizeof text, "/proc/self/task/%ld/schedstat", self->reader);
+        close(self->schedstat); /* of another thread, or -1 */
+        self->schedstat = open(text, O_RDONLY | O_CLOEXEC);
+        self->schedstat_of = self->reader;
+    }
+    ssize_t size = pread(self->schedstat, text, sizeof text - 1, 0);
+    text[size > 0 ? size : 0] = 0; /* "ran queued slices" */
+    return sscanf(text, "%*s %lld", &queued) == 1 ? queued : -1;
 }
 
 enum { UNKNOWN, IN_READ, HAS_READ };
@@ -155,7 +143,7 @@ static PyObject *pipe_looks_ready(PipeLooks *self, PyObject *ignored)
 static PyObject *pipe_looks_begin(PipeLooks *self, PyObject *ignored)
 {
 #ifdef __linux__
-    read_by(self, syscall(SYS_gettid));
+    self->reader = syscall(SYS_gettid);
 #endif
     __atomic_store_n(&self->reads, (self->reads + 2) | 1, __ATOMIC_SEQ_CST);
     self->slept = sleeps_so_far();
@@ -212,8 +200,7 @@ static PyObject *pipe_looks_new(PyTypeObject *type, PyObject *args, PyObject *kw
 static void pipe_looks_dealloc(PipeLooks *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    if (self->schedstat >= 0)
-        close(self->schedstat);
+    close(self->schedstat);
     type->tp_free(self);
     Py_DECREF(type);
 }
