@@ -47,6 +47,8 @@ IDLE_SAMPLE_S = 1.95
 """While no request ends and no step is long, samples have little to say."""
 OPEN_AFTER_NS = 300_000_000
 EXIT_BUDGET_S = 0.5
+RECORDS_SHARE = 0.4
+"""Of the exit's budget: after this the collector's thread makes no more records and only counts."""
 DETACH_BUDGET_S = 3.0
 """If the server goes on: beside threads that compute, the collector's thread rarely gets the GIL (15 ms a turn)."""
 
@@ -105,6 +107,7 @@ class Collector:
         self._flushes: deque[threading.Event] = deque()  # asked for
         self._last_flush: threading.Event | None = None
         self._leaving: deque[tuple[Listener, str]] = deque()  # sessions that the thread has to remove
+        self._records_until: float | None = None  # the process ends: no more records after this time
 
     def add(self, listener: Listener) -> None:
         """``listener`` hears everything from now on; the first one starts the thread."""
@@ -118,10 +121,14 @@ class Collector:
         """Drain once more, tell ``listener`` the end, and forget it; the last one stops the thread.
 
         On a loop's thread it only waits for a drain in progress. If that takes longer than :data:`EXIT_BUDGET_S`,
-        the collector's thread does the rest as soon as it can.
+        the collector's thread does the rest as soon as it can. As the process ends, requests for whose records the
+        budget is too short are only counted.
         """
         if listener not in self._listeners:
             return
+        began = time.monotonic()
+        if reason == "exit":
+            self._records_until = began + RECORDS_SHARE * EXIT_BUDGET_S
         waits = not self._hub.runs_loop()
         if not waits and not self._lock.acquire(timeout=EXIT_BUDGET_S):
             self._leaving.append((listener, reason))
@@ -139,8 +146,11 @@ class Collector:
             logger.warning("mcp_probe: the latest requests are lost: the collector's thread hangs, or got no CPU")
             return
         try:
+            if reason == "exit":
+                self._records_until = began + EXIT_BUDGET_S
             self._let_go(listener, reason)
         finally:
+            self._records_until = None
             self._lock.release()
 
     def _let_go(self, listener: Listener, reason: str) -> None:
@@ -193,10 +203,12 @@ class Collector:
         self.wake()
 
     def hand_over(self, seconds: float) -> None:
-        """Wait until the last :meth:`flush` is done, for at most ``seconds``."""
+        """The process is about to end: wait until the last :meth:`flush` is done, for at most ``seconds``."""
         thread, done = self._thread, self._last_flush
         if thread is not None and done is not None and thread.is_alive() and not thread.is_current():
+            self._records_until = time.monotonic() + RECORDS_SHARE * seconds
             done.wait(seconds)
+            self._records_until = None
 
     def _run(self, own: Worker) -> None:
         try:
@@ -258,7 +270,7 @@ class Collector:
             self._tell_finished(listener)
             self._tell_open(listener, now, everything=samples)
             if listener is leaving:
-                listener.emit([self._unfinished(raw, now) for raw in listener.live()])
+                self._tell_unfinished(listener, now)
             self._pace += 1
         self._idle = self._idle and not self._taken
         stopping = self._thread is None  # whoever stops the thread waits for it, and takes the last sample
@@ -305,6 +317,10 @@ class Collector:
         sampler = self._samplers[listener]
         picked = sampler.pick(batch, listener.live())
         for first in range(0, len(picked), SLICE):
+            if self._is_late():
+                for raw, _ in picked[first:]:
+                    sampler.groups.add(raw)
+                break
             self._drain.take_polls()
             some = picked[first : first + SLICE]
             self._drain.note_small_steps(some)
@@ -342,6 +358,18 @@ class Collector:
         self._pace += 1
         for listener in self._listeners:
             listener.emit([*shared, replace(process, dropped=listener.newly_dropped())])
+
+    def _is_late(self) -> bool:
+        until = self._records_until
+        return until is not None and time.monotonic() >= until
+
+    def _tell_unfinished(self, listener: Listener, now: int) -> None:
+        """Records of requests that will not end; those without one are known to be open (:meth:`_tell_open`)."""
+        live = listener.live()
+        for first in range(0, len(live), SLICE):
+            if self._is_late():
+                return
+            listener.emit([self._unfinished(raw, now) for raw in live[first : first + SLICE]])
 
     def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
         raw.outcome = "unfinished"

@@ -216,6 +216,7 @@ class RequestGroup:
     last_ns: int  # last end
     serial_gaps: int = 0  # of them and of records with a weight: came within 1 ms after an answer, with none in flight
     overlapping: int = 0  # of the same: came while another was in flight
+    closes: tuple[int, ...] = ()  # ids of those that an OpenRequest has named
 
 
 @dataclass(frozen=True, slots=True)

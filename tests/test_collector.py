@@ -21,9 +21,11 @@ import mcp_probe
 from mcp_probe import collector, header, session
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.capture.worker import Worker
+from mcp_probe.clock import now_ns
 from mcp_probe.collector import BUSY, BUSY_DRAIN_S, DRAIN_S, SOON_DRAIN_S, Collector
-from mcp_probe.model import End, Header, RequestGroup, RequestRecord
+from mcp_probe.model import End, Header, OpenRequest, RequestGroup, RequestRecord
 from mcp_probe.record import sampling
+from mcp_probe.record.assemble import assemble
 from mcp_probe.record.file import read_recording
 from mcp_probe.session import Probe
 from tests.kept import Listening, keep
@@ -82,6 +84,47 @@ def test_a_collector_that_gets_nowhere_is_given_up_and_the_loss_is_logged(caplog
     assert [record.message for record in caplog.records] == [
         "mcp_probe: the latest requests are lost: the collector's thread hangs, or got no CPU"
     ]
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_requests_for_whose_records_an_exit_has_no_time_are_counted(
+    in_time: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once they were lost, and those that were told as open were called unfinished."""
+    monkeypatch.setattr(collector, "EXIT_BUDGET_S", 60.0 if in_time else 2.0)
+    monkeypatch.setattr(collector, "SLICE", 1)
+    many = 200
+    begun = threading.Event()
+
+    def slow(*args: Any, **options: Any) -> RequestRecord:
+        begun.set()
+        time.sleep(0 if in_time else 0.02)  # all together take twice the budget
+        return assemble(*args, **options)
+
+    probe = Probe()
+    kept = keep(probe)
+    hub = probe._hub
+    raws = [hub.begin("request", "tools/call", "add", "stdio", probe) for _ in range(many)]
+    lost = hub.begin("request", "tools/call", "hang", "stdio", probe)
+    probe.snapshot()
+    assert {frame.id for frame in kept.frames if isinstance(frame, OpenRequest)} == {raw.id for raw in [*raws, lost]}
+    monkeypatch.setattr(collector, "assemble", slow)
+    for raw in raws:
+        hub.requests.end(raw, now_ns())
+    probe._collector.wake()
+    assert begun.wait(20)
+    try:
+        probe._collector.remove(probe, "exit")
+    finally:
+        monkeypatch.undo()
+        probe.detach()
+    assert [frame.reason for frame in kept.frames if isinstance(frame, End)] == ["exit"]
+    fold = Fold()
+    fold.add_all(kept.frames)
+    summary = fold.summary()
+    assert {row.name: (row.count, row.unfinished) for row in summary.operations} == {"add": (many, 0), "hang": (1, 1)}
+    assert (summary.requests.dropped, summary.requests.unfinished) == (0, 1)
+    assert (len(kept.requests("add")) == many) is in_time
 
 
 def test_a_batch_of_frames_does_not_look_for_packages_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

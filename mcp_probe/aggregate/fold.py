@@ -59,7 +59,7 @@ class Fold:
     """One process's stream of frames, folded. Not thread-safe.
 
     Frames are expected about in the order in which they were drained; an ``OpenRequest`` comes before the
-    record that closes it. Percentiles are off by less than 6.3 % (see ``buckets``), maxima are exact.
+    record or the group that closes it. Percentiles are off by less than 6.3 % (see ``buckets``), maxima are exact.
     """
 
     def __init__(
@@ -145,6 +145,8 @@ class Fold:
         self._saw(group.first_ns, group.last_ns)
         self._totals.operations.of(group).add_group(group)
         self._flight.add_group(group)
+        for ended in group.closes:
+            self._open.pop(ended, None)
 
     def _add_step(self, step: StepRecord) -> None:
         self._saw(step.start_ns, step.end_ns)

@@ -39,7 +39,8 @@ from mcp_probe.record.private_file import create_alone
 
 # 1: first version (2026-11). Added later: `memory` at the end of requests and of the header; `weight` and `seen` at the
 # end of requests, and frames of the kind `group` (requests without a record). An older reader skips groups, so it
-# counts too few requests if there were too many to make a record of each.
+# counts too few requests if there were too many to make a record of each. Groups got `closes`: a reader that does not
+# know it takes those requests for unfinished ones as well.
 FORMAT_NAME = "mcp_probe.recording"
 FORMAT_VERSION = 1
 

@@ -3,6 +3,7 @@
 A failed, cancelled or slow request always gets its record. Of an operation's other requests one in n is picked, at
 random within each n, and has the weight n. Requests without a record are counted, with their durations, in
 :class:`~mcp_probe.model.RequestGroup` frames. So counts and durations cover all requests, however many there are.
+At the end of a process, requests for whose records there is no time are counted in the same way.
 
 A request is slow if it took ``slow_request_ms``, or longer than 99 % of its operation's calls so far.
 """
@@ -10,6 +11,7 @@ A request is slow if it took ``slow_request_ms``, or longer than 99 % of its ope
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from threading import get_ident
@@ -59,7 +61,17 @@ _Rows = dict[int, tuple[int, int]]
 class GroupTally:
     """Counts the requests of one key. One thread writes; rows only grow, so another thread may read differences."""
 
-    __slots__ = ("first_ns", "last_ns", "longest", "max_longest_ns", "max_ns", "overlapping", "rows", "serial_gaps")
+    __slots__ = (
+        "closed",
+        "first_ns",
+        "last_ns",
+        "longest",
+        "max_longest_ns",
+        "max_ns",
+        "overlapping",
+        "rows",
+        "serial_gaps",
+    )
 
     def __init__(self) -> None:
         self.rows: _Rows = {}  # bucket of the duration -> (count, sum)
@@ -67,6 +79,7 @@ class GroupTally:
         self.first_ns, self.last_ns = NEVER_NS, 0
         self.max_ns = self.max_longest_ns = 0
         self.serial_gaps = self.overlapping = 0
+        self.closed: deque[int] = deque()  # ids of those that were reported as open
 
     def add(self, arrival: int, earliest: int | None, end: int) -> None:
         """Count one request; ``earliest`` is its earliest possible arrival."""
@@ -114,7 +127,10 @@ class Groups:
     def add(self, raw: RawRequest) -> None:
         """Count a request that has ended."""
         arrival, _, end = span_of(raw)
-        self.tally_of(raw).add(arrival, raw.arrival_earliest_ns, end)
+        tally = self.tally_of(raw)
+        if raw.seen_open:
+            tally.closed.append(raw.id)  # before it is counted: a key of which nothing was counted is not told
+        tally.add(arrival, raw.arrival_earliest_ns, end)
 
     def take(self) -> list[RequestGroup]:
         """What has been counted since the last call."""
@@ -149,6 +165,7 @@ class Groups:
                     last_ns=tally.last_ns,
                     serial_gaps=tally.serial_gaps - gaps,
                     overlapping=tally.overlapping - overlapping,
+                    closes=tuple(tally.closed.popleft() for _ in range(len(tally.closed))),
                 )
             )
         return found

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_probe.aggregate.fold import HOLD_NS, MAX_HELD_WAITS, MAX_OPEN, SETTLE_NS, Fold
+from mcp_probe.histogram import bucket_of
 from mcp_probe.model import BlockedBy, Frame, RequestRecord, Summary
 from tests.frames import (
     MS,
     SECOND,
     make_end,
+    make_group,
     make_header,
     make_histogram,
     make_loop_sample,
@@ -232,6 +234,14 @@ def test_a_record_closes_its_open_request() -> None:
 
     (row,) = summary.operations
     assert (row.count, row.unfinished) == (1, 0)
+
+
+def test_a_group_closes_the_open_requests_that_it_counts() -> None:
+    group = make_group([(bucket_of(2 * SECOND), 3, 6 * SECOND)], name="slow", closes=(1, 3))
+    summary = summary_of(*(make_open(number, "slow") for number in (1, 2, 3)), group)
+
+    (row,) = summary.operations
+    assert (row.count, row.unfinished) == (4, 1)
 
 
 def test_an_open_request_seen_again_is_one_request() -> None:

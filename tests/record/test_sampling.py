@@ -233,6 +233,17 @@ def test_groups_are_told_once() -> None:
     assert [count for _, count, _ in group.durations] == [1]
 
 
+def test_a_group_names_once_those_of_its_requests_that_were_told_as_open() -> None:
+    groups = Groups()
+    raws = raws_of([Call("add", 10 * number, 0, 5) for number in range(6)])
+    for number, raw in enumerate(raws):
+        raw.seen_open = number % 2 == 1
+        groups.add(raw)
+    assert [(group.count, group.closes) for group in groups.take()] == [(6, (2, 4, 6))]
+    groups.add(Call("add", 70, 0, 5).raw(9))
+    assert [(group.count, group.closes) for group in groups.take()] == [(1, ())]
+
+
 def test_names_without_end_are_counted_under_a_bounded_number_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "MAX_GROUPS", 8)
     groups = Groups()
