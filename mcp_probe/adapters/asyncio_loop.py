@@ -21,7 +21,7 @@ from typing import Any
 
 from mcp_probe import native
 from mcp_probe.adapters import asyncio_handles
-from mcp_probe.adapters.hook import Hook
+from mcp_probe.adapters.hook import Hook, Inherited
 from mcp_probe.adapters.loop_hooks import LoopHooks, weakly
 from mcp_probe.adapters.step_kinds import StepKinds
 from mcp_probe.capture.hub import Hub
@@ -169,7 +169,8 @@ def _noted_select(monitor: LoopMonitor, original: Any, selector: Any) -> Any:
 
 def _without_self(select: Any) -> Any:
     """The function of the selector's class; or what somebody has put on the instance, called as that one."""
-    function = getattr(select, "__func__", None)
+    # What looks the method up at each call would hold the selector, and cost each poll a call more.
+    function = getattr(select.found if isinstance(select, Inherited) else select, "__func__", None)
     return (lambda _, *args, **kwargs: select(*args, **kwargs)) if function is None else function
 
 

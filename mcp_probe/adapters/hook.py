@@ -58,7 +58,7 @@ class _Patch:
         self.ours = _reference(ours, lasting)
 
 
-class _Inherited:
+class Inherited:
     """``owner.name`` as the class of ``owner`` has it when this is called. ``found`` is what it was at first."""
 
     def __init__(self, owner: Any, name: str, found: Any) -> None:
@@ -78,7 +78,7 @@ class _Inherited:
 
 def _inherited(owner: Any, name: str) -> Any:
     found = getattr(owner, name)
-    return _Inherited(owner, name, found) if getattr(found, "__self__", None) is owner else found
+    return Inherited(owner, name, found) if getattr(found, "__self__", None) is owner else found
 
 
 class Hook(Guard):
@@ -132,7 +132,7 @@ class Hook(Guard):
         ``before`` gets the arguments. ``after(state, result, error)`` gets what ``before`` returned, or without one the
         positional arguments; it is called if and only if ``before`` was, even if the hook was switched off meanwhile.
         """
-        function = original.found if isinstance(original, _Inherited) else original
+        function = original.found if isinstance(original, Inherited) else original
         make = _async_around if iscoroutinefunction(function) else _around
         wrapper: Callable[..., Any] = make(self, original, before, after)
         return wrapper
