@@ -34,7 +34,10 @@ WATCHED = (
     "uvloop",
     "trio",
 )
-BESIDE = ("pytest", "pytest-timeout", "hypothesis", "httpx[http2]", "packaging", "setuptools", "rich", "pympler")
+BESIDE = (
+    *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "httpx[http2]", "packaging", "setuptools", "rich"),
+    *("pympler", "matplotlib"),
+)
 """What the tests stand on: these are released versions."""
 TESTS = ("tests/capture/test_blame_truth.py", "tests/safety", "tests/adapters")
 LIMIT_S = 3600
@@ -78,9 +81,10 @@ def failures(lines: Sequence[str]) -> list[Broken]:
     return [Broken(one[1], (one[2] or "")[:200]) for one in found if one]
 
 
-def tested(python: Path, tests: Sequence[str]) -> tuple[list[Broken], str]:
+def tested(python: Path, tests: Sequence[str], jobs: int = 1) -> tuple[list[Broken], str]:
     """What broke, and pytest's last line. A warning is no failure here: upstream may deprecate what it likes."""
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", "-rfE", "--tb=line", *tests]
+    command += ["-n", str(jobs)] if jobs > 1 else []
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("MCP_PROBE", "PYTEST"))}
     kept["COLUMNS"] = "400"  # pytest leaves the reason out where the line would be longer
     done = subprocess.run(list(map(str, command)), cwd=ROOT, env=kept, capture_output=True, text=True, timeout=LIMIT_S)
@@ -108,6 +112,7 @@ def section(python: Interpreter, versions: dict[str, str], broken: Sequence[Brok
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", default="3.13", choices=VERSIONS)
+    parser.add_argument("--jobs", type=int, default=1, help="tests at once; what fails runs once more alone")
     parser.add_argument("tests", nargs="*", default=list(TESTS))
     chosen = parser.parse_args()
     CELLS.mkdir(exist_ok=True)
@@ -116,7 +121,7 @@ def main() -> int:
         own, versions = made(python)
     except Absent as exc:
         sys.exit(str(exc))
-    broken, last = tested(own, chosen.tests)
+    broken, last = tested(own, chosen.tests, chosen.jobs)
     if broken:  # a busy machine upsets a truth about time: only what fails alone, too, is upstream's
         broken, again = tested(own, [one.test for one in broken])
         last = f"{last}; those that failed, once more alone: {again}"
