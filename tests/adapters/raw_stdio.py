@@ -16,10 +16,11 @@ ANSWER_S = 60.0
 
 
 class RawClient:
-    """``sent_ns`` and ``answered_ns`` by request id; ids are given by the caller."""
+    """``sent_ns``, ``written_ns`` and ``answered_ns`` by request id; ids are given by the caller."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.sent_ns: dict[int, int] = {}
+        self.written_ns: dict[int, int] = {}
         self.answered_ns: dict[int, int] = {}
         self._stdin = stdin
         self._answered = threading.Condition()
@@ -33,6 +34,8 @@ class RawClient:
         if number is not None:
             self.sent_ns[number] = now_ns()
         os.write(self._stdin.fileno(), line)
+        if number is not None:
+            self.written_ns[number] = now_ns()
 
     def call(self, number: int, tool: str, **arguments: Any) -> None:
         """Write a tool call."""
