@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from contextlib import suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from itertools import count
@@ -14,8 +13,10 @@ from typing import TextIO
 
 from mcp_probe.errors import OptionError
 
-if sys.platform != "win32":
+try:
     import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 _OF_THE_SYSTEM = ("/dev", "/dev/fd", "/proc/self/fd")
 """Links there, as /dev/stdout, are the kernel's or root's; nobody else can plant one."""
@@ -63,7 +64,7 @@ def create_alone(path: str | os.PathLike[str]) -> tuple[FileIO, str]:
 
 def _is_ours(stream: FileIO) -> bool:
     """Whether nobody else writes to it, from now on as long as it is open. The kernel forgets it with the process."""
-    if sys.platform == "win32":
+    if fcntl is None:
         return True
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
