@@ -36,7 +36,7 @@ WATCHED = (
 )
 BESIDE = (
     *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "httpx[http2]", "packaging", "setuptools", "rich"),
-    *("pympler", "matplotlib"),
+    *("pympler", "matplotlib", "hypercorn", "httptools", "h11"),
 )
 """What the tests stand on: these are released versions."""
 TESTS = ("tests/capture/test_blame_truth.py", "tests/safety", "tests/adapters")
