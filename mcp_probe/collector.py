@@ -337,7 +337,14 @@ class Collector:
     def _record(self, raw: RawRequest, weight: int) -> RequestRecord:
         hub = self._hub
         end_ns = raw.end_ns or now_ns()
-        return assemble(raw, end_ns, memory=hub.memory.use_of(raw), weight=weight, measures=hub.measuring.of(raw))
+        return assemble(
+            raw,
+            end_ns,
+            memory=hub.memory.use_of(raw),
+            weight=weight,
+            measures=hub.measuring.of(raw),
+            named=hub.awaits.active,
+        )
 
     def _tell_open(self, listener: Listener, now: int, *, everything: bool) -> None:
         """Name requests that have been in flight for a while; in a snapshot, all that are."""
@@ -375,4 +382,6 @@ class Collector:
         raw.outcome = "unfinished"
         hub = self._hub
         running = running_mark(hub, raw, now)
-        return assemble(raw, now, running, hub.memory.use_of(raw), measures=hub.measuring.of(raw))
+        return assemble(
+            raw, now, running, hub.memory.use_of(raw), measures=hub.measuring.of(raw), named=hub.awaits.active
+        )

@@ -21,6 +21,25 @@ Signal = Literal["spans", "metric exports"]
 Cause = Literal["blocking-call", "cpu", "gil", "run-queue", "gc", "unknown"]
 MemoryTier = Literal["off", "light", "detailed", "leaks"]
 MeasureTier = Literal["off", "light", "detailed"]
+AwaitKind = Literal[
+    "lock",
+    "semaphore",
+    "limiter",
+    "condition",
+    "event",
+    "queue",
+    "connection-pool",
+    "connect",
+    "http",
+    "db",
+    "subprocess",
+    "sleep",
+    "client",
+    "task",
+    "thread",
+    "other",
+]
+"""What a request can await; see docs/awaits.md."""
 MemoryMethod = Literal["native-gross", "native-hybrid", "native-shadow", "tracemalloc", "jemalloc"]
 
 BUDGET_PARTS = (
@@ -41,6 +60,12 @@ BUDGET_PARTS = (
 
 LOOP_OPERATION = "(loop)"
 """Operation name of work that belongs to no request: transports, timers, the server's own tasks."""
+
+BACKGROUND_OPERATION = "(background task)"
+"""Operation name of a task that belongs to no request and holds what requests await."""
+
+UNKNOWN_HOLDER = "(unknown)"
+"""Operation name of a holder that nobody saw take it."""
 
 CROWDING_OPERATION = "(many small steps)"
 """Pseudo-blocker: time a runnable request waited behind steps shorter than 0.5 ms."""
@@ -123,6 +148,33 @@ class JobTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class HolderPart:
+    """Who held what a request awaited, in [from_ns, to_ns)."""
+
+    request: int  # RequestRecord.id; 0: no request
+    operation: str  # of that request, or BACKGROUND_OPERATION
+    where: str | None  # file:line at which it took it
+    from_ns: int
+    to_ns: int
+    among: int  # how many held it at once: this one counts for one part in so many
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """A stretch of a request's awaiting and what it was for; stretches below ``SHORT_AWAIT_NS`` are summed."""
+
+    kind: AwaitKind
+    object: str  # which one: by where it was made, by its variable, or the library's function that was awaited
+    where: str | None  # file:line of the innermost line of the user's own code that awaited
+    from_ns: int
+    to_ns: int
+    ns: int  # instants of it in which the request was awaiting, and that belong to no other await
+    tag: Tag  # of the name, not of the time
+    count: int = 1  # how many stretches this one sums up
+    holders: tuple[HolderPart, ...] = ()  # of a stretch of its own, in the order of time
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryUse:
     """Bytes that one request asked for, held at most, and still held after its end; ``None`` = could not be known."""
 
@@ -189,6 +241,7 @@ class RequestRecord:
     measures: tuple[tuple[str, int | None, Tag], ...] = ()
     # (stage, from_ns, to_ns, pool, operation that held most of it): its transport waited for a thread of a full pool
     starved: tuple[tuple[Literal["read", "write"], int, int, str, str], ...] = ()
+    awaits: tuple[Await, ...] | None = None  # what its awaiting was for; None: nobody looked
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,6 +581,42 @@ class MeasureStats:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitHolder:
+    """Who held what was awaited: ``ms`` of the waits, of ``calls`` calls that waited."""
+
+    operation: str  # or BACKGROUND_OPERATION, UNKNOWN_HOLDER
+    where: str | None  # file:line at which it took it
+    ms: float
+    calls: int
+    quality: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitRoot:
+    """What holders waited for themselves meanwhile: another request's steps (``blocked``), or an await of theirs."""
+
+    kind: AwaitKind | Literal["blocked"]
+    name: str
+    where: str | None
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitSummary:
+    """One thing that calls of an operation awaited at one line, over the window."""
+
+    kind: AwaitKind
+    object: str
+    where: str | None  # file:line of the user's own code that awaits
+    count: int
+    total_ms: float
+    p95_ms: float | None  # of single waits; None: all were too short to be kept one by one
+    holders: tuple[AwaitHolder, ...]
+    root: tuple[AwaitRoot, ...]
+    quality: Tag  # of the name
+
+
+@dataclass(frozen=True, slots=True)
 class OperationSummary:
     name: str
     method: str
@@ -562,6 +651,8 @@ class OperationSummary:
     pipe_wait_ms: Percentiles = Percentiles(None, None, None, None)
     unseen: tuple[str, ...] = ()  # those of CAPABILITIES that could not be seen of at least one call
     measures: dict[str, MeasureStats] = field(default_factory=dict)  # by Measure.key
+    awaits: tuple[AwaitSummary, ...] = ()  # longest in sum first
+    awaits_unnamed_ms: float | None = None  # awaiting over the window that nothing named; None: nobody looked
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.schema_lookup import SchemaLookupHook
 from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.adapters.tools import functions_of_tools
+from mcp_probe.adapters.waits.locks import LockHooks
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import Tracing
@@ -56,6 +57,7 @@ class ProcessHooks:
         self._http_servers = HttpServerHooks(hub, self.loops)
         self._schemas = SchemaLookupHook(hub)
         self.in_process = InProcessHooks(hub)
+        self._locks = LockHooks(hub, hub.awaits)
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()
@@ -67,6 +69,8 @@ class ProcessHooks:
         self.hub.watch_gc()
         self.hub.functions_of_tools = functions_of_tools
         self._http_servers.install(self._imports)
+        self.hub.awaits.active = True
+        self._locks.install(self._imports)
         schemas = self._schemas.guard.guarded(self._schemas.install)
         self._imports.when_imported("mcp.server._streamable_http_modern", schemas)
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
@@ -84,6 +88,7 @@ class ProcessHooks:
             *self._attach.restore(),
             *self._signals.restore(),
             *self._schemas.restore(),
+            *self._locks.restore(),
             *self._http_servers.restore(),
             *self.http.restore(),
             *self.sessions.restore(),

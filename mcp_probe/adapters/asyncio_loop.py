@@ -22,7 +22,7 @@ from typing import Any
 from mcp_probe import native
 from mcp_probe.adapters import asyncio_handles
 from mcp_probe.adapters.hook import Hook, Inherited
-from mcp_probe.adapters.loop_hooks import LoopHooks, weakly
+from mcp_probe.adapters.loop_hooks import LoopHooks, asyncio_tasks, weakly
 from mcp_probe.adapters.step_kinds import StepKinds
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor, StepSink
@@ -50,6 +50,10 @@ class AsyncioMonitor(LoopMonitor):
         """Of the loop that runs on this thread."""
         task = asyncio.current_task()
         return 0 if task is None else id(task)
+
+    def tasks(self) -> dict[int, Any]:
+        """asyncio keeps them."""
+        return asyncio_tasks(self.loop())
 
     def _loop_died(self, _: object) -> None:
         """In the middle of anything: no lock is taken here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
@@ -11,6 +12,11 @@ from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor
 
 M = TypeVar("M", bound=LoopMonitor)
+
+
+def asyncio_tasks(loop: Any) -> dict[int, Any]:
+    """The tasks of an asyncio or uvloop ``loop`` by id; none if it is gone. Any thread."""
+    return {} if loop is None else {id(task): task for task in asyncio.all_tasks(loop)}
 
 
 class LoopHooks(ABC, Generic[M]):

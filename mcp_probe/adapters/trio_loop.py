@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from typing import Any
+from weakref import ref
 
 from mcp_probe.adapters.hook import guarded
 from mcp_probe.adapters.loop_hooks import LoopHooks, weakly
@@ -28,7 +29,7 @@ class TrioMonitor(LoopMonitor):
     Once it is not alive it leaves its run at that run's next step. ``loop`` is the run's token.
     """
 
-    __slots__ = ("_done", "_in_poll", "_jobs", "_runs", "_scheduled", "_trio")
+    __slots__ = ("_done", "_in_poll", "_jobs", "_runs", "_scheduled", "_tasks", "_trio")
 
     def __init__(self, sink: StepSink, token: Any, trio: Any) -> None:
         super().__init__(sink, "trio", EVERYTHING, weakly(token), TrioHooks.hook)
@@ -38,6 +39,7 @@ class TrioMonitor(LoopMonitor):
         self._scheduled: dict[int, Inherited] = {}
         self._in_poll = False
         self._done: int | None = None
+        self._tasks: dict[int, ref[Any]] = {}
 
     def is_running(self) -> bool:
         """A run is followed while it runs, and begins once."""
@@ -50,6 +52,16 @@ class TrioMonitor(LoopMonitor):
     def current_unit(self) -> int:
         """Of the run on this thread."""
         return id(self._trio.lowlevel.current_task())
+
+    def tasks(self) -> dict[int, Any]:
+        """Those that have taken a step since it is followed."""
+        found = {unit: reference() for unit, reference in list(self._tasks.items())}
+        return {unit: task for unit, task in found.items() if task is not None}
+
+    def know(self, task: Any) -> None:
+        """``task`` runs: its stack may be looked at until it has ended."""
+        if id(task) not in self._tasks:
+            self._tasks[id(task)] = ref(task)
 
     def waits_for(self, job: Job) -> None:
         """Its result is what the running task will be scheduled for."""
@@ -109,11 +121,13 @@ class TrioMonitor(LoopMonitor):
             return
         now = now_ns()
         earliest, ready, wake = self._scheduled.pop(id(task), (now, now, WAKE_LOOP))
+        self.know(task)
         self.begin(task.context.get(CURRENT), id(task), earliest, ready, wake, now)
 
     def task_exited(self, task: Any) -> None:
         """Its last step is about to end."""
         self._done = id(task)
+        self._tasks.pop(id(task), None)
 
     @guarded
     def after_task_step(self, task: Any) -> None:
@@ -156,6 +170,7 @@ class TrioHooks(LoopHooks[TrioMonitor]):
         trio.lowlevel.add_instrument(monitor)  # type: ignore[arg-type]
         self._hub.working(self.hook)
         self._hub.working("loop polls")
+        monitor.know(trio.lowlevel.current_task())
         now = now_ns()
         monitor.begin(CURRENT.get(), monitor.current_unit(), now, now, WAKE_LOOP, now)
         return monitor

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Generator
 from typing import Any
 
 from mcp_probe.adapters.hook import Hook, guarded
-from mcp_probe.adapters.loop_hooks import LoopHooks, weakly
+from mcp_probe.adapters.loop_hooks import LoopHooks, asyncio_tasks, weakly
 from mcp_probe.adapters.step_kinds import StepKinds
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
@@ -48,6 +48,10 @@ class UvloopMonitor(LoopMonitor):
         """Of the loop that runs on this thread."""
         task = asyncio.current_task()
         return 0 if task is None else id(task)
+
+    def tasks(self) -> dict[int, Any]:
+        """asyncio's."""
+        return asyncio_tasks(self.loop())
 
     def followed(self, awaitable: Awaitable[Any], raw: RawRequest) -> Awaitable[Any]:
         """The loop may have come to be followed in the middle of this very step: then nothing else sees it end."""

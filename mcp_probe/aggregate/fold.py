@@ -15,12 +15,14 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
+from mcp_probe.aggregate.awaiting import Traces, Waiter, earliest_of, waiter_of
 from mcp_probe.aggregate.blocking import (
     KEEP_SAMPLES,
     KEEP_STEPS,
     Blame,
     PollIndex,
     RecentSteps,
+    StepIndex,
     Victim,
     blame,
     blocker_of,
@@ -82,6 +84,8 @@ class Fold:
         self._running: dict[int, StepRecord] = {}
         self._held: deque[tuple[int, Victim]] = deque()
         self._held_waits = 0
+        self._traces = Traces()
+        self._waiters: deque[tuple[int, Waiter]] = deque(maxlen=MAX_HELD_WAITS)  # those held up by holders
         self._open: OrderedDict[int, OpenRequest] = OrderedDict()
         self._flight = Flight()
 
@@ -140,6 +144,10 @@ class Fold:
             self._totals.note_gc_share(gc_ns / (record.end_ns - record.arrival_ns))
         if record.waits and (victim := victim_of(record)) is not None:
             self._hold(victim)
+        if record.waits or record.awaits:
+            self._traces.add(record)
+        if record.awaits and (waiter := waiter_of(record)) is not None:
+            self._await(waiter)
 
     def _add_group(self, group: RequestGroup) -> None:
         self._saw(group.first_ns, group.last_ns)
@@ -206,12 +214,27 @@ class Fold:
         for victim, found in self._blames(due):
             self._totals.operations.add_blame(victim, found)
 
+    def _await(self, waiter: Waiter) -> None:
+        now = self._last_ns or 0
+        if self._waiters and (self._waiters[0][0] + SETTLE_NS <= now or len(self._waiters) == MAX_HELD_WAITS):
+            due = sum(1 for seen, _ in self._waiters if seen + HOLD_NS <= now) or len(self._waiters) // 2
+            self._add_roots(self._totals, [self._waiters.popleft()[1] for _ in range(due)])
+        self._waiters.append((now, waiter))
+
+    def _add_roots(self, totals: Totals, waiters: list[Waiter]) -> None:
+        if not waiters:
+            return
+        steps, polls = self._indexes(earliest_of(waiters))
+        for waiter in waiters:
+            totals.operations.add_roots(waiter, self._traces, steps, polls)
+
+    def _indexes(self, earliest: int) -> tuple[StepIndex, PollIndex]:
+        return self._steps.index(earliest), PollIndex(sample for sample in self._polls if sample.at_ns > earliest)
+
     def _blames(self, victims: list[Victim]) -> Iterable[tuple[Victim, Blame]]:
         if not victims:
             return
-        earliest = min(wait.earliest_ns for victim in victims for wait in victim.waits)
-        steps = self._steps.index(earliest)
-        polls = PollIndex(sample for sample in self._polls if sample.at_ns > earliest)
+        steps, polls = self._indexes(min(wait.earliest_ns for victim in victims for wait in victim.waits))
         for victim in victims:
             yield victim, blame(victim, steps, polls)
 
@@ -244,6 +267,7 @@ class Fold:
             totals.streams.append(Stream(self._header, self._first_ns, self._last_ns, self._ended))
         for victim, found in self._blames([victim for _, victim in self._held]):
             totals.operations.add_blame(victim, found)
+        self._add_roots(totals, [waiter for _, waiter in self._waiters])
         for request in self._open.values():
             tally = totals.operations.of(request)
             tally.add_unfinished(max(0, (self._last_ns or 0) - request.arrival_ns))

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from operator import add, attrgetter
 
-from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, Victim
+from mcp_probe.aggregate.awaiting import AwaitsTally, Traces, Waiter
+from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, PollIndex, StepIndex, Victim
 from mcp_probe.aggregate.bounded import Bounded, earlier_ns, is_open, seen_in
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.measured import MeasuresTally
@@ -210,6 +211,7 @@ class OperationTally:
     tasks_max: int = 0
     memory: MemoryTally = field(default_factory=MemoryTally)
     measures: MeasuresTally = field(default_factory=MeasuresTally)
+    awaits: AwaitsTally = field(default_factory=AwaitsTally)
 
     def add(self, record: RequestRecord) -> None:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
@@ -222,6 +224,7 @@ class OperationTally:
             self.memory.add(record.memory, weight)
         if record.measures:
             self.measures.add(record.measures, weight)
+        self.awaits.add(record)
         self._add_budget(record, weight)
         if record.sent_ns is not None:
             self._add_pipe_wait(record.sent_ns, record)
@@ -366,6 +369,7 @@ class OperationTally:
         self.response_bytes_max = larger(self.response_bytes_max, other.response_bytes_max)
         self.memory.merge(other.memory)
         self.measures.merge(other.measures)
+        self.awaits.merge(other.awaits)
 
     def _merge_sums(self, other: OperationTally) -> None:
         self.count += other.count
@@ -489,6 +493,8 @@ class OperationTally:
             tasks_max=self.tasks_max,
             pipe_wait_ms=self.pipe_wait_ms(),
             measures=self.measures.summary(),
+            awaits=self.awaits.summary(),
+            awaits_unnamed_ms=self.awaits.unnamed_ms,
             unseen=tuple(name for name, bit in CAPABILITIES.items() if not self.seen & bit),
         )
 
@@ -517,6 +523,15 @@ class Operations:
         tally = self._tally((victim.method, victim.operation), "request")
         tally.add_blame(victim, found)
         self.matrix.add(tally.name, found, victim.weight)
+
+    def add_roots(self, waiter: Waiter, traces: Traces, steps: StepIndex, polls: PollIndex) -> None:
+        """What held up those who held what one call awaited; the call was counted before."""
+        awaits = self._tally((waiter.method, waiter.operation), "request").awaits
+        for one in waiter.awaits:
+            row = awaits.of(one)
+            for part in one.holders:
+                for root, ns in traces.roots(part, steps, polls).items():
+                    row.roots[root] = row.roots.get(root, 0.0) + ns * waiter.weight
 
     def merge(self, other: Operations) -> None:
         """Add ``other``, which stays as it is. Up to :data:`MAX_OPERATIONS` names the order does not matter."""

@@ -17,6 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
+from mcp_probe.capture.await_looks import AwaitLooks
+from mcp_probe.capture.awaits import Awaits
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pools
 from mcp_probe.capture.guard import Guard
@@ -56,6 +58,8 @@ class Hub:
         self.retired: list[LoopMonitor] = []
         self.loop_names: dict[str, None] = {}  # of every loop that was followed
         self.watchdog = Watchdog(slow_step_ns, self.fail, self._pipes)
+        self.awaits = Awaits()
+        self.looks = AwaitLooks(self.requests.live, lambda: self.monitors.values(), self.awaits, self.fail)
         self.hooks: dict[str, str] = {}
         self.memory = Memory(partial(self._note, MEMORY), partial(self.fail, MEMORY))
         self.memory.watchdog = lambda: self.watchdog.thread
@@ -197,6 +201,9 @@ class Hub:
             self.monitors = {**self.monitors, monitor.thread_id: monitor}
             self.loop_names[monitor.name] = None
         self.watchdog.add(monitor)
+        if self.awaits.active:
+            self.requests.looks = self.looks
+            self.looks.start()
         return monitor
 
     def resume_monitor(self, monitor: LoopMonitor) -> None:
@@ -228,6 +235,8 @@ class Hub:
         with self._lock:
             self._closed = True
         self.watchdog.stop(STOP_S if waits else 0.0)
+        self.looks.stop(STOP_S if waits else 0.0)
+        self.awaits.clear()
         for monitor in list(self.monitors.values()):
             self.drop_monitor(monitor)
 
@@ -235,6 +244,7 @@ class Hub:
         """As :meth:`close`, in a forked child: our threads do not exist, and a lock may have been held at the fork."""
         self._lock = threading.Lock()
         self.watchdog.abandon()
+        self.looks.abandon()
         self.close()
 
     def _pipes(self) -> tuple[PipeLooks, ...]:

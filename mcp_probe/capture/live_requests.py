@@ -28,6 +28,7 @@ class LiveRequests:
         self.overflow = 0
         self.unstepped_show = ALL_SEEN  # what can be seen of a request before its first step, bits of model.py
         self.closed = False  # the last probe has gone: nothing is followed any more
+        self.looks: Any = None  # a capture.await_looks.AwaitLooks, which sleeps while there are none
         self.sizer: Any = None  # a capture.sizing.Sizer, where arguments and results are sized
 
     def open(self, kind: RequestKind, method: str, name: str | None, transport: str) -> RawRequest:
@@ -37,6 +38,8 @@ class LiveRequests:
             raw.seen = self.unstepped_show
         if len(self.live) < MAX_LIVE:
             self.live[raw.id] = raw
+            if self.looks is not None and self.looks.asleep:
+                self.looks.wake()
         else:
             self.overflow += 1
         return raw

@@ -149,6 +149,10 @@ class LoopMonitor(Steps):
         """
         return self.earliest if self.since and self.wake == WAKE_SOCKET else None
 
+    def tasks(self) -> dict[int, Any]:
+        """Its tasks that have not ended, by id: units of requests are among them. Any thread; drop it soon."""
+        return {}
+
     def waits_for(self, job: Job) -> None:
         """The running task waits for a worker thread from now on."""
 

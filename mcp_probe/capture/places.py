@@ -148,6 +148,25 @@ def line_among(frames: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
     return None if best is None else frames[best]
 
 
+def place_among(frames: list[Any]) -> tuple[str, int] | None:
+    """(``file:line``, its index) of the one of ``frames`` (innermost first) that its author would look at.
+
+    ``None`` if all of them are plumbing.
+    """
+    if not frames:
+        return None
+    index = _index_of_place(frames)
+    code = frames[index].f_code
+    if _kind(code.co_filename)[0] not in (_USER, _PACKAGE):
+        return None
+    return f"{code.co_filename}:{frames[index].f_lineno}", index
+
+
+def is_own(file: str) -> bool:
+    """Whether ``file`` is part of the probe."""
+    return file.startswith(_OWN_PATHS) and not file.startswith(_WORKLOADS)
+
+
 def is_plumbing(file: str) -> bool:
     """Whether ``file`` is part of Python, of the SDK, or of what both run on."""
     return _kind(file)[0] not in (_USER, _PACKAGE)

@@ -280,7 +280,9 @@ def _budget_now(scope: _Scope) -> Attributes:
     """Where its time went up to this instant, and who held it up."""
     raw, hub, now = scope.raw, scope.hub, now_ns()
     running = _running_mark(hub.monitors.get(get_ident()), raw, now)
-    record = assemble(raw, now, running, hub.memory.use_of(raw), measures=hub.measuring.of(raw))
+    record = assemble(
+        raw, now, running, hub.memory.use_of(raw), measures=hub.measuring.of(raw), named=hub.awaits.active
+    )
     found = budget_attributes(record)
     if record.waits:
         _add_blockers(scope, record, found)

@@ -14,7 +14,7 @@ from mcp_probe.capture.loop_steps import Inherited, PythonSteps
 from mcp_probe.capture.pipe_looks import PythonPipeLooker, PythonPipeLooks
 from mcp_probe.capture.readings import PythonReadings
 from mcp_probe.model import Outcome, RequestKind
-from mcp_probe.record.raw import Job, PythonRequest, Spilled, StepMark
+from mcp_probe.record.raw import AwaitLook, AwaitMark, Job, PythonRequest, Spilled, StepMark
 
 _AnyRequest: TypeAlias = Request | PythonRequest
 _Requests: TypeAlias = list[Request] | list[PythonRequest]
@@ -41,6 +41,8 @@ class Request:
     jobs: Sequence[Job]
     pauses: Sequence[tuple[int, int]]
     client_waits: Sequence[tuple[int, int]]
+    awaits: Sequence[AwaitMark]
+    looks: Sequence[AwaitLook]
     starved: Sequence[tuple[Literal["read", "write"], int, int, str, str]]
     write_waits: Sequence[tuple[int, int]] | None
     spilled: Spilled | None

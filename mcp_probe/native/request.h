@@ -21,8 +21,8 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *request_id, *session, *channel, *parent, *jobs, *pauses, *client_waits, *metered,
-        *measured, *ambient, *lend_span, *spilled; /* may hold others */
+    PyObject *request_id, *session, *channel, *parent, *jobs, *pauses, *client_waits, *awaits,
+        *looks, *metered, *measured, *ambient, *lend_span, *spilled; /* may hold others */
     PyObject *id, *kind, *method, *name, *transport, *protocol_version, *outcome, *error, *trace_id,
         *span_id, *parent_span_id, *trace_flags, *trace_state, *server_span, *resource_uri,
         *session_id, *error_code, *starved, *write_waits, *sized; /* numbers and text */

@@ -19,6 +19,8 @@ static Request *make_request(PyTypeObject *type, PyObject *id, PyObject *kind, P
     self->jobs = Py_NewRef(empty_tuple);
     self->pauses = Py_NewRef(empty_tuple);
     self->client_waits = Py_NewRef(empty_tuple);
+    self->awaits = Py_NewRef(empty_tuple);
+    self->looks = Py_NewRef(empty_tuple);
     self->starved = Py_NewRef(empty_tuple);
     self->transport_seen = 1;
     self->seen = ALL_SEEN;
@@ -308,6 +310,8 @@ static PyMemberDef request_members[] = {
     OBJECT(jobs),
     OBJECT(pauses),
     OBJECT(client_waits),
+    OBJECT(awaits),
+    OBJECT(looks),
     OBJECT(spilled),
     OBJECT(trace_id),
     OBJECT(span_id),

@@ -13,7 +13,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from mcp_probe.model import STEPS, WAKE_UPS, Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
+from mcp_probe.model import STEPS, WAKE_UPS, Await, Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
+from mcp_probe.record.awaits import looked_at, name_awaits, still_suspended
 from mcp_probe.record.raw import WAKE_SPLIT, WAKE_THREAD, WAKE_UNKNOWN, Claim, Job, RawRequest, Spilled, StepMark
 from mcp_probe.record.sampling import seen_of
 
@@ -28,6 +29,9 @@ MAX_WAITS = 1024
 
 MAX_TAIL = 256
 """Segments kept open at a spill. If a unit was ready before the oldest of them, the time before it stays awaiting."""
+
+MAX_AWAITING = 4096
+"""Stretches of awaiting kept of a request that lives for long; of the later ones nobody says what they were for."""
 
 MAX_JOBS = 16
 """Thread jobs whose times a record keeps one by one; the budget counts all of them."""
@@ -47,11 +51,13 @@ def assemble(
     memory: MemoryUse | None = None,
     weight: int = 1,
     measures: tuple[tuple[str, int | None, Tag], ...] = (),
+    named: bool = False,
 ) -> RequestRecord:
     """The record of ``raw`` as it stands at ``end_ns``; does not change ``raw``.
 
     ``running``: the step that runs on the loop right now, if any (an unfinished request). ``memory``: what the request
     used. ``weight``: how many requests the record stands for. ``measures``: what else was read of the request.
+    ``named``: hooks and looks were there to say what it awaited.
     """
     first, result = _handling_window(raw, end_ns)
     total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
@@ -128,6 +134,7 @@ def assemble(
         seen=seen,
         measures=measures,
         starved=tuple(raw.starved),
+        awaits=_awaits(raw, total, result) if named and wakes else None,
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord
@@ -160,12 +167,16 @@ def spill(raw: RawRequest, until_ns: int) -> None:
     if raw.result_ns is not None:
         until_ns = max(raw.first_step_ns, min(until_ns, raw.result_ns))
     spilled = raw.spilled or Spilled(raw.first_step_ns, len(PRIORITY))
+    if spilled.awaiting is None:
+        spilled.awaiting = []  # a wait that goes on now may get its name later
     _fold(spilled, raw, raw.marks, until_ns)
     _close(spilled, min(raw.units.values(), default=until_ns))
     spilled.last = dict(raw.units)
     raw.spilled = spilled
     raw.clear_marks()
     raw.pauses = ()
+    if raw.looks:
+        raw.looks = [look for look in raw.looks if spilled.last.get(look[0]) == look[1]]
     if raw.jobs:
         still_open = [job for job in raw.jobs if _open(job, until_ns)]
         spilled.jobs = _first_jobs((*spilled.jobs, *(job for job in raw.jobs if job not in still_open)))
@@ -179,8 +190,11 @@ def _close(spilled: Spilled, settled_ns: int) -> None:
     if len(kept) > MAX_TAIL:
         kept = kept[-MAX_TAIL:]
         open_from = kept[0][0]
-    for a, b, part in spilled.tail[: len(spilled.tail) - len(kept)]:
+    closed = spilled.tail[: len(spilled.tail) - len(kept)]
+    for a, b, part in closed:
         spilled.parts[part] += b - a
+    if spilled.awaiting is not None and len(spilled.awaiting) < MAX_AWAITING:
+        spilled.awaiting.extend(segment for segment in closed if segment[2] == _AWAITING)
     spilled.tail = kept
     spilled.horizon_ns = min(open_from, kept[0][0]) if kept else open_from
 
@@ -212,7 +226,11 @@ def _fold(total: Spilled, raw: RawRequest, marks: Sequence[StepMark], end: int) 
     start, units = total.until_ns, raw.units
     _count(total, marks)
     total.until_ns = end
-    alone = not raw.jobs and not raw.pauses and not total.tail and len(units) <= 1
+    if total.awaiting is None and (raw.awaits or raw.looks or raw.client_waits):
+        total.awaiting = []
+    if raw.looks:
+        total.looked.extend(looked_at(raw.looks, marks))
+    alone = not raw.jobs and not raw.pauses and not total.tail and len(units) <= 1 and total.awaiting is None
     if alone and _fold_single(total, marks, units, start, end):
         total.horizon_ns = end
         return
@@ -417,6 +435,24 @@ def _write_parts(raw: RawRequest, end_ns: int) -> tuple[int | None, int | None]:
     if raw.write_taken_ns is not None:
         return max(0, raw.write_taken_ns - raw.result_ns), None
     return None, None
+
+
+class _Client:
+    """Its own client, asked for something while it waits."""
+
+    kind, name, tag = "client", "the client", "exact"
+
+
+_CLIENT = _Client()
+
+
+def _awaits(raw: RawRequest, total: Spilled, result: int) -> tuple[Await, ...]:
+    if total.awaiting is None:
+        return ()
+    awaiting = [*total.awaiting, *(segment for segment in total.tail if segment[2] == _AWAITING)]
+    marks = [*raw.awaits, *((a, b, _CLIENT, None, ()) for a, b in raw.client_waits)]
+    looked = [*total.looked, *still_suspended(raw.looks, raw.units, result)]
+    return name_awaits(awaiting, marks, looked, result)
 
 
 def _client_wait(raw: RawRequest, first: int, result: int) -> int | None:

@@ -18,12 +18,14 @@ from typing import Any, Protocol
 
 from mcp_probe.errors import RecordingError
 from mcp_probe.model import (
+    Await,
     Budget,
     End,
     Frame,
     GrowthSample,
     GrowthSites,
     Header,
+    HolderPart,
     JobTimes,
     LoopSample,
     MemoryUse,
@@ -37,10 +39,10 @@ from mcp_probe.model import (
 )
 from mcp_probe.record.private_file import create_alone
 
-# 1: first version (2026-11). Added later: `memory` at the end of requests and of the header; `weight` and `seen` at the
-# end of requests, and frames of the kind `group` (requests without a record). An older reader skips groups, so it
-# counts too few requests if there were too many to make a record of each. Groups got `closes`: a reader that does not
-# know it takes those requests for unfinished ones as well.
+# 1: first version (2026-11). Added later: `memory` at the end of requests and of the header; `weight`, `seen` and
+# `awaits` at the end of requests, and frames of the kind `group` (requests without a record). An older reader skips
+# groups, so it counts too few requests if there were too many to make a record of each. Groups got `closes`: a reader
+# that does not know it takes those requests for unfinished ones as well.
 FORMAT_NAME = "mcp_probe.recording"
 FORMAT_VERSION = 1
 
@@ -65,6 +67,10 @@ _GETTERS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
 _BUDGET_VALUES = attrgetter(*(f.name for f in fields(Budget)))
 _MEMORY_FIELDS = tuple(f.name for f in fields(MemoryUse))
 _MEMORY_VALUES = attrgetter(*_MEMORY_FIELDS)
+_AWAIT_FIELDS = tuple(f.name for f in fields(Await))
+_AWAIT_VALUES = attrgetter(*_AWAIT_FIELDS)
+_HOLDER_FIELDS = tuple(f.name for f in fields(HolderPart))
+_HOLDER_VALUES = attrgetter(*_HOLDER_FIELDS)
 _encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=True, default=lambda o: _plain(o))
 
 
@@ -77,6 +83,10 @@ def _plain(value: object) -> object:
         return (value.executor, value.submit_ns, value.start_ns, value.finish_ns, value.resumed_ns)
     if type(value) is MemoryUse:
         return _MEMORY_VALUES(value)
+    if type(value) is Await:
+        return _AWAIT_VALUES(value)
+    if type(value) is HolderPart:
+        return _HOLDER_VALUES(value)
     raise TypeError(f"a frame holds a {type(value).__name__}, which the recording format does not know")
 
 
@@ -190,6 +200,7 @@ class LineDecoder:
             known["waits"] = tuple(Wait(*w) for w in known["waits"])
             known["jobs"] = tuple(JobTimes(*job) for job in known.get("jobs", ()))
             known["memory"] = _memory_use(known.get("memory"))
+            known["awaits"] = _awaits(known.get("awaits"))
         frame: Frame = cls(**known)
         return frame
 
@@ -198,6 +209,7 @@ _BUDGET_AT = _FIELDS["request"].index("budget")
 _WAITS_AT = _FIELDS["request"].index("waits")
 _JOBS_AT = _FIELDS["request"].index("jobs")
 _MEMORY_AT = _FIELDS["request"].index("memory")
+_AWAITS_AT = _FIELDS["request"].index("awaits")
 
 
 def _make(cls: type, values: list[Any]) -> Frame:
@@ -207,6 +219,7 @@ def _make(cls: type, values: list[Any]) -> Frame:
         values[_WAITS_AT] = tuple(Wait(*wait) for wait in values[_WAITS_AT])
         values[_JOBS_AT] = tuple(JobTimes(*job) for job in values[_JOBS_AT])
         values[_MEMORY_AT] = _memory_use(values[_MEMORY_AT])
+        values[_AWAITS_AT] = _awaits(values[_AWAITS_AT])
     frame: Frame = cls(*values)
     return frame
 
@@ -214,6 +227,19 @@ def _make(cls: type, values: list[Any]) -> Frame:
 def _memory_use(values: tuple[Any, ...] | None) -> MemoryUse | None:
     """Fields that a newer version may have added at the end are left out."""
     return None if values is None else MemoryUse(*values[: len(_MEMORY_FIELDS)])
+
+
+def _awaits(rows: tuple[Any, ...] | None) -> tuple[Await, ...] | None:
+    """As with memory: fields that a newer version may have added at the end are left out."""
+    if rows is None:
+        return None
+    at = _AWAIT_FIELDS.index("holders")
+    awaits = []
+    for row in rows:
+        values = list(row[: len(_AWAIT_FIELDS)])
+        values[at] = tuple(HolderPart(*part[: len(_HOLDER_FIELDS)]) for part in values[at])
+        awaits.append(Await(*values))
+    return tuple(awaits)
 
 
 def read_recording(path: str | os.PathLike[str]) -> Iterator[Frame]:

@@ -18,7 +18,7 @@ from mcp_probe import native
 from mcp_probe.model import ALL_SEEN
 
 if TYPE_CHECKING:
-    from mcp_probe.model import Outcome, RequestKind, Wait
+    from mcp_probe.model import HolderPart, Outcome, RequestKind, Wait
 
 StepMark = tuple[int, int, int, int, int, int, int]
 """(unit, suspended_ns, earliest_ready_ns, ready_ns, start_ns, end_ns, wake); unit 0 = a plain callback."""
@@ -34,6 +34,18 @@ WAKE_SPLIT = 4  # the second half of a step that was split: not a resumption
 
 MAX_MARKS = 256
 """Marks kept before they are folded into ``Spilled``; bounds a request that lives for hours."""
+
+
+AwaitMark = tuple[int, "int | None", Any, "str | None", Sequence["HolderPart"]]
+"""(from_ns, to_ns or ``None`` while it lasts, what is awaited, file:line that awaits, its holders). What is awaited has
+``kind``, ``name`` and ``tag``. Written by hooks around the call that waits."""
+
+AwaitLook = tuple[int, int, Any, "str | None", bool]
+"""(unit, suspended_ns, what is awaited, file:line that awaits, it waits for tasks of its own). One look at a suspended
+task names the whole suspension: its stack cannot change until it runs again."""
+
+MAX_AWAITS = 256
+"""Await marks, and looks, kept per request; what comes after that has no name."""
 
 
 class Job:
@@ -73,12 +85,14 @@ class Spilled:
     """Totals of marks that were folded away while the request was still alive."""
 
     __slots__ = (
+        "awaiting",
         "awaits",
         "crowded_ns",
         "horizon_ns",
         "immediate",
         "jobs",
         "last",
+        "looked",
         "parts",
         "run_sum_ns",
         "step",
@@ -106,6 +120,8 @@ class Spilled:
         self.vague_ns = 0
         self.waits: list[Wait] = []
         self.jobs: list[Job] = []  # the earliest jobs that are over
+        self.awaiting: list[Claim] | None = None  # of ``parts``, the stretches of awaiting; None: not kept
+        self.looked: list[tuple[int, int, AwaitLook]] = []  # (from_ns, to_ns, look): suspensions that have ended
 
 
 RING_NS = 500_000
@@ -154,6 +170,8 @@ class PythonRequest:
     error_code: str | None = None
     jobs: Sequence[Job] = ()
     pauses: Sequence[tuple[int, int]] = ()
+    awaits: Sequence[AwaitMark] = ()  # by hooks, on the loop's thread
+    looks: Sequence[AwaitLook] = ()  # by the thread that looks, which is the only one to append
     client_waits: Sequence[tuple[int, int]] = ()
     write_waits: Sequence[tuple[int, int]] | None = None  # its writer waited for the loop; None: it was not seen
     spilled: Spilled | None = None

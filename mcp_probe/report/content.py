@@ -14,6 +14,7 @@ from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Box, Flow, Heading, Paragraph, Role, Span, Spans
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
 from mcp_probe.report.phrases import first, one, prose, rank
+from mcp_probe.report.sections.awaits import awaits
 from mcp_probe.report.sections.executors import executors
 from mcp_probe.report.sections.leaks import leaks
 from mcp_probe.report.sections.loop import event_loop
@@ -42,6 +43,7 @@ def build(summary: Summary, *, cwd: str) -> tuple[Block, ...]:
         *operations(summary, notation),
         *blocked_by(summary, notation, cwd),
         *slow_steps(summary, notation, cwd),
+        *awaits(summary, notation, cwd),
         *leaks(summary, notation, cwd),
         *executors(summary, notation, cwd),
         *memory(summary, notation),

@@ -58,7 +58,19 @@ TURNS = {
 how many turns there are."""
 TURNS_SHARE = 0.1
 
+HELD = ("Lock", "Semaphore", "CapacityLimiter")
+
 DECLARED = {
+    *(f"asyncio.locks.{name}.{method}" for name in HELD[:2] for method in ("__init__", "acquire", "release")),
+    *(
+        f"anyio._backends._asyncio.{name}.{method}"
+        for name in HELD[:2]
+        for method in ("__init__", "acquire", "acquire_nowait", "release")
+    ),
+    *(
+        f"anyio._backends._asyncio.CapacityLimiter.{method}"
+        for method in ("__init__", "acquire_on_behalf_of", "acquire_on_behalf_of_nowait", "release_on_behalf_of")
+    ),
     "anyio._backends._asyncio.AsyncIOBackend.run_sync_in_worker_thread",
     "asyncio.base_events.BaseEventLoop._add_callback",
     "asyncio.events.Handle",

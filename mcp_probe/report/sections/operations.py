@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from mcp_probe.aggregate.quality import total_quality
 from mcp_probe.model import OperationSummary, Quality, Summary
@@ -25,6 +26,7 @@ from mcp_probe.report.blocks import (
 from mcp_probe.report.budget import PARTS, Slice, known_ms, slices_of, total_ms, whole_ms
 from mcp_probe.report.figures import EXACT, UNKNOWN, Notation, plural, quantity
 from mcp_probe.report.phrases import first, number, one, rank
+from mcp_probe.report.sections.awaits import LABELS as AWAITED
 
 OPERATION_ROWS = 15
 NAMES_IN_A_LINE = 8
@@ -88,8 +90,8 @@ def _operation_row(
     known = [piece for piece in slices if piece.ms is not None and whole > 0]
     parts = tuple((piece.part.role, piece.part.letter, (piece.ms or 0.0) / whole) for piece in known)
     largest = sorted(known, key=lambda piece: -(piece.ms or 0.0))
-    earlier = _earlier(operation)
-    items = [_part_item(piece, whole, earlier, notation) for piece in largest if _visible(piece, slices)]
+    visible = [piece for piece in largest if _visible(piece, slices)]
+    items = [item for piece in visible for item in _items(piece, operation, whole, notation)]
     if parts:
         unseen = [piece.part.name for piece in slices if piece.ms is None and piece.part.name not in said]
         items += [one(f"{name} {UNKNOWN}", "dim") for name in unseen]
@@ -111,6 +113,25 @@ def _quality_of(operation: OperationSummary, percentile: str) -> Quality:
 def _operation_name(operation: OperationSummary) -> tuple[Spans, ...]:
     kind = KINDS.get(operation.method, "" if operation.kind == "request" else operation.kind)
     return (one(operation.name or operation.method or "unnamed", "name"), *((one(kind, "dim"),) if kind else ()))
+
+
+def _items(piece: Slice, operation: OperationSummary, whole: float, notation: Notation) -> Iterator[Spans]:
+    """One part in words; awaiting by what it was for, as far as that is known."""
+    if piece.part.fields != ("awaiting",) or not operation.awaits or not operation.count:
+        yield _part_item(piece, whole, _earlier(operation), notation)
+        return
+    kinds: dict[str, float] = {}
+    for found in operation.awaits:
+        kinds[found.kind] = kinds.get(found.kind, 0.0) + found.total_ms / operation.count
+    vague = {found.kind for found in operation.awaits if found.quality != "exact"}
+    shown = {kind: ms for kind, ms in kinds.items() if kind != "other" and ms >= VISIBLE * whole}
+    for kind, ms in sorted(shown.items(), key=lambda item: -item[1]):
+        quality = Quality("estimate") if kind in vague else EXACT
+        named = replace(piece, ms=ms, quality=quality, name=AWAITED.get(kind, kind))
+        yield _part_item(named, whole, _earlier(operation), notation)
+    rest = (piece.ms or 0.0) - sum(shown.values())
+    if rest >= VISIBLE * whole:
+        yield _part_item(replace(piece, ms=rest, quality=EXACT), whole, _earlier(operation), notation)
 
 
 def _part_item(piece: Slice, whole: float, earlier: float, notation: Notation) -> Spans:

@@ -1,0 +1,237 @@
+"""What the calls of an operation awaited, who held it, and what held the holders up meanwhile.
+
+Times are sums of records' awaits; each instant of a call counts once. With n holders at once each gets 1/n, so what
+holders are charged with adds up to the waits. A *root* is what a holder itself waited for while it held what others
+awaited: another request's step, or an await of its own.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mcp_probe.aggregate.blocking import OTHER, PollIndex, StepIndex, Victim, blame
+from mcp_probe.aggregate.buckets import Buckets
+from mcp_probe.aggregate.quality import worst
+from mcp_probe.model import (
+    CROWDING_OPERATION,
+    UNKNOWN_HOLDER,
+    Await,
+    AwaitHolder,
+    AwaitKind,
+    AwaitRoot,
+    AwaitSummary,
+    HolderPart,
+    RequestRecord,
+    Tag,
+    Wait,
+)
+
+MAX_ROWS = 64
+"""Different awaits of one operation counted separately; further ones are counted under ``other``."""
+
+MAX_HOLDERS = 32
+MAX_TRACES = 4_096
+TRACE_NS = 10_000_000_000
+
+AwaitKey = tuple[str, str, "str | None"]
+"""(kind, object, where)"""
+
+
+@dataclass(slots=True)
+class AwaitTally:
+    """One await of an operation over the window."""
+
+    kind: AwaitKind
+    object: str
+    where: str | None
+    count: int = 0
+    total_ns: int = 0
+    lengths: Buckets = field(default_factory=Buckets)  # of stretches that are known one by one
+    tag: Tag = "exact"
+    holders: dict[tuple[str, str | None], list[float]] = field(default_factory=dict)  # -> [ns, calls]
+    roots: dict[AwaitKey, float] = field(default_factory=dict)
+
+    def add(self, one: Await, weight: int) -> None:
+        """One stretch, or the sum of short ones, of a call that stands for ``weight`` calls."""
+        self.count += one.count * weight
+        self.total_ns += one.ns * weight
+        self.tag = worst((self.tag, one.tag, "estimate" if weight > 1 else "exact"))
+        if one.count == 1:
+            self.lengths.add(one.ns, weight)
+        seen = set()
+        for part in one.holders:
+            row = self._row((part.operation, part.where))
+            row[0] += _share(part) * weight
+            row[1] += 0 if (part.operation, part.where) in seen else weight
+            seen.add((part.operation, part.where))
+
+    def _row(self, key: tuple[str, str | None]) -> list[float]:
+        if key not in self.holders and len(self.holders) >= MAX_HOLDERS:
+            key = (OTHER, None)
+        return self.holders.setdefault(key, [0.0, 0.0])
+
+    def merge(self, other: AwaitTally) -> None:
+        """Add ``other``."""
+        self.count += other.count
+        self.total_ns += other.total_ns
+        self.lengths.merge(other.lengths)
+        self.tag = worst((self.tag, other.tag))
+        for key, (ns, calls) in other.holders.items():
+            row = self._row(key)
+            row[0] += ns
+            row[1] += calls
+        for root, ns in other.roots.items():
+            self.roots[root] = self.roots.get(root, 0.0) + ns
+
+    def summary(self) -> AwaitSummary:
+        """Its row; holders and roots with the longest time first."""
+        p95 = self.lengths.quantile(0.95)
+        return AwaitSummary(
+            kind=self.kind,
+            object=self.object,
+            where=self.where,
+            count=self.count,
+            total_ms=self.total_ns / 1e6,
+            p95_ms=None if p95 is None else p95 / 1e6,
+            holders=tuple(
+                AwaitHolder(
+                    operation, where, ns / 1e6, round(calls), "unavailable" if operation == UNKNOWN_HOLDER else self.tag
+                )
+                for (operation, where), (ns, calls) in sorted(self.holders.items(), key=lambda item: -item[1][0])
+            ),
+            root=tuple(
+                AwaitRoot(kind, name, where, ns / 1e6)  # type: ignore[arg-type]
+                for (kind, name, where), ns in sorted(self.roots.items(), key=lambda item: -item[1])
+            ),
+            quality=self.tag,
+        )
+
+
+@dataclass(slots=True)
+class AwaitsTally:
+    """All awaits of one operation. ``looked`` calls could be named at all."""
+
+    rows: dict[AwaitKey, AwaitTally] = field(default_factory=dict)
+    looked: int = 0
+    awaiting_ns: int = 0
+
+    def add(self, record: RequestRecord) -> None:
+        """Take one record in. Does nothing where nobody looked."""
+        if record.awaits is None or record.budget.awaiting is None:
+            return
+        self.looked += record.weight
+        self.awaiting_ns += record.budget.awaiting * record.weight
+        for one in record.awaits:
+            self.of(one).add(one, record.weight)
+
+    def of(self, one: Await) -> AwaitTally:
+        """The row that ``one`` counts in."""
+        return self._row((one.kind, one.object, one.where))
+
+    def _row(self, key: AwaitKey) -> AwaitTally:
+        if key not in self.rows and len(self.rows) >= MAX_ROWS:
+            key = ("other", OTHER, None)
+        return self.rows.setdefault(key, AwaitTally(*key))  # type: ignore[arg-type]
+
+    def merge(self, other: AwaitsTally) -> None:
+        """Add ``other``."""
+        self.looked += other.looked
+        self.awaiting_ns += other.awaiting_ns
+        for key, tally in other.rows.items():
+            self._row(key).merge(tally)
+
+    def summary(self) -> tuple[AwaitSummary, ...]:
+        """Rows, the longest in sum first."""
+        return tuple(row.summary() for row in sorted(self.rows.values(), key=lambda row: (-row.total_ns, row.object)))
+
+    @property
+    def unnamed_ms(self) -> float | None:
+        """Awaiting that nothing named, over the window; ``None`` where nobody looked."""
+        if not self.looked:
+            return None
+        return max(0, self.awaiting_ns - sum(row.total_ns for row in self.rows.values())) / 1e6
+
+
+# --- what held the holders up ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A call some of whose awaits have holders."""
+
+    method: str
+    operation: str
+    awaits: tuple[Await, ...]
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """What a request that held something may have waited for meanwhile."""
+
+    at_ns: int
+    request: int
+    operation: str
+    method: str
+    loop: int | None
+    waits: tuple[Wait, ...]
+    awaits: tuple[Await, ...]
+
+
+class Traces:
+    """The latest requests, by id: those that may turn out to have held what others awaited. Bounded."""
+
+    def __init__(self) -> None:
+        self._by_id: OrderedDict[int, _Trace] = OrderedDict()
+
+    def add(self, record: RequestRecord) -> None:
+        """Remember ``record`` if it waited for anything."""
+        if not record.waits and not record.awaits:
+            return
+        name = record.name or record.method
+        trace = _Trace(record.end_ns, record.id, name, record.method, record.loop, record.waits, record.awaits or ())
+        self._by_id[record.id] = trace
+        while len(self._by_id) > MAX_TRACES or next(iter(self._by_id.values())).at_ns < record.end_ns - TRACE_NS:
+            self._by_id.popitem(last=False)
+
+    def roots(self, part: HolderPart, steps: StepIndex, polls: PollIndex) -> dict[AwaitKey, float]:
+        """What the holder waited for in ``part``: (kind, name, where) -> ns of the waiter's time."""
+        trace = self._by_id.get(part.request)
+        if trace is None:
+            return {}
+        a, b = part.from_ns, part.to_ns
+        found: dict[AwaitKey, float] = {}
+        waits = tuple(_clipped(wait, a, b) for wait in trace.waits if wait.earliest_ns < b and wait.end_ns > a)
+        if waits:
+            victim = Victim(trace.request, trace.operation, trace.method, b - a, waits, trace.loop, None, True, True)
+            for blocker, (lo, _) in blame(victim, steps, polls).rows.items():
+                if lo and blocker != CROWDING_OPERATION:
+                    found["blocked", blocker, None] = lo / part.among
+        for one in trace.awaits:
+            overlap = min(one.to_ns, b) - max(one.from_ns, a)
+            if one.count == 1 and overlap > 0:
+                key = (one.kind, one.object, one.where)
+                found[key] = found.get(key, 0.0) + min(overlap, one.ns) / part.among
+        return found
+
+
+def waiter_of(record: RequestRecord) -> Waiter | None:
+    """``record`` as a waiter; ``None`` if nobody is known to have held what it awaited."""
+    held = tuple(one for one in record.awaits or () if any(part.request for part in one.holders))
+    return Waiter(record.method, record.name or record.method, held, record.weight) if held else None
+
+
+def earliest_of(waiters: Iterable[Waiter]) -> int:
+    """The first instant that any of them waited."""
+    return min(one.from_ns for waiter in waiters for one in waiter.awaits)
+
+
+def _share(part: HolderPart) -> float:
+    return (part.to_ns - part.from_ns) / part.among
+
+
+def _clipped(wait: Wait, a: int, b: int) -> Wait:
+    start, end = max(wait.start_ns, a), min(wait.end_ns, b)
+    return Wait(max(wait.earliest_ns, a), min(start, end), end, wait.stage)

@@ -1,0 +1,121 @@
+"""What a suspended call waits for, told by the code it is suspended in.
+
+Names that people import (``from asyncio import sleep``) escape a hook on a module; the code object is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_probe.model import AwaitKind
+
+_BY_FUNCTION: dict[tuple[str, str], AwaitKind] = {
+    ("asyncio.tasks", "sleep"): "sleep",
+    ("trio._timeouts", "sleep"): "sleep",
+    ("trio._timeouts", "sleep_until"): "sleep",
+    ("trio._timeouts", "sleep_forever"): "sleep",
+    ("asyncio.base_events", "getaddrinfo"): "connect",
+    ("asyncio.base_events", "create_connection"): "connect",
+    ("asyncio.base_events", "run_in_executor"): "thread",
+    ("asyncio.threads", "to_thread"): "thread",
+    ("anyio.to_thread", "run_sync"): "thread",
+    ("anyio.to_process", "run_sync"): "subprocess",
+    ("trio._threads", "to_thread_run_sync"): "thread",
+    ("anyio._core._subprocesses", "run_process"): "subprocess",
+    ("trio._subprocess", "run_process"): "subprocess",
+    ("anyio._core._sockets", "connect_tcp"): "connect",
+    ("anyio.streams.memory", "receive"): "queue",
+    ("anyio.streams.memory", "send"): "queue",
+    ("trio._channel", "receive"): "queue",
+    ("trio._channel", "send"): "queue",
+}
+
+_BY_MODULE: dict[str, AwaitKind] = {
+    "asyncio.queues": "queue",
+    "asyncio.subprocess": "subprocess",
+    "asyncio.base_subprocess": "subprocess",
+    "anyio._core._subprocesses": "subprocess",
+    "trio._subprocess": "subprocess",
+}
+
+_BY_CLASS: dict[str, AwaitKind] = {
+    "Lock": "lock",
+    "StrictFIFOLock": "lock",
+    "Semaphore": "semaphore",
+    "BoundedSemaphore": "semaphore",
+    "CapacityLimiter": "limiter",
+    "Condition": "condition",
+    "Event": "event",
+    "Barrier": "event",
+}
+
+_SYNCHRONISATION = frozenset({
+    "asyncio.locks", "anyio._backends._asyncio", "anyio._backends._trio", "anyio._core._synchronization", "trio._sync",
+})  # fmt: skip
+
+_BY_PACKAGE: dict[str, AwaitKind] = {
+    "httpx": "http",
+    "httpx2": "http",
+    "httpcore": "http",
+    "httpcore2": "http",
+    "aiohttp": "http",
+    "elasticsearch": "http",
+    "elastic_transport": "http",
+    "asyncpg": "db",
+    "psycopg": "db",
+    "psycopg_pool": "db",
+    "sqlalchemy": "db",
+    "aiosqlite": "db",
+    "redis": "db",
+    "motor": "db",
+    "pymongo": "db",
+    "aiomysql": "db",
+    "asyncmy": "db",
+    "duckdb": "db",
+    "docker": "http",
+    "aiodocker": "http",
+    "mcp": "http",
+    "fastmcp": "http",
+}
+
+_WAITS_FOR_TASKS = frozenset({
+    ("asyncio.taskgroups", "__aexit__"), ("asyncio.tasks", "wait"), ("asyncio.tasks", "_wait"),
+    ("asyncio.tasks", "wait_for"), ("asyncio.tasks", "_wait_for_one"), ("asyncio.timeouts", "wait_for"),
+    ("anyio._backends._asyncio", "__aexit__"), ("anyio._backends._trio", "__aexit__"),
+    ("trio._core._run", "__aexit__"), ("trio._core._run", "_nested_child_finished"),
+})  # fmt: skip
+"""Calls that wait for tasks. What those wait for is what their caller waits for, if they are the request's own."""
+
+
+def kind_of(module: str, function: str) -> AwaitKind | None:
+    """What a frame of ``function`` in ``module`` that is suspended waits for; ``None``: this one does not tell."""
+    name = function.rpartition(".")[2]
+    if module.startswith(("mcp.", "fastmcp.")) and not module.startswith(("mcp.client.", "fastmcp.client.")):
+        return None
+    known = _BY_FUNCTION.get((module, name)) or _BY_MODULE.get(module)
+    if known is None and module in _SYNCHRONISATION:
+        known = _BY_CLASS.get(function.rpartition(".")[0].rpartition(".")[2], "event")
+    return known or _BY_PACKAGE.get(module.partition(".")[0])
+
+
+def waits_for_tasks(module: str, function: str) -> bool:
+    """Whether a suspended frame there waits for tasks."""
+    return (module, function.rpartition(".")[2]) in _WAITS_FOR_TASKS
+
+
+def class_of(thing: Any) -> str | None:
+    """``asyncio.Lock`` for an object that is awaited itself, by the name its users know; ``None`` for others."""
+    cls = type(thing)
+    library = cls.__module__.partition(".")[0]
+    if library not in ("asyncio", "anyio", "trio"):
+        return None
+    return f"{library}.{cls.__name__}" if cls.__name__ in _NAMED else None
+
+
+def kind_of_class(label: str) -> AwaitKind | None:
+    """The kind of an object that :func:`class_of` has named."""
+    name = label.rpartition(".")[2]
+    return "queue" if name.endswith("Queue") else _BY_CLASS.get(name)
+
+
+_NAMED = frozenset({*_BY_CLASS, "Queue", "LifoQueue", "PriorityQueue"})

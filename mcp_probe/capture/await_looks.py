@@ -1,0 +1,310 @@
+"""What suspended requests wait for, where no hook knows: a thread of ours looks at their stacks.
+
+A suspended task's stack cannot change until the task runs again. So one look names the whole suspension, from when it
+began until the task became ready; no look is needed twice. The thread sleeps while no request is in flight, makes at
+most :data:`LOOKS_A_SECOND` looks, and takes at most :data:`MOST_SHARE` of a core: on a busy server it names fewer.
+A look counts only if the same suspension stood before and after it. Nothing is kept of what was looked at but names.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+from mcp_probe.capture.await_kinds import class_of, kind_of, kind_of_class, waits_for_tasks
+from mcp_probe.capture.awaits import Awaited, Awaits
+from mcp_probe.capture.guard import Fail, Guard
+from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.places import is_own, place_among
+from mcp_probe.capture.worker import Worker
+from mcp_probe.clock import now_ns
+from mcp_probe.model import AwaitKind
+from mcp_probe.record.raw import MAX_AWAITS, AwaitLook, RawRequest
+
+HOOK = "awaits (looks)"
+PAUSE_S = 0.005
+"""Between two rounds of looks."""
+LOOKS_A_SECOND = 500
+MOST_SHARE = 0.005
+"""Of a core. A round that took long is followed by a longer pause."""
+YOUNG_NS = 2_000_000
+"""A suspension of less than this is not looked at: most end before anybody could."""
+MOST_DEEP = 200
+MAX_NAMES = 8_192
+
+
+class AwaitLooks:
+    """The thread that looks. ``live`` and ``monitors`` are read while others change them."""
+
+    def __init__(
+        self,
+        live: Mapping[int, RawRequest],
+        monitors: Callable[[], Iterable[LoopMonitor]],
+        awaits: Awaits,
+        fail: Fail = lambda hook, exc: None,
+    ) -> None:
+        self._live = live
+        self._monitors = monitors
+        self._names = _Names(awaits)
+        self._guard = Guard(HOOK, fail, self.stop)
+        self._worker: Worker | None = None
+        self._wanted = threading.Event()
+        self._stop = False
+        self._done: dict[tuple[int, int], int] = {}  # (request, unit) -> suspended_ns of the look
+        self.asleep = False  # nobody is in flight: whoever opens a request calls ``wake``
+        self.cpu_ns = 0
+
+    def start(self) -> None:
+        """Look from now on."""
+        if self._worker is None and not self._stop:
+            self._worker = Worker("mcp-probe-awaits", self._run)
+            self._worker.start()
+
+    def wake(self) -> None:
+        """A request has come. Any thread; waits for nothing."""
+        self.asleep = False
+        self._wanted.set()
+
+    def stop(self, wait_s: float = 0.0) -> None:
+        """End the thread, for good."""
+        self._stop = True
+        self.asleep = False
+        worker, self._worker = self._worker, None
+        self._wanted.set()
+        if worker is not None and wait_s and not worker.is_current():
+            worker.join(wait_s)
+
+    def abandon(self) -> None:
+        """This is a forked child, which has no thread of ours."""
+        self._worker = None
+        self._wanted = threading.Event()
+        self._stop = True
+
+    def _run(self) -> None:
+        self._guard.call(self._look_around)
+
+    def _look_around(self) -> None:
+        while not self._stop:
+            if not self._live:
+                self._done.clear()
+                self._wanted.clear()
+                self.asleep = True
+                if not self._live and not self._stop:
+                    self._wanted.wait()
+                self.asleep = False
+                continue
+            before = time.thread_time_ns()
+            self.look(round(LOOKS_A_SECOND * PAUSE_S))
+            self.cpu_ns = time.thread_time_ns()
+            time.sleep(max(PAUSE_S, (self.cpu_ns - before) / 1e9 / MOST_SHARE))
+
+    def look(self, most: int) -> int:
+        """One round of at most ``most`` looks; returns how many suspensions were named."""
+        due = self._due(most)
+        if not due:
+            return 0
+        named = 0
+        for monitor in self._monitors():
+            mine = [one for one in due if one[0].loop == monitor.ordinal]
+            if not mine:
+                continue
+            tasks = monitor.tasks()
+            for raw, unit, suspended, others in mine:
+                look = self._look_at(tasks.get(unit), raw, unit, suspended, others)
+                if look is not None and raw.units.get(unit) == suspended and not _runs(monitor, unit):
+                    _add(raw, look)
+                    named += 1
+                self._done[raw.id, unit] = suspended
+            del tasks
+        return named
+
+    def _due(self, most: int) -> list[tuple[RawRequest, int, int, bool]]:
+        """(request, unit, suspended_ns, it has other units) of suspensions nobody has looked at, drawn at random."""
+        now = now_ns()
+        found = []
+        live = list(self._live.values())
+        for raw in random.sample(live, min(len(live), 8 * most)):
+            if raw.first_step_ns is None or raw.result_ns is not None or raw.ended:
+                continue
+            units = raw.units
+            for unit, suspended in units.items():
+                if now - suspended >= YOUNG_NS and self._done.get((raw.id, unit)) != suspended:
+                    found.append((raw, unit, suspended, len(units) > 1))
+        if len(self._done) > 8 * len(live) + 1024:
+            self._done = {key: at for key, at in self._done.items() if key[0] in self._live}
+        return found if len(found) <= most else random.sample(found, most)
+
+    def _look_at(self, task: Any, raw: RawRequest, unit: int, suspended: int, others: bool) -> AwaitLook | None:
+        coroutine = _coroutine_of(task)
+        if coroutine is None:
+            return None
+        frames, awaited = chain_of(coroutine)
+        if not frames:
+            return None
+        thing, where, for_tasks = self._names.of(frames, awaited, raw.units)
+        return unit, suspended, thing, where, others and (for_tasks or (thing.kind == "other" and unit == raw.handler))
+
+
+class _Names:
+    """What was looked at, by name. The same name is the same object, so that requests share it."""
+
+    def __init__(self, awaits: Awaits) -> None:
+        self._awaits = awaits
+        self._known: dict[tuple[str, str], Awaited] = {}
+
+    def of(self, frames: list[FrameType], awaited: Any, own: Mapping[int, int]) -> tuple[Awaited, str | None, bool]:
+        """(what is awaited, file:line of the user's code, it is tasks) of a stack, innermost frame first."""
+        place = place_among(frames)
+        at = frames if place is None else frames[: place[1]]
+        for_tasks = _is_gathered(awaited)
+        for frame in reversed(at):  # outermost first: what the user's line calls
+            module, function = _function_of(frame)
+            if waits_for_tasks(module, function):
+                for_tasks = True
+                continue
+            kind = kind_of(module, function)
+            if kind is not None:
+                return self._named(kind, frame, f"{module}.{function}"), None if place is None else place[0], for_tasks
+        where = None if place is None else place[0]
+        if for_tasks:
+            return self._known_as("task", "its own tasks"), where, True
+        if _is_task(awaited):
+            if id(awaited) in own:
+                return self._known_as("task", "its own tasks"), where, True
+            return self._known_as("task", f"task {_task_name(awaited)}"), where, False
+        called = _function_of(at[-1]) if at else None
+        label = (
+            ".".join(called) if called else f"{type(awaited).__module__}.{type(awaited).__qualname__}".removeprefix("_")
+        )
+        return self._known_as("other", label), where, False
+
+    def _named(self, kind: AwaitKind, frame: FrameType, label: str) -> Awaited:
+        for thing in gc.get_referents(frame) if kind in _OBJECTS else ():
+            name = class_of(thing)
+            if name is not None:
+                kind = kind_of_class(name) or kind
+                held = self._awaits.known(thing)
+                return held if held is not None else self._object(kind, name, thing)
+        return self._known_as(kind, "sleep" if kind == "sleep" else _short(label))
+
+    def _object(self, kind: AwaitKind, label: str, thing: Any) -> Awaited:
+        key = (label, str(id(thing)))
+        known = self._known.get(key)
+        if known is None or known.thing is None or known.thing() is not thing:
+            known = self._known[key] = Awaited(kind, label, None, thing)
+            _ = known.name  # now, while it is known to live
+            self._forget_some()
+        return known
+
+    def _known_as(self, kind: AwaitKind, label: str) -> Awaited:
+        key = (kind, label)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Awaited(kind, label)
+            self._forget_some()
+        return known
+
+    def _forget_some(self) -> None:
+        while len(self._known) > MAX_NAMES:
+            del self._known[next(iter(self._known))]
+
+
+_OBJECTS = frozenset({"lock", "semaphore", "limiter", "condition", "event", "queue"})
+
+
+def chain_of(coroutine: Any) -> tuple[list[FrameType], Any]:
+    """(frames of a suspended coroutine and all it awaits, innermost first; what the innermost one awaits).
+
+    ``async for`` and ``anext`` hide what they run, and a future its iterator: the collector's references show them.
+    """
+    frames: list[FrameType] = []
+    at: Any = coroutine
+    while at is not None and len(frames) < MOST_DEEP:
+        frame, inner = _suspended(at)
+        if frame is not None:
+            if not is_own(frame.f_code.co_filename):
+                frames.append(frame)
+        elif inner is None:
+            inner = _hidden_in(at)
+            if inner is None:
+                break
+        if inner is None:
+            at = None
+            break
+        at = inner
+    frames.reverse()
+    return frames, at
+
+
+def _suspended(at: Any) -> tuple[FrameType | None, Any]:
+    for frame, inner in (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await")):
+        if hasattr(at, inner):
+            return getattr(at, frame), getattr(at, inner)
+    return None, None
+
+
+def _hidden_in(at: Any) -> Any:
+    if _is_future(at):
+        return None
+    for one in gc.get_referents(at):
+        if _is_future(one) or any(hasattr(one, name) for name in ("cr_await", "gi_yieldfrom", "ag_await")):
+            return one
+    return None
+
+
+def _is_future(at: Any) -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and isinstance(at, asyncio.Future)
+
+
+def _is_task(at: Any) -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and isinstance(at, asyncio.Task)
+
+
+def _is_gathered(at: Any) -> bool:
+    return type(at).__name__ == "_GatheringFuture"
+
+
+def _task_name(task: Any) -> str:
+    coroutine = task.get_coro()
+    return str(getattr(coroutine, "__qualname__", type(coroutine).__name__))
+
+
+def _coroutine_of(task: Any) -> Any:
+    if task is None:
+        return None
+    get = getattr(task, "get_coro", None)
+    return getattr(task, "coro", None) if get is None else get()
+
+
+def _function_of(frame: FrameType) -> tuple[str, str]:
+    code = frame.f_code
+    return str(frame.f_globals.get("__name__", "?")), str(getattr(code, "co_qualname", code.co_name))
+
+
+def _short(label: str) -> str:
+    """``httpx.AsyncClient.get`` for ``httpx._client.AsyncClient.get``: private modules are nobody's business."""
+    package, _, rest = label.partition(".")
+    parts = rest.split(".")
+    while parts and (parts[0].startswith("_") or (len(parts) > 2 and parts[0].islower())):
+        parts.pop(0)
+    return ".".join([package, *parts])
+
+
+def _runs(monitor: LoopMonitor, unit: int) -> bool:
+    return monitor.since != 0 and monitor.unit == unit
+
+
+def _add(raw: RawRequest, look: AwaitLook) -> None:
+    looks = raw.looks
+    if not isinstance(looks, list):
+        raw.looks = [look]
+    elif len(looks) < MAX_AWAITS:
+        looks.append(look)

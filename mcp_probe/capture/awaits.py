@@ -1,0 +1,307 @@
+"""What requests await: objects that somebody holds, who held them meanwhile, and at which line.
+
+A hook around the call that waits (adapters/waits) says when it began and whether it got the object, and a hook around
+the call that gives it back says so. From that follow the holders of each wait. What it costs an object that nobody
+waits for: a look into a table at each end.
+
+Invariants: only the outermost call that waits counts; what it calls inside (the lock in a condition, the lock of an
+adapter) is no wait of its own. A holder is whoever took the object last and has not given it back; where somebody else
+gives it back, or nobody saw it taken, the holder is unknown, never another one. Nothing here keeps an object alive.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from itertools import pairwise
+from typing import Any
+from weakref import ref
+
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.places import is_own, is_plumbing, place_of
+from mcp_probe.clock import now_ns
+from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, Tag
+from mcp_probe.record.raw import MAX_AWAITS, RawRequest
+
+LEAST_NS = 200_000
+"""Calls that return within this time did not wait for a holder: asyncio takes some 20 us for one turn."""
+
+MAX_OBJECTS = 16_384
+"""Objects that are remembered at once; further ones are not looked at until some of these are gone."""
+
+MAX_PAST = 256
+"""Holders remembered of one object while somebody waits for it."""
+
+MAX_HOLDS = 4_096
+"""Holders of one object at once. A semaphore that is only ever acquired has more: who holds it is not known then."""
+
+_DEEPEST = 64
+_CALLER = 4
+"""Frames between a method below and who called what a hook wraps: the method, the hook's own function, two of Hook."""
+
+Hold = tuple["RawRequest | None", str, int, int]
+"""(request, file, line, since_ns)"""
+
+
+class Awaited:
+    """One object, or one function of a library, that requests await. ``name`` is for reports; any thread may ask."""
+
+    __slots__ = ("_name", "first", "kind", "label", "made", "tag", "thing")
+
+    def __init__(self, kind: AwaitKind, label: str, made: str | None = None, thing: Any = None) -> None:
+        self.kind = kind
+        self.label = label  # its class as users know it: asyncio.Lock
+        self.made = made  # file:line
+        self.first: str | None = None  # the first line that was seen to await it
+        self.thing: Callable[[], Any] | None = None if thing is None else ref(thing)
+        self.tag: Tag = "exact"
+        self._name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """By where it was made, else by its variable, else by the line that first awaited it."""
+        if self._name is None:
+            self._name = self._find_name()
+        return self._name
+
+    def _find_name(self) -> str:
+        if self.made is not None:
+            return f"{self.label} made at {os.path.basename(self.made)}"
+        thing = None if self.thing is None else self.thing()
+        variable = None if thing is None else variable_of(thing)
+        if variable is not None:
+            return f"{self.label} {variable}"
+        if self.first is None:
+            return self.label
+        self.tag = "estimate"
+        return f"{self.label} first awaited at {os.path.basename(self.first)}"
+
+
+class Held(Awaited):
+    """An object that is held: by whom now, and by whom while somebody waited for it."""
+
+    __slots__ = ("freed_ns", "holds", "past", "unseen", "waiting")
+
+    def __init__(self, kind: AwaitKind, label: str, made: str | None, thing: Any) -> None:
+        super().__init__(kind, label, made, thing)
+        self.holds: list[Hold] = []
+        self.past: list[tuple[Hold, int]] = []  # (holder, until)
+        self.waiting = 0  # calls that have begun to wait and have not returned
+        self.freed_ns = 0  # when it was last given back
+        self.unseen = False  # somebody else than its holder has given it back: who holds it is not known
+
+
+class _Open:
+    """A call that waits, or has waited: in the context of the task that makes it and of those it starts."""
+
+    __slots__ = ("began_ns", "held", "over")
+
+    def __init__(self, held: Held, began_ns: int) -> None:
+        self.held = held
+        self.began_ns = began_ns
+        self.over = False
+
+
+_OPEN: ContextVar[_Open | None] = ContextVar("mcp_probe_awaiting", default=None)
+
+
+class Awaits:
+    """All objects of the process that are held. Its methods are called on the loop's thread, and may raise."""
+
+    def __init__(self) -> None:
+        self._objects: dict[int, Held] = {}
+        self._references: dict[int, ref[Any]] = {}
+        self.active = False  # hooks are there
+
+    def made(self, thing: Any, kind: AwaitKind, label: str) -> None:
+        """``thing`` is being made by the caller's caller."""
+        made = user_line(sys._getframe(_CALLER - 1))
+        if made is not None:
+            self._remember(thing, Held(kind, label, made, thing))
+
+    def known(self, thing: Any) -> Held | None:
+        """What is known of it, if anything is."""
+        return self._objects.get(id(thing))
+
+    def begin(self, thing: Any, kind: AwaitKind, label: str) -> tuple[_Open, _Open | None] | None:
+        """Somebody asks for ``thing``, and waits until he gets it. ``None`` if a call around it does already."""
+        outer = _OPEN.get()
+        if outer is not None and not outer.over:
+            return None
+        held = self._objects.get(id(thing)) or self._remember(thing, Held(kind, label, None, thing))
+        if held is None:
+            return None
+        held.waiting += 1
+        opened = _Open(held, now_ns())
+        _OPEN.set(opened)
+        return opened, outer
+
+    def end(self, state: tuple[_Open, _Open | None] | None, got: bool) -> None:
+        """The call that :meth:`begin` told of is over; ``got``: its task holds the object now."""
+        if state is None:
+            return
+        opened, outer = state
+        opened.over = True
+        _OPEN.set(outer)
+        held, began = opened.held, opened.began_ns
+        held.waiting -= 1
+        now = now_ns()
+        raw = CURRENT.get()
+        waited = now - began >= LEAST_NS
+        if waited and raw is not None:
+            self._note(raw, held, began, now)
+        if got:
+            self._hold(held, raw, max(began, held.freed_ns) if waited else began, sys._getframe(_CALLER))
+        if not held.waiting and held.past:
+            held.past.clear()
+
+    def took(self, thing: Any, kind: AwaitKind, label: str) -> None:
+        """Somebody has got ``thing`` without waiting."""
+        outer = _OPEN.get()
+        if outer is None or outer.over:
+            held = self._objects.get(id(thing)) or self._remember(thing, Held(kind, label, None, thing))
+            if held is not None:
+                self._hold(held, CURRENT.get(), now_ns(), sys._getframe(_CALLER))
+
+    def gave_back(self, thing: Any) -> None:
+        """Somebody gives ``thing`` back. If it is not who took it, its holders are not known until it is free."""
+        held = self._objects.get(id(thing))
+        opened = _OPEN.get()
+        if held is None or (opened is not None and opened.held is held and not opened.over):
+            return  # a call that waits for it was cancelled, and gives back what it never had
+        now = held.freed_ns = now_ns()
+        holds = held.holds
+        if not holds:
+            return
+        raw = CURRENT.get()
+        mine = next((one for one in holds if one[0] is raw), None)
+        if mine is None:
+            mine = holds[0]
+            held.unseen = len(holds) > 1
+        holds.remove(mine)
+        if not holds:
+            held.unseen = False
+        if held.waiting and len(held.past) < MAX_PAST:
+            held.past.append((mine, now))
+
+    @staticmethod
+    def _hold(held: Held, raw: RawRequest | None, since: int, frame: Any) -> None:
+        if len(held.holds) < MAX_HOLDS:
+            held.holds.append((raw, *_line_of(frame), since))
+        else:
+            held.unseen = True
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.active = False
+        self._objects.clear()
+        self._references.clear()
+
+    def _remember(self, thing: Any, held: Held) -> Held | None:
+        if len(self._objects) >= MAX_OBJECTS:
+            return None
+        key = id(thing)
+
+        def gone(_: object) -> None:
+            self._objects.pop(key, None)
+            self._references.pop(key, None)
+
+        self._references[key] = ref(thing, gone)
+        self._objects[key] = held
+        return held
+
+    def _note(self, raw: RawRequest | None, held: Held, began: int, now: int) -> None:
+        where = _where_now()
+        if held.made is None and held.first is None:
+            held.first = where
+        mark = (began, now, held, where, holders_of(held, began, now))
+        while raw is not None:
+            if not raw.ended:
+                marks = raw.awaits
+                if not isinstance(marks, list):
+                    raw.awaits = [mark]
+                elif len(marks) < MAX_AWAITS:
+                    marks.append(mark)
+            raw = raw.parent
+
+
+def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
+    """Who held it in [began, now): each instant is divided equally among those who held it then."""
+    spans = [(max(began, hold[3]), min(now, until), hold) for hold, until in held.past]
+    spans += [(max(began, hold[3]), now, hold) for hold in held.holds]
+    spans = [span for span in spans if span[0] < span[1]]
+    if held.unseen:
+        return (HolderPart(0, UNKNOWN_HOLDER, None, began, now, 1),)
+    cuts = sorted({began, now, *(a for a, _, _ in spans), *(b for _, b, _ in spans)})
+    parts: list[HolderPart] = []
+    for a, b in pairwise(cuts):
+        there = [hold for first, last, hold in spans if first <= a and b <= last]
+        if not there:
+            parts.append(HolderPart(0, UNKNOWN_HOLDER, None, a, b, 1))
+        for raw, file, line, _ in there:
+            number, operation = (0, BACKGROUND_OPERATION) if raw is None else (raw.id, raw.operation)
+            parts.append(HolderPart(number, operation, f"{file}:{line}" if file else None, a, b, len(there)))
+    return tuple(parts)
+
+
+def user_line(frame: Any) -> str | None:
+    """``file:line`` of who makes an object, its ``__init__`` called from ``frame``; ``None`` if that is plumbing."""
+    while frame.f_back is not None and frame.f_code.co_name == "__init__" and is_plumbing(frame.f_code.co_filename):
+        frame = frame.f_back  # of a subclass, or of what it stands in for
+    while frame.f_back is not None and is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    return None if is_plumbing(file) else f"{file}:{frame.f_lineno}"
+
+
+def _line_of(frame: Any) -> tuple[str, int]:
+    """(file, line) of the innermost frame that is not plumbing; ``("", 0)`` without one."""
+    depth = 0
+    while frame is not None and depth < _DEEPEST:
+        file = frame.f_code.co_filename
+        if not is_plumbing(file) and not is_own(file):
+            return file, frame.f_lineno
+        frame = frame.f_back
+        depth += 1
+    return "", 0
+
+
+def _where_now() -> str | None:
+    place = place_of(sys._getframe(3))
+    return None if place is None else f"{place.file}:{place.line}"
+
+
+_OURS = threading.Lock()
+_INNER = ("_internal_lock", "_internal_semaphore", "_internal_limiter")
+"""Where anyio's objects that were made outside a loop keep the ones they stand for."""
+
+
+def variable_of(thing: Any, modules: Iterable[Any] | None = None) -> str | None:
+    """``module.NAME`` of a global variable that holds ``thing``; of the user's own modules first. Slow; any thread."""
+    with _OURS:
+        found: str | None = None
+        for module in list(sys.modules.values()) if modules is None else modules:
+            file = getattr(module, "__file__", None)
+            if not isinstance(file, str) or is_plumbing(file):
+                continue
+            for name, value in list(vars(module).items()):
+                if value is thing or any(
+                    getattr(value, inner, None) is thing for inner in _INNER if _is_adapter(value)
+                ):
+                    found = f"{_module_name(module)}.{name}"
+                    return found
+        return found
+
+
+def _is_adapter(value: Any) -> bool:
+    return type(value).__module__.startswith("anyio.")
+
+
+def _module_name(module: Any) -> str:
+    name = str(getattr(module, "__name__", "?"))
+    if name == "__main__":
+        return os.path.splitext(os.path.basename(str(module.__file__)))[0]
+    return name.rpartition(".")[2]

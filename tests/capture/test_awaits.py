@@ -1,0 +1,457 @@
+"""What requests await on real loops, against what the tests note themselves inside the critical sections."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from asyncio import sleep as imported_by_name
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+import trio
+
+from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, RequestRecord
+from mcp_probe.session import Probe
+from tests.kept import Kept, keep
+from tests.loops import LOOPS
+from tests.running import Backend, kind_of, run_on
+
+MS = 1_000_000
+HELD_S = 0.03
+CLOSE_MS = 2.0
+"""Our stamps and the test's are made in the same step; a busy machine may stop the thread between them."""
+
+on_each_loop = pytest.mark.parametrize("backend", LOOPS)
+AT_MODULE_LEVEL = asyncio.Lock()
+WITHOUT_A_LOOP = anyio.Lock()
+
+
+@dataclass
+class Turn:
+    """One call: when it asked, got what it asked for, and gave it back."""
+
+    name: str
+    asked: int = 0
+    got: int = 0
+    gave_back: int = 0
+
+
+@dataclass
+class Scene:
+    """One run of some calls, each an operation of its own."""
+
+    probe: Probe
+    turns: dict[str, Turn] = field(default_factory=dict)
+    kept: Kept = field(default_factory=Kept)
+
+    def call(self, name: str, body: Callable[[], Awaitable[Any]]) -> Callable[[], Coroutine[Any, Any, Any]]:
+        async def called() -> Any:
+            return await body()
+
+        called.__qualname__ = name
+        return self.probe.profile(called)
+
+    def record(self, name: str) -> RequestRecord:
+        (record,) = self.kept.requests(name, kind="function")
+        return record
+
+    def awaits(self, name: str, *kinds: str) -> list[Await]:
+        return [one for one in self.record(name).awaits or () if one.kind in kinds or not kinds]
+
+
+def play(backend: Backend, scenario: Callable[[Scene], Awaitable[None]]) -> Scene:
+    probe = Probe()
+    scene = Scene(probe)
+    scene.kept = keep(probe)
+    try:
+        run_on(backend, lambda: scenario(scene))
+    finally:
+        probe.detach()
+    assert [state for state in probe._hub.hooks.values() if state.startswith("disabled")] == []
+    return scene
+
+
+def holding(
+    scene: Scene, name: str, gate: Any, seconds: float = HELD_S, once: anyio.Event | None = None
+) -> Callable[[], Coroutine[Any, Any, Any]]:
+    """A call that holds ``gate`` for some time, from ``once`` on if that is given, and notes when."""
+    turn = scene.turns[name] = Turn(name)
+
+    async def hold() -> None:
+        turn.asked = time.monotonic_ns()
+        async with gate:
+            turn.got = time.monotonic_ns()
+            if once is not None:
+                await once.wait()
+            await anyio.sleep(seconds)
+            turn.gave_back = time.monotonic_ns()
+
+    return scene.call(name, hold)
+
+
+def held_for(turns: list[Turn], places: int) -> dict[str, dict[str, float]]:
+    """victim -> holder -> ms: with so many places and first come, first served; n at once each count one part in n."""
+    turns = sorted(turns, key=lambda turn: turn.got)
+    given_back = sorted(turn.gave_back for turn in turns)
+    since = {}
+    for number, turn in enumerate(turns):
+        freed = given_back[number - places] if number >= places else 0
+        since[turn.name] = max(turn.asked, freed)
+    truth: dict[str, dict[str, float]] = defaultdict(dict)
+    for victim in turns:
+        until = since[victim.name]  # it could go on from then
+        for holder in turns:
+            if holder is not victim:
+                shared = min(until, holder.gave_back) - max(victim.asked, since[holder.name])
+                if shared > 0:
+                    truth[victim.name][holder.name] = shared / places / MS
+    return truth
+
+
+def held_in(awaits: list[Await]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one in awaits:
+        for part in one.holders:
+            found[part.operation] += (part.to_ns - part.from_ns) / part.among / MS  # type: ignore[assignment]
+    return found
+
+
+def check_holders(scene: Scene, kind: str, places: int) -> None:
+    """Each wait and each holder of it are as the turns say; nobody else held anything."""
+    truth = held_for(list(scene.turns.values()), places)
+    waited = 0
+    for name in scene.turns:
+        found = held_in(scene.awaits(name, kind))
+        total = sum(one.ns for one in scene.awaits(name, kind)) / MS
+        if not truth.get(name):
+            assert not found
+            continue
+        assert sum(found.values()) == pytest.approx(total, abs=0.01)
+        expected = {holder: ms for holder, ms in truth.get(name, {}).items() if ms > CLOSE_MS}
+        assert set(expected) <= set(found)
+        for holder, ms in found.items():
+            assert ms == pytest.approx(truth[name].get(holder, 0.0), abs=max(CLOSE_MS, 0.05 * ms)), (name, holder)
+        waited += 1
+    assert waited == len(scene.turns) - places
+
+
+MAKERS: dict[str, tuple[Callable[[], Any], str, int]] = {
+    "asyncio.Lock": (asyncio.Lock, "lock", 1),
+    "asyncio.Semaphore": (lambda: asyncio.Semaphore(2), "semaphore", 2),
+    "asyncio.BoundedSemaphore": (lambda: asyncio.BoundedSemaphore(2), "semaphore", 2),
+    "anyio.Lock": (anyio.Lock, "lock", 1),
+    "anyio.Semaphore": (lambda: anyio.Semaphore(2), "semaphore", 2),
+    "anyio.CapacityLimiter": (lambda: anyio.CapacityLimiter(2), "limiter", 2),
+    "trio.Lock": (trio.Lock, "lock", 1),
+    "trio.Semaphore": (lambda: trio.Semaphore(2), "semaphore", 2),
+    "trio.CapacityLimiter": (lambda: trio.CapacityLimiter(2), "limiter", 2),
+}
+
+
+@on_each_loop
+@pytest.mark.parametrize("made", MAKERS)
+def test_each_wait_is_charged_to_those_who_held_it(backend: Backend, made: str) -> None:
+    library, other = made.partition(".")[0], {"trio": "asyncio"}.get(kind_of(backend), "trio")
+    if library == other:
+        pytest.skip(f"{library} does not run on {kind_of(backend)}")
+    make, kind, places = MAKERS[made]
+
+    async def scenario(scene: Scene) -> None:
+        gate, all_asked = make(), anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(holding(scene, f"call {number}", gate, once=all_asked))
+                await anyio.sleep(0.002)
+            all_asked.set()
+
+    scene = play(backend, scenario)
+    check_holders(scene, kind, places)
+    for one in scene.awaits("call 4", kind):
+        name = made.replace("Bounded", "")
+        if (made, kind_of(backend)) == ("anyio.CapacityLimiter", "trio"):
+            name = "trio.CapacityLimiter"  # anyio's hands the call on without a method of its own
+        assert one.object.startswith(f"{name} made at test_awaits.py:")
+        assert (one.where or "").startswith(__file__)
+        assert {part.where for part in one.holders} == {one.where}  # all take it at the same line
+
+
+@on_each_loop
+def test_a_holder_that_is_no_request_is_named_by_its_line(backend: Backend) -> None:
+    async def scenario(scene: Scene) -> None:
+        gate = anyio.Lock()
+
+        async def background() -> None:
+            async with gate:
+                await anyio.sleep(2 * HELD_S)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(background)
+            await anyio.sleep(0.002)
+            tasks.start_soon(holding(scene, "call", gate))
+
+    scene = play(backend, scenario)
+    (wait,) = scene.awaits("call", "lock")
+    assert wait.ns / MS > HELD_S
+    for part in wait.holders:
+        assert (part.request, part.operation) == (0, BACKGROUND_OPERATION)
+        assert (part.where or "").startswith(f"{__file__}:")
+        assert part.where != wait.where
+
+
+def test_objects_made_before_the_probe_are_named_by_their_variable() -> None:
+    async def scenario(scene: Scene) -> None:
+        async with anyio.create_task_group() as tasks:
+            for gate, name in ((AT_MODULE_LEVEL, "module"), (WITHOUT_A_LOOP, "adapter")):
+                for number in range(2):
+                    tasks.start_soon(holding(scene, f"{name} {number}", gate))
+
+    scene = play("asyncio", scenario)
+    (lock,) = scene.awaits("module 1", "lock")
+    (adapter,) = scene.awaits("adapter 1", "lock")
+    assert lock.object == "asyncio.Lock test_awaits.AT_MODULE_LEVEL"
+    assert adapter.object == "anyio.Lock test_awaits.WITHOUT_A_LOOP"
+
+
+@on_each_loop
+def test_a_call_that_gives_up_waiting_holds_nothing(backend: Backend) -> None:
+    async def scenario(scene: Scene) -> None:
+        gate = anyio.Lock()
+
+        async def impatient() -> None:
+            with anyio.move_on_after(HELD_S / 3):
+                async with gate:
+                    raise AssertionError("it was held all the time")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(holding(scene, "first", gate))
+            await anyio.sleep(0.002)
+            tasks.start_soon(scene.call("impatient", impatient))
+            await anyio.sleep(0.002)
+            tasks.start_soon(holding(scene, "last", gate))
+
+    scene = play(backend, scenario)
+    assert set(held_in(scene.awaits("last", "lock"))) == {"first"}
+    (given_up,) = scene.awaits("impatient", "lock")
+    assert {part.operation for part in given_up.holders} == {"first"}
+
+
+def test_a_cancelled_holder_holds_until_it_has_given_it_back() -> None:
+    async def scenario(scene: Scene) -> None:
+        gate = asyncio.Lock()
+        first = asyncio.ensure_future(holding(scene, "first", gate, 10.0)())
+        await asyncio.sleep(0.002)
+        last = asyncio.ensure_future(holding(scene, "last", gate)())
+        await asyncio.sleep(HELD_S)
+        first.cancel()
+        await last
+
+    scene = play("asyncio", scenario)
+    (wait,) = scene.awaits("last", "lock")
+    assert set(held_in([wait])) == {"first"}
+
+
+def test_what_somebody_else_gave_back_has_no_known_holder() -> None:
+    async def scenario(scene: Scene) -> None:
+        gate = asyncio.Semaphore(2)
+
+        async def take() -> None:
+            await gate.acquire()
+
+        async def give() -> None:
+            gate.release()
+
+        await scene.call("one", take)()
+        await scene.call("two", take)()
+        await scene.call("other", give)()  # one of them is free now, and nobody knows which
+        await scene.call("three", take)()
+        waiting = asyncio.ensure_future(holding(scene, "victim", gate)())
+        await asyncio.sleep(HELD_S)
+        gate.release()
+        await waiting
+
+    scene = play("asyncio", scenario)
+    (wait,) = scene.awaits("victim", "semaphore")
+    assert set(held_in([wait])) == {UNKNOWN_HOLDER}
+
+
+def test_nothing_is_kept_alive_and_what_is_gone_is_forgotten() -> None:
+    probe = Probe()
+    try:
+
+        async def scenario() -> None:
+            gate: Any = asyncio.Lock()
+            gone = weakref.ref(gate)
+            async with gate:
+                pass
+            assert probe._hub.awaits.known(gate) is not None
+            number = id(gate)
+            del gate
+            gc.collect()
+            assert gone() is None
+            assert number not in probe._hub.awaits._objects
+
+        asyncio.run(scenario())
+    finally:
+        probe.detach()
+
+
+def test_the_probe_leaves_nothing_behind() -> None:
+    before = {name: vars(asyncio.Lock)[name] for name in ("__init__", "acquire", "release")}
+    probe = Probe()
+    asyncio.run(holding(Scene(probe), "call", asyncio.Lock())())
+    assert vars(asyncio.Lock)["acquire"] is not before["acquire"]
+    probe.detach()
+    assert {name: vars(asyncio.Lock)[name] for name in before} == before
+
+
+# --- what nobody holds: named by a look -----------------------------------------------------------------
+
+LONG_S = 0.12
+
+
+@asynccontextmanager
+async def opened(wait: Callable[[], Awaitable[Any]]) -> AsyncIterator[None]:
+    await wait()
+    yield
+
+
+async def items(wait: Callable[[], Awaitable[Any]]) -> AsyncIterator[int]:
+    await wait()
+    yield 1
+
+
+async def resolved_later() -> None:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(LONG_S, future.set_result, None)
+    await future
+
+
+async def in_async_for() -> None:
+    async for _ in items(resolved_later):
+        pass
+
+
+async def in_context_manager() -> None:
+    async with opened(resolved_later):
+        pass
+
+
+async def gathered() -> None:
+    await asyncio.gather(resolved_later(), resolved_later())
+
+
+async def shielded() -> None:
+    await asyncio.shield(resolved_later())
+
+
+async def waited_for() -> None:
+    await asyncio.wait_for(resolved_later(), 60)
+
+
+async def in_a_task() -> None:
+    await asyncio.ensure_future(resolved_later())
+
+
+async def slept_by_name() -> None:
+    await imported_by_name(LONG_S)
+
+
+async def from_a_queue() -> None:
+    queue: asyncio.Queue[int] = asyncio.Queue()
+    asyncio.get_running_loop().call_later(LONG_S, queue.put_nowait, 1)
+    await queue.get()
+
+
+async def for_an_event() -> None:
+    event = asyncio.Event()
+    asyncio.get_running_loop().call_later(LONG_S, event.set)
+    await event.wait()
+
+
+LOOKED_AT: dict[str, tuple[Callable[[], Awaitable[None]], str, str]] = {
+    "directly": (resolved_later, "other", "resolved_later"),
+    "async for": (in_async_for, "other", "resolved_later"),
+    "asynccontextmanager": (in_context_manager, "other", "resolved_later"),
+    "gather": (gathered, "other", "resolved_later"),
+    "shield": (shielded, "other", "resolved_later"),
+    "wait_for": (waited_for, "other", "resolved_later"),
+    "task": (in_a_task, "other", "resolved_later"),
+    "sleep": (slept_by_name, "sleep", "slept_by_name"),
+    "queue": (from_a_queue, "queue", "from_a_queue"),
+    "event": (for_an_event, "event", "for_an_event"),
+}
+
+
+@pytest.mark.parametrize("how", LOOKED_AT)
+def test_a_look_names_the_line_that_waits_and_the_whole_wait(how: str) -> None:
+    wait, kind, function = LOOKED_AT[how]
+
+    async def scenario(scene: Scene) -> None:
+        await scene.call("call", wait)()
+
+    scene = play("asyncio", scenario)
+    record = scene.record("call")
+    named = [one for one in record.awaits or () if one.kind == kind]
+    assert record.budget.awaiting is not None
+    assert sum(one.ns for one in named) >= 0.95 * record.budget.awaiting
+    code = globals()[function].__code__
+    last = max(line for _, _, line in code.co_lines() if line is not None)
+    for one in named:
+        file, _, line = (one.where or "").rpartition(":")
+        assert file == __file__
+        assert code.co_firstlineno < int(line) <= last
+
+
+def test_a_look_names_sleeps_and_channels_of_trio() -> None:
+    async def scenario(scene: Scene) -> None:
+        async def sleeps() -> None:
+            await trio.sleep(LONG_S)
+
+        async def receives() -> None:
+            send, receive = trio.open_memory_channel[int](0)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(later, send)
+                await receive.receive()
+
+        async def later(send: Any) -> None:
+            await trio.sleep(LONG_S)
+            await send.send(1)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(scene.call("sleeps", sleeps))
+            nursery.start_soon(scene.call("receives", receives))
+
+    scene = play("trio", scenario)
+    for name, kind in (("sleeps", "sleep"), ("receives", "queue")):
+        record = scene.record(name)
+        assert kind in {one.kind for one in record.awaits or ()}
+        assert record.budget.awaiting is not None
+        assert sum(one.ns for one in record.awaits or ()) >= 0.95 * record.budget.awaiting
+
+
+def test_an_idle_process_is_not_looked_at() -> None:
+    probe = Probe()
+    try:
+
+        async def scenario() -> None:
+            await Scene(probe).call("call", lambda: asyncio.sleep(0.01))()
+            looks = probe._hub.looks
+            for _ in range(200):
+                if looks.asleep:
+                    break
+                await asyncio.sleep(0.01)
+            assert looks.asleep
+            cpu_ns = looks.cpu_ns
+            await asyncio.sleep(0.05)
+            assert looks.asleep and looks.cpu_ns == cpu_ns
+
+        asyncio.run(scenario())
+    finally:
+        probe.detach()

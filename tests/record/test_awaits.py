@@ -1,0 +1,218 @@
+"""What a request's awaiting was for, against states that are known instant by instant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from mcp_probe.model import Await, HolderPart, RequestRecord
+from mcp_probe.record.assemble import assemble, spill
+from mcp_probe.record.awaits import MAX_AWAITS_KEPT, SHORT_AWAIT_NS, name_awaits
+from mcp_probe.record.file import LineDecoder, encode, preamble
+from mcp_probe.record.raw import AwaitLook, AwaitMark, RawRequest
+from tests.record.lives import TICK_NS, Life, alive_after, lives, states_of
+
+EXAMPLES = 300
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something that can be awaited."""
+
+    name: str
+    kind: str = "lock"
+    tag: str = "exact"
+
+
+@dataclass
+class Named:
+    """A life, and what hooks and looks say of it, in ticks."""
+
+    life: Life
+    hooks: list[tuple[int, int | None, Thing]]
+    looks: list[tuple[int, int, Thing, bool]]  # (unit, suspended, what, tasks of its own)
+
+    def raw(self, **options: Any) -> RawRequest:
+        raw = self.life.raw(**options)
+        return self.equip(raw)
+
+    def equip(self, raw: RawRequest) -> RawRequest:
+        marks: list[AwaitMark] = [
+            (a * TICK_NS, None if b is None else b * TICK_NS, thing, None, ()) for a, b, thing in self.hooks
+        ]
+        looks: list[AwaitLook] = [(unit, since * TICK_NS, thing, None, own) for unit, since, thing, own in self.looks]
+        raw.awaits, raw.looks = marks, looks
+        return raw
+
+    def claims(self) -> list[tuple[int, int, Thing]]:
+        """Who names which ticks, in the order in which they are asked."""
+        until = self.life.until
+        named = [(a, until if b is None else b, thing) for a, b, thing in self.hooks]
+        seen = [
+            (at[0], at[1], thing, own) for unit, since, thing, own in self.looks for at in self._stretches(unit, since)
+        ]
+        named += [(a, b, thing) for a, b, thing, own in seen if not own]
+        tasks = [(a, b, thing) for a, b, thing, own in seen if own]
+        return [*sorted(named, key=_last_first), *sorted(tasks, key=_last_first)]
+
+    def _stretches(self, unit: int, since: int) -> list[tuple[int, int]]:
+        found = [
+            (step.suspended, min(max(step.ready, step.suspended), step.start))
+            for step in self.life.steps
+            if (step.unit, step.suspended) == (unit, since)
+        ]
+        return found + ([(since, self.life.until)] if alive_after(self.life.steps).get(unit) == since else [])
+
+    def truth(self) -> Counter[str]:
+        """Ticks of awaiting by name: the first claim that covers the tick has it."""
+        found: Counter[str] = Counter()
+        order = ("gc", "busy", "executor_run", "executor_return", "ready_wait", "executor_wait", "unaccounted")
+        claims = self.claims()
+        for tick, states in enumerate(states_of(self.life), self.life.first):
+            if "awaiting" not in states or any(part in states for part in order):
+                continue
+            thing = next((thing for a, b, thing in claims if a <= tick < b), None)
+            if thing is not None:
+                found[thing.name] += 1
+        return found
+
+
+def _last_first(claim: tuple[int, int, Thing]) -> tuple[int, int, str]:
+    return -claim[1], claim[0], claim[2].name
+
+
+@st.composite
+def named_lives(draw: st.DrawFn) -> Named:
+    life = draw(lives())
+    instants = st.integers(life.first, max(life.first, life.until))
+    hooks: list[tuple[int, int | None, Thing]] = []
+    for number in range(draw(st.integers(0, 3))):
+        a, b = sorted((draw(instants), draw(instants)))
+        hooks.append((a, draw(st.none() | st.just(b)), Thing(f"hook {number}")))
+    # A task that has taken no step is not known yet, so nobody can look at it.
+    suspensions = sorted({(step.unit, step.suspended) for step in life.steps if step.unit and not step.born})
+    suspensions += [(unit, end) for unit, end in alive_after(life.steps).items() if (unit, end) not in suspensions]
+    looks = []
+    for number, (unit, since) in enumerate(suspensions):
+        if draw(st.booleans()):
+            looks.append((unit, since, Thing(f"look {number}"), draw(st.booleans())))
+    return Named(life, hooks, looks)
+
+
+def record_of(named: Named, raw: RawRequest) -> RequestRecord:
+    return assemble(raw, named.life.end * TICK_NS, named=True)
+
+
+def by_name(record: RequestRecord) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one in record.awaits or ():
+        assert one.ns % TICK_NS == 0
+        found[one.object] += one.ns // TICK_NS
+    return found
+
+
+@given(named_lives())
+@settings(max_examples=EXAMPLES)
+def test_every_instant_of_awaiting_has_the_name_of_what_ends_last(named: Named) -> None:
+    if named.life.running is None:
+        assert by_name(record_of(named, named.raw())) == +named.truth()
+
+
+@given(named_lives())
+@settings(max_examples=EXAMPLES)
+def test_awaits_never_add_up_to_more_than_awaiting(named: Named) -> None:
+    record = record_of(named, named.raw())
+    assert record.awaits is not None and record.budget.awaiting is not None
+    assert sum(one.ns for one in record.awaits) <= record.budget.awaiting
+    assert all(one.ns > 0 and one.from_ns < one.to_ns for one in record.awaits)
+
+
+@given(named_lives(), st.data())
+@settings(max_examples=EXAMPLES)
+def test_folding_marks_away_at_any_point_keeps_all_names(named: Named, data: st.DataObject) -> None:
+    if named.life.running is not None or not named.life.steps:
+        return
+    after = data.draw(st.sets(st.integers(0, len(named.life.steps) - 1)))
+    whole = record_of(named, named.raw())
+
+    given_looks: list[AwaitLook] = []
+
+    def bring(raw: RawRequest, until: int | None) -> None:
+        """What hooks and looks have said by then."""
+        all_of = named.equip(RawRequest(1, "request", "tools/call", "tool", "stdio"))
+        raw.awaits = all_of.awaits
+        new = [look for look in all_of.looks if look not in given_looks and (until is None or look[1] <= until)]
+        given_looks.extend(new)
+        raw.looks = [*raw.looks, *new]
+
+    def fold(raw: RawRequest, until: int) -> None:
+        bring(raw, until)
+        spill(raw, until)
+
+    raw = named.life.raw(spill=fold, spill_after=after)
+    bring(raw, None)
+    folded = record_of(named, raw)
+    # A child that waits for its first step is not known when marks are folded: its wait is missing, awaiting is longer.
+    assume(folded.budget.awaiting == whole.budget.awaiting)
+    assert by_name(folded) == by_name(whole)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 4)), max_size=6), st.data())
+@settings(max_examples=EXAMPLES)
+def test_holders_never_add_up_to_more_than_the_wait(parts: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, 80), min_size=2, max_size=8, unique=True)))
+    awaiting = [(a * TICK_NS, b * TICK_NS, 7) for a, b in zip(cuts[::2], cuts[1::2], strict=False)]
+    holders: list[HolderPart] = []
+    at = 0
+    for gap, length, among in parts:  # one after the other, each among so many that hold it at the same time
+        a, b = (at + gap) * TICK_NS, (at + gap + length) * TICK_NS
+        holders += [HolderPart(number + 1, "tool", "x.py:1", a, b, among) for number in range(among)]
+        at += gap + length
+    for one in name_awaits(awaiting, [(0, None, Thing("lock"), None, holders)], [], 80 * TICK_NS):
+        held = sum((part.to_ns - part.from_ns) / part.among for part in one.holders)
+        assert held <= one.ns + 1
+        assert all(one.from_ns <= part.from_ns < part.to_ns <= one.to_ns for part in one.holders)
+
+
+def test_short_waits_are_summed_by_what_they_were_for() -> None:
+    ms = 1_000_000
+    marks: list[AwaitMark] = [(at * ms, (at + 2) * ms, Thing("gate"), "n.py:3", ()) for at in range(0, 40, 4)]
+    marks.append((50 * ms, 60 * ms, Thing("gate"), "n.py:3", ()))
+    found = name_awaits([(0, 100 * ms, 7)], marks, [], 100 * ms)
+    assert [(one.ns, one.count) for one in found] == [(10 * ms, 1), (20 * ms, 10)]
+
+
+def test_a_record_keeps_the_longest_and_sums_the_others() -> None:
+    step = 2 * SHORT_AWAIT_NS
+    count = MAX_AWAITS_KEPT + 10
+    marks: list[AwaitMark] = [
+        (at * step, at * step + SHORT_AWAIT_NS + at, Thing("gate"), None, ()) for at in range(count)
+    ]
+    found = name_awaits([(0, count * step, 7)], marks, [], count * step)
+    assert [one.count for one in found] == [1] * MAX_AWAITS_KEPT + [10]
+    assert sum(one.ns for one in found) == sum(SHORT_AWAIT_NS + at for at in range(count))
+
+
+def test_a_request_that_nobody_looked_at_says_so(  # None is not "awaited nothing"
+) -> None:
+    raw = RawRequest(1, "request", "tools/call", "tool", "stdio")
+    raw.arrival_ns = raw.taken_ns = raw.first_step_ns = 0
+    assert assemble(raw, 10).awaits is None
+    assert assemble(raw, 10, named=True).awaits == ()
+
+
+def test_awaits_survive_a_recording() -> None:
+    part = HolderPart(7, "append", "notes.py:9", 5, 9, 2)
+    one = Await("lock", "asyncio.Lock notes.GATE", "notes.py:3", 1, 9, 8, "exact", 1, (part,))
+    raw = RawRequest(1, "request", "tools/call", "tool", "stdio")
+    raw.arrival_ns = raw.taken_ns = raw.first_step_ns = 0
+    record = replace(assemble(raw, 10, named=True), awaits=(one, replace(one, holders=(), count=3)))
+    decoder = LineDecoder("test")
+    decoder.feed(preamble())
+    assert decoder.feed(encode(record)) == record
+    older = replace(record, awaits=None)
+    assert decoder.feed(encode(older)) == older
