@@ -153,12 +153,10 @@ def place_among(frames: list[Any]) -> tuple[str, int] | None:
 
     ``None`` if all of them are plumbing.
     """
-    if not frames:
+    index = _index_of_place(frames) if frames else None
+    if index is None or is_plumbing(frames[index].f_code.co_filename):
         return None
-    index = _index_of_place(frames)
     code = frames[index].f_code
-    if _kind(code.co_filename)[0] not in (_USER, _PACKAGE):
-        return None
     return f"{code.co_filename}:{frames[index].f_lineno}", index
 
 

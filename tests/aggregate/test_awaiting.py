@@ -1,0 +1,148 @@
+"""What operations awaited, from literal records; who held it, and what held the holders up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from mcp_probe.aggregate.awaiting import MAX_ROWS
+from mcp_probe.aggregate.blocking import OTHER
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.model import BACKGROUND_OPERATION, Await, Frame, HolderPart, OperationSummary, Summary, Wait
+from mcp_probe.report.console import render
+from tests.frames import MS, SECOND, make_end, make_header, make_request, make_step
+
+GATE = "asyncio.Lock notes.GATE"
+
+
+def await_of(
+    ns: int,
+    *holders: HolderPart,
+    at: int = 0,
+    kind: Any = "lock",
+    name: str = GATE,
+    count: int = 1,
+    where: str = "n.py:3",
+) -> Await:
+    return Await(kind, name, where, at, at + ns, ns, "exact", count, holders)
+
+
+def summary_of(*frames: Frame) -> Summary:
+    fold = Fold()
+    fold.add_all([make_header(), *frames, make_end()])
+    return fold.summary()
+
+
+def operation(summary: Summary, name: str) -> OperationSummary:
+    return next(one for one in summary.operations if one.name == name)
+
+
+def test_waits_of_one_thing_at_one_line_are_one_row() -> None:
+    calls = [
+        make_request(number, "append", awaiting=100 * MS, awaits=(await_of(number * 10 * MS),))
+        for number in range(1, 6)
+    ]
+    (row,) = operation(summary_of(*calls), "append").awaits
+    assert (row.kind, row.object, row.where, row.count) == ("lock", GATE, "n.py:3", 5)
+    assert row.total_ms == pytest.approx(150)
+    assert row.p95_ms == pytest.approx(50, rel=1 / 16)
+
+
+def test_what_nothing_named_is_said() -> None:
+    named = make_request(1, "append", awaiting=100 * MS, awaits=(await_of(60 * MS),))
+    nobody = make_request(2, "nothing", awaiting=100 * MS)
+    found = summary_of(named, nobody)
+    assert operation(found, "append").awaits_unnamed_ms == pytest.approx(40)
+    assert operation(found, "nothing").awaits_unnamed_ms is None
+
+
+def test_a_record_that_stands_for_others_counts_as_many_times() -> None:
+    held = HolderPart(9, "other", "n.py:8", 0, 20 * MS, 1)
+    call = make_request(1, "append", awaiting=100 * MS, weight=3, awaits=(await_of(20 * MS, held),))
+    (row,) = operation(summary_of(call), "append").awaits
+    assert (row.count, round(row.total_ms), row.quality) == (3, 60, "estimate")
+    assert [(one.operation, round(one.ms), one.calls) for one in row.holders] == [("other", 60, 3)]
+
+
+def test_holders_share_a_wait_and_add_up_to_it() -> None:
+    parts = (
+        HolderPart(2, "slow", "n.py:8", 0, 30 * MS, 2),
+        HolderPart(3, "fast", "n.py:9", 0, 30 * MS, 2),
+        HolderPart(0, BACKGROUND_OPERATION, "n.py:20", 30 * MS, 50 * MS, 1),
+    )
+    call = make_request(1, "append", awaiting=50 * MS, awaits=(await_of(50 * MS, *parts),))
+    (row,) = operation(summary_of(call), "append").awaits
+    assert {(one.operation, one.where, round(one.ms)) for one in row.holders} == {
+        ("slow", "n.py:8", 15),
+        ("fast", "n.py:9", 15),
+        (BACKGROUND_OPERATION, "n.py:20", 20),
+    }
+    assert sum(one.ms for one in row.holders) == pytest.approx(row.total_ms)
+
+
+def blocked_holder() -> list[Frame]:
+    """``append`` holds the lock for 400 ms; for 300 of them ``resize`` holds the loop, for 60 it sleeps."""
+    resize = make_step(100 * MS, 400 * MS, request=7, operation="resize")
+    waits = (Wait(100 * MS, 100 * MS, 400 * MS, "ready"),)
+    sleep = await_of(60 * MS, at=40 * MS, kind="sleep", name="sleep", where="n.py:9")
+    holder = make_request(
+        2, "append", end_ns=400 * MS, awaiting=60 * MS, ready_wait=300 * MS, waits=waits, awaits=(sleep,)
+    )
+    part = HolderPart(2, "append", "n.py:8", 0, 400 * MS, 1)
+    victim = make_request(3, "list", end_ns=400 * MS, awaiting=400 * MS, awaits=(await_of(400 * MS, part),))
+    return [resize, holder, victim]
+
+
+def test_what_held_the_holder_up_is_the_root() -> None:
+    (row,) = operation(summary_of(*blocked_holder()), "list").awaits
+    assert [(root.kind, root.name, round(root.ms)) for root in row.root] == [
+        ("blocked", "resize", 300),
+        ("sleep", "sleep", 60),
+    ]
+
+
+def test_the_root_is_found_whether_the_holder_or_the_waiter_ends_first() -> None:
+    step, holder, victim = blocked_holder()
+    later = make_request(4, "later", arrival_ns=20 * SECOND)
+    for frames in ([step, holder, victim], [victim, step, holder], [step, victim, holder, later]):
+        (row,) = operation(summary_of(*frames), "list").awaits
+        assert ("blocked", "resize") in {(root.kind, root.name) for root in row.root}
+
+
+def test_folds_of_two_processes_add_up() -> None:
+    one, other = Fold(), Fold()
+    for fold in (one, other):
+        fold.add_all([make_header(), *blocked_holder(), make_end()])
+    one.merge(other)
+    (row,) = operation(one.summary(), "list").awaits
+    assert row.total_ms == pytest.approx(800)
+    assert [(found.operation, round(found.ms)) for found in row.holders] == [("append", 800)]
+    assert round(row.root[0].ms) == 600
+
+
+def test_rows_are_bounded() -> None:
+    def calls() -> Iterable[Frame]:
+        for number in range(2 * MAX_ROWS):
+            yield make_request(number + 1, "append", awaiting=MS, awaits=(await_of(MS, name=f"lock {number}"),))
+
+    rows = operation(summary_of(*calls()), "append").awaits
+    assert len(rows) == MAX_ROWS + 1
+    assert sum(row.total_ms for row in rows) == pytest.approx(2 * MAX_ROWS)
+    assert max(rows, key=lambda row: row.total_ms).object == OTHER
+
+
+def test_the_report_says_what_for_who_held_it_and_why_so_long() -> None:
+    text = render(summary_of(*blocked_holder()), width=110, color=False, ascii_only=False)
+    section = text.split("What they waited for", 1)[1]
+    assert "lock asyncio.Lock notes.GATE" in section and "n.py:3" in section
+    assert "held by append 400 ms since n.py:8" in section
+    assert "meanwhile its holder was held up by resize 300 ms" in section
+    operations = text.split("Where the time goes", 1)[1].split("Who waited", 1)[0]
+    assert "lock 100%" in operations and "sleep" in operations and "await 1" not in operations
+
+
+def test_a_report_without_awaits_has_no_such_section() -> None:
+    text = render(summary_of(make_request(1, "add", busy=MS)), width=110, color=False, ascii_only=False)
+    assert "What they waited for" not in text
