@@ -13,6 +13,7 @@ from types import MappingProxyType
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.data import not_enough_data
 from mcp_probe.aggregate.checks.evidence import window_ms
+from mcp_probe.aggregate.checks.holders import serial_handler
 from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memory_peak, unbounded_fan_out
 from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
 from mcp_probe.aggregate.checks.pools import executor_saturated, transport_starvation
@@ -35,6 +36,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "cpu-bound-step": cpu_bound_step,
         "head-of-line": head_of_line,
         "crowding": crowding,
+        "serial-handler": serial_handler,
         "gc-pause": gc_pause,
         "gil-contention": gil_contention,
         "host-pressure": host_pressure,
@@ -127,9 +129,20 @@ def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
     if finding.code == "head-of-line":
         causes = ("blocking-call", "cpu-bound-step")
         return any(other.code in causes and other.subject == finding.evidence.get("blocker") for other in findings)
+    if finding.code == "serial-handler":
+        return _holders_were_blocked(finding, findings)
     if finding.code == "executor-saturated":
         return any(_is_same_pool(finding, other) for other in findings if other.code == "transport-starvation")
     return False
+
+
+def _holders_were_blocked(finding: Finding, findings: Sequence[Finding]) -> bool:
+    """For most of the wait the holder could not run: whoever held the loop has a finding of its own."""
+    evidence, ms = finding.evidence, finding.evidence.get("root_ms")
+    if evidence.get("root_kind") != "blocked" or not isinstance(ms, (int, float)) or ms < 0.5 * finding.cost_ms:
+        return False
+    causes = ("blocking-call", "cpu-bound-step")
+    return any(other.code in causes and other.subject == evidence.get("root") for other in findings)
 
 
 def _explained_ms(finding: Finding, findings: Sequence[Finding]) -> float:

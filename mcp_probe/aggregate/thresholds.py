@@ -29,6 +29,8 @@ class FindingOptions:
     # it must on one loop. A wait shorter than a slow step is no finding.
     waited_ms: float = 10.0  # head-of-line
     crowded_utilization: float = 0.90  # crowding
+    held_share: float = 0.20  # serial-handler: of the operation's time
+    held_ms: float = 10.0  # serial-handler: p95 of its waits; a shorter one is no longer than a step that is not slow
     gc_second_ms: float = 100.0  # gc-pause: paused in any second
     gc_request_share: float = 0.10  # gc-pause: of one request
     gil_share: float = 0.20  # gil-contention: of the loop's busy time

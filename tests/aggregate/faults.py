@@ -8,8 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mcp_probe.model import (
+    BACKGROUND_OPERATION,
     CROWDING_OPERATION,
     LOOP_OPERATION,
+    AwaitHolder,
+    AwaitRoot,
+    AwaitSummary,
     MeasureStats,
     OperationSummary,
     Quality,
@@ -76,11 +80,34 @@ def _looked_up(mean: float | None, busy: float) -> OperationSummary:
     return make_operation("find", busy=busy, measures={"schema_lookup_ms": MeasureStats(mean, mean, mean)})
 
 
+_APPEND = AwaitHolder("append", "/srv/notes.py:19", 1_000.0, 100, "exact")
+
+
+def _held(
+    p95: float | None = 10.1, busy: float = 39.0, holder: AwaitHolder | None = _APPEND, **changed: object
+) -> OperationSummary:
+    """100 calls that wait 10 ms each for a lock that `append` holds."""
+    root = AwaitRoot("sleep", "sleep", "/srv/notes.py:20", 900.0)
+    found = AwaitSummary(
+        kind="lock",
+        object="asyncio.Lock notes.GATE",
+        where="/srv/notes.py:27",
+        count=100,
+        total_ms=1_000.0,
+        p95_ms=p95,
+        holders=() if holder is None else (holder,),
+        root=(root,),
+        quality="exact",
+    )
+    return make_operation("list", count=100, busy=busy, awaiting=10.0, awaits=(replace(found, **changed),))  # type: ignore[arg-type]
+
+
 FAULTS: dict[str, Summary] = {
     "blocking-call": make_summary(slow_steps=(make_slow(ms=10.0, count=2),)),
     "cpu-bound-step": make_summary(slow_steps=(make_slow("score", 10.0, "cpu", count=2, cpu_share=0.98),)),
     "head-of-line": _head_of_line(),
     "crowding": _crowded(),
+    "serial-handler": make_summary(_held()),
     "gc-pause": make_summary(gc_worst_second_ms=101.0, gc_pause_ms=140.0, gc_max_pause_ms=60.0, gc_max_generation=2),
     "gil-contention": make_summary(
         gil_wait_ms=201.0, other_threads_cpu_ms=4_000.0, executors=(make_pool(cpu_ms=3_900.0, holders=("render",)),)
@@ -156,6 +183,9 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("large-payload", "arguments"): make_summary(make_operation("load", request_bytes_max=1_000_001)),
     ("large-payload", "coding takes a fifth of its time"): make_summary(
         make_operation("export", response_bytes_max=900_000, encode_ms=4.0, decode_ms=1.1, busy=20.0)
+    ),
+    ("serial-handler", "a background task holds it"): make_summary(
+        _held(holder=AwaitHolder(BACKGROUND_OPERATION, None, 1_000.0, 100, "exact"), root=(), kind="semaphore")
     ),
     ("schema-lookup", "just over a fifth of its time"): make_summary(_looked_up(8.1, busy=40.0)),
     ("large-payload", "coding takes just over a fifth"): make_summary(
@@ -284,6 +314,10 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ),
     ("large-payload", "5 ms, not more"): make_summary(make_operation("export", encode_ms=5.0, busy=20.0)),
     ("large-payload", "coding not seen"): make_summary(make_operation("export", busy=30.0)),
+    ("serial-handler", "10 ms, not more"): make_summary(_held(p95=10.0)),
+    ("serial-handler", "all waits short"): make_summary(_held(p95=None)),
+    ("serial-handler", "a fifth of its time, not more"): make_summary(_held(busy=40.0)),
+    ("serial-handler", "nobody holds it"): make_summary(_held(holder=None)),
     ("schema-lookup", "5 ms, not more"): make_summary(_looked_up(5.0, busy=20.0)),
     ("schema-lookup", "a fifth of its time, not more"): make_summary(_looked_up(8.0, busy=40.0)),
     ("schema-lookup", "not known"): make_summary(_looked_up(None, busy=20.0)),

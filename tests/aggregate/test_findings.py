@@ -23,6 +23,7 @@ from mcp_probe.model import (
     BUDGET_PARTS,
     CROWDING_OPERATION,
     LOOP_OPERATION,
+    AwaitRoot,
     BudgetMeans,
     Finding,
     Outstanding,
@@ -866,6 +867,30 @@ def test_large_arguments_and_costly_coding_are_told_in_their_own_words() -> None
     assert arguments.sentence == "Arguments of `load` took 1 MB."
     coding = one(ALSO_FAULTS["large-payload", "coding takes a fifth of its time"], "large-payload")
     assert coding.sentence.startswith("Encoding and decoding messages of `export` takes 5.1 ms a call")
+
+
+def test_a_held_lock_is_told_with_its_holder_and_what_that_one_waited_for() -> None:
+    finding = one(FAULTS["serial-handler"], "serial-handler")
+    assert finding.sentence == (
+        "`list` spent 20% of its time, 1.0 s in all, waiting for the lock `asyncio.Lock notes.GATE` that `append` held "
+        "(taken at notes.py:19)."
+    )
+    assert finding.advice.startswith(
+        "Most of that time its holder waited for sleep at notes.py:20 itself. Hold the lock"
+    )
+    nobody = one(ALSO_FAULTS["serial-handler", "a background task holds it"], "serial-handler")
+    assert "that a background task held." in nobody.sentence and nobody.advice.startswith("Raise its limit")
+
+
+def test_a_holder_that_was_blocked_itself_is_explained_by_what_blocked_it() -> None:
+    operation = FAULTS["serial-handler"].operations[0]
+    (found,) = operation.awaits
+    blocked = replace(found, root=(AwaitRoot("blocked", "resize", None, 900.0),))
+    rows = (replace(operation, awaits=(blocked,)),)
+    summary = replace(make_summary(slow_steps=(make_slow("resize", 300.0),)), operations=rows)
+    findings = findings_of(summary)
+    assert {"serial-handler", "blocking-call"} <= {finding.code for finding in findings}
+    assert verdict_of(summary, findings).code == "blocking-call"
 
 
 def test_a_look_up_is_told_with_its_share() -> None:
