@@ -11,9 +11,9 @@ from __future__ import annotations
 import gc
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -54,7 +54,7 @@ class AwaitLooks:
         self._names = _Names(awaits)
         self._guard = Guard(HOOK, fail, self.stop)
         self._worker: Worker | None = None
-        self._wanted = threading.Event()
+        self._wakes: SimpleQueue[None] = SimpleQueue()  # an event would take a lock on the loop's thread
         self._stop = False
         self._done: dict[tuple[int, int], int] = {}  # (request, unit) -> suspended_ns of the look
         self.asleep = False  # nobody is in flight: whoever opens a request calls ``wake``
@@ -69,21 +69,21 @@ class AwaitLooks:
     def wake(self) -> None:
         """A request has come. Any thread; waits for nothing."""
         self.asleep = False
-        self._wanted.set()
+        self._wakes.put(None)
 
     def stop(self, wait_s: float = 0.0) -> None:
         """End the thread, for good."""
         self._stop = True
         self.asleep = False
         worker, self._worker = self._worker, None
-        self._wanted.set()
+        self._wakes.put(None)
         if worker is not None and wait_s and not worker.is_current():
             worker.join(wait_s)
 
     def abandon(self) -> None:
         """This is a forked child, which has no thread of ours."""
         self._worker = None
-        self._wanted = threading.Event()
+        self._wakes = SimpleQueue()
         self._stop = True
 
     def _run(self) -> None:
@@ -93,10 +93,9 @@ class AwaitLooks:
         while not self._stop:
             if not self._live:
                 self._done.clear()
-                self._wanted.clear()
                 self.asleep = True
                 if not self._live and not self._stop:
-                    self._wanted.wait()
+                    self._wakes.get()
                 self.asleep = False
                 continue
             before = time.thread_time_ns()
@@ -115,8 +114,8 @@ class AwaitLooks:
             if not mine:
                 continue
             tasks = monitor.tasks()
-            for raw, unit, suspended, others in mine:
-                look = self._look_at(tasks.get(unit), raw, unit, suspended, others)
+            for raw, unit, suspended in mine:
+                look = self._look_at(tasks.get(unit), raw, unit, suspended)
                 if look is not None and raw.units.get(unit) == suspended and not _runs(monitor, unit):
                     _add(raw, look)
                     named += 1
@@ -124,23 +123,22 @@ class AwaitLooks:
             del tasks
         return named
 
-    def _due(self, most: int) -> list[tuple[RawRequest, int, int, bool]]:
-        """(request, unit, suspended_ns, it has other units) of suspensions nobody has looked at, drawn at random."""
+    def _due(self, most: int) -> list[tuple[RawRequest, int, int]]:
+        """(request, unit, suspended_ns) of suspensions nobody has looked at, drawn at random."""
         now = now_ns()
         found = []
         live = list(self._live.values())
         for raw in random.sample(live, min(len(live), 8 * most)):
             if raw.first_step_ns is None or raw.result_ns is not None or raw.ended:
                 continue
-            units = raw.units
-            for unit, suspended in units.items():
+            for unit, suspended in raw.units.items():
                 if now - suspended >= YOUNG_NS and self._done.get((raw.id, unit)) != suspended:
-                    found.append((raw, unit, suspended, len(units) > 1))
+                    found.append((raw, unit, suspended))
         if len(self._done) > 8 * len(live) + 1024:
             self._done = {key: at for key, at in self._done.items() if key[0] in self._live}
         return found if len(found) <= most else random.sample(found, most)
 
-    def _look_at(self, task: Any, raw: RawRequest, unit: int, suspended: int, others: bool) -> AwaitLook | None:
+    def _look_at(self, task: Any, raw: RawRequest, unit: int, suspended: int) -> AwaitLook | None:
         coroutine = _coroutine_of(task)
         if coroutine is None:
             return None
@@ -148,7 +146,7 @@ class AwaitLooks:
         if not frames:
             return None
         thing, where, for_tasks = self._names.of(frames, awaited, raw.units)
-        return unit, suspended, thing, where, others and (for_tasks or (thing.kind == "other" and unit == raw.handler))
+        return unit, suspended, thing, where, for_tasks or (thing.kind == "other" and unit == raw.handler)
 
 
 class _Names:

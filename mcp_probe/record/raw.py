@@ -41,7 +41,7 @@ AwaitMark = tuple[int, "int | None", Any, "str | None", Sequence["HolderPart"]]
 ``kind``, ``name`` and ``tag``. Written by hooks around the call that waits."""
 
 AwaitLook = tuple[int, int, Any, "str | None", bool]
-"""(unit, suspended_ns, what is awaited, file:line that awaits, it waits for tasks of its own). One look at a suspended
+"""(unit, suspended_ns, what is awaited, file:line that awaits, it may wait for tasks of its own). One look at a suspended
 task names the whole suspension: its stack cannot change until it runs again."""
 
 MAX_AWAITS = 256

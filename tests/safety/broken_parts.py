@@ -30,7 +30,8 @@ THE_WAY = {
     "_BeginningIn.__init__", "_BeginningIn.__next__", "_Known.__instancecheck__", "_Known._stands_for",
     "_StreamFactory.__getitem__", "_StreamFactory.__init__", "send_in",
     # A flag; a loop over guarded calls; callbacks of weak references and the outermost functions of our own threads.
-    "_JobHook._works", "Hub.transport_closed", "AsyncioMonitor._loop_died", "unfollow", "Watchdog._run", "Worker._run",
+    "_JobHook._works", "Hub.transport_closed", "AsyncioMonitor._loop_died", "unfollow", "Watchdog._run",
+    "AwaitLooks._run", "Worker._run",
 }  # fmt: skip
 """What calls the original in its last line. Its parts are broken by themselves."""
 GUARDS = {"mcp_probe.adapters.hook", "mcp_probe.capture.guard"}
