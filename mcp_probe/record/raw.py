@@ -41,8 +41,8 @@ AwaitMark = tuple[int, "int | None", Any, "str | None", Sequence["HolderPart"]]
 ``kind``, ``name`` and ``tag``. Written by hooks around the call that waits."""
 
 AwaitLook = tuple[int, int, Any, "str | None", bool]
-"""(unit, suspended_ns, what is awaited, file:line that awaits, it may wait for tasks of its own). One look at a suspended
-task names the whole suspension: its stack cannot change until it runs again."""
+"""(unit, suspended_ns, what is awaited, file:line that awaits, it may wait for tasks of its own). One look at a
+suspended task names the whole suspension: its stack cannot change until it runs again."""
 
 MAX_AWAITS = 256
 """Await marks, and looks, kept per request; what comes after that has no name."""
