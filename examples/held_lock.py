@@ -1,6 +1,6 @@
 """One lock around a slow call: `list_notes` is quick, and waits for `append_note` all the same.
 
-    mcp-probe run -- python examples/held_lock.py
+mcp-probe run -- python examples/held_lock.py
 """
 
 from __future__ import annotations
