@@ -31,7 +31,7 @@ typedef struct {
     ns_t queued;                 /* and how long it had waited for a CPU */
     int schedstat;               /* that file of the thread schedstat_of, or -1 */
     long schedstat_of;
-    unsigned int written, read;  /* of the ring */
+    unsigned int written, read; /* of the ring */
     look_t ring[LOOKS];
 } PipeLooks;
 

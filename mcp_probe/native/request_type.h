@@ -1,7 +1,6 @@
 /* ---- Request: one request while it lives (twin: record/raw.py PythonRequest) ---- */
 
-static PyObject *empty_tuple;
-static PyObject *ok_outcome;
+static PyObject *empty_tuple, *ok_outcome;
 static const memory_hooks_t *memory_hooks; /* NULL: memory is not measured in this process */
 
 static Request *make_request(PyTypeObject *type, PyObject *id, PyObject *kind, PyObject *method,
@@ -16,12 +15,10 @@ static Request *make_request(PyTypeObject *type, PyObject *id, PyObject *kind, P
     self->name = Py_NewRef(name);
     self->transport = Py_NewRef(transport);
     self->outcome = Py_NewRef(ok_outcome);
-    self->jobs = Py_NewRef(empty_tuple);
-    self->pauses = Py_NewRef(empty_tuple);
-    self->client_waits = Py_NewRef(empty_tuple);
-    self->awaits = Py_NewRef(empty_tuple);
-    self->looks = Py_NewRef(empty_tuple);
-    self->starved = Py_NewRef(empty_tuple);
+    PyObject **empty[] = {&self->jobs,   &self->pauses, &self->client_waits,
+                          &self->awaits, &self->looks,  &self->starved};
+    for (size_t at = 0; at < sizeof(empty) / sizeof(*empty); at++)
+        *empty[at] = Py_NewRef(empty_tuple);
     self->transport_seen = 1;
     self->seen = ALL_SEEN;
     for (size_t at = FIRST_NS; at <= LAST_NS; at += sizeof(ns_t))
