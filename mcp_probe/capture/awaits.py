@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
+from types import CodeType
 from typing import Any
 from weakref import ref
 
@@ -39,11 +40,11 @@ MAX_HOLDS = 4_096
 """Holders of one object at once. A semaphore that is only ever acquired has more: who holds it is not known then."""
 
 _DEEPEST = 64
-_CALLER = 4
-"""Frames between a method below and who called what a hook wraps: the method, the hook's own function, two of Hook."""
+_CALLER = 2
+"""Frames between a method below and who called what is wrapped: the method, and the wrapper."""
 
-Hold = tuple["RawRequest | None", str, int, int]
-"""(request, file, line, since_ns)"""
+Hold = tuple["RawRequest | None", "CodeType | None", int, int]
+"""(request, code that took it, its instruction, since_ns)"""
 
 
 class Awaited:
@@ -118,7 +119,7 @@ class Awaits:
 
     def made(self, thing: Any, kind: AwaitKind, label: str) -> None:
         """``thing`` is being made by the caller's caller."""
-        made = user_line(sys._getframe(_CALLER - 1))
+        made = user_line(sys._getframe(_CALLER))
         if made is not None:
             self._remember(thing, Held(kind, label, made, thing))
 
@@ -126,23 +127,34 @@ class Awaits:
         """What is known of it, if anything is."""
         return self._objects.get(id(thing))
 
-    def begin(self, thing: Any, kind: AwaitKind, label: str) -> tuple[_Open, _Open | None] | None:
+    def begin(self, thing: Any, kind: AwaitKind, label: str) -> Held | tuple[_Open, _Open | None] | None:
         """Somebody asks for ``thing``, and waits until he gets it. ``None`` if a call around it does already."""
+        held = self._objects.get(id(thing))
+        if held is not None and not held.holds and not held.waiting and _OPEN.get() is None:
+            held.waiting = 1
+            return held  # nobody has it: this takes a third of the time
         outer = _OPEN.get()
         if outer is not None and not outer.over:
             return None
-        held = self._objects.get(id(thing)) or self._remember(thing, Held(kind, label, None, thing))
         if held is None:
-            return None
+            held = self._remember(thing, Held(kind, label, None, thing))
+            if held is None:
+                return None
         held.waiting += 1
         opened = _Open(held, now_ns())
         _OPEN.set(opened)
         return opened, outer
 
-    def end(self, state: tuple[_Open, _Open | None] | None, got: bool) -> None:
+    def end(self, state: Held | tuple[_Open, _Open | None] | None, got: bool) -> None:
         """The call that :meth:`begin` told of is over; ``got``: its task holds the object now."""
         if state is None:
             return
+        if type(state) is Held:
+            state.waiting -= 1
+            if got:
+                self._hold(state, CURRENT.get(), now_ns(), sys._getframe(_CALLER))
+            return
+        assert not isinstance(state, Held)
         opened, outer = state
         opened.over = True
         _OPEN.set(outer)
@@ -159,16 +171,20 @@ class Awaits:
             held.past.clear()
 
     def took(self, thing: Any, kind: AwaitKind, label: str) -> None:
-        """Somebody has got ``thing`` without waiting."""
+        """Somebody has got ``thing`` without waiting. While a call waits for it, that can only be this call's own."""
         outer = _OPEN.get()
         if outer is None or outer.over:
             held = self._objects.get(id(thing)) or self._remember(thing, Held(kind, label, None, thing))
-            if held is not None:
+            if held is not None and not held.waiting:
                 self._hold(held, CURRENT.get(), now_ns(), sys._getframe(_CALLER))
 
     def gave_back(self, thing: Any) -> None:
         """Somebody gives ``thing`` back. If it is not who took it, its holders are not known until it is free."""
         held = self._objects.get(id(thing))
+        if held is not None and not held.waiting and len(held.holds) == 1:
+            held.holds.clear()
+            held.unseen = False
+            return
         opened = _OPEN.get()
         if held is None or (opened is not None and opened.held is held and not opened.over):
             return  # a call that waits for it was cancelled, and gives back what it never had
@@ -190,7 +206,7 @@ class Awaits:
     @staticmethod
     def _hold(held: Held, raw: RawRequest | None, since: int, frame: Any) -> None:
         if len(held.holds) < MAX_HOLDS:
-            held.holds.append((raw, *_line_of(frame), since))
+            held.holds.append((raw, *_instruction_of(frame), since))
         else:
             held.unseen = True
 
@@ -241,9 +257,9 @@ def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
         there = [hold for first, last, hold in spans if first <= a and b <= last]
         if not there:
             parts.append(HolderPart(0, UNKNOWN_HOLDER, None, a, b, 1))
-        for raw, file, line, _ in there:
+        for raw, code, instruction, _ in there:
             number, operation = (0, BACKGROUND_OPERATION) if raw is None else (raw.id, raw.operation)
-            parts.append(HolderPart(number, operation, f"{file}:{line}" if file else None, a, b, len(there)))
+            parts.append(HolderPart(number, operation, _line_of(code, instruction), a, b, len(there)))
     return tuple(parts)
 
 
@@ -257,16 +273,24 @@ def user_line(frame: Any) -> str | None:
     return None if is_plumbing(file) else f"{file}:{frame.f_lineno}"
 
 
-def _line_of(frame: Any) -> tuple[str, int]:
-    """(file, line) of the innermost frame that is not plumbing; ``("", 0)`` without one."""
+def _line_of(code: CodeType | None, instruction: int) -> str | None:
+    """``file:line`` of an instruction; to ask a frame for its line takes longer than all the rest of a hold."""
+    if code is None:
+        return None
+    line = next((line for a, b, line in code.co_lines() if a <= instruction < b and line is not None), 0)
+    return f"{code.co_filename}:{line}"
+
+
+def _instruction_of(frame: Any) -> tuple[CodeType | None, int]:
+    """(code, instruction) of the innermost frame that is not plumbing; ``(None, 0)`` without one."""
     depth = 0
     while frame is not None and depth < _DEEPEST:
-        file = frame.f_code.co_filename
-        if not is_plumbing(file) and not is_own(file):
-            return file, frame.f_lineno
+        code = frame.f_code
+        if not is_plumbing(code.co_filename) and not is_own(code.co_filename):
+            return code, frame.f_lasti
         frame = frame.f_back
         depth += 1
-    return "", 0
+    return None, 0
 
 
 def _where_now() -> str | None:

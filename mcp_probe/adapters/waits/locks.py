@@ -9,6 +9,7 @@ Source: asyncio/locks.py (3.10-3.15), anyio/_backends/_asyncio.py and _trio.py (
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from mcp_probe.adapters.hook import Hook
@@ -55,28 +56,89 @@ class LockHooks:
         return wrap
 
     def _wrap(self, owner: type, kind: AwaitKind, label: str) -> None:
-        awaits, guard = self._awaits, self.guard
-
-        def begin(thing: Any, *args: object) -> Any:
-            return awaits.begin(thing, kind, label)
-
-        def end(state: Any, result: object, error: BaseException | None) -> None:
-            awaits.end(state, error is None)
-
-        def took(args: tuple[Any, ...], result: object, error: BaseException | None) -> None:
-            if error is None:
-                awaits.took(args[0], kind, label)
-
-        def gave_back(args: tuple[Any, ...], result: object, error: BaseException | None) -> None:
-            if error is None:
-                awaits.gave_back(args[0])
-
-        def made(thing: Any, *args: object, **kwargs: object) -> None:
-            awaits.made(thing, kind, label)
-
-        guard.wrap(owner, "__init__", before=made)
         suffix = "_on_behalf_of" if kind == "limiter" else ""
-        guard.wrap(owner, f"acquire{suffix}", before=begin, after=end)
-        guard.wrap(owner, f"release{suffix}", after=gave_back)
+        wrap = _Wrappers(self._awaits, self.guard, kind, label)
+        self.guard.replace(owner, "__init__", wrap.making)
+        self.guard.replace(owner, f"acquire{suffix}", wrap.acquiring)
+        self.guard.replace(owner, f"release{suffix}", wrap.releasing)
         if hasattr(owner, f"acquire{suffix}_nowait"):
-            guard.wrap(owner, f"acquire{suffix}_nowait", after=took)
+            self.guard.replace(owner, f"acquire{suffix}_nowait", wrap.taking)
+
+
+class _Wrappers:
+    """What is put around the methods of one class. Written out, not by ``Hook.wrap``: a lock may cost 1 us more."""
+
+    def __init__(self, awaits: Awaits, guard: Hook, kind: AwaitKind, label: str) -> None:
+        self._awaits = awaits
+        self._guard = guard
+        self._kind = kind
+        self._label = label
+
+    def making(self, original: Any) -> Any:
+        awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
+
+        @wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            if guard.active:
+                try:
+                    awaits.made(self, kind, label)
+                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                    guard.fault(exc)
+            original(self, *args, **kwargs)
+
+        return __init__
+
+    def acquiring(self, original: Any) -> Any:
+        awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
+
+        @wraps(original)
+        async def acquire(self: Any, *args: Any) -> Any:
+            if not guard.active:
+                return await original(self, *args)
+            state = None
+            try:
+                state = awaits.begin(self, kind, label)
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                guard.fault(exc)
+            got = False
+            try:
+                result = await original(self, *args)
+                got = True
+                return result
+            finally:
+                try:
+                    awaits.end(state, got)
+                except Exception as exc:  # noqa: BLE001
+                    guard.fault(exc)
+
+        return acquire
+
+    def releasing(self, original: Any) -> Any:
+        awaits, guard = self._awaits, self._guard
+
+        @wraps(original)
+        def release(self: Any, *args: Any) -> Any:
+            result = original(self, *args)
+            if guard.active:
+                try:
+                    awaits.gave_back(self)
+                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                    guard.fault(exc)
+            return result
+
+        return release
+
+    def taking(self, original: Any) -> Any:
+        awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
+
+        @wraps(original)
+        def acquire_nowait(self: Any, *args: Any) -> Any:
+            result = original(self, *args)
+            if guard.active:
+                try:
+                    awaits.took(self, kind, label)
+                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                    guard.fault(exc)
+            return result
+
+        return acquire_nowait
