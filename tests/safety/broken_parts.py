@@ -67,7 +67,7 @@ MESSAGES = (
 
 def session(server, served, transport):
     if transport == "stdio":
-        return odd_input.over_stdio(server, MESSAGES)
+        return odd_input.over_stdio(server, MESSAGES, (*range(1, 10), odd_input.LAST))
     named = ("Mcp-Session-Id: {SESSION}", f"Mcp-Protocol-Version: {odd_input.VERSION}") if transport == "http" else ()
     connections = [[post("/mcp", message, *named)] for message in MESSAGES]
     return (odd_input.over_http if transport == "http" else odd_input.over_sse)(served.port, connections)

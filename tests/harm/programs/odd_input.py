@@ -149,31 +149,33 @@ class Holding:
 class Lines:
     """Answers as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, ids) -> None:
         self.seen = []
         self.came = time.monotonic()
-        self.last = False
+        self.missing = set(ids)
 
     def add(self, answer: bytes) -> None:
         self.seen.append(answer)
         self.came = time.monotonic()
         with suppress(ValueError):
             message = json.loads(answer)
-            self.last |= isinstance(message, dict) and message.get("id") == LAST
+            if isinstance(message, dict) and isinstance(message.get("id"), (int, str)):
+                self.missing.discard(message["id"])
 
     def wait(self, over: threading.Event) -> None:
-        """Until the last one is answered, or the session is over, and nothing more comes."""
+        """Until all that must be answered are, or the session is over, and nothing more comes."""
         until = time.monotonic() + LIMIT_S
         while time.monotonic() < until and not over.is_set():
-            if self.last and time.monotonic() - self.came > QUIET_S:
+            if not self.missing and time.monotonic() - self.came > QUIET_S:
                 return
             time.sleep(0.005)
 
 
-def over_stdio(server, chunks):
+def over_stdio(server, chunks, ids=(LAST,)):
+    """``ids``: of the requests whose answers are waited for."""
     read_end, their_end = os.pipe()
     our_end, write_end = os.pipe()
-    answers, over = Lines(), threading.Event()
+    answers, over = Lines(ids), threading.Event()
 
     def read() -> None:
         with os.fdopen(our_end, "rb") as stream:
@@ -292,7 +294,7 @@ def over_sse(port: int, connections):
     """Answers come on one stream of events; each message by a POST."""
     stream = socket.create_connection(("127.0.0.1", port))
     stream.sendall(b"GET /sse HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n")
-    events, over, seen = Lines(), threading.Event(), []
+    events, over, seen = Lines((LAST,)), threading.Event(), []
     path = threading.Event()
     where = []
 
