@@ -217,11 +217,17 @@ def cells(outcome: Outcome) -> list[object]:
     ]
 
 
+def _priority() -> str:
+    """How the run was kept apart from what else this machine did; it passes on to servers and clients."""
+    real_time = hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO)
+    return ", at real-time priority (`chrt -r 5 make field`): the machine had other work" if real_time else ""
+
+
 def section(outcomes: list[Outcome]) -> list[str]:
     ran = [one for one in outcomes if one.judgement]
     clean = [one for one in ran if one.judgement and not one.judgement.faults]
     lines = [
-        f"{len(ran)} rows ran, {len(clean)} of them without a fault.",
+        f"{len(ran)} rows ran, {len(clean)} of them without a fault{_priority()}.",
         "",
         *ABOUT,
         "",
