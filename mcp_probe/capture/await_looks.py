@@ -142,10 +142,10 @@ class AwaitLooks:
         coroutine = _coroutine_of(task)
         if coroutine is None:
             return None
-        frames, awaited = chain_of(coroutine)
-        if not frames:
+        links, awaited = chain_of(coroutine)
+        if not links:
             return None
-        thing, where, for_tasks = self._names.of(frames, awaited, raw.units)
+        thing, where, for_tasks = self._names.of(links, awaited, raw.units)
         return unit, suspended, thing, where, for_tasks or (thing.kind == "other" and unit == raw.handler)
 
 
@@ -157,19 +157,23 @@ class _Names:
         self._known: dict[tuple[str, str], Awaited] = {}
         self.search_ns = 0  # spent on looking for variables, once for each object
 
-    def of(self, frames: list[FrameType], awaited: Any, own: Mapping[int, int]) -> tuple[Awaited, str | None, bool]:
+    def of(self, links: list[Link], awaited: Any, own: Mapping[int, int]) -> tuple[Awaited, str | None, bool]:
         """(what is awaited, file:line of the user's code, it is tasks) of a stack, innermost frame first."""
-        place = place_among(frames)
-        at = frames if place is None else frames[: place[1]]
+        place = place_among([frame for frame, _ in links])
+        at = links if place is None else links[: place[1]]
         for_tasks = _is_gathered(awaited)
-        for frame in reversed(at):  # outermost first: what the user's line calls
+        for frame, owner in reversed(at):  # outermost first: what the user's line calls
             module, function = _function_of(frame)
             if waits_for_tasks(module, function):
                 for_tasks = True
                 continue
             kind = kind_of(module, function)
             if kind is not None:
-                return self._named(kind, frame, f"{module}.{function}"), None if place is None else place[0], for_tasks
+                return (
+                    self._named(kind, frame, owner, f"{module}.{function}"),
+                    None if place is None else place[0],
+                    for_tasks,
+                )
         where = None if place is None else place[0]
         if for_tasks:
             return self._known_as("task", "its own tasks"), where, True
@@ -177,14 +181,15 @@ class _Names:
             if id(awaited) in own:
                 return self._known_as("task", "its own tasks"), where, True
             return self._known_as("task", f"task {_task_name(awaited)}"), where, False
-        called = _function_of(at[-1]) if at else None
+        called = _function_of(at[-1][0]) if at else None
         label = (
             ".".join(called) if called else f"{type(awaited).__module__}.{type(awaited).__qualname__}".removeprefix("_")
         )
         return self._known_as("other", label), where, False
 
-    def _named(self, kind: AwaitKind, frame: FrameType, label: str) -> Awaited:
-        for thing in gc.get_referents(frame) if kind in _OBJECTS else ():
+    def _named(self, kind: AwaitKind, frame: FrameType, owner: Any, label: str) -> Awaited:
+        # From CPython 3.11 on a suspended coroutine has the locals, before its frame.
+        for thing in gc.get_referents(owner, frame) if kind in _OBJECTS else ():
             name = class_of(thing)
             if name is not None:
                 kind = kind_of_class(name) or kind
@@ -219,18 +224,22 @@ class _Names:
 _OBJECTS = frozenset({"lock", "semaphore", "limiter", "condition", "event", "queue"})
 
 
-def chain_of(coroutine: Any) -> tuple[list[FrameType], Any]:
-    """(frames of a suspended coroutine and all it awaits, innermost first; what the innermost one awaits).
+Link = tuple[FrameType, Any]
+"""A suspended frame, and the coroutine or generator that it is of."""
+
+
+def chain_of(coroutine: Any) -> tuple[list[Link], Any]:
+    """(frames of a suspended coroutine and of all it awaits, innermost first; what the innermost one awaits).
 
     ``async for`` and ``anext`` hide what they run, and a future its iterator: the collector's references show them.
     """
-    frames: list[FrameType] = []
+    frames: list[Link] = []
     at: Any = coroutine
     while at is not None and len(frames) < MOST_DEEP:
         frame, inner = _suspended(at)
         if frame is not None:
             if not is_own(frame.f_code.co_filename):
-                frames.append(frame)
+                frames.append((frame, at))
         elif inner is None:
             inner = _hidden_in(at)
             if inner is None:
@@ -294,7 +303,7 @@ def _short(label: str) -> str:
     """``httpx.AsyncClient.get`` for ``httpx._client.AsyncClient.get``: private modules are nobody's business."""
     package, _, rest = label.partition(".")
     parts = rest.split(".")
-    while parts and (parts[0].startswith("_") or (len(parts) > 2 and parts[0].islower())):
+    while len(parts) > 1 and (parts[0].startswith("_") or (len(parts) > 2 and parts[0].islower())):
         parts.pop(0)
     return ".".join([package, *parts])
 

@@ -212,7 +212,10 @@ class LoopMonitor(Steps):
         """``raw`` begins here, in the middle of a step. Returns the token for :meth:`leave`."""
         now = now_ns()
         if self.alive:
-            self.unit = self.current_unit()
+            unit = self.current_unit()
+            if self.owner is not None and self.unit != unit:
+                self.close(now, False)  # another task's step, which had begun before the loop was followed
+            self.unit = unit
             self.split(raw, now)
         return CURRENT.set(raw)
 
