@@ -23,7 +23,7 @@ from mcp_probe.aggregate.fold import Fold
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.collector import BUSY, BUSY_DRAIN_S, DRAIN_S, SOON_DRAIN_S, Collector
-from mcp_probe.model import End, Header, OpenRequest, RequestGroup, RequestRecord
+from mcp_probe.model import TRANSPORT_CLOSED, End, Header, OpenRequest, RequestGroup, RequestRecord
 from mcp_probe.record import sampling
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.file import read_recording
@@ -86,9 +86,10 @@ def test_a_collector_that_gets_nowhere_is_given_up_and_the_loss_is_logged(caplog
     ]
 
 
-@pytest.mark.parametrize("in_time", [True, False])
+@pytest.mark.parametrize("in_time", [True, False], ids=["enough time", "too little time"])
+@pytest.mark.parametrize("by_signal", [False, True], ids=["exit", "signal"])
 def test_requests_for_whose_records_an_exit_has_no_time_are_counted(
-    in_time: bool, monkeypatch: pytest.MonkeyPatch
+    by_signal: bool, in_time: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once they were lost, and those that were told as open were called unfinished."""
     monkeypatch.setattr(collector, "EXIT_BUDGET_S", 60.0 if in_time else 2.0)
@@ -114,17 +115,22 @@ def test_requests_for_whose_records_an_exit_has_no_time_are_counted(
     probe._collector.wake()
     assert begun.wait(20)
     try:
-        probe._collector.remove(probe, "exit")
+        if by_signal:
+            hub.process_ends(collector.EXIT_BUDGET_S)
+        else:
+            probe._collector.remove(probe, "exit")
+        frames = list(kept.frames)
     finally:
         monkeypatch.undo()
         probe.detach()
-    assert [frame.reason for frame in kept.frames if isinstance(frame, End)] == ["exit"]
+    assert [frame.reason for frame in frames if isinstance(frame, End)] == [TRANSPORT_CLOSED if by_signal else "exit"]
     fold = Fold()
-    fold.add_all(kept.frames)
+    fold.add_all(frames)
     summary = fold.summary()
     assert {row.name: (row.count, row.unfinished) for row in summary.operations} == {"add": (many, 0), "hang": (1, 1)}
     assert (summary.requests.dropped, summary.requests.unfinished) == (0, 1)
-    assert (len(kept.requests("add")) == many) is in_time
+    records = [frame for frame in frames if isinstance(frame, RequestRecord) and frame.name == "add"]
+    assert (len(records) == many) is in_time
 
 
 def test_a_batch_of_frames_does_not_look_for_packages_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
