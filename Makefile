@@ -83,7 +83,7 @@ coverage:  ## the same, with branch coverage reported
 test-suites: env .cache/suites/mcp2/.unpacked  ## the suites of mcp 2.x and asyncio with the probe in them; some three minutes
 	@$(PY) -m pytest -m suites tests/suites $(PYTEST_ARGS)
 
-test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; each mcp 1.x beside its client; what is slow, in its other forms; some fifteen minutes
+test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; each mcp 1.x beside its client; faults in a server on each path; what is slow, in its other forms; some twenty-five minutes
 	@$(PY) -m pytest -m endurance tests/adapters tests/harm tests/safety tests/field tests/platform $(PYTEST_ARGS)
 
 test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some twelve minutes

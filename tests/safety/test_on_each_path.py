@@ -6,6 +6,8 @@ tests/safety/test_broken_parts.py breaks the probe on the same paths; here somet
 from __future__ import annotations
 
 import asyncio
+import itertools
+import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -26,8 +28,8 @@ SERVER = str(Path(__file__).with_name("faults_server.py"))
 QUICK = {("mcp 2.x", "stdio")}
 CELLS = [
     pytest.param(sdk, transport, marks=() if (sdk, transport) in QUICK else pytest.mark.endurance)
-    for sdk in ("mcp 2.x",)
-    for transport in ("stdio",)
+    for sdk in ("mcp 2.x", "mcp 1.x")
+    for transport in ("stdio", "http")
 ]
 on_each_path = pytest.mark.parametrize(("sdk", "transport"), CELLS)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -207,3 +209,94 @@ def test_loops_that_users_change_answer_the_same_and_are_counted(
     probed = compare(sdk, transport, talk, setup)
     assert_whole(probed, {"add": 20, "hold": 10, "logged": 1})
     assert probed.summary().outstanding.peak >= 10
+
+
+@pytest.mark.endurance
+@on_each_path
+def test_ten_thousand_requests_in_flight_are_counted_as_answered(
+    sdk: str, transport: str, compare: Callable[..., Told]
+) -> None:
+    """Each has an id of its own, and none is answered before all are there."""
+    many = 10_000
+
+    async def talk(caller: Caller) -> list[Any]:
+        return await asyncio.gather(*(caller.call(id, "hold", number=id, of=many) for id in range(1, many + 1)))
+
+    probed = compare(sdk, transport, talk)
+    assert [answer["id"] for answer in probed.answers] == list(range(1, many + 1))
+    assert [text_of(answer) for answer in probed.answers] == [str(id) for id in range(1, many + 1)]
+    summary = probed.summary()
+    [row] = [row for row in summary.operations if row.name == "hold"]
+    assert (row.count, row.errors) == (many, 0)
+    assert (summary.requests.dropped, summary.requests.unfinished) == (0, 0)
+    assert summary.outstanding.peak == many
+    assert summary.probe.disabled_hooks == ()
+
+
+@pytest.mark.endurance
+@on_each_path
+def test_attaching_and_detaching_beside_calls_changes_no_answer(
+    sdk: str, transport: str, compare: Callable[..., Told]
+) -> None:
+    """A thousand times, with eight calls in flight; the probe that is attached last sees what comes after."""
+    calls: list[int] = []
+
+    async def talk(caller: Caller) -> list[Any]:
+        churn = asyncio.create_task(caller.call(1, "churn", times=1_000))
+        numbers = itertools.count(2)
+
+        async def keep_calling() -> int:
+            made = 0
+            while not churn.done():
+                number = next(numbers)
+                assert text_of(await caller.call(number, "add", a=number, b=1)) == str(number + 1)
+                made += 1
+            return made
+
+        calls.append(sum(await asyncio.gather(*(keep_calling() for _ in range(8)))))
+        after = await asyncio.gather(*(caller.call(10**6 + n, "hold", number=n, of=20) for n in range(20)))
+        return [await churn, *after]
+
+    probed = compare(sdk, transport, talk)
+    assert isinstance(probed.frames[-1], End)
+    assert probed.summary().probe.disabled_hooks == ()
+    assert probed.outcomes("hold") == {"ok": 20}
+    print(f"{sdk}, {transport}: {calls[1]} calls while a probe came and went")
+    assert calls[1] >= 100
+
+
+def available_bytes() -> int | None:
+    """Memory that the system can give without swapping; ``None`` where it does not say."""
+    try:
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) << 10
+
+
+@pytest.mark.endurance
+@on_each_path
+def test_a_result_of_a_gigabyte_is_not_copied_by_us(sdk: str, transport: str, compare: Callable[..., Told]) -> None:
+    """By the server's peak: SDK and pydantic hold several copies of the result, with the probe as without."""
+    megabytes = 1_024
+    free = available_bytes()
+    if free is not None and free < 12 << 30:
+        pytest.skip("server and client take up to 10 GB")
+    peaks: list[int] = []
+
+    async def talk(caller: Caller) -> list[Any]:
+        text = text_of(await caller.call(1, "large", megabytes=megabytes))
+        size = text.count("x")
+        assert len(text) == size
+        del text
+        peaks.append(int(text_of(await caller.call(2, "peak_memory"))))
+        return [size]
+
+    probed = compare(sdk, transport, talk)
+    assert probed.answers == [megabytes << 20]
+    assert_whole(probed, {"large": 1, "peak_memory": 1})
+    [record] = [record for record in probed.requests if record.name == "large"]
+    assert record.response_bytes is None or record.response_bytes > megabytes << 20
+    bare, with_probe = peaks
+    print(f"{sdk}, {transport}: peak {bare / 1e6:.2f} GB bare, {with_probe / 1e6:.2f} GB with the probe")
+    assert with_probe - bare < 100_000, "a copy would be ten times that"
