@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, wraps
 from types import BuiltinMethodType, MethodType
@@ -239,7 +240,7 @@ class StartHook(_JobHook):
         self.guard.wrap(threading.Thread, "start", before=self._lend, after=self._started)
         self._hub.working(THREAD_HOOK)
 
-    def _lend(self, thread: threading.Thread) -> _Lent | None:
+    def _lend(self, thread: threading.Thread) -> tuple[threading.Thread, _Lent] | None:
         raw = CURRENT.get()
         if raw is None or raw.ended or not self._works():
             return None
@@ -248,35 +249,50 @@ class StartHook(_JobHook):
         if any(module.startswith(_WORKER_MODULES) for module in modules):
             return None
         pool = self._hub.pools.pool_of(self._threads, "threads started by requests", None, _no_level)
-        return _Lent(thread, self._lent_job(pool), self._hub.pools)
+        return thread, _Lent(thread, self._lent_job(pool), self._hub.pools)
 
-    def _started(self, lent: _Lent | None, _: Any, error: BaseException | None) -> None:
-        if lent is not None and error is not None:
-            lent.put_back()
+    def _started(self, state: tuple[threading.Thread, _Lent] | None, _: Any, error: BaseException | None) -> None:
+        if state is not None and error is not None:
+            thread, lent = state
+            lent.put_back(thread)
             self._not_run(lent.job)
 
 
 class _Lent:
-    """Stands for a thread's ``run`` until it is called; then the thread is its own again."""
+    """Stands for a thread's ``run`` until it is called; then the thread is its own again.
+
+    The thread gets a bound method of it, as ``run`` usually is one: a wrapper of ``run`` may call its ``__func__`` with
+    the thread. If somebody has wrapped it, theirs stays. After its first call this one only passes calls on.
+    Source: sentry_sdk/integrations/threading.py @2.75.0.
+    """
+
+    __slots__ = ("_own", "_pools", "_run", "job")  # functools.wraps would copy a __dict__
 
     def __init__(self, thread: threading.Thread, job: Job, pools: Pools) -> None:
         self.job = job
         self._pools = pools
-        self._thread = thread
         self._own = vars(thread).get("run")
-        self._run = thread.run
-        thread.run = self  # type: ignore[method-assign]
+        self._run: Callable[[], Any] | None = thread.run
+        thread.run = MethodType(self, thread)  # type: ignore[method-assign]
 
-    def __call__(self) -> None:
-        self.put_back()
-        self._pools.run_for(self.job, self._run)
-
-    def put_back(self) -> None:
-        """Undo it. This also breaks the reference cycle, as ``Thread.run`` does."""
-        if self._own is None:
-            vars(self._thread).pop("run", None)
+    def __call__(self, thread: threading.Thread) -> None:
+        run = self.put_back(thread)
+        if run is not None:
+            self._pools.run_for(self.job, run)
+        elif self._own is not None:
+            self._own()
         else:
-            self._thread.run = self._own  # type: ignore[method-assign]
+            type(thread).run(thread)
+
+    def put_back(self, thread: threading.Thread) -> Callable[[], Any] | None:
+        """Undo it. The first time, return what stood there. This breaks the reference cycle, as ``Thread.run`` does."""
+        run, self._run = self._run, None
+        if getattr(vars(thread).get("run"), "__func__", None) is self:
+            if self._own is None:
+                del vars(thread)["run"]
+            else:
+                thread.run = self._own  # type: ignore[method-assign]
+        return run
 
 
 def _text_wrapper_of(func: Any) -> io.TextIOWrapper | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import MethodType
 from typing import Any
 
 import anyio
@@ -181,6 +183,51 @@ async def test_thread_started_in_a_tool_is_left_as_it_was() -> None:
     assert results == ("ran", ["patched"], True)
     rows = [frame for frame in kept.frames if isinstance(frame, PoolSample) and "threads started" in frame.name]
     assert sum(row.finished for row in rows) == 3
+    assert not [state for _, state in kept.header().hooks if "disabled" in state]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["of its class", "its own"])
+async def test_run_that_is_wrapped_as_the_thread_starts_runs_once_and_stays_wrapped(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Sentry does, set up before us: it calls the function of the method ``run`` with the thread."""
+    start = threading.Thread.start
+
+    def wrapping(thread: threading.Thread) -> None:
+        run: Any = getattr(thread.run, "__func__", thread.run)
+
+        @functools.wraps(run)
+        def wrapped() -> None:
+            run(threading.current_thread())
+
+        thread.run = wrapped  # type: ignore[method-assign]
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", wrapping)
+    ran: list[str] = []
+
+    async def work() -> Any:
+        thread = threading.Thread(target=lambda: ran.append("ran"))
+        if own:
+            thread.run = MethodType(lambda _: ran.append("own"), thread)  # type: ignore[method-assign]
+        thread.start()
+        thread.join()
+        assert vars(thread)["run"].__name__ == "wrapped"
+        if own:
+            thread.run()  # a second time nobody is asked
+        gone = weakref.ref(thread)
+        gc.disable()
+        try:
+            del thread
+            return gone() is None
+        finally:
+            gc.enable()
+
+    collected, kept = await in_a_tool(work)
+    assert ran == (["own", "own"] if own else ["ran"])
+    assert collected or own  # a method of its own in its __dict__ is a cycle without us, too
+    rows = [frame for frame in kept.frames if isinstance(frame, PoolSample) and "threads started" in frame.name]
+    assert sum(row.finished for row in rows) == 1
     assert not [state for _, state in kept.header().hooks if "disabled" in state]
 
 
