@@ -9,6 +9,7 @@ Source: mcp/server/streamable_http.py, streamable_http_manager.py, sse.py; 1.6-1
 
 from __future__ import annotations
 
+import sys
 from collections.abc import MutableMapping
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -21,7 +22,7 @@ from mcp_probe.capture.current import reset_for_transport_task
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.messages import Channel
-from mcp_probe.capture.streams import FromServer, FromTransport, IntoServer, WithChannel
+from mcp_probe.capture.streams import FromServer, FromTransport, IntoServer, WithChannel, rejoined
 
 Pair = tuple[Any, Any]
 
@@ -49,6 +50,9 @@ class HttpHooks:
         app = getattr(manager_module, "StreamableHTTPASGIApp", None)
         if app is not None and "__call__" in vars(app):  # goes past handle_request since 2.3
             self._hook.replace(app, "__call__", self._asgi.around)
+        dispatcher = getattr(sys.modules.get("mcp.shared.jsonrpc_dispatcher"), "JSONRPCDispatcher", None)
+        if dispatcher is not None:  # mcp 2.x
+            self._hook.replace(dispatcher, "__init__", self._make_init)
         self._hub.working(HTTP_HOOK)
 
     def install_sse(self, module: Any) -> None:
@@ -80,6 +84,16 @@ class HttpHooks:
                     hook.call(_close, followed)
 
         return connect
+
+    def _make_init(self, original: Any) -> Any:
+        hook, fail = self._hook, self._hub.fail
+
+        @wraps(original)
+        def init(dispatcher: Any, read_stream: Any, *args: Any, **kwargs: Any) -> None:
+            wrapped = hook.call(rejoined, read_stream, fail) if hook.active else None
+            original(dispatcher, read_stream if wrapped is None else wrapped, *args, **kwargs)
+
+        return init
 
     def _followed(self, transport: Any, pair: Pair) -> Pair:
         channel = Channel(self._hub.requests, "http", self._hub.ready)
@@ -136,7 +150,12 @@ class HttpHooks:
 
 
 def carries_context(read_stream: Any) -> bool:
-    """Whether messages on this stream come with the context of whoever sent them (mcp 2.x)."""
+    """Whether messages on this stream come with the context of whoever sent them (mcp 2.x).
+
+    OpenInference's wrapper has the attribute on mcp 1.x, too: the SDK's own stream is asked.
+    """
+    while hasattr(read_stream, "__wrapped__"):
+        read_stream = read_stream.__wrapped__
     return hasattr(read_stream, "last_context")
 
 

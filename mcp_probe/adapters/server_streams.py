@@ -14,7 +14,7 @@ from mcp_probe.adapters.loops import Loops
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.messages import Channel
-from mcp_probe.capture.streams import FromServer, FromTransport
+from mcp_probe.capture.streams import FromServer, FromTransport, rejoined
 
 Pair = tuple[Any, Any]
 
@@ -68,7 +68,8 @@ class ServerStreams:
         channel = getattr(read_stream, "mcp_probe_channel", None)
         if channel is not None:
             channel.session = channel.session or self._session
-            return None
+            wrapped = rejoined(read_stream, self._hub.fail)
+            return None if wrapped is None else (wrapped, write_stream)
         self._loops.follow()
         channel = Channel(self._hub.requests, transport, self._hub.ready)
         channel.session = self._session

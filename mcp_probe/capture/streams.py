@@ -1,15 +1,18 @@
 """Stand-ins for the SDK's memory streams: everything passes through, messages are noted on the way.
 
 A stand-in that fails once becomes a plain pass-through (measurement.md, "It must not hurt").
+
+Others wrap these streams, too, inside or outside of ours. Their wrapper may iterate in a way of its own, and may show
+another context than the sender's (OpenInference). Messages are read as it gives them. Its context gets what ours has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context, copy_context
 from typing import Any, Protocol
 
-from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.current import CURRENT, EXCHANGE
 from mcp_probe.capture.guard import Fail, Guard, guarded
 from mcp_probe.capture.messages import Channel, message_in
 from mcp_probe.record.raw import RawRequest
@@ -58,6 +61,10 @@ class _StandIn(_Passing):
 
 
 class _Receiving(_StandIn):
+    def __init__(self, inner: Any, channel: Channel, fail: Fail) -> None:
+        super().__init__(inner, channel, fail)
+        self._items = inner
+
     async def receive(self) -> Any:
         item = await self._inner.receive()
         self._note(item)
@@ -67,10 +74,11 @@ class _Receiving(_StandIn):
         raise NotImplementedError
 
     def __aiter__(self) -> Any:
+        self._items = self._inner.__aiter__()
         return self
 
     async def __anext__(self) -> Any:
-        item = await self._inner.__anext__()
+        item = await self._items.__anext__()
         self._note(item)
         return item
 
@@ -91,10 +99,38 @@ class FromTransport(_Receiving):
         channel = self._followed()
         if channel is None:
             return
+        if hasattr(self._inner, "__wrapped__"):
+            context = _with_exchange(self._inner, context)
         carrying = channel.received(item, copy_context() if context is None else context)
         if carrying is not None:
             self.last_context = carrying
             _size(channel, carrying.get(CURRENT), item)
+
+
+class Rejoining(_Receiving):
+    """The read stream of a followed transport, wrapped by somebody else: their context gets the request again."""
+
+    last_context: Context | None = None
+
+    def __init__(self, inner: Any, channel: Channel, fail: Fail) -> None:
+        super().__init__(inner, channel, fail)
+        self.mcp_probe_channel = channel
+
+    @guarded
+    def _note(self, item: Any) -> None:
+        context = self.last_context = getattr(self._inner, "last_context", None)
+        channel = self._followed()
+        if channel is None or context is None:
+            return
+        request_id = getattr(message_in(item)[0], "id", None)
+        for carried in contexts_of(self._inner):
+            raw = carried.get(CURRENT)
+            if raw is not None and raw.channel is channel and raw.request_id == request_id:
+                if carried is not context:
+                    self.last_context = context = context.copy()
+                    context.run(CURRENT.set, raw)
+                    context.run(EXCHANGE.set, carried.get(EXCHANGE))
+                return
 
 
 class WithChannel(_Passing):
@@ -229,6 +265,36 @@ class IntoTransport(_Receiving):
     def _note(self, item: Any) -> None:
         if self._channel is not None:
             self._channel.taken(item)
+
+
+def rejoined(stream: Any, fail: Fail) -> Rejoining | None:
+    """A stand-in for ``stream`` where somebody else has wrapped a transport's stream that is followed."""
+    channel = getattr(stream, "mcp_probe_channel", None)
+    if channel is None or channel.handed is not None or type(stream) is Rejoining:
+        return None
+    inner = stream
+    while issubclass(type(inner), _Passing):  # a proxy of wrapt passes for an instance of what it wraps
+        inner = inner._inner
+    return Rejoining(stream, channel, fail) if hasattr(inner, "__wrapped__") else None
+
+
+def contexts_of(stream: Any) -> Iterator[Context]:
+    """The contexts that ``stream`` and each stream inside it show for their last message."""
+    while stream is not None:
+        context = getattr(stream, "last_context", None)
+        if context is not None:
+            yield context
+        stream = stream._inner if issubclass(type(stream), _Passing) else getattr(stream, "__wrapped__", None)
+
+
+def _with_exchange(stream: Any, context: Context | None) -> Context | None:
+    """``context`` with the HTTP exchange that the sender's has."""
+    *_, sender = (context, *contexts_of(stream))
+    if context is None or sender is None or sender is context:
+        return sender
+    context = context.copy()
+    context.run(EXCHANGE.set, sender.get(EXCHANGE))
+    return context
 
 
 def _size(channel: Channel, raw: RawRequest | None, item: Any) -> None:

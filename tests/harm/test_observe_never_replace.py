@@ -88,6 +88,7 @@ DECLARED = {
     "mcp.server.streamable_http_manager.StreamableHTTPSessionManager.handle_request",
     "mcp.server.streamable_http_manager.StreamableHTTPSessionManager.run",
     "mcp.shared.direct_dispatcher.DirectDispatcher.send_raw_request",
+    "mcp.shared.jsonrpc_dispatcher.JSONRPCDispatcher.__init__",
     "middleware ServerMiddleware",
     "selector.select",
     "signal.raise_signal",
