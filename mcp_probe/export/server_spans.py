@@ -137,7 +137,7 @@ class ServerSpans:
         """What the handler sends out names ``raw``'s ids as its parent, though nobody records that span here."""
         carrier = self._carrier(message.meta) if message.meta else None
         current = otel_context.get_current()
-        parent = propagate.extract(carrier, context=current) if carrier else current
+        parent = _extract_meta(carrier, current) if carrier else current
         caller = trace.get_current_span(parent).get_span_context()
         span = trace.NonRecordingSpan(
             SpanContext(
@@ -189,7 +189,7 @@ class ServerSpans:
                 span.add_link(raw.ambient, _LINK_AMBIENT)
         if (self._propagated() - _PARENT_FIELDS).isdisjoint(meta):
             return None
-        extracted = propagate.extract(self._carrier(meta), context=otel_context.get_current())
+        extracted = _extract_meta(self._carrier(meta), otel_context.get_current())
         return otel_context.attach(trace.set_span_in_context(span, extracted))
 
     def _open(self, hub: Hub, raw: RawRequest, message: Message, provider: TracerProvider) -> _Scope | None:
@@ -199,7 +199,7 @@ class ServerSpans:
         caller = parent_of(message.meta)
         carrier = self._carrier(message.meta) if message.meta else None
         if carrier:
-            parent = propagate.extract(carrier, context=ambient)
+            parent = _extract_meta(carrier, ambient)
         outer = trace.get_current_span(ambient).get_span_context()
         if caller is not None:
             raw.parent_span_id, raw.trace_state = caller.span_id, caller.state
@@ -311,6 +311,19 @@ def _note_span(raw: RawRequest, context: SpanContext, opened_by: Any) -> None:
     if context.is_valid:
         raw.trace_id, raw.span_id, raw.trace_flags = context.trace_id, context.span_id, context.trace_flags
         raw.server_span = opened_by
+
+
+def _extract_meta(carrier: dict[str, str], context: Context) -> Context:
+    """``context`` with what ``params._meta`` carries.
+
+    Logfire puts a propagator around the application's that warns of a trace context that came from elsewhere, once.
+    It takes what ``params._meta`` carries without the warning: a caller of MCP puts it there on purpose. So do we.
+    Source: logfire/propagate.py and logfire/_internal/integrations/mcp.py @5.4.0.
+    """
+    textmap = propagate.get_global_textmap()
+    if type(textmap).__name__ == "WarnOnExtractTraceContextPropagator":
+        textmap = getattr(textmap, "wrapped", textmap)
+    return textmap.extract(carrier, context)
 
 
 def _is_of_mcp(span: Span) -> bool:
