@@ -23,7 +23,7 @@ tests/test_instrumentor.py tests/test_packaging.py tests/adapters/test_mcp1.py t
 COVER = $(if $(COVERAGE),--cov --cov-report=)
 
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
-ENVS := mcp1 cell-mcp1.6 cell-mcp1.22 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust
+ENVS := mcp1 cell-mcp1.6 cell-mcp1.22 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust peers peers-mcp1
 
 # More real servers, which only `make field` asks for. They need Python 3.11.
 FIELD := $(addprefix field-,alchemy atlassian calculator clickhouse elasticsearch excel excel-fastmcp2 fetch-mcp1 git-mcp1 \
@@ -83,7 +83,7 @@ coverage:  ## the same, with branch coverage reported
 test-suites: env .cache/suites/mcp2/.unpacked  ## the suites of mcp 2.x and asyncio with the probe in them; some three minutes
 	@$(PY) -m pytest -m suites tests/suites $(PYTEST_ARGS)
 
-test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; each mcp 1.x beside its client; faults in a server on each path; what is slow, in its other forms; some twenty-five minutes
+test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; each mcp 1.x beside its client; faults in a server on each path; other instrumentation beside ours; what is slow, in its other forms; some thirty minutes
 	@$(PY) -m pytest -m endurance tests/adapters tests/harm tests/safety tests/field tests/platform $(PYTEST_ARGS)
 
 test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some twelve minutes
