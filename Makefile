@@ -61,7 +61,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage test-suites test-endurance test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix field canary lock clean suites suites-ready fuzz tsan
+.PHONY: help demo test coverage test-suites test-endurance test-soak test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix field canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -83,8 +83,11 @@ coverage:  ## the same, with branch coverage reported
 test-suites: env .cache/suites/mcp2/.unpacked  ## the suites of mcp 2.x and asyncio with the probe in them; some three minutes
 	@$(PY) -m pytest -m suites tests/suites $(PYTEST_ARGS)
 
-test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; each mcp 1.x beside its client; faults in a server on each path; other instrumentation beside ours; what is slow, in its other forms; some thirty minutes
-	@$(PY) -m pytest -m endurance tests/adapters tests/harm tests/safety tests/field tests/platform $(PYTEST_ARGS)
+test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; each mcp 1.x beside its client; faults in a server on each path; other instrumentation beside ours; what is slow, in its other forms; some fifteen minutes
+	@$(PY) -m pytest -m "endurance and not soak" tests/adapters tests/harm tests/safety tests/field tests/platform $(PYTEST_ARGS)
+
+test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte, a thousand attachments under load, on each path; some fifteen minutes
+	@$(PY) -m pytest -m soak tests/safety $(PYTEST_ARGS)
 
 test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some twelve minutes
 	@$(PY) -m pytest -m workloads tests/workloads tests/benchmarks $(PYTEST_ARGS)

@@ -211,7 +211,7 @@ def test_loops_that_users_change_answer_the_same_and_are_counted(
     assert probed.summary().outstanding.peak >= 10
 
 
-@pytest.mark.endurance
+@pytest.mark.soak
 @on_each_path
 def test_ten_thousand_requests_in_flight_are_counted_as_answered(
     sdk: str, transport: str, compare: Callable[..., Told]
@@ -233,7 +233,7 @@ def test_ten_thousand_requests_in_flight_are_counted_as_answered(
     assert summary.probe.disabled_hooks == ()
 
 
-@pytest.mark.endurance
+@pytest.mark.soak
 @on_each_path
 def test_attaching_and_detaching_beside_calls_changes_no_answer(
     sdk: str, transport: str, compare: Callable[..., Told]
@@ -274,7 +274,7 @@ def available_bytes() -> int | None:
     return None if found is None else int(found[1]) << 10
 
 
-@pytest.mark.endurance
+@pytest.mark.soak
 @on_each_path
 def test_a_result_of_a_gigabyte_is_not_copied_by_us(sdk: str, transport: str, compare: Callable[..., Told]) -> None:
     """By the server's peak: SDK and pydantic hold several copies of the result, with the probe as without."""
