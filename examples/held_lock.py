@@ -1,21 +1,23 @@
-"""One lock around a slow call: `list_notes` is quick, and waits for `append_note` all the same.
-
-mcp-probe run -- python examples/held_lock.py
-"""
-
-from __future__ import annotations
+# One lock around a slow call: `list_notes` is quick, and waits for `append_note` all the same.
+#
+# An MCP client starts it:   python examples/held_lock.py
+# The report names the lock, who held it at which line, and what that one waited for (docs/awaits.md).
+# Needs: pip install mcp-probe-profiler "mcp>=2"
 
 import asyncio
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server import MCPServer
+
+import mcp_probe
 
 GATE = asyncio.Lock()
-server = MCPServer("notes", log_level="WARNING")
+server = MCPServer("notes")
+mcp_probe.attach(server, report="stderr")
 
 
 @server.tool()
 async def append_note() -> str:
-    """Stands for a tool that holds a lock while it waits for a backend."""
+    """Holds a lock while it waits for a backend."""
     async with GATE:
         await asyncio.sleep(0.2)
     return "appended"

@@ -57,6 +57,17 @@ async def test_stdio_example_reports_its_tool(example: str, tmp_path: Path) -> N
     assert_reports(await report_of_stdio(sys.executable, example, tmp_path / "stderr"), "price")
 
 
+async def test_the_example_of_a_lock_names_it_and_who_held_it(tmp_path: Path) -> None:
+    async def ask(session: LoadSession) -> None:
+        async with anyio.create_task_group() as tasks:
+            for tool in ("append_note", "list_notes"):
+                tasks.start_soon(session.call, tool)
+
+    said = await report_of_stdio(sys.executable, "held_lock.py", tmp_path / "stderr", ask)
+    assert_reports(said, "append_note", "list_notes", "What they waited for", "lock asyncio.Lock")
+    assert "held by append_note" in said
+
+
 @pytest.mark.parametrize("environment", ["fastmcp2", "fastmcp3", "fastmcp4"])
 async def test_fastmcp_example_reports_its_tool(
     environment: str, env_python: Callable[[str], Path], tmp_path: Path
@@ -137,7 +148,7 @@ def test_what_the_probe_touched_is_put_back() -> None:
 def test_every_example_is_short_says_how_to_run_it_and_is_run_here() -> None:
     here = Path(__file__).read_text()
     examples = sorted(EXAMPLES.glob("*.py"))
-    assert len(examples) == 7
+    assert len(examples) == 8
     for example in examples:
         text = example.read_text()
         assert len(text.splitlines()) < 40

@@ -3,8 +3,8 @@
  * Who looks does so without the GIL, while the reader's thread reads. Nobody waits for the other: a
  * look that a read may have crossed does not count, and the looks are a ring with one writer at a
  * time and one reader. A read that has its bytes may wait long for the GIL; where the system tells
- * what the reader's thread waits for, looks during that time count too. How long the thread waited
- * for a CPU meanwhile is in /proc/…/schedstat, which stays open from read to read. ---- */
+ * what the reader's thread waits for, and how much it has read, looks during that time count too.
+ * How long it waited for a CPU is in /proc/…/schedstat, which stays open from read to read. ---- */
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -17,6 +17,7 @@ typedef struct {
     ns_t first;         /* seen at, the first time */
     ns_t last;          /* and the last */
     unsigned int reads; /* not 0: and those of the read that was under way */
+    ns_t taken;         /* then: bytes that its thread had read by any call */
 } look_t;
 
 typedef struct {
@@ -27,6 +28,7 @@ typedef struct {
     long reader;                 /* the thread that reads */
     unsigned int reads;          /* odd while a read is under way */
     ns_t read_bytes, last_bytes; /* of all reads, of the last */
+    ns_t taken;                  /* by its thread as the last one ended */
     long slept;                  /* how often the reader's thread had slept as its read began */
     ns_t queued;                 /* and how long it had waited for a CPU */
     int schedstat;               /* that file of the thread schedstat_of, or -1 */
@@ -69,22 +71,37 @@ static ns_t queued_so_far(PipeLooks *self)
     return sscanf(text, "%*s %lld", &queued) == 1 ? queued : -1;
 }
 
+/* One of the files on that thread in /proc. Returns its size; 0 if it cannot be read. */
+static ssize_t of_thread(long thread, const char *name, char text[64])
+{
+    snprintf(text, 64, "/proc/self/task/%ld/%s", thread, name);
+    int file = open(text, O_RDONLY | O_CLOEXEC);
+    ssize_t size = read(file, text, 63);
+    close(file);
+    text[size > 0 ? size : 0] = 0;
+    return size > 0 ? size : 0;
+}
+
+/* Bytes that the reader's thread has read so far, or -1. */
+static ns_t taken_so_far(PipeLooks *self)
+{
+    char text[64];
+    long long taken;
+    return of_thread(self->reader, "io", text) && sscanf(text, "rchar: %lld", &taken) == 1 ? taken
+                                                                                           : -1;
+}
+
 enum { UNKNOWN, IN_READ, HAS_READ };
 
 /* What the reader's thread does in the read that is under way. */
 static int reading(PipeLooks *self)
 {
 #ifdef __linux__
-    char path[64], text[64] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%ld/syscall", self->reader);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return UNKNOWN;
-    ssize_t size = read(file, text, sizeof text - 1);
-    close(file);
+    char text[64];
     long call, descriptor;
     /* "running", or the number and arguments of the system call that it sleeps in. */
-    if (size <= 0 || sscanf(text, "%ld 0x%lx", &call, &descriptor) != 2)
+    if (!of_thread(self->reader, "syscall", text) ||
+        sscanf(text, "%ld 0x%lx", &call, &descriptor) != 2)
         return UNKNOWN;
     if (call == SYS_read)
         return descriptor == self->descriptor ? IN_READ : UNKNOWN;
@@ -120,6 +137,7 @@ static void look(PipeLooks *self)
     found.first = now_ns();
     found.offset += ready;
     found.reads = doing == HAS_READ ? reads : 0;
+    found.taken = found.reads ? taken_so_far(self) : 0;
     if (ready >= 0 && doing != UNKNOWN && (found.reads || !within || reading(self) == IN_READ) &&
         __atomic_load_n(&self->reads, __ATOMIC_SEQ_CST) == reads)
         note_look(self, found);
@@ -160,9 +178,13 @@ static PyObject *pipe_looks_end(PipeLooks *self, PyObject *count)
     ns_t size = PyLong_AsLongLong(count);
     if (size == -1 && PyErr_Occurred())
         return NULL;
+    unsigned int newest = __atomic_load_n(&self->written, __ATOMIC_ACQUIRE) - 1;
+    int is_seen = self->ring[newest % LOOKS].reads == self->reads;
+    ns_t taken = is_seen ? taken_so_far(self) : -1; /* before this thread reads anything else */
     long slept = sleeps_so_far();
     ns_t queued = queued_so_far(self);
     self->last_bytes = size;
+    self->taken = taken;
     __atomic_store_n(&self->read_bytes, self->read_bytes + size, __ATOMIC_SEQ_CST);
     __atomic_store_n(&self->reads, (self->reads | 1) + 1, __ATOMIC_SEQ_CST);
     return Py_BuildValue("(lL)", slept < 0 || self->slept < 0 ? 0 : slept - self->slept,
@@ -175,8 +197,8 @@ static PyObject *pipe_looks_take(PipeLooks *self, PyObject *ignored)
     PyObject *taken = PyList_New(0);
     for (; taken != NULL && read != written; read++) {
         look_t *each = &self->ring[read % LOOKS];
-        if (each->reads && each->reads + 1 != self->reads)
-            continue; /* of a read that is over: it was told too late */
+        if (each->reads && (each->reads + 1 != self->reads || each->taken != self->taken))
+            continue; /* of a read that is over: it was told too late; or before it had its bytes */
         PyObject *row = Py_BuildValue("(LLL)", each->offset + (each->reads ? self->last_bytes : 0),
                                       each->first, __atomic_load_n(&each->last, __ATOMIC_RELAXED));
         if (row == NULL || PyList_Append(taken, row) < 0)

@@ -291,41 +291,17 @@ static PyObject *request_end_at(Request *self, PyObject *at)
 #define FLAG(field) {#field, T_BOOL, offsetof(Request, field), 0, NULL}
 #define NS(field) \
     {#field, (getter)request_get_ns, (setter)request_set_ns, NULL, (void *)offsetof(Request, field)}
+#define OBJECTS \
+    OBJECT(id), OBJECT(kind), OBJECT(method), OBJECT(name), OBJECT(transport), OBJECT(request_id), \
+        OBJECT(protocol_version), OBJECT(session), OBJECT(channel), OBJECT(parent), \
+        OBJECT(outcome), OBJECT(error), OBJECT(jobs), OBJECT(pauses), OBJECT(client_waits), \
+        OBJECT(awaits), OBJECT(looks), OBJECT(spilled), OBJECT(trace_id), OBJECT(span_id), \
+        OBJECT(parent_span_id), OBJECT(trace_flags), OBJECT(trace_state), OBJECT(server_span), \
+        OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code), OBJECT(starved), \
+        OBJECT(write_waits), OBJECT(sized), OBJECT(metered), OBJECT(measured), OBJECT(ambient), \
+        OBJECT(lend_span)
 static PyMemberDef request_members[] = {
-    OBJECT(id),
-    OBJECT(kind),
-    OBJECT(method),
-    OBJECT(name),
-    OBJECT(transport),
-    OBJECT(request_id),
-    OBJECT(protocol_version),
-    OBJECT(session),
-    OBJECT(channel),
-    OBJECT(parent),
-    OBJECT(outcome),
-    OBJECT(error),
-    OBJECT(jobs),
-    OBJECT(pauses),
-    OBJECT(client_waits),
-    OBJECT(awaits),
-    OBJECT(looks),
-    OBJECT(spilled),
-    OBJECT(trace_id),
-    OBJECT(span_id),
-    OBJECT(parent_span_id),
-    OBJECT(trace_flags),
-    OBJECT(trace_state),
-    OBJECT(server_span),
-    OBJECT(resource_uri),
-    OBJECT(session_id),
-    OBJECT(error_code),
-    OBJECT(starved),
-    OBJECT(write_waits),
-    OBJECT(sized),
-    OBJECT(metered),
-    OBJECT(measured),
-    OBJECT(ambient),
-    OBJECT(lend_span),
+    OBJECTS,
     FLAG(settles),
     FLAG(ended),
     FLAG(transport_seen),

@@ -467,5 +467,5 @@ SHOWN = (
 
 @pytest.mark.parametrize("shown", SHOWN)
 def test_the_console_shows_each_value_with_both_ends(shown: str) -> None:
-    text = " ".join(render(summary(), color=False, width=200).split("\n"))
+    text = " ".join(render(summary(), color=False, ascii_only=False, width=200).split("\n"))
     assert re.search(shown, text), text
