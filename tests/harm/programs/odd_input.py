@@ -326,7 +326,8 @@ def over_sse(port: int, connections):
 
 def settled(holding: Holding):
     """What is held once the server has had time to notice that a session is over."""
-    until = time.monotonic() + 20.0  # uvicorn closes idle connections after 5
+    # Idle connections are closed after 5 s; a stream may notice at its next ping, after 15.
+    until = time.monotonic() + 45.0
     while (found := holding.now()) and time.monotonic() < until:
         time.sleep(0.05)
     return found
