@@ -170,15 +170,23 @@ class _Sending:
             self._flushed(raw, message)
 
     async def _pass_on(self, message: MutableMapping[str, Any]) -> None:
-        hooks = self._hooks
-        hooks.sending += 1
-        began = now_ns()
+        began = self._send_begins()
         try:
             await self._inner(message)
         finally:
-            hooks.sending -= 1
+            self._send_ended(began)
+
+    @guarded
+    def _send_begins(self) -> int:
+        self._hooks.sending += 1
+        return now_ns()
+
+    @guarded
+    def _send_ended(self, began: int | None) -> None:
+        if began is not None:
+            self._hooks.sending -= 1
             if (now := now_ns()) - began > LATE_NS:
-                hooks.slow_send_ns = now
+                self._hooks.slow_send_ns = now
 
     @guarded
     def _taken(self, raw: RawRequest) -> None:

@@ -26,7 +26,7 @@ CALLED_BY_THE_SDK = {"__aenter__", "__aexit__", "__aiter__", "__anext__", "__cal
 """Stand-ins' methods: each awaits the original, and what is ours in it is broken by itself."""
 THE_WAY = {
     "AnyioHook._follow_job", "AsgiHooks.serve", "LoopMonitor.followed", "Pools.run", "Pools.run_for",
-    "ServerStreams.followed", "StdioHooks.pair", "UvloopMonitor._run", "_BeginningIn.__await__",
+    "ServerStreams.followed", "_Sending._pass_on", "StdioHooks.pair", "UvloopMonitor._run", "_BeginningIn.__await__",
     "_BeginningIn.__init__", "_BeginningIn.__next__", "_Known.__instancecheck__", "_Known._stands_for",
     "_StreamFactory.__getitem__", "_StreamFactory.__init__", "send_in",
     # A flag; a loop over guarded calls; callbacks of weak references and the outermost functions of our own threads.
