@@ -33,7 +33,7 @@ MAX_ROWS = 64
 
 MAX_HOLDERS = 32
 MAX_TRACES = 4_096
-TRACE_NS = 10_000_000_000
+TRACE_NS = 4_000_000_000
 
 AwaitKey = tuple[str, str, "str | None"]
 """(kind, object, where)"""

@@ -160,6 +160,7 @@ class _Names:
     def of(self, links: list[Link], awaited: Any, own: Mapping[int, int]) -> tuple[Awaited, str | None, bool]:
         """(what is awaited, file:line of the user's code, it is tasks) of a stack, innermost frame first."""
         place = place_among([frame for frame, _ in links])
+        where = None if place is None else place[0]
         at = links if place is None else links[: place[1]]
         for_tasks = _is_gathered(awaited)
         for frame, owner in reversed(at):  # outermost first: what the user's line calls
@@ -169,12 +170,7 @@ class _Names:
                 continue
             kind = kind_of(module, function)
             if kind is not None:
-                return (
-                    self._named(kind, frame, owner, f"{module}.{function}"),
-                    None if place is None else place[0],
-                    for_tasks,
-                )
-        where = None if place is None else place[0]
+                return self._named(kind, frame, owner, f"{module}.{function}", where), where, for_tasks
         if for_tasks:
             return self._known_as("task", "its own tasks"), where, True
         if _is_task(awaited):
@@ -187,26 +183,29 @@ class _Names:
         )
         return self._known_as("other", label), where, False
 
-    def _named(self, kind: AwaitKind, frame: FrameType, owner: Any, label: str) -> Awaited:
+    def _named(self, kind: AwaitKind, frame: FrameType, owner: Any, label: str, where: str | None) -> Awaited:
         # From CPython 3.11 on a suspended coroutine has the locals, before its frame.
         for thing in gc.get_referents(owner, frame) if kind in _OBJECTS else ():
             name = class_of(thing)
             if name is not None:
                 kind = kind_of_class(name) or kind
                 held = self._awaits.known(thing)
-                return held if held is not None else self._object(kind, name, thing)
+                return held if held is not None else self._object(kind, name, thing, where)
         return self._known_as(kind, "sleep" if kind == "sleep" else _short(label))
 
-    def _object(self, kind: AwaitKind, label: str, thing: Any) -> Awaited:
-        key = (label, str(id(thing)))
+    def _object(self, kind: AwaitKind, label: str, thing: Any, where: str | None) -> Awaited:
+        """An object without a name of its own is one of its class: a line may await a new one in each call."""
+        key = (label, where or "")
         known = self._known.get(key)
-        if known is None or known.thing is None or known.thing() is not thing:
+        if known is None:
             known = self._known[key] = Awaited(kind, label, None, thing)
             before = time.thread_time_ns()
-            _ = known.name  # now, while it is known to live
+            _ = known.name  # now, while it is known to live; later ones at this line are not searched for
             self.search_ns += time.thread_time_ns() - before
             self._forget_some()
-        return known
+        if known.thing is not None and known.thing() is thing:
+            return known
+        return self._known_as(kind, label)
 
     def _known_as(self, kind: AwaitKind, label: str) -> Awaited:
         key = (kind, label)

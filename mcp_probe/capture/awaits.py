@@ -39,6 +39,9 @@ MAX_PAST = 256
 MAX_HOLDS = 4_096
 """Holders of one object at once. A semaphore that is only ever acquired has more: who holds it is not known then."""
 
+MOST_MISSES = 4
+_misses: dict[tuple[str, str | None], int] = {}
+
 _DEEPEST = 64
 _CALLER = 2
 """Frames between a method below and who called what is wrapped: the method, and the wrapper."""
@@ -72,13 +75,23 @@ class Awaited:
         if self.made is not None:
             return f"{self.label} made at {os.path.basename(self.made)}"
         thing = None if self.thing is None else self.thing()
-        variable = None if thing is None else variable_of(thing)
+        variable = None if thing is None else self._variable(thing)
         if variable is not None:
             return f"{self.label} {variable}"
         if self.first is None:
             return self.label
         self.tag = "estimate"
         return f"{self.label} first awaited at {os.path.basename(self.first)}"
+
+    def _variable(self, thing: Any) -> str | None:
+        """A line may lock a new object in each call: after some without a variable, none is searched for any more."""
+        misses = _misses.get((self.label, self.first), 0)
+        if misses >= MOST_MISSES:
+            return None
+        variable = variable_of(thing)
+        if variable is None and len(_misses) < MAX_OBJECTS:
+            _misses[self.label, self.first] = misses + 1
+        return variable
 
 
 class Held(Awaited):

@@ -70,7 +70,9 @@ def session(server, served, transport):
         return odd_input.over_stdio(server, MESSAGES, (*range(1, 10), odd_input.LAST))
     named = ("Mcp-Session-Id: {SESSION}", f"Mcp-Protocol-Version: {odd_input.VERSION}") if transport == "http" else ()
     connections = [[post("/mcp", message, *named)] for message in MESSAGES]
-    return (odd_input.over_http if transport == "http" else odd_input.over_sse)(served.port, connections)
+    if transport == "http":
+        return odd_input.over_http(served.port, connections)
+    return odd_input.over_sse(served.port, connections, (*range(1, 10), odd_input.LAST))
 
 
 def functions():

@@ -290,11 +290,11 @@ def over_http(port: int, connections):
     return answers
 
 
-def over_sse(port: int, connections):
+def over_sse(port: int, connections, ids=(LAST,)):
     """Answers come on one stream of events; each message by a POST."""
     stream = socket.create_connection(("127.0.0.1", port))
     stream.sendall(b"GET /sse HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n")
-    events, over, seen = Lines((LAST,)), threading.Event(), []
+    events, over, seen = Lines(ids), threading.Event(), []
     path = threading.Event()
     where = []
 
