@@ -31,11 +31,13 @@ from mcp_probe import native
 from mcp_probe.record.raw import RawRequest
 from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor
 from mcp_probe.capture.hub import Hub
-monitor = Hub().add_monitor(lambda sink: LoopMonitor(sink, "asyncio", EVERYTHING))
+hub = Hub()
+monitor = hub.add_monitor(lambda sink: LoopMonitor(sink, "asyncio", EVERYTHING))
 raw = RawRequest(1, "request", "tools/call", "t", "stdio")
 monitor.begin(raw, 1, 2, 3, 0, 4)
 monitor.close(5, False)
 print(json.dumps([native.state(), list(map(list, raw.marks)), native.core is None]))
+hub.close()  # its thread would else run into the end of the interpreter
 """
 
 
