@@ -62,15 +62,18 @@ def signal_source() -> SignalSource:
 
 
 def heeded() -> list[signal.Signals]:
-    """Those of :data:`FORWARDED` that were not set to be ignored (nohup, a background job): these stay ignored."""
+    """Those of :data:`FORWARDED` that were not set to be ignored (nohup, a background job)."""
     return [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
 
 
 class BlockedSignals:
-    """Blocks the signals and takes them one by one, sender included. Threads must be started while it is entered."""
+    """Blocks the signals and takes them one by one, sender included. Threads must be started while it is entered.
+
+    Ignored ones, too: the command inherits that they are ignored, but it may have a handler of its own by now.
+    """
 
     def __init__(self) -> None:
-        self._numbers = {signal.SIGCHLD, *heeded()}
+        self._numbers = {signal.SIGCHLD, *FORWARDED}
         self._mask_before: Iterable[int] = ()
         self._child_before: Any = None
 
@@ -97,7 +100,10 @@ class BlockedSignals:
 
 
 class HandledSignals:
-    """For systems that do not say who sent a signal: ^C in the terminal's foreground is taken for the terminal's."""
+    """For systems that do not say who sent a signal: ^C in the terminal's foreground is taken for the terminal's.
+
+    What was ignored is not passed on: with a handler here, the command would not inherit that it is ignored.
+    """
 
     mask_before = None
 
@@ -156,6 +162,7 @@ def await_command(pid: int, source: SignalSource, on_overdue: Callable[[], objec
     """
     overdue_at: float | None = None
     told = False
+    goodbyes = set(_GOODBYES).intersection(heeded())
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -170,6 +177,6 @@ def await_command(pid: int, source: SignalSource, on_overdue: Callable[[], objec
             continue
         if arrived.pass_on:
             os.kill(pid, arrived.number)  # not reaped yet, so the number is still its own
-        if arrived.number in _GOODBYES and (arrived.pass_on or arrived.number == signal.SIGHUP) and not told:
+        if arrived.number in goodbyes and (arrived.pass_on or arrived.number == signal.SIGHUP) and not told:
             told = True
             overdue_at = time.monotonic() + _OVERDUE_S

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mcp_probe.launch.signals import Arrived, BlockedSignals, HandledSignals, SignalSource, await_command
+from mcp_probe.launch.signals import FORWARDED, Arrived, BlockedSignals, HandledSignals, SignalSource, await_command
 
 SOURCES = [HandledSignals, *([BlockedSignals] if hasattr(signal, "sigtimedwait") else [])]
 
@@ -41,12 +41,16 @@ def test_handlers_and_mask_are_restored(make: Callable[[], SignalSource]) -> Non
 
 
 @pytest.mark.parametrize("make", SOURCES)
-def test_a_signal_that_was_ignored_stays_ignored(make: Callable[[], SignalSource]) -> None:
+def test_an_ignored_signal_is_passed_on_where_the_command_inherits_that_it_is(
+    make: Callable[[], SignalSource],
+) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with make() as source:
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             os.kill(os.getpid(), signal.SIGHUP)
-            assert source.wait(0) is None
+            passed_on = Arrived(signal.SIGHUP, pass_on=True)
+            assert source.wait(0) == (passed_on if make is not HandledSignals else None)
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -97,6 +101,7 @@ def test_what_the_terminal_sent_to_all_is_not_sent_again() -> None:
 def test_a_child_that_lingers_after_a_goodbye_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 1000, 1))  # every look at the clock is a second later
     monkeypatch.setattr("mcp_probe.launch.signals.time.monotonic", lambda: float(next(now)))
+    monkeypatch.setattr("mcp_probe.launch.signals.heeded", lambda: list(FORWARDED))  # under nohup, too
     told: list[None] = []
     hup, winch, kill = (Arrived(number, pass_on=True) for number in (signal.SIGHUP, signal.SIGWINCH, signal.SIGKILL))
     child = subprocess.Popen(
@@ -109,3 +114,17 @@ def test_a_child_that_lingers_after_a_goodbye_is_reported_once(monkeypatch: pyte
     child.returncode = 0
     code = await_command(child.pid, Scripted(hup, winch, winch, hup, winch, winch, kill), lambda: told.append(None))
     assert (code, len(told)) == (-signal.SIGKILL, 1)
+
+
+def test_an_ignored_goodbye_is_no_reason_to_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 1000, 1))
+    monkeypatch.setattr("mcp_probe.launch.signals.time.monotonic", lambda: float(next(now)))
+    told: list[None] = []
+    closed, winch = Arrived(signal.SIGHUP, pass_on=False), Arrived(signal.SIGWINCH, pass_on=True)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        script = Scripted(closed, winch, winch, winch, Arrived(signal.SIGKILL, pass_on=True))
+        assert await_command(sleeper(), script, lambda: told.append(None)) == -signal.SIGKILL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert told == []

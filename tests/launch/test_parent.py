@@ -220,6 +220,29 @@ print(signal.sigwait([{number}]), flush=True)
         assert probed.wait(LIMIT_S) == 0
 
 
+@pytest.mark.skipif(not hasattr(signal, "sigtimedwait"), reason="there, what was ignored is not passed on")
+def test_a_server_that_heeds_what_it_inherited_as_ignored_is_sent_it(tmp_path: Path) -> None:
+    """As a script's background job is: its shell ignores SIGINT for it, and uvicorn handles SIGINT all the same."""
+    source = """
+import signal
+print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN, flush=True)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+print("ready", flush=True)
+print(signal.sigwait([signal.SIGINT]) == signal.SIGINT, flush=True)
+"""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        probed = start(program(tmp_path, source))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with probed:
+        assert probed.stdout is not None
+        assert [probed.stdout.readline() for _ in range(2)] == [b"True\n", b"ready\n"]
+        os.kill(probed.pid, signal.SIGINT)
+        assert probed.stdout.readline() == b"True\n"
+        assert probed.wait(LIMIT_S) == 0
+
+
 def test_a_terminated_parent_still_reports(tmp_path: Path) -> None:
     with start(player(tmp_path, STAYS)) as probed:
         assert probed.stdout is not None
