@@ -107,6 +107,12 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) if shown else ""
 
 
+def file_and_line(where: str | None) -> tuple[str, int] | None:
+    """The two of ``file:line``; ``None`` where it is not known."""
+    file, _, line = (where or "").rpartition(":")
+    return (file, int(line)) if file and line.isdecimal() else None
+
+
 def place_of(file: str | None, line: int | None) -> str | None:
     """``server.py:41``; for a library, the path inside it. ``None`` if the file is not known."""
     if not file:

@@ -319,7 +319,6 @@ _INNER = ("_internal_lock", "_internal_semaphore", "_internal_limiter")
 def variable_of(thing: Any, modules: Iterable[Any] | None = None) -> str | None:
     """``module.NAME`` of a global variable that holds ``thing``; of the user's own modules first. Slow; any thread."""
     with _OURS:
-        found: str | None = None
         for module in list(sys.modules.values()) if modules is None else modules:
             file = getattr(module, "__file__", None)
             if not isinstance(file, str) or is_plumbing(file):
@@ -328,9 +327,8 @@ def variable_of(thing: Any, modules: Iterable[Any] | None = None) -> str | None:
                 if value is thing or any(
                     getattr(value, inner, None) is thing for inner in _INNER if _is_adapter(value)
                 ):
-                    found = f"{_module_name(module)}.{name}"
-                    return found
-        return found
+                    return f"{_module_name(module)}.{name}"
+        return None
 
 
 def _is_adapter(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from mcp_probe.aggregate import phrasing
@@ -18,8 +17,6 @@ from mcp_probe.model import (
     OperationSummary,
     Summary,
 )
-
-_PLACE = re.compile(r"^(?P<file>.+):(?P<line>\d+)$")
 
 Row = tuple[OperationSummary, AwaitSummary]
 
@@ -111,5 +108,5 @@ def _advice(found: AwaitSummary, root: AwaitRoot | None) -> str:
 
 
 def _place(where: str | None) -> str | None:
-    found = None if where is None else _PLACE.match(where)
-    return None if found is None else phrasing.place_of(found["file"], int(found["line"]))
+    found = phrasing.file_and_line(where)
+    return None if found is None else phrasing.place_of(*found)

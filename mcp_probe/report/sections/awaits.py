@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from mcp_probe.aggregate.phrasing import file_and_line
 from mcp_probe.model import (
     BACKGROUND_OPERATION,
     UNKNOWN_HOLDER,
@@ -28,7 +28,6 @@ WORTH_SAYING = 0.05  # share of an operation's awaiting that is said to have no 
 
 LABELS = {"connection-pool": "pool", "client": "its client"}
 NOBODY = {BACKGROUND_OPERATION: "a background task", UNKNOWN_HOLDER: "somebody unknown"}
-_PLACE = re.compile(r"^(?P<file>.+):(?P<line>\d+)$")
 
 Row = tuple[OperationSummary, AwaitSummary]
 
@@ -136,5 +135,5 @@ def _nameless(operation: OperationSummary) -> str:
 
 
 def _place(where: str | None, cwd: str) -> str:
-    found = None if where is None else _PLACE.match(where)
-    return "" if found is None else place(found["file"], int(found["line"]), cwd) or ""
+    found = file_and_line(where)
+    return "" if found is None else place(*found, cwd) or ""
