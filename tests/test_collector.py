@@ -22,7 +22,7 @@ from mcp_probe import collector, header, session
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
-from mcp_probe.collector import BUSY, BUSY_DRAIN_S, DRAIN_S, SOON_DRAIN_S, Collector
+from mcp_probe.collector import ALWAYS_RECORDED, BUSY, BUSY_DRAIN_S, DRAIN_S, SLICE, SOON_DRAIN_S, Collector
 from mcp_probe.model import TRANSPORT_CLOSED, End, Header, OpenRequest, RequestGroup, RequestRecord
 from mcp_probe.record import sampling
 from mcp_probe.record.assemble import assemble
@@ -94,6 +94,7 @@ def test_requests_for_whose_records_an_exit_has_no_time_are_counted(
     """Once they were lost, and those that were told as open were called unfinished."""
     monkeypatch.setattr(collector, "EXIT_BUDGET_S", 60.0 if in_time else 2.0)
     monkeypatch.setattr(collector, "SLICE", 1)
+    monkeypatch.setattr(collector, "ALWAYS_RECORDED", 0)
     many = 200
     begun = threading.Event()
 
@@ -131,6 +132,22 @@ def test_requests_for_whose_records_an_exit_has_no_time_are_counted(
     assert (summary.requests.dropped, summary.requests.unfinished) == (0, 1)
     records = [frame for frame in frames if isinstance(frame, RequestRecord) and frame.name == "add"]
     assert (len(records) == many) is in_time
+
+
+def test_an_exit_whose_drain_begins_too_late_still_records_a_small_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A starved machine may need the whole budget to begin: a short session then had not one record."""
+    monkeypatch.setattr(collector, "EXIT_BUDGET_S", 0.0)
+    probe = Probe()
+    kept = keep(probe)
+    hub = probe._hub
+    for _ in range(ALWAYS_RECORDED + 3 * SLICE):
+        hub.requests.end(hub.begin("request", "tools/call", "add", "stdio", probe), now_ns())
+    probe._collector._records_until = 0.0
+    probe._collector._tell_finished(probe)
+    probe.detach()
+    records = [frame for frame in kept.frames if isinstance(frame, RequestRecord)]
+    counted = sum(frame.count for frame in kept.frames if isinstance(frame, RequestGroup))
+    assert (len(records), counted) == (ALWAYS_RECORDED, 3 * SLICE)
 
 
 def test_a_batch_of_frames_does_not_look_for_packages_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
