@@ -40,6 +40,10 @@ AwaitKind = Literal[
     "other",
 ]
 """What a request can await; see docs/awaits.md."""
+AwaitStage = Literal["awaiting", "executor_run"]
+"""Where it waits: suspended, or in a job on a worker thread."""
+AwaitPhase = Literal["dns", "tcp", "tls", "first-byte", "body"]
+"""Of a call of a backend, as far as its library shows them."""
 MemoryMethod = Literal["native-gross", "native-hybrid", "native-shadow", "tracemalloc", "jemalloc"]
 
 BUDGET_PARTS = (
@@ -161,17 +165,23 @@ class HolderPart:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """A stretch of a request's awaiting and what it was for; stretches below ``SHORT_AWAIT_NS`` are summed."""
+    """A stretch in which a request waited, and for what; stretches below ``SHORT_AWAIT_NS`` are summed."""
 
     kind: AwaitKind
-    object: str  # which one: by where it was made, by its variable, or the library's function that was awaited
+    object: str  # by where it was made, by its variable, scheme://host:port, or the library's function that is awaited
     where: str | None  # file:line of the innermost line of the user's own code that awaited
     from_ns: int
     to_ns: int
-    ns: int  # instants of it in which the request was awaiting, and that belong to no other await
+    ns: int  # instants of it that are in its stage, and that belong to no other await
     tag: Tag  # of the name, not of the time
     count: int = 1  # how many stretches this one sums up
     holders: tuple[HolderPart, ...] = ()  # of a stretch of its own, in the order of time
+    stage: AwaitStage = "awaiting"
+    phase: AwaitPhase | None = None  # None: not of a backend, or its library does not show phases
+    calls: int = 0  # requests or statements sent to a backend in it
+    opened: int = 0  # connections that were opened in it
+    limit: int | None = None  # how many can hold it at once; None: not known
+    pending: int = 0  # how many waited for it as this began, this one included
 
 
 @dataclass(frozen=True, slots=True)
@@ -614,6 +624,14 @@ class AwaitSummary:
     holders: tuple[AwaitHolder, ...]
     root: tuple[AwaitRoot, ...]
     quality: Tag  # of the name
+    p50_ms: float | None = None  # as p95_ms
+    p99_ms: float | None = None
+    stage: AwaitStage = "awaiting"
+    phase: AwaitPhase | None = None
+    calls: int = 0  # requests or statements sent to a backend
+    opened: int = 0  # connections opened
+    limit: int | None = None  # the largest that was seen; None: not known
+    pending_peak: int = 0  # most that waited for it at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,14 @@ class Hooks(Protocol):
     def restore(self) -> list[str]: ...
 
 
+class WaitHooks(Protocol):
+    """Hooks on what one library's callers wait for."""
+
+    def install(self, imports: ImportWatch) -> None: ...
+
+    def restore(self) -> list[str]: ...
+
+
 class ProcessHooks:
     """Everything that is patched outside a single server."""
 
@@ -57,7 +65,7 @@ class ProcessHooks:
         self._http_servers = HttpServerHooks(hub, self.loops)
         self._schemas = SchemaLookupHook(hub)
         self.in_process = InProcessHooks(hub)
-        self._locks = LockHooks(hub, hub.awaits)
+        self._waits: tuple[WaitHooks, ...] = (LockHooks(hub, hub.awaits),)
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()
@@ -70,7 +78,8 @@ class ProcessHooks:
         self.hub.functions_of_tools = functions_of_tools
         self._http_servers.install(self._imports)
         self.hub.awaits.active = True
-        self._locks.install(self._imports)
+        for waits in self._waits:
+            waits.install(self._imports)
         schemas = self._schemas.guard.guarded(self._schemas.install)
         self._imports.when_imported("mcp.server._streamable_http_modern", schemas)
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
@@ -88,7 +97,7 @@ class ProcessHooks:
             *self._attach.restore(),
             *self._signals.restore(),
             *self._schemas.restore(),
-            *self._locks.restore(),
+            *(stuck for waits in self._waits for stuck in waits.restore()),
             *self._http_servers.restore(),
             *self.http.restore(),
             *self.sessions.restore(),

@@ -20,7 +20,9 @@ from mcp_probe.model import (
     Await,
     AwaitHolder,
     AwaitKind,
+    AwaitPhase,
     AwaitRoot,
+    AwaitStage,
     AwaitSummary,
     HolderPart,
     RequestRecord,
@@ -38,6 +40,8 @@ TRACE_NS = 4_000_000_000
 AwaitKey = tuple[str, str, "str | None"]
 """(kind, object, where)"""
 
+RowKey = tuple[AwaitKind, str, "str | None", AwaitStage, "AwaitPhase | None"]
+
 
 @dataclass(slots=True)
 class AwaitTally:
@@ -46,10 +50,16 @@ class AwaitTally:
     kind: AwaitKind
     object: str
     where: str | None
+    stage: AwaitStage = "awaiting"
+    phase: AwaitPhase | None = None
     count: int = 0
     total_ns: int = 0
     lengths: Buckets = field(default_factory=Buckets)  # of stretches that are known one by one
     tag: Tag = "exact"
+    calls: int = 0
+    opened: int = 0
+    limit: int | None = None
+    pending_peak: int = 0
     holders: dict[tuple[str, str | None], list[float]] = field(default_factory=dict)  # -> [ns, calls]
     roots: dict[AwaitKey, float] = field(default_factory=dict)
 
@@ -58,7 +68,10 @@ class AwaitTally:
         self.count += one.count * weight
         self.total_ns += one.ns * weight
         self.tag = worst((self.tag, one.tag, "estimate" if weight > 1 else "exact"))
-        if one.count == 1:
+        self.calls += one.calls * weight
+        self.opened += one.opened * weight
+        self._widen(one.limit, one.pending)
+        if one.count == 1 and one.ns:
             self.lengths.add(one.ns, weight)
         seen = set()
         for part in one.holders:
@@ -66,6 +79,11 @@ class AwaitTally:
             row[0] += _share(part) * weight
             row[1] += 0 if (part.operation, part.where) in seen else weight
             seen.add((part.operation, part.where))
+
+    def _widen(self, limit: int | None, pending: int) -> None:
+        if limit is not None:
+            self.limit = max(limit, self.limit or 0)
+        self.pending_peak = max(self.pending_peak, pending)
 
     def _row(self, key: tuple[str, str | None]) -> list[float]:
         if key not in self.holders and len(self.holders) >= MAX_HOLDERS:
@@ -78,6 +96,9 @@ class AwaitTally:
         self.total_ns += other.total_ns
         self.lengths.merge(other.lengths)
         self.tag = worst((self.tag, other.tag))
+        self.calls += other.calls
+        self.opened += other.opened
+        self._widen(other.limit, other.pending_peak)
         for key, (ns, calls) in other.holders.items():
             row = self._row(key)
             row[0] += ns
@@ -87,14 +108,14 @@ class AwaitTally:
 
     def summary(self) -> AwaitSummary:
         """Its row; holders and roots with the longest time first."""
-        p95 = self.lengths.quantile(0.95)
+        p50, p95, p99 = map(self._quantile_ms, (0.5, 0.95, 0.99))
         return AwaitSummary(
             kind=self.kind,
             object=self.object,
             where=self.where,
             count=self.count,
             total_ms=self.total_ns / 1e6,
-            p95_ms=None if p95 is None else p95 / 1e6,
+            p95_ms=p95,
             holders=tuple(
                 AwaitHolder(
                     operation, where, ns / 1e6, round(calls), "unavailable" if operation == UNKNOWN_HOLDER else self.tag
@@ -106,14 +127,26 @@ class AwaitTally:
                 for (kind, name, where), ns in sorted(self.roots.items(), key=lambda item: -item[1])
             ),
             quality=self.tag,
+            p50_ms=p50,
+            p99_ms=p99,
+            stage=self.stage,
+            phase=self.phase,
+            calls=self.calls,
+            opened=self.opened,
+            limit=self.limit,
+            pending_peak=self.pending_peak,
         )
+
+    def _quantile_ms(self, q: float) -> float | None:
+        found = self.lengths.quantile(q)
+        return None if found is None else found / 1e6
 
 
 @dataclass(slots=True)
 class AwaitsTally:
     """All awaits of one operation. ``looked`` calls could be named at all."""
 
-    rows: dict[AwaitKey, AwaitTally] = field(default_factory=dict)
+    rows: dict[RowKey, AwaitTally] = field(default_factory=dict)
     looked: int = 0
     awaiting_ns: int = 0
 
@@ -128,12 +161,12 @@ class AwaitsTally:
 
     def of(self, one: Await) -> AwaitTally:
         """The row that ``one`` counts in."""
-        return self._row((one.kind, one.object, one.where))
+        return self._row((one.kind, one.object, one.where, one.stage, one.phase))
 
-    def _row(self, key: AwaitKey) -> AwaitTally:
+    def _row(self, key: RowKey) -> AwaitTally:
         if key not in self.rows and len(self.rows) >= MAX_ROWS:
-            key = ("other", OTHER, None)
-        return self.rows.setdefault(key, AwaitTally(*key))  # type: ignore[arg-type]
+            key = ("other", OTHER, None, key[3], None)
+        return self.rows.setdefault(key, AwaitTally(*key))
 
     def merge(self, other: AwaitsTally) -> None:
         """Add ``other``."""
@@ -151,7 +184,8 @@ class AwaitsTally:
         """Awaiting that nothing named, over the window; ``None`` where nobody looked."""
         if not self.looked:
             return None
-        return max(0, self.awaiting_ns - sum(row.total_ns for row in self.rows.values())) / 1e6
+        named = sum(row.total_ns for row in self.rows.values() if row.stage == "awaiting")
+        return max(0, self.awaiting_ns - named) / 1e6
 
 
 # --- what held the holders up ------------------------------------------------------------------------

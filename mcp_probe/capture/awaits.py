@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
 from types import CodeType
@@ -25,7 +25,7 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.places import is_own, is_plumbing, place_of
 from mcp_probe.clock import now_ns
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, Tag
-from mcp_probe.record.raw import MAX_AWAITS, RawRequest
+from mcp_probe.record.raw import MAX_AWAITS, AwaitMark, RawRequest
 
 LEAST_NS = 200_000
 """Calls that return within this time did not wait for a holder: asyncio takes some 20 us for one turn."""
@@ -46,8 +46,8 @@ _DEEPEST = 64
 _CALLER = 2
 """Frames between a method below and who called what is wrapped: the method, and the wrapper."""
 
-Hold = tuple["RawRequest | None", "CodeType | None", int, int]
-"""(request, code that took it, its instruction, since_ns)"""
+Hold = tuple["RawRequest | None", "CodeType | None", int, int, object]
+"""(request, code that took it, its instruction, since_ns, which one of a pool's: ``None`` for what has no parts)"""
 
 
 class Awaited:
@@ -97,35 +97,45 @@ class Awaited:
 class Held(Awaited):
     """An object that is held: by whom now, and by whom while somebody waited for it."""
 
-    __slots__ = ("freed_ns", "holds", "past", "unseen", "waiting")
+    __slots__ = ("freed_ns", "holds", "limit", "opens", "past", "unasked", "unseen")
 
     def __init__(self, kind: AwaitKind, label: str, made: str | None, thing: Any) -> None:
         super().__init__(kind, label, made, thing)
         self.holds: list[Hold] = []
         self.past: list[tuple[Hold, int]] = []  # (holder, until)
-        self.waiting = 0  # calls that have begun to wait and have not returned
+        self.opens: set[Open] = set()  # calls that have begun to wait and have not returned; of any thread
+        self.unasked = 0  # the same of one that found it free, and is not remembered
         self.freed_ns = 0  # when it was last given back
+        self.limit: int | None = None  # how many can hold it at once; None: not known
         self.unseen = False  # somebody else than its holder has given it back: who holds it is not known
 
 
-class _Open:
+class Open:
     """A call that waits, or has waited: in the context of the task that makes it and of those it starts."""
 
     __slots__ = ("began_ns", "held", "over")
 
-    def __init__(self, held: Held, began_ns: int) -> None:
-        self.held = held
+    def __init__(self, held: Held | None, began_ns: int) -> None:
+        self.held = held  # None: a call of a backend (capture/outbound.py)
         self.began_ns = began_ns
         self.over = False
 
 
-_OPEN: ContextVar[_Open | None] = ContextVar("mcp_probe_awaiting", default=None)
+OPEN: ContextVar[Open | None] = ContextVar("mcp_probe_awaiting", default=None)
+"""Only the outermost call that waits counts."""
+
+State = Held | tuple[Open, Open | None] | None
+"""Between :meth:`Awaits.begin` and :meth:`Awaits.end`."""
 
 
 class Awaits:
-    """All objects of the process that are held. Its methods are called on the loop's thread, and may raise."""
+    """All objects of the process that are held. Its methods are called by who waits, on any thread, and may raise.
 
-    def __init__(self) -> None:
+    ``monitors`` has the monitor of each loop's thread, by thread.
+    """
+
+    def __init__(self, monitors: Callable[[], Mapping[int, Any]] = dict) -> None:
+        self._monitors = monitors
         self._objects: dict[int, Held] = {}
         self._references: dict[int, ref[Any]] = {}
         self.active = False  # hooks are there
@@ -136,69 +146,76 @@ class Awaits:
         if made is not None:
             self._remember(thing, Held(kind, label, made, thing))
 
+    def of(self, thing: Any, kind: AwaitKind, label: str, made: str | None = None) -> Held | None:
+        """What is known of ``thing``, from now on if nothing was; ``None`` if there are too many."""
+        return self._objects.get(id(thing)) or self._remember(thing, Held(kind, label, made, thing))
+
     def known(self, thing: Any) -> Held | None:
         """What is known of it, if anything is."""
         return self._objects.get(id(thing))
 
-    def begin(self, thing: Any, kind: AwaitKind, label: str) -> Held | tuple[_Open, _Open | None] | None:
+    def begin(self, thing: Any, kind: AwaitKind, label: str) -> State:
         """Somebody asks for ``thing``, and waits until he gets it. ``None`` if a call around it does already."""
         held = self._objects.get(id(thing))
-        if held is not None and not held.holds and not held.waiting and _OPEN.get() is None:
-            held.waiting = 1
+        if held is not None and not held.holds and not held.opens and not held.unasked and OPEN.get() is None:
+            held.unasked = 1
             return held  # nobody has it: this takes a third of the time
-        outer = _OPEN.get()
+        outer = OPEN.get()
         if outer is not None and not outer.over:
             return None
         if held is None:
             held = self._remember(thing, Held(kind, label, None, thing))
             if held is None:
                 return None
-        held.waiting += 1
-        opened = _Open(held, now_ns())
-        _OPEN.set(opened)
+        opened = Open(held, now_ns())
+        held.opens.add(opened)
+        OPEN.set(opened)
         return opened, outer
 
-    def end(self, state: Held | tuple[_Open, _Open | None] | None, got: bool) -> None:
-        """The call that :meth:`begin` told of is over; ``got``: its task holds the object now."""
+    def end(self, state: State, got: bool, part: object = None) -> None:
+        """The call that :meth:`begin` told of is over; ``got``: its task holds the object now, or ``part`` of it."""
         if state is None:
             return
-        if type(state) is Held:
-            state.waiting -= 1
+        if isinstance(state, Held):
+            state.unasked = 0
             if got:
-                self._hold(state, CURRENT.get(), now_ns(), sys._getframe(_CALLER))
+                self._hold(state, CURRENT.get(), now_ns(), sys._getframe(_CALLER), part)
             return
-        assert not isinstance(state, Held)
         opened, outer = state
         opened.over = True
-        _OPEN.set(outer)
+        OPEN.set(outer)
         held, began = opened.held, opened.began_ns
-        held.waiting -= 1
+        assert held is not None
         now = now_ns()
         raw = CURRENT.get()
         waited = now - began >= LEAST_NS
         if waited and raw is not None:
             self._note(raw, held, began, now)
+        held.opens.discard(opened)
         if got:
-            self._hold(held, raw, max(began, held.freed_ns) if waited else began, sys._getframe(_CALLER))
-        if not held.waiting and held.past:
+            self._hold(held, raw, max(began, held.freed_ns) if waited else began, sys._getframe(_CALLER), part)
+        if not held.opens and held.past:
             held.past.clear()
 
     def took(self, thing: Any, kind: AwaitKind, label: str) -> None:
         """Somebody has got ``thing`` without waiting. While a call waits for it, that can only be this call's own."""
-        outer = _OPEN.get()
+        outer = OPEN.get()
         if outer is None or outer.over:
-            held = self._objects.get(id(thing)) or self._remember(thing, Held(kind, label, None, thing))
-            if held is not None and not held.waiting:
-                self._hold(held, CURRENT.get(), now_ns(), sys._getframe(_CALLER))
+            held = self.of(thing, kind, label)
+            if held is not None and not held.opens and not held.unasked:
+                self._hold(held, CURRENT.get(), now_ns(), sys._getframe(_CALLER), None)
 
-    def gave_back(self, thing: Any) -> None:
-        """Somebody gives ``thing`` back. If it is not who took it, its holders are not known until it is free."""
+    def gave_back(self, thing: Any, part: object = None) -> None:
+        """Somebody gives ``thing`` back, or ``part`` of it.
+
+        If it is not who took it, and has no parts, its holders are not known until it is free.
+        """
         held = self._objects.get(id(thing))
-        if held is not None and not held.waiting and len(held.holds) == 1:
+        if held is not None and not held.opens and not held.unasked and len(held.holds) == 1 and part is None:
             held.holds.clear()
             held.unseen = False
             return
-        opened = _OPEN.get()
+        opened = OPEN.get()
         if held is None or (opened is not None and opened.held is held and not opened.over):
             return  # a call that waits for it was cancelled, and gives back what it never had
         now = held.freed_ns = now_ns()
@@ -206,20 +223,25 @@ class Awaits:
         if not holds:
             return
         raw = CURRENT.get()
-        mine = next((one for one in holds if one[0] is raw), None)
+        if part is None:
+            mine = next((one for one in holds if one[0] is raw), None)
+        else:
+            mine = next((one for one in holds if one[4] is part), None)
+            if mine is None:
+                return
         if mine is None:
             mine = holds[0]
             held.unseen = len(holds) > 1
         holds.remove(mine)
         if not holds:
             held.unseen = False
-        if held.waiting and len(held.past) < MAX_PAST:
+        if held.opens and len(held.past) < MAX_PAST:
             held.past.append((mine, now))
 
     @staticmethod
-    def _hold(held: Held, raw: RawRequest | None, since: int, frame: Any) -> None:
+    def _hold(held: Held, raw: RawRequest | None, since: int, frame: Any, part: object) -> None:
         if len(held.holds) < MAX_HOLDS:
-            held.holds.append((raw, *_instruction_of(frame), since))
+            held.holds.append((raw, *_instruction_of(frame), since, part))
         else:
             held.unseen = True
 
@@ -242,19 +264,30 @@ class Awaits:
         self._objects[key] = held
         return held
 
-    def _note(self, raw: RawRequest | None, held: Held, began: int, now: int) -> None:
-        where = _where_now()
+    def is_job(self, raw: RawRequest) -> bool:
+        """Whether the calling thread runs a job of ``raw``, not its loop."""
+        monitor = self._monitors().get(threading.get_ident())
+        return monitor is None or monitor.ordinal != raw.loop
+
+    def _note(self, raw: RawRequest, held: Held, began: int, now: int) -> None:
+        where = where_now()
         if held.made is None and held.first is None:
             held.first = where
-        mark = (began, now, held, where, holders_of(held, began, now))
-        while raw is not None:
-            if not raw.ended:
-                marks = raw.awaits
-                if not isinstance(marks, list):
-                    raw.awaits = [mark]
-                elif len(marks) < MAX_AWAITS:
-                    marks.append(mark)
-            raw = raw.parent
+        holders = holders_of(held, began, now)
+        pending = len(held.opens)
+        note(raw, AwaitMark(began, now, held, where, holders, self.is_job(raw), limit=held.limit, pending=pending))
+
+
+def note(raw: RawRequest | None, mark: AwaitMark) -> None:
+    """``raw``, and the requests it is part of, have waited. Any thread."""
+    while raw is not None:
+        if not raw.ended:
+            marks = raw.awaits
+            if not isinstance(marks, list):
+                raw.awaits = [mark]
+            elif len(marks) < MAX_AWAITS:
+                marks.append(mark)
+        raw = raw.parent
 
 
 def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
@@ -270,7 +303,7 @@ def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
         there = [hold for first, last, hold in spans if first <= a and b <= last]
         if not there:
             parts.append(HolderPart(0, UNKNOWN_HOLDER, None, a, b, 1))
-        for raw, code, instruction, _ in there:
+        for raw, code, instruction, _, _ in there:
             number, operation = (0, BACKGROUND_OPERATION) if raw is None else (raw.id, raw.operation)
             parts.append(HolderPart(number, operation, _line_of(code, instruction), a, b, len(there)))
     return tuple(parts)
@@ -306,8 +339,9 @@ def _instruction_of(frame: Any) -> tuple[CodeType | None, int]:
     return None, 0
 
 
-def _where_now() -> str | None:
-    place = place_of(sys._getframe(3))
+def where_now() -> str | None:
+    """``file:line`` of the user's code that waits, of the calling thread."""
+    place = place_of(sys._getframe(2))
     return None if place is None else f"{place.file}:{place.line}"
 
 

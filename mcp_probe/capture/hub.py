@@ -27,6 +27,7 @@ from mcp_probe.capture.loop_monitor import LoopMonitor, StepSink
 from mcp_probe.capture.measuring import Around, Measuring, around
 from mcp_probe.capture.memory_tier import HOOK as MEMORY
 from mcp_probe.capture.memory_tier import Memory
+from mcp_probe.capture.outbound import Outbound
 from mcp_probe.capture.pipe_looks import PipeLooks
 from mcp_probe.capture.watchdog import STOP_S, Watchdog
 from mcp_probe.clock import now_ns
@@ -58,7 +59,8 @@ class Hub:
         self.retired: list[LoopMonitor] = []
         self.loop_names: dict[str, None] = {}  # of every loop that was followed
         self.watchdog = Watchdog(slow_step_ns, self.fail, self._pipes)
-        self.awaits = Awaits()
+        self.awaits = Awaits(lambda: self.monitors)
+        self.outbound = Outbound(self.awaits)
         self.looks = AwaitLooks(self.requests.live, lambda: self.monitors.values(), self.awaits, self.fail)
         self.hooks: dict[str, str] = {}
         self.memory = Memory(partial(self._note, MEMORY), partial(self.fail, MEMORY))
@@ -237,6 +239,7 @@ class Hub:
         self.watchdog.stop(STOP_S if waits else 0.0)
         self.looks.stop(STOP_S if waits else 0.0)
         self.awaits.clear()
+        self.outbound.clear()
         for monitor in list(self.monitors.values()):
             self.drop_monitor(monitor)
 

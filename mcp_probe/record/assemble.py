@@ -15,7 +15,17 @@ from itertools import pairwise
 
 from mcp_probe.model import STEPS, WAKE_UPS, Await, Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
 from mcp_probe.record.awaits import looked_at, name_awaits, still_suspended
-from mcp_probe.record.raw import WAKE_SPLIT, WAKE_THREAD, WAKE_UNKNOWN, Claim, Job, RawRequest, Spilled, StepMark
+from mcp_probe.record.raw import (
+    WAKE_SPLIT,
+    WAKE_THREAD,
+    WAKE_UNKNOWN,
+    AwaitMark,
+    Claim,
+    Job,
+    RawRequest,
+    Spilled,
+    StepMark,
+)
 from mcp_probe.record.sampling import seen_of
 
 PRIORITY = ("gc", "busy", "executor_run", "executor_return", "ready_wait", "executor_wait", "unknown", "awaiting")
@@ -31,7 +41,9 @@ MAX_TAIL = 256
 """Segments kept open at a spill. If a unit was ready before the oldest of them, the time before it stays awaiting."""
 
 MAX_AWAITING = 4096
-"""Stretches of awaiting kept of a request that lives for long; of the later ones nobody says what they were for."""
+"""Stretches of awaiting and of jobs kept of a request that lives for long; the later ones get no name."""
+
+_STAGES = (_AWAITING, _RUN)
 
 MAX_JOBS = 16
 """Thread jobs whose times a record keeps one by one; the budget counts all of them."""
@@ -167,8 +179,8 @@ def spill(raw: RawRequest, until_ns: int) -> None:
     if raw.result_ns is not None:
         until_ns = max(raw.first_step_ns, min(until_ns, raw.result_ns))
     spilled = raw.spilled or Spilled(raw.first_step_ns, len(PRIORITY))
-    if spilled.awaiting is None:
-        spilled.awaiting = []  # a wait that goes on now may get its name later
+    if spilled.stages is None:
+        spilled.stages = []  # a wait that goes on now may get its name later
     _fold(spilled, raw, raw.marks, until_ns)
     _close(spilled, min(raw.units.values(), default=until_ns))
     spilled.last = dict(raw.units)
@@ -193,8 +205,8 @@ def _close(spilled: Spilled, settled_ns: int) -> None:
     closed = spilled.tail[: len(spilled.tail) - len(kept)]
     for a, b, part in closed:
         spilled.parts[part] += b - a
-    if spilled.awaiting is not None and len(spilled.awaiting) < MAX_AWAITING:
-        spilled.awaiting.extend(segment for segment in closed if segment[2] == _AWAITING)
+    if spilled.stages is not None and len(spilled.stages) < MAX_AWAITING:
+        spilled.stages.extend(segment for segment in closed if segment[2] in _STAGES)
     spilled.tail = kept
     spilled.horizon_ns = min(open_from, kept[0][0]) if kept else open_from
 
@@ -226,11 +238,11 @@ def _fold(total: Spilled, raw: RawRequest, marks: Sequence[StepMark], end: int) 
     start, units = total.until_ns, raw.units
     _count(total, marks)
     total.until_ns = end
-    if total.awaiting is None and (raw.awaits or raw.looks or raw.client_waits):
-        total.awaiting = []
+    if total.stages is None and (raw.awaits or raw.looks or raw.client_waits):
+        total.stages = []
     if raw.looks:
         total.looked.extend(looked_at(raw.looks, marks))
-    alone = not raw.jobs and not raw.pauses and not total.tail and len(units) <= 1 and total.awaiting is None
+    alone = not raw.jobs and not raw.pauses and not total.tail and len(units) <= 1 and total.stages is None
     if alone and _fold_single(total, marks, units, start, end):
         total.horizon_ns = end
         return
@@ -447,12 +459,18 @@ _CLIENT = _Client()
 
 
 def _awaits(raw: RawRequest, total: Spilled, result: int) -> tuple[Await, ...]:
-    if total.awaiting is None:
+    if total.stages is None:
         return ()
-    awaiting = [*total.awaiting, *(segment for segment in total.tail if segment[2] == _AWAITING)]
-    marks = [*raw.awaits, *((a, b, _CLIENT, None, ()) for a, b in raw.client_waits)]
+    stretches = [*total.stages, *total.tail]
+    marks = [*raw.awaits, *(AwaitMark(a, b, _CLIENT, None) for a, b in raw.client_waits)]
     looked = [*total.looked, *still_suspended(raw.looks, raw.units, result)]
-    return name_awaits(awaiting, marks, looked, result)
+    return name_awaits(
+        [claim for claim in stretches if claim[2] == _AWAITING],
+        [claim for claim in stretches if claim[2] == _RUN],
+        marks,
+        looked,
+        result,
+    )
 
 
 def _client_wait(raw: RawRequest, first: int, result: int) -> int | None:

@@ -1,8 +1,8 @@
-"""What the awaiting of a request was for: the stretches of its budget against what hooks and looks say of them.
+"""What a request waited for: the stretches of its budget against what hooks and looks say of them.
 
-Durations are the budget's own. Hooks and looks only *name* instants that are awaiting already; what none of them
-names stays without a name. Invariants: an instant gets at most one name, so the awaits of a request never add up to
-more than its awaiting; the parts of an await's holders never add up to more than the await.
+Durations are the budget's own. Hooks and looks only *name* instants that are awaiting, or run in a job, already; what
+none of them names stays without a name. Invariants: an instant gets at most one name, so the awaits of a request never
+add up to more than its awaiting and its jobs; the parts of an await's holders never add up to more than the await.
 
 Where several units of a request await at once, the name is that of the await that ends last: it is what kept the
 request waiting. That a task waits for other tasks of the same request names only what nothing else does.
@@ -11,9 +11,9 @@ request waiting. That a task waits for other tasks of the same request names onl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
 
-from mcp_probe.model import Await, HolderPart
+from mcp_probe.model import Await, AwaitStage, HolderPart
 from mcp_probe.record.raw import AwaitLook, AwaitMark, Claim, StepMark
 
 SHORT_AWAIT_NS = 5_000_000
@@ -44,54 +44,102 @@ def still_suspended(looks: Sequence[AwaitLook], units: dict[int, int], end: int)
 
 
 def name_awaits(
-    awaiting: Sequence[Claim], marks: Sequence[AwaitMark], looked: Sequence[Looked], end: int
+    awaiting: Sequence[Claim],
+    running: Sequence[Claim],
+    marks: Sequence[AwaitMark],
+    looked: Sequence[Looked],
+    end: int,
 ) -> tuple[Await, ...]:
     """The awaits of one request, in the order of time, sums of short ones last.
 
     Args:
         awaiting: its stretches of awaiting, in order and without overlap.
+        running: those in which its jobs ran on worker threads. Only marks made in jobs name them.
         marks: what hooks saw. A mark without an end lasts until ``end``.
         looked: what looks saw.
         end: of the handling window.
     """
-    others = [(since, end if until is None else until, *what) for since, until, *what in marks]
-    others += [(since, until, look[2], look[3], ()) for since, until, look in looked if not look[4]]
-    own_tasks = [(since, until, look[2], look[3], ()) for since, until, look in looked if look[4]]
-    claims = [*sorted(others, key=_last_first), *sorted(own_tasks, key=_last_first)]
-    free: list[_Span] = [(a, b) for a, b, _ in awaiting]
-    single: list[Await] = []
-    short: dict[tuple[str, str, str | None, str], Await] = {}
-    for since, until, thing, where, holders in claims:
-        if not free:
-            break
-        taken, free = _take(free, since, until)
-        ns = sum(b - a for a, b in taken)
-        if not ns:
-            continue
-        found = Await(
-            kind=thing.kind,
-            object=thing.name,
-            where=where,
-            from_ns=taken[0][0],
-            to_ns=taken[-1][1],
-            ns=ns,
-            tag=thing.tag,
-            holders=_held(holders, taken),
-        )
-        if ns >= SHORT_AWAIT_NS:
-            single.append(found)
-        else:
-            _sum_up(short, found)
-    single.sort(key=lambda one: (-one.ns, one.from_ns))
-    kept = single[:MAX_AWAITS_KEPT]
-    for one in single[MAX_AWAITS_KEPT:]:
-        _sum_up(short, one)
-    sums = sorted(short.values(), key=lambda one: -one.ns)[:MAX_AWAITS_KEPT]
-    return (*sorted(kept, key=lambda one: one.from_ns), *sums)
+    own_tasks = [_of_look(one) for one in looked if one[2][4]]
+    seen = [*(mark for mark in marks if not mark.in_job), *(_of_look(one) for one in looked if not one[2][4])]
+    found = _Found()
+    found.add(awaiting, "awaiting", [*_last_first(seen, end), *_last_first(own_tasks, end)], end)
+    found.add(running, "executor_run", _last_first([mark for mark in marks if mark.in_job], end), end)
+    return found.awaits()
 
 
-def _last_first(claim: Any) -> tuple[int, int, str]:
-    return -claim[1], claim[0], claim[2].name
+def _of_look(looked: Looked) -> AwaitMark:
+    since, until, look = looked
+    return AwaitMark(since, until, look[2], look[3])
+
+
+def _last_first(marks: Iterable[AwaitMark], end: int) -> list[AwaitMark]:
+    return sorted(marks, key=lambda mark: (-_until(mark, end), mark.from_ns, mark.thing.name))
+
+
+def _until(mark: AwaitMark, end: int) -> int:
+    return end if mark.to_ns is None else mark.to_ns
+
+
+class _Found:
+    """Awaits so far: those long enough to be kept one by one, and sums of the others."""
+
+    def __init__(self) -> None:
+        self._single: list[Await] = []
+        self._sums: dict[tuple[str, str, str | None, str, str, str | None], Await] = {}
+
+    def add(self, stretches: Sequence[Claim], stage: AwaitStage, marks: Sequence[AwaitMark], end: int) -> None:
+        """Name ``stretches``: each instant by the first of ``marks`` that has it."""
+        free: list[_Span] = [(a, b) for a, b, _ in stretches]
+        for mark in marks:
+            taken, free = _take(free, mark.from_ns, _until(mark, end))
+            ns = sum(b - a for a, b in taken)
+            if not ns and not mark.calls and not mark.opened:
+                continue
+            one = Await(
+                kind=mark.thing.kind,
+                object=mark.thing.name,
+                where=mark.where,
+                from_ns=taken[0][0] if taken else mark.from_ns,
+                to_ns=taken[-1][1] if taken else mark.from_ns,
+                ns=ns,
+                tag=mark.thing.tag,
+                holders=_held(mark.holders, taken),
+                stage=stage,
+                phase=mark.phase,
+                calls=mark.calls,
+                opened=mark.opened,
+                limit=mark.limit,
+                pending=mark.pending,
+            )
+            if ns >= SHORT_AWAIT_NS:
+                self._single.append(one)
+            else:
+                self._sum_up(one)
+
+    def awaits(self) -> tuple[Await, ...]:
+        """As :func:`name_awaits`."""
+        single = sorted(self._single, key=lambda one: (-one.ns, one.from_ns))
+        for one in single[MAX_AWAITS_KEPT:]:
+            self._sum_up(one)
+        sums = sorted(self._sums.values(), key=lambda one: -one.ns)[:MAX_AWAITS_KEPT]
+        return (*sorted(single[:MAX_AWAITS_KEPT], key=lambda one: one.from_ns), *sums)
+
+    def _sum_up(self, one: Await) -> None:
+        key = (one.kind, one.object, one.where, one.tag, one.stage, one.phase)
+        known = self._sums.get(key)
+        self._sums[key] = one = replace(one, holders=())
+        if known is not None:
+            self._sums[key] = replace(
+                one,
+                from_ns=min(known.from_ns, one.from_ns),
+                to_ns=max(known.to_ns, one.to_ns),
+                ns=one.ns + known.ns,
+                count=one.count + known.count,
+                calls=one.calls + known.calls,
+                opened=one.opened + known.opened,
+                limit=max(filter(None, (one.limit, known.limit)), default=None),
+                pending=max(one.pending, known.pending),
+            )
 
 
 def _take(free: list[_Span], since: int, until: int) -> tuple[list[_Span], list[_Span]]:
@@ -118,19 +166,4 @@ def _held(holders: Sequence[HolderPart], taken: Sequence[_Span]) -> tuple[Holder
         for part in holders
         for a, b in taken
         if max(part.from_ns, a) < min(part.to_ns, b)
-    )
-
-
-def _sum_up(sums: dict[tuple[str, str, str | None, str], Await], one: Await) -> None:
-    key = (one.kind, one.object, one.where, one.tag)
-    known = sums.get(key)
-    sums[key] = Await(
-        kind=one.kind,
-        object=one.object,
-        where=one.where,
-        from_ns=one.from_ns if known is None else min(known.from_ns, one.from_ns),
-        to_ns=one.to_ns if known is None else max(known.to_ns, one.to_ns),
-        ns=one.ns + (known.ns if known else 0),
-        tag=one.tag,
-        count=one.count + (known.count if known else 0),
     )

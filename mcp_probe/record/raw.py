@@ -12,13 +12,13 @@ writer, and list appends are atomic.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from mcp_probe import native
 from mcp_probe.model import ALL_SEEN
 
 if TYPE_CHECKING:
-    from mcp_probe.model import HolderPart, Outcome, RequestKind, Wait
+    from mcp_probe.model import AwaitPhase, HolderPart, Outcome, RequestKind, Wait
 
 StepMark = tuple[int, int, int, int, int, int, int]
 """(unit, suspended_ns, earliest_ready_ns, ready_ns, start_ns, end_ns, wake); unit 0 = a plain callback."""
@@ -36,9 +36,21 @@ MAX_MARKS = 256
 """Marks kept before they are folded into ``Spilled``; bounds a request that lives for hours."""
 
 
-AwaitMark = tuple[int, "int | None", Any, "str | None", Sequence["HolderPart"]]
-"""(from_ns, to_ns or ``None`` while it lasts, what is awaited, file:line that awaits, its holders). What is awaited has
-``kind``, ``name`` and ``tag``. Written by hooks around the call that waits."""
+class AwaitMark(NamedTuple):
+    """A wait that a hook saw. ``thing`` has ``kind``, ``name`` and ``tag``; the other fields are those of ``Await``."""
+
+    from_ns: int
+    to_ns: int | None  # None while it lasts
+    thing: Any
+    where: str | None
+    holders: Sequence[HolderPart] = ()
+    in_job: bool = False  # seen on a worker thread, in a job of the request
+    phase: AwaitPhase | None = None
+    calls: int = 0
+    opened: int = 0
+    limit: int | None = None
+    pending: int = 0
+
 
 AwaitLook = tuple[int, int, Any, "str | None", bool]
 """(unit, suspended_ns, what is awaited, file:line that awaits, it may wait for tasks of its own). One look at a
@@ -85,7 +97,6 @@ class Spilled:
     """Totals of marks that were folded away while the request was still alive."""
 
     __slots__ = (
-        "awaiting",
         "awaits",
         "crowded_ns",
         "horizon_ns",
@@ -95,6 +106,7 @@ class Spilled:
         "looked",
         "parts",
         "run_sum_ns",
+        "stages",
         "step",
         "step_max_ns",
         "steps",
@@ -120,7 +132,7 @@ class Spilled:
         self.vague_ns = 0
         self.waits: list[Wait] = []
         self.jobs: list[Job] = []  # the earliest jobs that are over
-        self.awaiting: list[Claim] | None = None  # of ``parts``, the stretches of awaiting; None: not kept
+        self.stages: list[Claim] | None = None  # stretches of awaiting and of executor_run in ``parts``; None: not kept
         self.looked: list[tuple[int, int, AwaitLook]] = []  # (from_ns, to_ns, look): suspensions that have ended
 
 
@@ -170,7 +182,7 @@ class PythonRequest:
     error_code: str | None = None
     jobs: Sequence[Job] = ()
     pauses: Sequence[tuple[int, int]] = ()
-    awaits: Sequence[AwaitMark] = ()  # by hooks, on the loop's thread
+    awaits: Sequence[AwaitMark] = ()  # by hooks, on the loop's thread and in jobs
     looks: Sequence[AwaitLook] = ()  # by the thread that looks, which is the only one to append
     client_waits: Sequence[tuple[int, int]] = ()
     write_waits: Sequence[tuple[int, int]] | None = None  # its writer waited for the loop; None: it was not seen

@@ -42,7 +42,7 @@ class Named:
 
     def equip(self, raw: RawRequest) -> RawRequest:
         marks: list[AwaitMark] = [
-            (a * TICK_NS, None if b is None else b * TICK_NS, thing, None, ()) for a, b, thing in self.hooks
+            AwaitMark(a * TICK_NS, None if b is None else b * TICK_NS, thing, None) for a, b, thing in self.hooks
         ]
         looks: list[AwaitLook] = [(unit, since * TICK_NS, thing, None, own) for unit, since, thing, own in self.looks]
         raw.awaits, raw.looks = marks, looks
@@ -172,7 +172,7 @@ def test_holders_never_add_up_to_more_than_the_wait(parts: list[tuple[int, int, 
         a, b = (at + gap) * TICK_NS, (at + gap + length) * TICK_NS
         holders += [HolderPart(number + 1, "tool", "x.py:1", a, b, among) for number in range(among)]
         at += gap + length
-    for one in name_awaits(awaiting, [(0, None, Thing("lock"), None, holders)], [], 80 * TICK_NS):
+    for one in name_awaits(awaiting, [], [AwaitMark(0, None, Thing("lock"), None, holders)], [], 80 * TICK_NS):
         held = sum((part.to_ns - part.from_ns) / part.among for part in one.holders)
         assert held <= one.ns + 1
         assert all(one.from_ns <= part.from_ns < part.to_ns <= one.to_ns for part in one.holders)
@@ -180,9 +180,9 @@ def test_holders_never_add_up_to_more_than_the_wait(parts: list[tuple[int, int, 
 
 def test_short_waits_are_summed_by_what_they_were_for() -> None:
     ms = 1_000_000
-    marks: list[AwaitMark] = [(at * ms, (at + 2) * ms, Thing("gate"), "n.py:3", ()) for at in range(0, 40, 4)]
-    marks.append((50 * ms, 60 * ms, Thing("gate"), "n.py:3", ()))
-    found = name_awaits([(0, 100 * ms, 7)], marks, [], 100 * ms)
+    marks: list[AwaitMark] = [AwaitMark(at * ms, (at + 2) * ms, Thing("gate"), "n.py:3") for at in range(0, 40, 4)]
+    marks.append(AwaitMark(50 * ms, 60 * ms, Thing("gate"), "n.py:3"))
+    found = name_awaits([(0, 100 * ms, 7)], [], marks, [], 100 * ms)
     assert [(one.ns, one.count) for one in found] == [(10 * ms, 1), (20 * ms, 10)]
 
 
@@ -190,11 +190,27 @@ def test_a_record_keeps_the_longest_and_sums_the_others() -> None:
     step = 2 * SHORT_AWAIT_NS
     count = MAX_AWAITS_KEPT + 10
     marks: list[AwaitMark] = [
-        (at * step, at * step + SHORT_AWAIT_NS + at, Thing("gate"), None, ()) for at in range(count)
+        AwaitMark(at * step, at * step + SHORT_AWAIT_NS + at, Thing("gate"), None) for at in range(count)
     ]
-    found = name_awaits([(0, count * step, 7)], marks, [], count * step)
+    found = name_awaits([(0, count * step, 7)], [], marks, [], count * step)
     assert [one.count for one in found] == [1] * MAX_AWAITS_KEPT + [10]
     assert sum(one.ns for one in found) == sum(SHORT_AWAIT_NS + at for at in range(count))
+
+
+def test_what_a_job_waits_for_names_the_job_only_and_calls_are_counted_even_if_they_took_no_time() -> None:
+    ms = 1_000_000
+    backend = Thing("https://a:1", "http")
+    marks = [
+        AwaitMark(0, 100 * ms, backend, "n.py:3", (), True, "first-byte", 1, 1),
+        AwaitMark(10 * ms, 90 * ms, Thing("gate"), "n.py:9"),
+        AwaitMark(200 * ms, 300 * ms, backend, "n.py:3", (), True, "first-byte", 1),
+    ]
+    found = name_awaits([(0, 20 * ms, 7), (80 * ms, 100 * ms, 7)], [(20 * ms, 80 * ms, 2)], marks, [], 100 * ms)
+    assert [(one.object, one.stage, one.ns, one.calls, one.opened) for one in found] == [
+        ("gate", "awaiting", 20 * ms, 0, 0),
+        ("https://a:1", "executor_run", 60 * ms, 1, 1),
+        ("https://a:1", "executor_run", 0, 1, 0),
+    ]
 
 
 def test_a_request_that_nobody_looked_at_says_so(  # None is not "awaited nothing"

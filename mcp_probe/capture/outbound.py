@@ -1,0 +1,120 @@
+"""Calls of backends: what each waits for now, until it waits for something else.
+
+A hook around a library's call (adapters/waits) says when the call begins, when it turns to its next phase (a connection
+is opened, the request is on its way), and when it is over. Each phase is one await. Names are scheme, host and port:
+what else a library tells its hooks is not looked at. Calls outside a request are not noted.
+
+Invariant: only the outermost call that waits counts. What a call of a backend awaits inside (a lock of its pool,
+another library's call) is no wait of its own; so a hook may be put around every layer of a library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mcp_probe.capture.awaits import OPEN, Awaited, Awaits, Open, note, where_now
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.clock import now_ns
+from mcp_probe.model import AwaitKind, AwaitPhase
+from mcp_probe.record.raw import AwaitMark, RawRequest
+
+MAX_BACKENDS = 1_024
+"""Names that are remembered; further ones are ``other hosts``."""
+
+OTHER_HOSTS = "other hosts"
+
+
+class Call(Open):
+    """One call of a backend, and the phase that it is in."""
+
+    __slots__ = ("calls", "kind", "name", "opened", "outer", "phase", "raw", "where")
+
+    def __init__(self, raw: RawRequest, outer: Open | None, kind: AwaitKind, name: str) -> None:
+        super().__init__(None, now_ns())
+        self.raw = raw
+        self.outer = outer
+        self.kind: AwaitKind = kind
+        self.name = name
+        self.phase: AwaitPhase | None = None
+        self.calls = 0  # sent in this phase
+        self.opened = 0  # connections opened in this phase
+        self.where: str | None = None
+
+
+class Outbound:
+    """See the module's text. Its methods are called on the thread that calls the library, and may raise."""
+
+    def __init__(self, awaits: Awaits) -> None:
+        self._awaits = awaits
+        self._known: dict[tuple[AwaitKind, str], Awaited] = {}
+        self.redact: Callable[[str], str] = lambda name: name
+
+    def begin(self, kind: AwaitKind, name: str, phase: AwaitPhase | None = None, *, calls: int = 0) -> Call | None:
+        """A call of the backend ``name`` begins; ``None`` if no request makes it, or a call around it is noted.
+
+        Args:
+            kind: what it waits for at first.
+            name: ``scheme://host:port`` of a backend, or the name of a program.
+            phase: of it, where the library shows phases.
+            calls: 1 if what is sent first is the request itself.
+        """
+        raw = CURRENT.get()
+        outer = OPEN.get()
+        if raw is None or (outer is not None and not outer.over):
+            return None
+        call = Call(raw, outer, kind, name)
+        call.phase = phase
+        call.calls = calls
+        OPEN.set(call)
+        return call
+
+    def turn(
+        self, call: Call | None, kind: AwaitKind, phase: AwaitPhase | None = None, *, calls: int = 0, opened: int = 0
+    ) -> None:
+        """From now on ``call`` waits for this. ``calls`` requests are sent, and ``opened`` connections opened in it."""
+        if call is None or call.over:
+            return
+        if call.where is None:
+            call.where = where_now()
+        now = now_ns()
+        self._note(call, now)
+        call.began_ns = now
+        call.kind, call.phase, call.calls, call.opened = kind, phase, calls, opened
+
+    def end(self, call: Call | None) -> None:
+        """``call`` is over: it has returned, raised, or was cancelled."""
+        if call is None or call.over:
+            return
+        call.over = True
+        if OPEN.get() is call:
+            OPEN.set(call.outer)
+        if call.where is None:
+            call.where = where_now()
+        self._note(call, now_ns())
+
+    def waited(self, kind: AwaitKind, name: str, phase: AwaitPhase | None, since_ns: int) -> None:
+        """Outside of any call (a body that is read later), the caller has waited for this since then."""
+        raw = CURRENT.get()
+        if raw is not None:
+            thing = self._thing(kind, name)
+            note(raw, AwaitMark(since_ns, now_ns(), thing, where_now(), (), self._awaits.is_job(raw), phase))
+
+    def clear(self) -> None:
+        """Forget all names."""
+        self._known.clear()
+
+    def _note(self, call: Call, now: int) -> None:
+        raw = call.raw
+        if now - call.began_ns < 1 and not call.calls and not call.opened:
+            return
+        thing = self._thing(call.kind, call.name)
+        job = self._awaits.is_job(raw)
+        note(raw, AwaitMark(call.began_ns, now, thing, call.where, (), job, call.phase, call.calls, call.opened))
+
+    def _thing(self, kind: AwaitKind, name: str) -> Awaited:
+        known = self._known.get((kind, name))
+        if known is None:
+            if len(self._known) >= MAX_BACKENDS:
+                name = OTHER_HOSTS
+            known = self._known.setdefault((kind, name), Awaited(kind, self.redact(name)))
+        return known
