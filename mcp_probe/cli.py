@@ -165,6 +165,11 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="what to read of each request besides (default: light); `detailed` adds what takes a system call a step",
     )
     run.add_argument(
+        "--awaits",
+        choices=("on", "off"),
+        help="whether to say what requests wait for while they are suspended: locks, backends, sleeps (default: on)",
+    )
+    run.add_argument(
         "--otlp",
         metavar="ENDPOINT",
         nargs="?",
@@ -368,6 +373,7 @@ def _relay(options: argparse.Namespace) -> TelemetrySettings | None:
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
         slow_request_ms=given.slow_request_ms,
         detail=given.detail,
+        await_hosts=given.await_hosts,
     )
 
 
@@ -480,11 +486,13 @@ def _slow_step_ms(given: float | None) -> float:
 
 
 def _tiers(options: argparse.Namespace) -> dict[str, str]:
-    """What --memory and --measures say, or MCP_PROBE_*; the command would find a bad one too late to tell."""
+    """What --memory, --measures and --awaits say, or MCP_PROBE_*; the command would find a bad one too late to tell."""
     from mcp_probe.options import Options
 
-    found = Options.from_environment({"memory": options.memory, "measures": options.measures, "otlp": False})
-    return {"memory": found.memory, "measures": found.measures}
+    awaits = None if options.awaits is None else options.awaits == "on"
+    given = {"memory": options.memory, "measures": options.measures, "awaits": awaits, "otlp": False}
+    found = Options.from_environment(given)
+    return {"memory": found.memory, "measures": found.measures, "awaits": "on" if found.awaits else "off"}
 
 
 # --- output ---------------------------------------------------------------------------------------

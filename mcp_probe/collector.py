@@ -346,6 +346,7 @@ class Collector:
             weight=weight,
             measures=hub.measuring.of(raw),
             named=hub.awaits.active,
+            short_await_ns=hub.awaits.short_ns,
         )
 
     def _tell_open(self, listener: Listener, now: int, *, everything: bool) -> None:
@@ -385,5 +386,11 @@ class Collector:
         hub = self._hub
         running = running_mark(hub, raw, now)
         return assemble(
-            raw, now, running, hub.memory.use_of(raw), measures=hub.measuring.of(raw), named=hub.awaits.active
+            raw,
+            now,
+            running,
+            hub.memory.use_of(raw),
+            measures=hub.measuring.of(raw),
+            named=hub.awaits.active,
+            short_await_ns=hub.awaits.short_ns,
         )

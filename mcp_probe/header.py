@@ -38,7 +38,8 @@ class Known:
 
 def changes_with(known: Known, hub: Hub) -> tuple[object, ...]:
     """A value that changes whenever :func:`header_of` may."""
-    return known, len(hub.loop_names), len(hub.transports), hub.behind_proxy, tuple(hub.hooks.items()), len(sys.modules)
+    facts = (hub.behind_proxy, hub.awaits.active)
+    return known, len(hub.loop_names), len(hub.transports), facts, tuple(hub.hooks.items()), len(sys.modules)
 
 
 def header_of(known: Known, hub: Hub) -> Header:
@@ -64,6 +65,7 @@ def header_of(known: Known, hub: Hub) -> Header:
         memory=hub.memory.state,
         memory_limit_bytes=memory_limit_bytes(),
         behind_proxy=hub.behind_proxy,
+        awaits="on" if hub.awaits.active else "off",
     )
 
 

@@ -161,6 +161,8 @@ class HolderPart:
     from_ns: int
     to_ns: int
     among: int  # how many held it at once: this one counts for one part in so many
+    trace_id: str | None = None  # 32 hex digits, of the holder's SERVER span; None: it is no request, or had none yet
+    span_id: str | None = None  # 16 hex digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +459,7 @@ class Header:
     memory: str = ""  # tier and back end, as "light: native-hybrid, …"; empty in older recordings
     memory_limit_bytes: int | None = None  # of the process's control group
     behind_proxy: bool = False  # HTTP requests had a proxy's headers
+    awaits: str = ""  # "on" or "off"; empty in older recordings
 
 
 TRANSPORT_CLOSED = "transport closed"
@@ -870,6 +873,7 @@ class ProbeSelf:
     telemetry: tuple[Delivery, ...] = ()
     accelerator: str | None = None  # "active" or why there is none; None where it is not known
     memory: str | None = None  # tier and back end of the memory figures; None where it is not known
+    awaits: str | None = None  # "on", or "off": nobody looked at what calls awaited; None where it is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ CONTENT_KINDS = ("arguments", "result", "prompt", "resource")
 """What ``capture_content`` may name; nothing of it leaves the process unless named."""
 
 NOT_FROM_ENVIRONMENT = frozenset({"redact"})
+SWITCHES = ("awaits", "replay_histograms", "await_hosts")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -34,6 +35,11 @@ class Options:
             Several probes in one process share one allocator: the highest of what they ask for is measured.
         measures: What is read of each request besides (docs/how-it-measures.md, "Measures"). ``"light"``: what costs
             next to nothing. ``"detailed"``: also what takes a system call a step. ``"off"``: nothing.
+        awaits: Say what requests wait for while they are suspended (docs/awaits.md). ``False``: nothing that is awaited
+            is hooked, no thread looks at suspended tasks, and no output claims anything. Probes in one process share
+            the hooks: they are there from the first probe that wants them on, until the last probe has gone.
+        wait_ms: A wait of at least this is kept by itself, with its holders; shorter ones are summed. The first probe
+            of a process decides.
         otlp: ``True`` sends spans and metrics as the ``OTEL_*`` environment variables say, a URL sends them there;
             signals for which the application has set a provider go to that instead. Needs the extra ``otel``.
         telemetry: ``"auto"`` uses the application's OpenTelemetry providers as soon as there are any, ``"enrich"``
@@ -46,8 +52,11 @@ class Options:
         detail: Share of the other requests that get them too, 0 to 1.
         replay_histograms: Record every value of our histograms once more with the application's meter provider, so that
             its views apply, instead of sending counts, sums and quantiles; takes about 50 µs of CPU a request.
+        await_hosts: Divide the metric of what is awaited by ``server.address``, too; at most 50 hosts have one.
         capture_content: Names among :data:`CONTENT_KINDS` that may appear on spans. Empty: no content anywhere.
-        redact: Called with (kind, value) of captured content, returns what may be shown. Not from the environment.
+        redact: Called with (kind, value), returns what may be shown; ``None`` shows nothing. Kinds are those of
+            captured content, ``"host"`` (``scheme://host:port`` of a backend that is awaited) and ``"program"`` (the
+            name of one that is started). Not from the environment.
     """
 
     slow_step_ms: float = 10.0
@@ -55,17 +64,21 @@ class Options:
     record: str | None = None
     memory: MemoryTier = "light"
     measures: MeasureTier = "light"
+    awaits: bool = True
+    wait_ms: float = 5.0
     otlp: bool | str = False
     telemetry: TelemetryMode = "auto"
     otlp_exit_ms: float = 1_000.0
     slow_request_ms: float | None = None
     detail: float = 0.0
     replay_histograms: bool = False
+    await_hosts: bool = False
     capture_content: tuple[str, ...] = ()
     redact: Callable[[str, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         _check_number("slow_step_ms", self.slow_step_ms, 0.5, 3_600_000)
+        _check_number("wait_ms", self.wait_ms, 0.5, 3_600_000)
         _check_number("otlp_exit_ms", self.otlp_exit_ms, 0, 60_000)
         if self.slow_request_ms is not None:
             _check_number("slow_request_ms", self.slow_request_ms, 0, 3_600_000)
@@ -76,6 +89,9 @@ class Options:
             if not isinstance(path, (str, os.PathLike, type(None))):
                 what = 'a path or "stderr"' if name == "report" else "a path"
                 raise OptionError(f"{name} is {path!r}; expected {what}.")
+        for name in SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} is {getattr(self, name)!r}; expected True or False.")
         check_tier(self.memory)
         if self.measures not in get_args(MeasureTier):
             known = ", ".join(f'"{each}"' for each in get_args(MeasureTier))
@@ -89,8 +105,6 @@ class Options:
             raise OptionError(f"telemetry is {self.telemetry!r}; expected one of {known}.")
         if isinstance(self.otlp, str):
             check_endpoint(self.otlp)
-        if not isinstance(self.replay_histograms, bool):
-            raise OptionError(f"replay_histograms is {self.replay_histograms!r}; expected True or False.")
         if not isinstance(self.otlp, (bool, str)):
             raise OptionError(f'otlp is {self.otlp!r}; expected True, False or a URL such as "http://localhost:4318".')
 
@@ -159,12 +173,12 @@ def _parse(name: str, text: str) -> Any:
         return parse_otlp(text)
     if name == "capture_content":
         return tuple(part for part in (part.strip() for part in text.split(",")) if part)
-    if name == "replay_histograms":
+    if name in SWITCHES:
         word = text.strip().lower()
         if word not in _TRUE + _FALSE:
-            raise OptionError(f"MCP_PROBE_REPLAY_HISTOGRAMS is {text!r}; expected 1 or 0.")
+            raise OptionError(f"MCP_PROBE_{name.upper()} is {text!r}; expected 1 or 0.")
         return word in _TRUE
-    if name not in ("slow_step_ms", "otlp_exit_ms", "slow_request_ms", "detail"):
+    if name not in ("slow_step_ms", "wait_ms", "otlp_exit_ms", "slow_request_ms", "detail"):
         return text
     try:
         return float(text)

@@ -42,12 +42,16 @@ class Process:
         with self.lock:
             if self.hooks is None:
                 self.hub = Hub(round(session.options.slow_step_ms * 1e6))
+                self.hub.awaits.short_ns = round(session.options.wait_ms * 1e6)
                 self.hub.memory.want(session, session.options.memory)  # while no thread of ours exists
                 self.hooks = ProcessHooks(self.hub)
                 self.hooks.install()
             self.sessions.append(session)
             self.hooks.hub.memory.want(session, session.options.memory)
             self.hooks.hub.measuring.want(session, session.options.measures)
+            self.hooks.hub.outbound.redact_with(session, session.options.redact)
+            if session.options.awaits:
+                self.hooks.follow_awaits()
             return self.hooks
 
     def collector_of(self, hub: Hub) -> Collector:
@@ -67,6 +71,7 @@ class Process:
                 if self.hub is not None and self.sessions:
                     self.hub.memory.forget(session)
                     self.hub.measuring.forget(session)
+                    self.hub.outbound.forget(session)
             if self.sessions or self.hooks is None or self.hub is None:
                 return []
             hooks, hub = self.hooks, self.hub

@@ -442,6 +442,7 @@ class Probe:
             slow_request_ms=options.slow_request_ms,
             detail=options.detail,
             replay_histograms=options.replay_histograms,
+            await_hosts=options.await_hosts,
             capture_content=tuple(options.capture_content),
             redact=options.redact,
         )

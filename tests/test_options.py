@@ -54,6 +54,9 @@ def test_an_endpoint_that_is_no_url_is_refused_with_an_example(bad: object) -> N
         ({"capture_content": ("arguments", "everything")}, "capture_content names 'everything'"),
         ({"redact": 3}, "redact is 3"),
         ({"replay_histograms": 1}, "replay_histograms is 1; expected True or False"),
+        ({"awaits": "on"}, "awaits is 'on'; expected True or False"),
+        ({"await_hosts": 1}, "await_hosts is 1; expected True or False"),
+        ({"wait_ms": 0}, "wait_ms is 0; expected a number of milliseconds from 0.5"),
         ({"memory": "much"}, 'memory is \'much\'; expected one of "off", "light", "detailed", "leaks".'),
         ({"memory": True}, "memory is True; expected one of"),
         ({"otpl": True}, "Unknown option 'otpl'"),
@@ -74,6 +77,15 @@ def test_every_telemetry_option_can_come_from_the_environment_and_code_wins(monk
     options = Options.from_environment({"detail": 1.0})
     assert (options.telemetry, options.detail, options.capture_content) == ("enrich", 1.0, ("arguments", "result"))
     assert (options.otlp_exit_ms, options.slow_request_ms) == (250.0, 2000.0)
+
+
+@pytest.mark.parametrize(("text", "value"), [("off", False), ("0", False), ("on", True), ("1", True)])
+def test_awaits_can_be_switched_from_the_environment(text: str, value: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_PROBE_AWAITS", text)
+    monkeypatch.setenv("MCP_PROBE_WAIT_MS", "2.5")
+    options = Options.from_environment({})
+    assert (options.awaits, options.wait_ms) == (value, 2.5)
+    assert Options.from_environment({"awaits": not value}).awaits is not value
 
 
 def test_a_variable_that_is_empty_is_as_good_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:

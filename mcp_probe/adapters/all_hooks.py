@@ -77,9 +77,6 @@ class ProcessHooks:
         self.hub.watch_gc()
         self.hub.functions_of_tools = functions_of_tools
         self._http_servers.install(self._imports)
-        self.hub.awaits.active = True
-        for waits in self._waits:
-            waits.install(self._imports)
         schemas = self._schemas.guard.guarded(self._schemas.install)
         self._imports.when_imported("mcp.server._streamable_http_modern", schemas)
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
@@ -88,6 +85,13 @@ class ProcessHooks:
         self._imports.when_imported("mcp.server.streamable_http_manager", self.asgi.guard.guarded(self._http))
         self._imports.when_imported("mcp.server.session", self.sessions.guard.guarded(self.sessions.install))
         self._imports.when_imported("mcp.server.sse", self.asgi.guard.guarded(self.http.install_sse))
+
+    def follow_awaits(self) -> None:
+        """Say from now on what requests wait for. Idempotent."""
+        if not self.hub.awaits.active:
+            self.hub.follow_awaits()
+            for waits in self._waits:
+                waits.install(self._imports)
 
     def restore(self) -> list[str]:
         """Undo everything; sentences for what could not be put back."""

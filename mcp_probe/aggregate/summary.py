@@ -163,6 +163,7 @@ def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
         notes=(*notes, *drops),
         accelerator="; ".join(sorted({header.accelerator for header in headers if header.accelerator})) or None,
         memory="; ".join(sorted({header.memory for header in headers if header.memory})) or None,
+        awaits="; ".join(sorted({header.awaits for header in headers if header.awaits})) or None,
     )
 
 

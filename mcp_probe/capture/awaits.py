@@ -25,6 +25,7 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.places import is_own, is_plumbing, place_of
 from mcp_probe.clock import now_ns
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, Tag
+from mcp_probe.record.awaits import SHORT_AWAIT_NS
 from mcp_probe.record.raw import MAX_AWAITS, AwaitMark, RawRequest
 
 LEAST_NS = 200_000
@@ -139,6 +140,7 @@ class Awaits:
         self._objects: dict[int, Held] = {}
         self._references: dict[int, ref[Any]] = {}
         self.active = False  # hooks are there
+        self.short_ns = SHORT_AWAIT_NS  # shorter waits are summed, without holders
 
     def made(self, thing: Any, kind: AwaitKind, label: str) -> None:
         """``thing`` is being made by the caller's caller."""
@@ -304,9 +306,19 @@ def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
         if not there:
             parts.append(HolderPart(0, UNKNOWN_HOLDER, None, a, b, 1))
         for raw, code, instruction, _, _ in there:
-            number, operation = (0, BACKGROUND_OPERATION) if raw is None else (raw.id, raw.operation)
-            parts.append(HolderPart(number, operation, _line_of(code, instruction), a, b, len(there)))
+            line = _line_of(code, instruction)
+            if raw is None:
+                parts.append(HolderPart(0, BACKGROUND_OPERATION, line, a, b, len(there)))
+            else:
+                parts.append(HolderPart(raw.id, raw.operation, line, a, b, len(there), *_span_of(raw)))
     return tuple(parts)
+
+
+def _span_of(raw: RawRequest) -> tuple[str | None, str | None]:
+    """(trace id, span id) of the SERVER span of ``raw``, as records have them."""
+    if raw.trace_id is None or raw.span_id is None:
+        return None, None
+    return f"{raw.trace_id:032x}", f"{raw.span_id:016x}"
 
 
 def user_line(frame: Any) -> str | None:

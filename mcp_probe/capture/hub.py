@@ -204,9 +204,18 @@ class Hub:
             self.loop_names[monitor.name] = None
         self.watchdog.add(monitor)
         if self.awaits.active:
-            self.requests.looks = self.looks
-            self.looks.start()
+            self._look()
         return monitor
+
+    def follow_awaits(self) -> None:
+        """Name what requests wait for, from now on."""
+        self.awaits.active = True
+        if self.monitors:
+            self._look()
+
+    def _look(self) -> None:
+        self.requests.looks = self.looks
+        self.looks.start()
 
     def resume_monitor(self, monitor: LoopMonitor) -> None:
         """``monitor`` is the one that runs on its thread now; several loops may take turns there."""

@@ -10,7 +10,9 @@ another library's call) is no wait of its own; so a hook may be put around every
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import Any
 
 from mcp_probe.capture.awaits import OPEN, Awaited, Awaits, Open, note, where_now
 from mcp_probe.capture.current import CURRENT
@@ -18,10 +20,17 @@ from mcp_probe.clock import now_ns
 from mcp_probe.model import AwaitKind, AwaitPhase
 from mcp_probe.record.raw import AwaitMark, RawRequest
 
+logger = logging.getLogger("mcp_probe")
+
+Redact = Callable[[str, Any], Any]
+"""(kind, name) -> what may be shown of it; kinds are ``host`` and ``program``."""
+
 MAX_BACKENDS = 1_024
 """Names that are remembered; further ones are ``other hosts``."""
 
 OTHER_HOSTS = "other hosts"
+REDACTED = "redacted"
+"""What stands for a name that a user's ``redact`` withholds."""
 
 
 class Call(Open):
@@ -47,7 +56,34 @@ class Outbound:
     def __init__(self, awaits: Awaits) -> None:
         self._awaits = awaits
         self._known: dict[tuple[AwaitKind, str], Awaited] = {}
-        self.redact: Callable[[str], str] = lambda name: name
+        self._redact: dict[int, Redact] = {}
+        self._told = False
+
+    def redact_with(self, who: object, redact: Redact | None) -> None:
+        """From now on ``redact`` of ``who`` decides what is said of a backend, as do those of others; any thread."""
+        if redact is not None:
+            self._redact = {**self._redact, id(who): redact}
+            self.clear()
+
+    def forget(self, who: object) -> None:
+        """``who`` has gone."""
+        self._redact = {key: redact for key, redact in self._redact.items() if key != id(who)}
+        self.clear()
+
+    def shown(self, kind: AwaitKind, name: str) -> str:
+        """``name`` of a backend, or of a program that is started, as users let it be seen. Any thread; calls them."""
+        for redact in self._redact.values():
+            try:
+                found = redact("program" if kind == "subprocess" else "host", name)
+            except Exception as exc:  # noqa: BLE001 - the server's call goes on; the name stays home
+                if not self._told:
+                    self._told = True
+                    logger.warning("mcp_probe: redact raised %s; names of backends are left out", type(exc).__name__)
+                return REDACTED
+            if not isinstance(found, str):
+                return REDACTED
+            name = found
+        return name
 
     def begin(self, kind: AwaitKind, name: str, phase: AwaitPhase | None = None, *, calls: int = 0) -> Call | None:
         """A call of the backend ``name`` begins; ``None`` if no request makes it, or a call around it is noted.
@@ -115,6 +151,6 @@ class Outbound:
         known = self._known.get((kind, name))
         if known is None:
             if len(self._known) >= MAX_BACKENDS:
-                name = OTHER_HOSTS
-            known = self._known.setdefault((kind, name), Awaited(kind, self.redact(name)))
+                return self._known.setdefault((kind, OTHER_HOSTS), Awaited(kind, OTHER_HOSTS))
+            known = self._known.setdefault((kind, name), Awaited(kind, self.shown(kind, name)))
         return known

@@ -44,6 +44,7 @@ class TelemetrySettings:
     slow_request_ms: float | None = None
     detail: float = 0.0
     replay_histograms: bool = False
+    await_hosts: bool = False
     capture_content: tuple[str, ...] = ()
     redact: Callable[[str, object], object] | None = None
 

@@ -281,7 +281,13 @@ def _budget_now(scope: _Scope) -> Attributes:
     raw, hub, now = scope.raw, scope.hub, now_ns()
     running = _running_mark(hub.monitors.get(get_ident()), raw, now)
     record = assemble(
-        raw, now, running, hub.memory.use_of(raw), measures=hub.measuring.of(raw), named=hub.awaits.active
+        raw,
+        now,
+        running,
+        hub.memory.use_of(raw),
+        measures=hub.measuring.of(raw),
+        named=hub.awaits.active,
+        short_await_ns=hub.awaits.short_ns,
     )
     found = budget_attributes(record)
     if record.waits:

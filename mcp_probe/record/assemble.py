@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from mcp_probe.model import STEPS, WAKE_UPS, Await, Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
-from mcp_probe.record.awaits import looked_at, name_awaits, still_suspended
+from mcp_probe.record.awaits import SHORT_AWAIT_NS, looked_at, name_awaits, still_suspended
 from mcp_probe.record.raw import (
     WAKE_SPLIT,
     WAKE_THREAD,
@@ -64,12 +64,13 @@ def assemble(
     weight: int = 1,
     measures: tuple[tuple[str, int | None, Tag], ...] = (),
     named: bool = False,
+    short_await_ns: int = SHORT_AWAIT_NS,
 ) -> RequestRecord:
     """The record of ``raw`` as it stands at ``end_ns``; does not change ``raw``.
 
     ``running``: the step that runs on the loop right now, if any (an unfinished request). ``memory``: what the request
     used. ``weight``: how many requests the record stands for. ``measures``: what else was read of the request.
-    ``named``: hooks and looks were there to say what it awaited.
+    ``named``: hooks and looks were there to say what it awaited. ``short_await_ns``: shorter awaits are summed.
     """
     first, result = _handling_window(raw, end_ns)
     total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
@@ -146,7 +147,7 @@ def assemble(
         seen=seen,
         measures=measures,
         starved=tuple(raw.starved),
-        awaits=_awaits(raw, total, result) if named and wakes else None,
+        awaits=_awaits(raw, total, result, short_await_ns) if named and wakes else None,
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord
@@ -458,7 +459,7 @@ class _Client:
 _CLIENT = _Client()
 
 
-def _awaits(raw: RawRequest, total: Spilled, result: int) -> tuple[Await, ...]:
+def _awaits(raw: RawRequest, total: Spilled, result: int, short_ns: int) -> tuple[Await, ...]:
     if total.stages is None:
         return ()
     stretches = [*total.stages, *total.tail]
@@ -470,6 +471,7 @@ def _awaits(raw: RawRequest, total: Spilled, result: int) -> tuple[Await, ...]:
         marks,
         looked,
         result,
+        short_ns,
     )
 
 

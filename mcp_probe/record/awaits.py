@@ -17,7 +17,7 @@ from mcp_probe.model import Await, AwaitStage, HolderPart
 from mcp_probe.record.raw import AwaitLook, AwaitMark, Claim, StepMark
 
 SHORT_AWAIT_NS = 5_000_000
-"""Shorter stretches are summed by what they were for, without holders (waiting.md section 1)."""
+"""Shorter stretches are summed by what they were for, without holders, unless ``wait_ms`` says otherwise."""
 
 MAX_AWAITS_KEPT = 64
 """Stretches and sums that a record has, the longest ones; the others stay without a name."""
@@ -49,6 +49,7 @@ def name_awaits(
     marks: Sequence[AwaitMark],
     looked: Sequence[Looked],
     end: int,
+    short_ns: int = SHORT_AWAIT_NS,
 ) -> tuple[Await, ...]:
     """The awaits of one request, in the order of time, sums of short ones last.
 
@@ -58,10 +59,11 @@ def name_awaits(
         marks: what hooks saw. A mark without an end lasts until ``end``.
         looked: what looks saw.
         end: of the handling window.
+        short_ns: awaits shorter than this are summed.
     """
     own_tasks = [_of_look(one) for one in looked if one[2][4]]
     seen = [*(mark for mark in marks if not mark.in_job), *(_of_look(one) for one in looked if not one[2][4])]
-    found = _Found()
+    found = _Found(short_ns)
     found.add(awaiting, "awaiting", [*_last_first(seen, end), *_last_first(own_tasks, end)], end)
     found.add(running, "executor_run", _last_first([mark for mark in marks if mark.in_job], end), end)
     return found.awaits()
@@ -83,7 +85,8 @@ def _until(mark: AwaitMark, end: int) -> int:
 class _Found:
     """Awaits so far: those long enough to be kept one by one, and sums of the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, short_ns: int) -> None:
+        self._short_ns = short_ns
         self._single: list[Await] = []
         self._sums: dict[tuple[str, str, str | None, str, str, str | None], Await] = {}
 
@@ -111,7 +114,7 @@ class _Found:
                 limit=mark.limit,
                 pending=mark.pending,
             )
-            if ns >= SHORT_AWAIT_NS:
+            if ns >= self._short_ns:
                 self._single.append(one)
             else:
                 self._sum_up(one)
@@ -162,7 +165,7 @@ def _take(free: list[_Span], since: int, until: int) -> tuple[list[_Span], list[
 def _held(holders: Sequence[HolderPart], taken: Sequence[_Span]) -> tuple[HolderPart, ...]:
     """The parts of ``holders`` that lie in ``taken``."""
     return tuple(
-        HolderPart(part.request, part.operation, part.where, max(part.from_ns, a), min(part.to_ns, b), part.among)
+        replace(part, from_ns=max(part.from_ns, a), to_ns=min(part.to_ns, b))
         for part in holders
         for a, b in taken
         if max(part.from_ns, a) < min(part.to_ns, b)

@@ -242,6 +242,8 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
         yield _note("accelerator", f"{summary.probe.accelerator}; the same figures, at more cost to the server")
     if summary.probe.memory is not None and all(row.memory.method is None for row in summary.operations):
         yield _note("memory", summary.probe.memory)
+    if summary.probe.awaits == "off":
+        yield _note("awaits", "off: nothing looked at what calls wait for while they are suspended")
     for note in dict.fromkeys((*summary.notes, *summary.probe.notes)):
         yield _note("note", note)
     yield _note(
