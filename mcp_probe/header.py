@@ -65,6 +65,7 @@ def header_of(known: Known, hub: Hub) -> Header:
         memory=hub.memory.state,
         memory_limit_bytes=memory_limit_bytes(),
         behind_proxy=hub.behind_proxy,
+        client_spans=client_spans(),
         awaits="on" if hub.awaits.active else "off",
     )
 
@@ -98,6 +99,28 @@ def _version_of(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+_INSTRUMENTED = {
+    "http": ("aiohttp_client", "httpx", "requests", "urllib", "urllib3"),
+    "db": (
+        *("aiomysql", "aiopg", "asyncpg", "dbapi", "elasticsearch", "mysql", "mysqlclient", "psycopg"),
+        *("psycopg2", "pymongo", "pymssql", "pymysql", "redis", "sqlalchemy", "sqlite3"),
+    ),
+}
+
+
+def client_spans() -> tuple[str, ...]:
+    """Kinds of backends for whose calls a library of OpenTelemetry's makes client spans; so does Logfire, through it.
+
+    Told by its module being there: who imports an instrumentation does so to switch it on. If somebody imports one and
+    does not, no span says what those calls waited for; two spans would say it otherwise.
+    """
+    return tuple(
+        kind
+        for kind, libraries in _INSTRUMENTED.items()
+        if any(f"opentelemetry.instrumentation.{library}" in sys.modules for library in libraries)
+    )
 
 
 def _program() -> str:

@@ -43,6 +43,7 @@ REQUEST_METRICS = (
     Metric(
         "awaiting", "ms", "exact", "mcp_probe.request.awaiting", "every unit is seen suspended on something outside"
     ),
+    Metric("await", "ms", "exact", "mcp_probe.request.await", "one wait for what has a name: suspended, or in a job"),
     Metric("unaccounted", "ms", "exact", None, "no unit in a known state, or a mark was lost"),
     Metric("write_wait", "ms", "exact", "mcp_probe.request.write_wait", "result ready to taken by the writer"),
     Metric("write_flush", "ms", "exact", "mcp_probe.request.write_flush", "taken to flushed to the pipe or socket"),

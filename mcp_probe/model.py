@@ -460,6 +460,7 @@ class Header:
     memory_limit_bytes: int | None = None  # of the process's control group
     behind_proxy: bool = False  # HTTP requests had a proxy's headers
     awaits: str = ""  # "on" or "off"; empty in older recordings
+    client_spans: tuple[str, ...] = ()  # of "http" and "db" those whose calls another library makes client spans of
 
 
 TRANSPORT_CLOSED = "transport closed"

@@ -11,6 +11,9 @@ from mcp_probe.model import AwaitKind
 
 _BY_FUNCTION: dict[tuple[str, str], AwaitKind] = {
     ("asyncio.tasks", "sleep"): "sleep",
+    ("anyio._core._eventloop", "sleep"): "sleep",
+    ("anyio._core._eventloop", "sleep_until"): "sleep",
+    ("anyio._core._eventloop", "sleep_forever"): "sleep",
     ("trio._timeouts", "sleep"): "sleep",
     ("trio._timeouts", "sleep_until"): "sleep",
     ("trio._timeouts", "sleep_forever"): "sleep",
@@ -94,7 +97,8 @@ def kind_of(module: str, function: str) -> AwaitKind | None:
         return None
     known = _BY_FUNCTION.get((module, name)) or _BY_MODULE.get(module)
     if known is None and module in _SYNCHRONISATION:
-        known = _BY_CLASS.get(function.rpartition(".")[0].rpartition(".")[2], "event")
+        owner = function.rpartition(".")[0].rpartition(".")[2].removesuffix("Adapter")  # made outside a loop
+        known = _BY_CLASS.get(owner, "event")
     return known or _BY_PACKAGE.get(module.partition(".")[0])
 
 

@@ -94,6 +94,7 @@ class Labels:
         self._names = Names()
         self._errors = Values(MAX_ERROR_TYPES, names.OTHER_ERROR)
         self._versions = Values(MAX_VERSIONS, names.OTHER)
+        self._hosts = Values(names.MAX_HOSTS, names.OTHER)
         self._executors = Values(names.MAX_NAMES, names.OTHER)
         self._tools: set[str] = set()
         self._others: set[str] = set()
@@ -154,6 +155,10 @@ class Labels:
     def executor(self, name: str) -> str:
         """Label of an executor."""
         return self._executors.label(names.token(name))
+
+    def host(self, name: str) -> str:
+        """Label of a backend's host."""
+        return self._hosts.label(name)
 
     def operation(self, record: Called, *, is_partial: bool = False) -> Attributes:
         """Attributes of ``mcp.server.operation.duration``: those of the request's span, as far as they are bounded.

@@ -19,6 +19,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
 
+from mcp_probe.aggregate.backends import backend_of
 from mcp_probe.aggregate.blocking import KEEP_SAMPLES, Blame, PollIndex, RecentSteps, blame, victim_of
 from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.histogram_set import HistogramSet, Observed, Replay, Takes, Value
@@ -30,6 +31,7 @@ from mcp_probe.model import (
     QUEUE,
     TRANSPORT_CLOSED,
     WRITES,
+    Await,
     End,
     Frame,
     JobTimes,
@@ -70,13 +72,19 @@ class MetricExport:
         histograms: Where the provider is ours: a set for each of its exporters, which sends our histograms from there
             as exponential ones (``metric_push``). Without any they go out as observable counters and gauges.
         replay: Without ``histograms``: record every value of ours once more with the provider's own instead.
+        await_hosts: Divide what was awaited by ``server.address``, too.
 
     Closing it neither flushes nor shuts the provider down. Until the provider's next collection, which may be its
     last, it is still answered.
     """
 
     def __init__(
-        self, meter_provider: MeterProvider, *, histograms: Sequence[HistogramSet] = (), replay: bool = False
+        self,
+        meter_provider: MeterProvider,
+        *,
+        histograms: Sequence[HistogramSet] = (),
+        replay: bool = False,
+        await_hosts: bool = False,
     ) -> None:
         meter = meter_provider.get_meter(names.SCOPE, schema_url=names.SCHEMA_URL)
         self._lock = threading.Lock()
@@ -86,6 +94,7 @@ class MetricExport:
         self._owners = StepOwners()
         self._sessions = Sessions()
         self._closed = False
+        self._hosts = await_hosts
         self._bounded: set[names.Instrument] = set()  # those of which upper ends are sent, too
         self._operations, self._session_durations = (
             meter.create_histogram(
@@ -214,8 +223,16 @@ class MetricExport:
         for name, value, _ in record.measures:
             if value and name in names.MEASURED:
                 yield names.MEASURED[name], tool, value, 1
+        for one in record.awaits or ():
+            if one.ns:
+                yield names.AWAIT, self._await_series(one, tool), one.ns // one.count, one.count
         for job in record.jobs:
             yield from self._job_values(job, tool)
+
+    def _await_series(self, one: Await, tool: Series) -> Series:
+        series = (*tool, (names.KIND, one.kind))
+        backend = backend_of(one.object) if self._hosts else None
+        return series if backend is None else (*series, (names.SERVER_ADDRESS, self._labels.host(backend.host)))
 
     def _both_ends(self, instrument: names.Instrument, series: Series, value: int, row: Any) -> Iterator[Value]:
         """The lower end; and, once a value was bounded, the upper end of this and of each one that follows."""

@@ -28,12 +28,15 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from mcp_probe.aggregate.backends import backend_of
 from mcp_probe.aggregate.blocking import union
 from mcp_probe.clock import wall_anchor
 from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.span_attributes import (
     Attributes,
     Blocking,
+    Holding,
+    await_attributes,
     blocked_by,
     blocker_name,
     budget_attributes,
@@ -45,11 +48,14 @@ from mcp_probe.export.span_attributes import (
     queue_attributes,
     span_name,
     starved,
+    waited_for,
     write_attributes,
 )
 from mcp_probe.histogram import bucket_of, quantile
 from mcp_probe.model import (
+    Await,
     Frame,
+    Header,
     JobTimes,
     LoopSample,
     PoolSample,
@@ -70,6 +76,7 @@ LOOPS = 8
 
 _REQUEST: Attributes = {names.LINK_KIND: "request"}
 _BLOCKED_BY: Attributes = {names.LINK_KIND: "blocked_by"}
+_WAITED_FOR: Attributes = {names.LINK_KIND: "waited_for"}
 
 
 class SpanExport:
@@ -105,6 +112,7 @@ class SpanExport:
         self._steps: OrderedDict[tuple[int, int], StepRecord] = OrderedDict()
         self._held: deque[tuple[int, RequestRecord, bool]] = deque()
         self._victims = Victims()
+        self._traced_by_others: frozenset[str] = frozenset()  # backends that somebody else makes client spans for
         self._last_ns = 0
 
     def take(self, frames: Sequence[Frame]) -> None:
@@ -120,6 +128,8 @@ class SpanExport:
                 self._take_step(frame)
             elif isinstance(frame, (LoopSample, PoolSample, ProcessSample)):
                 self._last_ns = max(self._last_ns, frame.at_ns)
+            elif isinstance(frame, Header):
+                self._traced_by_others = frozenset(frame.client_spans)
         self._settle(self._ripe())
 
     def close(self, timeout_s: float) -> None:
@@ -177,7 +187,7 @@ class SpanExport:
             if self._makes_server_span(record):
                 self._make_server_span(record, blockers, sum(map(self._victims.waited_for, own)))
             if phases:
-                for phase in phases_of(record, own, self._victims):
+                for phase in phases_of(record, own, self._victims, self._traced_by_others):
                     self._make_phase(record, phase, blockers)
 
     def _is_slow(self, step: StepRecord) -> bool:
@@ -193,18 +203,21 @@ class SpanExport:
         if blockers:
             attributes[names.BLOCKED_BY] = blocker_name(blockers[0].blocker)
         assert self._give_ids is not None
+        holders = waited_for(record)
         self._give_ids(record)
         span = self._tracer.start_span(
             span_name(record.method, record.name),
             _parent_context(record),
             kind=SpanKind.SERVER,
             attributes=attributes,
-            links=list(_links(blockers)),
+            links=[*_links(blockers), *_links_to_holders(holders)],
             start_time=record.arrival_ns + self._offset_ns,
         )
         self._give_ids(None)
         for row in blockers:
             span.add_event(names.EVENT_BLOCKED_BY, row.event(), timestamp=row.step.end_ns + self._offset_ns)
+        for held in holders:
+            span.add_event(names.EVENT_WAITED_FOR, held.event(), timestamp=held.end_ns + self._offset_ns)
         self._add_starved(span, record)
         if names.ERROR_TYPE in attributes:
             span.set_status(Status(StatusCode.ERROR))
@@ -283,9 +296,16 @@ def _links(blockers: list[Blocking]) -> Iterator[Link]:
             yield Link(_context(row.step.trace_id, row.step.span_id, 1, None), _BLOCKED_BY)
 
 
+def _links_to_holders(holders: list[Holding]) -> Iterator[Link]:
+    spans = dict.fromkeys((held.trace_id, held.span_id) for held in holders if held.span_id is not None)
+    for trace_id, span_id in spans:
+        yield Link(_context(trace_id, span_id, 1, None), _WAITED_FOR)
+
+
 # --- the phases of one request: when each began and ended, and what is known of it -------------------------
 
 MAX_STEP_SPANS = 32
+MAX_AWAIT_SPANS = 32
 MAX_VICTIMS = 4096
 
 
@@ -322,8 +342,13 @@ class Victims:
         return total
 
 
-def phases_of(record: RequestRecord, steps: Iterable[StepRecord], victims: Victims) -> Iterator[Phase]:
-    """Phases of ``record`` in the order of its life; ``steps``: its own slow ones."""
+def phases_of(
+    record: RequestRecord, steps: Iterable[StepRecord], victims: Victims, traced_by_others: frozenset[str] = frozenset()
+) -> Iterator[Phase]:
+    """Phases of ``record`` in the order of its life; ``steps``: its own slow ones.
+
+    ``traced_by_others``: backends that have client spans already, as ``Header.client_spans``.
+    """
     if record.first_step_ns is not None:
         found = queue_attributes(record)
         # Where nothing is certain it is a span of no length, which says how long it can have been.
@@ -337,11 +362,30 @@ def phases_of(record: RequestRecord, steps: Iterable[StepRecord], victims: Victi
         cost_ns += blocked_ns
         if number < MAX_STEP_SPANS:
             yield Phase(names.SPAN_STEP, step.start_ns, step.end_ns, _step_attributes(step, blocked_ns))
+    outbound = [one for one in record.awaits or () if _is_outbound(one) and _traced_as(one) not in traced_by_others]
+    for one in sorted(sorted(outbound, key=lambda one: -one.ns)[:MAX_AWAIT_SPANS], key=lambda one: one.from_ns):
+        yield Phase(names.SPAN_AWAIT, one.from_ns, one.to_ns, await_attributes(one))
     if record.result_ns is not None and record.budget.write_wait is not None:
         found = write_attributes(record)
         if cost_ns:
             found[names.BLOCKED_OTHERS] = cost_ns / 1e9
         yield Phase(names.SPAN_WRITE, record.result_ns, record.end_ns, found)
+
+
+_OUTBOUND = ("connection-pool", "connect", "http", "db", "subprocess")
+
+
+def _is_outbound(one: Await) -> bool:
+    """Whether it waits for something outside the process, and its instants are its own: no sum of short waits."""
+    return one.kind in _OUTBOUND and one.count == 1 and one.ns > 0
+
+
+def _traced_as(one: Await) -> str:
+    """As whose calls a tracing library would show it: ``http``, ``db`` or ``subprocess``."""
+    if one.kind in ("http", "db", "subprocess"):
+        return one.kind
+    backend = backend_of(one.object)
+    return "db" if backend is not None and not backend.is_http else "http"
 
 
 def _executor_phase(job: JobTimes, end_ns: int) -> Phase:

@@ -89,7 +89,7 @@ def metric_export(
 ) -> MetricExport:
     """What makes metrics of frames with ``provider``, which may be that of ``pipeline``."""
     ours = pipeline.histograms if pipeline is not None and pipeline.meter_provider is provider else ()
-    return MetricExport(provider, histograms=ours, replay=settings.replay_histograms)
+    return MetricExport(provider, histograms=ours, replay=settings.replay_histograms, await_hosts=settings.await_hosts)
 
 
 def _open_pipeline(settings: TelemetrySettings, server: str | None) -> None:

@@ -44,6 +44,30 @@ CLIENT_PORT = "client.port"
 CODE_FILE_PATH = "code.file.path"
 CODE_LINE_NUMBER = "code.line.number"
 CODE_FUNCTION_NAME = "code.function.name"
+SERVER_ADDRESS = "server.address"  # on metrics by opt-in only
+SERVER_PORT = "server.port"
+DB_SYSTEM_NAME = "db.system.name"
+PROCESS_EXECUTABLE_NAME = "process.executable.name"
+
+DB_SYSTEMS = {
+    "cassandra": "cassandra",
+    "clickhouse": "clickhouse",
+    "elasticsearch": "elasticsearch",
+    "mariadb": "mariadb",
+    "mongodb": "mongodb",
+    "mssql": "microsoft.sql_server",
+    "mysql": "mysql",
+    "oracle": "oracle.db",
+    "postgres": "postgresql",
+    "postgresql": "postgresql",
+    "redis": "redis",
+    "rediss": "redis",
+    "sqlite": "sqlite",
+}
+"""Scheme of a database's URL, without its driver -> value of ``db.system.name``.
+
+Source: opentelemetry.io, semantic conventions 1.38, "Database attributes".
+"""
 
 EXECUTE_TOOL = "execute_tool"
 TOOL_ERROR = "tool_error"
@@ -79,6 +103,7 @@ EXECUTOR_NAME = "mcp_probe.executor.name"  # on spans, too
 MEMORY_SCOPE = "mcp_probe.scope"  # whose allocations the bytes are of: see SCOPES
 GENERATION = "mcp_probe.generation"
 REASON = "mcp_probe.reason"
+KIND = "mcp_probe.kind"  # what was awaited: lock, http, sleep, …; on events and spans, too
 
 SCOPES: dict[MemoryMethod, str] = {
     "native-gross": "python_allocator",
@@ -100,6 +125,9 @@ MAX_NAMES = 200
 
 MAX_UNPROVEN_NAMES = 50
 """Of these, names of which no call has succeeded yet: a client that makes names up cannot crowd out the real ones."""
+
+MAX_HOSTS = 50
+"""Values of ``server.address`` on metrics; further hosts are ``other``."""
 
 MAX_SERIES = 1990
 """Attribute sets of one instrument; further ones are counted under ``other``. Just under the SDK's own limit."""
@@ -200,6 +228,12 @@ BLOCKED = _histogram(
     (GEN_AI_TOOL_NAME, BLOCKER),
     "Time in which a request could certainly run while another one held its event loop.",
     exactness="lower",
+)
+AWAIT = _histogram(
+    "mcp_probe.request.await",
+    "s",
+    (GEN_AI_TOOL_NAME, KIND, SERVER_ADDRESS),
+    "One stretch in which a request waited for something that is named: a lock, a backend, a timer.",
 )
 BUSY = _histogram("mcp_probe.request.busy", "s", (GEN_AI_TOOL_NAME,), "Time in which a request was on the event loop.")
 AWAITING = _histogram(
@@ -373,6 +407,7 @@ EXPONENTIAL = (
     QUEUE_WAIT,
     READY_WAIT,
     BLOCKED,
+    AWAIT,
     BUSY,
     AWAITING,
     WRITE_WAIT,
@@ -422,15 +457,17 @@ QUALITY = "mcp_probe.quality"
 SPAN_QUEUE = "queue"
 SPAN_EXECUTOR = "executor"
 SPAN_STEP = "step"
+SPAN_AWAIT = "await"
 SPAN_WRITE = "write"
-PHASE_SPANS = (SPAN_QUEUE, SPAN_EXECUTOR, SPAN_STEP, SPAN_WRITE)
+PHASE_SPANS = (SPAN_QUEUE, SPAN_EXECUTOR, SPAN_STEP, SPAN_AWAIT, SPAN_WRITE)
 """INTERNAL spans of slow and of detailed requests, with true times; ``write`` is the one that is linked to the SERVER
 span as well, since it begins when that has ended."""
 
 EVENT_BLOCKED_BY = "mcp_probe.blocked_by"
 EVENT_STARVED = "mcp_probe.starved"
+EVENT_WAITED_FOR = "mcp_probe.waited_for"
 MAX_BLOCKED_BY = 5
-"""Events and links of one span."""
+"""Events of one kind, and their links, on one span."""
 
 QUEUE_WAIT_TRANSPORT = "mcp_probe.queue_wait.transport"
 QUEUE_WAIT_DISPATCH = "mcp_probe.queue_wait.dispatch"
@@ -461,7 +498,10 @@ RESOURCE_CONTENTS = "mcp_probe.resource.contents"  # opt-in only: the convention
 DURATION = "mcp_probe.duration"  # on events
 POOL = "mcp_probe.pool"
 HOLDER = "mcp_probe.holder"
-LINK_KIND = "mcp_probe.link"  # blocked_by, caller, ambient, request
+OBJECT = "mcp_probe.object"
+HELD_AT = "mcp_probe.held_at"
+PHASE = "mcp_probe.phase"  # of a call of a backend: dns, tcp, tls, first-byte, body
+LINK_KIND = "mcp_probe.link"  # blocked_by, waited_for, caller, ambient, request
 
 BOUNDED = (
     QUEUE_WAIT_TRANSPORT,
@@ -543,6 +583,12 @@ PHASE_ATTRIBUTES = (
     STEP_CAUSE,
     CPU,
     GC_TIME,
+    KIND,
+    PHASE,
+    SERVER_ADDRESS,
+    SERVER_PORT,
+    DB_SYSTEM_NAME,
+    PROCESS_EXECUTABLE_NAME,
     CODE_FILE_PATH,
     CODE_LINE_NUMBER,
     CODE_FUNCTION_NAME,
@@ -558,7 +604,10 @@ PHASE_ATTRIBUTES = (
 EVENT_ATTRIBUTES = (
     BLOCKER,
     POOL,
+    KIND,
+    OBJECT,
     HOLDER,
+    HELD_AT,
     DURATION,
     QUALITY,
     CODE_FILE_PATH,

@@ -36,6 +36,7 @@ from mcp_probe.export.span_attributes import (
     operation_attributes,
     span_name,
     starved,
+    waited_for,
 )
 from mcp_probe.model import RequestRecord, StepRecord
 from mcp_probe.record.assemble import assemble
@@ -51,6 +52,7 @@ _PARENT_FIELDS = frozenset({"traceparent", "tracestate"})
 """What a span that was opened as the caller's child stands for already."""
 
 _LINK_BLOCKED_BY: Attributes = {names.LINK_KIND: "blocked_by"}
+_LINK_WAITED_FOR: Attributes = {names.LINK_KIND: "waited_for"}
 _LINK_CALLER: Attributes = {names.LINK_KIND: "caller"}
 _LINK_AMBIENT: Attributes = {names.LINK_KIND: "ambient"}
 
@@ -292,9 +294,21 @@ def _budget_now(scope: _Scope) -> Attributes:
     found = budget_attributes(record)
     if record.waits:
         _add_blockers(scope, record, found)
+    if record.awaits:
+        _add_holders(scope.span, record)
     for row in starved(record):
         scope.span.add_event(names.EVENT_STARVED, row.event())
     return found
+
+
+def _add_holders(span: Span, record: RequestRecord) -> None:
+    """Events and links for those who held what this request awaited."""
+    linked = set()
+    for row in waited_for(record):
+        span.add_event(names.EVENT_WAITED_FOR, row.event())
+        if row.trace_id is not None and row.span_id is not None and row.span_id not in linked:
+            linked.add(row.span_id)
+            span.add_link(_context_of(int(row.trace_id, 16), int(row.span_id, 16), 1), _LINK_WAITED_FOR)
 
 
 def _running_mark(monitor: LoopMonitor | None, raw: RawRequest, now: int) -> StepMark | None:

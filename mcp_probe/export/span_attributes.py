@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mcp_probe.aggregate.backends import Backend, backend_of
 from mcp_probe.aggregate.blocking import blocker_of, union
+from mcp_probe.aggregate.phrasing import file_and_line
 from mcp_probe.capture.tracing import Message, param_of
 from mcp_probe.export import semantic_conventions as names
 from mcp_probe.measures import BY_NAME
-from mcp_probe.model import CROWDING_OPERATION, MemoryUse, RequestRecord, StepRecord, Tag
+from mcp_probe.model import CROWDING_OPERATION, UNKNOWN_HOLDER, Await, MemoryUse, RequestRecord, StepRecord, Tag
 
 logger = logging.getLogger("mcp_probe")
 
@@ -198,6 +200,92 @@ def starved(record: RequestRecord, most: int = names.MAX_BLOCKED_BY) -> list[Sta
 
 def _shared(a: int, b: int, c: int, d: int) -> int:
     return max(0, min(b, d) - max(a, c))
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Who held what one request waited for, summed over its waits for it at one line."""
+
+    kind: str
+    object: str
+    where: str | None
+    holder: str
+    held_at: str | None
+    ns: float
+    end_ns: int
+    tag: Tag
+    trace_id: str | None  # of the holder's SERVER span
+    span_id: str | None
+
+    def event(self) -> Attributes:
+        """Attributes of its ``mcp_probe.waited_for`` event."""
+        found: Attributes = {
+            names.KIND: self.kind,
+            names.OBJECT: self.object,
+            names.HOLDER: self.holder,
+            names.DURATION: self.ns / 1e9,
+            names.QUALITY: self.tag,
+            **place_attributes(self.where),
+        }
+        if self.held_at is not None:
+            found[names.HELD_AT] = self.held_at
+        return found
+
+
+def waited_for(record: RequestRecord, most: int = names.MAX_BLOCKED_BY) -> list[Holding]:
+    """Who held what ``record`` awaited; the longest wait first, one entry per object, line and holder."""
+    found: dict[tuple[object, ...], Holding] = {}
+    for one in record.awaits or ():
+        for part in one.holders:
+            key = (one.kind, one.object, one.where, part.request, part.operation, part.where)
+            ns, end_ns = (part.to_ns - part.from_ns) / part.among, part.to_ns
+            known = found.get(key)
+            if known is not None:
+                ns, end_ns = ns + known.ns, max(end_ns, known.end_ns)
+            tag: Tag = "unavailable" if part.operation == UNKNOWN_HOLDER else one.tag
+            found[key] = Holding(
+                one.kind,
+                one.object,
+                one.where,
+                part.operation,
+                part.where,
+                ns,
+                end_ns,
+                tag,
+                part.trace_id,
+                part.span_id,
+            )
+    return sorted(found.values(), key=lambda row: -row.ns)[:most]
+
+
+def place_attributes(where: str | None) -> Attributes:
+    """``file:line`` as the conventions have it."""
+    place = file_and_line(where)
+    return {} if place is None else {names.CODE_FILE_PATH: place[0], names.CODE_LINE_NUMBER: place[1]}
+
+
+def await_attributes(one: Await) -> Attributes:
+    """What a wait for a backend or a program says on a span of its own: no path, no statement, no argument."""
+    found: Attributes = {names.KIND: one.kind, **place_attributes(one.where)}
+    if one.phase is not None:
+        found[names.PHASE] = one.phase
+    if one.kind == "subprocess":
+        found[names.PROCESS_EXECUTABLE_NAME] = one.object
+    backend = backend_of(one.object)
+    if backend is not None:
+        found.update(backend_attributes(backend))
+    return found
+
+
+def backend_attributes(backend: Backend) -> Attributes:
+    """Where it is, and which database it is."""
+    found: Attributes = {names.SERVER_ADDRESS: backend.host}
+    if backend.port is not None:
+        found[names.SERVER_PORT] = backend.port
+    system = names.DB_SYSTEMS.get(backend.scheme.partition("+")[0])
+    if system is not None:
+        found[names.DB_SYSTEM_NAME] = system
+    return found
 
 
 def blocker_name(operation: str) -> str:

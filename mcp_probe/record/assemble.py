@@ -464,7 +464,11 @@ def _awaits(raw: RawRequest, total: Spilled, result: int, short_ns: int) -> tupl
         return ()
     stretches = [*total.stages, *total.tail]
     marks = [*raw.awaits, *(AwaitMark(a, b, _CLIENT, None) for a, b in raw.client_waits)]
-    looked = [*total.looked, *still_suspended(raw.looks, raw.units, result)]
+    ended = {
+        look[:2] for _, _, look in total.looked
+    }  # by the step that runs right now, of which ``units`` does not know
+    still = [look for look in raw.looks if look[:2] not in ended]
+    looked = [*total.looked, *still_suspended(still, raw.units, result)]
     return name_awaits(
         [claim for claim in stretches if claim[2] == _AWAITING],
         [claim for claim in stretches if claim[2] == _RUN],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from mcp_probe.aggregate.codes import CODES, NOT_YET
 from mcp_probe.metrics import METRICS
-from mcp_probe.model import BUDGET_PARTS
+from mcp_probe.model import BUDGET_PARTS, AwaitKind, AwaitPhase
 from mcp_probe.report.budget import PARTS
 from mcp_probe.report.sections.waits import CAUSES
 from mcp_probe.workloads.bench.registry import WORKLOADS
@@ -21,6 +22,9 @@ SPAN = re.compile(r"`([a-z]+(?:-[a-z]+)+)`")
 # Words with a hyphen that are no codes of ours.
 WORKLOAD_NAMES = {workload.name for workload in WORKLOADS}
 PROGRAMS = {"mcp-probe", "mcp-probe-profiler", "opentelemetry-instrument", "my-mcp-server", "mcp-python-sdk"}
+
+# What is awaited, and the phases of calls.
+AWAITED = {*get_args(AwaitKind), *get_args(AwaitPhase)}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
@@ -53,7 +57,7 @@ def test_every_code_has_its_place_in_findings() -> None:
 def test_a_page_names_no_code_that_does_not_exist(page: Path) -> None:
     words = set(SPAN.findall(FENCE.sub("", page.read_text("utf-8"))))
     servers = {word for word in words if word.startswith("mcp-server-")}
-    assert words - servers - PROGRAMS - WORKLOAD_NAMES - CODES.keys() - set(NOT_YET) == set()
+    assert words - servers - AWAITED - PROGRAMS - WORKLOAD_NAMES - CODES.keys() - set(NOT_YET) == set()
 
 
 def test_reading_the_report_explains_every_letter_of_the_bar_and_every_cause() -> None:

@@ -99,7 +99,7 @@ def test_every_number_that_can_be_bounded_names_its_upper_end() -> None:
             *(metric.name for metric in names.METRICS),
             *(f"{metric.name}_{suffix}" for metric in names.EXPONENTIAL for suffix in names.STATISTICS),
         },
-        {names.EVENT_BLOCKED_BY, names.EVENT_STARVED},
+        {names.EVENT_BLOCKED_BY, names.EVENT_STARVED, names.EVENT_WAITED_FOR},
     ],
     ids=["attributes", "metrics", "events"],
 )
@@ -108,7 +108,8 @@ def test_no_name_is_another_ones_namespace(found: set[str]) -> None:
 
 
 def test_every_attribute_is_ours_by_its_prefix_or_one_of_the_conventions() -> None:
-    spaces = ("mcp", "gen_ai", "jsonrpc", "rpc", "error", "network", "client", "code", "mcp_probe")
+    spaces = {"mcp", "gen_ai", "jsonrpc", "rpc", "error", "network", "client", "code", "server", "db", "process"}
+    spaces |= {"mcp_probe"}
     sent = {attribute for metric in names.METRICS for attribute in metric.attributes} | set(names.EVENT_ATTRIBUTES)
     sent |= set(names.SERVER_SPAN_ATTRIBUTES) | set(names.PHASE_ATTRIBUTES)
     assert {name for name in sent if "." not in name or name.split(".")[0] not in spaces} == set()
@@ -170,6 +171,9 @@ def talk(conversation: Conversation) -> None:
         ("tools/call", {"name": "crumbs", "arguments": {"count": 200}}),
         ("tools/call", {"name": "garbage", "arguments": {"objects": 60_000}}),
         ("tools/call", {"name": "fail", "arguments": {}}),
+        ("tools/call", {"name": "guarded", "arguments": {"ms": 40}}),
+        ("tools/call", {"name": "guarded", "arguments": {"ms": 40}}),
+        ("tools/call", {"name": "backends", "arguments": {}}),
         ("prompts/get", {"name": "greet", "arguments": {"name": "x"}}),
         ("resources/read", {"uri": "note://one"}),
         ("resources/read", {"uri": "note://none"}),
@@ -250,7 +254,7 @@ def test_every_attribute_event_and_link_of_a_span_has_its_row() -> None:
         assert place == "SERVER" or span["name"] in names.PHASE_SPANS
         assert set(span["links"]) <= {names.LINK_KIND}
         for event, keys in span["events"].items():
-            assert event in (names.EVENT_BLOCKED_BY, names.EVENT_STARVED, "exception")
+            assert event in (names.EVENT_BLOCKED_BY, names.EVENT_STARVED, names.EVENT_WAITED_FOR, "exception")
             told = {name for name, cells in rows.items() if "event" in cells[0]}
             assert event == "exception" or set(keys) <= told | UPPER_ENDS
 

@@ -6,6 +6,7 @@ providers, a pipeline as ours with exponential histograms, and one with replayed
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import sys
@@ -29,9 +30,22 @@ import mcp_probe
 from mcp_probe.export.histogram_set import HistogramSet
 from mcp_probe.export.metric_push import scope_of
 from mcp_probe.export.metrics import MetricExport
+from mcp_probe.model import AwaitKind, AwaitPhase
+from mcp_probe.session import attached
 
 Emitted = dict[str, Any]
-ATTACHED = {"slow_request_ms": 0, "detail": 1.0, "capture_content": ("arguments", "result", "prompt", "resource")}
+ATTACHED = {
+    "slow_request_ms": 0,
+    "detail": 1.0,
+    "capture_content": ("arguments", "result", "prompt", "resource"),
+    "await_hosts": True,
+}
+BACKENDS: tuple[tuple[AwaitKind, str, AwaitPhase | None], ...] = (
+    ("http", "https://api.example.com:443", "first-byte"),
+    ("db", "postgresql://db.example.com:5432", None),
+    ("subprocess", "sleep", None),
+)
+"""What hooks tell of calls; no backend is there."""
 
 
 def make_server() -> MCPServer:
@@ -68,6 +82,23 @@ def make_server() -> MCPServer:
             rings.append(ring)
         gc.collect()
         return "collected"
+
+    lock = asyncio.Lock()
+
+    @server.tool()
+    async def guarded(ms: int) -> str:
+        async with lock:
+            await anyio.sleep(ms / 1e3)
+        return "guarded"
+
+    @server.tool()
+    async def backends() -> str:
+        (probe,) = attached()
+        for kind, name, phase in BACKENDS:
+            call = probe._hub.outbound.begin(kind, name, phase)
+            await anyio.sleep(0.02)
+            probe._hub.outbound.end(call)
+        return "called"
 
     @server.tool()
     async def fail() -> str:
@@ -131,8 +162,8 @@ class Pipelines:
         metrics.set_meter_provider(self.providers["application"])
 
     def listen(self, probe: mcp_probe.Probe) -> None:
-        probe.add_listener(MetricExport(self.providers["ours"], histograms=[self.histograms]))
-        probe.add_listener(MetricExport(self.providers["replay"], replay=True))
+        probe.add_listener(MetricExport(self.providers["ours"], histograms=[self.histograms], await_hosts=True))
+        probe.add_listener(MetricExport(self.providers["replay"], replay=True, await_hosts=True))
 
     def emitted(self) -> Emitted:
         """Call it after the end."""

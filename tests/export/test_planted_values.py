@@ -20,7 +20,7 @@ from mcp_probe.export.metric_push import scope_of
 from mcp_probe.export.metrics import MetricExport
 from mcp_probe.export.phase_spans import SpanExport
 from mcp_probe.measures import MEASURES
-from mcp_probe.model import Frame, JobTimes, MemoryUse, RequestRecord
+from mcp_probe.model import Await, Frame, HolderPart, JobTimes, MemoryUse, RequestRecord
 from mcp_probe.record.file import RecordingWriter, encode, read_recording
 from mcp_probe.report.console import render
 from tests.docs.test_telemetry import rows_of
@@ -64,6 +64,18 @@ USE = MemoryUse(
     retained=1_300_021,
     quality=(("peak", "bounded", 3_200_017, 3_900_023), ("retained", "bounded", 1_300_021, 1_700_027)),
 )
+AWAITS = (
+    Await(
+        *("lock", "asyncio.Lock notes.GATE", "c.py:79", 600 * MS, 683 * MS, 83 * MS, "exact"),
+        holders=(HolderPart(8, "holder", "d.py:89", 600 * MS, 683 * MS, 1, f"{8:032x}", f"{8:016x}"),),
+        limit=1,
+        pending=2,
+    ),
+    Await(*("http", "https://api.example.com:8443", "e.py:97", 690 * MS, 727 * MS, 37 * MS, "exact"), phase="tls"),
+    Await(*("db", "postgresql+asyncpg://db.example.com:5432", "e.py:98", 727 * MS, 732 * MS, 5 * MS, "exact")),
+    Await(*("subprocess", "sleep", "e.py:99", 732 * MS, 734 * MS, 2 * MS, "exact")),
+    Await(*("sleep", "sleep", "f.py:101", 740 * MS, 760 * MS, 12 * MS, "exact")),
+)
 SAMPLED = {"trace_flags": 1, "server_span": None}
 
 
@@ -84,6 +96,7 @@ def planted() -> RequestRecord:
         loop=0,
         jobs=(JobTimes("pool a", 450 * MS, 473 * MS, 502 * MS, 533 * MS),),
         starved=(("read", -50 * MS, 62 * MS, "pool a", "holder"),),
+        awaits=AWAITS,
         protocol_version="2025-06-18",
         trace_id=f"{1:032x}",
         span_id=f"{1:016x}",
@@ -176,7 +189,7 @@ SERVER = {
     "executor.wait=bounded,executor.return=bounded,ready_wait=bounded,write_wait=bounded,write_flush=bounded,"
     "memory.peak=bounded,memory.retained=bounded",
 }
-PHASES = {
+PHASES: dict[str, dict[str, Any]] = {
     "queue": {
         "mcp_probe.queue_wait.transport": 0.101,
         "mcp_probe.queue_wait.transport_max": 0.419,
@@ -196,6 +209,7 @@ PHASES = {
         "mcp_probe.gc": 0.003,
         "mcp_probe.blocked_others": 0.053,
     },
+    "await": {"mcp_probe.kind": "http", "mcp_probe.phase": "tls"},
     "write": {
         "mcp_probe.write_wait": 0.131,
         "mcp_probe.write_wait_max": 0.449,
@@ -214,6 +228,14 @@ EVENTS = {
         "mcp_probe.duration": 0.03,
         "mcp_probe.duration_max": 0.06,
         "mcp_probe.quality": "bounded",
+    },
+    "mcp_probe.waited_for": {
+        "mcp_probe.kind": "lock",
+        "mcp_probe.object": "asyncio.Lock notes.GATE",
+        "mcp_probe.holder": "holder",
+        "mcp_probe.held_at": "d.py:89",
+        "mcp_probe.duration": 0.083,
+        "mcp_probe.quality": "exact",
     },
     "mcp_probe.starved": {
         "mcp_probe.pool": "pool_a",
@@ -244,7 +266,7 @@ def test_the_server_span_has_each_value() -> None:
 
 @pytest.mark.parametrize("phase", names.PHASE_SPANS)
 def test_each_phase_span_has_its_values(phase: str) -> None:
-    (span,) = spans().all(phase)
+    span = spans().all(phase)[0]
     assert ours(attributes_of(span)) == {"mcp_probe.operation": "planted", **PHASES[phase]}
 
 
@@ -253,8 +275,41 @@ def test_events_and_links_have_each_value() -> None:
     assert {event.name: ours(event.attributes or {}) for event in server.events} == EVENTS
     blocked = next(event.attributes or {} for event in server.events if event.name == names.EVENT_BLOCKED_BY)
     assert [blocked[f"code.{part}"] for part in ("file.path", "line.number", "function.name")] == ["b.py", 71, "f"]
-    (link,) = server.links
-    assert (link.context.span_id, dict(link.attributes or {})) == (7, {"mcp_probe.link": "blocked_by"})
+    waited = next(event.attributes or {} for event in server.events if event.name == names.EVENT_WAITED_FOR)
+    assert [waited[f"code.{part}"] for part in ("file.path", "line.number")] == ["c.py", 79]
+    assert [(link.context.trace_id, link.context.span_id, attributes_of(link)) for link in server.links] == [
+        (7, 7, {"mcp_probe.link": "blocked_by"}),
+        (8, 8, {"mcp_probe.link": "waited_for"}),
+    ]
+
+
+def test_outbound_waits_have_spans_with_their_times_and_the_names_of_the_conventions() -> None:
+    http, db, program = spans().all(names.SPAN_AWAIT)
+    of: dict[str, Any] = {"mcp.method.name": "tools/call", "mcp_probe.operation": "planted", "code.file.path": "e.py"}
+    assert attributes_of(http) == of | {
+        "mcp_probe.kind": "http",
+        "mcp_probe.phase": "tls",
+        "server.address": "api.example.com",
+        "server.port": 8443,
+        "code.line.number": 97,
+    }
+    assert attributes_of(db) == of | {
+        "mcp_probe.kind": "db",
+        "server.address": "db.example.com",
+        "server.port": 5432,
+        "db.system.name": "postgresql",
+        "code.line.number": 98,
+    }
+    assert attributes_of(program) == of | {
+        "mcp_probe.kind": "subprocess",
+        "process.executable.name": "sleep",
+        "code.line.number": 99,
+    }
+    assert [(span.start_time, span.end_time) for span in (http, db, program)] == [
+        (690 * MS, 727 * MS),
+        (727 * MS, 732 * MS),
+        (732 * MS, 734 * MS),
+    ]
 
 
 def test_no_attribute_of_ours_is_without_a_planted_value() -> None:
@@ -285,6 +340,13 @@ HISTOGRAMS: dict[str, Any] = {
     "mcp_probe.request.ready_wait_max": 0.431,
     "mcp_probe.request.blocked": {("blocker", "planted"): 0.03},
     "mcp_probe.request.blocked_max": {("blocker", "planted"): 0.06},
+    "mcp_probe.request.await": {
+        ("lock", "planted"): 0.083,
+        ("http", "planted", "api.example.com"): 0.037,
+        ("db", "planted", "db.example.com"): 0.005,
+        ("subprocess", "planted"): 0.002,
+        ("sleep", "planted"): 0.012,
+    },
     "mcp_probe.request.busy": 0.139,
     "mcp_probe.request.awaiting": 0.127,
     "mcp_probe.request.awaiting_max": 0.443,
@@ -344,7 +406,8 @@ def wanted(values: Any) -> dict[tuple[Any, ...], Any]:
 def sent(way: str) -> dict[str, Any]:
     """Metrics by name, as they leave that way."""
     backend, own = Backend(), HistogramSet()
-    export = MetricExport(backend.provider, histograms=[own] if way == "ours" else (), replay=way == "replay")
+    histograms = [own] if way == "ours" else ()
+    export = MetricExport(backend.provider, histograms=histograms, replay=way == "replay", await_hosts=True)
     export.take(frames())
     export.close(1.0)
     found: dict[str, Any] = dict(backend.collect())

@@ -13,7 +13,7 @@ from mcp_probe.model import Await, HolderPart, RequestRecord
 from mcp_probe.record.assemble import assemble, spill
 from mcp_probe.record.awaits import MAX_AWAITS_KEPT, SHORT_AWAIT_NS, name_awaits
 from mcp_probe.record.file import LineDecoder, encode, preamble
-from mcp_probe.record.raw import AwaitLook, AwaitMark, RawRequest
+from mcp_probe.record.raw import WAKE_LOOP, AwaitLook, AwaitMark, RawRequest
 from tests.record.lives import TICK_NS, Life, alive_after, lives, states_of
 
 EXAMPLES = 300
@@ -211,6 +211,19 @@ def test_what_a_job_waits_for_names_the_job_only_and_calls_are_counted_even_if_t
         ("https://a:1", "executor_run", 60 * ms, 1, 1),
         ("https://a:1", "executor_run", 0, 1, 0),
     ]
+
+
+def test_a_wait_that_the_running_step_has_ended_is_not_taken_for_one_that_goes_on() -> None:
+    """A span ends in the step after its last wait: there a hook's name must win as it does in the record."""
+    ms = 1_000_000
+    raw = RawRequest(1, "request", "tools/call", "tool", "stdio")
+    raw.arrival_ns = raw.taken_ns = raw.first_step_ns = 0
+    raw.add_mark((1, 0, 0, 0, 0, 10 * ms, WAKE_LOOP))
+    raw.units = {1: 10 * ms}
+    raw.looks = [(1, 10 * ms, Thing("LockAdapter.acquire", "event"), None, False)]
+    raw.awaits = [AwaitMark(10 * ms, 60 * ms, Thing("gate"), None)]
+    running = (1, 10 * ms, 10 * ms, 59 * ms, 60 * ms, 61 * ms, WAKE_LOOP)
+    assert [one.object for one in assemble(raw, 61 * ms, running, named=True).awaits or ()] == ["gate"]
 
 
 def test_a_request_that_nobody_looked_at_says_so(  # None is not "awaited nothing"
