@@ -636,6 +636,46 @@ class AwaitSummary:
     opened: int = 0  # connections opened
     limit: int | None = None  # the largest that was seen; None: not known
     pending_peak: int = 0  # most that waited for it at once
+    p95_share: float | None = None  # of the time of the calls near p95; None: those were not looked at
+
+
+@dataclass(frozen=True, slots=True)
+class SerialAwaits:
+    """Similar awaits of one call, one after the other with nothing beside them; sums over the calls that had several.
+
+    A task group would have taken ``longest_ms`` instead of ``waited_ms``, if none of them needs another's result.
+    """
+
+    kind: AwaitKind
+    object: str
+    where: str | None
+    stage: AwaitStage
+    calls: int  # calls that had at least two
+    awaits: int  # of those calls together
+    waited_ms: float
+    longest_ms: float  # the longest of each call, summed
+    quality: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLevel:
+    """Awaits beside which, on average, so many were under way (themselves included)."""
+
+    least: int
+    most: int
+    count: int
+    p50_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitLoad:
+    """How many requests awaited one thing at once, and how long that took an operation's calls at each level."""
+
+    operation: str
+    kind: AwaitKind
+    object: str
+    mean_at_once: float  # of all operations, over the time in which any of them awaited it
+    levels: tuple[LoadLevel, ...]  # the lowest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -675,6 +715,8 @@ class OperationSummary:
     measures: dict[str, MeasureStats] = field(default_factory=dict)  # by Measure.key
     awaits: tuple[AwaitSummary, ...] = ()  # longest in sum first
     awaits_unnamed_ms: float | None = None  # awaiting over the window that nothing named; None: nobody looked
+    awaits_unnamed_p95_share: float | None = None  # the same, of the time of the calls near p95
+    serial_awaits: tuple[SerialAwaits, ...] = ()  # most time in sum first
 
 
 @dataclass(frozen=True, slots=True)
@@ -924,6 +966,7 @@ class Summary:
     complete: bool = True  # False: the stream of frames ended without its End (killed, crashed)
     notes: tuple[str, ...] = field(default=())
     leaks: LeakHunt | None = None  # only with memory="leaks"
+    await_loads: tuple[AwaitLoad, ...] = ()  # of backends, connection pools and semaphores
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain JSON values, skeleton fixed by ``format``; keys may be added, never renamed."""

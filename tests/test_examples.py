@@ -68,6 +68,19 @@ async def test_the_example_of_a_lock_names_it_and_who_held_it(tmp_path: Path) ->
     assert "held by append_note" in said
 
 
+async def test_the_example_of_a_semaphore_is_not_healthy_but_named_with_its_limit(tmp_path: Path) -> None:
+    async def ask(session: LoadSession) -> None:
+        for _ in range(20):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(16):
+                    tasks.start_soon(lambda: session.call("quote", symbol="abc"))
+        await anyio.sleep(1)  # statistics need a second
+
+    said = await report_of_stdio(sys.executable, "narrow_semaphore.py", tmp_path / "stderr", ask)
+    assert_reports(said, "quote", "What they waited for", "serial-handler")
+    assert "limit of 2" in said and "narrow_semaphore.TWO" in said and "Healthy" not in said
+
+
 @pytest.mark.parametrize("environment", ["fastmcp2", "fastmcp3", "fastmcp4"])
 async def test_fastmcp_example_reports_its_tool(
     environment: str, env_python: Callable[[str], Path], tmp_path: Path
@@ -148,7 +161,7 @@ def test_what_the_probe_touched_is_put_back() -> None:
 def test_every_example_is_short_says_how_to_run_it_and_is_run_here() -> None:
     here = Path(__file__).read_text()
     examples = sorted(EXAMPLES.glob("*.py"))
-    assert len(examples) == 8
+    assert len(examples) == 9
     for example in examples:
         text = example.read_text()
         assert len(text.splitlines()) < 40

@@ -7,13 +7,15 @@ awaited: another request's step, or an await of its own.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mcp_probe.aggregate.blocking import OTHER, PollIndex, StepIndex, Victim, blame
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.serial_awaits import SerialTally
+from mcp_probe.histogram import bucket_of
 from mcp_probe.model import (
     CROWDING_OPERATION,
     UNKNOWN_HOLDER,
@@ -62,15 +64,18 @@ class AwaitTally:
     pending_peak: int = 0
     holders: dict[tuple[str, str | None], list[float]] = field(default_factory=dict)  # -> [ns, calls]
     roots: dict[AwaitKey, float] = field(default_factory=dict)
+    per_bucket: Counter[int] = field(default_factory=Counter)  # bucket of the call's total -> ns
 
-    def add(self, one: Await, weight: int) -> None:
-        """One stretch, or the sum of short ones, of a call that stands for ``weight`` calls."""
+    def add(self, one: Await, weight: int, bucket: int | None) -> None:
+        """One stretch, or the sum of short ones, of a call that stands for ``weight``; ``bucket``: of its total."""
         self.count += one.count * weight
+        if bucket is not None:
+            self.per_bucket[bucket] += one.ns * weight
         self.total_ns += one.ns * weight
         self.tag = worst((self.tag, one.tag, "estimate" if weight > 1 else "exact"))
         self.calls += one.calls * weight
         self.opened += one.opened * weight
-        self._widen(one.limit, one.pending)
+        self._widen(one.limit or _most_at_once(one), one.pending)
         if one.count == 1 and one.ns:
             self.lengths.add(one.ns, weight)
         seen = set()
@@ -105,8 +110,9 @@ class AwaitTally:
             row[1] += calls
         for root, ns in other.roots.items():
             self.roots[root] = self.roots.get(root, 0.0) + ns
+        self.per_bucket.update(other.per_bucket)
 
-    def summary(self) -> AwaitSummary:
+    def summary(self, p95_share: float | None) -> AwaitSummary:
         """Its row; holders and roots with the longest time first."""
         p50, p95, p99 = map(self._quantile_ms, (0.5, 0.95, 0.99))
         return AwaitSummary(
@@ -135,11 +141,41 @@ class AwaitTally:
             opened=self.opened,
             limit=self.limit,
             pending_peak=self.pending_peak,
+            p95_share=p95_share,
         )
 
     def _quantile_ms(self, q: float) -> float | None:
         found = self.lengths.quantile(q)
         return None if found is None else found / 1e6
+
+
+@dataclass(slots=True)
+class NearTally:
+    """Times of finished calls by the bucket of their total. Which buckets are near p95 shows only at the end."""
+
+    total: Counter[int] = field(default_factory=Counter)
+    unnamed: Counter[int] = field(default_factory=Counter)  # awaiting that nothing named
+
+    def add(self, record: RequestRecord, awaiting_ns: int, awaits: tuple[Await, ...]) -> int | None:
+        """Take one record in; its bucket, ``None`` if it has not finished."""
+        total = record.end_ns - record.arrival_ns
+        if record.outcome == "unfinished" or total <= 0:
+            return None
+        bucket = bucket_of(total)
+        self.total[bucket] += total * record.weight
+        named = sum(one.ns for one in awaits if one.stage == "awaiting")
+        self.unnamed[bucket] += max(0, awaiting_ns - named) * record.weight
+        return bucket
+
+    def merge(self, other: NearTally) -> None:
+        """Add ``other``."""
+        self.total.update(other.total)
+        self.unnamed.update(other.unnamed)
+
+    def share(self, per_bucket: Mapping[int, int], near: Collection[int]) -> float | None:
+        """What share of the time of the calls in ``near`` is in ``per_bucket``; ``None`` if nobody looked at any."""
+        total = sum(self.total[bucket] for bucket in near)
+        return min(1.0, sum(per_bucket.get(bucket, 0) for bucket in near) / total) if total else None
 
 
 @dataclass(slots=True)
@@ -149,6 +185,8 @@ class AwaitsTally:
     rows: dict[RowKey, AwaitTally] = field(default_factory=dict)
     looked: int = 0
     awaiting_ns: int = 0
+    near: NearTally = field(default_factory=NearTally)
+    serial: SerialTally = field(default_factory=SerialTally)
 
     def add(self, record: RequestRecord) -> None:
         """Take one record in. Does nothing where nobody looked."""
@@ -156,8 +194,10 @@ class AwaitsTally:
             return
         self.looked += record.weight
         self.awaiting_ns += record.budget.awaiting * record.weight
+        bucket = self.near.add(record, record.budget.awaiting, record.awaits)
         for one in record.awaits:
-            self.of(one).add(one, record.weight)
+            self.of(one).add(one, record.weight, bucket)
+        self.serial.add(record, record.awaits)
 
     def of(self, one: Await) -> AwaitTally:
         """The row that ``one`` counts in."""
@@ -172,12 +212,19 @@ class AwaitsTally:
         """Add ``other``."""
         self.looked += other.looked
         self.awaiting_ns += other.awaiting_ns
+        self.near.merge(other.near)
+        self.serial.merge(other.serial)
         for key, tally in other.rows.items():
             self._row(key).merge(tally)
 
-    def summary(self) -> tuple[AwaitSummary, ...]:
-        """Rows, the longest in sum first."""
-        return tuple(row.summary() for row in sorted(self.rows.values(), key=lambda row: (-row.total_ns, row.object)))
+    def summary(self, near: Collection[int] = ()) -> tuple[AwaitSummary, ...]:
+        """Rows, the longest in sum first. ``near``: buckets of the totals of calls near p95."""
+        ranked = sorted(self.rows.values(), key=lambda row: (-row.total_ns, row.object))
+        return tuple(row.summary(self.near.share(row.per_bucket, near)) for row in ranked)
+
+    def unnamed_share(self, near: Collection[int]) -> float | None:
+        """Of the time of the calls near p95: awaiting that nothing named; ``None`` where nobody looked."""
+        return self.near.share(self.near.unnamed, near)
 
     @property
     def unnamed_ms(self) -> float | None:
@@ -260,6 +307,11 @@ def waiter_of(record: RequestRecord) -> Waiter | None:
 def earliest_of(waiters: Iterable[Waiter]) -> int:
     """The first instant that any of them waited."""
     return min(one.from_ns for waiter in waiters for one in waiter.awaits)
+
+
+def _most_at_once(one: Await) -> int | None:
+    """While somebody waits for a lock or its kin, everything that it can give is held."""
+    return max((part.among for part in one.holders if part.operation != UNKNOWN_HOLDER), default=None)
 
 
 def _share(part: HolderPart) -> float:

@@ -15,6 +15,12 @@ CODES: Mapping[str, str] = MappingProxyType(
         "head-of-line": "a tool's slow calls spend much of their time waiting for other requests",
         "crowding": "the event loop is full of small steps, none of which is slow by itself",
         "serial-handler": "calls wait for a lock, semaphore or limiter that other calls hold",
+        "pool-exhausted": "calls wait for a connection of a pool that is too small",
+        "client-per-request": "a new connection is opened for each request to the same host",
+        "serial-awaits": "a call makes similar awaits one after the other, with nothing beside them",
+        "slow-backend": "one host or database is most of a tool's time, and slow to answer",
+        "unexplained-wait": "a tool's slow calls mostly await something that nothing named",
+        "long-wait": "a tool's slow calls mostly wait for one thing that no other finding explains",
         "gc-pause": "the garbage collector stops the server for long",
         "gil-contention": "other threads keep the event loop waiting for the GIL",
         "host-pressure": "the machine or its CPU limit does not let the server run",
@@ -34,13 +40,10 @@ CODES: Mapping[str, str] = MappingProxyType(
 
 NOT_YET: tuple[str, ...] = (
     "busy-spin",
-    "serial-awaits",
     "abandoned-work",
     "dispatch-backlog",
     "cold-start",
     "cold-start-stampede",
-    "client-per-request",
-    "pool-exhausted",
     "chatty-notifications",
     "stdout-pollution",
 )

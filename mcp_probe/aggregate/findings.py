@@ -11,9 +11,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.checks.awaits import INSIDE, long_wait, serial_awaits, unexplained_wait
+from mcp_probe.aggregate.checks.backends import client_per_request, slow_backend
 from mcp_probe.aggregate.checks.data import not_enough_data
-from mcp_probe.aggregate.checks.evidence import window_ms
-from mcp_probe.aggregate.checks.holders import serial_handler
+from mcp_probe.aggregate.checks.evidence import total_ms, window_ms
+from mcp_probe.aggregate.checks.holders import pool_exhausted, serial_handler
 from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memory_peak, unbounded_fan_out
 from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
 from mcp_probe.aggregate.checks.pools import executor_saturated, transport_starvation
@@ -37,6 +39,12 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "head-of-line": head_of_line,
         "crowding": crowding,
         "serial-handler": serial_handler,
+        "pool-exhausted": pool_exhausted,
+        "client-per-request": client_per_request,
+        "serial-awaits": serial_awaits,
+        "slow-backend": slow_backend,
+        "unexplained-wait": unexplained_wait,
+        "long-wait": long_wait,
         "gc-pause": gc_pause,
         "gil-contention": gil_contention,
         "host-pressure": host_pressure,
@@ -72,8 +80,10 @@ def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[F
 def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     """The finding that explains most of the time lost; without one, "healthy" or "not-enough-data".
 
-    A finding that only follows from another one is never the verdict, nor is one of severity ``info``. During
-    a leak hunt the verdict is about memory only: the hunt itself slows the server down.
+    A finding that only follows from another one is never the verdict, nor is one of severity ``info``. Where nothing
+    is known to lose time, a wait that nothing explains is the verdict: `unexplained-wait`, else `long-wait`. Only
+    without those the server is healthy: its calls do their own work, or await something outside. During a leak hunt
+    the verdict is about memory only: the hunt itself slows the server down.
     """
     verdict = _verdict_of(summary, findings)
     looked_at = phrasing.looked_at(summary.requests)
@@ -83,9 +93,9 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
 def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     if summary.leaks is not None:
         return _verdict_of_hunt(summary, summary.leaks, findings)
-    candidates = [
-        finding for finding in findings if finding.severity != "info" and not _is_explained(finding, findings)
-    ]
+    serious = [finding for finding in findings if finding.severity != "info" and not _is_explained(finding, findings)]
+    # Nobody knows whether a wait without a name is time lost: what certainly is comes first.
+    candidates = [finding for finding in serious if finding.code != "unexplained-wait"] or serious
     if candidates:
         told = max(candidates, key=lambda finding: _explained_ms(finding, findings))
         return Verdict(told.code, told.subject, told.sentence)
@@ -94,6 +104,10 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
             return Verdict(finding.code, finding.subject, finding.sentence)
     if any("steps" in row.unseen for row in summary.operations):
         return Verdict("not-enough-data", summary.server.name, _unseen(summary))
+    long = [finding for finding in findings if finding.code == "long-wait"]
+    if long:
+        told = max(long, key=lambda finding: finding.cost_ms)
+        return Verdict(told.code, told.subject, told.sentence)
     return Verdict("healthy", summary.server.name, _healthy(summary))
 
 
@@ -167,8 +181,24 @@ def _unseen(summary: Summary) -> str:
 
 def _healthy(summary: Summary) -> str:
     count = phrasing.plural(summary.requests.count, "request")
-    sentence = f"Healthy: {count} in {phrasing.duration(window_ms(summary))}, and nothing held them up for long"
+    outside = _outside(summary)
+    nothing = f"nothing in this server held them up for long; {outside}" if outside else "nothing held them up for long"
+    sentence = f"Healthy: {count} in {phrasing.duration(window_ms(summary))}, and {nothing}"
     utilization = summary.loop.utilization
     if utilization is not None:
         sentence += f"; the event loop was busy {phrasing.percent(min(1.0, utilization))} of the time"
     return f"{sentence}."
+
+
+def _outside(summary: Summary) -> str:
+    """What requests mostly awaited, if they spent most of their time on it; empty if they did not."""
+    whole = sum(total_ms(row) for row in summary.operations if row.kind == "request")
+    waits: dict[str, float] = {}
+    for operation in summary.operations:
+        for found in operation.awaits if operation.kind == "request" else ():
+            name = found.object if found.object == found.kind else f"{found.kind} `{found.object}`"
+            waits[name] = waits.get(name, 0.0) + (0.0 if found.kind in INSIDE else found.total_ms)
+    name = max(waits, key=lambda one: waits[one], default="")
+    if whole <= 0 or not name or waits[name] <= 0.5 * whole:
+        return ""
+    return f"{phrasing.percent(min(1.0, waits[name] / whole))} of their time they awaited {name}"

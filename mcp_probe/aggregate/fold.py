@@ -15,6 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
+from mcp_probe.aggregate.at_once import RecentAwaits
 from mcp_probe.aggregate.awaiting import Traces, Waiter, earliest_of, waiter_of
 from mcp_probe.aggregate.blocking import (
     KEEP_SAMPLES,
@@ -85,6 +86,7 @@ class Fold:
         self._held: deque[tuple[int, Victim]] = deque()
         self._held_waits = 0
         self._traces = Traces()
+        self._awaits = RecentAwaits()
         self._waiters: deque[tuple[int, Waiter]] = deque(maxlen=MAX_HELD_WAITS)  # those held up by holders
         self._open: OrderedDict[int, OpenRequest] = OrderedDict()
         self._flight = Flight()
@@ -146,6 +148,8 @@ class Fold:
             self._hold(victim)
         if record.waits or record.awaits:
             self._traces.add(record)
+        if record.awaits:
+            self._awaits.add(record)
         if record.awaits and (waiter := waiter_of(record)) is not None:
             self._await(waiter)
 
@@ -268,6 +272,7 @@ class Fold:
         for victim, found in self._blames([victim for _, victim in self._held]):
             totals.operations.add_blame(victim, found)
         self._add_roots(totals, [waiter for _, waiter in self._waiters])
+        self._awaits.tally_into(totals.loads)
         for request in self._open.values():
             tally = totals.operations.of(request)
             tally.add_unfinished(max(0, (self._last_ns or 0) - request.arrival_ns))

@@ -402,13 +402,17 @@ class OperationTally:
 
     def share_near_p95(self, lost_per_bucket: Counter[int]) -> float | None:
         """The share of the time of the calls between p90 and p99 that was certainly lost in this way."""
-        low, high = self.totals.least.bucket_at(0.90), self.totals.least.bucket_at(0.99)
-        if low is None or high is None:
-            return None
-        near = [bucket for bucket in self.totals.least.rows if low <= bucket <= high]
+        near = self.near_p95()
         total = sum(self.totals.least.rows[bucket][1] for bucket in near)
         lost = sum(lost_per_bucket[bucket] for bucket in near)
         return min(1.0, lost / total) if total else None
+
+    def near_p95(self) -> list[int]:
+        """The buckets of the totals of calls between p90 and p99."""
+        low, high = self.totals.least.bucket_at(0.90), self.totals.least.bucket_at(0.99)
+        if low is None or high is None:
+            return []
+        return [bucket for bucket in self.totals.least.rows if low <= bucket <= high]
 
     def quality(self) -> dict[str, Quality]:
         """The quality of each number of the row that is not exact."""
@@ -461,6 +465,7 @@ class OperationTally:
         self.settle()
         steps = slow.of_operation(self.name)
         means = [part.mean_ms for part in self.parts]
+        near = self.near_p95()
         return OperationSummary(
             name=self.name,
             method=self.method,
@@ -493,8 +498,10 @@ class OperationTally:
             tasks_max=self.tasks_max,
             pipe_wait_ms=self.pipe_wait_ms(),
             measures=self.measures.summary(),
-            awaits=self.awaits.summary(),
+            awaits=self.awaits.summary(near),
             awaits_unnamed_ms=self.awaits.unnamed_ms,
+            awaits_unnamed_p95_share=self.awaits.unnamed_share(near),
+            serial_awaits=self.awaits.serial.summary(),
             unseen=tuple(name for name, bit in CAPABILITIES.items() if not self.seen & bit),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mcp_probe.aggregate.at_once import Loads
 from mcp_probe.aggregate.flight import FlightTotals
 from mcp_probe.aggregate.growth import LeakTally
 from mcp_probe.aggregate.loop_health import Loops
@@ -58,6 +59,7 @@ class Totals:
         self.slow_steps = SlowSteps(slow_ns, critical_ns)
         self.pools = Pools()
         self.loops = Loops()
+        self.loads = Loads()
         self.process = ProcessTally()
         self.flight = FlightTotals()
         self.leaks = LeakTally()
@@ -71,6 +73,7 @@ class Totals:
         self.slow_steps.merge(other.slow_steps)
         self.pools.merge(other.pools)
         self.loops.merge(other.loops)
+        self.loads.merge(other.loads)
         self.process.merge(other.process)
         self.flight.merge(other.flight)
         self.leaks.merge(other.leaks)
@@ -109,6 +112,7 @@ def summary_of(totals: Totals, live: bool) -> Summary:
         complete=ended or live,
         notes=tuple(_notes(totals, streams, ended or live)),
         leaks=totals.leaks.hunt(),
+        await_loads=totals.loads.summaries(),
     )
 
 

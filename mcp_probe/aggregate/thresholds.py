@@ -31,6 +31,26 @@ class FindingOptions:
     crowded_utilization: float = 0.90  # crowding
     held_share: float = 0.20  # serial-handler: of the operation's time
     held_ms: float = 10.0  # serial-handler: p95 of its waits; a shorter one is no longer than a step that is not slow
+    pool_wait_ms: float = 10.0  # pool-exhausted: p95 of the waits
+    # Workload: SQLAlchemy's pool of 2 under bursts of two calls. Now and then a third one waits for a millisecond.
+    pool_share: float = 0.05  # pool-exhausted: of the operation's time
+    client_calls: int = 10  # client-per-request
+    client_opened_share: float = 0.90  # client-per-request: connections per call
+    # Workload: a client per call on a loopback backend without TLS. A connection takes 0.3 ms of a call of 20 ms.
+    connect_share: float = 0.05  # client-per-request: of the operation's time; below it its severity is info
+    serial_awaits: int = 5  # serial-awaits: mean of the calls that have several
+    serial_saved_share: float = 0.20  # serial-awaits: of the operation's time, what a task group would save
+    serial_saved_ms: float = 10.0  # serial-awaits: the same, of a call
+    backend_share: float = 0.50  # slow-backend: of a tool's time near p95
+    first_byte_ms: float = 200.0  # slow-backend: p95
+    # Workload: a loopback backend of 100 ms on a busy machine. Its medians at 1 and at 8 calls at once differ by up
+    # to a fifth; those of a backend that serves one at a time, by the number of calls.
+    growth_ratio: float = 1.5  # slow-backend, long-wait: median at the highest level over that at the lowest
+    growth_awaits: int = 10  # slow-backend, long-wait: awaits a level needs
+    unexplained_share: float = 0.20  # unexplained-wait: of a tool's time near p95
+    unexplained_ms: float = 10.0  # unexplained-wait: of a call near p95; shorter waits are seldom looked at
+    long_wait_share: float = 0.20  # long-wait: of a tool's time near p95
+    long_wait_ms: float = 10.0  # long-wait: of a call near p95; for growth, between the two medians
     gc_second_ms: float = 100.0  # gc-pause: paused in any second
     gc_request_share: float = 0.10  # gc-pause: of one request
     gil_share: float = 0.20  # gil-contention: of the loop's busy time

@@ -12,11 +12,14 @@ from mcp_probe.model import (
     CROWDING_OPERATION,
     LOOP_OPERATION,
     AwaitHolder,
+    AwaitLoad,
     AwaitRoot,
     AwaitSummary,
+    LoadLevel,
     MeasureStats,
     OperationSummary,
     Quality,
+    SerialAwaits,
     Summary,
     WaitPercentiles,
 )
@@ -102,12 +105,88 @@ def _held(
     return make_operation("list", count=100, busy=busy, awaiting=10.0, awaits=(replace(found, **changed),))  # type: ignore[arg-type]
 
 
+def _await(kind: str, name: str, total_ms: float, **changed: object) -> AwaitSummary:
+    row = AwaitSummary(kind, name, "/srv/app/tools.py:31", 100, total_ms, None, (), (), "exact")  # type: ignore[arg-type]
+    return replace(row, **changed)  # type: ignore[arg-type]
+
+
+_ASK = AwaitHolder("ask", "/srv/app/tools.py:30", 1_000.0, 60, "exact")
+
+
+def _pooled(p95: float = 10.1, busy: float = 180.0, **changed: object) -> Summary:
+    """100 calls that wait 10 ms each for a connection of a pool of 2; on average 3 waited while any did."""
+    row = _await("connection-pool", "db pool", 1_000.0, p50_ms=9.0, p95_ms=p95, p99_ms=14.0, limit=2, pending_peak=7)
+    row = replace(row, **{"holders": (_ASK,), **changed})  # type: ignore[arg-type]
+    load = AwaitLoad("ask", "connection-pool", "db pool", 2.6, ())
+    return make_summary(make_operation("ask", p95=220.0, busy=busy, awaiting=10.0, awaits=(row,)), await_loads=(load,))
+
+
+_SHOP = "https://shop.example:443"
+
+
+def _connecting(opened: int = 9, connect_ms: float = 6.0, calls: int = 10, **changed: object) -> Summary:
+    """100 calls of which ten ask a shop, for 100 ms in all."""
+    rows = (
+        _await("http", _SHOP, 80.0, phase="first-byte", calls=calls),
+        _await("connect", _SHOP, connect_ms / 2, phase="tcp", opened=opened),
+        _await("connect", _SHOP, connect_ms / 2, phase="tls", where=None),
+    )
+    return make_summary(make_operation("buy", awaiting=1.0, awaits=rows, **changed))  # type: ignore[arg-type]
+
+
+def _in_turn(
+    kind: str = "http", awaits: int = 500, longest_ms: float = 2_000.0, busy: float = 20.0, awaiting: float = 50.0
+) -> Summary:
+    """100 calls of which each makes five awaits of 10 ms, for 50 ms; the longest of each takes 20 ms."""
+    row = SerialAwaits(kind, _SHOP, "/srv/app/tools.py:31", "awaiting", 100, awaits, 5_000.0, longest_ms, "exact")  # type: ignore[arg-type]
+    return make_summary(make_operation("buy", p95=70.0, busy=busy, awaiting=awaiting, serial_awaits=(row,)))
+
+
+def _slow_shop(
+    p95: float = 201.0, share: float = 0.51, crowded: float = 140.0, count: int = 40, **changed: object
+) -> Summary:
+    """A tool of 400 ms that asks a shop."""
+    row = _await("http", _SHOP, 20_000.0, phase="first-byte", p50_ms=180.0, p95_ms=p95, p99_ms=230.0, p95_share=share)
+    levels = (LoadLevel(1, 1, 40, 100.0), LoadLevel(5, 8, count, crowded))
+    operation = make_operation("buy", p95=400.0, awaiting=300.0, awaits=(replace(row, **changed),))  # type: ignore[arg-type]
+    return make_summary(operation, await_loads=(AwaitLoad("buy", "http", _SHOP, 3.0, levels),))
+
+
+def _unnamed(share: float | None = 0.21, p95: float = 50.0, count: int = 100) -> Summary:
+    row = _await("other", "lib.read", 900.0, p95_share=0.3)
+    return make_summary(
+        make_operation(
+            "read",
+            p95=p95,
+            count=count,
+            awaiting=45.0,
+            awaits=(row,),
+            awaits_unnamed_ms=700.0,
+            awaits_unnamed_p95_share=share,
+        )
+    )
+
+
+def _queued(share: float | None = 0.21, p95: float = 50.0, count: int = 100, **changed: object) -> Summary:
+    row = _await("queue", "asyncio.Queue jobs.TODO", 1_000.0, p95_ms=12.0, p95_share=share)
+    row = replace(row, **changed)  # type: ignore[arg-type]
+    return make_summary(make_operation("submit", p95=p95, count=count, awaiting=10.0, busy=35.0, awaits=(row,)))
+
+
+_FASTER_SHOP = replace(_slow_shop(p95=150.0, crowded=151.0))
+
 FAULTS: dict[str, Summary] = {
     "blocking-call": make_summary(slow_steps=(make_slow(ms=10.0, count=2),)),
     "cpu-bound-step": make_summary(slow_steps=(make_slow("score", 10.0, "cpu", count=2, cpu_share=0.98),)),
     "head-of-line": _head_of_line(),
     "crowding": _crowded(),
     "serial-handler": make_summary(_held()),
+    "pool-exhausted": _pooled(),
+    "client-per-request": _connecting(),
+    "serial-awaits": _in_turn(),
+    "slow-backend": _slow_shop(),
+    "unexplained-wait": _unnamed(),
+    "long-wait": _queued(),
     "gc-pause": make_summary(gc_worst_second_ms=101.0, gc_pause_ms=140.0, gc_max_pause_ms=60.0, gc_max_generation=2),
     "gil-contention": make_summary(
         gil_wait_ms=201.0, other_threads_cpu_ms=4_000.0, executors=(make_pool(cpu_ms=3_900.0, holders=("render",)),)
@@ -187,6 +266,41 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("serial-handler", "a background task holds it"): make_summary(
         _held(holder=AwaitHolder(BACKGROUND_OPERATION, None, 1_000.0, 100, "exact"), root=(), kind="semaphore")
     ),
+    ("serial-handler", "at two lines, each less than a fifth of its time"): make_summary(
+        replace(
+            _held(busy=45.0),
+            awaits=tuple(
+                replace(_held().awaits[0], where=f"/srv/notes.py:{line}", total_ms=600.0) for line in (27, 40)
+            ),
+        )
+    ),
+    ("serial-handler", "a semaphore whose limit and load are known"): make_summary(
+        _held(kind="semaphore", object="asyncio.Semaphore notes.TWO", limit=2),
+        await_loads=(AwaitLoad("list", "semaphore", "asyncio.Semaphore notes.TWO", 5.2, ()),),
+    ),
+    ("pool-exhausted", "just over a twentieth of its time"): _pooled(busy=188.0),
+    ("pool-exhausted", "nobody knows its limit, its load, or who holds it"): replace(
+        _pooled(limit=None, holders=(), pending_peak=0), await_loads=()
+    ),
+    ("client-per-request", "connecting is a twentieth of its time"): _connecting(connect_ms=5.0),
+    ("client-per-request", "connecting is less than that"): _connecting(connect_ms=4.9),
+    ("client-per-request", "a database"): make_summary(
+        make_operation(
+            "ask",
+            awaiting=5.0,
+            awaits=(_await("db", "db://x:1", 300.0, calls=100), _await("connect", "db://x:1", 200.0, opened=100)),
+        )
+    ),
+    ("serial-awaits", "just over a fifth of its time"): _in_turn(longest_ms=3_000.0, busy=49.0),
+    ("serial-awaits", "a task group would save just over 10 ms"): _in_turn(longest_ms=3_950.0, busy=0.0),
+    ("serial-awaits", "polling"): _in_turn(kind="sleep"),
+    ("serial-awaits", "statements"): _in_turn(kind="db"),
+    ("slow-backend", "slower under load"): _slow_shop(crowded=151.0),
+    ("slow-backend", "slower under load, as ten calls say"): _slow_shop(crowded=151.0, count=10),
+    ("slow-backend", "its library shows no phases"): _slow_shop(phase=None),
+    ("unexplained-wait", "short calls"): _unnamed(share=0.5, p95=20.0),
+    ("long-wait", "a backend that is slower under load and not slow"): _FASTER_SHOP,
+    ("long-wait", "just 10 ms"): _queued(share=0.25, p95=40.0),
     ("schema-lookup", "just over a fifth of its time"): make_summary(_looked_up(8.1, busy=40.0)),
     ("large-payload", "coding takes just over a fifth"): make_summary(
         make_operation("export", encode_ms=6.3, busy=30.0)
@@ -318,6 +432,38 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("serial-handler", "all waits short"): make_summary(_held(p95=None)),
     ("serial-handler", "a fifth of its time, not more"): make_summary(_held(busy=40.0)),
     ("serial-handler", "nobody holds it"): make_summary(_held(holder=None)),
+    ("pool-exhausted", "10 ms, not more"): _pooled(p95=10.0),
+    ("pool-exhausted", "a twentieth of its time, not more"): _pooled(busy=190.0),
+    ("pool-exhausted", "too few requests"): replace(_pooled(), requests=make_summary(count=29).requests),
+    ("client-per-request", "85 connections for a hundred calls"): _connecting(opened=85, calls=100),
+    ("client-per-request", "nine calls"): _connecting(opened=9, calls=9),
+    ("client-per-request", "another host's connections"): make_summary(
+        make_operation(
+            "buy", awaiting=1.0, awaits=(_await("http", _SHOP, 80.0, calls=10), _await("connect", "x", 6.0, opened=10))
+        )
+    ),
+    ("serial-awaits", "fewer than five"): _in_turn(awaits=470),
+    ("serial-awaits", "a fifth of its time, not more"): _in_turn(longest_ms=3_000.0, busy=50.0),
+    ("serial-awaits", "a task group would save less than 10 ms"): _in_turn(longest_ms=4_050.0, busy=0.0, awaiting=45.0),
+    ("slow-backend", "200 ms, not more"): _slow_shop(p95=200.0),
+    ("slow-backend", "half of its time, not more"): _slow_shop(share=0.50),
+    ("slow-backend", "its share is not known"): _slow_shop(share=None),  # type: ignore[arg-type]
+    ("slow-backend", "a sleep"): _slow_shop(kind="sleep"),
+    ("unexplained-wait", "a fifth, not more"): _unnamed(share=0.20),
+    ("unexplained-wait", "less than 10 ms"): _unnamed(share=0.5, p95=19.9),
+    ("unexplained-wait", "29 calls of it"): _unnamed(count=29),
+    ("unexplained-wait", "nobody looked"): _unnamed(share=None),
+    ("long-wait", "a fifth, not more"): _queued(share=0.20),
+    ("long-wait", "less than 10 ms"): _queued(share=0.5, p95=19.9),
+    ("long-wait", "29 calls of it"): _queued(count=29),
+    ("long-wait", "a backend that is not slower under load"): replace(
+        _FASTER_SHOP, await_loads=_slow_shop(crowded=149.0).await_loads
+    ),
+    ("long-wait", "a backend that may be slower under load: nine calls say so"): replace(
+        _FASTER_SHOP, await_loads=_slow_shop(crowded=151.0, count=9).await_loads
+    ),
+    ("long-wait", "another finding says it"): make_summary(_held(p95_share=0.9)),
+    ("long-wait", "the client's own answer"): _queued(kind="client", object="elicitation"),
     ("schema-lookup", "5 ms, not more"): make_summary(_looked_up(5.0, busy=20.0)),
     ("schema-lookup", "a fifth of its time, not more"): make_summary(_looked_up(8.0, busy=40.0)),
     ("schema-lookup", "not known"): make_summary(_looked_up(None, busy=20.0)),

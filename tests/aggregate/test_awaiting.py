@@ -10,7 +10,16 @@ import pytest
 from mcp_probe.aggregate.awaiting import MAX_ROWS
 from mcp_probe.aggregate.blocking import OTHER
 from mcp_probe.aggregate.fold import Fold
-from mcp_probe.model import BACKGROUND_OPERATION, Await, Frame, HolderPart, OperationSummary, Summary, Wait
+from mcp_probe.model import (
+    BACKGROUND_OPERATION,
+    UNKNOWN_HOLDER,
+    Await,
+    Frame,
+    HolderPart,
+    OperationSummary,
+    Summary,
+    Wait,
+)
 from mcp_probe.report.console import render
 from tests.frames import MS, SECOND, make_end, make_header, make_request, make_step
 
@@ -146,3 +155,36 @@ def test_the_report_says_what_for_who_held_it_and_why_so_long() -> None:
 def test_a_report_without_awaits_has_no_such_section() -> None:
     text = render(summary_of(make_request(1, "add", busy=MS)), width=110, color=False, ascii_only=False)
     assert "What they waited for" not in text
+
+
+def test_shares_near_p95_are_of_the_slow_calls_alone() -> None:
+    """90 quick calls compute; ten slow ones wait for a lock, and for something that nothing names."""
+    quick = [make_request(number, "append", awaiting=MS, awaits=()) for number in range(1, 91)]
+    slow = [
+        make_request(100 + number, "append", busy=20 * MS, awaiting=80 * MS, awaits=(await_of(50 * MS),))
+        for number in range(10)
+    ]
+    found = operation(summary_of(*quick, *slow), "append")
+    (row,) = found.awaits
+    # The bucket of p90 is that of the quick ones: 1 ms more in the whole.
+    whole = 10 * 100 + 90 * 1
+    assert row.p95_share == pytest.approx(500 / whole)
+    assert found.awaits_unnamed_p95_share == pytest.approx((300 + 90) / whole)
+
+
+def test_shares_near_p95_are_unknown_where_nobody_looked_and_without_unfinished_calls() -> None:
+    found = operation(summary_of(make_request(1, "append", awaiting=10 * MS)), "append")
+    assert found.awaits_unnamed_p95_share is None
+    hung = make_request(1, "append", awaiting=10 * MS, awaits=(await_of(8 * MS),), outcome="unfinished")
+    (row,) = operation(summary_of(hung), "append").awaits
+    assert row.p95_share is None
+
+
+def test_the_limit_of_a_semaphore_is_how_many_held_it_while_somebody_waited() -> None:
+    parts = tuple(HolderPart(number, "append", "n.py:8", 0, 20 * MS, 3) for number in (2, 3, 4))
+    unseen = HolderPart(0, UNKNOWN_HOLDER, None, 20 * MS, 30 * MS, 9)
+    call = make_request(1, "append", awaiting=30 * MS, awaits=(await_of(30 * MS, *parts, unseen, kind="semaphore"),))
+    (row,) = operation(summary_of(call), "append").awaits
+    assert row.limit == 3
+    alone = make_request(1, "append", awaiting=30 * MS, awaits=(await_of(30 * MS, unseen, kind="semaphore"),))
+    assert operation(summary_of(alone), "append").awaits[0].limit is None

@@ -20,16 +20,23 @@ from mcp_probe.aggregate.findings import (
 )
 from mcp_probe.errors import OptionError
 from mcp_probe.model import (
+    BACKGROUND_OPERATION,
     BUDGET_PARTS,
     CROWDING_OPERATION,
     LOOP_OPERATION,
+    UNKNOWN_HOLDER,
+    AwaitHolder,
+    AwaitLoad,
     AwaitRoot,
+    AwaitSummary,
     BudgetMeans,
     Finding,
+    LoadLevel,
     Outstanding,
     PeakLine,
     Percentiles,
     Quality,
+    SerialAwaits,
     ServerInfo,
     Signals,
     Summary,
@@ -612,8 +619,35 @@ COUNT = st.integers(0, 10**9)
 TAGS = st.sampled_from(["exact", "bounded", "lower", "upper", "estimate", "unavailable"])
 FILES = st.none() | st.sampled_from(["", "/a/b.py", "C:\\x\\y.py", "<string>"])
 
+KINDS = st.sampled_from([
+    "lock", "semaphore", "queue", "connection-pool", "connect", "http", "db", "sleep", "other",
+])  # fmt: skip
+OBJECTS = st.sampled_from(["", "a", "https://x:1"])
+LINES = st.none() | st.sampled_from(["", "x", "/a/b.py:8", ":8"])
+HOLDERS = st.builds(AwaitHolder, st.sampled_from(["add", BACKGROUND_OPERATION, UNKNOWN_HOLDER]), LINES, MS, COUNT, TAGS)
+AWAITS = st.builds(
+    lambda kind, name, where, total, times, counts, holders, root, tag, limit, share, phase: AwaitSummary(
+        kind, name, where, counts[0], total, times[0], tuple(holders), tuple(root), tag, times[1], times[2],
+        phase=phase, calls=counts[1], opened=counts[2], limit=limit, pending_peak=counts[3], p95_share=share,
+    ),
+    KINDS, OBJECTS, LINES, MS, st.tuples(*[MAYBE_MS] * 3), st.tuples(*[COUNT] * 4), st.lists(HOLDERS, max_size=2),
+    st.lists(st.builds(AwaitRoot, KINDS | st.just("blocked"), NAMES, LINES, MS), max_size=2), TAGS, st.none() | COUNT,
+    MAYBE_SHARE, st.sampled_from([None, "first-byte", "body"]),
+)  # fmt: skip
+SERIAL = st.builds(
+    lambda kind, name, where, calls, awaits, waited, share, tag: SerialAwaits(
+        kind, name, where, "awaiting", calls, calls * awaits, waited, waited * share, tag
+    ),
+    KINDS, OBJECTS, LINES, st.integers(1, 10**6), st.integers(2, 100), MS, SHARE, TAGS,
+)  # fmt: skip
+LEVELS = st.lists(st.builds(LoadLevel, COUNT, COUNT, COUNT, MS), max_size=3)
+LOADS = st.builds(
+    lambda operation, kind, name, mean, levels: AwaitLoad(operation, kind, name, mean, tuple(levels)),
+    NAMES, KINDS, OBJECTS, st.floats(0, 1e6, allow_nan=False), LEVELS,
+)  # fmt: skip
+
 OPERATIONS = st.builds(
-    lambda name, method, kind, quality, totals, parts, shares, count: replace(
+    lambda name, method, kind, quality, totals, parts, shares, count, awaits, serial: replace(
         make_operation(name),
         method=method,
         kind=kind,
@@ -627,6 +661,10 @@ OPERATIONS = st.builds(
         crowding_ms=totals[1] or 0.0,
         write_flush_p95_ms=totals[2],
         response_bytes_max=count or None,
+        awaits=tuple(awaits),
+        awaits_unnamed_ms=totals[3],
+        awaits_unnamed_p95_share=shares[1],
+        serial_awaits=tuple(serial),
     ),
     NAMES,
     st.sampled_from(["tools/call", "prompts/get", "ping"]),
@@ -636,6 +674,8 @@ OPERATIONS = st.builds(
     st.tuples(*[MAYBE_MS] * len(BUDGET_PARTS)),
     st.tuples(MAYBE_SHARE, MAYBE_SHARE),
     COUNT,
+    st.lists(AWAITS, max_size=4),
+    st.lists(SERIAL, max_size=2),
 )
 STEPS = st.builds(
     lambda *values: replace(
@@ -709,9 +749,10 @@ SERVERS = st.builds(
     *[st.just("unknown")] * 3,
 )
 SUMMARIES = st.builds(
-    lambda server, operations, steps, rows, pools, signals, count, seconds, utilization, peak: make_summary(
+    lambda server, operations, steps, rows, pools, signals, count, seconds, utilization, peak, loads: make_summary(
         *operations,
         server=server,
+        await_loads=tuple(loads),
         slow_steps=tuple(steps),
         blocked_by=tuple(rows),
         executors=tuple(pools),
@@ -731,6 +772,7 @@ SUMMARIES = st.builds(
     st.floats(0, 1e9, allow_nan=False),
     MAYBE_SHARE,
     COUNT,
+    st.lists(LOADS, max_size=3),
 )
 
 
@@ -880,6 +922,124 @@ def test_a_held_lock_is_told_with_its_holder_and_what_that_one_waited_for() -> N
     )
     nobody = one(ALSO_FAULTS["serial-handler", "a background task holds it"], "serial-handler")
     assert "that a background task held." in nobody.sentence and nobody.advice.startswith("Raise its limit")
+
+
+def test_narrowing_a_lock_saves_what_its_holders_awaited_themselves() -> None:
+    finding = one(FAULTS["serial-handler"], "serial-handler")
+    assert finding.evidence["narrow_ms"] == pytest.approx(900.0)
+    assert finding.advice.endswith("not inside. That would save up to 900 ms of 1.0 s.")
+
+
+def test_a_semaphore_is_told_with_its_limit_and_the_one_that_such_load_needs() -> None:
+    finding = one(ALSO_FAULTS["serial-handler", "a semaphore whose limit and load are known"], "serial-handler")
+    assert "the semaphore `asyncio.Semaphore notes.TWO` (limit of 2) that `append` held" in finding.sentence
+    assert "raise its limit of 2 to 8: on average 6 waited while any did." in finding.advice
+    assert "save" not in finding.advice, "it is there to be held around what it protects"
+    assert (finding.evidence["limit"], finding.evidence["needed"]) == (2, 8)
+
+
+def test_a_lock_taken_at_two_lines_is_one_finding_with_both_waits() -> None:
+    finding = one(ALSO_FAULTS["serial-handler", "at two lines, each less than a fifth of its time"], "serial-handler")
+    assert finding.cost_ms == pytest.approx(1_200.0)
+
+
+# --- backends, pools and what nothing explains ------------------------------------------------------
+
+
+def test_a_pool_is_told_with_its_limit_its_holder_and_the_size_it_needs() -> None:
+    finding = one(FAULTS["pool-exhausted"], "pool-exhausted")
+    assert finding.sentence == (
+        "`ask` waited 10 ms at p95, 1.0 s in all, for a connection of the pool `db pool` (limit of 2, up to 7 waited "
+        "at once) that other calls of its own held (taken at tools.py:30)."
+    )
+    assert finding.advice.startswith(
+        "Raise its maximum of connections from 2 to 5 (on average 3 waited while any did; with 9 none would have)"
+    )
+    assert "serial-handler" not in codes_of(FAULTS["pool-exhausted"])
+
+
+def test_a_pool_of_unknown_size_is_told_without_numbers_that_nobody_knows() -> None:
+    summary = ALSO_FAULTS["pool-exhausted", "nobody knows its limit, its load, or who holds it"]
+    finding = one(summary, "pool-exhausted")
+    assert finding.sentence.endswith("of the pool `db pool`.")
+    assert finding.advice.startswith("Raise its maximum of connections, or bound")
+    assert (finding.evidence["needed"], finding.evidence["holder"]) == (None, None)
+
+
+def test_a_client_per_request_is_told_with_connections_and_what_one_takes() -> None:
+    finding = one(FAULTS["client-per-request"], "client-per-request")
+    assert finding.sentence == (
+        "`buy` opened 9 connections for 10 requests to `https://shop.example:443` at tools.py:31: 0.7 ms a connection, "
+        "6% of its time."
+    )
+    assert finding.advice.startswith("Make one client when the server starts")
+    cheap = one(ALSO_FAULTS["client-per-request", "connecting is less than that"], "client-per-request")
+    assert (finding.severity, cheap.severity) == ("warn", "info")
+    database = one(ALSO_FAULTS["client-per-request", "a database"], "client-per-request")
+    assert "100 statements" in database.sentence and "one pool or engine" in database.advice
+
+
+def test_serial_awaits_say_what_a_task_group_would_give() -> None:
+    finding = one(FAULTS["serial-awaits"], "serial-awaits")
+    assert finding.sentence == (
+        "`buy` makes 5 requests to `https://shop.example:443` one after the other in a call, at tools.py:31: 50 ms a "
+        "call, with nothing beside them; at once they would take as long as the longest, 20 ms."
+    )
+    assert finding.cost_ms == pytest.approx(3_000.0)
+    assert "one statement" in one(ALSO_FAULTS["serial-awaits", "statements"], "serial-awaits").advice
+    polling = one(ALSO_FAULTS["serial-awaits", "polling"], "serial-awaits")
+    assert polling.severity == "info" and polling.advice.startswith("If it polls, await the event itself.")
+
+
+def test_a_slow_backend_is_information_and_healthy_names_it() -> None:
+    summary = FAULTS["slow-backend"]
+    finding = one(summary, "slow-backend")
+    assert finding.sentence == (
+        "`buy` spent 51% of its p95 of 400 ms waiting for `https://shop.example:443` at tools.py:31: its first byte "
+        "came after 180 ms at the median, 201 ms at p95, 230 ms at p99."
+    )
+    verdict = verdict_of(summary, findings_of(summary))
+    assert verdict.code == "healthy"
+    assert "67% of their time they awaited http `https://shop.example:443`" in verdict.sentence
+
+
+def test_a_backend_that_is_slower_under_load_is_a_warning_that_costs_what_the_load_costs() -> None:
+    summary = ALSO_FAULTS["slow-backend", "slower under load"]
+    finding = one(summary, "slow-backend")
+    assert (finding.severity, finding.confidence) == ("warn", "estimate")
+    assert "; 151 ms with about 8 calls at once, 100 ms with 1." in finding.sentence
+    assert finding.cost_ms == pytest.approx(40 * 51)
+    assert verdict_of(summary, findings_of(summary)).code == "slow-backend"
+
+
+def test_what_nothing_named_is_the_verdict_only_where_nothing_certain_was_lost() -> None:
+    summary = FAULTS["unexplained-wait"]
+    finding = one(summary, "unexplained-wait")
+    assert finding.sentence == (
+        "`read` spent 21% of its p95 of 50 ms awaiting something that nothing named; what was named of its waits is at "
+        "tools.py:31."
+    )
+    assert verdict_of(summary, findings_of(summary)).code == "unexplained-wait"
+    blocked = replace(summary, slow_steps=(make_slow(ms=60.0),))
+    assert verdict_of(blocked, findings_of(blocked)).code == "blocking-call"
+
+
+def test_a_long_wait_inside_the_server_is_the_verdict_instead_of_healthy() -> None:
+    summary = FAULTS["long-wait"]
+    verdict = verdict_of(summary, findings_of(summary))
+    assert (verdict.code, verdict.subject) == ("long-wait", "submit")
+    assert verdict.sentence == (
+        "`submit` spent 21% of its p95 of 50 ms waiting for the queue `asyncio.Queue jobs.TODO` at tools.py:31."
+    )
+    explained = NEAR_MISSES["long-wait", "the client's own answer"]
+    assert verdict_of(explained, findings_of(explained)).code == "healthy"
+
+
+def test_healthy_says_nothing_of_waits_that_nobody_looked_at() -> None:
+    summary = make_summary(make_operation("fetch", awaiting=95.0, busy=5.0))
+    assert verdict_of(summary, findings_of(summary)).sentence.startswith(
+        "Healthy: 100 requests in 10 s, and nothing held them up for long;"
+    )
 
 
 def test_a_holder_that_was_blocked_itself_is_explained_by_what_blocked_it() -> None:

@@ -1,8 +1,10 @@
-"""Requests that waited for what others held: `serial-handler`."""
+"""Requests that waited for what others held: `serial-handler` and `pool-exhausted`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import is_enough, total_ms
@@ -11,6 +13,8 @@ from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import (
     BACKGROUND_OPERATION,
     UNKNOWN_HOLDER,
+    AwaitHolder,
+    AwaitKind,
     AwaitRoot,
     AwaitSummary,
     Finding,
@@ -18,95 +22,234 @@ from mcp_probe.model import (
     Summary,
 )
 
-Row = tuple[OperationSummary, AwaitSummary]
+_POOL: AwaitKind = "connection-pool"
+
+_OUTSIDE = frozenset({"http", "db", "connect", "subprocess", "client", "sleep", "other", "thread"})
+"""What a holder may await without needing the lock for it; another lock is not among it, nor a blocked loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """All awaits of one operation for one object that somebody holds, at whatever line."""
+
+    operation: OperationSummary
+    rows: tuple[AwaitSummary, ...]  # the longest in sum first
+
+    @property
+    def first(self) -> AwaitSummary:
+        """The row with most of the time."""
+        return self.rows[0]
+
+    @property
+    def waited_ms(self) -> float:
+        """Over the window."""
+        return sum(row.total_ms for row in self.rows)
+
+    @property
+    def share(self) -> float:
+        """Of the operation's time."""
+        whole = total_ms(self.operation)
+        return min(1.0, self.waited_ms / whole) if whole > 0 else 0.0
+
+
+def held_up(summary: Summary, options: FindingOptions) -> dict[str, list[Held]]:
+    """Objects that operations waited long for, as `serial-handler` has it; who waited most comes first."""
+    return _by_object(summary, options, pools=False)
+
+
+def short_pools(summary: Summary, options: FindingOptions) -> dict[str, list[Held]]:
+    """Connection pools that operations waited long for, as `pool-exhausted` has it; who waited most comes first."""
+    return _by_object(summary, options, pools=True)
+
+
+def _by_object(summary: Summary, options: FindingOptions, *, pools: bool) -> dict[str, list[Held]]:
+    found: dict[str, list[Held]] = {}
+    if not is_enough(summary, options):
+        return found
+    least_ms, least_share = (
+        (options.pool_wait_ms, options.pool_share) if pools else (options.held_ms, options.held_share)
+    )
+    for operation in summary.operations:
+        rows: dict[str, list[AwaitSummary]] = {}
+        for row in operation.awaits:
+            if (row.kind == _POOL) if pools else (row.holders and row.kind != _POOL):
+                rows.setdefault(row.object, []).append(row)
+        for name, of_object in rows.items():
+            held = Held(operation, tuple(sorted(of_object, key=lambda row: -row.total_ms)))
+            p95 = held.first.p95_ms
+            if p95 is not None and p95 > least_ms and held.share > least_share:
+                found.setdefault(name, []).append(held)
+    return {name: sorted(held, key=lambda one: -one.waited_ms) for name, held in found.items()}
 
 
 def serial_handler(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per lock, semaphore or limiter, on the operation that waited most for it."""
-    if not is_enough(summary, options):
-        return
-    by_object: dict[str, list[Row]] = {}
-    for operation in summary.operations:
-        for found in operation.awaits:
-            if found.holders and _is_long(operation, found, options):
-                by_object.setdefault(found.object, []).append((operation, found))
-    for rows in by_object.values():
-        yield _finding(sorted(rows, key=lambda row: -row[1].total_ms))
+    for held in held_up(summary, options).values():
+        yield _serial(summary, held)
 
 
-def _is_long(operation: OperationSummary, found: AwaitSummary, options: FindingOptions) -> bool:
-    whole = total_ms(operation)
-    return (
-        found.p95_ms is not None
-        and found.p95_ms > options.held_ms
-        and whole > 0
-        and found.total_ms > options.held_share * whole
-    )
-
-
-def _finding(rows: list[Row]) -> Finding:
-    operation, first = rows[0]
-    holder = first.holders[0]
-    waited = sum(found.total_ms for _, found in rows)
-    others = [other.name for other, _ in rows[1:] if other.name != operation.name]
-    share = min(1.0, first.total_ms / total_ms(operation))
+def _serial(summary: Summary, held: list[Held]) -> Finding:
+    first, row = held[0], held[0].first
+    holder = row.holders[0]
+    waited, limit = sum(one.waited_ms for one in held), _limit(held)
+    slots = "" if limit is None or row.kind == "lock" else f" (limit of {limit})"
     sentence = (
-        f"`{operation.name}` spent {phrasing.percent(share)} of its time, {phrasing.duration(first.total_ms)} in all, "
-        f"waiting for {_article(first)}"
+        f"`{first.operation.name}` spent {phrasing.percent(first.share)} of its time, "
+        f"{phrasing.duration(first.waited_ms)} in all, waiting for the {row.kind} `{row.object}`{slots}"
+        f"{_held_by(first.operation, holder)}{_others(held)}."
     )
-    where = _place(holder.where)
-    if holder.operation not in (BACKGROUND_OPERATION, UNKNOWN_HOLDER):
-        name = "other calls of its own" if holder.operation == operation.name else f"`{holder.operation}`"
-        sentence += f" that {name} held{f' (taken at {where})' if where else ''}"
-    elif holder.operation == BACKGROUND_OPERATION:
-        sentence += f" that a background task held{f' (taken at {where})' if where else ''}"
-    if others:
-        sentence += f"; so did {phrasing.listed(sorted(set(others)))}"
-    root = first.root[0] if first.root else None
+    root = row.root[0] if row.root else None
+    narrow_ms = _narrow_ms(held)
+    needed = None if limit is None or row.kind == "lock" else _needed(summary, row, limit)
     return Finding(
         code="serial-handler",
         severity="warn",
-        confidence=worst(found.quality for _, found in rows),
-        subject=operation.name,
-        sentence=sentence + ".",
-        advice=_advice(first, root),
+        confidence=worst(row.quality for one in held for row in one.rows),
+        subject=first.operation.name,
+        sentence=sentence,
+        advice=_advice(row, root, waited, narrow_ms, limit, needed),
         evidence={
-            "object": first.object,
-            "kind": first.kind,
+            "object": row.object,
+            "kind": row.kind,
+            "limit": limit,
             "waited_ms": waited,
-            "share": share,
-            "p95_ms": first.p95_ms,
+            "share": first.share,
+            "p95_ms": row.p95_ms,
             "holder": holder.operation,
-            "holder_where": where,
+            "holder_where": _place(holder.where),
             "holder_ms": holder.ms,
             "root": None if root is None else root.name,
             "root_kind": None if root is None else root.kind,
             "root_ms": None if root is None else root.ms,
-            "operations": len({other.name for other, _ in rows}),
+            "narrow_ms": narrow_ms,
+            "needed": needed,
+            "operations": len({one.operation.name for one in held}),
         },
         cost_ms=waited,
     )
 
 
-def _article(found: AwaitSummary) -> str:
-    return f"the {found.kind} `{found.object}`"
+def _narrow_ms(held: list[Held]) -> float:
+    """How much of the waits their holders themselves spent awaiting something for which nobody needs the object."""
+    roots = (root for one in held for row in one.rows for root in row.root if root.kind in _OUTSIDE)
+    return min(sum(one.waited_ms for one in held), sum(root.ms for root in roots))
 
 
-def _advice(found: AwaitSummary, root: AwaitRoot | None) -> str:
-    where = None if root is None else _place(root.where)
-    meanwhile = ""
-    if root is not None and root.ms >= 0.5 * found.total_ms:
-        what = (
-            f"`{root.name}` on the event loop"
-            if root.kind == "blocked"
-            else f"{root.name}{f' at {where}' if where else ''}"
+def _limit(held: list[Held]) -> int | None:
+    return max((row.limit for one in held for row in one.rows if row.limit is not None), default=None)
+
+
+def _needed(summary: Summary, row: AwaitSummary, limit: int) -> int | None:
+    """The limit, and those that waited on average while any waited: by Little's law what was asked for in that time."""
+    means = [load.mean_at_once for load in summary.await_loads if (load.kind, load.object) == (row.kind, row.object)]
+    return limit + ceil(max(means)) if means else None
+
+
+def _held_by(operation: OperationSummary, holder: AwaitHolder) -> str:
+    """`` that `append` held (taken at notes.py:19)``; empty where nobody knows who."""
+    where = _place(holder.where)
+    taken = f" (taken at {where})" if where else ""
+    if holder.operation == UNKNOWN_HOLDER:
+        return ""
+    if holder.operation == BACKGROUND_OPERATION:
+        return f" that a background task held{taken}"
+    name = "other calls of its own" if holder.operation == operation.name else f"`{holder.operation}`"
+    return f" that {name} held{taken}"
+
+
+def _others(held: list[Held]) -> str:
+    first = held[0].operation.name
+    others = sorted({one.operation.name for one in held[1:]} - {first})
+    return f"; so did {phrasing.listed(others)}" if others else ""
+
+
+def _advice(
+    row: AwaitSummary, root: AwaitRoot | None, waited: float, narrow_ms: float, limit: int | None, needed: int | None
+) -> str:
+    if row.kind == "lock" and root is not None and narrow_ms >= 0.5 * waited and root.kind != "blocked":
+        return (
+            f"{_meanwhile(root)}Hold the lock only around what it protects: await backends before or after it, not "
+            f"inside. That would save up to {phrasing.duration(narrow_ms)} of {phrasing.duration(waited)}."
         )
-        meanwhile = f"Most of that time its holder waited for {what} itself. "
-    if found.kind == "lock":
+    meanwhile = _meanwhile(root) if root is not None and root.ms >= 0.5 * row.total_ms else ""
+    if row.kind == "lock":
         return f"{meanwhile}Hold the lock only around what it protects: await backends before or after it, not inside."
+    if needed is not None:
+        return (
+            f"{meanwhile}If what it protects bears more at once, raise its limit of {limit} to {needed}: "
+            f"on average {needed - (limit or 0):,} waited while any did. Or hold it only around that."
+        )
     return f"{meanwhile}Raise its limit if what it protects bears more at once, or hold it only around that."
+
+
+def _meanwhile(root: AwaitRoot) -> str:
+    where = _place(root.where)
+    what = (
+        f"`{root.name}` on the event loop"
+        if root.kind == "blocked"
+        else f"{root.name}{f' at {where}' if where else ''}"
+    )
+    return f"Most of that time its holder waited for {what} itself. "
 
 
 def _place(where: str | None) -> str | None:
     found = phrasing.file_and_line(where)
     return None if found is None else phrasing.place_of(*found)
+
+
+# --- connection pools -------------------------------------------------------------------------------
+
+
+def pool_exhausted(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding per pool of connections, on the operation that waited most for one."""
+    for held in short_pools(summary, options).values():
+        yield _exhausted(summary, held)
+
+
+def _pool_advice(limit: int | None, needed: int | None, pending: int) -> str:
+    rest = "or bound the callers. Give a connection back before you await anything else."
+    if limit is None or needed is None:
+        return f"Raise its maximum of connections, {rest}"
+    none = f"; with {limit + pending:,} none would have" if limit + pending > needed else ""
+    return (
+        f"Raise its maximum of connections from {limit} to {needed:,} (on average {needed - limit:,} waited while any "
+        f"did{none}), {rest}"
+    )
+
+
+def _exhausted(summary: Summary, held: list[Held]) -> Finding:
+    first, row = held[0], held[0].first
+    holder = next(iter(row.holders), None)
+    waited, limit = sum(one.waited_ms for one in held), _limit(held)
+    pending = max(row.pending_peak for one in held for row in one.rows)
+    needed = None if limit is None else _needed(summary, row, limit)
+    size = "" if limit is None else f"limit of {limit}"
+    aside = ", ".join(filter(None, (size, f"up to {pending} waited at once" if pending else "")))
+    sentence = (
+        f"`{first.operation.name}` waited {phrasing.duration(row.p95_ms or 0.0)} at p95, "
+        f"{phrasing.duration(first.waited_ms)} in all, for a connection of the pool `{row.object}`"
+        f"{f' ({aside})' if aside else ''}{'' if holder is None else _held_by(first.operation, holder)}{_others(held)}."
+    )
+    return Finding(
+        code="pool-exhausted",
+        severity="warn",
+        confidence=worst(row.quality for one in held for row in one.rows),
+        subject=first.operation.name,
+        sentence=sentence,
+        advice=_pool_advice(limit, needed, pending),
+        evidence={
+            "pool": row.object,
+            "limit": limit,
+            "wait_p50_ms": row.p50_ms,
+            "wait_p95_ms": row.p95_ms,
+            "wait_p99_ms": row.p99_ms,
+            "waited_ms": waited,
+            "share": first.share,
+            "pending_peak": pending,
+            "holder": None if holder is None else holder.operation,
+            "holder_where": None if holder is None else _place(holder.where),
+            "needed": needed,
+            "operations": len({one.operation.name for one in held}),
+        },
+        cost_ms=waited,
+    )

@@ -1,0 +1,227 @@
+"""What servers lose to hosts and databases: `client-per-request` and `slow-backend`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.checks.evidence import is_enough, total_ms
+from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import AwaitKind, AwaitSummary, Finding, LoadLevel, OperationSummary, Summary
+
+_CALLS: frozenset[AwaitKind] = frozenset({"http", "db"})
+
+
+# --- a connection for each call ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """What one operation sent to one host or database."""
+
+    operation: OperationSummary
+    name: str
+    kind: AwaitKind
+    calls: int
+    opened: int
+    connect_ms: float
+    rows: tuple[AwaitSummary, ...]
+
+    @property
+    def share(self) -> float:
+        """Of the operation's time: opening connections."""
+        whole = total_ms(self.operation)
+        return min(1.0, self.connect_ms / whole) if whole > 0 else 0.0
+
+
+def client_per_request(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding per host, on the operation that opened most connections to it."""
+    if not is_enough(summary, options):
+        return
+    by_host: dict[str, list[_Traffic]] = {}
+    for operation in summary.operations:
+        for traffic in _traffic_of(operation):
+            is_many = traffic.calls >= options.client_calls
+            if is_many and traffic.opened >= options.client_opened_share * traffic.calls:
+                by_host.setdefault(traffic.name, []).append(traffic)
+    for found in by_host.values():
+        yield _client_per_request(sorted(found, key=lambda one: -one.opened), options)
+
+
+def _traffic_of(operation: OperationSummary) -> Iterator[_Traffic]:
+    rows: dict[str, list[AwaitSummary]] = {}
+    for row in operation.awaits:
+        if row.kind in _CALLS or row.kind == "connect":
+            rows.setdefault(row.object, []).append(row)
+    for name, found in rows.items():
+        kind = next((row.kind for row in found if row.kind in _CALLS), None)
+        if kind is not None:
+            calls, opened = (sum(getattr(row, field) for row in found) for field in ("calls", "opened"))
+            connect_ms = sum(row.total_ms for row in found if row.kind == "connect")
+            yield _Traffic(operation, name, kind, calls, opened, connect_ms, tuple(found))
+
+
+def _client_per_request(found: list[_Traffic], options: FindingOptions) -> Finding:
+    first = found[0]
+    each_ms = first.connect_ms / first.opened
+    where = _place_of(row for row in first.rows if row.opened) or _place_of(first.rows)
+    sent = "request" if first.kind == "http" else "statement"
+    sentence = (
+        f"`{first.operation.name}` opened {phrasing.plural(first.opened, 'connection')} for "
+        f"{phrasing.plural(first.calls, sent)} to `{first.name}`{f' at {where}' if where else ''}: "
+        f"{phrasing.duration(each_ms)} a connection, {phrasing.percent(first.share)} of its time"
+    )
+    others = sorted({one.operation.name for one in found[1:]} - {first.operation.name})
+    shared = "one client" if first.kind == "http" else "one pool or engine"
+    return Finding(
+        code="client-per-request",
+        severity="warn" if first.share >= options.connect_share else "info",
+        confidence=worst(row.quality for one in found for row in one.rows),
+        subject=first.operation.name,
+        sentence=sentence + (f"; so did {phrasing.listed(others)}." if others else "."),
+        advice=(
+            f"Make {shared} when the server starts (in its lifespan) and share it among calls, so that connections "
+            "stay open. If it is shared already, look for a peer that closes each connection, or for a limit of how "
+            "many are kept."
+        ),
+        evidence={
+            "backend": first.name,
+            "connections": first.opened,
+            "calls": first.calls,
+            "connect_ms": each_ms,
+            "connect_total_ms": sum(one.connect_ms for one in found),
+            "share": first.share,
+            "where": where,
+            "operations": len({one.operation.name for one in found}),
+        },
+        cost_ms=sum(one.connect_ms for one in found),
+    )
+
+
+# --- one slow host ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How much longer one thing takes when more calls await it at once."""
+
+    alone: LoadLevel
+    crowded: LoadLevel
+    excess_ms: float  # of all awaits that were looked at: what they took beyond those of the lowest level
+
+
+def growth_of(summary: Summary, operation: str, kind: AwaitKind, name: str, options: FindingOptions) -> Growth | None:
+    """Whether `operation` waits longer for this under load; ``None`` if not, or if nobody can tell."""
+    for load in summary.await_loads:
+        if (load.operation, load.kind, load.object) != (operation, kind, name):
+            continue
+        levels = [level for level in load.levels if level.count >= options.growth_awaits]
+        if len(levels) < 2:
+            return None
+        alone, crowded = levels[0], levels[-1]
+        slower = crowded.p50_ms - alone.p50_ms
+        if crowded.p50_ms < options.growth_ratio * alone.p50_ms or slower < options.long_wait_ms:
+            return None
+        excess = sum(level.count * max(0.0, level.p50_ms - alone.p50_ms) for level in load.levels)
+        return Growth(alone, crowded, excess)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    operation: OperationSummary
+    name: str
+    kind: AwaitKind
+    share: float  # of its time near p95
+    total_ms: float
+    first_byte: AwaitSummary
+    growth: Growth | None
+
+
+def slow_backends(summary: Summary, options: FindingOptions) -> dict[str, list[_Slow]]:
+    """Hosts and databases as `slow-backend` has them; the operation that waited most for one comes first."""
+    found: dict[str, list[_Slow]] = {}
+    if not is_enough(summary, options):
+        return found
+    for operation in summary.operations:
+        rows: dict[tuple[AwaitKind, str], list[AwaitSummary]] = {}
+        for row in operation.awaits:
+            if row.kind in _CALLS:
+                rows.setdefault((row.kind, row.object), []).append(row)
+        for (kind, name), of_backend in rows.items():
+            share = min(1.0, sum(row.p95_share or 0.0 for row in of_backend))
+            first = _first_byte(of_backend)
+            if first is None or first.p95_ms is None or first.p95_ms <= options.first_byte_ms:
+                continue
+            if share > options.backend_share:
+                total = sum(row.total_ms for row in of_backend)
+                growth = growth_of(summary, operation.name, kind, name, options)
+                found.setdefault(name, []).append(_Slow(operation, name, kind, share, total, first, growth))
+    return {name: sorted(slow, key=lambda one: -one.total_ms) for name, slow in found.items()}
+
+
+def _first_byte(rows: list[AwaitSummary]) -> AwaitSummary | None:
+    """The row of its first byte; of a library that shows no phases, the row of its calls."""
+    told = [row for row in rows if row.phase == "first-byte"] or [row for row in rows if row.phase is None]
+    return max(told, key=lambda row: row.total_ms, default=None)
+
+
+def slow_backend(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding per host or database, on the operation that waited most for it."""
+    for found in slow_backends(summary, options).values():
+        yield _slow_backend(found)
+
+
+def _slow_backend(found: list[_Slow]) -> Finding:
+    first, row = found[0], found[0].first_byte
+    where = _place_of([row])
+    what = "its first byte came after" if row.phase == "first-byte" else "a call took"
+    sentence = (
+        f"`{first.operation.name}` spent {phrasing.percent(first.share)} of its p95 of "
+        f"{phrasing.percentile(first.operation, 'p95')} waiting for `{first.name}`{f' at {where}' if where else ''}: "
+        f"{what} {phrasing.duration(row.p50_ms or 0.0)} at the median, {phrasing.duration(row.p95_ms or 0.0)} at p95, "
+        f"{phrasing.duration(row.p99_ms or 0.0)} at p99"
+    )
+    growth = next((one.growth for one in found if one.growth is not None), None)
+    advice = "Cache its answers, ask it for less, and give the call a time-out."
+    if growth is not None:
+        sentence += (
+            f"; {phrasing.duration(growth.crowded.p50_ms)} with about {growth.crowded.most:,} calls at once, "
+            f"{phrasing.duration(growth.alone.p50_ms)} with {growth.alone.most:,}"
+        )
+        advice = f"It gets slower the more calls it has at once: bound them, or give it more capacity. {advice}"
+    others = sorted({one.operation.name for one in found[1:]} - {first.operation.name})
+    return Finding(
+        code="slow-backend",
+        severity="info" if growth is None else "warn",
+        confidence=worst((row.quality, "exact" if growth is None else "estimate")),
+        subject=first.operation.name,
+        sentence=sentence + (f"; so did {phrasing.listed(others)}." if others else "."),
+        advice=advice,
+        evidence={
+            "backend": first.name,
+            "kind": first.kind,
+            "p95_share": first.share,
+            "p95_ms": first.operation.total_ms.p95,
+            "first_byte_p50_ms": row.p50_ms,
+            "first_byte_p95_ms": row.p95_ms,
+            "first_byte_p99_ms": row.p99_ms,
+            "where": where,
+            "alone_p50_ms": None if growth is None else growth.alone.p50_ms,
+            "crowded_p50_ms": None if growth is None else growth.crowded.p50_ms,
+            "crowded_calls": None if growth is None else growth.crowded.most,
+            "operations": len({one.operation.name for one in found}),
+        },
+        cost_ms=sum(one.total_ms for one in found)
+        if growth is None
+        else sum(one.growth.excess_ms for one in found if one.growth is not None),
+    )
+
+
+def _place_of(rows: Iterator[AwaitSummary] | list[AwaitSummary] | tuple[AwaitSummary, ...]) -> str | None:
+    """The line that awaited longest among ``rows``."""
+    longest = max((row for row in rows if row.where), key=lambda row: row.total_ms, default=None)
+    found = None if longest is None else phrasing.file_and_line(longest.where)
+    return None if found is None else phrasing.place_of(*found)
