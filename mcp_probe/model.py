@@ -184,6 +184,7 @@ class Await:
     opened: int = 0  # connections that were opened in it
     limit: int | None = None  # how many can hold it at once; None: not known
     pending: int = 0  # how many waited for it as this began, this one included
+    looks: int = 0  # how many of its stretches were seen by looks, not by hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -637,6 +638,10 @@ class AwaitSummary:
     limit: int | None = None  # the largest that was seen; None: not known
     pending_peak: int = 0  # most that waited for it at once
     p95_share: float | None = None  # of the time of the calls near p95; None: those were not looked at
+    looks: int = 0  # how many of its stretches looks saw
+    estimated_ms: float = 0.0  # of total_ms: its part, by share of looks, of the suspensions that nobody looked at
+    lo_ms: float | None = None  # total_ms lies between the two with 95 % probability; None: nothing of it is estimated
+    hi_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

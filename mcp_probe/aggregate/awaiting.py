@@ -7,6 +7,7 @@ awaited: another request's step, or an await of its own.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,12 @@ from mcp_probe.model import (
 MAX_ROWS = 64
 """Different awaits of one operation counted separately; further ones are counted under ``other``."""
 
+LEAST_LOOKS = 10
+"""Looks at an operation's suspensions from which they stand for those that nobody looked at."""
+
+ESTIMATE_SHARE = 0.05
+"""Of a row's time: more than this by share of looks makes the row an estimate."""
+
 MAX_HOLDERS = 32
 MAX_TRACES = 4_096
 TRACE_NS = 4_000_000_000
@@ -62,6 +69,7 @@ class AwaitTally:
     opened: int = 0
     limit: int | None = None
     pending_peak: int = 0
+    looks: int = 0
     holders: dict[tuple[str, str | None], list[float]] = field(default_factory=dict)  # -> [ns, calls]
     roots: dict[AwaitKey, float] = field(default_factory=dict)
     per_bucket: Counter[int] = field(default_factory=Counter)  # bucket of the call's total -> ns
@@ -72,7 +80,9 @@ class AwaitTally:
         if bucket is not None:
             self.per_bucket[bucket] += one.ns * weight
         self.total_ns += one.ns * weight
-        self.tag = worst((self.tag, one.tag, "estimate" if weight > 1 else "exact"))
+        sampled = weight > 1 or (one.looks > 0 and one.stage == "executor_run")
+        self.tag = worst((self.tag, one.tag, "estimate" if sampled else "exact"))
+        self.looks += one.looks
         self.calls += one.calls * weight
         self.opened += one.opened * weight
         self._widen(one.limit or _most_at_once(one), one.pending)
@@ -103,6 +113,7 @@ class AwaitTally:
         self.tag = worst((self.tag, other.tag))
         self.calls += other.calls
         self.opened += other.opened
+        self.looks += other.looks
         self._widen(other.limit, other.pending_peak)
         for key, (ns, calls) in other.holders.items():
             row = self._row(key)
@@ -112,15 +123,24 @@ class AwaitTally:
             self.roots[root] = self.roots.get(root, 0.0) + ns
         self.per_bucket.update(other.per_bucket)
 
-    def summary(self, p95_share: float | None) -> AwaitSummary:
-        """Its row; holders and roots with the longest time first."""
+    def summary(self, p95_share: float | None, unseen_ns: float = 0.0, looks: int = 0) -> AwaitSummary:
+        """Its row; holders and roots with the longest time first.
+
+        Args:
+            p95_share: of the time of the operation's calls near p95.
+            unseen_ns: awaiting of the operation that nobody looked at, to be divided by share of looks.
+            looks: at all suspensions of the operation.
+        """
+        share, lo, hi = share_of(self.looks, looks) if unseen_ns and self.looks else (0.0, 0.0, 0.0)
+        estimated = unseen_ns * share
+        tag = worst((self.tag, "estimate" if estimated > ESTIMATE_SHARE * self.total_ns else "exact"))
         p50, p95, p99 = map(self._quantile_ms, (0.5, 0.95, 0.99))
         return AwaitSummary(
             kind=self.kind,
             object=self.object,
             where=self.where,
             count=self.count,
-            total_ms=self.total_ns / 1e6,
+            total_ms=(self.total_ns + estimated) / 1e6,
             p95_ms=p95,
             holders=tuple(
                 AwaitHolder(
@@ -132,7 +152,7 @@ class AwaitTally:
                 AwaitRoot(kind, name, where, ns / 1e6)  # type: ignore[arg-type]
                 for (kind, name, where), ns in sorted(self.roots.items(), key=lambda item: -item[1])
             ),
-            quality=self.tag,
+            quality=tag,
             p50_ms=p50,
             p99_ms=p99,
             stage=self.stage,
@@ -142,6 +162,10 @@ class AwaitTally:
             limit=self.limit,
             pending_peak=self.pending_peak,
             p95_share=p95_share,
+            looks=self.looks,
+            estimated_ms=estimated / 1e6,
+            lo_ms=(self.total_ns + unseen_ns * lo) / 1e6 if estimated else None,
+            hi_ms=(self.total_ns + unseen_ns * hi) / 1e6 if estimated else None,
         )
 
     def _quantile_ms(self, q: float) -> float | None:
@@ -218,21 +242,43 @@ class AwaitsTally:
             self._row(key).merge(tally)
 
     def summary(self, near: Collection[int] = ()) -> tuple[AwaitSummary, ...]:
-        """Rows, the longest in sum first. ``near``: buckets of the totals of calls near p95."""
-        ranked = sorted(self.rows.values(), key=lambda row: (-row.total_ns, row.object))
-        return tuple(row.summary(self.near.share(row.per_bucket, near)) for row in ranked)
+        """Rows, the longest in sum first. ``near``: buckets of the totals of calls near p95.
+
+        What nobody looked at is divided by share of looks, if there were enough.
+        """
+        looks = self._looks
+        enough = looks >= LEAST_LOOKS
+        unseen = self.near.share(self.near.unnamed, near) or 0.0
+        rows = []
+        for row in self.rows.values():
+            share = self.near.share(row.per_bucket, near)
+            if enough and row.stage == "awaiting":
+                share = None if share is None else share + unseen * row.looks / looks
+                rows.append(row.summary(share, self._unseen_ns, looks))
+            else:
+                rows.append(row.summary(share))
+        return tuple(sorted(rows, key=lambda row: (-row.total_ms, row.object)))
 
     def unnamed_share(self, near: Collection[int]) -> float | None:
         """Of the time of the calls near p95: awaiting that nothing named; ``None`` where nobody looked."""
-        return self.near.share(self.near.unnamed, near)
+        found = self.near.share(self.near.unnamed, near)
+        return found if found is None or self._looks < LEAST_LOOKS else 0.0
+
+    @property
+    def _looks(self) -> int:
+        return sum(row.looks for row in self.rows.values() if row.stage == "awaiting")
+
+    @property
+    def _unseen_ns(self) -> int:
+        named = sum(row.total_ns for row in self.rows.values() if row.stage == "awaiting")
+        return max(0, self.awaiting_ns - named)
 
     @property
     def unnamed_ms(self) -> float | None:
         """Awaiting that nothing named, over the window; ``None`` where nobody looked."""
         if not self.looked:
             return None
-        named = sum(row.total_ns for row in self.rows.values() if row.stage == "awaiting")
-        return max(0, self.awaiting_ns - named) / 1e6
+        return 0.0 if self._looks >= LEAST_LOOKS else self._unseen_ns / 1e6
 
 
 # --- what held the holders up ------------------------------------------------------------------------
@@ -296,6 +342,18 @@ class Traces:
                 key = (one.kind, one.object, one.where)
                 found[key] = found.get(key, 0.0) + min(overlap, one.ns) / part.among
         return found
+
+
+def share_of(count: int, whole: int) -> tuple[float, float, float]:
+    """(share, lo, hi) of ``count`` in ``whole`` draws; the interval has it with 95 % probability.
+
+    Source: Wilson, Probable inference, the law of succession, and statistical inference (1927).
+    """
+    z = 1.96
+    share = count / whole
+    middle = (share + z * z / (2 * whole)) / (1 + z * z / whole)
+    half = z * math.sqrt(share * (1 - share) / whole + z * z / (4 * whole * whole)) / (1 + z * z / whole)
+    return share, min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
 
 
 def waiter_of(record: RequestRecord) -> Waiter | None:

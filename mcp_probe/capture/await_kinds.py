@@ -5,6 +5,7 @@ Names that people import (``from asyncio import sleep``) escape a hook on a modu
 
 from __future__ import annotations
 
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from mcp_probe.model import AwaitKind
@@ -31,6 +32,16 @@ _BY_FUNCTION: dict[tuple[str, str], AwaitKind] = {
     ("anyio.streams.memory", "send"): "queue",
     ("trio._channel", "receive"): "queue",
     ("trio._channel", "send"): "queue",
+    ("time", "sleep"): "sleep",
+    ("threading", "join"): "thread",
+    ("threading", "_wait_for_tstate_lock"): "thread",
+    ("concurrent.futures._base", "result"): "task",
+    ("concurrent.futures._base", "wait"): "task",
+    ("concurrent.futures._base", "as_completed"): "task",
+    ("socket", "create_connection"): "connect",
+    ("socket", "getaddrinfo"): "connect",
+    ("os", "waitpid"): "subprocess",
+    ("posix", "waitpid"): "subprocess",
 }
 
 _BY_MODULE: dict[str, AwaitKind] = {
@@ -39,6 +50,11 @@ _BY_MODULE: dict[str, AwaitKind] = {
     "asyncio.base_subprocess": "subprocess",
     "anyio._core._subprocesses": "subprocess",
     "trio._subprocess": "subprocess",
+    "subprocess": "subprocess",
+    "queue": "queue",
+    "sqlite3": "db",
+    "http.client": "http",
+    "urllib.request": "http",
 }
 
 _BY_CLASS: dict[str, AwaitKind] = {
@@ -53,10 +69,13 @@ _BY_CLASS: dict[str, AwaitKind] = {
 }
 
 _SYNCHRONISATION = frozenset({
-    "asyncio.locks", "anyio._backends._asyncio", "anyio._backends._trio", "anyio._core._synchronization", "trio._sync",
+    "asyncio.locks", "threading", "anyio._backends._asyncio", "anyio._backends._trio", "anyio._core._synchronization",
+    "trio._sync",
 })  # fmt: skip
 
 _BY_PACKAGE: dict[str, AwaitKind] = {
+    "requests": "http",
+    "urllib3": "http",
     "httpx": "http",
     "httpx2": "http",
     "httpcore": "http",
@@ -105,6 +124,50 @@ def kind_of(module: str, function: str) -> AwaitKind | None:
 def waits_for_tasks(module: str, function: str) -> bool:
     """Whether a suspended frame there waits for tasks."""
     return (module, function.rpartition(".")[2]) in _WAITS_FOR_TASKS
+
+
+def callee_of(frame: FrameType) -> str | None:
+    """``time.sleep`` where the instruction of ``frame`` calls a function that no frame is of; ``None``: not known.
+
+    Only names of the code and attributes of modules are looked at. CPython 3.10 does not say what an instruction calls.
+    """
+    code = frame.f_code
+    positions = getattr(code, "co_positions", None)
+    if positions is None:
+        return None
+    path = _path_of_callee(code, frame.f_lasti)
+    if not path:
+        return None
+    thing: Any = frame.f_globals.get(path[0], frame.f_builtins.get(path[0]))
+    for name in path[1:]:
+        if not isinstance(thing, ModuleType):
+            return ".".join(path)
+        thing = vars(thing).get(name)
+    module, function = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    return f"{module}.{function}" if isinstance(module, str) and isinstance(function, str) else ".".join(path)
+
+
+def _path_of_callee(code: CodeType, instruction: int) -> tuple[str, ...]:
+    """The names that the callee of a call is written with: those that begin where the call's own text begins."""
+    import dis  # here: a server may not need it
+
+    found: list[str] = []
+    instructions: list[Any] = list(dis.get_instructions(code))
+    call = next((one for one in reversed(instructions) if one.offset <= instruction), None)  # caches lie after it
+    if call is None or not call.opname.startswith(("CALL", "PRECALL")) or call.positions is None:
+        return ()
+    start = (call.positions.lineno, call.positions.col_offset)
+    for one in instructions:
+        at = one.positions
+        if one is call:
+            break
+        if at is None or (at.lineno, at.col_offset) != start or not isinstance(one.argval, str):
+            continue
+        if one.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF")):
+            found = [one.argval]
+        elif one.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and found:
+            found.append(one.argval)
+    return tuple(found)
 
 
 def class_of(thing: Any) -> str | None:

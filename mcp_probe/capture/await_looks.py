@@ -3,6 +3,8 @@
 A suspended task's stack cannot change until the task runs again. So one look names the whole suspension, from when it
 began until the task became ready; no look is needed twice. The thread sleeps while no request is in flight, makes at
 most :data:`LOOKS_A_SECOND` looks, and takes at most :data:`MOST_SHARE` of a core: on a busy server it names fewer.
+Suspensions are drawn at random whatever their age, so that those that were looked at stand for those that were not
+(aggregate/awaiting.py). Jobs on worker threads are looked at in the same rounds (capture/job_looks.py).
 A look counts only if the same suspension stood before and after it. Nothing is kept of what was looked at but names.
 """
 
@@ -14,18 +16,18 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
-from mcp_probe.capture.await_kinds import class_of, kind_of, kind_of_class, waits_for_tasks
+from mcp_probe.capture.await_kinds import callee_of, class_of, kind_of, kind_of_class, waits_for_tasks
 from mcp_probe.capture.awaits import Awaited, Awaits
 from mcp_probe.capture.guard import Fail, Guard
+from mcp_probe.capture.job_looks import JobLooks, running_jobs
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.places import is_own, place_among
 from mcp_probe.capture.worker import Worker
-from mcp_probe.clock import now_ns
 from mcp_probe.model import AwaitKind
-from mcp_probe.record.raw import MAX_AWAITS, AwaitLook, RawRequest
+from mcp_probe.record.raw import MAX_AWAITS, AwaitLook, Job, RawRequest
 
 HOOK = "awaits (looks)"
 PAUSE_S = 0.005
@@ -33,8 +35,6 @@ PAUSE_S = 0.005
 LOOKS_A_SECOND = 500
 MOST_SHARE = 0.005
 """Of a core. A round that took long is followed by a longer pause."""
-YOUNG_NS = 2_000_000
-"""A suspension of less than this is not looked at: most end before anybody could."""
 MOST_DEEP = 200
 MAX_NAMES = 8_192
 
@@ -56,6 +56,7 @@ class AwaitLooks:
         self._worker: Worker | None = None
         self._wakes: SimpleQueue[None] = SimpleQueue()  # an event would take a lock on the loop's thread
         self._stop = False
+        self._jobs = JobLooks(self._names)
         self._done: dict[tuple[int, int], int] = {}  # (request, unit) -> suspended_ns of the look
         self.asleep = False  # nobody is in flight: whoever opens a request calls ``wake``
         self.cpu_ns = 0
@@ -90,18 +91,24 @@ class AwaitLooks:
         self._guard.call(self._look_around)
 
     def _look_around(self) -> None:
+        pause_s = PAUSE_S
         while not self._stop:
             if not self._live:
                 self._done.clear()
+                self._jobs.clear()
                 self.asleep = True
                 if not self._live and not self._stop:
                     self._wakes.get()
                 self.asleep = False
                 continue
             before = time.thread_time_ns() - self._names.search_ns
-            self.look(round(LOOKS_A_SECOND * PAUSE_S))
+            jobs = self._running()
+            most = round(LOOKS_A_SECOND * pause_s)
+            self.look_at_jobs(jobs, max(1, most - self.look(most - 1 if jobs else most)))
             self.cpu_ns = time.thread_time_ns()
-            time.sleep(max(PAUSE_S, (self.cpu_ns - self._names.search_ns - before) / 1e9 / MOST_SHARE))
+            took_s = (self.cpu_ns - self._names.search_ns - before) / 1e9
+            pause_s = max(PAUSE_S, took_s / MOST_SHARE)
+            time.sleep(pause_s * random.uniform(0.5, 1.5))  # else looks may keep time with what is looked at
 
     def look(self, most: int) -> int:
         """One round of at most ``most`` looks; returns how many suspensions were named."""
@@ -109,44 +116,65 @@ class AwaitLooks:
         if not due:
             return 0
         named = 0
+        drawn: set[str] = set()  # operations: calls that run side by side often wait for the same at the same time
         for monitor in self._monitors():
             mine = [one for one in due if one[0].loop == monitor.ordinal]
             if not mine:
                 continue
             tasks = monitor.tasks()
             for raw, unit, suspended in mine:
-                look = self._look_at(tasks.get(unit), raw, unit, suspended)
+                try:
+                    look = self._look_at(tasks.get(unit), raw, unit, suspended, raw.operation not in drawn)
+                except _TooEarly:
+                    continue
                 if look is not None and raw.units.get(unit) == suspended and not _runs(monitor, unit):
                     _add(raw, look)
+                    drawn.add(raw.operation)
                     named += 1
                 self._done[raw.id, unit] = suspended
             del tasks
         return named
 
+    def _running(self) -> list[Job]:
+        jobs = [job for raw in list(self._live.values()) if raw.jobs for job in running_jobs(raw.jobs)]
+        return list(dict.fromkeys(jobs))  # a job belongs to its request and to those that this one is part of
+
+    def look_at_jobs(self, jobs: list[Job], most: int) -> None:
+        """At most ``most`` looks at ``jobs``, all that run on worker threads now."""
+        self._jobs.forget(jobs)
+        for job in jobs if len(jobs) <= most else random.sample(jobs, most):
+            self._jobs.look(job)
+
     def _due(self, most: int) -> list[tuple[RawRequest, int, int]]:
         """(request, unit, suspended_ns) of suspensions nobody has looked at, drawn at random."""
-        now = now_ns()
         found = []
         live = list(self._live.values())
         for raw in random.sample(live, min(len(live), 8 * most)):
             if raw.first_step_ns is None or raw.result_ns is not None or raw.ended:
                 continue
             for unit, suspended in raw.units.items():
-                if now - suspended >= YOUNG_NS and self._done.get((raw.id, unit)) != suspended:
+                if self._done.get((raw.id, unit)) != suspended:
                     found.append((raw, unit, suspended))
         if len(self._done) > 8 * len(live) + 1024:
             self._done = {key: at for key, at in self._done.items() if key[0] in self._live}
         return found if len(found) <= most else random.sample(found, most)
 
-    def _look_at(self, task: Any, raw: RawRequest, unit: int, suspended: int) -> AwaitLook | None:
+    def _look_at(self, task: Any, raw: RawRequest, unit: int, suspended: int, drawn: bool) -> AwaitLook | None:
         coroutine = _coroutine_of(task)
         if coroutine is None:
             return None
         links, awaited = chain_of(coroutine)
         if not links:
             return None
+        if _is_task(awaited) and id(awaited) not in raw.units and not _has_begun(awaited):
+            raise _TooEarly  # only once it has run is it known whose it is
         thing, where, for_tasks = self._names.of(links, awaited, raw.units)
-        return unit, suspended, thing, where, for_tasks or (thing.kind == "other" and unit == raw.handler)
+        own_tasks = for_tasks or (thing.kind == "other" and unit == raw.handler)
+        return AwaitLook(unit, suspended, thing, where, own_tasks, drawn)
+
+
+class _TooEarly(Exception):
+    """A later look at the same suspension will know more."""
 
 
 class _Names:
@@ -155,7 +183,8 @@ class _Names:
     def __init__(self, awaits: Awaits) -> None:
         self._awaits = awaits
         self._known: dict[tuple[str, str], Awaited] = {}
-        self.search_ns = 0  # spent on looking for variables, once for each object
+        self._callees: dict[tuple[CodeType, int], str | None] = {}
+        self.search_ns = 0  # spent on what is done once for each object, and once for each line
 
     def of(self, links: list[Link], awaited: Any, own: Mapping[int, int]) -> tuple[Awaited, str | None, bool]:
         """(what is awaited, file:line of the user's code, it is tasks) of a stack, innermost frame first."""
@@ -182,6 +211,33 @@ class _Names:
             ".".join(called) if called else f"{type(awaited).__module__}.{type(awaited).__qualname__}".removeprefix("_")
         )
         return self._known_as("other", label), where, False
+
+    def of_thread(self, frames: list[FrameType]) -> tuple[Awaited, str | None]:
+        """(what is awaited, file:line of the user's code) of a thread's stack, innermost frame first."""
+        place = place_among(frames)
+        where = None if place is None else place[0]
+        at = frames if place is None else frames[: place[1]]
+        for frame in reversed(at):
+            module, function = _function_of(frame)
+            kind = kind_of(module, function)
+            if kind is not None:
+                return self._named(kind, frame, None, f"{module}.{function}", where), where
+        called = self._called(frames[0])
+        kind = None if called is None else kind_of(*called.rpartition(".")[::2])
+        if kind is not None:
+            return self._known_as(kind, "sleep" if kind == "sleep" else str(called)), where
+        label = ".".join(_function_of(at[-1])) if at else called
+        return self._known_as("other", label or _function_of(frames[0])[1]), where
+
+    def _called(self, frame: FrameType) -> str | None:
+        key = (frame.f_code, frame.f_lasti)
+        if key not in self._callees:
+            before = time.thread_time_ns()
+            if len(self._callees) >= MAX_NAMES:
+                self._callees.clear()
+            self._callees[key] = callee_of(frame)
+            self.search_ns += time.thread_time_ns() - before
+        return self._callees[key]
 
     def _named(self, kind: AwaitKind, frame: FrameType, owner: Any, label: str, where: str | None) -> Awaited:
         # From CPython 3.11 on a suspended coroutine has the locals, before its frame.
@@ -275,6 +331,12 @@ def _is_future(at: Any) -> bool:
 def _is_task(at: Any) -> bool:
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and isinstance(at, asyncio.Task)
+
+
+def _has_begun(task: Any) -> bool:
+    coroutine = _coroutine_of(task)
+    frame = getattr(coroutine, "cr_frame", None)
+    return frame is None or (frame.f_lasti >= 0 and getattr(coroutine, "cr_await", None) is not None)
 
 
 def _is_gathered(at: Any) -> bool:

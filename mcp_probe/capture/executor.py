@@ -9,6 +9,7 @@ collector's thread, in time order.
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 import weakref
 from collections import deque
@@ -119,7 +120,9 @@ class Pools:
         """Stamp the start. Returns the thread's CPU time, or ``None`` if our code fails."""
         if not self.guard.active:
             return None
-        cpu = time.thread_time_ns()
+        cpu = job.start_cpu_ns = time.thread_time_ns()
+        job.thread_id = threading.get_ident()
+        job.native_id = threading.get_native_id()
         job.start_ns = now_ns()
         self._note(job.start_ns, START, job)
         return cpu

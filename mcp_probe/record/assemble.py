@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from mcp_probe.model import STEPS, WAKE_UPS, Await, Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
-from mcp_probe.record.awaits import SHORT_AWAIT_NS, looked_at, name_awaits, still_suspended
+from mcp_probe.record.awaits import SHORT_AWAIT_NS, job_looks, looked_at, name_awaits, still_suspended
 from mcp_probe.record.raw import (
     WAKE_SPLIT,
     WAKE_THREAD,
@@ -189,7 +189,7 @@ def spill(raw: RawRequest, until_ns: int) -> None:
     raw.clear_marks()
     raw.pauses = ()
     if raw.looks:
-        raw.looks = [look for look in raw.looks if spilled.last.get(look[0]) == look[1]]
+        raw.looks = [look for look in raw.looks if spilled.last.get(look.unit) == look.suspended_ns]
     if raw.jobs:
         still_open = [job for job in raw.jobs if _open(job, until_ns)]
         spilled.jobs = _first_jobs((*spilled.jobs, *(job for job in raw.jobs if job not in still_open)))
@@ -239,7 +239,7 @@ def _fold(total: Spilled, raw: RawRequest, marks: Sequence[StepMark], end: int) 
     start, units = total.until_ns, raw.units
     _count(total, marks)
     total.until_ns = end
-    if total.stages is None and (raw.awaits or raw.looks or raw.client_waits):
+    if total.stages is None and (raw.awaits or raw.looks or raw.client_waits or raw.jobs):
         total.stages = []
     if raw.looks:
         total.looked.extend(looked_at(raw.looks, marks))
@@ -476,6 +476,7 @@ def _awaits(raw: RawRequest, total: Spilled, result: int, short_ns: int) -> tupl
         looked,
         result,
         short_ns,
+        job_looks(job for job in (*total.jobs, *raw.jobs)),
     )
 
 

@@ -14,10 +14,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mcp_probe.model import Await, AwaitStage, HolderPart
-from mcp_probe.record.raw import AwaitLook, AwaitMark, Claim, StepMark
+from mcp_probe.record.raw import AwaitLook, AwaitMark, Claim, Job, StepMark
 
 SHORT_AWAIT_NS = 5_000_000
 """Shorter stretches are summed by what they were for, without holders, unless ``wait_ms`` says otherwise."""
+
+LOOK_EDGE_NS = 100_000_000
+"""Of a job, before its first and after its last look: so much is taken for what that look saw, if it did not work."""
+
+MOST_WORK = 0.2
+"""Share of a stretch that a thread may have worked in it, if the stretch is to be a wait."""
 
 MAX_AWAITS_KEPT = 64
 """Stretches and sums that a record has, the longest ones; the others stay without a name."""
@@ -30,7 +36,7 @@ _Span = tuple[int, int]
 
 def looked_at(looks: Sequence[AwaitLook], marks: Iterable[StepMark]) -> list[Looked]:
     """Those suspensions that ``marks`` end, each from when the task was suspended until it was ready."""
-    open_ = {(look[0], look[1]): look for look in looks}
+    open_ = {(look.unit, look.suspended_ns): look for look in looks}
     return [
         (suspended, min(max(ready, suspended), began), look)
         for unit, suspended, _, ready, began, _, _ in marks
@@ -40,7 +46,22 @@ def looked_at(looks: Sequence[AwaitLook], marks: Iterable[StepMark]) -> list[Loo
 
 def still_suspended(looks: Sequence[AwaitLook], units: dict[int, int], end: int) -> list[Looked]:
     """Those that have not ended by ``end``."""
-    return [(look[1], end, look) for look in looks if units.get(look[0]) == look[1]]
+    return [(look.suspended_ns, end, look) for look in looks if units.get(look.unit) == look.suspended_ns]
+
+
+def job_looks(jobs: Iterable[Job]) -> list[AwaitMark]:
+    """What looks saw jobs wait for. The last wait goes on to the job's end if its thread hardly ran after it."""
+    marks = []
+    for job in jobs:
+        looks = list(job.looks or ())
+        for look in looks:
+            until = look.to_ns
+            rest = 0 if job.finish_ns is None else job.finish_ns - until
+            if look is looks[-1] and 0 < rest <= LOOK_EDGE_NS and job.finish_ns and job.cpu_ns is not None:
+                worked = job.start_cpu_ns + job.cpu_ns - look.cpu_ns
+                until += rest - max(0, worked) if worked <= rest * MOST_WORK else 0
+            marks.append(AwaitMark(look.from_ns, until, look.thing, look.where, (), True, looks=1))
+    return marks
 
 
 def name_awaits(
@@ -50,6 +71,7 @@ def name_awaits(
     looked: Sequence[Looked],
     end: int,
     short_ns: int = SHORT_AWAIT_NS,
+    in_jobs: Sequence[AwaitMark] = (),
 ) -> tuple[Await, ...]:
     """The awaits of one request, in the order of time, sums of short ones last.
 
@@ -60,18 +82,20 @@ def name_awaits(
         looked: what looks saw.
         end: of the handling window.
         short_ns: awaits shorter than this are summed.
+        in_jobs: what looks saw in jobs; names what hooks do not.
     """
-    own_tasks = [_of_look(one) for one in looked if one[2][4]]
-    seen = [*(mark for mark in marks if not mark.in_job), *(_of_look(one) for one in looked if not one[2][4])]
+    own_tasks = [_of_look(one) for one in looked if one[2].own_tasks]
+    seen = [*(mark for mark in marks if not mark.in_job), *(_of_look(one) for one in looked if not one[2].own_tasks)]
     found = _Found(short_ns)
     found.add(awaiting, "awaiting", [*_last_first(seen, end), *_last_first(own_tasks, end)], end)
-    found.add(running, "executor_run", _last_first([mark for mark in marks if mark.in_job], end), end)
+    hooked = [mark for mark in marks if mark.in_job]
+    found.add(running, "executor_run", [*_last_first(hooked, end), *_last_first(in_jobs, end)], end)
     return found.awaits()
 
 
 def _of_look(looked: Looked) -> AwaitMark:
     since, until, look = looked
-    return AwaitMark(since, until, look[2], look[3])
+    return AwaitMark(since, until, look.thing, look.where, looks=int(look.drawn))
 
 
 def _last_first(marks: Iterable[AwaitMark], end: int) -> list[AwaitMark]:
@@ -113,6 +137,7 @@ class _Found:
                 opened=mark.opened,
                 limit=mark.limit,
                 pending=mark.pending,
+                looks=mark.looks,
             )
             if ns >= self._short_ns:
                 self._single.append(one)
@@ -142,6 +167,7 @@ class _Found:
                 opened=one.opened + known.opened,
                 limit=max(filter(None, (one.limit, known.limit)), default=None),
                 pending=max(one.pending, known.pending),
+                looks=one.looks + known.looks,
             )
 
 

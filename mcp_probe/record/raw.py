@@ -50,14 +50,35 @@ class AwaitMark(NamedTuple):
     opened: int = 0
     limit: int | None = None
     pending: int = 0
+    looks: int = 0
 
 
-AwaitLook = tuple[int, int, Any, "str | None", bool]
-"""(unit, suspended_ns, what is awaited, file:line that awaits, it may wait for tasks of its own). One look at a
-suspended task names the whole suspension: its stack cannot change until it runs again."""
+class AwaitLook(NamedTuple):
+    """One look at a suspended task: it names the whole suspension, for the stack cannot change until the task runs."""
+
+    unit: int
+    suspended_ns: int
+    thing: Any
+    where: str | None
+    own_tasks: bool = False  # it may wait for tasks of its own
+    drawn: bool = True  # the first of its operation in its round: only those stand for what nobody looked at
+
 
 MAX_AWAITS = 256
 """Await marks, and looks, kept per request; what comes after that has no name."""
+
+
+class JobLook:
+    """A wait of a job that looks at its thread saw: [from_ns, to_ns]; ``cpu_ns`` of the thread at its end."""
+
+    __slots__ = ("cpu_ns", "from_ns", "thing", "to_ns", "where")
+
+    def __init__(self, from_ns: int, to_ns: int, cpu_ns: int, thing: Any, where: str | None) -> None:
+        self.from_ns = from_ns
+        self.to_ns = to_ns
+        self.cpu_ns = cpu_ns
+        self.thing = thing
+        self.where = where
 
 
 class Job:
@@ -69,12 +90,16 @@ class Job:
         "carried",
         "cpu_ns",
         "finish_ns",
+        "looks",
+        "native_id",
         "operation",
         "pool",
         "raw",
         "resumed_ns",
+        "start_cpu_ns",
         "start_ns",
         "submit_ns",
+        "thread_id",
         "transport",
     )
 
@@ -87,6 +112,10 @@ class Job:
         self.finish_ns: int | None = None
         self.resumed_ns: int | None = None
         self.cpu_ns: int | None = None
+        self.start_cpu_ns = 0  # CPU time of its thread as it began
+        self.thread_id = 0  # of Python; 0: not begun
+        self.native_id = 0  # of the system
+        self.looks: list[JobLook] | None = None  # by the thread that looks, which is the only one to write
         self.transport = False
         self.carried: Any = None  # calls a function in the trace context of whoever submitted the job
         self.cancelled = False  # its waiter was gone before the job began

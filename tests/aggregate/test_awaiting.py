@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mcp_probe.aggregate.awaiting import MAX_ROWS
+from mcp_probe.aggregate.awaiting import MAX_ROWS, share_of
 from mcp_probe.aggregate.blocking import OTHER
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import (
@@ -188,3 +192,52 @@ def test_the_limit_of_a_semaphore_is_how_many_held_it_while_somebody_waited() ->
     assert row.limit == 3
     alone = make_request(1, "append", awaiting=30 * MS, awaits=(await_of(30 * MS, unseen, kind="semaphore"),))
     assert operation(summary_of(alone), "append").awaits[0].limit is None
+
+
+def looked_await(ns: int, where: str, looks: int) -> Await:
+    return replace(await_of(ns, kind="db", name="sqlite", where=where, count=looks), looks=looks)
+
+
+def test_what_nobody_looked_at_is_divided_by_share_of_looks_with_an_interval() -> None:
+    calls = [
+        make_request(number, "query", awaiting=10 * MS, awaits=(looked_await(MS, where, 1),))
+        for number, where in enumerate(["n.py:3"] * 30 + ["n.py:9"] * 10, 1)
+    ]
+    found = operation(summary_of(*calls), "query")
+    rows = {row.where: row for row in found.awaits}
+    assert found.awaits_unnamed_ms == 0
+    assert rows["n.py:3"].total_ms == pytest.approx(30 + 270)
+    assert rows["n.py:3"].estimated_ms == pytest.approx(270)
+    assert rows["n.py:9"].total_ms == pytest.approx(10 + 90)
+    for row in rows.values():
+        assert row.quality == "estimate"
+        assert row.lo_ms is not None and row.hi_ms is not None
+        assert row.lo_ms < row.total_ms < row.hi_ms
+
+
+def test_fewer_than_ten_looks_stand_for_nothing() -> None:
+    calls = [
+        make_request(number, "query", awaiting=10 * MS, awaits=(looked_await(MS, "n.py:3", 1),)) for number in range(9)
+    ]
+    found = operation(summary_of(*calls), "query")
+    assert found.awaits_unnamed_ms == pytest.approx(81)
+    (row,) = found.awaits
+    assert row.total_ms == pytest.approx(9)
+    assert (row.estimated_ms, row.lo_ms) == (0, None)
+
+
+@given(st.integers(1, 400).flatmap(lambda whole: st.tuples(st.integers(0, whole), st.just(whole))))
+def test_an_interval_of_a_share_holds_the_share(drawn: tuple[int, int]) -> None:
+    share, lo, hi = share_of(*drawn)
+    assert 0 <= lo <= share <= hi <= 1
+
+
+def test_intervals_of_shares_hold_the_truth_as_often_as_they_say() -> None:
+    draws = random.Random(7)
+    for truth in (0.05, 0.3, 0.9):
+        held = 0
+        for _ in range(400):
+            count = sum(draws.random() < truth for _ in range(40))
+            _, lo, hi = share_of(count, 40)
+            held += lo <= truth <= hi
+        assert held >= 0.92 * 400

@@ -455,3 +455,47 @@ def test_an_idle_process_is_not_looked_at() -> None:
         asyncio.run(scenario())
     finally:
         probe.detach()
+
+
+def test_short_waits_that_few_looks_saw_are_divided_as_the_test_itself_measured_them() -> None:
+    """All are named, as an estimate: each line's share, and the truth is in twice its interval."""
+    truth: Counter[str] = Counter()
+    probe = Probe()
+
+    async def short() -> None:
+        for _ in range(6):
+            await asyncio.sleep(0.002)
+
+    async def call() -> None:
+        began = time.monotonic_ns()
+        await short()
+        truth["short"] += time.monotonic_ns() - began
+        began = time.monotonic_ns()
+        await asyncio.sleep(0.006)
+        truth["long"] += time.monotonic_ns() - began
+
+    async def scenario() -> None:
+        profiled = probe.profile(call)
+        for _ in range(60):
+            await profiled()
+
+    try:
+        asyncio.run(scenario())
+        found = next(one for one in probe.snapshot().operations if one.name.endswith("call"))
+    finally:
+        probe.detach()
+    assert found.awaits_unnamed_ms == 0
+    whole = sum(row.total_ms for row in found.awaits)
+    assert found.budget_ms.awaiting is not None
+    assert whole == pytest.approx(found.budget_ms.awaiting * found.count, rel=1e-6)
+    long_ms = sum(row.total_ms for row in found.awaits if row.where and _line_in(call, row.where))
+    row = next(row for row in found.awaits if row.where and _line_in(call, row.where))
+    assert row.quality == "estimate" and row.lo_ms is not None and row.hi_ms is not None
+    half = max(row.hi_ms - row.total_ms, row.total_ms - row.lo_ms)
+    share = truth["long"] / (truth["long"] + truth["short"])
+    assert abs(long_ms - share * whole) <= 2 * half
+    assert half < 0.4 * whole
+
+
+def _line_in(function: Callable[..., Any], where: str) -> bool:
+    return int(where.rpartition(":")[2]) in {line for _, _, line in function.__code__.co_lines()}

@@ -44,7 +44,7 @@ class Named:
         marks: list[AwaitMark] = [
             AwaitMark(a * TICK_NS, None if b is None else b * TICK_NS, thing, None) for a, b, thing in self.hooks
         ]
-        looks: list[AwaitLook] = [(unit, since * TICK_NS, thing, None, own) for unit, since, thing, own in self.looks]
+        looks = [AwaitLook(unit, since * TICK_NS, thing, None, own) for unit, since, thing, own in self.looks]
         raw.awaits, raw.looks = marks, looks
         return raw
 
@@ -220,7 +220,7 @@ def test_a_wait_that_the_running_step_has_ended_is_not_taken_for_one_that_goes_o
     raw.arrival_ns = raw.taken_ns = raw.first_step_ns = 0
     raw.add_mark((1, 0, 0, 0, 0, 10 * ms, WAKE_LOOP))
     raw.units = {1: 10 * ms}
-    raw.looks = [(1, 10 * ms, Thing("LockAdapter.acquire", "event"), None, False)]
+    raw.looks = [AwaitLook(1, 10 * ms, Thing("LockAdapter.acquire", "event"), None, False)]
     raw.awaits = [AwaitMark(10 * ms, 60 * ms, Thing("gate"), None)]
     running = (1, 10 * ms, 10 * ms, 59 * ms, 60 * ms, 61 * ms, WAKE_LOOP)
     assert [one.object for one in assemble(raw, 61 * ms, running, named=True).awaits or ()] == ["gate"]

@@ -1,4 +1,4 @@
-"""What requests waited for while they were suspended: which lock, which sleep, which backend, and who held it."""
+"""What requests waited for, suspended or in a worker thread: which lock, which backend, and who held it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def awaits(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
         lines.append(
             Flow(tuple(one(text, "plain") for text in nameless), lead=one("without a name: ", "dim"), indent=1)
         )
-    yield Heading("What they waited for", "suspended, sums over the window")
+    yield Heading("What they waited for", "suspended or in a worker thread, sums over the window")
     yield Grid(
         columns=(
             Column("operation", gap=1, most=32),
@@ -75,11 +75,17 @@ def _row(row: Row, notation: Notation, cwd: str) -> tuple[Cell, ...]:
     return (
         Words(one(operation.name or operation.method, "name"), "middle"),
         number(f"×{quantity(found.count)}", "dim"),
-        number(figures.duration(found.total_ms), "strong"),
+        number(_waited(found, notation), "strong"),
         number("" if found.p95_ms is None else figures.duration(found.p95_ms)),
         Items((one(described(found), "plain"),), "end", mark),
         Items((where,) if where else (), "start"),
     )
+
+
+def _waited(found: AwaitSummary, notation: Notation) -> str:
+    if found.lo_ms is None or found.hi_ms is None or found.quality != "estimate":
+        return figures.duration(found.total_ms)
+    return figures.duration_range(found.lo_ms, found.hi_ms)
 
 
 def described(found: AwaitSummary) -> str:

@@ -1,0 +1,149 @@
+"""What jobs on worker threads wait for, where no hook knows: the thread that looks reads their stacks.
+
+The system counts how often a thread was given a CPU. If that count is the same at two looks, the thread has not run in
+between: its stack is the same, and all the time between the looks was one wait. So it is for a call that blocks. Where
+the thread has run, the time between two looks is a wait only if it used hardly any CPU and both looks found the same
+call of a library that waits by its kind; a thread that waits for the GIL looks the same otherwise. Without these
+counts (not Linux) only such calls are named.
+
+Source: Linux, Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from types import CodeType, FrameType
+from typing import Any, Protocol
+
+from mcp_probe.capture.awaits import Awaited
+from mcp_probe.capture.places import frame_of, is_own
+from mcp_probe.clock import now_ns
+from mcp_probe.record.awaits import LOOK_EDGE_NS, MOST_WORK
+from mcp_probe.record.raw import Job, JobLook
+
+MOST_LOOKS = 64
+"""Waits kept of one job; later ones have no name."""
+
+LEAST_STILL_NS = 11_000_000
+"""A thread that waits for the GIL asks for it every 5 ms, and runs for that. One that was still for longer waits."""
+
+MOST_DEEP = 200
+
+
+class Names(Protocol):
+    """Who names a stack."""
+
+    def of_thread(self, frames: list[FrameType]) -> tuple[Awaited, str | None]:
+        """(what the innermost of ``frames`` waits for, file:line of the user's code)."""
+
+
+class _Look:
+    """The last look at a job."""
+
+    __slots__ = ("at_ns", "code", "cpu_ns", "instruction", "runs", "since_ns", "thing", "where")
+
+    def __init__(self, job: Job) -> None:
+        self.at_ns = self.since_ns = job.start_ns or 0  # ``since_ns``: the thread has not run from then on
+        self.cpu_ns = job.start_cpu_ns
+        self.runs = -1
+        self.code: CodeType | None = None
+        self.instruction = -1
+        self.thing: Awaited | None = None
+        self.where: str | None = None
+
+
+class JobLooks:
+    """See the module's text. One thread calls it."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._last: dict[Job, _Look] = {}
+
+    def look(self, job: Job) -> None:
+        """One look at a job that runs."""
+        last = self._last.get(job)
+        if last is None:
+            last = self._last[job] = _Look(job)
+        used = _used(job.native_id)
+        now = now_ns()
+        frames = _frames_of(job)
+        if not frames or job.finish_ns is not None:
+            return
+        inner = frames[0]
+        gap = now - last.at_ns
+        worked = 0 if used is None else used[0] - last.cpu_ns
+        same = inner.f_code is last.code and inner.f_lasti == last.instruction
+        if same and used is not None and used[1] == last.runs and last.thing is not None:
+            still = now - last.since_ns >= LEAST_STILL_NS
+        else:
+            thing, where = self._names.of_thread(frames)
+            still = False
+            if worked > MOST_WORK * gap:
+                last.since_ns = now
+            elif last.thing is None:
+                last.since_ns = max(last.at_ns + worked, now - LOOK_EDGE_NS)
+            elif thing is last.thing and where == last.where and thing.kind != "other":
+                last.since_ns = last.at_ns
+            else:
+                last.since_ns = now
+            last.thing, last.where = thing, where
+        last.code, last.instruction, last.at_ns = inner.f_code, inner.f_lasti, now
+        if used is not None:
+            last.cpu_ns, last.runs = used
+        if last.since_ns < now and (still or last.thing.kind != "other"):
+            self._waited(job, last.since_ns, now, last.cpu_ns, last.thing, last.where)
+
+    def forget(self, running: Iterable[Job]) -> None:
+        """All jobs but these are over."""
+        keep = set(running)
+        self._last = {job: look for job, look in self._last.items() if job in keep}
+
+    def clear(self) -> None:
+        """All jobs are over."""
+        self._last.clear()
+
+    @staticmethod
+    def _waited(job: Job, since: int, until: int, cpu: int, thing: Awaited, where: str | None) -> None:
+        looks = job.looks
+        if looks is None:
+            looks = job.looks = []
+        known = looks[-1] if looks else None
+        if known is not None and known.thing is thing and known.where == where and known.to_ns >= since:
+            known.to_ns, known.cpu_ns = until, cpu
+        elif len(looks) < MOST_LOOKS:
+            looks.append(JobLook(since, until, cpu, thing, where))
+
+
+def running_jobs(jobs: Iterable[Job]) -> list[Job]:
+    """Those of ``jobs`` that run on a thread now."""
+    return [job for job in list(jobs) if job.thread_id and job.finish_ns is None and not job.transport]
+
+
+def _frames_of(job: Job) -> list[FrameType]:
+    """The job's own frames, innermost first: those of the thread down to where the probe calls the job."""
+    frame: Any = frame_of(job.thread_id)
+    frames: list[FrameType] = []
+    while frame is not None and len(frames) < MOST_DEEP:
+        if is_own(frame.f_code.co_filename):
+            if frame.f_code.co_name == "run":
+                return frames
+        else:
+            frames.append(frame)
+        frame = frame.f_back
+    return []  # the thread does something else by now
+
+
+def _used(thread: int) -> tuple[int, int] | None:
+    """(CPU ns of a thread, how often it was given a CPU), of the system's own count."""
+    try:
+        file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        cpu, _, runs = os.read(file, 96).split()
+        return int(cpu), int(runs)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(file)

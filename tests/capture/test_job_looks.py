@@ -1,0 +1,168 @@
+"""What jobs on worker threads wait for, against threads that wait, compute and contend by construction."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import sleep as imported_by_name
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mcp_probe.capture.await_kinds import callee_of
+from mcp_probe.capture.await_looks import _Names
+from mcp_probe.capture.awaits import Awaits
+from mcp_probe.capture.executor import Pools
+from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.job_looks import JobLooks, running_jobs
+from mcp_probe.record.awaits import LOOK_EDGE_NS, MOST_WORK, job_looks
+from mcp_probe.record.raw import AwaitMark, Job, JobLook
+
+MS = 1_000_000
+needs_counts = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts how often a thread ran")
+needs_positions = pytest.mark.skipif(sys.version_info < (3, 11), reason="CPython 3.10 does not say what is called")
+
+
+class Thing:
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind, self.name, self.tag = kind, name, "exact"
+
+
+@contextmanager
+def running(function: Callable[[], Any]) -> Iterator[Job]:
+    """``function`` as a job on a thread of its own."""
+    pools = Pools(Hub(1 << 62).fail)
+    pool = pools.pool_of(pools, "test", None, lambda owner: (None, 0))
+    job = pools.submit(pool, "tool")
+    thread = threading.Thread(target=lambda: pools.run(job, function))
+    thread.start()
+    try:
+        yield job
+    finally:
+        thread.join()
+
+
+def looked(function: Callable[[], Any], pause_s: float) -> tuple[list[AwaitMark], Job]:
+    """(what looks until its end saw, the job after its end)."""
+    looks = JobLooks(_Names(Awaits()))
+    with running(function) as job:
+        while not job.thread_id:
+            time.sleep(0.001)
+        while running_jobs([job]):
+            looks.look(job)
+            time.sleep(pause_s)
+    return job_looks([job]), job
+
+
+def sleep_long() -> None:
+    time.sleep(0.3)
+
+
+def sleep_by_name() -> None:
+    imported_by_name(0.3)
+
+
+def compute() -> None:
+    until = time.thread_time_ns() + 150 * MS
+    while time.thread_time_ns() < until:
+        pass
+
+
+def wait_for_a_lock() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire(timeout=0.3)
+
+
+def work_and_sleep() -> None:
+    compute()
+    time.sleep(0.3)
+
+
+@needs_counts
+@pytest.mark.parametrize("function", [sleep_long, pytest.param(sleep_by_name, marks=needs_positions)])
+def test_a_job_that_sleeps_is_named_for_nearly_all_of_its_run(function: Callable[[], None]) -> None:
+    marks, job = looked(function, 0.01)
+    assert job.start_ns is not None and job.finish_ns is not None
+    named = sum((mark.to_ns or 0) - mark.from_ns for mark in marks)
+    assert named >= 0.8 * (job.finish_ns - job.start_ns)
+    assert all(mark.in_job and mark.where == f"{__file__}:{function.__code__.co_firstlineno + 1}" for mark in marks)
+    if function is sleep_by_name or sys.version_info >= (3, 11):
+        assert {(mark.thing.kind, mark.thing.name) for mark in marks} == {("sleep", "sleep")}
+
+
+@needs_counts
+@needs_positions
+def test_a_call_of_c_that_blocks_is_named_as_it_is_written() -> None:
+    marks, _ = looked(wait_for_a_lock, 0.01)
+    assert {(mark.thing.kind, mark.thing.name) for mark in marks} == {("other", "lock.acquire")}
+    assert sum((mark.to_ns or 0) - mark.from_ns for mark in marks) >= 150 * MS
+
+
+def test_a_job_that_computes_waits_for_nothing() -> None:
+    marks, _ = looked(compute, 0.005)
+    assert marks == []
+
+
+@needs_counts
+def test_a_thread_that_contends_for_the_gil_is_not_taken_for_one_that_waits() -> None:
+    """Its instruction is the same at many looks: the GIL changes hands at few places."""
+    stop = threading.Event()
+    hogs = [threading.Thread(target=lambda: [None for _ in iter(stop.is_set, True)]) for _ in range(3)]
+    for hog in hogs:
+        hog.start()
+    try:
+        marks, _ = looked(compute, 0.01)
+    finally:
+        stop.set()
+        for hog in hogs:
+            hog.join()
+    assert marks == []
+
+
+@needs_counts
+def test_work_before_a_wait_is_not_part_of_it() -> None:
+    marks, job = looked(work_and_sleep, 0.005)
+    assert job.start_ns is not None and job.cpu_ns is not None
+    named = sum((mark.to_ns or 0) - mark.from_ns for mark in marks)
+    assert named <= job.finish_ns - job.start_ns - job.cpu_ns * 0.9  # type: ignore[operator]
+
+
+def ended(look: JobLook, *, rest_ms: int, worked_ms: int) -> AwaitMark:
+    job = Job(None, None, "tool", 0)
+    job.start_ns, job.start_cpu_ns = 0, 0
+    job.looks = [look]
+    job.finish_ns = look.to_ns + rest_ms * MS
+    job.cpu_ns = look.cpu_ns + worked_ms * MS
+    return job_looks([job])[0]
+
+
+def test_the_last_wait_goes_on_to_the_end_of_a_job_that_hardly_worked_after_it() -> None:
+    look = JobLook(0, 50 * MS, 3 * MS, Thing("sleep", "sleep"), "n.py:3")
+    assert ended(look, rest_ms=20, worked_ms=1).to_ns == 69 * MS
+    assert ended(look, rest_ms=20, worked_ms=int(20 * MOST_WORK) + 1).to_ns == 50 * MS
+    assert ended(look, rest_ms=LOOK_EDGE_NS // MS + 1, worked_ms=0).to_ns == 50 * MS
+
+
+@needs_positions
+def test_callees_are_named_by_what_they_are_and_never_by_values() -> None:
+    def seen(*args: object) -> str | None:
+        return callee_of(sys._getframe(1))
+
+    table = {"token": seen}
+    holder = SimpleNamespace(method=seen, private="private")
+    # Not within assertions: pytest writes those anew.
+    function = callee_of_global("private")
+    method = holder.method(holder.private, "private")
+    item = table["token"]()
+    assert function == f"{__name__}.callee_of_global"
+    assert method == "holder.method"
+    assert "token" not in str(item)
+
+
+def callee_of_global(text: str) -> str | None:
+    return callee_of(sys._getframe(1))
