@@ -18,6 +18,7 @@ from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.schema_lookup import SchemaLookupHook
 from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.adapters.tools import functions_of_tools
+from mcp_probe.adapters.waits.httpcore import HttpcoreHooks
 from mcp_probe.adapters.waits.locks import LockHooks
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
@@ -65,7 +66,7 @@ class ProcessHooks:
         self._http_servers = HttpServerHooks(hub, self.loops)
         self._schemas = SchemaLookupHook(hub)
         self.in_process = InProcessHooks(hub)
-        self._waits: tuple[WaitHooks, ...] = (LockHooks(hub, hub.awaits),)
+        self._waits: tuple[WaitHooks, ...] = (LockHooks(hub, hub.awaits), HttpcoreHooks(hub))
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()

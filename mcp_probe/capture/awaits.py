@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
@@ -46,6 +47,9 @@ _misses: dict[tuple[str, str | None], int] = {}
 _DEEPEST = 64
 _CALLER = 2
 """Frames between a method below and who called what is wrapped: the method, and the wrapper."""
+
+Taken = tuple["CodeType | None", int]
+"""(code, its instruction): where somebody takes an object."""
 
 Hold = tuple["RawRequest | None", "CodeType | None", int, int, object]
 """(request, code that took it, its instruction, since_ns, which one of a pool's: ``None`` for what has no parts)"""
@@ -98,7 +102,7 @@ class Awaited:
 class Held(Awaited):
     """An object that is held: by whom now, and by whom while somebody waited for it."""
 
-    __slots__ = ("freed_ns", "holds", "limit", "opens", "past", "unasked", "unseen")
+    __slots__ = ("freed", "holds", "limit", "opens", "past", "unasked", "unseen")
 
     def __init__(self, kind: AwaitKind, label: str, made: str | None, thing: Any) -> None:
         super().__init__(kind, label, made, thing)
@@ -106,7 +110,7 @@ class Held(Awaited):
         self.past: list[tuple[Hold, int]] = []  # (holder, until)
         self.opens: set[Open] = set()  # calls that have begun to wait and have not returned; of any thread
         self.unasked = 0  # the same of one that found it free, and is not remembered
-        self.freed_ns = 0  # when it was last given back
+        self.freed: deque[int] = deque(maxlen=MAX_PAST)  # when places became free that waiters have not yet taken
         self.limit: int | None = None  # how many can hold it at once; None: not known
         self.unseen = False  # somebody else than its holder has given it back: who holds it is not known
 
@@ -159,9 +163,12 @@ class Awaits:
     def begin(self, thing: Any, kind: AwaitKind, label: str) -> State:
         """Somebody asks for ``thing``, and waits until he gets it. ``None`` if a call around it does already."""
         held = self._objects.get(id(thing))
-        if held is not None and not held.holds and not held.opens and not held.unasked and OPEN.get() is None:
+        free = held is not None and not held.holds and not held.opens and not held.unasked and held.limit is None
+        if held is not None and free and OPEN.get() is None:
             held.unasked = 1
-            return held  # nobody has it: this takes a third of the time
+            return (
+                held  # nobody has it: this takes a third of the time. Who asks a pool has more to do before it has it
+            )
         outer = OPEN.get()
         if outer is not None and not outer.over:
             return None
@@ -174,14 +181,17 @@ class Awaits:
         OPEN.set(opened)
         return opened, outer
 
-    def end(self, state: State, got: bool, part: object = None) -> None:
-        """The call that :meth:`begin` told of is over; ``got``: its task holds the object now, or ``part`` of it."""
+    def end(self, state: State, got: bool, part: object = None, at: Taken | None = None) -> None:
+        """The call that :meth:`begin` told of is over; ``got``: its task holds the object now, or ``part`` of it.
+
+        ``at`` is where, if its caller knows that better than the stack does.
+        """
         if state is None:
             return
         if isinstance(state, Held):
             state.unasked = 0
             if got:
-                self._hold(state, CURRENT.get(), now_ns(), sys._getframe(_CALLER), part)
+                self._hold(state, CURRENT.get(), now_ns(), at or _instruction_of(sys._getframe(_CALLER)), part)
             return
         opened, outer = state
         opened.over = True
@@ -195,9 +205,11 @@ class Awaits:
             self._note(raw, held, began, now)
         held.opens.discard(opened)
         if got:
-            self._hold(held, raw, max(began, held.freed_ns) if waited else began, sys._getframe(_CALLER), part)
+            since = max(began, held.freed.popleft()) if waited and held.freed else began
+            self._hold(held, raw, since, at or _instruction_of(sys._getframe(_CALLER)), part)
         if not held.opens and held.past:
             held.past.clear()
+            held.freed.clear()
 
     def took(self, thing: Any, kind: AwaitKind, label: str) -> None:
         """Somebody has got ``thing`` without waiting. While a call waits for it, that can only be this call's own."""
@@ -205,7 +217,7 @@ class Awaits:
         if outer is None or outer.over:
             held = self.of(thing, kind, label)
             if held is not None and not held.opens and not held.unasked:
-                self._hold(held, CURRENT.get(), now_ns(), sys._getframe(_CALLER), None)
+                self._hold(held, CURRENT.get(), now_ns(), _instruction_of(sys._getframe(_CALLER)), None)
 
     def gave_back(self, thing: Any, part: object = None) -> None:
         """Somebody gives ``thing`` back, or ``part`` of it.
@@ -220,7 +232,7 @@ class Awaits:
         opened = OPEN.get()
         if held is None or (opened is not None and opened.held is held and not opened.over):
             return  # a call that waits for it was cancelled, and gives back what it never had
-        now = held.freed_ns = now_ns()
+        now = now_ns()
         holds = held.holds
         if not holds:
             return
@@ -237,13 +249,23 @@ class Awaits:
         holds.remove(mine)
         if not holds:
             held.unseen = False
-        if held.opens and len(held.past) < MAX_PAST:
+        if held.opens:
+            held.freed.append(now)
+            if len(held.past) >= MAX_PAST:
+                self._forget_past(held)
             held.past.append((mine, now))
 
     @staticmethod
-    def _hold(held: Held, raw: RawRequest | None, since: int, frame: Any, part: object) -> None:
+    def _forget_past(held: Held) -> None:
+        """Of holders that no call has waited for that still waits; if there are none, of the earliest quarter."""
+        since = min([opened.began_ns for opened in list(held.opens)], default=0)
+        still = [one for one in held.past if one[1] > since]
+        held.past[:] = still if len(still) < MAX_PAST else still[MAX_PAST // 4 :]
+
+    @staticmethod
+    def _hold(held: Held, raw: RawRequest | None, since: int, at: Taken, part: object) -> None:
         if len(held.holds) < MAX_HOLDS:
-            held.holds.append((raw, *_instruction_of(frame), since, part))
+            held.holds.append((raw, *at, since, part))
         else:
             held.unseen = True
 
@@ -283,13 +305,18 @@ class Awaits:
 def note(raw: RawRequest | None, mark: AwaitMark) -> None:
     """``raw``, and the requests it is part of, have waited. Any thread."""
     while raw is not None:
-        if not raw.ended:
-            marks = raw.awaits
-            if not isinstance(marks, list):
-                raw.awaits = [mark]
-            elif len(marks) < MAX_AWAITS:
-                marks.append(mark)
+        note_of(raw, mark)
         raw = raw.parent
+
+
+def note_of(raw: RawRequest, mark: AwaitMark) -> None:
+    """``raw`` itself has waited. Any thread."""
+    if not raw.ended:
+        marks = raw.awaits
+        if not isinstance(marks, list):
+            raw.awaits = [mark]
+        elif len(marks) < MAX_AWAITS:
+            marks.append(mark)
 
 
 def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
@@ -339,7 +366,7 @@ def _line_of(code: CodeType | None, instruction: int) -> str | None:
     return f"{code.co_filename}:{line}"
 
 
-def _instruction_of(frame: Any) -> tuple[CodeType | None, int]:
+def _instruction_of(frame: Any) -> Taken:
     """(code, instruction) of the innermost frame that is not plumbing; ``(None, 0)`` without one."""
     depth = 0
     while frame is not None and depth < _DEEPEST:

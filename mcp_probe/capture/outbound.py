@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from mcp_probe.capture.awaits import OPEN, Awaited, Awaits, Open, note, where_now
+from mcp_probe.capture.awaits import OPEN, Awaited, Awaits, Open, note, note_of, where_now
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.clock import now_ns
 from mcp_probe.model import AwaitKind, AwaitPhase
@@ -25,12 +25,28 @@ logger = logging.getLogger("mcp_probe")
 Redact = Callable[[str, Any], Any]
 """(kind, name) -> what may be shown of it; kinds are ``host`` and ``program``."""
 
+DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+NOT_ASKED = "not asked"
+"""Where a call is made, if nobody has looked at the stack yet."""
+
+TOGETHER_NS = 1_000_000
+"""Reads of one body that follow each other within this time are one wait: a request keeps so many marks only."""
+
+READ_NS = 20_000
+"""A read of a body that returns within this time found it there."""
+
 MAX_BACKENDS = 1_024
 """Names that are remembered; further ones are ``other hosts``."""
 
 OTHER_HOSTS = "other hosts"
 REDACTED = "redacted"
 """What stands for a name that a user's ``redact`` withholds."""
+
+
+def address(scheme: str, host: str, port: int | None) -> str:
+    """``scheme://host:port``, without the port that the scheme has anyway."""
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}" if port is None or port == DEFAULT_PORTS.get(scheme) else f"{scheme}://{host}:{port}"
 
 
 class Call(Open):
@@ -47,7 +63,7 @@ class Call(Open):
         self.phase: AwaitPhase | None = None
         self.calls = 0  # sent in this phase
         self.opened = 0  # connections opened in this phase
-        self.where: str | None = None
+        self.where: str | None = NOT_ASKED
 
 
 class Outbound:
@@ -85,7 +101,15 @@ class Outbound:
             name = found
         return name
 
-    def begin(self, kind: AwaitKind, name: str, phase: AwaitPhase | None = None, *, calls: int = 0) -> Call | None:
+    def begin(
+        self,
+        kind: AwaitKind,
+        name: str,
+        phase: AwaitPhase | None = None,
+        *,
+        calls: int = 0,
+        where: str | None = NOT_ASKED,
+    ) -> Call | None:
         """A call of the backend ``name`` begins; ``None`` if no request makes it, or a call around it is noted.
 
         Args:
@@ -93,6 +117,7 @@ class Outbound:
             name: ``scheme://host:port`` of a backend, or the name of a program.
             phase: of it, where the library shows phases.
             calls: 1 if what is sent first is the request itself.
+            where: ``file:line`` of the user's code, if its caller knows; ``None``: no code of the user's calls.
         """
         raw = CURRENT.get()
         outer = OPEN.get()
@@ -101,6 +126,7 @@ class Outbound:
         call = Call(raw, outer, kind, name)
         call.phase = phase
         call.calls = calls
+        call.where = where
         OPEN.set(call)
         return call
 
@@ -110,7 +136,7 @@ class Outbound:
         """From now on ``call`` waits for this. ``calls`` requests are sent, and ``opened`` connections opened in it."""
         if call is None or call.over:
             return
-        if call.where is None:
+        if call.where is NOT_ASKED:
             call.where = where_now()
         now = now_ns()
         self._note(call, now)
@@ -124,7 +150,7 @@ class Outbound:
         call.over = True
         if OPEN.get() is call:
             OPEN.set(call.outer)
-        if call.where is None:
+        if call.where is NOT_ASKED:
             call.where = where_now()
         self._note(call, now_ns())
 
@@ -141,11 +167,16 @@ class Outbound:
 
     def _note(self, call: Call, now: int) -> None:
         raw = call.raw
-        if now - call.began_ns < 1 and not call.calls and not call.opened:
+        least = READ_NS if call.phase == "body" else 1
+        if now - call.began_ns < least and not call.calls and not call.opened:
             return
         thing = self._thing(call.kind, call.name)
         job = self._awaits.is_job(raw)
-        note(raw, AwaitMark(call.began_ns, now, thing, call.where, (), job, call.phase, call.calls, call.opened))
+        mark = AwaitMark(call.began_ns, now, thing, call.where, (), job, call.phase, call.calls, call.opened)
+        if call.phase == "body":
+            _note_read(raw, mark)
+        else:
+            note(raw, mark)
 
     def _thing(self, kind: AwaitKind, name: str) -> Awaited:
         known = self._known.get((kind, name))
@@ -154,3 +185,20 @@ class Outbound:
                 return self._known.setdefault((kind, OTHER_HOSTS), Awaited(kind, OTHER_HOSTS))
             known = self._known.setdefault((kind, name), Awaited(kind, self.shown(kind, name)))
         return known
+
+
+def _note_read(raw: RawRequest | None, mark: AwaitMark) -> None:
+    """As :func:`note`, of a read of a body; one that follows the last read at once is added to that."""
+    while raw is not None:
+        marks = raw.awaits
+        last = marks[-1] if isinstance(marks, list) and marks and not raw.ended else None
+        if last is not None and _continues(last, mark):
+            marks[-1] = last._replace(from_ns=min(last.from_ns, mark.from_ns), to_ns=mark.to_ns)  # type: ignore[index]
+        else:
+            note_of(raw, mark)
+        raw = raw.parent
+
+
+def _continues(last: AwaitMark, mark: AwaitMark) -> bool:
+    same = (last.thing, last.where, last.in_job, last.phase) == (mark.thing, mark.where, mark.in_job, mark.phase)
+    return same and last.to_ns is not None and mark.from_ns - last.to_ns <= TOGETHER_NS

@@ -160,6 +160,15 @@ def place_among(frames: list[Any]) -> tuple[str, int] | None:
     return f"{code.co_filename}:{frames[index].f_lineno}", index
 
 
+def calling_frame(frame: Any, libraries: frozenset[str]) -> Any:
+    """The frame of the user's own code that calls into ``libraries``, of ``frame`` and its callers; or ``None``."""
+    frames = [one for one in _own_frames(frame) if _kind(one.f_code.co_filename)[1] not in libraries]
+    index = _index_of_place(frames) if frames else None
+    if index is None or is_plumbing(frames[index].f_code.co_filename):
+        return None
+    return frames[index]
+
+
 def is_own(file: str) -> bool:
     """Whether ``file`` is part of the probe."""
     return file.startswith(_OWN_PATHS) and not file.startswith(_WORKLOADS)

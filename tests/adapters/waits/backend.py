@@ -1,0 +1,99 @@
+"""A backend on loopback that answers as late as it is told, and notes itself when which request came."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+CHUNK = b"x" * 1000
+
+
+@dataclass
+class Seen:
+    """One request as the backend saw it."""
+
+    target: str
+    connection: int
+    came_ns: int
+    answered_ns: int = 0
+
+
+@dataclass
+class Backend:
+    """Delays in seconds; ``chunks`` parts of a body, each after ``between``."""
+
+    first_byte: float = 0.0
+    handshake: float = 0.0
+    between: float = 0.0
+    chunks: int = 1
+    port: int = 0
+    seen: list[Seen] = field(default_factory=list)
+    connections: int = 0
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def address(self) -> str:
+        """As the probe names it."""
+        scheme, host = ("http", "127.0.0.1") if self.tls is None else ("https", "localhost")
+        return f"{scheme}://{host}:{self.port}"
+
+    def of(self, target: str) -> Seen:
+        """The one request for ``target``."""
+        [one] = [one for one in self.seen if one.target == target]
+        return one
+
+    def serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._serve_one, args=(connection, self.connections), daemon=True).start()
+
+    def _serve_one(self, raw: socket.socket, number: int) -> None:
+        with suppress(OSError), raw:
+            time.sleep(self.handshake)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = raw if self.tls is None else self.tls.wrap_socket(raw, server_side=True)
+            with connection:
+                while self._answer(connection, number):
+                    pass
+
+    def _answer(self, connection: socket.socket, number: int) -> bool:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            part = connection.recv(65536)
+            if not part:
+                return False
+            data += part
+        one = Seen(data.split(b" ", 2)[1].decode(), number, time.monotonic_ns())
+        self.seen.append(one)
+        time.sleep(self.first_byte)
+        length = self.chunks * len(CHUNK)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length)
+        for _ in range(self.chunks):
+            time.sleep(self.between)
+            connection.sendall(CHUNK)
+        one.answered_ns = time.monotonic_ns()
+        return True
+
+
+@contextmanager
+def serving(tls: ssl.SSLContext | None = None, **delays: float) -> Iterator[Backend]:
+    """A backend that runs on threads of its own."""
+    backend = Backend(**delays, tls=tls)  # type: ignore[arg-type]
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
+        backend.port = listener.getsockname()[1]
+        thread = threading.Thread(target=backend.serve, args=(listener,), daemon=True)
+        thread.start()
+        try:
+            yield backend
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
