@@ -804,7 +804,10 @@ class Outstanding:
 
 @dataclass(frozen=True, slots=True)
 class BlockedBy:
-    """``victim`` requests waited between lo_ms and hi_ms (sums over the window) for ``blocker``."""
+    """``victim`` requests waited between lo_ms and hi_ms (sums over the window) for ``blocker``.
+
+    Where ``kind`` is ``None``, it held the event loop; else it held what they awaited.
+    """
 
     victim: str
     blocker: str
@@ -812,6 +815,9 @@ class BlockedBy:
     lo_ms: float
     hi_ms: float
     quality: Tag
+    kind: AwaitKind | None = None
+    object: str | None = None  # what it held, as in AwaitSummary
+    where: str | None = None  # file:line at which it took it
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ from mcp_probe.model import (
     AwaitRoot,
     AwaitStage,
     AwaitSummary,
+    BlockedBy,
     HolderPart,
+    OperationSummary,
     RequestRecord,
     Tag,
     Wait,
@@ -279,6 +281,29 @@ class AwaitsTally:
         if not self.looked:
             return None
         return 0.0 if self._looks >= LEAST_LOOKS else self._unseen_ns / 1e6
+
+
+def held_rows(operations: Iterable[OperationSummary]) -> tuple[BlockedBy, ...]:
+    """Who waited for whom because of what that one held; the longest first. A holder that nobody saw has no row."""
+    found: dict[tuple[str, str, str, str, str | None], BlockedBy] = {}
+    for operation in operations:
+        for one in operation.awaits:
+            for holder in one.holders:
+                if holder.operation == UNKNOWN_HOLDER:
+                    continue
+                key = (operation.name, holder.operation, one.kind, one.object, holder.where)
+                known = found.get(key)
+                calls, ms, tags = (
+                    (0, 0.0, [holder.quality])
+                    if known is None
+                    else (known.victims, known.lo_ms, [known.quality, holder.quality])
+                )
+                ms += holder.ms
+                found[key] = BlockedBy(
+                    *(operation.name, holder.operation, calls + holder.calls, ms, ms, worst(tags)),
+                    *(one.kind, one.object, holder.where),
+                )
+    return tuple(sorted(found.values(), key=lambda row: (-row.lo_ms, row.victim, row.blocker)))
 
 
 # --- what held the holders up ------------------------------------------------------------------------

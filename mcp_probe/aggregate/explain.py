@@ -71,7 +71,7 @@ def reasons(seen: Seen, operation: str | None = None) -> list[Reason]:
 def _loop_held(seen: Seen) -> Reason | None:
     """Steps of other requests that the requests waited for while they could have run."""
     victims = {each.name or each.method for each in seen.requests}
-    rows = [row for row in seen.summary.blocked_by if row.victim in victims]
+    rows = [row for row in seen.summary.blocked_by if row.kind is None and row.victim in victims]
     if not rows:
         return None
     blockers: dict[str, tuple[float, float]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mcp_probe.aggregate.at_once import Loads
+from mcp_probe.aggregate.awaiting import held_rows
 from mcp_probe.aggregate.flight import FlightTotals
 from mcp_probe.aggregate.growth import LeakTally
 from mcp_probe.aggregate.loop_health import Loops
@@ -92,6 +93,7 @@ def summary_of(totals: Totals, live: bool) -> Summary:
     streams = sorted(totals.streams, key=lambda stream: (stream.start_unix, stream.first_ns, stream.last_ns))
     headers = [stream.header for stream in streams if stream.header is not None]
     server = _server(headers)
+    operations = totals.operations.summaries(totals.slow_steps, totals.process.detached_ns)
     ended = all(stream.complete for stream in streams)
     return Summary(
         format=FORMAT,
@@ -99,9 +101,9 @@ def summary_of(totals: Totals, live: bool) -> Summary:
         server=server,
         window=_window(streams),
         requests=_counts(totals),
-        operations=totals.operations.summaries(totals.slow_steps, totals.process.detached_ns),
+        operations=operations,
         outstanding=totals.process.outstanding(),
-        blocked_by=totals.operations.matrix.rows(),
+        blocked_by=(*totals.operations.matrix.rows(), *held_rows(operations)),
         slow_steps=totals.slow_steps.rows(totals.operations.matrix),
         executors=totals.pools.summaries(),
         loop=totals.loops.main().summary(),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mcp_probe.aggregate.awaiting import MAX_ROWS, share_of
 from mcp_probe.aggregate.blocking import OTHER
+from mcp_probe.aggregate.checks.evidence import named_rows, victims_of
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import (
     BACKGROUND_OPERATION,
@@ -93,6 +94,37 @@ def test_holders_share_a_wait_and_add_up_to_it() -> None:
         (BACKGROUND_OPERATION, "n.py:20", 20),
     }
     assert sum(one.ms for one in row.holders) == pytest.approx(row.total_ms)
+
+
+def test_holders_make_rows_of_who_waited_for_whom() -> None:
+    parts = (
+        HolderPart(2, "append", "n.py:8", 0, 30 * MS, 1),
+        HolderPart(0, UNKNOWN_HOLDER, None, 30 * MS, 40 * MS, 1),
+        HolderPart(0, BACKGROUND_OPERATION, "n.py:20", 40 * MS, 50 * MS, 1),
+    )
+    calls = [
+        make_request(number, "list", awaiting=50 * MS, awaits=(await_of(50 * MS, *parts, where=f"n.py:{number}"),))
+        for number in (3, 4)
+    ]
+    found = summary_of(*calls)
+    assert [
+        (row.victim, row.blocker, row.victims, row.lo_ms, row.hi_ms, row.kind, row.object, row.where, row.quality)
+        for row in found.blocked_by
+    ] == [
+        ("list", "append", 2, 60.0, 60.0, "lock", GATE, "n.py:8", "exact"),
+        ("list", BACKGROUND_OPERATION, 2, 20.0, 20.0, "lock", GATE, "n.py:20", "exact"),
+    ]
+
+
+def test_who_held_the_loop_is_told_apart_from_who_held_a_lock() -> None:
+    found = summary_of(*blocked_holder())
+    assert {(row.victim, row.blocker, row.kind) for row in found.blocked_by} >= {
+        ("append", "resize", None),
+        ("list", "append", "lock"),
+    }
+    assert victims_of(found, "append").lo_ms == 0
+    assert [row.blocker for row in named_rows(found, "append")] == ["resize"]
+    assert named_rows(found, "list") == []
 
 
 def blocked_holder() -> list[Frame]:

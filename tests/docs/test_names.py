@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -10,7 +11,7 @@ import pytest
 
 from mcp_probe.aggregate.codes import CODES, NOT_YET
 from mcp_probe.metrics import METRICS
-from mcp_probe.model import BUDGET_PARTS, AwaitKind, AwaitPhase
+from mcp_probe.model import BUDGET_PARTS, AwaitHolder, AwaitKind, AwaitPhase, AwaitRoot, AwaitSummary
 from mcp_probe.report.budget import PARTS
 from mcp_probe.report.sections.waits import CAUSES
 from mcp_probe.workloads.bench.registry import WORKLOADS
@@ -46,6 +47,13 @@ def test_how_it_measures_defines_no_number_that_does_not_exist() -> None:
 
 def test_every_part_of_the_budget_is_a_number_of_its_own() -> None:
     assert [part for part in BUDGET_PARTS if part not in METRICS] == []
+
+
+def test_every_key_of_an_await_in_the_json_is_explained() -> None:
+    text = text_of("awaits.md").split("## What is said of a wait", 1)[1].split("\n## ", 1)[0]
+    explained = set(re.findall(r"`(\w+)`", text))
+    shapes = (AwaitSummary, AwaitHolder, AwaitRoot)
+    assert {part.name for shape in shapes for part in fields(shape)} - explained == set()
 
 
 def test_every_code_has_its_place_in_findings() -> None:

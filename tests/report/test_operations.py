@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcp_probe.model import OperationSummary, Quality, RequestCounts, ServerInfo
+from mcp_probe.model import AwaitSummary, OperationSummary, Quality, RequestCounts, ServerInfo
 from mcp_probe.report.console import render
 from tests.report.summaries import make_budget, make_operation, make_summary
 
@@ -171,3 +171,50 @@ def test_narrow_reports_give_up_words_before_numbers() -> None:
     assert "10 ms" in row
     assert "30 ms" in row
     assert "BBBB" in row
+
+
+# --- what awaiting was for ---
+
+
+def awaited(kind: Any, thing: str, ms: float, **more: Any) -> AwaitSummary:
+    """Over 40 calls, each of which waited ``ms``."""
+    return AwaitSummary(kind, thing, "n.py:3", 40, 40 * ms, ms, (), (), "exact", **more)
+
+
+HTTP = awaited("http", "https://api.example.com:443", 50.0)
+
+
+def named(*awaits: AwaitSummary, width: int = 160, **budget: float) -> str:
+    operation = make_operation("search", 40, 1.0, 1.0, 1.0, make_budget(**budget), awaits=awaits)
+    return table(operation, width=width)[0]
+
+
+def test_awaiting_is_named_by_what_it_was_for() -> None:
+    pool = awaited("connection-pool", "pool of https://api.example.com:443", 20.0)
+    row = named(HTTP, pool, awaited("lock", "a", 15.0), awaited("sleep", "sleep", 5.0), busy=10.0, awaiting=90.0)
+    assert row.endswith("api.example.com 50%  pool 20%  lock 15%  sleep 5%  busy 10%")
+
+
+def test_awaits_of_one_host_are_one_and_what_has_no_name_is_the_rest() -> None:
+    connect = awaited("connect", "https://api.example.com:443", 20.0)
+    row = named(HTTP, connect, awaited("other", "x.y", 10.0), busy=10.0, awaiting=90.0)
+    assert row.endswith("api.example.com 70%  await 20%  busy 10%")
+
+
+def test_what_a_job_waited_for_is_named_in_its_run_and_not_in_awaiting() -> None:
+    in_job = awaited("db", "postgresql://db.example.com:5432", 50.0, stage="executor_run")
+    row = named(in_job, awaited("sleep", "sleep", 10.0), executor_run=80.0, awaiting=20.0)
+    assert row.endswith("db.example.com 50%  exec run 30%  sleep 10%  await 10%")
+
+
+def test_a_name_that_redact_withholds_leaves_the_kind() -> None:
+    assert named(awaited("http", "redacted", 90.0), busy=10.0, awaiting=90.0).endswith("http 90%  busy 10%")
+
+
+def test_a_long_host_loses_its_middle_and_never_its_share() -> None:
+    host = awaited("http", "https://search-cluster.internal.eu-west-1.example.com:9200", 90.0)
+    assert named(host, busy=10.0, awaiting=90.0).endswith("search-cluster.….example.com 90%  busy 10%")
+    for width in (80, 100, 120):
+        row = named(host, width=width, busy=10.0, awaiting=90.0)
+        assert "90%" in row
+        assert len(row) <= width

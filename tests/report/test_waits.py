@@ -3,7 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, BlockedBy, SlowStep
+import pytest
+
+from mcp_probe.model import BACKGROUND_OPERATION, CROWDING_OPERATION, LOOP_OPERATION, BlockedBy, SlowStep
 from mcp_probe.report.console import render
 from tests.report.summaries import healthy
 
@@ -111,6 +113,40 @@ def test_what_the_collector_or_the_machine_made_slow_is_no_lines_fault() -> None
     nowhere = replace(paused, file=None, line=None, library=None, function=None)
     assert steps(nowhere)[1:] == ["resize 212 ms 141 ms 48 gc pause"]
     assert "watchdog" not in render(replace(healthy(), slow_steps=(nowhere,)), color=False, ascii_only=False)
+
+
+HELD = BlockedBy(
+    *("append_note", "append_note", 139, 58_900.0, 58_900.0, "exact"),
+    *("lock", "asyncio.Lock notes.GATE", "/srv/app/notes.py:33"),
+)
+
+
+def test_a_holder_is_a_row_with_what_it_held_and_where_it_took_it() -> None:
+    (line,) = waits(HELD)
+    assert line == (
+        "append_note ×139 waited 58.9 s ██████████ for append_note asyncio.Lock notes.GATE held at notes.py:33"
+    )
+
+
+def test_holders_and_blockers_are_ranked_together() -> None:
+    blocked = BlockedBy("search", "resize", 57, 99_000.0, 99_000.0, "exact")
+    assert [line.split()[0] for line in waits(HELD, blocked, steps=(RESIZE,))] == ["search", "append_note"]
+    text = render(replace(healthy(), blocked_by=(HELD, blocked)), width=140, color=False, ascii_only=False)
+    assert "sums over the window; longest step or what it held" in text
+    alone = render(replace(healthy(), blocked_by=(HELD,)), width=140, color=False, ascii_only=False)
+    assert "sums over the window; what it held" in alone
+
+
+def test_a_task_of_no_request_that_held_something_is_a_background_task() -> None:
+    (line,) = waits(replace(HELD, blocker=BACKGROUND_OPERATION, where=None))
+    assert line.endswith("for a background task asyncio.Lock notes.GATE")
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_what_was_held_keeps_its_end_where_there_is_little_room(width: int) -> None:
+    (line,) = section("Who waited", width, blocked_by=(HELD,))
+    assert "notes.GATE" in line
+    assert len(line) <= width
 
 
 def test_pairs_that_certainly_cost_nothing_leave_no_section() -> None:

@@ -72,9 +72,14 @@ class Victims:
     quality: Tag
 
 
+def on_the_loop(summary: Summary) -> list[BlockedBy]:
+    """Who waited for whom to leave the event loop; not who waited for what somebody held."""
+    return [row for row in summary.blocked_by if row.kind is None]
+
+
 def victims_of(summary: Summary, blocker: str) -> Victims:
     """Who waited for ``blocker``; nobody where the matrix has no row of it."""
-    rows = [row for row in summary.blocked_by if row.blocker == blocker]
+    rows = [row for row in on_the_loop(summary) if row.blocker == blocker]
     certain = [row for row in rows if row.lo_ms > 0]
     steps = [step for step in summary.slow_steps if step.tool == blocker]
     count = max((step.victims for step in steps), default=0) or sum(row.victims for row in certain)
@@ -126,7 +131,7 @@ def waiting_of(summary: Summary, operation: OperationSummary, options: FindingOp
     """How ``operation`` waited."""
     rows = named_rows(summary, operation.name)
     slow = {row.blocker for row in rows if is_slow_blocker(summary, row.blocker, options)}
-    loop_rows = [row for row in summary.blocked_by if row.victim == operation.name and row.blocker == LOOP_OPERATION]
+    loop_rows = [row for row in on_the_loop(summary) if row.victim == operation.name and row.blocker == LOOP_OPERATION]
     if loop_rows and is_slow_blocker(summary, LOOP_OPERATION, options):
         slow.add(LOOP_OPERATION)
     crowding_ms = operation.crowding_ms * operation.count
@@ -147,7 +152,7 @@ def waiting_of(summary: Summary, operation: OperationSummary, options: FindingOp
 def named_rows(summary: Summary, victim: str) -> list[BlockedBy]:
     """Requests that ``victim`` waited for, the worst first."""
     quiet = (CROWDING_OPERATION, LOOP_OPERATION)
-    rows = [row for row in summary.blocked_by if row.victim == victim and row.blocker not in quiet]
+    rows = [row for row in on_the_loop(summary) if row.victim == victim and row.blocker not in quiet]
     return sorted(rows, key=lambda row: (-row.lo_ms, row.blocker))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from mcp_probe.aggregate.backends import backend_of
 from mcp_probe.aggregate.quality import total_quality
-from mcp_probe.model import OperationSummary, Quality, Summary
+from mcp_probe.model import AwaitSummary, OperationSummary, Quality, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import (
     Block,
@@ -101,7 +102,7 @@ def _operation_row(
         number(quantity(operation.errors), "critical" if operation.errors else "dim"),
         *(number(notation.duration(value, _quality_of(operation, name))) for name, value in latencies.items()),
         Stack(parts) if parts else Words(one(UNKNOWN, "dim")),
-        Items(tuple(items)),
+        Items(tuple(items), "middle" if operation.awaits else "end"),  # a host's name is long; the share is its end
     )
 
 
@@ -116,22 +117,29 @@ def _operation_name(operation: OperationSummary) -> tuple[Spans, ...]:
 
 
 def _items(piece: Slice, operation: OperationSummary, whole: float, notation: Notation) -> Iterator[Spans]:
-    """One part in words; awaiting by what it was for, as far as that is known."""
-    if piece.part.fields != ("awaiting",) or not operation.awaits or not operation.count:
+    """One part in words; awaiting and the run of jobs by what they waited for, as far as that is known."""
+    awaits = [found for found in operation.awaits if piece.part.fields == (found.stage,)]
+    if not awaits or not operation.count:
         yield _part_item(piece, whole, _earlier(operation), notation)
         return
-    kinds: dict[str, float] = {}
-    for found in operation.awaits:
-        kinds[found.kind] = kinds.get(found.kind, 0.0) + found.total_ms / operation.count
-    vague = {found.kind for found in operation.awaits if found.quality != "exact"}
-    shown = {kind: ms for kind, ms in kinds.items() if kind != "other" and ms >= VISIBLE * whole}
-    for kind, ms in sorted(shown.items(), key=lambda item: -item[1]):
-        quality = Quality("estimate") if kind in vague else EXACT
-        named = replace(piece, ms=ms, quality=quality, name=AWAITED.get(kind, kind))
+    waited: dict[str, float] = {}
+    for found in awaits:
+        waited[_awaited(found)] = waited.get(_awaited(found), 0.0) + found.total_ms / operation.count
+    vague = {_awaited(found) for found in awaits if found.quality != "exact"}
+    shown = {name: ms for name, ms in waited.items() if name != "other" and ms >= VISIBLE * whole}
+    for name, ms in sorted(shown.items(), key=lambda item: -item[1]):
+        quality = Quality("estimate") if name in vague else EXACT
+        named = replace(piece, ms=ms, quality=quality, name=name)
         yield _part_item(named, whole, _earlier(operation), notation)
     rest = (piece.ms or 0.0) - sum(shown.values())
     if rest >= VISIBLE * whole:
         yield _part_item(replace(piece, ms=rest, quality=EXACT), whole, _earlier(operation), notation)
+
+
+def _awaited(found: AwaitSummary) -> str:
+    """In a word: the host of a backend, else the kind."""
+    backend = backend_of(found.object) if found.kind in ("connect", "http", "db") else None
+    return AWAITED.get(found.kind, found.kind) if backend is None else figures.brief(backend.host)
 
 
 def _part_item(piece: Slice, whole: float, earlier: float, notation: Notation) -> Spans:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from mcp_probe.aggregate.phrasing import file_and_line
 from mcp_probe.aggregate.quality import worst as worst_tag
-from mcp_probe.model import CROWDING_OPERATION, LOOP_OPERATION, BlockedBy, Cause, Quality, SlowStep, Summary
+from mcp_probe.model import (
+    BACKGROUND_OPERATION,
+    CROWDING_OPERATION,
+    LOOP_OPERATION,
+    BlockedBy,
+    Cause,
+    Quality,
+    SlowStep,
+    Summary,
+)
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import (
     Block,
@@ -42,7 +52,11 @@ CAUSES: dict[Cause, str] = {
     "unknown": "cause unknown",
 }
 NOBODYS: tuple[Cause, ...] = ("gc", "run-queue")  # the line that happened to run is not to blame
-PSEUDO_BLOCKERS = {LOOP_OPERATION: "the loop itself", CROWDING_OPERATION: "many small steps"}
+PSEUDO_BLOCKERS = {
+    LOOP_OPERATION: "the loop itself",
+    CROWDING_OPERATION: "many small steps",
+    BACKGROUND_OPERATION: "a background task",
+}
 
 
 def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
@@ -53,15 +67,16 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
         return
     shown, hidden = first(certain, BLOCKED_ROWS)
     longest = max((wait.hi_ms for wait in shown), default=0.0)
+    held = any(wait.kind is not None for wait in shown)
     rows: list[tuple[Cell, ...] | Paragraph | Flow] = [
         (
             Words(one(wait.victim, "name"), "middle"),
             Words(one(f"×{quantity(wait.victims)}", "dim")),
             Words(one("waited", "dim")),
             Words(one(_waited(wait, notation), "strong")),
-            Gauge(wait.hi_ms / longest if longest else None, "part-ready", track=False),
+            Gauge(wait.hi_ms / longest if longest else None, _role(wait), track=False),
             Words((Span("for ", "dim"), Span(PSEUDO_BLOCKERS.get(wait.blocker, wait.blocker), "name")), "middle"),
-            _blocker_place(summary, wait.blocker, notation, cwd),
+            _blocker_place(summary, wait.blocker, notation, cwd) if wait.kind is None else _held(wait, notation, cwd),
         )
         for wait in shown
     ]
@@ -71,7 +86,8 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
     ]
     if any(more):
         rows.append(Paragraph(one("; ".join(filter(None, more)), "dim"), indent=1))
-    yield Heading("Who waited for whom", "sums over the window; longest step")
+    asides = ("longest step" if any(wait.kind is None for wait in shown) else "", "what it held" if held else "")
+    yield Heading("Who waited for whom", f"sums over the window; {' or '.join(filter(None, asides))}")
     yield Grid(
         columns=(
             Column(gap=1, most=32),
@@ -84,10 +100,23 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
         ),
         rows=tuple(rows),
         squeeze=(
-            *((4, 5), (6, 32), (0, 18), (5, 20), (6, 18), (4, 0), (6, 0)),
+            *((4, 5), (6, 32), (0, 18), (5, 20), (6, 18), (4, 0), (6, 14), (6, 0)),
             *((0, 14), (5, 16), (2, 0), (0, 8), (5, 8), (1, 0)),
         ),
     )
+
+
+def _role(wait: BlockedBy) -> Role:
+    return "part-ready" if wait.kind is None else "part-await"
+
+
+def _held(wait: BlockedBy, notation: Notation, cwd: str) -> Cell:
+    """What the blocker held, and the line at which it took it."""
+    where = file_and_line(wait.where)
+    at = None if where is None else place(*where, cwd)
+    # The whole path stands under what they waited for.
+    taken = () if at is None else ((Span("held at ", "dim"), Span(at.rpartition("/")[2], "place")),)
+    return Items((one(wait.object or wait.kind or "", "plain"), *taken), "start", notation.mark(wait.quality))
 
 
 def _is_vague(wait: BlockedBy) -> bool:
