@@ -372,6 +372,7 @@ def phases_of(
         yield Phase(names.SPAN_WRITE, record.result_ns, record.end_ns, found)
 
 
+_HTTP_LIBRARIES = frozenset({"aiohttp", "httpcore", "httpcore2", "httpx", "httpx2", "requests", "urllib3"})
 _OUTBOUND = ("connection-pool", "connect", "http", "db", "subprocess")
 
 
@@ -385,7 +386,11 @@ def _traced_as(one: Await) -> str:
     if one.kind in ("http", "db", "subprocess"):
         return one.kind
     backend = backend_of(one.object)
-    return "db" if backend is not None and not backend.is_http else "http"
+    if backend is not None:
+        return "http" if backend.is_http else "db"
+    library = one.object.partition(" ")[0]  # of a pool; a database that has no address is called by its scheme
+    is_http = library in _HTTP_LIBRARIES or (one.kind == "connect" and library not in names.DB_SYSTEMS)
+    return "http" if is_http else "db"
 
 
 def _executor_phase(job: JobTimes, end_ns: int) -> Phase:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_probe.aggregate.backends import Backend, backend_of
+from mcp_probe.aggregate.backends import backend_of
 from mcp_probe.aggregate.blocking import blocker_of, union
 from mcp_probe.aggregate.phrasing import file_and_line
 from mcp_probe.capture.tracing import Message, param_of
@@ -273,16 +273,11 @@ def await_attributes(one: Await) -> Attributes:
         found[names.PROCESS_EXECUTABLE_NAME] = one.object
     backend = backend_of(one.object)
     if backend is not None:
-        found.update(backend_attributes(backend))
-    return found
-
-
-def backend_attributes(backend: Backend) -> Attributes:
-    """Where it is, and which database it is."""
-    found: Attributes = {names.SERVER_ADDRESS: backend.host}
-    if backend.port is not None:
-        found[names.SERVER_PORT] = backend.port
-    system = names.DB_SYSTEMS.get(backend.scheme.partition("+")[0])
+        found[names.SERVER_ADDRESS] = backend.host
+        if backend.port is not None:
+            found[names.SERVER_PORT] = backend.port
+    scheme = one.object if backend is None else backend.scheme  # of a file or of an address that nobody knows: no more
+    system = names.DB_SYSTEMS.get(scheme.partition("+")[0])
     if system is not None:
         found[names.DB_SYSTEM_NAME] = system
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from types import ModuleType
 from typing import Any
@@ -12,12 +13,17 @@ from mcp import Client
 from mcp.server.mcpserver import MCPServer
 
 from mcp_probe.export import semantic_conventions as names
+from mcp_probe.export.metrics import MetricExport
 from mcp_probe.export.phase_spans import MAX_AWAIT_SPANS, SpanExport
-from mcp_probe.export.span_attributes import waited_for
+from mcp_probe.export.server_spans import ServerSpans
+from mcp_probe.export.span_attributes import await_attributes, waited_for
 from mcp_probe.header import client_spans
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, HolderPart, RequestRecord
+from mcp_probe.report.console import render
+from mcp_probe.session import attach
 from tests.export.collected import Backend, tool, values
 from tests.frames import MS, SECOND, make_header, make_request
+from tests.kept import keep
 from tests.tracing import Spans, attributes_of, make_global, traced
 
 HOST = "https://api.example.com:443"
@@ -149,10 +155,10 @@ def outbound_spans(*awaits: Await, client_spans: tuple[str, ...] = ()) -> list[s
 
 
 OUTBOUND = (
-    awaited(0, 10, kind="connection-pool", thing=f"httpcore pool of {HOST}"),
+    awaited(0, 10, kind="connection-pool", thing="httpx pool made at n.py:5"),
     awaited(10, 20, kind="connect", thing=HOST),
     awaited(20, 30, kind="http", thing=HOST),
-    awaited(30, 40, kind="connection-pool", thing="postgresql://db:5432"),
+    awaited(30, 40, kind="connection-pool", thing="SQLAlchemy pool made at n.py:6"),
     awaited(40, 50, kind="db", thing="postgresql://db:5432"),
     awaited(50, 60, kind="subprocess", thing="sleep"),
 )
@@ -169,6 +175,11 @@ OUTBOUND = (
 )
 def test_calls_that_another_library_makes_client_spans_of_get_none(others: tuple[str, ...], left: list[str]) -> None:
     assert outbound_spans(*OUTBOUND, client_spans=others) == left
+
+
+def test_a_database_that_has_no_address_is_named_by_its_system() -> None:
+    assert outbound_spans(awaited(0, 10, kind="connect", thing="sqlite"), client_spans=("http",)) == ["connect"]
+    assert await_attributes(awaited(0, 10, kind="db", thing="sqlite"))[names.DB_SYSTEM_NAME] == "sqlite"
 
 
 def test_waits_inside_the_process_and_sums_of_short_ones_have_no_span() -> None:
@@ -197,8 +208,6 @@ def test_an_instrumentation_that_is_loaded_makes_client_spans(
 
 
 def awaits_sent(*records: RequestRecord, **options: Any) -> dict[str, dict[Any, Any]]:
-    from mcp_probe.export.metrics import MetricExport
-
     backend = Backend()
     export = MetricExport(backend.provider, **options)
     export.take(records)
@@ -231,3 +240,60 @@ def test_hosts_are_labels_only_if_asked_for_and_bounded() -> None:
 
 def test_without_awaits_there_is_no_metric_of_them() -> None:
     assert awaits_sent(make_request(1, "victim", awaiting=SECOND)) == {}
+
+
+# --- what redact withholds ---
+
+SECRET = "tenant-7"
+
+
+def without_tenant(kind: str, value: Any) -> Any:
+    return str(value).replace(f"{SECRET}.", "") if kind == "host" else None
+
+
+def fails(kind: str, value: Any) -> Any:
+    raise RuntimeError(value)
+
+
+@pytest.mark.parametrize(
+    ("redact", "there"), [(None, SECRET), (without_tenant, "api.example.com"), (fails, "redacted")]
+)
+def test_a_name_that_redact_changes_is_changed_in_every_output(
+    redact: Any, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans, metrics = Spans(), Backend()
+    make_global(spans, monkeypatch)
+    server = MCPServer("calling", log_level="CRITICAL")
+
+    @server.tool()
+    async def fetch() -> str:
+        call = probe._hub.outbound.begin("http", f"https://{SECRET}.api.example.com:443", calls=1)
+        await anyio.sleep(0.02)
+        probe._hub.outbound.end(call)
+        return "fetched"
+
+    async def talk() -> None:
+        async with Client(server) as client:
+            await client.call_tool("fetch", {})
+
+    probe = attach(server, telemetry="off", redact=redact)
+    kept = keep(probe)
+    try:
+        probe.trace_with(ServerSpans())
+        probe.add_listener(SpanExport(spans.provider, slow_request_ms=0))
+        probe.add_listener(MetricExport(metrics.provider, await_hosts=True))
+        anyio.run(talk)
+    finally:
+        probe.detach()
+    summary = probe.snapshot()
+    outputs = {
+        "record": repr(kept.frames),
+        "recording": repr(kept.lines),
+        "json": json.dumps(summary.to_json()),
+        "report": render(summary, width=200, color=False),
+        "spans": spans.text(),
+        "metrics": repr(metrics.collect()),
+    }
+    assert {name for name, text in outputs.items() if SECRET in text} == (set(outputs) if redact is None else set())
+    unnamed = {"spans", "metrics"} if redact is fails else set()  # no host, no attribute
+    assert {name for name, text in outputs.items() if there not in text} == unnamed
