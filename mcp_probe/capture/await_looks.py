@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
-from types import CodeType, FrameType
+from types import CellType, CodeType, FrameType
 from typing import Any
 
 from mcp_probe.capture.await_kinds import callee_of, class_of, kind_of, kind_of_class, waits_for_tasks
@@ -241,9 +241,13 @@ class _Names:
 
     def _named(self, kind: AwaitKind, frame: FrameType, owner: Any, label: str, where: str | None) -> Awaited:
         # From CPython 3.11 on a suspended coroutine has the locals, before its frame.
-        for thing in gc.get_referents(owner, frame) if kind in _OBJECTS else ():
+        for thing in map(_content_of, gc.get_referents(owner, frame) if kind in _OBJECTS else ()):
+            state = getattr(thing, "_state", None) if kind == "queue" else None
+            held = None if state is None else self._awaits.known(state)
+            if held is not None:
+                return held
             name = class_of(thing)
-            if name is not None:
+            if name is not None and (kind != "queue" or kind_of_class(name) == "queue"):
                 kind = kind_of_class(name) or kind
                 held = self._awaits.known(thing)
                 return held if held is not None else self._object(kind, name, thing, where)
@@ -274,6 +278,16 @@ class _Names:
     def _forget_some(self) -> None:
         while len(self._known) > MAX_NAMES:
             del self._known[next(iter(self._known))]
+
+
+def _content_of(thing: Any) -> Any:
+    """What a variable holds that an inner function uses, too."""
+    if type(thing) is not CellType:
+        return thing
+    try:
+        return thing.cell_contents
+    except ValueError:
+        return None
 
 
 _OBJECTS = frozenset({"lock", "semaphore", "limiter", "condition", "event", "queue"})

@@ -143,14 +143,24 @@ class Awaits:
         self._monitors = monitors
         self._objects: dict[int, Held] = {}
         self._references: dict[int, ref[Any]] = {}
+        self._nameless: dict[str, set[str]] = {}
         self.active = False  # hooks are there
         self.short_ns = SHORT_AWAIT_NS  # shorter waits are summed, without holders
 
     def made(self, thing: Any, kind: AwaitKind, label: str) -> None:
         """``thing`` is being made by the caller's caller."""
-        made = user_line(sys._getframe(_CALLER))
+        library = label.partition(".")[0]
+        between = (library, "typing") if kind not in _HELD else (library, "typing", "anyio")
+        maker = sys._getframe(_CALLER)
+        made = user_line(maker, between)
         if made is not None:
             self._remember(thing, Held(kind, label, made, thing))
+        elif _root_of(maker) not in between:
+            self.nameless_files(label).add(maker.f_code.co_filename)
+
+    def nameless_files(self, label: str) -> set[str]:
+        """Files of other libraries, whose objects of the library of ``label`` have no line: nobody needs to look."""
+        return self._nameless.setdefault(label.partition(".")[0], set())
 
     def of(self, thing: Any, kind: AwaitKind, label: str, made: str | None = None) -> Held | None:
         """What is known of ``thing``, from now on if nothing was; ``None`` if there are too many."""
@@ -348,14 +358,35 @@ def _span_of(raw: RawRequest) -> tuple[str | None, str | None]:
     return f"{raw.trace_id:032x}", f"{raw.span_id:016x}"
 
 
-def user_line(frame: Any) -> str | None:
-    """``file:line`` of who makes an object, its ``__init__`` called from ``frame``; ``None`` if that is plumbing."""
-    while frame.f_back is not None and frame.f_code.co_name == "__init__" and is_plumbing(frame.f_code.co_filename):
-        frame = frame.f_back  # of a subclass, or of what it stands in for
-    while frame.f_back is not None and is_own(frame.f_code.co_filename):
+_MAKING = frozenset({
+    "__init__", "__new__", "create_lock", "create_semaphore", "create_capacity_limiter", "create_event",
+    "create_memory_object_stream",
+})  # fmt: skip
+
+
+_HELD = ("lock", "semaphore", "limiter")
+"""Kinds of which one of anyio's may be another library's own, which is then the one that is awaited."""
+
+
+def user_line(frame: Any, between: Sequence[str]) -> str | None:
+    """``file:line`` of who makes an object, its ``__init__`` called from ``frame``; ``between``: packages to look past.
+
+    ``None`` if that is plumbing: what other libraries make for themselves has no name.
+    """
+    while frame.f_back is not None and (is_own(frame.f_code.co_filename) or _makes(frame, between)):
         frame = frame.f_back
     file = frame.f_code.co_filename
     return None if is_plumbing(file) else f"{file}:{frame.f_lineno}"
+
+
+def _makes(frame: Any, between: Sequence[str]) -> bool:
+    """Whether it only passes on that an object is made: of a subclass, of a backend of anyio, of a generic class."""
+    root = _root_of(frame)
+    return root == "typing" or (root in between and frame.f_code.co_name in _MAKING)
+
+
+def _root_of(frame: Any) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _line_of(code: CodeType | None, instruction: int) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 import weakref
 from asyncio import sleep as imported_by_name
@@ -11,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -499,3 +501,99 @@ def test_short_waits_that_few_looks_saw_are_divided_as_the_test_itself_measured_
 
 def _line_in(function: Callable[..., Any], where: str) -> bool:
     return int(where.rpartition(":")[2]) in {line for _, _, line in function.__code__.co_lines()}
+
+
+async def _event(library: Any) -> str:
+    event = library.Event()
+    line = _line()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_after_a_while, event.set)
+        await event.wait()
+    return f"{library.__name__}.Event made at {line}"
+
+
+async def _condition(library: Any) -> str:
+    condition = library.Condition()
+    line = _line()
+
+    async def notify() -> None:
+        await anyio.sleep(LONG_S)
+        async with condition:
+            condition.notify()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(notify)
+        async with condition:
+            await condition.wait()
+    return f"{library.__name__}.Condition made at {line}"
+
+
+async def _queue(library: Any) -> str:
+    queue = library.Queue()
+    line = _line()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_after_a_while, lambda: queue.put_nowait(1))
+        await queue.get()
+    return f"{library.__name__}.Queue made at {line}"
+
+
+async def _stream(library: Any) -> str:
+    send, receive = library.create_memory_object_stream(1)
+    line = _line()
+    with send, receive:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_after_a_while, lambda: send.send_nowait(1))
+            await receive.receive()
+    return f"{library.__name__}.memory object stream made at {line}"
+
+
+async def _channel(library: Any) -> str:
+    send, receive = library.open_memory_channel(1)
+    line = _line()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_after_a_while, lambda: send.send_nowait(1))
+        await receive.receive()
+    return f"{library.__name__}.memory channel made at {line}"
+
+
+async def _after_a_while(act: Callable[[], object]) -> None:
+    await anyio.sleep(LONG_S)
+    act()
+
+
+def _line() -> str:
+    """The line before the caller's."""
+    frame = sys._getframe(1)
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno - 1}"
+
+
+@pytest.mark.parametrize(
+    ("backend", "make", "library", "kind"),
+    [
+        ("asyncio", _event, asyncio, "event"),
+        ("asyncio", _event, anyio, "event"),
+        ("asyncio", _condition, asyncio, "condition"),
+        ("asyncio", _condition, anyio, "condition"),
+        ("asyncio", _queue, asyncio, "queue"),
+        ("asyncio", _stream, anyio, "queue"),
+        ("trio", _event, trio, "event"),
+        ("trio", _event, anyio, "event"),
+        ("trio", _condition, trio, "condition"),
+        ("trio", _stream, anyio, "queue"),
+        ("trio", _channel, trio, "queue"),
+    ],
+)
+def test_what_nobody_holds_is_named_by_where_it_was_made(
+    backend: Backend, make: Callable[[Any], Awaitable[str]], library: Any, kind: str
+) -> None:
+    names: list[str] = []
+
+    async def scenario(scene: Scene) -> None:
+        async def call() -> None:
+            names.append(await make(library))
+
+        await scene.call("call", call)()
+
+    scene = play(backend, scenario)
+    found = {(one.kind, one.object) for one in scene.awaits("call") if one.kind != "sleep"}
+    assert found == {(kind, names[0])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -61,6 +62,12 @@ TURNS_SHARE = 0.1
 HELD = ("Lock", "Semaphore", "CapacityLimiter")
 
 DECLARED = {
+    *(f"asyncio.locks.{name}.__init__" for name in ("Event", "Condition", "Barrier") if hasattr(asyncio, name)),
+    "asyncio.queues.Queue.__init__",
+    "anyio.Condition.__init__",
+    "anyio._core._synchronization.EventAdapter.__init__",
+    "anyio._backends._asyncio.Event.__init__",
+    "anyio.streams.memory._MemoryObjectStreamState.__init__",
     *(f"asyncio.locks.{name}.{method}" for name in HELD[:2] for method in ("__init__", "acquire", "release")),
     *(
         f"anyio._backends._asyncio.{name}.{method}"

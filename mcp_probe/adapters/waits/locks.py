@@ -1,13 +1,14 @@
 """Locks, semaphores and limiters of asyncio, anyio and trio: who waits for them, and who holds them.
 
-Only what somebody can hold is wrapped. Events, queues, conditions and barriers have no holder: a look at the suspended
-task names them (capture/await_looks.py), and they cost nothing.
+Only what somebody can hold is wrapped whole. Events, queues, conditions and barriers have no holder: of them only the
+line that makes them is noted, and a look at the suspended task names them by it (capture/await_looks.py).
 
 Source: asyncio/locks.py (3.10-3.15), anyio/_backends/_asyncio.py and _trio.py (4.5-4.16), trio/_sync.py (0.30-0.35).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -23,6 +24,22 @@ _Names = tuple[tuple[str, AwaitKind], ...]
 _ASYNCIO: _Names = (("Lock", "lock"), ("Semaphore", "semaphore"))
 _ANYIO: _Names = (("Lock", "lock"), ("Semaphore", "semaphore"), ("CapacityLimiter", "limiter"))
 _TRIO: _Names = (("_LockImpl", "lock"), ("Semaphore", "semaphore"), ("CapacityLimiter", "limiter"))
+
+
+_MADE: tuple[tuple[str, str, _Names], ...] = (
+    ("asyncio.locks", "asyncio", (("Event", "event"), ("Condition", "condition"), ("Barrier", "event"))),
+    ("asyncio.queues", "asyncio", (("Queue", "queue"),)),
+    ("anyio._core._synchronization", "anyio", (("Condition", "condition"), ("EventAdapter", "event"))),
+    ("anyio._backends._asyncio", "anyio", (("Event", "event"),)),
+    ("anyio._backends._trio", "anyio", (("Event", "event"),)),
+    ("anyio.streams.memory", "anyio", (("_MemoryObjectStreamState", "queue"),)),
+    ("trio._sync", "trio", (("Event", "event"), ("Condition", "condition"))),
+    ("trio._channel", "trio", (("MemoryChannelState", "queue"),)),
+)
+"""What has no holder. A class that a version does not have is left out: its objects are named by other means."""
+
+_SHOWN = {"_LockImpl": "Lock", "_MemoryObjectStreamState": "memory object stream", "EventAdapter": "Event",
+          "MemoryChannelState": "memory channel"}  # fmt: skip
 
 
 class LockHooks:
@@ -42,6 +59,8 @@ class LockHooks:
             ("trio._sync", "trio", _TRIO),
         ):
             imports.when_imported(module, self.guard.guarded(self._wrapper(library, names)))
+        for module, library, names in _MADE:
+            imports.when_imported(module, self.guard.guarded(self._maker(library, names)))
 
     def restore(self) -> list[str]:
         """Undo it."""
@@ -50,8 +69,18 @@ class LockHooks:
     def _wrapper(self, library: str, names: _Names) -> Callable[[Any], None]:
         def wrap(module: Any) -> None:
             for name, kind in names:
-                self._wrap(getattr(module, name), kind, f"{library}.{name.replace('_LockImpl', 'Lock')}")
+                self._wrap(getattr(module, name), kind, f"{library}.{_SHOWN.get(name, name)}")
             self._hub.working(HOOK)
+
+        return wrap
+
+    def _maker(self, library: str, names: _Names) -> Callable[[Any], None]:
+        def wrap(module: Any) -> None:
+            for name, kind in names:
+                owner = getattr(module, name, None)
+                if owner is not None:
+                    label = f"{library}.{_SHOWN.get(name, name)}"
+                    self.guard.replace(owner, "__init__", _Wrappers(self._awaits, self.guard, kind, label).making)
 
         return wrap
 
@@ -76,10 +105,11 @@ class _Wrappers:
 
     def making(self, original: Any) -> Any:
         awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
+        nameless = awaits.nameless_files(label)
 
         @wraps(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            if guard.active:
+            if guard.active and sys._getframe(1).f_code.co_filename not in nameless:
                 try:
                     awaits.made(self, kind, label)
                 except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
