@@ -212,8 +212,11 @@ class _Names:
         )
         return self._known_as("other", label), where, False
 
-    def of_thread(self, frames: list[FrameType]) -> tuple[Awaited, str | None]:
-        """(what is awaited, file:line of the user's code) of a thread's stack, innermost frame first."""
+    def of_thread(self, frames: list[FrameType], called: str | None) -> tuple[Awaited, str | None]:
+        """(what is awaited, file:line of the user's code) of a thread's stack, innermost frame first.
+
+        ``called``: the function that runs where there is no frame at all.
+        """
         place = place_among(frames)
         where = None if place is None else place[0]
         at = frames if place is None else frames[: place[1]]
@@ -222,12 +225,12 @@ class _Names:
             kind = kind_of(module, function)
             if kind is not None:
                 return self._named(kind, frame, None, f"{module}.{function}", where), where
-        called = self._called(frames[0])
+        called = self._called(frames[0]) if frames else called
         kind = None if called is None else kind_of(*called.rpartition(".")[::2])
         if kind is not None:
             return self._known_as(kind, "sleep" if kind == "sleep" else str(called)), where
         label = ".".join(_function_of(at[-1])) if at else called
-        return self._known_as("other", label or _function_of(frames[0])[1]), where
+        return self._known_as("other", label or (_function_of(frames[0])[1] if frames else "a thread")), where
 
     def _called(self, frame: FrameType) -> str | None:
         key = (frame.f_code, frame.f_lasti)

@@ -14,7 +14,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import Context
+from functools import partial
 from itertools import accumulate
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from mcp_probe.capture.current import CURRENT
@@ -104,7 +107,7 @@ class Pools:
 
     def run(self, job: Job, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``function`` as ``job`` on the calling (worker) thread."""
-        cpu = self._began(job)
+        cpu = self._began(job, function, args)
         lenders = self.lenders  # one charges what this thread allocates to the job's request
         lent = [self._lending.call(lender.enter, None if job.transport else job.raw) for lender in lenders]
         try:
@@ -116,13 +119,15 @@ class Pools:
                 self._ended(job, cpu)
 
     @guarded
-    def _began(self, job: Job) -> int | None:
+    def _began(self, job: Job, function: Callable[..., Any], args: tuple[Any, ...]) -> int | None:
         """Stamp the start. Returns the thread's CPU time, or ``None`` if our code fails."""
         if not self.guard.active:
             return None
         cpu = job.start_cpu_ns = time.thread_time_ns()
         job.thread_id = threading.get_ident()
         job.native_id = threading.get_native_id()
+        if type(function) is not FunctionType:
+            job.called = _without_frame(function, args)
         job.start_ns = now_ns()
         self._note(job.start_ns, START, job)
         return cpu
@@ -185,6 +190,19 @@ class Pools:
             yield pool.sample(now)
             if pool.owner() is None and pool.idle:
                 del self._by_key[key]
+
+
+def _without_frame(function: Any, args: tuple[Any, ...]) -> str | None:
+    """``time.sleep`` for a function that is not written in Python; ``None`` for those that have a frame."""
+    while True:
+        if isinstance(function, partial):
+            function, args = function.func, (*function.args, *args)
+        elif type(function) is not BuiltinFunctionType:
+            return None
+        elif isinstance(function.__self__, Context) and args:
+            function, args = args[0], args[1:]
+        else:
+            return f"{function.__module__ or type(function.__self__).__module__}.{function.__qualname__}"
 
 
 class Pool:

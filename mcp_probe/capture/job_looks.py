@@ -34,8 +34,8 @@ MOST_DEEP = 200
 class Names(Protocol):
     """Who names a stack."""
 
-    def of_thread(self, frames: list[FrameType]) -> tuple[Awaited, str | None]:
-        """(what the innermost of ``frames`` waits for, file:line of the user's code)."""
+    def of_thread(self, frames: list[FrameType], called: str | None) -> tuple[Awaited, str | None]:
+        """(what the innermost of ``frames`` waits for, file:line of the user's code); without any: ``called`` does."""
 
 
 class _Look:
@@ -68,16 +68,16 @@ class JobLooks:
         used = _used(job.native_id)
         now = now_ns()
         frames = _frames_of(job)
-        if not frames or job.finish_ns is not None:
+        if frames is None or job.finish_ns is not None or not (frames or job.called):
             return
-        inner = frames[0]
+        code, instruction = (frames[0].f_code, frames[0].f_lasti) if frames else (None, 0)
         gap = now - last.at_ns
         worked = 0 if used is None else used[0] - last.cpu_ns
-        same = inner.f_code is last.code and inner.f_lasti == last.instruction
+        same = code is last.code and instruction == last.instruction
         if same and used is not None and used[1] == last.runs and last.thing is not None:
             still = now - last.since_ns >= LEAST_STILL_NS
         else:
-            thing, where = self._names.of_thread(frames)
+            thing, where = self._names.of_thread(frames, job.called)
             still = False
             if worked > MOST_WORK * gap:
                 last.since_ns = now
@@ -88,7 +88,7 @@ class JobLooks:
             else:
                 last.since_ns = now
             last.thing, last.where = thing, where
-        last.code, last.instruction, last.at_ns = inner.f_code, inner.f_lasti, now
+        last.code, last.instruction, last.at_ns = code, instruction, now
         if used is not None:
             last.cpu_ns, last.runs = used
         if last.since_ns < now and (still or last.thing.kind != "other"):
@@ -120,8 +120,11 @@ def running_jobs(jobs: Iterable[Job]) -> list[Job]:
     return [job for job in list(jobs) if job.thread_id and job.finish_ns is None and not job.transport]
 
 
-def _frames_of(job: Job) -> list[FrameType]:
-    """The job's own frames, innermost first: those of the thread down to where the probe calls the job."""
+def _frames_of(job: Job) -> list[FrameType] | None:
+    """The job's own frames, innermost first: those of the thread down to where the probe calls the job.
+
+    ``None``: the thread does something else by now.
+    """
     frame: Any = frame_of(job.thread_id)
     frames: list[FrameType] = []
     while frame is not None and len(frames) < MOST_DEEP:
@@ -131,7 +134,7 @@ def _frames_of(job: Job) -> list[FrameType]:
         else:
             frames.append(frame)
         frame = frame.f_back
-    return []  # the thread does something else by now
+    return None
 
 
 def _used(thread: int) -> tuple[int, int] | None:

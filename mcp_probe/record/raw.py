@@ -86,6 +86,7 @@ class Job:
 
     __slots__ = (
         "awaited",
+        "called",
         "cancelled",
         "carried",
         "cpu_ns",
@@ -115,6 +116,7 @@ class Job:
         self.start_cpu_ns = 0  # CPU time of its thread as it began
         self.thread_id = 0  # of Python; 0: not begun
         self.native_id = 0  # of the system
+        self.called: str | None = None  # a function that has no frame
         self.looks: list[JobLook] | None = None  # by the thread that looks, which is the only one to write
         self.transport = False
         self.carried: Any = None  # calls a function in the trace context of whoever submitted the job

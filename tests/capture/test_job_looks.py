@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import sleep as imported_by_name
 from types import SimpleNamespace
 from typing import Any
@@ -166,3 +168,16 @@ def test_callees_are_named_by_what_they_are_and_never_by_values() -> None:
 
 def callee_of_global(text: str) -> str | None:
     return callee_of(sys._getframe(1))
+
+
+@needs_counts
+@pytest.mark.parametrize(
+    "function",
+    [partial(time.sleep, 0.2), partial(contextvars.copy_context().run, time.sleep, 0.2)],
+    ids=["partial", "in a context"],
+)
+def test_a_job_that_is_a_function_of_c_has_its_name(function: Callable[[], Any]) -> None:
+    marks, job = looked(function, 0.01)
+    assert {(mark.thing.kind, mark.thing.name, mark.where) for mark in marks} == {("sleep", "sleep", None)}
+    assert sum((mark.to_ns or 0) - mark.from_ns for mark in marks) >= 0.8 * 200 * MS
+    assert job.called == "time.sleep"
