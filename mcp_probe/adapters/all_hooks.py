@@ -20,6 +20,8 @@ from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.adapters.tools import functions_of_tools
 from mcp_probe.adapters.waits.httpcore import HttpcoreHooks
 from mcp_probe.adapters.waits.locks import LockHooks
+from mcp_probe.adapters.waits.sqlalchemy import SqlAlchemyHooks
+from mcp_probe.adapters.waits.subprocesses import SubprocessHooks
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import Tracing
@@ -66,7 +68,12 @@ class ProcessHooks:
         self._http_servers = HttpServerHooks(hub, self.loops)
         self._schemas = SchemaLookupHook(hub)
         self.in_process = InProcessHooks(hub)
-        self._waits: tuple[WaitHooks, ...] = (LockHooks(hub, hub.awaits), HttpcoreHooks(hub))
+        self._waits: tuple[WaitHooks, ...] = (
+            LockHooks(hub, hub.awaits),
+            HttpcoreHooks(hub),
+            SubprocessHooks(hub),
+            SqlAlchemyHooks(hub),
+        )
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()

@@ -31,7 +31,10 @@ FUTURES_HOOK = "executors (concurrent.futures)"
 THREAD_HOOK = "executors (threading)"
 DEFAULT_LIMITER = "anyio default limiter"
 _RUN_SYNC = "run_sync_in_worker_thread"
-_WORKER_MODULES = ("anyio.", "concurrent.futures.", "trio.", "mcp_probe.")
+_WORKER_MODULES = (
+    "anyio.", "concurrent.futures.", "trio.", "mcp_probe.", "aiosqlite.", "psycopg_pool.", "asyncio.unix_events.",
+)  # fmt: skip
+"""Libraries' own threads are nobody's jobs. The last of these is asyncio's that waits for the end of a process."""
 
 
 class _Threads:

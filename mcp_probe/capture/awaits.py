@@ -23,7 +23,7 @@ from typing import Any
 from weakref import ref
 
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.places import is_own, is_plumbing, place_of
+from mcp_probe.capture.places import is_own, is_plumbing, users_frame
 from mcp_probe.clock import now_ns
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, Tag
 from mcp_probe.record.awaits import SHORT_AWAIT_NS
@@ -274,6 +274,9 @@ class Awaits:
 
     @staticmethod
     def _hold(held: Held, raw: RawRequest | None, since: int, at: Taken, part: object) -> None:
+        if part is not None:
+            for one in [one for one in held.holds if one[4] is part]:
+                held.holds.remove(one)  # nobody saw it given back
         if len(held.holds) < MAX_HOLDS:
             held.holds.append((raw, *at, since, part))
         else:
@@ -410,14 +413,24 @@ def _instruction_of(frame: Any) -> Taken:
 
 
 def where_now() -> str | None:
-    """``file:line`` of the user's code that waits, of the calling thread."""
-    place = place_of(sys._getframe(2))
-    return None if place is None else f"{place.file}:{place.line}"
+    """``file:line`` of the user's code that waits, of the calling thread; ``None`` if only libraries' code is there."""
+    frame = users_frame()
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def taken_here() -> Taken:
+    """The same, for who takes a part of what somebody can hold."""
+    frame = users_frame()
+    return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
 
 
 _OURS = threading.Lock()
-_INNER = ("_internal_lock", "_internal_semaphore", "_internal_limiter")
-"""Where anyio's objects that were made outside a loop keep the ones they stand for."""
+_INNER = {
+    "anyio": ("_internal_lock", "_internal_semaphore", "_internal_limiter"),
+    "sqlalchemy": ("pool",),
+    "redis": ("connection_pool",),
+}
+"""Where objects keep the ones they stand for: anyio's that were made outside a loop, engines, clients."""
 
 
 def variable_of(thing: Any, modules: Iterable[Any] | None = None) -> str | None:
@@ -428,15 +441,13 @@ def variable_of(thing: Any, modules: Iterable[Any] | None = None) -> str | None:
             if not isinstance(file, str) or is_plumbing(file):
                 continue
             for name, value in list(vars(module).items()):
-                if value is thing or any(
-                    getattr(value, inner, None) is thing for inner in _INNER if _is_adapter(value)
-                ):
+                if value is thing or any(getattr(value, inner, None) is thing for inner in _inner(value)):
                     return f"{_module_name(module)}.{name}"
         return None
 
 
-def _is_adapter(value: Any) -> bool:
-    return type(value).__module__.startswith("anyio.")
+def _inner(value: Any) -> tuple[str, ...]:
+    return _INNER.get(type(value).__module__.partition(".")[0], ())
 
 
 def _module_name(module: Any) -> str:

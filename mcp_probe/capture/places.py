@@ -36,6 +36,8 @@ _INFRASTRUCTURE = frozenset((
 ))  # fmt: skip
 
 _SDKS = frozenset(("mcp", "fastmcp"))
+_BACKENDS = frozenset(("sqlalchemy", "greenlet", "aiosqlite", "asyncpg", "psycopg", "psycopg_pool", "redis"))
+"""Libraries that wait for databases, in tasks and threads of their own, too: no line of theirs is the user's."""
 _FREEZER = ("pyimod", "pyi_rth_", "PyInstaller", "_pyi_")
 MAX_WRAPPERS = 32
 
@@ -169,6 +171,37 @@ def calling_frame(frame: Any, libraries: frozenset[str]) -> Any:
     return frames[index]
 
 
+def users_frame() -> Any:
+    """The innermost frame of the user's own code that is calling, seen through greenlets; ``None`` without one.
+
+    In a server that is installed as a package that is the frame :func:`place_among` would find.
+    """
+    frame: Any = sys._getframe(1)
+    inside = _greenlet()
+    frames: list[Any] = []
+    while frame is not None and len(frames) < MAX_DEPTH:
+        code = frame.f_code
+        if _runs_steps(code):
+            break
+        if not is_own(code.co_filename):
+            kind, package = _kind(code.co_filename)
+            if kind == _USER:
+                return frame
+            if package not in _BACKENDS:
+                frames.append(frame)
+        frame = frame.f_back
+        while frame is None and inside is not None:  # the frames of a greenlet end where it was switched to
+            inside = inside.parent
+            frame = getattr(inside, "gr_frame", None)
+    index = _index_of_place(frames) if frames else None
+    return None if index is None or is_plumbing(frames[index].f_code.co_filename) else frames[index]
+
+
+def _greenlet() -> Any:
+    get = getattr(sys.modules.get("greenlet"), "getcurrent", None)
+    return None if get is None else get()
+
+
 def is_own(file: str) -> bool:
     """Whether ``file`` is part of the probe."""
     return file.startswith(_OWN_PATHS) and not file.startswith(_WORKLOADS)
@@ -179,13 +212,18 @@ def is_plumbing(file: str) -> bool:
     return _kind(file)[0] not in (_USER, _PACKAGE)
 
 
+def _runs_steps(code: CodeType) -> bool:
+    """Whether a frame of ``code`` is the loop's: what it calls is a step."""
+    return code.co_name == "_run_once" or (code.co_name in _LOOP_FUNCTIONS and code.co_filename.endswith(_LOOP_FILES))
+
+
 def _own_frames(frame: Any) -> list[Any]:
     """The step's frames without ours, innermost first."""
     frames = []
     depth = 0
     while frame is not None and depth < MAX_DEPTH:
         code = frame.f_code
-        if code.co_name == "_run_once" or (code.co_name in _LOOP_FUNCTIONS and code.co_filename.endswith(_LOOP_FILES)):
+        if _runs_steps(code):
             break
         if not code.co_filename.startswith(_OWN_PATHS) or code.co_filename.startswith(_WORKLOADS):
             frames.append(frame)

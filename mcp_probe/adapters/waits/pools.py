@@ -1,0 +1,71 @@
+"""Pools of connections: who waits for one, who holds them meanwhile, and when a new one is opened.
+
+A pool that may grow opens a connection for who asks. From then on its caller waits for the database, not for the pool.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from mcp_probe.capture.awaits import Awaits, State, taken_here
+
+
+class Asking:
+    """A call that asks a pool for a connection: ``part`` is the one it has got already."""
+
+    __slots__ = ("outer", "part", "pool", "state")
+
+    def __init__(self, pool: Any, state: State, outer: Asking | None) -> None:
+        self.pool = pool
+        self.state = state
+        self.outer = outer
+        self.part: object = None
+
+
+ASKING: ContextVar[Asking | None] = ContextVar("mcp_probe_asking", default=None)
+
+
+class PoolWaits:
+    """The pools of one library, ``label`` for reports. May raise; on the thread that asks."""
+
+    def __init__(self, awaits: Awaits, label: str) -> None:
+        self._awaits = awaits
+        self._label = label
+
+    def made(self, pool: Any, limit: int | None, where: str | None) -> None:
+        """``pool`` was made at ``file:line``, and has at most ``limit`` connections; ``None``: any number."""
+        held = self._awaits.of(pool, "connection-pool", self._label, where)
+        if held is not None:
+            held.limit = limit
+
+    def asks(self, pool: Any, limit: int | None) -> Asking:
+        """Somebody asks ``pool`` for a connection."""
+        asking = Asking(pool, self._awaits.begin(pool, "connection-pool", self._label), ASKING.get())
+        held = self._awaits.known(pool)
+        if held is not None:
+            held.limit = limit
+        ASKING.set(asking)
+        return asking
+
+    def opens(self, part: object) -> None:
+        """The pool opens ``part`` for who asks. It counts as held from now on."""
+        asking = ASKING.get()
+        if asking is not None and asking.part is None:
+            asking.part = part
+            self._awaits.end(asking.state, True, part, taken_here())
+
+    def answered(self, asking: Asking | None, part: object) -> None:
+        """Who asked has got ``part``; ``None``: nothing."""
+        if asking is None:
+            return
+        if ASKING.get() is asking:
+            ASKING.set(asking.outer)
+        if asking.part is None:
+            self._awaits.end(asking.state, part is not None, part, None if part is None else taken_here())
+        elif part is None:
+            self._awaits.gave_back(asking.pool, asking.part)
+
+    def gave_back(self, pool: Any, part: object) -> None:
+        """``part`` goes back into ``pool``."""
+        self._awaits.gave_back(pool, part)
