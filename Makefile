@@ -61,7 +61,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage test-suites test-endurance test-soak test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix field canary lock clean suites suites-ready fuzz tsan
+.PHONY: databases help demo test coverage test-suites test-endurance test-soak test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix field canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -145,6 +145,9 @@ soak: env  ## a million requests through one probe; its memory must stay flat
 env: .venv/.installed  ## .venv, from requirements/dev.txt
 
 envs: $(ENVS:%=.envs/%/.installed)  ## .envs/*: other SDK generations and real servers, for the integration tests
+
+databases:  ## a real Redis and PostgreSQL for tests/adapters/waits, of Debian's packages (needs root)
+	apt-get update -qq && apt-get install -qq -y --no-install-recommends redis-server postgresql
 
 backends: $(BACKENDS:%=.tools/backends/%) .envs/chdb/.installed  ## Collector, Jaeger, Prometheus, ClickHouse for tests/export/backends
 

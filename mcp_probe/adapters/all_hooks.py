@@ -18,8 +18,12 @@ from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.schema_lookup import SchemaLookupHook
 from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.adapters.tools import functions_of_tools
+from mcp_probe.adapters.waits.aiosqlite import AiosqliteHooks
+from mcp_probe.adapters.waits.asyncpg import AsyncpgHooks
 from mcp_probe.adapters.waits.httpcore import HttpcoreHooks
 from mcp_probe.adapters.waits.locks import LockHooks
+from mcp_probe.adapters.waits.psycopg import PsycopgHooks
+from mcp_probe.adapters.waits.redis import RedisHooks
 from mcp_probe.adapters.waits.sqlalchemy import SqlAlchemyHooks
 from mcp_probe.adapters.waits.subprocesses import SubprocessHooks
 from mcp_probe.capture.guard import Guard
@@ -73,6 +77,10 @@ class ProcessHooks:
             HttpcoreHooks(hub),
             SubprocessHooks(hub),
             SqlAlchemyHooks(hub),
+            AsyncpgHooks(hub),
+            PsycopgHooks(hub),
+            RedisHooks(hub),
+            AiosqliteHooks(hub),
         )
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)

@@ -28,6 +28,9 @@ MOST_WORK = 0.2
 MAX_AWAITS_KEPT = 64
 """Stretches and sums that a record has, the longest ones; the others stay without a name."""
 
+COVERED_SHARE = 0.8
+"""Of what looks at a job saw: so much of it inside of calls that a hook saw, and it is those calls that were seen."""
+
 Looked = tuple[int, int, AwaitLook]
 """(from_ns, to_ns, look): a suspension that somebody looked at."""
 
@@ -89,13 +92,21 @@ def name_awaits(
     found = _Found(short_ns)
     found.add(awaiting, "awaiting", [*_last_first(seen, end), *_last_first(own_tasks, end)], end)
     hooked = [mark for mark in marks if mark.in_job]
-    found.add(running, "executor_run", [*_last_first(hooked, end), *_last_first(in_jobs, end)], end)
+    more = [look for look in in_jobs if not _is_covered(look, hooked, end)]
+    found.add(running, "executor_run", [*_last_first(hooked, end), *_last_first(more, end)], end)
     return found.awaits()
 
 
 def _of_look(looked: Looked) -> AwaitMark:
     since, until, look = looked
     return AwaitMark(since, until, look.thing, look.where, looks=int(look.drawn))
+
+
+def _is_covered(look: AwaitMark, hooked: Iterable[AwaitMark], end: int) -> bool:
+    """Whether ``look`` saw a wait that a hook saw, too. What is left of it at its ends is no wait of its own."""
+    since, until = look.from_ns, _until(look, end)
+    covered = sum(max(0, min(until, _until(mark, end)) - max(since, mark.from_ns)) for mark in hooked)
+    return covered >= COVERED_SHARE * (until - since)
 
 
 def _last_first(marks: Iterable[AwaitMark], end: int) -> list[AwaitMark]:

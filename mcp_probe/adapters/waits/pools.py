@@ -12,15 +12,16 @@ from mcp_probe.capture.awaits import Awaits, State, taken_here
 
 
 class Asking:
-    """A call that asks a pool for a connection: ``part`` is the one it has got already."""
+    """A call that asks a pool for a connection: ``part`` is the one that is opened for it."""
 
-    __slots__ = ("outer", "part", "pool", "state")
+    __slots__ = ("outer", "over", "part", "pool", "state")
 
     def __init__(self, pool: Any, state: State, outer: Asking | None) -> None:
         self.pool = pool
         self.state = state
         self.outer = outer
         self.part: object = None
+        self.over = False  # tasks that were begun meanwhile still see it
 
 
 ASKING: ContextVar[Asking | None] = ContextVar("mcp_probe_asking", default=None)
@@ -51,7 +52,7 @@ class PoolWaits:
     def opens(self, part: object) -> None:
         """The pool opens ``part`` for who asks. It counts as held from now on."""
         asking = ASKING.get()
-        if asking is not None and asking.part is None:
+        if asking is not None and asking.part is None and not asking.over:
             asking.part = part
             self._awaits.end(asking.state, True, part, taken_here())
 
@@ -59,6 +60,7 @@ class PoolWaits:
         """Who asked has got ``part``; ``None``: nothing."""
         if asking is None:
             return
+        asking.over = True
         if ASKING.get() is asking:
             ASKING.set(asking.outer)
         if asking.part is None:

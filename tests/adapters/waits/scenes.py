@@ -9,12 +9,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from mcp_probe.model import Await, RequestRecord
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep
 from tests.running import Backend, run_on
 
 MS = 1_000_000
+HELD_S = 0.1
+CLOSE_MS = 25.0
+"""The calls note what they do in steps of their own; on a busy machine another step may come in between."""
 
 
 @dataclass
@@ -38,7 +43,8 @@ class Scene:
         return record
 
     def awaits(self, name: str, *kinds: str) -> list[Await]:
-        return [one for one in self.record(name).awaits or () if one.kind in kinds or not kinds]
+        """What hooks saw, not looks."""
+        return [one for one in self.record(name).awaits or () if (one.kind in kinds or not kinds) and not one.looks]
 
     def waited_ms(self, name: str, *kinds: str) -> float:
         return sum(one.ns for one in self.awaits(name, *kinds)) / MS
@@ -76,3 +82,50 @@ def held_in(awaits: list[Await]) -> dict[str, float]:
         for part in one.holders:
             found[part.operation] += (part.to_ns - part.from_ns) / part.among / MS
     return dict(found)
+
+
+class Turns:
+    """When each call asked for a connection, got it, and gave it back."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, int] = {}
+        self.got: dict[str, int] = {}
+        self.gave_back: dict[str, int] = {}
+
+    def in_turn(self) -> list[str]:
+        return sorted(self.got, key=self.got.__getitem__)
+
+    def waited_ms(self, name: str) -> float:
+        return (self.got[name] - self.asked[name]) / MS
+
+    def held_ms(self, victim: str, holder: str) -> float:
+        """For how long ``holder`` had a connection while ``victim`` waited."""
+        if victim == holder:
+            return 0.0
+        since, until = max(self.got[holder], self.asked[victim]), min(self.gave_back[holder], self.got[victim])
+        return max(0, until - since) / MS
+
+
+def check_waves(scene: Scene, turns: Turns, places: int, kind: str = "connection-pool") -> list[Await]:
+    """Each call waited as long as it notes itself, in waves, for those that had the ``places``. Returns the waits."""
+    found = []
+    names = turns.in_turn()
+    for place, name in enumerate(names):
+        waits = scene.awaits(name, kind)
+        waited_ms = scene.waited_ms(name, kind)
+        wave = place // places
+        if not wave:
+            assert waited_ms < CLOSE_MS
+            continue
+        assert waited_ms == pytest.approx(turns.waited_ms(name), abs=CLOSE_MS)
+        assert waited_ms >= wave * HELD_S * 1000 - 2
+        held = held_in(waits)
+        assert sum(held.values()) == pytest.approx(waited_ms, abs=0.01)
+        for holder in names:
+            assert held.get(holder, 0.0) == pytest.approx(turns.held_ms(name, holder) / places, abs=CLOSE_MS)
+        for one in waits:
+            assert one.limit == places
+            assert {part.where for part in one.holders if part.request} == {one.where}
+        found += waits
+    assert found
+    return found

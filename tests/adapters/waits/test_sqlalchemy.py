@@ -18,11 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool, QueuePool
 
 from mcp_probe.model import UNKNOWN_HOLDER
-from tests.adapters.waits.scenes import MS, Scene, held_in, play
+from tests.adapters.waits.scenes import HELD_S, MS, Scene, Turns, check_waves, held_in, play
 
-HELD_S = 0.1
-CLOSE_MS = 25.0
-"""The calls note what they do in steps of their own; on a busy machine another step may come in between."""
 SECRETS = ("hunter2", "swordfish", "opensesame", "tr0ub4dor")
 
 HANDED_OVER: dict[str, Callable[[Callable[[], Any]], Awaitable[Any]]] = {
@@ -30,28 +27,6 @@ HANDED_OVER: dict[str, Callable[[Callable[[], Any]], Awaitable[Any]]] = {
     "asyncio.to_thread": asyncio.to_thread,
     "run_in_executor": lambda function: asyncio.get_running_loop().run_in_executor(None, function),
 }
-
-
-class Turns:
-    """When each call asked for a connection, got it, and gave it back."""
-
-    def __init__(self) -> None:
-        self.asked: dict[str, int] = {}
-        self.got: dict[str, int] = {}
-        self.gave_back: dict[str, int] = {}
-
-    def in_turn(self) -> list[str]:
-        return sorted(self.got, key=self.got.__getitem__)
-
-    def waited_ms(self, name: str) -> float:
-        return (self.got[name] - self.asked[name]) / MS
-
-    def held_ms(self, victim: str, holder: str) -> float:
-        """For how long ``holder`` had a connection while ``victim`` waited."""
-        if victim == holder:
-            return 0.0
-        since, until = max(self.got[holder], self.asked[victim]), min(self.gave_back[holder], self.got[victim])
-        return max(0, until - since) / MS
 
 
 def of_two(url: str, **options: Any) -> AsyncEngine:
@@ -80,25 +55,9 @@ def test_six_calls_of_a_pool_of_two_wait_in_waves_for_those_who_hold_it(tmp_path
         await engine.dispose()
 
     scene = play(scenario)
-    names = turns.in_turn()
-    for place, name in enumerate(names):
-        waits = scene.awaits(name, "connection-pool")
-        waited_ms = scene.waited_ms(name, "connection-pool")
-        wave = place // 2
-        if not wave:
-            assert waited_ms < CLOSE_MS
-            continue
-        assert waited_ms == pytest.approx(turns.waited_ms(name), abs=CLOSE_MS)
-        assert waited_ms >= wave * HELD_S * 1000 - 1
-        held = held_in(waits)
-        assert sum(held.values()) == pytest.approx(waited_ms, abs=0.01)
-        for holder in names:
-            assert held.get(holder, 0.0) == pytest.approx(turns.held_ms(name, holder) / 2, abs=CLOSE_MS)
-        for one in waits:
-            assert one.object.startswith("SQLAlchemy pool made at test_sqlalchemy.py:")
-            assert (one.where or "").startswith(f"{__file__}:")
-            assert one.limit == 2
-            assert {part.where for part in one.holders if part.request} == {one.where}
+    for one in check_waves(scene, turns, places=2):
+        assert one.object.startswith("SQLAlchemy pool made at test_sqlalchemy.py:")
+        assert (one.where or "").startswith(f"{__file__}:")
     assert SECRETS[0] not in scene.everything()
 
 

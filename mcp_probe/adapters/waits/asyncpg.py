@@ -1,0 +1,103 @@
+"""asyncpg: its pools, new connections, and statements.
+
+Source: asyncpg/pool.py, connection.py, prepared_stmt.py, cursor.py, connect_utils.py (0.27-0.32).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from mcp_probe.adapters.imports import ImportWatch
+from mcp_probe.adapters.waits.library import LibraryHooks, address
+from mcp_probe.adapters.waits.pools import Asking, PoolWaits
+from mcp_probe.capture.awaits import where_now
+from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.outbound import Call
+
+SCHEME = "postgresql"
+_STATEMENTS = (
+    "execute", "executemany", "fetch", "fetchval", "fetchrow", "prepare",
+    "copy_from_table", "copy_from_query", "copy_to_table", "copy_records_to_table",
+)  # fmt: skip
+_PREPARED = ("_PreparedStatement__do_execute",)
+_CURSORS = ("_bind_exec", "_bind", "_exec")
+
+
+class AsyncpgHooks(LibraryHooks):
+    """See the module's text. A pool has no weak references: the queue of its holders stands for it."""
+
+    hook = "awaits (asyncpg)"
+    library = "asyncpg"
+
+    def __init__(self, hub: Any) -> None:
+        super().__init__(hub)
+        self._pools = PoolWaits(hub.awaits, "asyncpg pool")
+
+    def install(self, imports: ImportWatch) -> None:
+        """Wrap what is there, and what is imported later."""
+        imports.when_imported("asyncpg.pool", self.guard.guarded(self._wrap))
+
+    def _wrap(self, module: Any) -> None:
+        pool, holder, connection = module.Pool, module.PoolConnectionHolder, module.connection.Connection
+        utils, prepared, cursor = (
+            sys.modules[f"asyncpg.{name}"] for name in ("connect_utils", "prepared_stmt", "cursor")
+        )
+        if not (
+            self.knows(pool, ("_initialize", "_acquire"), awaited=True)
+            and self.knows(holder, ("acquire",), awaited=True)
+            and self.knows(holder, ("_release",))
+            and self.knows(connection, _STATEMENTS, awaited=True)
+            and self.knows(prepared.PreparedStatement, _PREPARED, awaited=True)
+            and self.knows(cursor.BaseCursor, _CURSORS, awaited=True)
+            and self.knows(utils, ("_connect_addr",), awaited=True)
+        ):
+            return
+        self.guard.wrap(pool, "_initialize", after=self._made)
+        self.guard.wrap(pool, "_acquire", before=self._asks, after=self._pools_answer)
+        self.guard.wrap(holder, "acquire", before=self._gets)
+        self.guard.wrap(holder, "_release", before=self._gives_back)
+        self.guard.wrap(utils, "_connect_addr", before=self._opens, after=self.over)
+        self.calls(connection, _STATEMENTS, _name_of)
+        self.calls(prepared.PreparedStatement, _PREPARED, _of_prepared)
+        self.calls(cursor.BaseCursor, _CURSORS, _of_prepared)
+        self._hub.working(self.hook)
+
+    def _made(self, args: tuple[Any, ...], _: Any, error: BaseException | None) -> None:
+        pool = args[0]
+        if error is None:
+            self._pools.made(pool._queue, pool._maxsize, where_now())
+
+    def _asks(self, pool: Any, *_: Any, **__: Any) -> Asking | None:
+        queue = pool._queue
+        return None if queue is None else self._pools.asks(queue, pool._maxsize)
+
+    def _gets(self, holder: Any) -> None:
+        self._pools.opens(holder)
+
+    def _pools_answer(self, asking: Asking | None, connection: Any, error: BaseException | None) -> None:
+        self._pools.answered(asking, None if connection is None else connection._holder)
+
+    def _gives_back(self, holder: Any) -> None:
+        self._pools.gave_back(holder._pool._queue, holder)
+
+    def _opens(self, *_: Any, addr: Any = None, **__: Any) -> Call | None:
+        if CURRENT.get() is None:
+            return None
+        call: Call | None = self._outbound.begin("connect", _of_address(addr))
+        if call is not None:
+            call.opened = 1
+        return call
+
+
+def _name_of(connection: Any, *_: Any) -> str:
+    return _of_address(connection._addr)
+
+
+def _of_prepared(prepared: Any, *_: Any) -> str:
+    return _of_address(prepared._connection._addr)
+
+
+def _of_address(address_: Any) -> str:
+    """Of (host, port), or of a Unix socket's path."""
+    return address(SCHEME, *address_[:2]) if isinstance(address_, tuple) else SCHEME
