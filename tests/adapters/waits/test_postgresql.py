@@ -17,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from tests.adapters.waits.backends import postgresql_server
+from tests.adapters.waits.backends import LONG_S, postgresql_server
 from tests.adapters.waits.scenes import HELD_S, MS, Scene, Turns, check_waves, held_in, play
 
 USER, PASSWORD = "swordfish", "hunter2"
@@ -28,6 +28,14 @@ SLOW = "select pg_sleep(0.1), 'opensesame'"
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     with postgresql_server(USER) as found:
+        until = time.monotonic() + LONG_S
+        while True:  # it listens before it answers
+            try:
+                psycopg.connect(conninfo(found)).close()
+                break
+            except psycopg.OperationalError:
+                assert time.monotonic() < until
+                time.sleep(0.05)
         yield found
 
 
