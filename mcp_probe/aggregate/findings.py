@@ -81,7 +81,7 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     """The finding that explains most of the time lost; without one, "healthy" or "not-enough-data".
 
     A finding that only follows from another one is never the verdict, nor is one of severity ``info``. Where nothing
-    is known to lose time, a wait that nothing explains is the verdict: `unexplained-wait`, else `long-wait`. Only
+    is known to lose time, a wait that nothing explains is the verdict: `unexplained-wait` or `long-wait`. Only
     without those the server is healthy: its calls do their own work, or await something outside. During a leak hunt
     the verdict is about memory only: the hunt itself slows the server down.
     """
@@ -104,9 +104,9 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
             return Verdict(finding.code, finding.subject, finding.sentence)
     if any("steps" in row.unseen for row in summary.operations):
         return Verdict("not-enough-data", summary.server.name, _unseen(summary))
-    long = [finding for finding in findings if finding.code == "long-wait"]
-    if long:
-        told = max(long, key=lambda finding: finding.cost_ms)
+    waits = [finding for finding in findings if finding.code in ("long-wait", "unexplained-wait")]
+    if waits:
+        told = max(waits, key=lambda finding: finding.cost_ms)
         return Verdict(told.code, told.subject, told.sentence)
     return Verdict("healthy", summary.server.name, _healthy(summary))
 

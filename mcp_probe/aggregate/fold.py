@@ -147,6 +147,7 @@ class Fold:
         if record.waits and (victim := victim_of(record)) is not None:
             self._hold(victim)
         if record.waits or record.awaits:
+            self._settle_waiters()  # before this record makes the traces forget those they wait for
             self._traces.add(record)
         if record.awaits:
             self._awaits.add(record)
@@ -219,11 +220,17 @@ class Fold:
             self._totals.operations.add_blame(victim, found)
 
     def _await(self, waiter: Waiter) -> None:
+        if len(self._waiters) == MAX_HELD_WAITS:
+            self._pop_waiters(len(self._waiters) // 2)
+        self._waiters.append((self._last_ns or 0, waiter))
+
+    def _settle_waiters(self) -> None:
         now = self._last_ns or 0
-        if self._waiters and (self._waiters[0][0] + SETTLE_NS <= now or len(self._waiters) == MAX_HELD_WAITS):
-            due = sum(1 for seen, _ in self._waiters if seen + HOLD_NS <= now) or len(self._waiters) // 2
-            self._add_roots(self._totals, [self._waiters.popleft()[1] for _ in range(due)])
-        self._waiters.append((now, waiter))
+        if self._waiters and self._waiters[0][0] + SETTLE_NS <= now:
+            self._pop_waiters(sum(1 for seen, _ in self._waiters if seen + HOLD_NS <= now))
+
+    def _pop_waiters(self, count: int) -> None:
+        self._add_roots(self._totals, [self._waiters.popleft()[1] for _ in range(count)])
 
     def _add_roots(self, totals: Totals, waiters: list[Waiter]) -> None:
         if not waiters:

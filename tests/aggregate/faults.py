@@ -152,8 +152,8 @@ def _slow_shop(
     return make_summary(operation, await_loads=(AwaitLoad("buy", "http", _SHOP, 3.0, levels),))
 
 
-def _unnamed(share: float | None = 0.21, p95: float = 50.0, count: int = 100) -> Summary:
-    row = _await("other", "lib.read", 900.0, p95_share=0.3)
+def _unnamed(share: float | None = 0.21, p95: float = 50.0, count: int = 100, looks: int = 0) -> Summary:
+    row = _await("other", "lib.read", 900.0, p95_share=0.3, looks=looks)
     return make_summary(
         make_operation(
             "read",
@@ -298,6 +298,7 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("slow-backend", "slower under load"): _slow_shop(crowded=151.0),
     ("slow-backend", "slower under load, as ten calls say"): _slow_shop(crowded=151.0, count=10),
     ("slow-backend", "its library shows no phases"): _slow_shop(phase=None),
+    ("unexplained-wait", "a few looks"): _unnamed(looks=9),
     ("unexplained-wait", "short calls"): _unnamed(share=0.5, p95=20.0),
     ("long-wait", "a backend that is slower under load and not slow"): _FASTER_SHOP,
     ("long-wait", "just 10 ms"): _queued(share=0.25, p95=40.0),
@@ -448,6 +449,9 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("slow-backend", "200 ms, not more"): _slow_shop(p95=200.0),
     ("slow-backend", "half of its time, not more"): _slow_shop(share=0.50),
     ("slow-backend", "its share is not known"): _slow_shop(share=None),  # type: ignore[arg-type]
+    ("slow-backend", "29 calls of it"): replace(
+        _slow_shop(), operations=(replace(_slow_shop().operations[0], count=29),)
+    ),
     ("slow-backend", "a sleep"): _slow_shop(kind="sleep"),
     ("unexplained-wait", "a fifth, not more"): _unnamed(share=0.20),
     ("unexplained-wait", "less than 10 ms"): _unnamed(share=0.5, p95=19.9),

@@ -156,6 +156,15 @@ def test_the_root_is_found_whether_the_holder_or_the_waiter_ends_first() -> None
         assert ("blocked", "resize") in {(root.kind, root.name) for root in row.root}
 
 
+def test_a_root_is_found_though_no_other_call_waited_for_long() -> None:
+    """Other calls, later: the holder is forgotten after some seconds, the waiter not before its root is known."""
+    later = [
+        make_request(100 + n, "later", arrival_ns=n * SECOND, awaiting=MS, awaits=(await_of(MS),)) for n in range(30)
+    ]
+    (row,) = operation(summary_of(*blocked_holder(), *later), "list").awaits
+    assert ("blocked", "resize") in {(root.kind, root.name) for root in row.root}
+
+
 def test_folds_of_two_processes_add_up() -> None:
     one, other = Fold(), Fold()
     for fold in (one, other):

@@ -1024,6 +1024,25 @@ def test_what_nothing_named_is_the_verdict_only_where_nothing_certain_was_lost()
     assert verdict_of(blocked, findings_of(blocked)).code == "blocking-call"
 
 
+def test_a_wait_of_which_too_few_looks_were_made_is_information_and_still_not_healthy() -> None:
+    summary = ALSO_FAULTS["unexplained-wait", "a few looks"]
+    finding = one(summary, "unexplained-wait")
+    assert finding.severity == "info"
+    assert finding.sentence.endswith("looked at only 9 times, which is too seldom to say more.")
+    assert verdict_of(summary, findings_of(summary)).code == "unexplained-wait"
+
+
+def test_what_narrowing_saves_counts_sleeps_that_no_look_saw() -> None:
+    summary = FAULTS["serial-handler"]
+    slept = AwaitSummary(
+        "sleep", "sleep", "/srv/notes.py:20", 9, 300.0, None, (), (), "estimate", estimated_ms=100.0, looks=12
+    )
+    root = AwaitRoot("sleep", "sleep", "/srv/notes.py:20", 400.0)
+    waiter = replace(summary.operations[0], awaits=(replace(summary.operations[0].awaits[0], root=(root,)),))
+    whole = replace(summary, operations=(waiter, make_operation("append", awaits=(slept,))))
+    assert one(whole, "serial-handler").evidence["narrow_ms"] == pytest.approx(600.0)
+
+
 def test_a_long_wait_inside_the_server_is_the_verdict_instead_of_healthy() -> None:
     summary = FAULTS["long-wait"]
     verdict = verdict_of(summary, findings_of(summary))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.backends import growth_of, slow_backends
-from mcp_probe.aggregate.checks.evidence import is_enough, total_ms
+from mcp_probe.aggregate.checks.evidence import is_enough, judged, total_ms
 from mcp_probe.aggregate.checks.holders import held_up, short_pools
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
@@ -101,7 +101,7 @@ def _serial_advice(kind: AwaitKind, in_thread: bool) -> str:
 
 def unexplained_wait(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per operation whose slow calls mostly await something that nothing named."""
-    for operation in _judged(summary, options):
+    for operation in judged(summary, options):
         share, p95 = operation.awaits_unnamed_p95_share, operation.total_ms.p95
         if share is None or p95 is None or share <= options.unexplained_share:
             continue
@@ -109,21 +109,17 @@ def unexplained_wait(summary: Summary, options: FindingOptions) -> Iterator[Find
             yield _unexplained(operation, share, p95)
 
 
-def _judged(summary: Summary, options: FindingOptions) -> list[OperationSummary]:
-    """Operations with enough calls to say what their slow ones do."""
-    if not is_enough(summary, options):
-        return []
-    return [operation for operation in summary.operations if operation.count >= options.min_requests]
-
-
 def _unexplained(operation: OperationSummary, share: float, p95: float) -> Finding:
     named = max((row for row in operation.awaits if row.where), key=lambda row: row.total_ms, default=None)
     where = None if named is None else _place(named.where)
+    looks = sum(row.looks for row in operation.awaits if row.stage == "awaiting")
     unnamed_ms = operation.awaits_unnamed_ms or share * p95 * operation.count
     hint = "" if where is None else f"; what was named of its waits is at {where}"
+    if looks:
+        hint += f", but it was looked at only {phrasing.times(looks)}, which is too seldom to say more"
     return Finding(
         code="unexplained-wait",
-        severity="warn",
+        severity="info" if looks else "warn",
         confidence="exact",
         subject=operation.name,
         sentence=(
@@ -131,13 +127,14 @@ def _unexplained(operation: OperationSummary, share: float, p95: float) -> Findi
             f"{phrasing.percentile(operation, 'p95')} awaiting something that nothing named{hint}."
         ),
         advice=(
-            "Decorate what it awaits with `@probe.profile`: that gives it a row of its own. Waits below some 10 ms, "
-            "and very many at once, are seldom looked at: the same load with fewer requests at once shows more."
+            "Let it run longer: from ten looks at its waits on, those that nobody saw are divided among their lines. "
+            "Or decorate what it awaits with `@probe.profile`: that gives it a row of its own."
         ),
         evidence={
             "unnamed_p95_share": share,
             "p95_ms": p95,
             "unnamed_ms": unnamed_ms,
+            "looks": looks,
             "where": where,
             "calls": operation.count,
         },
@@ -157,7 +154,7 @@ class _Long:
 def long_wait(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per operation, for what its slow calls mostly await and what no other finding explains."""
     told = {*held_up(summary, options), *short_pools(summary, options), *slow_backends(summary, options)}
-    for operation in _judged(summary, options):
+    for operation in judged(summary, options):
         p95 = operation.total_ms.p95
         found = [] if p95 is None else [
             one

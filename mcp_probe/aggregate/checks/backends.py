@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough, total_ms
+from mcp_probe.aggregate.checks.evidence import is_enough, judged, total_ms
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import AwaitKind, AwaitSummary, Finding, LoadLevel, OperationSummary, Summary
@@ -143,9 +143,7 @@ class _Slow:
 def slow_backends(summary: Summary, options: FindingOptions) -> dict[str, list[_Slow]]:
     """Hosts and databases as `slow-backend` has them; the operation that waited most for one comes first."""
     found: dict[str, list[_Slow]] = {}
-    if not is_enough(summary, options):
-        return found
-    for operation in summary.operations:
+    for operation in judged(summary, options):
         rows: dict[tuple[AwaitKind, str], list[AwaitSummary]] = {}
         for row in operation.awaits:
             if row.kind in _CALLS:

@@ -26,6 +26,13 @@ def is_enough(summary: Summary, options: FindingOptions) -> bool:
     return summary.requests.count >= options.min_requests and summary.window.seconds >= options.min_seconds
 
 
+def judged(summary: Summary, options: FindingOptions) -> list[OperationSummary]:
+    """Operations with enough calls to say what their slow ones do: p95 of fewer is a single call."""
+    if not is_enough(summary, options):
+        return []
+    return [operation for operation in summary.operations if operation.count >= options.min_requests]
+
+
 def window_ms(summary: Summary) -> float:
     """Length of the window."""
     return summary.window.seconds * 1000

@@ -99,7 +99,7 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
         f"{_held_by(first.operation, holder)}{_others(held)}."
     )
     root = row.root[0] if row.root else None
-    narrow_ms = _narrow_ms(held)
+    narrow_ms = _narrow_ms(summary, held)
     needed = None if limit is None or row.kind == "lock" else _needed(summary, row, limit)
     return Finding(
         code="serial-handler",
@@ -129,10 +129,21 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
     )
 
 
-def _narrow_ms(held: list[Held]) -> float:
-    """How much of the waits their holders themselves spent awaiting something for which nobody needs the object."""
-    roots = (root for one in held for row in one.rows for root in row.root if root.kind in _OUTSIDE)
-    return min(sum(one.waited_ms for one in held), sum(root.ms for root in roots))
+def _narrow_ms(summary: Summary, held: list[Held]) -> float:
+    """How much of the waits their holders themselves spent awaiting something for which nobody needs the object.
+
+    What looks name is seen of some calls only: it counts as often as the operations' own rows say that it was there.
+    """
+    seen: dict[tuple[str, str, str | None], list[float]] = {}
+    for row in (row for operation in summary.operations for row in operation.awaits):
+        sums = seen.setdefault((row.kind, row.object, row.where), [0.0, 0.0])
+        sums[0] += row.total_ms
+        sums[1] += row.total_ms - row.estimated_ms
+    narrow_ms = 0.0
+    for root in (root for one in held for row in one.rows for root in row.root if root.kind in _OUTSIDE):
+        whole, looked = seen.get((root.kind, root.name, root.where), (1.0, 1.0))
+        narrow_ms += root.ms * (whole / looked if looked > 0 else 1.0)
+    return min(sum(one.waited_ms for one in held), narrow_ms)
 
 
 def _limit(held: list[Held]) -> int | None:

@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 CHUNK = b"x" * 1000
@@ -25,7 +25,7 @@ class Seen:
 
 @dataclass
 class Backend:
-    """Delays in seconds; ``chunks`` parts of a body, each after ``between``."""
+    """Delays in seconds; ``chunks`` parts of a body, each after ``between``; ``one_by_one``: serves one at a time."""
 
     first_byte: float = 0.0
     handshake: float = 0.0
@@ -35,6 +35,8 @@ class Backend:
     seen: list[Seen] = field(default_factory=list)
     connections: int = 0
     tls: ssl.SSLContext | None = None
+    one_by_one: bool = False
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def address(self) -> str:
@@ -74,7 +76,8 @@ class Backend:
             data += part
         one = Seen(data.split(b" ", 2)[1].decode(), number, time.monotonic_ns())
         self.seen.append(one)
-        time.sleep(self.first_byte)
+        with self.turn if self.one_by_one else nullcontext():
+            time.sleep(self.first_byte)
         length = self.chunks * len(CHUNK)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length)
         for _ in range(self.chunks):
@@ -85,9 +88,9 @@ class Backend:
 
 
 @contextmanager
-def serving(tls: ssl.SSLContext | None = None, **delays: float) -> Iterator[Backend]:
+def serving(tls: ssl.SSLContext | None = None, *, one_by_one: bool = False, **delays: float) -> Iterator[Backend]:
     """A backend that runs on threads of its own."""
-    backend = Backend(**delays, tls=tls)  # type: ignore[arg-type]
+    backend = Backend(**delays, tls=tls, one_by_one=one_by_one)  # type: ignore[arg-type]
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
         backend.port = listener.getsockname()[1]
         thread = threading.Thread(target=backend.serve, args=(listener,), daemon=True)

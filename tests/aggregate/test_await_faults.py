@@ -1,0 +1,134 @@
+"""Real servers with faults in what they await: each is named, at its line, and neither its mended twin nor a near miss.
+
+One server on stdio under `mcp-probe run`, with backends on loopback that have known delays; see its module.
+"""
+
+from __future__ import annotations
+
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adapters.raw_clients import StdioClient
+from tests.adapters.test_http_arrival import self_signed
+from tests.adapters.waits.backend import serving
+
+SERVER = Path(__file__).with_name("await_faults_server.py")
+ROOT = Path(__file__).resolve().parents[2]
+
+BURSTS = {  # tool -> (calls at once, how often)
+    "lock_fault": (6, 6), "lock_mended": (6, 6), "lock_near": (6, 6),
+    "pool_fault": (6, 6), "pool_mended": (6, 6), "pool_near": (2, 16),
+    "client_fault": (2, 8), "client_mended": (2, 8), "client_near": (2, 6),
+    "serial_fault": (4, 4), "serial_mended": (4, 4), "serial_near": (4, 4),
+    "slow_fault": (10, 3), "slow_mended": (1, 40), "slow_near": (10, 3),
+    "growing": (1, 12),
+    "queue_fault": (4, 8), "queue_near": (4, 8),
+}  # fmt: skip
+
+FAULTS = {
+    "serial-handler": "lock", "pool-exhausted": "pool", "client-per-request": "client", "serial-awaits": "serial",
+    "slow-backend": "slow", "long-wait": "queue",
+}  # fmt: skip
+
+
+def tls_of(folder: Path) -> ssl.SSLContext:
+    certificate, key, _ = self_signed(folder)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    return tls
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("faults")
+    with ExitStack() as stack:
+        backends = [
+            stack.enter_context(serving(first_byte=0.02)),
+            stack.enter_context(serving(first_byte=0.25)),
+            stack.enter_context(serving(first_byte=0.025, one_by_one=True)),
+            stack.enter_context(serving(tls_of(folder), first_byte=0.02, handshake=0.02)),
+        ]
+        command = [sys.executable, str(SERVER), *(backend.address for backend in backends)]
+        with StdioClient(command, folder, {"PYTHONPATH": str(ROOT)}) as client:
+            for tool, (calls, times) in [*BURSTS.items(), ("growing", (12, 3))]:
+                for number in range(times):
+                    client.wait_for(*(client.call(f"{tool} {calls} {number} {n}", tool) for n in range(calls)))
+        failed = {id for id, (_, answer) in client.answers.items() if answer.get("result", {}).get("isError")}
+        assert not failed, client.stderr
+        yield client.summary
+
+
+def findings(summary: dict[str, Any], code: str) -> dict[str, dict[str, Any]]:
+    return {finding["subject"]: finding for finding in summary["findings"] if finding["code"] == code}
+
+
+def line(mark: str) -> str:
+    """The first line of the server that ends with a comment ``mark``."""
+    lines = SERVER.read_text("utf-8").splitlines()
+    number = next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {mark}"))
+    return f"{SERVER.name}:{number}"
+
+
+@pytest.mark.parametrize(("code", "name"), FAULTS.items())
+def test_a_fault_is_named_and_neither_its_mended_twin_nor_its_near_miss(
+    summary: dict[str, Any], code: str, name: str
+) -> None:
+    found = findings(summary, code)
+    assert f"{name}_fault" in found, summary["findings"]
+    assert not {f"{name}_mended", f"{name}_near"} & found.keys()
+    assert found[f"{name}_fault"]["cost_ms"] > 0
+
+
+def test_a_lock_that_is_held_over_a_sleep_says_what_narrowing_saves(summary: dict[str, Any]) -> None:
+    """Six calls of 30 ms: they wait 0, 30, ... 150 ms, always for a call that sleeps."""
+    evidence = findings(summary, "serial-handler")["lock_fault"]["evidence"]
+    assert evidence["waited_ms"] == pytest.approx(6 * 450, rel=0.2)
+    assert evidence["narrow_ms"] > 0.8 * evidence["waited_ms"]
+    assert (evidence["holder"], evidence["root_kind"]) == ("lock_fault", "sleep")
+
+
+def test_a_pool_of_two_says_its_size_and_the_one_it_needs(summary: dict[str, Any]) -> None:
+    """Six calls of 20 ms on two connections: four wait at first, then two."""
+    evidence = findings(summary, "pool-exhausted")["pool_fault"]["evidence"]
+    assert (evidence["limit"], evidence["pending_peak"], evidence["holder"]) == (2, 4, "pool_fault")
+    assert evidence["needed"] in (5, 6)  # 2 + 3 on average; the last two may wait a moment longer
+
+
+def test_a_client_per_request_counts_connections_and_their_handshakes(summary: dict[str, Any]) -> None:
+    evidence = findings(summary, "client-per-request")["client_fault"]["evidence"]
+    assert (evidence["connections"], evidence["calls"]) == (16, 16)
+    assert evidence["connect_ms"] >= 20.0  # the backend's delay before its handshake
+    assert evidence["where"] is not None and evidence["where"].startswith(SERVER.name)
+
+
+def test_requests_in_a_row_say_what_a_task_group_would_give(summary: dict[str, Any]) -> None:
+    evidence = findings(summary, "serial-awaits")["serial_fault"]["evidence"]
+    assert (evidence["awaits"], evidence["calls"], evidence["kind"]) == (6, 16, "http")
+    assert evidence["waited_ms"] >= 16 * 6 * 20
+    assert evidence["saved_ms"] == pytest.approx(5 / 6 * evidence["waited_ms"], rel=0.2)
+
+
+def test_a_slow_backend_is_told_by_its_first_byte_and_whether_it_grows(summary: dict[str, Any]) -> None:
+    slow = findings(summary, "slow-backend")
+    assert slow["slow_fault"]["evidence"]["first_byte_p50_ms"] >= 230.0  # percentiles are off by less than 6.3 %
+    assert slow["slow_fault"]["severity"] == "info"
+    growing = slow["growing"]
+    assert growing["severity"] == "warn"
+    assert growing["evidence"]["crowded_p50_ms"] > 1.5 * growing["evidence"]["alone_p50_ms"]
+
+
+def test_a_queue_that_feeds_slowly_is_told_with_its_line(summary: dict[str, Any]) -> None:
+    evidence = findings(summary, "long-wait")["queue_fault"]["evidence"]
+    assert (evidence["kind"], evidence["where"], evidence["grows"]) == ("queue", line("fed"), 0)
+
+
+def test_a_server_with_faults_is_not_healthy_and_nothing_is_unexplained(summary: dict[str, Any]) -> None:
+    assert summary["verdict"]["code"] not in ("healthy", "not-enough-data")
+    unexplained = findings(summary, "unexplained-wait").values()
+    assert all(finding["severity"] == "info" for finding in unexplained), "a busy machine leaves time for few looks"
