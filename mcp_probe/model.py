@@ -255,6 +255,7 @@ class RequestRecord:
     # (stage, from_ns, to_ns, pool, operation that held most of it): its transport waited for a thread of a full pool
     starved: tuple[tuple[Literal["read", "write"], int, int, str, str], ...] = ()
     awaits: tuple[Await, ...] | None = None  # what its awaiting was for; None: nobody looked
+    jobs_looked: bool = False  # looks saw what its jobs waited for, or that they did not
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ class AwaitTally:
     limit: int | None = None
     pending_peak: int = 0
     looks: int = 0
+    looked_ns: int = 0  # seen by looks, of calls that count once
     holders: dict[tuple[str, str | None], list[float]] = field(default_factory=dict)  # -> [ns, calls]
     roots: dict[AwaitKey, float] = field(default_factory=dict)
     per_bucket: Counter[int] = field(default_factory=Counter)  # bucket of the call's total -> ns
@@ -85,6 +86,7 @@ class AwaitTally:
         sampled = weight > 1 or (one.looks > 0 and one.stage == "executor_run")
         self.tag = worst((self.tag, one.tag, "estimate" if sampled else "exact"))
         self.looks += one.looks
+        self.looked_ns += one.ns if one.looks else 0
         self.calls += one.calls * weight
         self.opened += one.opened * weight
         self._widen(one.limit or _most_at_once(one), one.pending)
@@ -116,6 +118,7 @@ class AwaitTally:
         self.calls += other.calls
         self.opened += other.opened
         self.looks += other.looks
+        self.looked_ns += other.looked_ns
         self._widen(other.limit, other.pending_peak)
         for key, (ns, calls) in other.holders.items():
             row = self._row(key)
@@ -125,16 +128,18 @@ class AwaitTally:
             self.roots[root] = self.roots.get(root, 0.0) + ns
         self.per_bucket.update(other.per_bucket)
 
-    def summary(self, p95_share: float | None, unseen_ns: float = 0.0, looks: int = 0) -> AwaitSummary:
+    def summary(
+        self, p95_share: float | None, unseen_ns: float = 0.0, share: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    ) -> AwaitSummary:
         """Its row; holders and roots with the longest time first.
 
         Args:
             p95_share: of the time of the operation's calls near p95.
-            unseen_ns: awaiting of the operation that nobody looked at, to be divided by share of looks.
-            looks: at all suspensions of the operation.
+            unseen_ns: time of the operation that nobody looked at.
+            share: of it that is this row's, as far as looks tell: (share, lo, hi).
         """
-        share, lo, hi = share_of(self.looks, looks) if unseen_ns and self.looks else (0.0, 0.0, 0.0)
-        estimated = unseen_ns * share
+        part, lo, hi = share
+        estimated = unseen_ns * part
         tag = worst((self.tag, "estimate" if estimated > ESTIMATE_SHARE * self.total_ns else "exact"))
         p50, p95, p99 = map(self._quantile_ms, (0.5, 0.95, 0.99))
         return AwaitSummary(
@@ -213,6 +218,9 @@ class AwaitsTally:
     awaiting_ns: int = 0
     near: NearTally = field(default_factory=NearTally)
     serial: SerialTally = field(default_factory=SerialTally)
+    run_calls: int = 0  # whose jobs were looked at
+    run_looked_ns: int = 0  # of their jobs
+    run_unseen_ns: int = 0  # of the jobs of other calls, and not named by hooks
 
     def add(self, record: RequestRecord) -> None:
         """Take one record in. Does nothing where nobody looked."""
@@ -224,6 +232,13 @@ class AwaitsTally:
         for one in record.awaits:
             self.of(one).add(one, record.weight, bucket)
         self.serial.add(record, record.awaits)
+        hooked = sum(one.ns for one in record.awaits if one.stage == "executor_run" and not one.looks)
+        run_ns = max(0, (record.budget.executor_run or 0) - hooked)
+        if record.jobs_looked:
+            self.run_calls += 1
+            self.run_looked_ns += run_ns
+        else:
+            self.run_unseen_ns += run_ns * record.weight
 
     def of(self, one: Await) -> AwaitTally:
         """The row that ``one`` counts in."""
@@ -240,23 +255,29 @@ class AwaitsTally:
         self.awaiting_ns += other.awaiting_ns
         self.near.merge(other.near)
         self.serial.merge(other.serial)
+        self.run_calls += other.run_calls
+        self.run_looked_ns += other.run_looked_ns
+        self.run_unseen_ns += other.run_unseen_ns
         for key, tally in other.rows.items():
             self._row(key).merge(tally)
 
     def summary(self, near: Collection[int] = ()) -> tuple[AwaitSummary, ...]:
         """Rows, the longest in sum first. ``near``: buckets of the totals of calls near p95.
 
-        What nobody looked at is divided by share of looks, if there were enough.
+        Suspensions that nobody looked at are divided by share of looks, and jobs as those were that somebody looked at,
+        if there were enough.
         """
         looks = self._looks
-        enough = looks >= LEAST_LOOKS
         unseen = self.near.share(self.near.unnamed, near) or 0.0
         rows = []
         for row in self.rows.values():
             share = self.near.share(row.per_bucket, near)
-            if enough and row.stage == "awaiting":
+            if row.stage == "awaiting" and looks >= LEAST_LOOKS and row.looks:
                 share = None if share is None else share + unseen * row.looks / looks
-                rows.append(row.summary(share, self._unseen_ns, looks))
+                rows.append(row.summary(share, self._unseen_ns, share_of(row.looks, looks)))
+            elif row.stage == "executor_run" and self.run_calls >= LEAST_LOOKS and row.looks and self.run_looked_ns:
+                of_run = min(1.0, row.looked_ns / self.run_looked_ns)
+                rows.append(row.summary(share, self.run_unseen_ns, share_of(of_run * self.run_calls, self.run_calls)))
             else:
                 rows.append(row.summary(share))
         return tuple(sorted(rows, key=lambda row: (-row.total_ms, row.object)))
@@ -369,7 +390,7 @@ class Traces:
         return found
 
 
-def share_of(count: int, whole: int) -> tuple[float, float, float]:
+def share_of(count: float, whole: int) -> tuple[float, float, float]:
     """(share, lo, hi) of ``count`` in ``whole`` draws; the interval has it with 95 % probability.
 
     Source: Wilson, Probable inference, the law of succession, and statistical inference (1927).

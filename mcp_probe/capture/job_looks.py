@@ -70,6 +70,8 @@ class JobLooks:
         frames = _frames_of(job)
         if frames is None or job.finish_ns is not None or not (frames or job.called):
             return
+        if job.looks is None:
+            job.looks = []
         code, instruction = (frames[0].f_code, frames[0].f_lasti) if frames else (None, 0)
         gap = now - last.at_ns
         worked = 0 if used is None else used[0] - last.cpu_ns
@@ -105,14 +107,12 @@ class JobLooks:
 
     @staticmethod
     def _waited(job: Job, since: int, until: int, cpu: int, thing: Awaited, where: str | None) -> None:
-        looks = job.looks
-        if looks is None:
-            looks = job.looks = []
+        looks = job.looks or []
         known = looks[-1] if looks else None
         if known is not None and known.thing is thing and known.where == where and known.to_ns >= since:
             known.to_ns, known.cpu_ns = until, cpu
         elif len(looks) < MOST_LOOKS:
-            looks.append(JobLook(since, until, cpu, thing, where))
+            job.looks = [*looks, JobLook(since, until, cpu, thing, where)]
 
 
 def running_jobs(jobs: Iterable[Job]) -> list[Job]:

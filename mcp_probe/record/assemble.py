@@ -148,6 +148,7 @@ def assemble(
         measures=measures,
         starved=tuple(raw.starved),
         awaits=_awaits(raw, total, result, short_await_ns) if named and wakes else None,
+        jobs_looked=any(job.looks is not None for job in (*total.jobs, *raw.jobs)),
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord

@@ -22,6 +22,7 @@ from mcp_probe.model import (
     Frame,
     HolderPart,
     OperationSummary,
+    RequestRecord,
     Summary,
     Wait,
 )
@@ -282,3 +283,29 @@ def test_intervals_of_shares_hold_the_truth_as_often_as_they_say() -> None:
             _, lo, hi = share_of(count, 40)
             held += lo <= truth <= hi
         assert held >= 0.92 * 400
+
+
+def job_call(number: int, sleep_ms: int | None, run_ms: int = 100) -> RequestRecord:
+    """A call of a sync tool; ``sleep_ms``: so much of its job looks saw it sleep, ``None``: nobody looked at it."""
+    slept = () if not sleep_ms else (replace(await_of(sleep_ms * MS, kind="sleep", name="sleep"), looks=1),)
+    awaits = tuple(replace(one, stage="executor_run") for one in slept)
+    return make_request(number, "render", executor_run=run_ms * MS, awaits=awaits, jobs_looked=sleep_ms is not None)
+
+
+def test_jobs_that_nobody_looked_at_are_divided_as_those_that_somebody_did() -> None:
+    looked = [job_call(number, 60) for number in range(1, 21)]
+    others = [job_call(number, None) for number in range(21, 61)]
+    (row,) = operation(summary_of(*looked, *others), "render").awaits
+    assert (row.stage, row.quality) == ("executor_run", "estimate")
+    assert row.total_ms == pytest.approx(20 * 60 + 0.6 * 40 * 100)
+    assert row.lo_ms is not None and row.hi_ms is not None
+    assert row.lo_ms < row.total_ms < row.hi_ms
+
+
+def test_looked_at_jobs_that_worked_make_the_share_smaller_and_few_looks_none() -> None:
+    looked = [job_call(number, 60 if number % 2 else 0) for number in range(1, 21)]
+    others = [job_call(number, None) for number in range(21, 41)]
+    (row,) = operation(summary_of(*looked, *others), "render").awaits
+    assert row.total_ms == pytest.approx(10 * 60 + 0.3 * 20 * 100)
+    (row,) = operation(summary_of(*looked[:9], *others), "render").awaits
+    assert row.total_ms == pytest.approx(5 * 60)
