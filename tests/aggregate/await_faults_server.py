@@ -60,13 +60,13 @@ async def ask(client, backend=QUICK):
 @tool
 async def lock_fault() -> str:
     async with LOCKS["fault"]:
-        await asyncio.sleep(0.03)  # held
+        await ask(CLIENTS["shared"])
     return "ok"
 
 
 @tool
 async def lock_mended() -> str:
-    await asyncio.sleep(0.03)
+    await ask(CLIENTS["shared"])
     async with LOCKS["mended"]:
         return "ok"
 

@@ -449,6 +449,9 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("slow-backend", "200 ms, not more"): _slow_shop(p95=200.0),
     ("slow-backend", "half of its time, not more"): _slow_shop(share=0.50),
     ("slow-backend", "its share is not known"): _slow_shop(share=None),  # type: ignore[arg-type]
+    ("slow-backend", "one call of forty asks it"): replace(
+        _slow_shop(), operations=(make_operation("buy", p95=5.0, awaits=_slow_shop().operations[0].awaits),)
+    ),
     ("slow-backend", "29 calls of it"): replace(
         _slow_shop(), operations=(replace(_slow_shop().operations[0], count=29),)
     ),

@@ -85,12 +85,13 @@ def test_a_fault_is_named_and_neither_its_mended_twin_nor_its_near_miss(
     assert found[f"{name}_fault"]["cost_ms"] > 0
 
 
-def test_a_lock_that_is_held_over_a_sleep_says_what_narrowing_saves(summary: dict[str, Any]) -> None:
-    """Six calls of 30 ms: they wait 0, 30, ... 150 ms, always for a call that sleeps."""
+def test_a_lock_that_is_held_over_a_request_says_what_narrowing_saves(summary: dict[str, Any]) -> None:
+    """Six calls whose backend takes 20 ms: they wait 0, 20, ... 100 ms at least, for a call that awaits the backend."""
     evidence = findings(summary, "serial-handler")["lock_fault"]["evidence"]
-    assert evidence["waited_ms"] == pytest.approx(6 * 450, rel=0.2)
-    assert evidence["narrow_ms"] > 0.8 * evidence["waited_ms"]
-    assert (evidence["holder"], evidence["root_kind"]) == ("lock_fault", "sleep")
+    least = 6 * (20 + 40 + 60 + 80 + 100)
+    assert evidence["waited_ms"] >= 0.95 * least, "calls of a burst come one after the other"
+    assert 0.9 * least <= evidence["narrow_ms"] <= evidence["waited_ms"]
+    assert (evidence["holder"], evidence["root_kind"]) == ("lock_fault", "http")
 
 
 def test_a_pool_of_two_says_its_size_and_the_one_it_needs(summary: dict[str, Any]) -> None:
@@ -103,7 +104,7 @@ def test_a_pool_of_two_says_its_size_and_the_one_it_needs(summary: dict[str, Any
 def test_a_client_per_request_counts_connections_and_their_handshakes(summary: dict[str, Any]) -> None:
     evidence = findings(summary, "client-per-request")["client_fault"]["evidence"]
     assert (evidence["connections"], evidence["calls"]) == (16, 16)
-    assert evidence["connect_ms"] >= 20.0  # the backend's delay before its handshake
+    assert evidence["connect_ms"] >= 10.0  # the backend waits 20 before its handshake, from when it accepts
     assert evidence["where"] is not None and evidence["where"].startswith(SERVER.name)
 
 
