@@ -180,11 +180,18 @@ class Followed:
     Values, exceptions and cancellation pass through untouched.
     """
 
+    gi_frame = None  # it has none: whoever walks a suspended stack goes on at ``gi_yieldfrom``
+
     def __init__(self, awaitable: Awaitable[Any], raw: RawRequest, monitor: UvloopMonitor) -> None:
         self._iterator: Any = awaitable.__await__()
         self._raw = raw
         self._monitor = monitor
         self.guard = monitor.guard
+
+    @property
+    def gi_yieldfrom(self) -> Any:
+        """What it waits for, by the name that generators have for it."""
+        return self._iterator
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self

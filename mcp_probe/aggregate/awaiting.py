@@ -381,7 +381,7 @@ class Traces:
             victim = Victim(trace.request, trace.operation, trace.method, b - a, waits, trace.loop, None, True, True)
             for blocker, (lo, _) in blame(victim, steps, polls).rows.items():
                 if lo and blocker != CROWDING_OPERATION:
-                    found["blocked", blocker, None] = lo / part.among
+                    found["blocked", blocker, steps.place(victim, blocker, a, b)] = lo / part.among
         for one in trace.awaits:
             overlap = min(one.to_ns, b) - max(one.from_ns, a)
             if one.count == 1 and overlap > 0:

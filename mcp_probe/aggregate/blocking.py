@@ -144,6 +144,7 @@ class _LoopSteps:
         self._steps: list[tuple[int, int, StepRecord]] = []
         by_operation: defaultdict[str, list[Span]] = defaultdict(list)
         self._own: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        self._placed: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
         cursor = 0
         for step in sorted(steps, key=lambda step: (step.start_ns, step.end_ns)):
             start, end = max(step.start_ns, cursor), step.end_ns
@@ -153,6 +154,8 @@ class _LoopSteps:
             operation = blocker_of(step)
             self._steps.append((start, end, step))
             by_operation[operation].append((start, end))
+            if step.file is not None and step.line is not None:
+                self._placed[operation].append((start, end, f"{step.file}:{step.line}"))
             for request in (step.request, *step.within):
                 if request:
                     self._own[request].append((start, end, operation))
@@ -166,6 +169,14 @@ class _LoopSteps:
     def own_ns(self, request: int) -> int:
         """Total of the slow steps of ``request``."""
         return sum(end - start for start, end, _ in self._own.get(request, ()))
+
+    def place(self, operation: str, a: int, b: int) -> str | None:
+        """``file:line`` at which ``operation`` spent most of [a, b), as far as slow steps have a line."""
+        placed = self._placed.get(operation, ())
+        first = bisect_right(placed, a, key=lambda one: one[1])
+        stop = bisect_left(placed, b, key=lambda one: one[0])
+        inside = [(min(end, b) - max(start, a), where) for start, end, where in placed[first:stop]]
+        return max(inside, default=(0, None))[1]
 
     def blockers(self, spans: Iterable[Span], request: int) -> dict[str, int]:
         """Nanoseconds of ``spans`` per operation, steps of ``request`` itself left out."""
@@ -194,6 +205,11 @@ class StepIndex:
             by_loop[step.loop].append(step)
         self.loops = {loop: _LoopSteps(steps) for loop, steps in by_loop.items()}
         self.since_ns = since_ns
+
+    def place(self, victim: Victim, operation: str, a: int, b: int) -> str | None:
+        """``file:line`` at which ``operation`` held up the victim in [a, b); ``None`` if that is not known."""
+        places = [loop.place(operation, a, b) for loop in self.loops_of(victim)]
+        return places[0] if len(places) == 1 else None
 
     def loops_of(self, victim: Victim) -> list[_LoopSteps]:
         """The loops that may be the victim's: its own where that is known."""

@@ -116,9 +116,20 @@ def kind_of(module: str, function: str) -> AwaitKind | None:
         return None
     known = _BY_FUNCTION.get((module, name)) or _BY_MODULE.get(module)
     if known is None and module in _SYNCHRONISATION:
-        owner = function.rpartition(".")[0].rpartition(".")[2].removesuffix("Adapter")  # made outside a loop
-        known = _BY_CLASS.get(owner, "event")
+        known = _synchronises(function)
     return known or _BY_PACKAGE.get(module.partition(".")[0])
+
+
+def _synchronises(function: str) -> AwaitKind | None:
+    """anyio keeps its sockets and processes beside its locks: those are none."""
+    owner, _, name = function.rpartition(".")
+    known = _BY_CLASS.get(owner.rpartition(".")[2].removesuffix("Adapter"))  # of what is made outside a loop
+    if known is None and (owner.startswith("_") or not owner) and name in _WAITING:
+        return "event"  # of a class that all of them inherit, or before CPython 3.11: the object tells its kind
+    return known
+
+
+_WAITING = frozenset({"acquire", "acquire_on_behalf_of", "wait", "__aenter__"})
 
 
 def waits_for_tasks(module: str, function: str) -> bool:

@@ -26,6 +26,7 @@ from mcp_probe.capture.job_looks import JobLooks, running_jobs
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.places import is_own, place_among
 from mcp_probe.capture.worker import Worker
+from mcp_probe.clock import now_ns
 from mcp_probe.model import AwaitKind
 from mcp_probe.record.raw import MAX_AWAITS, AwaitLook, Job, RawRequest
 
@@ -35,8 +36,15 @@ PAUSE_S = 0.005
 LOOKS_A_SECOND = 500
 MOST_SHARE = 0.005
 """Of a core. A round that took long is followed by a longer pause."""
+YOUNG_NS = 2_000_000
+"""In this time a task that somebody waits for begins, unless the loop is held up."""
+MOST_OTHERS = 8
+"""Tasks of a request that are looked at because another task of it seems to wait for them."""
 MOST_DEEP = 200
 MAX_NAMES = 8_192
+
+Suspension = tuple[RawRequest, int, int]
+"""(request, unit, suspended_ns)"""
 
 
 class AwaitLooks:
@@ -122,18 +130,42 @@ class AwaitLooks:
             if not mine:
                 continue
             tasks = monitor.tasks()
+            others: list[Suspension] = []
             for raw, unit, suspended in mine:
                 try:
                     look = self._look_at(tasks.get(unit), raw, unit, suspended, raw.operation not in drawn)
                 except _TooEarly:
                     continue
-                if look is not None and raw.units.get(unit) == suspended and not _runs(monitor, unit):
-                    _add(raw, look)
+                if look is not None and self._keep(look, raw, monitor):
                     drawn.add(raw.operation)
                     named += 1
+                    others += self._others_of(raw) if look.own_tasks else ()
                 self._done[raw.id, unit] = suspended
+            for raw, unit, suspended in others:
+                if self._done.get((raw.id, unit)) != suspended:
+                    named += self._look_beside(tasks.get(unit), raw, unit, suspended, monitor)
             del tasks
         return named
+
+    @staticmethod
+    def _keep(look: AwaitLook, raw: RawRequest, monitor: LoopMonitor) -> bool:
+        """Keep it if the same suspension still stands."""
+        if raw.units.get(look.unit) != look.suspended_ns or _runs(monitor, look.unit):
+            return False
+        _add(raw, look)
+        return True
+
+    def _others_of(self, raw: RawRequest) -> list[Suspension]:
+        """Its tasks: what they wait for is what ``raw`` waits for."""
+        return [(raw, unit, since) for unit, since in list(raw.units.items())[:MOST_OTHERS]]
+
+    def _look_beside(self, task: Any, raw: RawRequest, unit: int, suspended: int, monitor: LoopMonitor) -> bool:
+        try:
+            look = self._look_at(task, raw, unit, suspended, False)
+        except _TooEarly:
+            return False
+        self._done[raw.id, unit] = suspended
+        return look is not None and self._keep(look, raw, monitor)
 
     def _running(self) -> list[Job]:
         jobs = [job for raw in list(self._live.values()) if raw.jobs for job in running_jobs(raw.jobs)]
@@ -145,14 +177,14 @@ class AwaitLooks:
         for job in jobs if len(jobs) <= most else random.sample(jobs, most):
             self._jobs.look(job)
 
-    def _due(self, most: int) -> list[tuple[RawRequest, int, int]]:
+    def _due(self, most: int) -> list[Suspension]:
         """(request, unit, suspended_ns) of suspensions nobody has looked at, drawn at random."""
         found = []
         live = list(self._live.values())
         for raw in random.sample(live, min(len(live), 8 * most)):
             if raw.first_step_ns is None or raw.result_ns is not None or raw.ended:
                 continue
-            for unit, suspended in raw.units.items():
+            for unit, suspended in list(raw.units.items()):  # the loop's thread changes it meanwhile
                 if self._done.get((raw.id, unit)) != suspended:
                     found.append((raw, unit, suspended))
         if len(self._done) > 8 * len(live) + 1024:
@@ -169,6 +201,8 @@ class AwaitLooks:
         if _is_task(awaited) and id(awaited) not in raw.units and not _has_begun(awaited):
             raise _TooEarly  # only once it has run is it known whose it is
         thing, where, for_tasks = self._names.of(links, awaited, raw.units)
+        if for_tasks and len(raw.units) < 2 and now_ns() - suspended < YOUNG_NS:
+            raise _TooEarly  # its tasks have not begun
         own_tasks = for_tasks or (thing.kind == "other" and unit == raw.handler)
         return AwaitLook(unit, suspended, thing, where, own_tasks, drawn)
 

@@ -159,8 +159,8 @@ class Awaits:
             self.nameless_files(label).add(maker.f_code.co_filename)
 
     def nameless_files(self, label: str) -> set[str]:
-        """Files of other libraries, whose objects of the library of ``label`` have no line: nobody needs to look."""
-        return self._nameless.setdefault(label.partition(".")[0], set())
+        """Files of other libraries whose objects of class ``label`` have no line: nobody needs to look."""
+        return self._nameless.setdefault(label, set())
 
     def of(self, thing: Any, kind: AwaitKind, label: str, made: str | None = None) -> Held | None:
         """What is known of ``thing``, from now on if nothing was; ``None`` if there are too many."""
@@ -336,7 +336,7 @@ def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
     """Who held it in [began, now): each instant is divided equally among those who held it then."""
     spans = [(max(began, hold[3]), min(now, until), hold) for hold, until in held.past]
     spans += [(max(began, hold[3]), now, hold) for hold in held.holds]
-    spans = [span for span in spans if span[0] < span[1]]
+    spans = [part for span in spans if span[0] < span[1] for part in _in_its_life(*span)]
     if held.unseen:
         return (HolderPart(0, UNKNOWN_HOLDER, None, began, now, 1),)
     cuts = sorted({began, now, *(a for a, _, _ in spans), *(b for _, b, _ in spans)})
@@ -359,6 +359,16 @@ def _span_of(raw: RawRequest) -> tuple[str | None, str | None]:
     if raw.trace_id is None or raw.span_id is None:
         return None, None
     return f"{raw.trace_id:032x}", f"{raw.span_id:016x}"
+
+
+def _in_its_life(a: int, b: int, hold: Hold) -> Iterable[tuple[int, int, Hold]]:
+    """What a request holds on to after its end, a task holds that it has left behind, and no request."""
+    raw = hold[0]
+    end = None if raw is None or not raw.ended else raw.end_ns
+    if end is None or end >= b:
+        return ((a, b, hold),)
+    left = (None, *hold[1:])
+    return ((a, b, left),) if end <= a else ((a, end, hold), (end, b, left))
 
 
 _MAKING = frozenset({

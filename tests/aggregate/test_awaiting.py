@@ -130,7 +130,7 @@ def test_who_held_the_loop_is_told_apart_from_who_held_a_lock() -> None:
 
 def blocked_holder() -> list[Frame]:
     """``append`` holds the lock for 400 ms; for 300 of them ``resize`` holds the loop, for 60 it sleeps."""
-    resize = make_step(100 * MS, 400 * MS, request=7, operation="resize")
+    resize = replace(make_step(100 * MS, 400 * MS, request=7, operation="resize"), file="n.py", line=40)
     waits = (Wait(100 * MS, 100 * MS, 400 * MS, "ready"),)
     sleep = await_of(60 * MS, at=40 * MS, kind="sleep", name="sleep", where="n.py:9")
     holder = make_request(
@@ -143,9 +143,9 @@ def blocked_holder() -> list[Frame]:
 
 def test_what_held_the_holder_up_is_the_root() -> None:
     (row,) = operation(summary_of(*blocked_holder()), "list").awaits
-    assert [(root.kind, root.name, round(root.ms)) for root in row.root] == [
-        ("blocked", "resize", 300),
-        ("sleep", "sleep", 60),
+    assert [(root.kind, root.name, root.where, round(root.ms)) for root in row.root] == [
+        ("blocked", "resize", "n.py:40", 300),
+        ("sleep", "sleep", "n.py:9", 60),
     ]
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 from asyncio import sleep as imported_by_name
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,13 +19,14 @@ import anyio
 import pytest
 import trio
 
+from mcp_probe.capture.await_kinds import kind_of as kind_of_function
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, RequestRecord
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep
 from tests.loops import LOOPS
 from tests.running import Backend, kind_of, run_on
+from tests.turns import MS, Turn, held_for, held_in
 
-MS = 1_000_000
 HELD_S = 0.03
 CLOSE_MS = 2.0
 """Our stamps and the test's are made in the same step; a busy machine may stop the thread between them."""
@@ -33,16 +34,6 @@ CLOSE_MS = 2.0
 on_each_loop = pytest.mark.parametrize("backend", LOOPS)
 AT_MODULE_LEVEL = asyncio.Lock()
 WITHOUT_A_LOOP = anyio.Lock()
-
-
-@dataclass
-class Turn:
-    """One call: when it asked, got what it asked for, and gave it back."""
-
-    name: str
-    asked: int = 0
-    got: int = 0
-    gave_back: int = 0
 
 
 @dataclass
@@ -96,33 +87,6 @@ def holding(
             turn.gave_back = time.monotonic_ns()
 
     return scene.call(name, hold)
-
-
-def held_for(turns: list[Turn], places: int) -> dict[str, dict[str, float]]:
-    """victim -> holder -> ms: with so many places and first come, first served; n at once each count one part in n."""
-    turns = sorted(turns, key=lambda turn: turn.got)
-    given_back = sorted(turn.gave_back for turn in turns)
-    since = {}
-    for number, turn in enumerate(turns):
-        freed = given_back[number - places] if number >= places else 0
-        since[turn.name] = max(turn.asked, freed)
-    truth: dict[str, dict[str, float]] = defaultdict(dict)
-    for victim in turns:
-        until = since[victim.name]  # it could go on from then
-        for holder in turns:
-            if holder is not victim:
-                shared = min(until, holder.gave_back) - max(victim.asked, since[holder.name])
-                if shared > 0:
-                    truth[victim.name][holder.name] = shared / places / MS
-    return truth
-
-
-def held_in(awaits: list[Await]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for one in awaits:
-        for part in one.holders:
-            found[part.operation] += (part.to_ns - part.from_ns) / part.among / MS  # type: ignore[assignment]
-    return found
 
 
 def check_holders(scene: Scene, kind: str, places: int) -> None:
@@ -184,6 +148,19 @@ def test_each_wait_is_charged_to_those_who_held_it(backend: Backend, made: str) 
         assert {part.where for part in one.holders} == {one.where}  # all take it at the same line
 
 
+def test_an_event_that_anyio_makes_does_not_hide_where_its_limiters_are_made() -> None:
+    async def scenario(scene: Scene) -> None:
+        anyio.Event()  # trio's, made by a file of anyio's that makes its limiters, too
+        gate = anyio.CapacityLimiter(1)
+        async with anyio.create_task_group() as tasks:
+            for number in range(2):
+                tasks.start_soon(holding(scene, f"call {number}", gate))
+
+    scene = play("trio", scenario)
+    (wait,) = scene.awaits("call 0", "limiter") or scene.awaits("call 1", "limiter")
+    assert wait.object.startswith("trio.CapacityLimiter made at test_awaits.py:")
+
+
 @on_each_loop
 def test_a_holder_that_is_no_request_is_named_by_its_line(backend: Backend) -> None:
     async def scenario(scene: Scene) -> None:
@@ -205,6 +182,40 @@ def test_a_holder_that_is_no_request_is_named_by_its_line(backend: Backend) -> N
         assert (part.request, part.operation) == (0, BACKGROUND_OPERATION)
         assert (part.where or "").startswith(f"{__file__}:")
         assert part.where != wait.where
+
+
+@on_each_loop
+def test_what_a_call_leaves_behind_holds_as_a_task_and_not_as_that_call(backend: Backend) -> None:
+    async def scenario(scene: Scene) -> None:
+        gate, taken, over = anyio.Lock(), anyio.Event(), anyio.Event()
+
+        async def hold_on() -> None:
+            async with gate:
+                taken.set()
+                await over.wait()
+                await anyio.sleep(HELD_S)
+
+        async with anyio.create_task_group() as tasks:
+
+            async def leave_behind() -> None:
+                tasks.start_soon(hold_on)
+                await taken.wait()
+                await anyio.sleep(HELD_S)
+
+            tasks.start_soon(scene.call("leaver", leave_behind))
+            await taken.wait()
+            tasks.start_soon(holding(scene, "victim", gate))
+            await anyio.sleep(3 * HELD_S)
+            over.set()
+
+    scene = play(backend, scenario)
+    (wait,) = scene.awaits("victim", "lock")
+    leaver = scene.record("leaver")
+    before, after = wait.holders
+    assert (before.request, before.operation) == (leaver.id, leaver.method)
+    assert before.to_ns == after.from_ns == leaver.end_ns
+    assert (after.request, after.operation) == (0, BACKGROUND_OPERATION)
+    assert before.where == after.where != wait.where
 
 
 def test_objects_made_before_the_probe_are_named_by_their_variable() -> None:
@@ -436,6 +447,49 @@ def test_a_look_names_sleeps_and_channels_of_trio() -> None:
         assert kind in {one.kind for one in record.awaits or ()}
         assert record.budget.awaiting is not None
         assert sum(one.ns for one in record.awaits or ()) >= 0.95 * record.budget.awaiting
+
+
+@on_each_loop
+def test_a_look_names_what_anyio_waits_for_by_what_its_user_calls(backend: Backend) -> None:
+    async def scenario(scene: Scene) -> None:
+        async def sleeps() -> None:
+            await anyio.sleep(LONG_S)
+
+        async def receives() -> None:
+            send, receive = anyio.create_memory_object_stream[int](0)
+            with send, receive:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(later, send)
+                    await receive.receive()
+
+        async def later(send: Any) -> None:
+            await anyio.sleep(LONG_S)
+            await send.send(1)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scene.call("sleeps", sleeps))
+            tasks.start_soon(scene.call("receives", receives))
+
+    scene = play(backend, scenario)
+    assert {(one.kind, one.object) for one in scene.awaits("sleeps")} == {("sleep", "sleep")}
+    assert {one.kind for one in scene.awaits("receives") if one.ns > MS} <= {"queue", "sleep"}
+    assert "queue" in {one.kind for one in scene.awaits("receives")}
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "kind"),
+    [
+        ("anyio._backends._asyncio", "SocketStream.receive", None),
+        ("anyio._backends._trio", "TrioBackend.checkpoint", None),
+        ("anyio._core._synchronization", "LockAdapter.acquire", "lock"),
+        ("anyio._backends._asyncio", "Event.wait", "event"),
+        ("asyncio.locks", "acquire", "event"),  # before CPython 3.11: the object tells its kind
+        ("trio._sync", "_LockImpl.acquire", "event"),  # the same
+        ("asyncio.locks", "Semaphore.acquire", "semaphore"),
+    ],
+)
+def test_only_what_synchronises_is_called_so(module: str, function: str, kind: str | None) -> None:
+    assert kind_of_function(module, function) == kind
 
 
 def test_an_idle_process_is_not_looked_at() -> None:

@@ -195,12 +195,8 @@ def _advice(
 
 def _meanwhile(root: AwaitRoot) -> str:
     where = _place(root.where)
-    what = (
-        f"`{root.name}` on the event loop"
-        if root.kind == "blocked"
-        else f"{root.name}{f' at {where}' if where else ''}"
-    )
-    return f"Most of that time its holder waited for {what} itself. "
+    what = f"`{root.name}` on the event loop" if root.kind == "blocked" else root.name
+    return f"Most of that time its holder waited for {what}{f' at {where}' if where else ''} itself. "
 
 
 def _place(where: str | None) -> str | None:

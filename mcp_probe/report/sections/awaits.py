@@ -119,15 +119,16 @@ def _holder(holder: AwaitHolder, cwd: str) -> Spans:
 
 def _root(root: AwaitRoot, cwd: str) -> Spans:
     time = Span(f" {figures.duration(root.ms)}", "strong")
-    if root.kind == "blocked":
-        return (Span("was held up by ", "dim"), Span(PSEUDO_BLOCKERS.get(root.name, root.name), "name"), time)
     where = _place(root.where, cwd)
+    place = (Span(" at ", "dim"), Span(where, "place")) if where else ()
+    if root.kind == "blocked":
+        return (Span("was held up by ", "dim"), Span(PSEUDO_BLOCKERS.get(root.name, root.name), "name"), time, *place)
     name = root.name if root.kind in ("other", root.name) else f"{LABELS.get(root.kind, root.kind)} {root.name}"
     return (
         Span("waited for ", "dim"),
         Span(name),
         time,
-        *((Span(" at ", "dim"), Span(where, "place")) if where else ()),
+        *place,
     )
 
 

@@ -26,11 +26,12 @@ from mcp_probe.model import UNKNOWN_HOLDER, Await
 from mcp_probe.session import Probe
 from tests.adapters.test_http_arrival import self_signed
 from tests.adapters.waits.backend import Backend, serving
-from tests.capture.test_awaits import MS, Scene, Turn, play
+from tests.capture.test_awaits import Scene, play
 from tests.loops import ASYNCIO, LOOPS, TRIO
 from tests.ports import free_port
 from tests.running import Backend as Loop
 from tests.running import kind_of
+from tests.turns import MS, Turn
 
 LATE_S = 0.1
 CLOSE_MS = 15.0
