@@ -24,7 +24,7 @@ from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.capture.awaits import Awaits, Held, State, Taken
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.outbound import Call, Outbound, address
+from mcp_probe.capture.outbound import DEFAULT_PORTS, Call, Outbound, address
 from mcp_probe.capture.places import calling_frame
 from mcp_probe.model import AwaitKind, AwaitPhase
 
@@ -171,8 +171,9 @@ class Flight:
         self._arrived = False
         self._part = object()  # stands for its connection; whoever keeps this keeps nothing else
         self._method = request.method
-        self._origin = url.host, url.origin.port
-        self._name = address(url.scheme.decode("ascii", "replace"), url.host.decode("ascii", "replace"), url.port)
+        scheme = url.scheme.decode("ascii", "replace")
+        self._origin = url.host, DEFAULT_PORTS.get(scheme) if url.port is None else url.port
+        self._name = address(scheme, url.host.decode("ascii", "replace"), url.port)
         self._at: Taken = (None, 0) if caller is None else (caller.f_code, caller.f_lasti)
         self._where = self._read_at = _line_of(caller)
         self._theirs = request.extensions.get("trace")

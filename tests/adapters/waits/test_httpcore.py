@@ -319,6 +319,21 @@ def test_a_refused_connection_was_not_opened_and_is_no_call() -> None:
     assert (opened(scene, "call"), calls(scene, "call")) == (0, 0)
 
 
+def test_a_scheme_that_nobody_knows_fails_as_without_the_probe() -> None:
+    """A hook that was switched off by one odd address would see no later call (httpx's own suite has it)."""
+
+    async def scenario(scene: Scene) -> None:
+        async with httpx.AsyncClient() as client:
+
+            async def odd() -> None:
+                with pytest.raises(httpx.UnsupportedProtocol):
+                    await client.get("invalid://example.org")
+
+            await scene.call("call", odd)()
+
+    play("asyncio", scenario)
+
+
 async def streamed(client: Any, address: str, slept: float) -> None:
     gate = anyio.Lock()
     async with client.stream("GET", address) as response:
