@@ -64,7 +64,7 @@ async def test_the_example_of_a_lock_names_it_and_who_held_it(tmp_path: Path) ->
                 tasks.start_soon(session.call, tool)
 
     said = await report_of_stdio(sys.executable, "held_lock.py", tmp_path / "stderr", ask)
-    assert_reports(said, "append_note", "list_notes", "What they waited for", "lock asyncio.Lock")
+    assert_reports(said, "append_note", "list_notes", "What they waited for", "asyncio.Lock held_lock.GATE")
     assert "held by append_note" in said
 
 

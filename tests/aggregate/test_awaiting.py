@@ -191,7 +191,7 @@ def test_rows_are_bounded() -> None:
 def test_the_report_says_what_for_who_held_it_and_why_so_long() -> None:
     text = render(summary_of(*blocked_holder()), width=110, color=False, ascii_only=False)
     section = text.split("What they waited for", 1)[1]
-    assert "lock asyncio.Lock notes.GATE" in section and "n.py:3" in section
+    assert " asyncio.Lock notes.GATE" in section and "n.py:3" in section
     assert "held by append 400 ms since n.py:8" in section
     assert "meanwhile its holder was held up by resize 300 ms" in section
     operations = text.split("Where the time goes", 1)[1].split("Who waited", 1)[0]

@@ -89,11 +89,14 @@ def _waited(found: AwaitSummary, notation: Notation) -> str:
 
 
 def described(found: AwaitSummary) -> str:
-    """What was awaited, in words: the kind, and which one where that says more."""
+    """What was awaited, in words: which one, and its kind where that does not say it already."""
     label = LABELS.get(found.kind, found.kind)
-    if found.kind == "other":
-        return found.object
-    return label if found.object in (found.kind, label, "the client") else f"{label} {found.object}"
+    return label if found.object == "the client" else _named(found.kind, found.object)
+
+
+def _named(kind: str, name: str) -> str:
+    label = LABELS.get(kind, kind)
+    return name if kind == "other" or label in name.lower() else f"{label} {name}"
 
 
 def _holders(found: AwaitSummary, cwd: str) -> Iterator[Flow]:
@@ -123,10 +126,9 @@ def _root(root: AwaitRoot, cwd: str) -> Spans:
     place = (Span(" at ", "dim"), Span(where, "place")) if where else ()
     if root.kind == "blocked":
         return (Span("was held up by ", "dim"), Span(PSEUDO_BLOCKERS.get(root.name, root.name), "name"), time, *place)
-    name = root.name if root.kind in ("other", root.name) else f"{LABELS.get(root.kind, root.kind)} {root.name}"
     return (
         Span("waited for ", "dim"),
-        Span(name),
+        Span(_named(root.kind, root.name)),
         time,
         *place,
     )
