@@ -31,6 +31,7 @@ from mcp_probe.adapters.unknown_loop import UnknownMonitor
 from mcp_probe.aggregate.blocking import StepIndex, blame, victim_of
 from mcp_probe.capture.loop_monitor import EVERYTHING, NOTHING, LoopMonitor, Sight
 from mcp_probe.model import ALL_SEEN, LOOP_OPERATION, STEPS, WAKE_UPS, LoopSummary, RequestRecord, Summary
+from mcp_probe.report.console import render
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep, unavailable
 from tests.native.loops import TWINS
@@ -148,7 +149,7 @@ def assert_nothing_is_made_up(record: RequestRecord) -> None:
     assert not record.seen & (STEPS | WAKE_UPS)
     assert {part for part in ON_LOOP if getattr(record.budget, part) is None} == ON_LOOP
     assert unavailable(record) >= ON_LOOP
-    assert (record.steps, record.waits) == (0, ())
+    assert (record.steps, record.waits, record.awaits) == (0, (), None)
 
 
 # --- what is declared ------------------------------------------------------------------------------------------------
@@ -665,6 +666,33 @@ def test_a_fault_of_ours_turns_the_monitor_off_and_the_program_runs_on(
     assert broken.partial
     for record in (broken, *later):
         assert_nothing_is_made_up(record)
+
+
+def test_who_held_a_lock_is_told_where_steps_are_seen_and_nothing_of_it_elsewhere(kind: Kind) -> None:
+    async def main(probe: Probe) -> None:
+        lock = anyio.Lock()
+
+        async def locked() -> None:
+            async with lock:
+                await anyio.sleep(0.03)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(probe.profile(locked))
+
+    with probing() as (probe, kept):
+        kind.run(lambda: main(probe))
+    summary = probe.snapshot()
+    (row,) = summary.operations
+    held = [one for one in summary.blocked_by if one.kind is not None]
+    text = render(summary, width=100, color=False)
+    if kind.sees.steps == "unavailable":
+        assert {record.awaits for record in kept.requests(kind="function")} == {None}
+        assert (row.awaits, row.awaits_unnamed_ms, held) == ((), None, [])
+        assert "What they waited for" not in text
+    else:
+        assert [(one.kind, one.victims, one.blocker == row.name) for one in held] == [("lock", 1, True)]
+        assert "What they waited for" in text
 
 
 def test_what_nobody_is_blamed_for_is_not_said_to_be_the_loops(kind: Kind) -> None:
