@@ -280,12 +280,13 @@ def record_costs(hub: Hub, finished: list[RawRequest]) -> list[tuple[str, float]
 
     def made() -> list[RequestRecord]:
         of, also = hub.memory.use_of, hub.measuring.of
-        return [assemble(raw, raw.end_ns or 0, memory=of(raw), measures=also(raw)) for raw in calls]
+        named = hub.awaits.active
+        return [assemble(raw, raw.end_ns or 0, memory=of(raw), measures=also(raw), named=named) for raw in calls]
 
     records, fold, groups = made(), Fold(), Groups()
     work: tuple[tuple[str, Callable[[], Any]], ...] = (
         ("count a request without a record (collector)", lambda: deque(map(groups.add, calls), maxlen=0)),
-        ("assemble a record, memory and measures included (collector)", made),
+        ("assemble a record, memory, measures and awaits included (collector)", made),
         ("fold a record (collector)", lambda: deque(map(fold.add, records), maxlen=0)),
         ("encode a record (collector, only with a recording)", lambda: [encode(record) for record in records]),
     )
