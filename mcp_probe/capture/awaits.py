@@ -173,13 +173,12 @@ class Awaits:
     def begin(self, thing: Any, kind: AwaitKind, label: str) -> State:
         """Somebody asks for ``thing``, and waits until he gets it. ``None`` if a call around it does already."""
         held = self._objects.get(id(thing))
-        free = held is not None and not held.holds and not held.opens and not held.unasked and held.limit is None
-        if held is not None and free and OPEN.get() is None:
+        outer = OPEN.get()
+        if held is not None and outer is None and not (held.holds or held.opens or held.unasked or held.limit):
             held.unasked = 1
             return (
                 held  # nobody has it: this takes a third of the time. Who asks a pool has more to do before it has it
             )
-        outer = OPEN.get()
         if outer is not None and not outer.over:
             return None
         if held is None:
@@ -200,8 +199,9 @@ class Awaits:
             return
         if isinstance(state, Held):
             state.unasked = 0
-            if got:
-                self._hold(state, CURRENT.get(), now_ns(), at or _instruction_of(sys._getframe(_CALLER)), part)
+            if got:  # it was free: it cannot be one hold too many
+                code, instruction = at or _instruction_of(sys._getframe(_CALLER))
+                state.holds.append((CURRENT.get(), code, instruction, now_ns(), part))
             return
         opened, outer = state
         opened.over = True
@@ -412,14 +412,25 @@ def _line_of(code: CodeType | None, instruction: int) -> str | None:
 
 def _instruction_of(frame: Any) -> Taken:
     """(code, instruction) of the innermost frame that is not plumbing; ``(None, 0)`` without one."""
-    depth = 0
-    while frame is not None and depth < _DEEPEST:
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
         code = frame.f_code
-        if not is_plumbing(code.co_filename) and not is_own(code.co_filename):
+        file = code.co_filename
+        if _theirs[file] if file in _theirs else _is_theirs(file):
             return code, frame.f_lasti
         frame = frame.f_back
-        depth += 1
     return None, 0
+
+
+_theirs: dict[str, bool] = {}  # a free lock may cost 1 us more, and this is asked twice for each
+
+
+def _is_theirs(file: str) -> bool:
+    found = not is_plumbing(file) and not is_own(file)
+    if len(_theirs) < MAX_OBJECTS:
+        _theirs[file] = found
+    return found
 
 
 def where_now() -> str | None:
