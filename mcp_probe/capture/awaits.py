@@ -144,6 +144,7 @@ class Awaits:
         self._objects: dict[int, Held] = {}
         self._references: dict[int, ref[Any]] = {}
         self._nameless: dict[str, set[str]] = {}
+        self._nameless_code: dict[str, set[CodeType]] = {}
         self.active = False  # hooks are there
         self.short_ns = SHORT_AWAIT_NS  # shorter waits are summed, without holders
 
@@ -152,15 +153,24 @@ class Awaits:
         library = label.partition(".")[0]
         between = (library, "typing") if kind not in _HELD else (library, "typing", "anyio")
         maker = sys._getframe(_CALLER)
+        if maker.f_code.co_name in _BACKEND and _root_of(maker) == "anyio":
+            self.nameless_code(label).add(maker.f_code)
+            return
         made = user_line(maker, between)
         if made is not None:
             self._remember(thing, Held(kind, label, made, thing))
         elif _root_of(maker) not in between:
             self.nameless_files(label).add(maker.f_code.co_filename)
+        elif not _passes_on(maker.f_code, maker, between):
+            self.nameless_code(label).add(maker.f_code)
 
     def nameless_files(self, label: str) -> set[str]:
         """Files of other libraries whose objects of class ``label`` have no line: nobody needs to look."""
         return self._nameless.setdefault(label, set())
+
+    def nameless_code(self, label: str) -> set[CodeType]:
+        """The same of the library's own functions, which make some for themselves in each call."""
+        return self._nameless_code.setdefault(label, set())
 
     def of(self, thing: Any, kind: AwaitKind, label: str, made: str | None = None) -> Held | None:
         """What is known of ``thing``, from now on if nothing was; ``None`` if there are too many."""
@@ -377,6 +387,9 @@ _MAKING = frozenset({
 })  # fmt: skip
 
 
+_BACKEND = frozenset({"create_lock", "create_semaphore", "create_capacity_limiter", "create_event"})
+"""anyio's own classes hand out what these make, and Python initialises it once more for whoever calls the class."""
+
 _HELD = ("lock", "semaphore", "limiter")
 """Kinds of which one of anyio's may be another library's own, which is then the one that is awaited."""
 
@@ -386,10 +399,25 @@ def user_line(frame: Any, between: Sequence[str]) -> str | None:
 
     ``None`` if that is plumbing: what other libraries make for themselves has no name.
     """
-    while frame.f_back is not None and (is_own(frame.f_code.co_filename) or _makes(frame, between)):
+    while frame.f_back is not None and _passes_on(frame.f_code, frame, between):
         frame = frame.f_back
     file = frame.f_code.co_filename
     return None if is_plumbing(file) else f"{file}:{frame.f_lineno}"
+
+
+_passing: dict[Sequence[str], dict[tuple[str, str], bool]] = {}
+
+
+def _passes_on(code: CodeType, frame: Any, between: Sequence[str]) -> bool:
+    """Whether who makes an object is further out than ``frame``. The SDK makes a dozen for each call: asked once."""
+    known = _passing.setdefault(between, {})
+    key = code.co_filename, code.co_name
+    found = known.get(key)
+    if found is None:
+        found = is_own(code.co_filename) or _makes(frame, between)
+        if len(known) < MAX_OBJECTS:
+            known[key] = found
+    return found
 
 
 def _makes(frame: Any, between: Sequence[str]) -> bool:

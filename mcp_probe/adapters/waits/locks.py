@@ -105,11 +105,12 @@ class _Wrappers:
 
     def making(self, original: Any) -> Any:
         awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
-        nameless = awaits.nameless_files(label)
+        nameless, functions = awaits.nameless_files(label), awaits.nameless_code(label)
 
         @wraps(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            if guard.active and sys._getframe(1).f_code.co_filename not in nameless:
+            code = sys._getframe(1).f_code
+            if guard.active and code.co_filename not in nameless and code not in functions:
                 try:
                     awaits.made(self, kind, label)
                 except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
