@@ -61,7 +61,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: databases help demo test coverage test-suites test-endurance test-soak test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-memory memory-truth soak-memory soak docs-check wheels matrix field canary lock clean suites suites-ready fuzz tsan
+.PHONY: databases help demo test coverage test-suites test-endurance test-soak test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth soak-memory soak docs-check wheels matrix field canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -126,6 +126,9 @@ docs-check: env  ## links, examples and names in README and docs
 
 bench-overhead: env  ## what the probe costs: A/A, then A/B interleaved
 	@$(PY) benchmarks/overhead.py
+
+bench-awaits: env  ## what naming awaits costs: on, off, and off again
+	@$(PY) benchmarks/awaits.py
 
 bench-memory: env  ## what memory per request costs, beside tracemalloc and memray
 	@$(PY) benchmarks/memory.py
