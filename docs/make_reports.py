@@ -28,14 +28,21 @@ from mcp_probe.report.console import render
 from mcp_probe.workloads import demo
 from mcp_probe.workloads.client import Call, LoadSession, stdio_client_session
 from tests.field.driving import ROOT, run_probed
-from tests.field.servers import SERVERS
+from tests.field.servers import SERVERS, WITH_BACKENDS
 
 DOCS = ROOT / "docs"
+REAL = {**SERVERS, **WITH_BACKENDS}
 PAGES = (DOCS / "reading-the-report.md", DOCS / "field-reports.md", DOCS / "memory.md")
 WIDTH = 100
 BLOCK = re.compile(r"(<!-- report: (?P<run>[\w-]+), (?P<section>[^>]+) -->\n+```text\n).*?^```$", re.M | re.S)
 TITLE = re.compile(r"^(?:╭─ )?([A-Z][A-Za-z ]+?) ─")
-ROUNDS = {"mcp-server-time": 40, "mcp-server-git": 8, "mcp-server-fetch": 4, "mcp-server-sqlite": 8}
+ROUNDS = {
+    "mcp-server-time": 40,
+    "mcp-server-git": 8,
+    "mcp-server-fetch": 4,
+    "mcp-server-sqlite": 8,
+    "redis-mcp-server": 20,
+}
 LEAKS = "-leaks"
 HUNTED_CALLS = 2_000
 LEAKY_TOOLS = ("clean", "recall", "tangle", "remember")
@@ -59,7 +66,7 @@ def report(run: str) -> str:
 
 def summary_of(run: str, folder: Path) -> Summary:
     program = run.removesuffix(LEAKS)
-    if program in SERVERS:
+    if program in REAL:
         return field(program, folder, hunt=run != program)
     if run == "demo":
         return demo.run()
@@ -67,16 +74,16 @@ def summary_of(run: str, folder: Path) -> Summary:
 
 
 def field(program: str, folder: Path, *, hunt: bool) -> Summary:
-    with SERVERS[program].set_up(folder) as setting:
+    with REAL[program].set_up(folder) as setting:
         if not hunt:
-            return folded(run_probed(SERVERS[program], setting, folder, rounds=ROUNDS.get(program, 6)).recording)
+            return folded(run_probed(REAL[program], setting, folder, rounds=ROUNDS.get(program, 6)).recording)
 
         async def ask(session: LoadSession) -> None:
             for _ in range(-(-HUNTED_CALLS // sum(setting.counts.values()))):
                 await setting.ask(session)
 
         environment = {"PYTHONPATH": "", **setting.environment}
-        return hunted(SERVERS[program].command(ROOT, setting), ask, folder, environment)
+        return hunted(REAL[program].command(ROOT, setting), ask, folder, environment)
 
 
 def leaky(folder: Path) -> Summary:

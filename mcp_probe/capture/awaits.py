@@ -464,7 +464,19 @@ def _is_theirs(file: str) -> bool:
 def where_now() -> str | None:
     """``file:line`` of the user's code that waits, of the calling thread; ``None`` if only libraries' code is there."""
     frame = users_frame()
-    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    if frame is None:
+        return None
+    key = (frame.f_code, frame.f_lasti)
+    where = _lines.get(key)
+    if where is None:
+        if len(_lines) >= MAX_OBJECTS:
+            _lines.clear()
+        where = _lines[key] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return where
+
+
+_lines: dict[tuple[CodeType, int], str] = {}
+"""To ask a frame for its line takes longer than to find it."""
 
 
 def taken_here() -> Taken:

@@ -26,6 +26,8 @@ _COLLECTION_HANGS = sys.version_info < (3, 12, 1)
 _SUBINTERPRETERS = ("_interpreters", "_xxsubinterpreters")
 
 _STDLIB = os.path.dirname(os.__file__)
+_SCRIPTS = os.path.realpath(os.path.join(sys.prefix, "Scripts" if sys.platform == "win32" else "bin"))
+"""Scripts there were written by an installer."""
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OWN_PATHS = (_OWN, f"mcp_probe{os.sep}")  # the second in a program frozen by PyInstaller
 _WORKLOADS = tuple(f"{path}workloads{os.sep}" for path in _OWN_PATHS)
@@ -179,22 +181,39 @@ def users_frame() -> Any:
     frame: Any = sys._getframe(1)
     inside = _greenlet()
     frames: list[Any] = []
-    while frame is not None and len(frames) < MAX_DEPTH:
+    depth = 0
+    while frame is not None and depth < MAX_DEPTH:
         code = frame.f_code
-        if _runs_steps(code):
+        part = _parts.get(code.co_filename)
+        if part is None:
+            part = _parts[code.co_filename] = _part_of(code.co_filename)
+        if part == _OF_USER:
+            return frame
+        if (part == _MAY_RUN_STEPS or code.co_name == "_run_once") and _runs_steps(code):
             break
-        if not is_own(code.co_filename):
-            kind, package = _kind(code.co_filename)
-            if kind == _USER:
-                return frame
-            if package not in _BACKENDS:
-                frames.append(frame)
+        if part == _OF_OTHERS:
+            frames.append(frame)
         frame = frame.f_back
+        depth += 1
         while frame is None and inside is not None:  # the frames of a greenlet end where it was switched to
             inside = inside.parent
             frame = getattr(inside, "gr_frame", None)
     index = _index_of_place(frames) if frames else None
     return None if index is None or is_plumbing(frames[index].f_code.co_filename) else frames[index]
+
+
+_OF_USER, _OF_OTHERS, _OF_NOBODY, _MAY_RUN_STEPS = range(4)
+_parts: dict[str, int] = {}
+"""By file: whether a frame of it is the user's, may be the innermost one that is known, or is never looked for."""
+
+
+def _part_of(file: str) -> int:
+    if file.endswith(_LOOP_FILES):
+        return _MAY_RUN_STEPS
+    kind, package = _kind(file)
+    if is_own(file) or package in _BACKENDS or kind == _HIDDEN:
+        return _OF_NOBODY
+    return _OF_USER if kind == _USER else _OF_OTHERS
 
 
 def _greenlet() -> Any:
@@ -319,6 +338,8 @@ def _classify(filename: str) -> tuple[int, str]:
         return _HIDDEN, ""
     if filename.startswith(_STDLIB):
         return (_HIDDEN if "/asyncio/" in path else _STANDARD), ""
+    if os.path.realpath(os.path.dirname(filename)) == _SCRIPTS:
+        return _PLUMBING, ""
     if getattr(sys, "frozen", False) and not os.path.isabs(filename):
         return _cut_kind(path)
     return _USER, ""

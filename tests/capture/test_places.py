@@ -294,3 +294,8 @@ def test_a_thread_is_looked_at_until_there_was_another_interpreter(monkeypatch: 
     assert places.frame_of(threading.get_ident()) is None
     there.pop()
     assert places.frame_of(threading.get_ident()) is None
+
+
+def test_a_script_that_an_installer_wrote_is_nobodys_own_code() -> None:
+    assert is_plumbing(os.path.join(sys.prefix, "bin", "some-server"))
+    assert not is_plumbing(os.path.join(sys.prefix, "some-server"))

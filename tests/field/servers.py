@@ -15,10 +15,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import quote
 
 import anyio
 
 from mcp_probe.workloads.client import Call, LoadSession
+from tests.adapters.waits.backends import redis_server
 
 IN_FLIGHT = 6
 
@@ -216,6 +218,56 @@ def analytics(folder: Path) -> Iterator[Setting]:
     yield Setting(["--db-path", ":memory:", "--read-write"], ask, counts_of(calls), {"HOME": str(folder)})
 
 
+# --- mcp-shell-server: starts programs --------------------------------------------------------------
+
+
+@contextmanager
+def programs(folder: Path) -> Iterator[Setting]:
+    def run(*command: str) -> Call:
+        return Call("shell_execute", {"command": [*command], "directory": str(folder)})
+
+    calls = [*(run("sleep", "0.2") for _ in range(6)), *(run("echo", str(number)) for number in range(12))]
+    calls += [run("seq", "100000"), run("rm", "-r", "nothing")]  # the last is not allowed
+    yield Setting([], pipelining(calls), counts_of(calls), {"ALLOW_COMMANDS": "sleep,echo,seq"})
+
+
+# --- redis-mcp-server: asks Redis on the event loop -------------------------------------------------
+
+
+@contextmanager
+def cache(folder: Path) -> Iterator[Setting]:
+    user, password = "field", "password"
+    with redis_server(user, password) as port:
+        calls = [Call("set", {"key": f"key:{number}", "value": "x" * 100}) for number in range(20)]
+        calls += [Call("get", {"key": f"key:{number}"}) for number in range(20)]
+        calls += [Call("scan_all_keys", {"pattern": "key:*"}), Call("hgetall", {"name": "nothing"})]
+        url = f"redis://{user}:{quote(password)}@127.0.0.1:{port}/0"
+        yield Setting(["--url", url], pipelining(calls), counts_of(calls))
+
+
+# --- mcp-alchemy: SQLAlchemy in threads, a pool of one connection -----------------------------------
+
+_WORK = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT sum(i) AS total FROM n"
+
+
+@contextmanager
+def shop(folder: Path) -> Iterator[Setting]:
+    path = folder / "shop.db"
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, price INTEGER)")
+        connection.executemany("INSERT INTO item VALUES (?, ?)", ((number, 7 * number) for number in range(1000)))
+    connection.close()
+    calls = [
+        *(Call("execute_query", {"query": f"SELECT price FROM item WHERE id = {number}"}) for number in range(12)),
+        *(Call("all_table_names", {}) for _ in range(6)),
+        *(Call("execute_query", {"query": _WORK}) for _ in range(4)),
+        *(Call("schema_definitions", {"table_names": ["item"]}) for _ in range(6)),
+        *(Call("execute_query", {"query": "SELECT * FROM no_such_table"}) for _ in range(2)),
+    ]
+    yield Setting([], pipelining(calls), counts_of(calls), {"DB_URL": f"sqlite:///{path}"})
+
+
 def pipelining(calls: list[Call], *, in_flight: int = IN_FLIGHT) -> Callable[[LoadSession], Awaitable[object]]:
     async def ask(session: LoadSession) -> None:
         await session.pipelined(calls, in_flight=in_flight)
@@ -238,3 +290,13 @@ SERVERS = {
         RealServer("mcp-server-motherduck", "field-motherduck", analytics),
     )
 }
+
+WITH_BACKENDS = {
+    server.program: server
+    for server in (
+        RealServer("mcp-shell-server", "field-shell", programs),
+        RealServer("redis-mcp-server", "field-redis", cache),
+        RealServer("mcp-alchemy", "field-alchemy", shop),
+    )
+}
+"""Their reports are in docs/field-reports.md; `make field` compares what their clients wait with what we say."""
