@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.adapters.waits.library import LibraryHooks, address
@@ -24,8 +25,14 @@ _PREPARED = ("_PreparedStatement__do_execute",)
 _CURSORS = ("_bind_exec", "_bind", "_exec")
 
 
+class _Pool:
+    """Stands for a pool, which has no weak references, as long as the queue of its holders lives."""
+
+    __slots__ = ("__weakref__",)
+
+
 class AsyncpgHooks(LibraryHooks):
-    """See the module's text. A pool has no weak references: the queue of its holders stands for it."""
+    """See the module's text."""
 
     hook = "awaits (asyncpg)"
     library = "asyncpg"
@@ -33,6 +40,7 @@ class AsyncpgHooks(LibraryHooks):
     def __init__(self, hub: Any) -> None:
         super().__init__(hub)
         self._pools = PoolWaits(hub.awaits, "asyncpg pool")
+        self._known: WeakKeyDictionary[Any, _Pool] = WeakKeyDictionary()
 
     def install(self, imports: ImportWatch) -> None:
         """Wrap what is there, and what is imported later."""
@@ -66,11 +74,13 @@ class AsyncpgHooks(LibraryHooks):
     def _made(self, args: tuple[Any, ...], _: Any, error: BaseException | None) -> None:
         pool = args[0]
         if error is None:
-            self._pools.made(pool._queue, pool._maxsize, where_now())
+            self._pools.made(self._of(pool), pool._maxsize, where_now())
 
     def _asks(self, pool: Any, *_: Any, **__: Any) -> Asking | None:
-        queue = pool._queue
-        return None if queue is None else self._pools.asks(queue, pool._maxsize)
+        return None if pool._queue is None else self._pools.asks(self._of(pool), pool._maxsize)
+
+    def _of(self, pool: Any) -> _Pool:
+        return self._known.get(pool._queue) or self._known.setdefault(pool._queue, _Pool())
 
     def _gets(self, holder: Any) -> None:
         self._pools.opens(holder)
@@ -79,7 +89,7 @@ class AsyncpgHooks(LibraryHooks):
         self._pools.answered(asking, None if connection is None else connection._holder)
 
     def _gives_back(self, holder: Any) -> None:
-        self._pools.gave_back(holder._pool._queue, holder)
+        self._pools.gave_back(self._of(holder._pool), holder)
 
     def _opens(self, *_: Any, addr: Any = None, **__: Any) -> Call | None:
         if CURRENT.get() is None:

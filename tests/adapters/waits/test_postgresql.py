@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.adapters.waits.backends import LONG_S, postgresql_server
-from tests.adapters.waits.scenes import HELD_S, MS, Scene, Turns, check_waves, held_in, play
+from tests.adapters.waits.scenes import HELD_S, MS, Scene, check_waves, held_in, play, play_undisturbed
 
 USER, PASSWORD = "swordfish", "hunter2"
 SECRETS = (USER, PASSWORD, "opensesame", "tr0ub4dor")
@@ -47,22 +47,22 @@ def conninfo(port: int) -> str:
     return f"host=127.0.0.1 port={port} user={USER} password={PASSWORD} dbname=postgres application_name=tr0ub4dor"
 
 
-def checked(scene: Scene, turns: Turns, library: str) -> None:
-    for one in check_waves(scene, turns, places=2):
+def checked(scene: Scene, library: str) -> None:
+    for one in check_waves(scene, places=2):
         assert one.object.startswith(f"{library} pool made at test_postgresql.py:")
         assert (one.where or "").startswith(f"{__file__}:")
     everything = scene.everything()
     assert [secret for secret in SECRETS if secret in everything] == []
 
 
-async def six(scene: Scene, turns: Turns, acquire: Callable[[], Any], ask: Callable[[Any], Awaitable[Any]]) -> None:
+async def six(scene: Scene, acquire: Callable[[], Any], ask: Callable[[Any], Awaitable[Any]]) -> None:
     async def holds(name: str) -> None:
-        turns.asked[name] = time.monotonic_ns()
+        scene.turns.asked[name] = time.monotonic_ns()
         async with acquire() as connection:
-            turns.got[name] = time.monotonic_ns()
+            scene.turns.got[name] = time.monotonic_ns()
             await ask(connection)
             await asyncio.sleep(HELD_S)
-        turns.gave_back[name] = time.monotonic_ns()
+        scene.turns.gave_back[name] = time.monotonic_ns()
 
     async with anyio.create_task_group() as tasks:
         for number in range(6):
@@ -70,24 +70,20 @@ async def six(scene: Scene, turns: Turns, acquire: Callable[[], Any], ask: Calla
 
 
 def test_six_calls_of_an_asyncpg_pool_of_two_wait_in_waves(port: int) -> None:
-    turns = Turns()
-
     async def scenario(scene: Scene) -> None:
         async with asyncpg.create_pool(**where_of(port), database="postgres", min_size=2, max_size=2) as pool:
-            await six(scene, turns, pool.acquire, lambda connection: connection.fetchval("select 'opensesame'"))
+            await six(scene, pool.acquire, lambda connection: connection.fetchval("select 'opensesame'"))
 
-    checked(play(scenario), turns, "asyncpg")
+    checked(play_undisturbed(scenario), "asyncpg")
 
 
 def test_six_calls_of_a_psycopg_pool_of_two_wait_in_waves(port: int) -> None:
-    turns = Turns()
-
     async def scenario(scene: Scene) -> None:
         async with AsyncConnectionPool(conninfo(port), min_size=2, max_size=2, open=False) as pool:
             await pool.wait()
-            await six(scene, turns, pool.connection, lambda connection: connection.execute("select 'opensesame'"))
+            await six(scene, pool.connection, lambda connection: connection.execute("select 'opensesame'"))
 
-    checked(play(scenario), turns, "psycopg")
+    checked(play_undisturbed(scenario), "psycopg")
 
 
 def test_a_psycopg_pool_that_a_worker_thread_waits_for_is_named_with_its_holder(port: int) -> None:

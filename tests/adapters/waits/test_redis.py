@@ -17,7 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from tests.adapters.waits.backends import redis_server
-from tests.adapters.waits.scenes import HELD_S, MS, Scene, Turns, check_waves, held_in, play
+from tests.adapters.waits.scenes import HELD_S, MS, Scene, check_waves, held_in, play, play_undisturbed
 
 USER, PASSWORD = "swordfish", "hunter2"
 SECRETS = (USER, PASSWORD, "opensesame", "tr0ub4dor")
@@ -88,25 +88,23 @@ def test_a_pipeline_is_one_call(port: int, transaction: bool) -> None:
 
 
 def test_six_calls_of_a_pool_of_two_wait_in_waves(port: int) -> None:
-    turns = Turns()
-
     async def scenario(scene: Scene) -> None:
         pool: Any = redis.asyncio.BlockingConnectionPool(**where_of(port), max_connections=2, timeout=60)
 
         async def holds(name: str) -> None:
-            turns.asked[name] = time.monotonic_ns()
+            scene.turns.asked[name] = time.monotonic_ns()
             connection = await pool.get_connection()
-            turns.got[name] = time.monotonic_ns()
+            scene.turns.got[name] = time.monotonic_ns()
             await asyncio.sleep(HELD_S)
             await pool.release(connection)
-            turns.gave_back[name] = time.monotonic_ns()
+            scene.turns.gave_back[name] = time.monotonic_ns()
 
         async with anyio.create_task_group() as tasks:
             for number in range(6):
                 tasks.start_soon(scene.call, f"call {number}", functools.partial(holds, f"call {number}"))
         await pool.disconnect()
 
-    for one in check_waves(play(scenario), turns, places=2):
+    for one in check_waves(play_undisturbed(scenario), places=2):
         assert one.object.startswith("redis pool first awaited at test_redis.py:")
         assert one.tag == "estimate"
 
