@@ -639,6 +639,7 @@ class AwaitSummary:
     limit: int | None = None  # the largest that was seen; None: not known
     pending_peak: int = 0  # most that waited for it at once
     p95_share: float | None = None  # of the time of the calls near p95; None: those were not looked at
+    held_peak: int = 0  # most that held it at once while somebody waited; 0: not known
     looks: int = 0  # how many of its stretches looks saw
     estimated_ms: float = 0.0  # of total_ms: its part, by share of looks, of the suspensions that nobody looked at
     lo_ms: float | None = None  # total_ms lies between the two with 95 % probability; None: nothing of it is estimated

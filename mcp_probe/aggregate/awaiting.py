@@ -71,6 +71,7 @@ class AwaitTally:
     opened: int = 0
     limit: int | None = None
     pending_peak: int = 0
+    held_peak: int = 0
     looks: int = 0
     looked_ns: int = 0  # seen by looks, of calls that count once
     holders: dict[tuple[str, str | None], list[float]] = field(default_factory=dict)  # -> [ns, calls]
@@ -89,7 +90,8 @@ class AwaitTally:
         self.looked_ns += one.ns if one.looks else 0
         self.calls += one.calls * weight
         self.opened += one.opened * weight
-        self._widen(one.limit or _most_at_once(one), one.pending)
+        held = _most_at_once(one)
+        self._widen(one.limit or held or None, one.pending, held)
         if one.count == 1 and one.ns:
             self.lengths.add(one.ns, weight)
         seen = set()
@@ -99,10 +101,11 @@ class AwaitTally:
             row[1] += 0 if (part.operation, part.where) in seen else weight
             seen.add((part.operation, part.where))
 
-    def _widen(self, limit: int | None, pending: int) -> None:
+    def _widen(self, limit: int | None, pending: int, held: int) -> None:
         if limit is not None:
             self.limit = max(limit, self.limit or 0)
         self.pending_peak = max(self.pending_peak, pending)
+        self.held_peak = max(self.held_peak, held)
 
     def _row(self, key: tuple[str, str | None]) -> list[float]:
         if key not in self.holders and len(self.holders) >= MAX_HOLDERS:
@@ -119,7 +122,7 @@ class AwaitTally:
         self.opened += other.opened
         self.looks += other.looks
         self.looked_ns += other.looked_ns
-        self._widen(other.limit, other.pending_peak)
+        self._widen(other.limit, other.pending_peak, other.held_peak)
         for key, (ns, calls) in other.holders.items():
             row = self._row(key)
             row[0] += ns
@@ -169,6 +172,7 @@ class AwaitTally:
             limit=self.limit,
             pending_peak=self.pending_peak,
             p95_share=p95_share,
+            held_peak=self.held_peak,
             looks=self.looks,
             estimated_ms=estimated / 1e6,
             lo_ms=(self.total_ns + unseen_ns * lo) / 1e6 if estimated else None,
@@ -413,9 +417,9 @@ def earliest_of(waiters: Iterable[Waiter]) -> int:
     return min(one.from_ns for waiter in waiters for one in waiter.awaits)
 
 
-def _most_at_once(one: Await) -> int | None:
-    """While somebody waits for a lock or its kin, everything that it can give is held."""
-    return max((part.among for part in one.holders if part.operation != UNKNOWN_HOLDER), default=None)
+def _most_at_once(one: Await) -> int:
+    """While somebody waits for a lock or its kin, everything that it can give is held. 0: nobody knows who holds it."""
+    return max((part.among for part in one.holders if part.operation != UNKNOWN_HOLDER), default=0)
 
 
 def _share(part: HolderPart) -> float:

@@ -42,6 +42,8 @@ LATE_FACTOR, LATE_PAUSE_S = 10.0, 0.25
 loop lets go of the GIL and wakes it, and is faster to take it again. So who got it late asks less often."""
 MOST_SHARE = 0.005
 """Of a core. A round that took long is followed by a longer pause."""
+LONGEST_PAUSE_S = 1.0
+"""A collection that happens to run on this thread may take 0.2 s. It is no cost of looks: they would stop for 40 s."""
 YOUNG_NS = 2_000_000
 """In this time a task that somebody waits for begins, unless the loop is held up."""
 MOST_OTHERS = 8
@@ -118,7 +120,7 @@ class AwaitLooks:
             time.sleep(asked_s)
             late_s = time.monotonic() - since - asked_s
             held_up_s = min(LATE_PAUSE_S, late_s * LATE_FACTOR) if late_s > LATE_S else 0.0
-            pause_s = max(PAUSE_S, took_s / MOST_SHARE, held_up_s)
+            pause_s = max(pause_after(took_s), held_up_s)
 
     def _sleep(self) -> None:
         """Until a request comes."""
@@ -225,6 +227,11 @@ class AwaitLooks:
             raise _TooEarly  # its tasks have not begun
         own_tasks = for_tasks or (thing.kind == "other" and unit == raw.handler)
         return AwaitLook(unit, suspended, thing, where, own_tasks, drawn)
+
+
+def pause_after(took_s: float) -> float:
+    """How long not to look after a round that used so much CPU."""
+    return min(LONGEST_PAUSE_S, max(PAUSE_S, took_s / MOST_SHARE))
 
 
 class _TooEarly(Exception):

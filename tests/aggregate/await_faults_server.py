@@ -13,11 +13,15 @@ from contextlib import asynccontextmanager
 import anyio
 import httpx
 from mcp.server import MCPServer
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 QUICK, SLOW, SERIAL, TLS = sys.argv[1:]
 LOCKS = {name: asyncio.Lock() for name in ("fault", "mended", "near")}
 TODO = asyncio.Queue(1)
 CLIENTS = {}
+ENGINES = {}
 
 
 @asynccontextmanager
@@ -30,6 +34,9 @@ async def lifespan(_):
         shared=httpx.AsyncClient(timeout=60),
         trusting=httpx.AsyncClient(verify=False),
     )
+    for name, size in (("small", 2), ("enough", 8), ("spare", 2)):
+        url = "sqlite+aiosqlite:///file:rows?mode=memory&uri=true"
+        ENGINES[name] = create_async_engine(url, poolclass=AsyncAdaptedQueuePool, pool_size=size, max_overflow=0)
     feeder = asyncio.create_task(feed())
     yield {}
     feeder.cancel()
@@ -102,6 +109,31 @@ async def pool_near() -> str:
     return "ok"
 
 
+async def hold(engine):
+    """A connection of a database, over a request."""
+    async with engine.connect() as connection:
+        await connection.execute(text("select 1"))
+        await ask(CLIENTS["shared"])
+
+
+@tool
+async def engine_fault() -> str:
+    await hold(ENGINES["small"])
+    return "ok"
+
+
+@tool
+async def engine_mended() -> str:
+    await hold(ENGINES["enough"])
+    return "ok"
+
+
+@tool
+async def engine_near() -> str:
+    await hold(ENGINES["spare"])
+    return "ok"
+
+
 # --- client-per-request -------------------------------------------------------------------------------
 
 
@@ -149,6 +181,24 @@ async def serial_mended() -> str:
 async def serial_near() -> str:
     for _ in range(4):
         await ask(CLIENTS["shared"])
+    return "ok"
+
+
+COUNT = text("with recursive n(x) as (select 1 union all select x + 1 from n where x < :most) select count(*) from n")
+
+
+@tool
+async def rows_fault() -> str:
+    async with ENGINES["spare"].connect() as connection:
+        for _ in range(6):
+            await connection.execute(COUNT, {"most": 30_000})
+    return "ok"
+
+
+@tool
+async def rows_mended() -> str:
+    async with ENGINES["spare"].connect() as connection:
+        await connection.execute(COUNT, {"most": 180_000})
     return "ok"
 
 

@@ -435,6 +435,7 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("serial-handler", "nobody holds it"): make_summary(_held(holder=None)),
     ("pool-exhausted", "10 ms, not more"): _pooled(p95=10.0),
     ("pool-exhausted", "a twentieth of its time, not more"): _pooled(busy=190.0),
+    ("pool-exhausted", "one of its two was free: its calls waited for the loop"): _pooled(held_peak=1),
     ("pool-exhausted", "too few requests"): replace(_pooled(), requests=make_summary(count=29).requests),
     ("client-per-request", "85 connections for a hundred calls"): _connecting(opened=85, calls=100),
     ("client-per-request", "nine calls"): _connecting(opened=9, calls=9),

@@ -24,17 +24,20 @@ ROOT = Path(__file__).resolve().parents[2]
 BURSTS = {  # tool -> (calls at once, how often)
     "lock_fault": (6, 6), "lock_mended": (6, 6), "lock_near": (6, 6),
     "pool_fault": (6, 6), "pool_mended": (6, 6), "pool_near": (2, 16),
+    "engine_fault": (6, 6), "engine_mended": (6, 6), "engine_near": (2, 16),
     "client_fault": (2, 8), "client_mended": (2, 8), "client_near": (2, 6),
     "serial_fault": (4, 4), "serial_mended": (4, 4), "serial_near": (4, 4),
+    "rows_fault": (1, 12), "rows_mended": (1, 12),
     "slow_fault": (10, 3), "slow_mended": (1, 40), "slow_near": (10, 3),
     "growing": (1, 12),
-    "queue_fault": (4, 8), "queue_near": (4, 8),
+    "queue_fault": (8, 8), "queue_near": (8, 8),
 }  # fmt: skip
 
-FAULTS = {
-    "serial-handler": "lock", "pool-exhausted": "pool", "client-per-request": "client", "serial-awaits": "serial",
-    "slow-backend": "slow", "long-wait": "queue",
-}  # fmt: skip
+FAULTS = [
+    ("serial-handler", "lock"), ("pool-exhausted", "pool"), ("pool-exhausted", "engine"),
+    ("client-per-request", "client"), ("serial-awaits", "serial"), ("serial-awaits", "rows"),
+    ("slow-backend", "slow"), ("long-wait", "queue"),
+]  # fmt: skip
 
 
 def tls_of(folder: Path) -> ssl.SSLContext:
@@ -50,8 +53,8 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     with ExitStack() as stack:
         backends = [
             stack.enter_context(serving(first_byte=0.02)),
-            stack.enter_context(serving(first_byte=0.25)),
-            stack.enter_context(serving(first_byte=0.025, one_by_one=True)),
+            stack.enter_context(serving(first_byte=0.4)),
+            stack.enter_context(serving(first_byte=0.04, one_by_one=True)),
             stack.enter_context(serving(tls_of(folder), first_byte=0.02, handshake=0.02)),
         ]
         command = [sys.executable, str(SERVER), *(backend.address for backend in backends)]
@@ -75,7 +78,7 @@ def line(mark: str) -> str:
     return f"{SERVER.name}:{number}"
 
 
-@pytest.mark.parametrize(("code", "name"), FAULTS.items())
+@pytest.mark.parametrize(("code", "name"), FAULTS)
 def test_a_fault_is_named_and_neither_its_mended_twin_nor_its_near_miss(
     summary: dict[str, Any], code: str, name: str
 ) -> None:
@@ -89,8 +92,9 @@ def test_a_lock_that_is_held_over_a_request_says_what_narrowing_saves(summary: d
     """Six calls whose backend takes 20 ms: they wait 0, 20, ... 100 ms at least, for a call that awaits the backend."""
     evidence = findings(summary, "serial-handler")["lock_fault"]["evidence"]
     least = 6 * (20 + 40 + 60 + 80 + 100)
-    assert evidence["waited_ms"] >= 0.95 * least, "calls of a burst come one after the other"
-    assert 0.9 * least <= evidence["narrow_ms"] <= evidence["waited_ms"]
+    assert evidence["waited_ms"] >= 0.9 * least, "calls of a burst come one after the other"
+    # On a busy machine an answer waits for the loop while the holder still awaits it: that part is the loop's.
+    assert 0.5 * least <= evidence["narrow_ms"] <= evidence["waited_ms"]
     assert (evidence["holder"], evidence["root_kind"]) == ("lock_fault", "http")
 
 
@@ -98,7 +102,20 @@ def test_a_pool_of_two_says_its_size_and_the_one_it_needs(summary: dict[str, Any
     """Six calls of 20 ms on two connections: four wait at first, then two."""
     evidence = findings(summary, "pool-exhausted")["pool_fault"]["evidence"]
     assert (evidence["limit"], evidence["pending_peak"], evidence["holder"]) == (2, 4, "pool_fault")
-    assert evidence["needed"] in (5, 6)  # 2 + 3 on average; the last two may wait a moment longer
+    assert 4 <= evidence["needed"] <= 6  # 2 + 3 on average: four and then two, for as long as the machine makes it
+
+
+def test_a_pool_of_a_database_says_the_same(summary: dict[str, Any]) -> None:
+    evidence = findings(summary, "pool-exhausted")["engine_fault"]["evidence"]
+    assert (evidence["limit"], evidence["pending_peak"], evidence["holder"]) == (2, 4, "engine_fault")
+    assert evidence["pool"].startswith("SQLAlchemy pool")
+    assert evidence["waited_ms"] >= 0.9 * 6 * (2 * 20 + 2 * 40)
+
+
+def test_statements_in_a_row_are_counted_and_told_to_become_one(summary: dict[str, Any]) -> None:
+    finding = findings(summary, "serial-awaits")["rows_fault"]
+    assert (finding["evidence"]["awaits"], finding["evidence"]["kind"]) == (6, "db")
+    assert "one statement" in finding["advice"]
 
 
 def test_a_client_per_request_counts_connections_and_their_handshakes(summary: dict[str, Any]) -> None:
@@ -111,13 +128,13 @@ def test_a_client_per_request_counts_connections_and_their_handshakes(summary: d
 def test_requests_in_a_row_say_what_a_task_group_would_give(summary: dict[str, Any]) -> None:
     evidence = findings(summary, "serial-awaits")["serial_fault"]["evidence"]
     assert (evidence["awaits"], evidence["calls"], evidence["kind"]) == (6, 16, "http")
-    assert evidence["waited_ms"] >= 16 * 6 * 20
+    assert evidence["waited_ms"] >= 0.9 * 16 * 6 * 20  # once an answer is there, what is left is the loop's
     assert evidence["saved_ms"] == pytest.approx(5 / 6 * evidence["waited_ms"], rel=0.2)
 
 
 def test_a_slow_backend_is_told_by_its_first_byte_and_whether_it_grows(summary: dict[str, Any]) -> None:
     slow = findings(summary, "slow-backend")
-    assert slow["slow_fault"]["evidence"]["first_byte_p50_ms"] >= 230.0  # percentiles are off by less than 6.3 %
+    assert slow["slow_fault"]["evidence"]["first_byte_p50_ms"] >= 370.0  # percentiles are off by less than 6.3 %
     assert slow["slow_fault"]["severity"] == "info"
     growing = slow["growing"]
     assert growing["severity"] == "warn"
@@ -129,7 +146,10 @@ def test_a_queue_that_feeds_slowly_is_told_with_its_line(summary: dict[str, Any]
     assert (evidence["kind"], evidence["where"], evidence["grows"]) == ("queue", line("fed"), 0)
 
 
-def test_a_server_with_faults_is_not_healthy_and_nothing_is_unexplained(summary: dict[str, Any]) -> None:
+def test_a_server_with_faults_is_not_healthy_and_what_hooks_see_is_explained(summary: dict[str, Any]) -> None:
     assert summary["verdict"]["code"] not in ("healthy", "not-enough-data")
-    unexplained = findings(summary, "unexplained-wait").values()
-    assert all(finding["severity"] == "info" for finding in unexplained), "a busy machine leaves time for few looks"
+    unexplained = findings(summary, "unexplained-wait")
+    hooked = {
+        f"{name}_{form}" for name in ("lock", "pool", "engine", "client", "serial") for form in ("fault", "mended")
+    }
+    assert not hooked & unexplained.keys(), "what hooks name needs no look"

@@ -19,6 +19,7 @@ import anyio
 import pytest
 import trio
 
+from mcp_probe.capture import await_looks
 from mcp_probe.capture.await_kinds import kind_of as kind_of_function
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, RequestRecord
 from mcp_probe.session import Probe
@@ -651,3 +652,10 @@ def test_what_nobody_holds_is_named_by_where_it_was_made(
     scene = play(backend, scenario)
     found = {(one.kind, one.object) for one in scene.awaits("call") if one.kind != "sleep"}
     assert found == {(kind, names[0])}
+
+
+def test_a_round_of_looks_that_took_long_is_followed_by_a_pause_and_not_by_blindness() -> None:
+    """A collection of 0.2 s that ran on the looking thread once stopped the looks for 40 s."""
+    assert await_looks.pause_after(0.0) == await_looks.PAUSE_S
+    assert await_looks.pause_after(0.001) == pytest.approx(0.2)
+    assert await_looks.pause_after(0.2) == await_looks.LONGEST_PAUSE_S

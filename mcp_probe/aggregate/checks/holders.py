@@ -46,6 +46,13 @@ class Held:
         return sum(row.total_ms for row in self.rows)
 
     @property
+    def was_full(self) -> bool:
+        """Whether all that it can give was held. Where nobody knows who held it, the wait itself says so."""
+        limit = _limit([self])
+        most = max(row.held_peak for row in self.rows)
+        return limit is None or not most or most >= limit
+
+    @property
     def share(self) -> float:
         """Of the operation's time."""
         whole = total_ms(self.operation)
@@ -77,6 +84,8 @@ def _by_object(summary: Summary, options: FindingOptions, *, pools: bool) -> dic
         for name, of_object in rows.items():
             held = Held(operation, tuple(sorted(of_object, key=lambda row: -row.total_ms)))
             p95 = held.first.p95_ms
+            if pools and not held.was_full:
+                continue
             if p95 is not None and p95 > least_ms and held.share > least_share:
                 found.setdefault(name, []).append(held)
     return {name: sorted(held, key=lambda one: -one.waited_ms) for name, held in found.items()}
