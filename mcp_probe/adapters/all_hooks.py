@@ -18,6 +18,7 @@ from mcp_probe.adapters.loops import Loops
 from mcp_probe.adapters.schema_lookup import SchemaLookupHook
 from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.adapters.tools import functions_of_tools
+from mcp_probe.adapters.waits.aiohttp import AiohttpHooks
 from mcp_probe.adapters.waits.aiosqlite import AiosqliteHooks
 from mcp_probe.adapters.waits.asyncpg import AsyncpgHooks
 from mcp_probe.adapters.waits.httpcore import HttpcoreHooks
@@ -26,6 +27,7 @@ from mcp_probe.adapters.waits.psycopg import PsycopgHooks
 from mcp_probe.adapters.waits.redis import RedisHooks
 from mcp_probe.adapters.waits.sqlalchemy import SqlAlchemyHooks
 from mcp_probe.adapters.waits.subprocesses import SubprocessHooks
+from mcp_probe.adapters.waits.urllib3 import Urllib3Hooks
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.tracing import Tracing
@@ -75,6 +77,8 @@ class ProcessHooks:
         self._waits: tuple[WaitHooks, ...] = (
             LockHooks(hub, hub.awaits),
             HttpcoreHooks(hub),
+            AiohttpHooks(hub),
+            Urllib3Hooks(hub),
             SubprocessHooks(hub),
             SqlAlchemyHooks(hub),
             AsyncpgHooks(hub),

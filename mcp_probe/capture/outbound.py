@@ -44,7 +44,13 @@ REDACTED = "redacted"
 
 
 def address(scheme: str, host: str, port: int | None) -> str:
-    """``scheme://host:port``, without the port that the scheme has anyway."""
+    """``scheme://host:port``, without the port that the scheme has anyway.
+
+    Some libraries have a path where there is no host (``http+unix``): it is left out.
+    """
+    if "/" in host or "%2f" in host.lower():
+        return f"{scheme}://(a socket)"
+    host = host.rpartition("@")[2]
     host = f"[{host}]" if ":" in host else host
     return f"{scheme}://{host}" if port is None or port == DEFAULT_PORTS.get(scheme) else f"{scheme}://{host}:{port}"
 

@@ -88,9 +88,17 @@ def name_awaits(
         in_jobs: what looks saw in jobs; names what hooks do not.
     """
     own_tasks = [_of_look(one) for one in looked if one[2].own_tasks]
-    seen = [*(mark for mark in marks if not mark.in_job), *(_of_look(one) for one in looked if not one[2].own_tasks)]
+    hooked = [mark for mark in marks if not mark.in_job]
+    seen, again = list(hooked), []
+    for look in (_of_look(one) for one in looked if not one[2].own_tasks):
+        alike = [mark for mark in hooked if mark.where == look.where is not None and _overlap(look, mark, end)]
+        if not alike:
+            seen.append(look)
+        elif not _is_covered(look, alike, end):  # the hook knows more of what this line waited for
+            again.append(look)
     found = _Found(short_ns)
-    found.add(awaiting, "awaiting", [*_last_first(seen, end), *_last_first(own_tasks, end)], end)
+    order = [*_last_first(seen, end), *_last_first(again, end), *_last_first(own_tasks, end)]
+    found.add(awaiting, "awaiting", order, end)
     hooked = [mark for mark in marks if mark.in_job]
     more = [look for look in in_jobs if not _is_covered(look, hooked, end)]
     found.add(running, "executor_run", [*_last_first(hooked, end), *_last_first(more, end)], end)
@@ -105,8 +113,12 @@ def _of_look(looked: Looked) -> AwaitMark:
 def _is_covered(look: AwaitMark, hooked: Iterable[AwaitMark], end: int) -> bool:
     """Whether ``look`` saw a wait that a hook saw, too. What is left of it at its ends is no wait of its own."""
     since, until = look.from_ns, _until(look, end)
-    covered = sum(max(0, min(until, _until(mark, end)) - max(since, mark.from_ns)) for mark in hooked)
+    covered = sum(_overlap(look, mark, end) for mark in hooked)
     return covered >= COVERED_SHARE * (until - since)
+
+
+def _overlap(one: AwaitMark, other: AwaitMark, end: int) -> int:
+    return max(0, min(_until(one, end), _until(other, end)) - max(one.from_ns, other.from_ns))
 
 
 def _last_first(marks: Iterable[AwaitMark], end: int) -> list[AwaitMark]:

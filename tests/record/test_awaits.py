@@ -213,6 +213,31 @@ def test_what_a_job_waits_for_names_the_job_only_and_calls_are_counted_even_if_t
     ]
 
 
+def test_where_a_hook_saw_parts_of_what_a_line_waited_for_a_look_there_names_only_the_rest() -> None:
+    """A look at a suspended task sees one wait, which ends last; the hook saw its phases."""
+    found = name_awaits(
+        [(0, 100, 0)],
+        [],
+        [AwaitMark(0, 60, Thing("looking up"), "tool.py:7"), AwaitMark(60, 70, Thing("elsewhere"), "tool.py:9")],
+        [
+            (0, 99, AwaitLook(1, 0, Thing("the library"), "tool.py:7", False)),
+            (0, 98, AwaitLook(2, 0, Thing("another task"), "tool.py:8", False)),
+        ],
+        end=100,
+        short_ns=0,
+    )
+    assert {one.object: one.ns for one in found} == {"another task": 98, "the library": 1}
+    found = name_awaits(
+        [(0, 100, 0)],
+        [],
+        [AwaitMark(0, 60, Thing("looking up"), "tool.py:7"), AwaitMark(60, 70, Thing("elsewhere"), "tool.py:9")],
+        [(0, 99, AwaitLook(1, 0, Thing("the library"), "tool.py:7", False))],
+        end=100,
+        short_ns=0,
+    )
+    assert {one.object: one.ns for one in found} == {"looking up": 60, "elsewhere": 10, "the library": 29}
+
+
 def test_a_wait_that_the_running_step_has_ended_is_not_taken_for_one_that_goes_on() -> None:
     """A span ends in the step after its last wait: there a hook's name must win as it does in the record."""
     ms = 1_000_000

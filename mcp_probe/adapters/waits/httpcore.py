@@ -18,15 +18,14 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import wraps
 from typing import Any
-from weakref import ref
 
 from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.imports import ImportWatch
-from mcp_probe.capture.awaits import Awaits, Held, State, Taken
+from mcp_probe.adapters.waits.pooled import PooledCall, async_reads, line_of, pool_of, reads
+from mcp_probe.capture.awaits import Awaits, Held
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.outbound import DEFAULT_PORTS, Call, Outbound, address
 from mcp_probe.capture.places import calling_frame
-from mcp_probe.model import AwaitKind, AwaitPhase
 
 LIBRARIES = ("httpcore", "httpcore2")
 PACKAGES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2"})
@@ -107,7 +106,7 @@ class _Seam:
             except BaseException:
                 guard.call(flight.failed)
                 raise
-            guard.call(flight.answered, response)
+            guard.call(flight.wrap, response)
             return response
 
         return handle_async_request
@@ -126,24 +125,19 @@ class _Seam:
             except BaseException:
                 guard.call(flight.failed)
                 raise
-            guard.call(flight.answered, response)
+            guard.call(flight.wrap, response)
             return response
 
         return handle_request
 
     def _made(self, pool: Any, frame: Any) -> None:
-        self._remember(pool, frame, _line_of(calling_frame(frame, PACKAGES)))
+        self._remember(pool, frame, line_of(calling_frame(frame, PACKAGES)))
 
     def _remember(self, pool: Any, frame: Any, made: str | None) -> Held | None:
         library, keeper = _maker_of(frame)
-        held = self.awaits.of(pool, "connection-pool", f"{library} pool", made)
-        if held is None:
-            return None
-        if made is None and type(keeper).__weakrefoffset__:
-            held.thing = ref(keeper)  # a variable has the client, not its pool
         most = getattr(pool, "_max_connections", None)
-        held.limit = most if isinstance(most, int) and most != UNLIMITED else None
-        return held
+        limit = most if isinstance(most, int) and most != UNLIMITED else None
+        return pool_of(self.awaits, pool, f"{library} pool", made, limit, keeper)
 
     def begin(self, pool: Any, request: Any, frame: Any) -> Flight | None:
         """A request is handed to ``pool``; ``None`` if that is one too many."""
@@ -151,40 +145,31 @@ class _Seam:
         return None if held is None else Flight(self, pool, held, request, calling_frame(frame, PACKAGES))
 
 
-class Flight:
+class Flight(PooledCall):
     """One request on its way through a pool, until its response is closed. Its methods may raise.
 
     It does not keep the request alive, which has it as its extension.
     """
 
-    __slots__ = (
-        "_arrived", "_at", "_call", "_held", "_method", "_name", "_origin", "_part", "_pool", "_read_at", "_seam",
-        "_state", "_theirs", "_where",
-    )  # fmt: skip
+    __slots__ = ("_method", "_origin", "_read_at", "_theirs", "guard")
 
     def __init__(self, seam: _Seam, pool: Any, held: Held, request: Any, caller: Any) -> None:
         url = request.url
-        self._seam = seam
-        self._pool = pool
-        self._held = held
-        self._call: Call | None = None
-        self._arrived = False
-        self._part = object()  # stands for its connection; whoever keeps this keeps nothing else
-        self._method = request.method
         scheme = url.scheme.decode("ascii", "replace")
+        name = address(scheme, url.host.decode("ascii", "replace"), url.port)
+        super().__init__(seam.awaits, seam.outbound, pool, held, name, caller)
+        self.guard = seam.guard
+        self._method = request.method
         self._origin = url.host, DEFAULT_PORTS.get(scheme) if url.port is None else url.port
-        self._name = address(scheme, url.host.decode("ascii", "replace"), url.port)
-        self._at: Taken = (None, 0) if caller is None else (caller.f_code, caller.f_lasti)
-        self._where = self._read_at = _line_of(caller)
+        self._read_at = self.where
         self._theirs = request.extensions.get("trace")
-        self._state: State = None
 
     def asking(self, request: Any, is_async: bool) -> Any:
         """What the pool is asked instead of ``request``. From now on it waits for the pool."""
         ours = copy.copy(request)
         trace = self._trace if self._theirs is not None or not is_async else self._trace_async
         ours.extensions = {**request.extensions, "trace": trace}
-        self._state = self._seam.awaits.begin(self._pool, self._held.kind, self._held.label)
+        self.asks()
         return ours
 
     def _trace(self, name: str, info: Any) -> Any:
@@ -199,89 +184,55 @@ class Flight:
 
     def _told(self, name: str, info: Any) -> None:
         layer, _, what = name.partition(".")
-        if not self._arrived:
-            self._arrive(True)
+        self.arrives()
         if layer == "http2":
-            self._shares()
+            self.shares()
         step = _STEPS.get(what)
         if step is not None:
             step(self, layer, info)
-
-    def _arrive(self, got: bool) -> None:
-        """It has got a connection, or may open one; or it will not."""
-        self._arrived = True
-        state, self._state = self._state, None
-        self._seam.awaits.end(state, got, self._part, self._at)
-
-    def _shares(self) -> None:
-        """Its connection has room for others: that it is in use keeps nobody waiting."""
-        self._held.limit = None
-        self._give_back()
-
-    def _give_back(self, *_: Any) -> None:
-        self._seam.awaits.gave_back(self._pool, self._part)
 
     def _connecting(self, _: str, info: Any) -> None:
         host, port = info.get("host"), info.get("port")
         by_tcp = isinstance(host, str)
         proxied = by_tcp and (host.encode(), port) != self._origin
-        self._turn("connect", "tcp" if by_tcp else None, address("proxy", host, port) if proxied else self._name)
+        self.turns("connect", "tcp" if by_tcp else None, address("proxy", host, port) if proxied else self.name)
 
     def _connected(self, *_: Any) -> None:
-        if self._call is not None:
-            self._call.opened = 1
+        self.opened()
 
     def _securing(self, layer: str, _: Any) -> None:
-        self._turn("connect", "tls", None if layer == "connection" else self._name)  # else: on the way through a proxy
+        self.turns("connect", "tls", None if layer == "connection" else self.name)  # else: on the way through a proxy
 
     def _retrying(self, *_: Any) -> None:
-        self._turn("connect")
+        self.turns("connect")
 
     def _sending(self, _: str, info: Any) -> None:
         if info["request"].method == b"CONNECT" != self._method:
-            self._turn("connect")  # a proxy is asked for the way
+            self.turns("connect")  # a proxy is asked for the way
         else:
-            self._turn("http", "first-byte", self._name, 1)
+            self.turns("http", "first-byte", self.name, calls=1)
 
-    def _turn(self, kind: AwaitKind, phase: AwaitPhase | None = None, name: str | None = None, calls: int = 0) -> None:
-        outbound = self._seam.outbound
-        if self._call is None:
-            self._call = outbound.begin(kind, name or self._name, phase, calls=calls, where=self._where)
-            return
-        outbound.turn(self._call, kind, phase, calls=calls)
-        self._call.name = name or self._call.name
+    def _closed(self, *_: Any) -> None:
+        self.gives_back()
 
-    def failed(self) -> None:
-        """It was cancelled, or there is no answer."""
-        self._arrive(False)
-        self._seam.outbound.end(self._call)
-        self._give_back()
-
-    def answered(self, response: Any) -> None:
+    def wrap(self, response: Any) -> None:
         """Its headers have come."""
-        if not self._arrived:  # httpcore has told nothing
-            self._arrive(False)
-        self._seam.outbound.end(self._call)
+        self.answered()
         if CURRENT.get() is not None and self.guard.active:
             stream = response.stream
             response.stream = (_AsyncBody if hasattr(stream, "__aiter__") else _Body)(stream, self)
 
     def reading_begins(self) -> None:
         """Somebody begins to read the body."""
-        self._read_at = _line_of(calling_frame(sys._getframe(1), PACKAGES))
+        self._read_at = line_of(calling_frame(sys._getframe(1), PACKAGES))
 
     def read_begins(self) -> Call | None:
         """A part of the body is asked for."""
-        return self._seam.outbound.begin("http", self._name, "body", where=self._read_at)
+        return self._outbound.begin("http", self.name, "body", where=self._read_at)
 
     def read_ends(self, call: Call | None) -> None:
         """It has come, or will not come."""
-        self._seam.outbound.end(call)
-
-    @property
-    def guard(self) -> Hook:
-        """Of the library's hook."""
-        return self._seam.guard
+        self._outbound.end(call)
 
 
 _STEPS: dict[str, Callable[[Flight, str, Any], None]] = {
@@ -292,8 +243,8 @@ _STEPS: dict[str, Callable[[Flight, str, Any], None]] = {
     "start_tls.started": Flight._securing,
     "retry.started": Flight._retrying,
     "send_request_headers.started": Flight._sending,
-    "response_closed.complete": Flight._give_back,
-    "response_closed.failed": Flight._give_back,
+    "response_closed.complete": Flight._closed,
+    "response_closed.failed": Flight._closed,
 }
 
 
@@ -310,54 +261,16 @@ class _Stream:
 
 class _AsyncBody(_Stream):
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return _async_reads(self._stream.__aiter__(), self._flight)
+        flight = self._flight
+        flight.guard.call(flight.reading_begins)
+        return async_reads(self._stream.__aiter__(), flight.guard, flight.read_begins, flight.read_ends)
 
 
 class _Body(_Stream):
     def __iter__(self) -> Iterator[bytes]:
-        return _reads(iter(self._stream), self._flight)
-
-
-async def _async_reads(parts: Any, flight: Flight) -> AsyncIterator[bytes]:
-    guard = flight.guard
-    guard.call(flight.reading_begins)
-    while True:
-        call = guard.call(flight.read_begins) if guard.active else None
-        try:
-            part = await parts.__anext__()
-        except StopAsyncIteration:
-            return
-        finally:
-            guard.call(flight.read_ends, call)
-        try:
-            yield part
-        except BaseException:
-            if hasattr(parts, "aclose"):
-                await parts.aclose()  # its reader stops early: it learns of that as without us
-            raise
-
-
-def _reads(parts: Any, flight: Flight) -> Iterator[bytes]:
-    guard = flight.guard
-    guard.call(flight.reading_begins)
-    while True:
-        call = guard.call(flight.read_begins) if guard.active else None
-        try:
-            part = next(parts)
-        except StopIteration:
-            return
-        finally:
-            guard.call(flight.read_ends, call)
-        try:
-            yield part
-        except BaseException:
-            if hasattr(parts, "close"):
-                parts.close()
-            raise
-
-
-def _line_of(frame: Any) -> str | None:
-    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        flight = self._flight
+        flight.guard.call(flight.reading_begins)
+        return reads(iter(self._stream), flight.guard, flight.read_begins, flight.read_ends)
 
 
 def _maker_of(frame: Any) -> tuple[str, Any]:

@@ -20,6 +20,8 @@ class Seen:
     target: str
     connection: int
     came_ns: int
+    first_ns: int = 0  # before its first byte was sent
+    last_ns: int = 0  # before its last part was sent
     answered_ns: int = 0
 
 
@@ -31,9 +33,12 @@ class Backend:
     handshake: float = 0.0
     between: float = 0.0
     chunks: int = 1
+    chunked: bool = False
+    moved_to: str = ""
     port: int = 0
     seen: list[Seen] = field(default_factory=list)
     connections: int = 0
+    secured_ns: dict[int, int] = field(default_factory=dict)  # connection: when its handshake began
     tls: ssl.SSLContext | None = None
     one_by_one: bool = False
     turn: threading.Lock = field(default_factory=threading.Lock)
@@ -61,6 +66,7 @@ class Backend:
     def _serve_one(self, raw: socket.socket, number: int) -> None:
         with suppress(OSError), raw:
             time.sleep(self.handshake)
+            self.secured_ns[number] = time.monotonic_ns()
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = raw if self.tls is None else self.tls.wrap_socket(raw, server_side=True)
             with connection:
@@ -78,19 +84,26 @@ class Backend:
         self.seen.append(one)
         with self.turn if self.one_by_one else nullcontext():
             time.sleep(self.first_byte)
-        length = self.chunks * len(CHUNK)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length)
+        one.first_ns = one.last_ns = time.monotonic_ns()
+        if self.moved_to:
+            connection.sendall(f"HTTP/1.1 302 Found\r\nLocation: {self.moved_to}\r\nContent-Length: 0\r\n\r\n".encode())
+            return True
+        length = f"Content-Length: {self.chunks * len(CHUNK)}" if not self.chunked else "Transfer-Encoding: chunked"
+        connection.sendall(f"HTTP/1.1 200 OK\r\n{length}\r\n\r\n".encode())
         for _ in range(self.chunks):
             time.sleep(self.between)
-            connection.sendall(CHUNK)
+            one.last_ns = time.monotonic_ns()
+            connection.sendall(b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK) if self.chunked else CHUNK)
+        if self.chunked:
+            connection.sendall(b"0\r\n\r\n")
         one.answered_ns = time.monotonic_ns()
         return True
 
 
 @contextmanager
-def serving(tls: ssl.SSLContext | None = None, *, one_by_one: bool = False, **delays: float) -> Iterator[Backend]:
+def serving(tls: ssl.SSLContext | None = None, **options: float | str | bool) -> Iterator[Backend]:
     """A backend that runs on threads of its own."""
-    backend = Backend(**delays, tls=tls, one_by_one=one_by_one)  # type: ignore[arg-type]
+    backend = Backend(**options, tls=tls)  # type: ignore[arg-type]
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
         backend.port = listener.getsockname()[1]
         thread = threading.Thread(target=backend.serve, args=(listener,), daemon=True)
