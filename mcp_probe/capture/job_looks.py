@@ -1,7 +1,7 @@
 """What jobs on worker threads wait for, where no hook knows: the thread that looks reads their stacks.
 
 The system counts how often a thread was given a CPU. If that count is the same at two looks, the thread has not run in
-between: its stack is the same, and all the time between the looks was one wait. So it is for a call that blocks. Where
+between: its stack is the same, and all the time between the looks was one wait, if it does not wait for a CPU. Where
 the thread has run, the time between two looks is a wait only if it used hardly any CPU and both looks found the same
 call of a library that waits by its kind; a thread that waits for the GIL looks the same otherwise. Without these
 counts (not Linux) only such calls are named.
@@ -12,6 +12,7 @@ Source: Linux, Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any, Protocol
@@ -25,8 +26,9 @@ from mcp_probe.record.raw import Job, JobLook
 MOST_LOOKS = 64
 """Waits kept of one job; later ones have no name."""
 
-LEAST_STILL_NS = 11_000_000
-"""A thread that waits for the GIL asks for it every 5 ms, and runs for that. One that was still for longer waits."""
+STILL_INTERVALS = 2.2
+"""A thread that waits for the GIL asks for it once in each of Python's switch intervals (5 ms), and runs for that. One
+that was still for longer waits for something else."""
 
 MOST_DEEP = 200
 
@@ -77,7 +79,7 @@ class JobLooks:
         worked = 0 if used is None else used[0] - last.cpu_ns
         same = code is last.code and instruction == last.instruction
         if same and used is not None and used[1] == last.runs and last.thing is not None:
-            still = now - last.since_ns >= LEAST_STILL_NS
+            still = last.thing.kind == "other" and now - last.since_ns >= _least_still_ns() and _sleeps(job.native_id)
         else:
             thing, where = self._names.of_thread(frames, job.called)
             still = False
@@ -135,6 +137,19 @@ def _frames_of(job: Job) -> list[FrameType] | None:
             frames.append(frame)
         frame = frame.f_back
     return None
+
+
+def _least_still_ns() -> float:
+    return STILL_INTERVALS * sys.getswitchinterval() * 1e9
+
+
+def _sleeps(thread: int) -> bool:
+    """Whether a thread sleeps. One that waits for a CPU does not."""
+    try:
+        with open(f"/proc/self/task/{thread}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"S", b"D")
+    except (OSError, IndexError):
+        return False
 
 
 def _used(thread: int) -> tuple[int, int] | None:
