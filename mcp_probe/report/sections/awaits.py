@@ -9,6 +9,7 @@ from mcp_probe.model import (
     BACKGROUND_OPERATION,
     UNKNOWN_HOLDER,
     AwaitHolder,
+    AwaitPhase,
     AwaitRoot,
     AwaitSummary,
     OperationSummary,
@@ -27,6 +28,13 @@ VISIBLE_SHARE = 0.01  # of all awaiting, from which a row is shown
 WORTH_SAYING = 0.05  # share of an operation's awaiting that is said to have no name
 
 LABELS = {"connection-pool": "pool", "client": "its client"}
+PHASES: dict[AwaitPhase, str] = {
+    "dns": "looking up",
+    "tcp": "connecting to",
+    "tls": "TLS with",
+    "first-byte": "first byte of",
+    "body": "body of",
+}
 NOBODY = {BACKGROUND_OPERATION: "a background task", UNKNOWN_HOLDER: "somebody unknown"}
 
 Row = tuple[OperationSummary, AwaitSummary]
@@ -91,6 +99,8 @@ def _waited(found: AwaitSummary, notation: Notation) -> str:
 def described(found: AwaitSummary) -> str:
     """What was awaited, in words: which one, and its kind where that does not say it already."""
     label = LABELS.get(found.kind, found.kind)
+    if found.phase is not None:
+        return f"{PHASES[found.phase]} {found.object}"
     return label if found.object == "the client" else _named(found.kind, found.object)
 
 
