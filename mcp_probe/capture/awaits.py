@@ -225,7 +225,8 @@ class Awaits:
             self._note(raw, held, began, now)
         held.opens.discard(opened)
         if got:
-            since = max(began, held.freed.popleft()) if waited and held.freed else began
+            freed = held.freed.popleft() if held.freed else began  # each place that was given back is taken once
+            since = max(began, freed) if waited else began
             self._hold(held, raw, since, at or _instruction_of(sys._getframe(_CALLER)), part)
         if not held.opens and held.past:
             held.past.clear()
