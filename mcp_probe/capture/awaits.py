@@ -499,13 +499,21 @@ def variable_of(thing: Any, modules: Iterable[Any] | None = None) -> str | None:
     """``module.NAME`` of a global variable that holds ``thing``; of the user's own modules first. Slow; any thread."""
     with _OURS:
         for module in list(sys.modules.values()) if modules is None else modules:
-            file = getattr(module, "__file__", None)
-            if not isinstance(file, str) or is_plumbing(file):
+            file = _file_of(module)
+            if file is None or is_plumbing(file):
                 continue
             for name, value in list(vars(module).items()):
                 if value is thing or any(getattr(value, inner, None) is thing for inner in _inner(value)):
                     return f"{_module_name(module)}.{name}"
         return None
+
+
+def _file_of(module: Any) -> str | None:
+    """CPython takes ``__file__`` from a script when it has run, before the handlers of its exit."""
+    for file in (getattr(module, "__file__", None), getattr(getattr(module, "__loader__", None), "path", None)):
+        if isinstance(file, str):
+            return file
+    return None
 
 
 def _inner(value: Any) -> tuple[str, ...]:
@@ -515,5 +523,5 @@ def _inner(value: Any) -> tuple[str, ...]:
 def _module_name(module: Any) -> str:
     name = str(getattr(module, "__name__", "?"))
     if name == "__main__":
-        return os.path.splitext(os.path.basename(str(module.__file__)))[0]
+        return os.path.splitext(os.path.basename(_file_of(module) or name))[0]
     return name.rpartition(".")[2]

@@ -6,12 +6,14 @@ import asyncio
 import gc
 import sys
 import time
+import types
 import weakref
 from asyncio import sleep as imported_by_name
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import trio
 
 from mcp_probe.capture import await_looks
 from mcp_probe.capture.await_kinds import kind_of as kind_of_function
+from mcp_probe.capture.awaits import variable_of
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, RequestRecord
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep
@@ -659,3 +662,11 @@ def test_a_round_of_looks_that_took_long_is_followed_by_a_pause_and_not_by_blind
     assert await_looks.pause_after(0.0) == await_looks.PAUSE_S
     assert await_looks.pause_after(0.001) == pytest.approx(0.2)
     assert await_looks.pause_after(0.2) == await_looks.LONGEST_PAUSE_S
+
+
+def test_a_variable_of_a_script_is_found_after_the_script_has_run() -> None:
+    """CPython has taken its ``__file__`` away by then."""
+    script = types.ModuleType("__main__")
+    script.__loader__ = SourceFileLoader("__main__", "/srv/notes.py")
+    script.GATE = gate = asyncio.Lock()  # type: ignore[attr-defined]
+    assert variable_of(gate, [script]) == "notes.GATE"
