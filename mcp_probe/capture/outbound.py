@@ -156,9 +156,12 @@ class Outbound:
         call.over = True
         if OPEN.get() is call:
             OPEN.set(call.outer)
+        now = now_ns()
+        if call.phase == "body" and now - call.began_ns < READ_NS:
+            return
         if call.where is NOT_ASKED:
             call.where = where_now()
-        self._note(call, now_ns())
+        self._note(call, now)
 
     def waited(self, kind: AwaitKind, name: str, phase: AwaitPhase | None, since_ns: int) -> None:
         """Outside of any call (a body that is read later), the caller has waited for this since then."""
@@ -173,8 +176,7 @@ class Outbound:
 
     def _note(self, call: Call, now: int) -> None:
         raw = call.raw
-        least = READ_NS if call.phase == "body" else 1
-        if now - call.began_ns < least and not call.calls and not call.opened:
+        if now - call.began_ns < 1 and not call.calls and not call.opened:
             return
         thing = self._thing(call.kind, call.name)
         job = self._awaits.is_job(raw)

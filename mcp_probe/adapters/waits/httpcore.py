@@ -24,8 +24,9 @@ from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.adapters.waits.pooled import PooledCall, async_reads, line_of, pool_of, reads
 from mcp_probe.capture.awaits import Awaits, Held
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.outbound import DEFAULT_PORTS, Call, Outbound, address
+from mcp_probe.capture.outbound import DEFAULT_PORTS, NOT_ASKED, READ_NS, Call, Outbound, address
 from mcp_probe.capture.places import calling_frame
+from mcp_probe.clock import now_ns
 
 LIBRARIES = ("httpcore", "httpcore2")
 PACKAGES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2"})
@@ -161,7 +162,7 @@ class Flight(PooledCall):
         self.guard = seam.guard
         self._method = request.method
         self._origin = url.host, DEFAULT_PORTS.get(scheme) if url.port is None else url.port
-        self._read_at = self.where
+        self._read_at: str | None = NOT_ASKED
         self._theirs = request.extensions.get("trace")
 
     def asking(self, request: Any, is_async: bool) -> Any:
@@ -222,16 +223,14 @@ class Flight(PooledCall):
             stream = response.stream
             response.stream = (_AsyncBody if hasattr(stream, "__aiter__") else _Body)(stream, self)
 
-    def reading_begins(self) -> None:
-        """Somebody begins to read the body."""
-        self._read_at = line_of(calling_frame(sys._getframe(1), PACKAGES))
-
     def read_begins(self) -> Call | None:
         """A part of the body is asked for."""
         return self._outbound.begin("http", self.name, "body", where=self._read_at)
 
     def read_ends(self, call: Call | None) -> None:
-        """It has come, or will not come."""
+        """It has come, or will not come. Who reads is only asked where the read was a wait: that takes some 10 us."""
+        if call is not None and self._read_at is NOT_ASKED and now_ns() - call.began_ns >= READ_NS:
+            self._read_at = call.where = line_of(calling_frame(sys._getframe(1), PACKAGES))
         self._outbound.end(call)
 
 
@@ -262,14 +261,12 @@ class _Stream:
 class _AsyncBody(_Stream):
     def __aiter__(self) -> AsyncIterator[bytes]:
         flight = self._flight
-        flight.guard.call(flight.reading_begins)
         return async_reads(self._stream.__aiter__(), flight.guard, flight.read_begins, flight.read_ends)
 
 
 class _Body(_Stream):
     def __iter__(self) -> Iterator[bytes]:
         flight = self._flight
-        flight.guard.call(flight.reading_begins)
         return reads(iter(self._stream), flight.guard, flight.read_begins, flight.read_ends)
 
 
