@@ -341,12 +341,13 @@ def check_futures(seen: Seen) -> None:
         shield = [line_of("# takes: shield")] if row == "shielded" else []
         for number in range(3):
             for one in seen.awaits(f"{row}_{number}", "other", "task"):
-                if one.ns > 5 * MS:
-                    assert one.kind == "other", row
+                if one.kind == "task":  # nobody has looked at the inner task itself
+                    assert one.object == "its own tasks", row
+                elif one.ns > 5 * MS:
                     assert one.where in {line_of("# takes: future"), *shield}
                     assert one.ns / MS == pytest.approx(FUTURE_MS, abs=25.0)
                     named += 1
-    assert named >= 9  # of 18: a busy machine may let nobody look in 120 ms
+    assert named >= 6  # of 18: a busy machine may let nobody look in 120 ms
 
 
 def check_blocked(seen: Seen) -> None:
@@ -367,8 +368,9 @@ def check_blocked(seen: Seen) -> None:
 
 
 def check_before(seen: Seen) -> None:
-    [row] = [row for row in seen.operation("before_2")["awaits"] if row["kind"] == "lock"]
-    assert row["quality"] == "exact"
+    """Over HTTP any of the three may be the first, which waits for nobody."""
+    rows = [row for number in range(3) for row in seen.operation(f"before_{number}")["awaits"] if row["kind"] == "lock"]
+    assert [row["quality"] for row in rows] == ["exact"] * 2
 
 
 def check_given_by_others(seen: Seen) -> None:

@@ -29,7 +29,7 @@ from mcp_probe.capture.places import calling_frame
 from mcp_probe.clock import now_ns
 
 LIBRARIES = ("httpcore", "httpcore2")
-PACKAGES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2"})
+PACKAGES = frozenset({"httpx", "httpx2", "httpx_sse", "httpcore", "httpcore2"})
 """Whose frames are not the user's."""
 
 UNLIMITED = sys.maxsize
