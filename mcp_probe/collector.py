@@ -52,7 +52,10 @@ RECORDS_SHARE = 0.4
 ALWAYS_RECORDED = 4 * SLICE
 """Of one drain, late or not: a starved machine takes long to begin, but this many need only 13 ms of CPU."""
 DETACH_BUDGET_S = 3.0
-"""If the server goes on: beside threads that compute, the collector's thread rarely gets the GIL (15 ms a turn)."""
+"""If the server goes on, and that thread gets on: beside threads that compute, it rarely gets the GIL (15 ms a turn)."""
+
+DETACH_PATIENCE_S = 1.5
+"""Without any progress of that thread: on a starved machine one part of a drain has taken 0.5 s."""
 
 
 class Listener(Protocol):
@@ -172,7 +175,8 @@ class Collector:
     def _take_over(self, *, leaving_process: bool) -> bool:
         """Get the lock for the last drain; False if the thread makes no progress (a sink hangs), or not soon enough."""
         own_s = self._exit_budget_s
-        patience_s, budget_s = (own_s / 2,) * 2 if leaving_process else (own_s, max(own_s, DETACH_BUDGET_S))
+        budget_s = own_s / 2 if leaving_process else max(own_s, DETACH_BUDGET_S)
+        patience_s = budget_s if leaving_process else max(own_s, DETACH_PATIENCE_S)
         deadline = time.monotonic() + budget_s
         while True:
             pace = self._pace
@@ -338,6 +342,7 @@ class Collector:
 
     def _record(self, raw: RawRequest, weight: int) -> RequestRecord:
         hub = self._hub
+        self._pace += 1  # a record may search for the name of what was awaited
         end_ns = raw.end_ns or now_ns()
         return assemble(
             raw,

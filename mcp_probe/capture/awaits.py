@@ -503,7 +503,8 @@ def variable_of(thing: Any, modules: Iterable[Any] | None = None) -> str | None:
             if file is None or is_plumbing(file):
                 continue
             for name, value in list(vars(module).items()):
-                if value is thing or any(getattr(value, inner, None) is thing for inner in _inner(value)):
+                inner = _inner(value)
+                if value is thing or (inner and any(getattr(value, one, None) is thing for one in inner)):
                     return f"{_module_name(module)}.{name}"
         return None
 

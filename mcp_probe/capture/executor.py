@@ -193,13 +193,16 @@ class Pools:
 
 
 def _without_frame(function: Any, args: tuple[Any, ...]) -> str | None:
-    """``time.sleep`` for a function that is not written in Python; ``None`` for those that have a frame."""
+    """``time.sleep`` for a function that is not written in Python; ``None`` for those that have a frame.
+
+    Only types are looked at: a proxy may refuse to be asked for anything on this thread.
+    """
     while True:
-        if isinstance(function, partial):
+        if type(function) is partial:
             function, args = function.func, (*function.args, *args)
         elif type(function) is not BuiltinFunctionType:
             return None
-        elif isinstance(function.__self__, Context) and args:
+        elif type(function.__self__) is Context and args:
             function, args = args[0], args[1:]
         else:
             return f"{function.__module__ or type(function.__self__).__module__}.{function.__qualname__}"

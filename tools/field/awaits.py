@@ -1,43 +1,106 @@
-"""`python -m tools.field.awaits [WORD …]`: how much of what real servers await has a name: rows of docs/awaits.md.
+"""`python -m tools.field.awaits [WORD …]`: how much of what real servers wait for has a name: rows of docs/awaits.md.
 
-Runs the rows of `make field` whose environment contains one of the words. A server whose tools run on the loop or on
-worker threads awaits nothing.
+Runs the rows of `make field` whose environment contains one of the words, and fastmcp as a proxy of another server.
+What a server waits for is its awaiting, and the time of its worker threads' jobs in which these used no CPU. A server
+whose tools run on the loop, or compute, waits for nothing.
 """
 
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
 from tools.field import __main__ as field
-from tools.field.servers import ROWS
+from tools.field.servers import ROWS, Ask, Row, Setting, Transport
+
+LEAST_MS = 100
+"""Servers that wait less than this in all have no row: a share of nothing says nothing."""
+
+BACKEND = """
+import asyncio, sys
+from mcp.server import MCPServer
+server = MCPServer("behind")
+
+@server.tool()
+async def slow() -> str:
+    await asyncio.sleep(0.15)
+    return "slow"
+
+@server.tool()
+async def quick() -> str:
+    return "quick"
+
+server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
+"""
 
 
-def row_of(name: str, summary: dict[str, Any]) -> str:
-    """Server, SDK, awaiting in ms, the share of it that is named, and the longest names."""
+@contextmanager
+def proxied(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+    """A server over HTTP, and fastmcp's command line that stands before it."""
+    behind = free_port()
+    (folder / "behind.py").write_text(BACKEND, "utf-8")
+    server = subprocess.Popen([sys.executable, str(folder / "behind.py"), str(behind)], stderr=subprocess.DEVNULL)
+    try:
+        _answers(behind)
+        address = f"http://127.0.0.1:{behind}/mcp"
+        yield Setting(Ask("slow"), Ask("quick"), ("run", address, "--transport", "stdio"))
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _answers(port: int) -> None:
+    for _ in range(200):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"nobody listens on port {port}")
+
+
+PROXIES = [
+    Row("fastmcp", environment, "fastmcp", "stdio", False, "a server over HTTP, 150 ms", proxied)
+    for environment in ("fastmcp2", "fastmcp3", "fastmcp4")
+]
+
+
+def row_of(name: str, summary: dict[str, Any]) -> str | None:
+    """Server, SDK, waiting in ms, the share of it that is named, and the longest names; ``None``: it hardly waits."""
     named: Counter[str] = Counter()
-    unnamed_ms = 0.0
+    waited_ms = sum(max(0.0, pool["run_ms"] * pool["jobs"] - pool["cpu_ms"]) for pool in summary["executors"])
+    in_jobs_ms = 0.0
     for operation in summary["operations"]:
-        unnamed_ms += operation["awaits_unnamed_ms"] or 0.0
+        waited_ms += operation["awaits_unnamed_ms"] or 0.0
         for one in operation["awaits"]:
+            named[f"{one['kind']} {one['object']}"] += one["total_ms"]
             if one["stage"] == "awaiting":
-                named[f"{one['kind']} {one['object']}"] += one["total_ms"]
-    awaiting_ms = named.total() + unnamed_ms
-    share = f"{named.total() / awaiting_ms:.1%}" if awaiting_ms >= 1 else "–"
+                waited_ms += one["total_ms"]
+            else:
+                in_jobs_ms += one["total_ms"]
+    if waited_ms < LEAST_MS:
+        return None
+    share = min(1.0, named.total() / waited_ms)
     longest = ", ".join(f"{what} {ms:.0f} ms" for what, ms in named.most_common(2) if ms >= 1)
-    return f"| {name} | {summary['server']['sdk_version']} | {awaiting_ms:.0f} ms | {share} | {longest or '–'} |"
+    in_jobs = f", {in_jobs_ms:.0f} ms of it in threads" if in_jobs_ms >= 1 else ""
+    return f"| {name} | {summary['server']['sdk_version']} | {waited_ms:.0f} ms{in_jobs} | {share:.1%} | {longest} |"
 
 
 def main(words: list[str]) -> None:
-    for row in ROWS:
+    for row in (*ROWS, *PROXIES):
         if words and not any(word in row.lock for word in words):
             continue
         outcome = field.run(row)
         report = field.KEPT / row.name.replace(" ", "-") / "report.json"
         found = row_of(row.name, json.loads(report.read_text("utf-8"))) if report.exists() else outcome.absent
-        print(found, flush=True)
+        print(found or f"{row.name}: waits less than {LEAST_MS} ms", flush=True)
 
 
 if __name__ == "__main__":
