@@ -52,7 +52,7 @@ RECORDS_SHARE = 0.4
 ALWAYS_RECORDED = 4 * SLICE
 """Of one drain, late or not: a starved machine takes long to begin, but this many need only 13 ms of CPU."""
 DETACH_BUDGET_S = 3.0
-"""If the server goes on, and that thread gets on: beside threads that compute, it rarely gets the GIL (15 ms a turn)."""
+"""If the server goes on, and that thread gets on: beside others that compute, it rarely gets the GIL (15 ms a turn)."""
 
 DETACH_PATIENCE_S = 1.5
 """Without any progress of that thread: on a starved machine one part of a drain has taken 0.5 s."""
