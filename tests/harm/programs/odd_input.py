@@ -131,12 +131,13 @@ class Holding:
         return {name: number for name, number in found.items() if number > ALLOWED.get(name, 0)}
 
     def objects(self):
-        """How many objects of types of the probe there are, without the pairs of who waited for whom.
+        """How many objects of types of the probe there are, without those of who waited for whom.
 
-        Of these there may be as many as ``MAX_CELLS``, and a soak is too short to reach that.
+        Of pairs there may be as many as ``MAX_CELLS``, and a soak is too short to reach that. What each call waited for
+        is kept for some seconds: how many calls that is, and how many of them waited, is the machine's business.
         """
         kinds = [type(one) for one in gc.get_objects()] if self._probe is not None else []
-        return sum(_is_ours(kind) and kind.__name__ != "Cell" for kind in kinds)
+        return sum(_is_ours(kind) and kind.__name__ not in ("Cell", "Victim", "Wait", "_Trace") for kind in kinds)
 
     def disabled(self):
         hooks = {} if self._probe is None else self._probe._hub.hooks
