@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from mcp_probe.capture.executor import NO_REQUEST_OPERATION
 from tests.ports import free_port
 from tools.field import __main__ as field
 from tools.field.servers import ROWS, Ask, Row, Setting, Transport
@@ -73,24 +74,32 @@ PROXIES = [
 
 
 def row_of(name: str, summary: dict[str, Any]) -> str | None:
-    """Server, SDK, waiting in ms, the share of it that is named, and the longest names; ``None``: it hardly waits."""
+    """A row: server, SDK, ms waited, share with a name, share of it that is estimated by looks, the longest names.
+
+    ``None``: it hardly waits.
+    """
     named: Counter[str] = Counter()
-    waited_ms = sum(max(0.0, pool["run_ms"] * pool["jobs"] - pool["cpu_ms"]) for pool in summary["executors"])
-    in_jobs_ms = 0.0
-    for operation in summary["operations"]:
+    operations = summary["operations"]
+    run_ms = sum((one["budget_ms"]["executor_run"] or 0) * one["count"] for one in operations)
+    pools = [pool for pool in summary["executors"] if set(pool["holders"]) - {NO_REQUEST_OPERATION}]
+    waited_ms = max(0.0, run_ms - sum(pool["cpu_ms"] for pool in pools))
+    in_jobs_ms = estimated_ms = 0.0
+    for operation in operations:
         waited_ms += operation["awaits_unnamed_ms"] or 0.0
         for one in operation["awaits"]:
             named[f"{one['kind']} {one['object']}"] += one["total_ms"]
+            estimated_ms += one["estimated_ms"]
             if one["stage"] == "awaiting":
                 waited_ms += one["total_ms"]
             else:
                 in_jobs_ms += one["total_ms"]
     if waited_ms < LEAST_MS:
         return None
-    share = min(1.0, named.total() / waited_ms)
+    share, estimated = min(1.0, named.total() / waited_ms), min(1.0, estimated_ms / waited_ms)
     longest = ", ".join(f"{what} {ms:.0f} ms" for what, ms in named.most_common(2) if ms >= 1)
-    in_jobs = f", {in_jobs_ms:.0f} ms of it in threads" if in_jobs_ms >= 1 else ""
-    return f"| {name} | {summary['server']['sdk_version']} | {waited_ms:.0f} ms{in_jobs} | {share:.1%} | {longest} |"
+    waited = f"{waited_ms:.0f} ms{' in threads' if in_jobs_ms > waited_ms / 2 else ''}"
+    sdk = summary["server"]["sdk_version"]
+    return f"| {name} | {sdk} | {waited} | {share:.1%} | {estimated:.1%} | {longest} |"
 
 
 def main(words: list[str]) -> None:
