@@ -54,6 +54,8 @@ ALWAYS_RECORDED = 4 * SLICE
 DETACH_BUDGET_S = 3.0
 """If the server goes on, and that thread gets on: beside others that compute, it rarely gets the GIL (15 ms a turn)."""
 
+TURN_S = 0.05
+"""Whoever takes over asks for the lock so often."""
 DETACH_PATIENCE_S = 1.5
 """Without any progress of that thread: on a starved machine one part of a drain has taken 0.5 s."""
 
@@ -177,13 +179,15 @@ class Collector:
         own_s = self._exit_budget_s
         budget_s = own_s / 2 if leaving_process else max(own_s, DETACH_BUDGET_S)
         patience_s = budget_s if leaving_process else max(own_s, DETACH_PATIENCE_S)
-        deadline = time.monotonic() + budget_s
-        while True:
+        pace, turns, idle = self._pace, 0, 0
+        while not self._lock.acquire(timeout=TURN_S):
+            # Counted in turns: a collection on that thread keeps the GIL for seconds, and this one from its clock.
+            turns += 1
+            idle = idle + 1 if self._pace == pace else 0
             pace = self._pace
-            if self._lock.acquire(timeout=patience_s):
-                return True
-            if self._pace == pace or time.monotonic() >= deadline:
+            if idle * TURN_S >= patience_s or turns * TURN_S >= budget_s:
                 return False
+        return True
 
     def wake(self) -> None:
         """Let the thread drain soon. Any thread may call it at any time; never waits."""

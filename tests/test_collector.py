@@ -74,10 +74,19 @@ def test_detaching_waits_for_a_collector_that_is_slow_but_gets_on() -> None:
     assert [frame.reason for frame in kept.frames if isinstance(frame, End)] == ["detached"]
 
 
-def test_a_collector_that_gets_nowhere_is_given_up_and_the_loss_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collection_on_the_collectors_thread_is_no_hang() -> None:
+    """It keeps the GIL for seconds in a large process: whoever waits has waited for one turn by then, not for all."""
     probe = Probe()
     kept = keep(probe)
     pretend_busy(probe._collector, 1, gets_on=False)
+    probe.detach()
+    assert [frame.reason for frame in kept.frames if isinstance(frame, End)] == ["detached"]
+
+
+def test_a_collector_that_gets_nowhere_is_given_up_and_the_loss_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    probe = Probe()
+    kept = keep(probe)
+    pretend_busy(probe._collector, 1_000, gets_on=False)
     with caplog.at_level(logging.WARNING, logger="mcp_probe"):
         probe.detach()
     assert not any(isinstance(frame, End) for frame in kept.frames)
