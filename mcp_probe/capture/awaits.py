@@ -193,10 +193,9 @@ class Awaits:
         held = self._objects.get(id(thing))
         outer = OPEN.get()
         if held is not None and outer is None and not (held.holds or held.opens or held.unasked or held.limit):
+            # Nobody has it: this takes a third of the time. Who asks a pool has more to do before it has it.
             held.unasked = 1
-            return (
-                held  # nobody has it: this takes a third of the time. Who asks a pool has more to do before it has it
-            )
+            return held
         if outer is not None and not outer.over:
             return None
         if held is None:

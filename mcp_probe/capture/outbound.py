@@ -50,7 +50,11 @@ def address(scheme: str, host: str, port: int | None) -> str:
     """
     if "/" in host or "%2f" in host.lower():
         return f"{scheme}://(a socket)"
-    host = host.rpartition("@")[2]
+    return located(scheme, host.rpartition("@")[2], port)
+
+
+def located(scheme: str, host: str, port: object) -> str:
+    """``scheme://host:port`` of parts that hold nothing else."""
     host = f"[{host}]" if ":" in host else host
     return f"{scheme}://{host}" if port is None or port == DEFAULT_PORTS.get(scheme) else f"{scheme}://{host}:{port}"
 
@@ -136,10 +140,8 @@ class Outbound:
         OPEN.set(call)
         return call
 
-    def turn(
-        self, call: Call | None, kind: AwaitKind, phase: AwaitPhase | None = None, *, calls: int = 0, opened: int = 0
-    ) -> None:
-        """From now on ``call`` waits for this. ``calls`` requests are sent, and ``opened`` connections opened in it."""
+    def turn(self, call: Call | None, kind: AwaitKind, phase: AwaitPhase | None = None, *, calls: int = 0) -> None:
+        """From now on ``call`` waits for this, in which ``calls`` requests are sent."""
         if call is None or call.over:
             return
         if call.where is NOT_ASKED:
@@ -147,7 +149,7 @@ class Outbound:
         now = now_ns()
         self._note(call, now)
         call.began_ns = now
-        call.kind, call.phase, call.calls, call.opened = kind, phase, calls, opened
+        call.kind, call.phase, call.calls, call.opened = kind, phase, calls, 0
 
     def end(self, call: Call | None) -> None:
         """``call`` is over: it has returned, raised, or was cancelled."""
@@ -162,13 +164,6 @@ class Outbound:
         if call.where is NOT_ASKED:
             call.where = where_now()
         self._note(call, now)
-
-    def waited(self, kind: AwaitKind, name: str, phase: AwaitPhase | None, since_ns: int) -> None:
-        """Outside of any call (a body that is read later), the caller has waited for this since then."""
-        raw = CURRENT.get()
-        if raw is not None:
-            thing = self._thing(kind, name)
-            note(raw, AwaitMark(since_ns, now_ns(), thing, where_now(), (), self._awaits.is_job(raw), phase))
 
     def clear(self) -> None:
         """Forget all names."""

@@ -14,14 +14,14 @@ from functools import wraps
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.imports import ImportWatch
-from mcp_probe.adapters.waits.pooled import PooledCall, line_of, pool_of
+from mcp_probe.adapters.waits.library import LibraryHooks
+from mcp_probe.adapters.waits.pooled import PooledCall, line_of
+from mcp_probe.adapters.waits.pools import pool_of
 from mcp_probe.capture.awaits import Held
 from mcp_probe.capture.outbound import Call, address
 from mcp_probe.capture.places import calling_frame
 
-HOOK = "awaits (aiohttp)"
 PACKAGES = frozenset({"aiohttp", "aiosignal"})
 
 _SIGNALS = (
@@ -39,36 +39,32 @@ class _Told(NamedTuple):
     params: Any
 
 
-class AiohttpHooks:
+class AiohttpHooks(LibraryHooks):
     """See the module's text."""
 
+    hook = "awaits (aiohttp)"
+    library = "aiohttp"
+
     def __init__(self, hub: Any) -> None:
-        self._hub = hub
-        self._awaits = hub.awaits
-        self._outbound = hub.outbound
-        self._guard = Hook(hub, HOOK)
+        super().__init__(hub)
         self._made: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()  # connector: file:line of its session
         self._hosts: WeakKeyDictionary[Any, dict[str, _Host]] = WeakKeyDictionary()  # of connectors with a limit a host
 
     def install(self, imports: ImportWatch) -> None:
         """Wrap what is there, or what is imported later."""
-        imports.when_imported("aiohttp", self._guard.guarded(self._wrap))
-
-    def restore(self) -> list[str]:
-        """Undo it."""
-        return self._guard.restore()
+        imports.when_imported("aiohttp", self.guard.guarded(self._wrap))
 
     def _wrap(self, aiohttp: Any) -> None:
         ours = aiohttp.TraceConfig()
         lacking = [name for name in _SIGNALS if not hasattr(ours, name)]
         if lacking:
             version = getattr(aiohttp, "__version__", "?")
-            self._hub.missing(HOOK, f"aiohttp {version} has no TraceConfig.{lacking[0]}: looks name its calls")
+            self._hub.missing(self.hook, f"aiohttp {version} has no TraceConfig.{lacking[0]}: looks name its calls")
             return
         for name in _SIGNALS:
             getattr(ours, name).append(self._callback(name))
         ours.freeze()
-        guard, made = self._guard, self._session_made
+        guard, made = self.guard, self._session_made
 
         def making(original: Any) -> Any:
             @wraps(original)
@@ -82,12 +78,12 @@ class AiohttpHooks:
             return __init__
 
         guard.replace(aiohttp.ClientSession, "__init__", making)
-        guard.replace(aiohttp.ClientResponse, "read", self._reading)
-        self._hub.working(HOOK)
+        guard.wrap(aiohttp.ClientResponse, "read", before=self._read_begins, after=self.over)
+        self._hub.working(self.hook)
 
     def _callback(self, signal: str) -> Any:
         """What aiohttp awaits; it never waits."""
-        guard = self._guard
+        guard = self.guard
         act = getattr(self, signal.removeprefix("on"), None)  # None: of the first one
 
         async def callback(session: Any, context: Any, params: Any) -> None:
@@ -164,27 +160,12 @@ class AiohttpHooks:
         if connection is None:
             call.gives_back()  # all of the body has come, too
         else:
-            connection.add_callback(self._guard.guarded(call.gives_back))
+            connection.add_callback(self.guard.guarded(call.gives_back))
 
     def _request_exception(self, call: PooledCall, told: _Told) -> None:
         call.failed()
 
     # --- the body ---
-
-    def _reading(self, original: Any) -> Any:
-        guard, begins, ends = self._guard, self._read_begins, self._outbound.end
-
-        @wraps(original)
-        async def read(self: Any) -> Any:
-            call = guard.call(begins, self) if guard.active else None
-            if call is None:
-                return await original(self)
-            try:
-                return await original(self)
-            finally:
-                guard.call(ends, call)
-
-        return read
 
     def _read_begins(self, response: Any) -> Call | None:
         where = line_of(calling_frame(sys._getframe(1), PACKAGES))

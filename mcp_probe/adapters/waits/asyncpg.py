@@ -10,10 +10,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from mcp_probe.adapters.imports import ImportWatch
-from mcp_probe.adapters.waits.library import LibraryHooks, address
+from mcp_probe.adapters.waits.library import LibraryHooks, database_address
 from mcp_probe.adapters.waits.pools import Asking, PoolWaits
 from mcp_probe.capture.awaits import where_now
-from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.outbound import Call
 
 SCHEME = "postgresql"
@@ -92,12 +91,7 @@ class AsyncpgHooks(LibraryHooks):
         self._pools.gave_back(self._of(holder._pool), holder)
 
     def _opens(self, *_: Any, addr: Any = None, **__: Any) -> Call | None:
-        if CURRENT.get() is None:
-            return None
-        call: Call | None = self._outbound.begin("connect", _of_address(addr))
-        if call is not None:
-            call.opened = 1
-        return call
+        return self.opening(_of_address, addr)
 
 
 def _name_of(connection: Any, *_: Any) -> str:
@@ -110,4 +104,4 @@ def _of_prepared(prepared: Any, *_: Any) -> str:
 
 def _of_address(address_: Any) -> str:
     """Of (host, port), or of a Unix socket's path."""
-    return address(SCHEME, *address_[:2]) if isinstance(address_, tuple) else SCHEME
+    return database_address(SCHEME, *address_[:2]) if isinstance(address_, tuple) else SCHEME

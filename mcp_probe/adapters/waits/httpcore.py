@@ -21,7 +21,8 @@ from typing import Any
 
 from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.imports import ImportWatch
-from mcp_probe.adapters.waits.pooled import PooledCall, async_reads, line_of, pool_of, reads
+from mcp_probe.adapters.waits.pooled import PooledCall, async_reads, line_of, reads
+from mcp_probe.adapters.waits.pools import pool_of
 from mcp_probe.capture.awaits import Awaits, Held
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.outbound import DEFAULT_PORTS, NOT_ASKED, READ_NS, Call, Outbound, address

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.outbound import Call
+from mcp_probe.capture.outbound import Call, located
 from mcp_probe.model import AwaitKind
 
 NameOf = Callable[..., str]
@@ -58,14 +58,22 @@ class LibraryHooks:
         for name in names:
             self.guard.wrap(owner, name, before=begin, after=self.over)
 
+    def opening(self, name_of: NameOf, *args: Any) -> Call | None:
+        """A connection to ``name_of(*args)`` is opened; :meth:`over` ends it."""
+        if CURRENT.get() is None:
+            return None
+        call: Call | None = self._outbound.begin("connect", name_of(*args))
+        if call is not None:
+            call.opened = 1
+        return call
+
     def over(self, call: Call | None, result: Any, error: BaseException | None) -> None:
         """``call`` is over. For ``after`` of a hook whose ``before`` has begun it."""
         self._outbound.end(call)
 
 
-def address(scheme: str, host: object, port: object = None) -> str:
+def database_address(scheme: str, host: object, port: object = None) -> str:
     """``scheme://host:port``; the scheme alone for files and Unix sockets."""
     if not isinstance(host, str) or not host or "/" in host or "@" in host:
         return scheme
-    host = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{host}:{port}" if port else f"{scheme}://{host}"
+    return located(scheme, host, port or None)

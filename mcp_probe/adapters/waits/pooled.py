@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
-from weakref import ref
 
 from mcp_probe.capture.awaits import Awaits, Held, State, Taken
 from mcp_probe.capture.guard import Guard
@@ -93,19 +92,6 @@ class PooledCall:
         """It was cancelled, or there is no answer."""
         self.answered()
         self.gives_back()
-
-
-def pool_of(
-    awaits: Awaits, pool: Any, label: str, made: str | None, limit: int | None, keeper: Any = None
-) -> Held | None:
-    """What is known of ``pool`` from now on. A variable may have its ``keeper`` instead; ``None``: too many are."""
-    held = awaits.of(pool, "connection-pool", label, made)
-    if held is None:
-        return None
-    if made is None and keeper is not None and type(keeper).__weakrefoffset__:
-        held.thing = ref(keeper)
-    held.limit = limit
-    return held
 
 
 def line_of(frame: Any) -> str | None:

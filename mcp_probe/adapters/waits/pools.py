@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from typing import Any
+from weakref import ref
 
-from mcp_probe.capture.awaits import Awaits, State, taken_here
+from mcp_probe.capture.awaits import Awaits, Held, State, taken_here
 
 
 class Asking:
@@ -27,6 +28,19 @@ class Asking:
 ASKING: ContextVar[Asking | None] = ContextVar("mcp_probe_asking", default=None)
 
 
+def pool_of(
+    awaits: Awaits, pool: Any, label: str, made: str | None, limit: int | None, keeper: Any = None
+) -> Held | None:
+    """What is known of ``pool`` from now on. A variable may have its ``keeper`` instead; ``None``: too many are."""
+    held = awaits.of(pool, "connection-pool", label, made)
+    if held is None:
+        return None
+    if made is None and keeper is not None and type(keeper).__weakrefoffset__:
+        held.thing = ref(keeper)
+    held.limit = limit
+    return held
+
+
 class PoolWaits:
     """The pools of one library, ``label`` for reports. May raise; on the thread that asks."""
 
@@ -36,9 +50,7 @@ class PoolWaits:
 
     def made(self, pool: Any, limit: int | None, where: str | None) -> None:
         """``pool`` was made at ``file:line``, and has at most ``limit`` connections; ``None``: any number."""
-        held = self._awaits.of(pool, "connection-pool", self._label, where)
-        if held is not None:
-            held.limit = limit
+        pool_of(self._awaits, pool, self._label, where, limit)
 
     def asks(self, pool: Any, limit: int | None) -> Asking:
         """Somebody asks ``pool`` for a connection."""
@@ -56,8 +68,8 @@ class PoolWaits:
             asking.part = part
             self._awaits.end(asking.state, True, part, taken_here())
 
-    def answered(self, asking: Asking | None, part: object) -> None:
-        """Who asked has got ``part``; ``None``: nothing."""
+    def answered(self, asking: Asking | None, part: object, error: BaseException | None = None) -> None:
+        """Who asked has got ``part``; ``None``: nothing, but maybe ``error``. For ``after`` of a hook on who asks."""
         if asking is None:
             return
         asking.over = True

@@ -13,10 +13,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from mcp_probe.adapters.imports import ImportWatch
-from mcp_probe.adapters.waits.library import LibraryHooks, address
+from mcp_probe.adapters.waits.library import LibraryHooks, database_address
 from mcp_probe.adapters.waits.pools import Asking, PoolWaits
 from mcp_probe.capture.awaits import where_now
-from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.outbound import Call
 
 SCHEME = "postgresql"
@@ -61,7 +60,7 @@ class PsycopgHooks(LibraryHooks):
     def _wrap_pool(self, pool: Any, awaited: bool) -> None:
         if self.knows(pool, ("getconn", "putconn"), awaited=awaited) and self.knows(pool, ("__init__",)):
             self.guard.wrap(pool, "__init__", after=self._made)
-            self.guard.wrap(pool, "getconn", before=self._asks, after=self._pools_answer)
+            self.guard.wrap(pool, "getconn", before=self._asks, after=self._pools.answered)
             self.guard.wrap(pool, "putconn", before=self._gives_back)
             self._hub.working(self.hook)
 
@@ -72,19 +71,11 @@ class PsycopgHooks(LibraryHooks):
     def _asks(self, pool: Any, *_: Any, **__: Any) -> Asking:
         return self._pools.asks(pool, _limit_of(pool))
 
-    def _pools_answer(self, asking: Asking, connection: Any, error: BaseException | None) -> None:
-        self._pools.answered(asking, connection)
-
     def _gives_back(self, pool: Any, conn: Any) -> None:
         self._pools.gave_back(pool, conn)
 
     def _opens(self, *_: Any, **__: Any) -> Call | None:
-        if CURRENT.get() is None:
-            return None
-        call: Call | None = self._outbound.begin("connect", SCHEME)
-        if call is not None:
-            call.opened = 1
-        return call
+        return self.opening(lambda: SCHEME)
 
     def _opened(self, call: Call | None, connection: Any, error: BaseException | None) -> None:
         if call is not None and error is None:
@@ -95,7 +86,7 @@ class PsycopgHooks(LibraryHooks):
         name = self._names.get(connection)
         if name is None:
             try:
-                name = address(SCHEME, connection.info.host, connection.info.port)
+                name = database_address(SCHEME, connection.info.host, connection.info.port)
             except Exception:  # noqa: BLE001 - psycopg's own, of a connection that is closed
                 return SCHEME
             self._names[connection] = name

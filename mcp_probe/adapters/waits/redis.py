@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from mcp_probe.adapters.imports import ImportWatch
-from mcp_probe.adapters.waits.library import LibraryHooks, address
+from mcp_probe.adapters.waits.library import LibraryHooks, database_address
 from mcp_probe.adapters.waits.pools import Asking, PoolWaits
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.outbound import Call
@@ -44,7 +44,7 @@ class RedisHooks(LibraryHooks):
             return
         self.guard.wrap(connection, "connect", before=self._opens, after=self.over)
         self.calls(connection, ("read_response",), _name_of)
-        self.guard.wrap(pool, "get_connection", before=self._asks, after=self._pools_answer)
+        self.guard.wrap(pool, "get_connection", before=self._asks, after=self._pools.answered)
         self.guard.wrap(pool, "release", before=self._gives_back)
         self._hub.working(self.hook)
 
@@ -56,21 +56,13 @@ class RedisHooks(LibraryHooks):
     def _asks(self, pool: Any, *_: Any, **__: Any) -> Asking:
         return self._pools.asks(pool, pool.max_connections)
 
-    def _pools_answer(self, asking: Asking, connection: Any, error: BaseException | None) -> None:
-        self._pools.answered(asking, connection)
-
     def _gives_back(self, pool: Any, connection: Any) -> None:
         self._pools.gave_back(pool, connection)
 
     def _opens(self, connection: Any, *_: Any, **__: Any) -> Call | None:
         """Called for each command; most find it open."""
         self._pools.opens(connection)
-        if CURRENT.get() is None or _is_open(connection):
-            return None
-        call: Call | None = self._outbound.begin("connect", _name_of(connection))
-        if call is not None:
-            call.opened = 1
-        return call
+        return None if CURRENT.get() is None or _is_open(connection) else self.opening(_name_of, connection)
 
 
 def _is_open(connection: Any) -> bool:
@@ -79,4 +71,4 @@ def _is_open(connection: Any) -> bool:
 
 def _name_of(connection: Any, *_: Any) -> str:
     scheme = "rediss" if hasattr(connection, "ssl_context") or hasattr(connection, "cert_reqs") else "redis"
-    return address(scheme, getattr(connection, "host", None), getattr(connection, "port", None))
+    return database_address(scheme, getattr(connection, "host", None), getattr(connection, "port", None))

@@ -13,10 +13,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from mcp_probe.adapters.imports import ImportWatch
-from mcp_probe.adapters.waits.library import LibraryHooks, address
+from mcp_probe.adapters.waits.library import LibraryHooks, database_address
 from mcp_probe.adapters.waits.pools import Asking, PoolWaits
 from mcp_probe.capture.awaits import where_now
-from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.outbound import Call
 
 _CONNECT = "_ConnectionRecord__connect"
@@ -51,7 +50,7 @@ class SqlAlchemyHooks(LibraryHooks):
             and self.knows(checked_out, ("_reset", "detach"))
         ):
             return
-        self.guard.wrap(queued, "_do_get", before=self._asks, after=self._pools_answer)
+        self.guard.wrap(queued, "_do_get", before=self._asks, after=self._pools.answered)
         self.guard.wrap(pool, "_return_conn", before=self._gives_back)
         self.guard.wrap(checked_out, "detach", before=self._takes_out)
         self.guard.wrap(record, _CONNECT, before=self._opens, after=self.over)
@@ -81,9 +80,6 @@ class SqlAlchemyHooks(LibraryHooks):
     def _asks(self, pool: Any) -> Asking:
         return self._pools.asks(pool, _limit_of(pool))
 
-    def _pools_answer(self, asking: Asking, record: Any, error: BaseException | None) -> None:
-        self._pools.answered(asking, record)
-
     def _gives_back(self, pool: Any, record: Any) -> None:
         self._pools.gave_back(pool, record)
 
@@ -94,13 +90,7 @@ class SqlAlchemyHooks(LibraryHooks):
 
     def _opens(self, record: Any) -> Call | None:
         self._pools.opens(record)
-        if CURRENT.get() is None:
-            return None
-        pool = record._ConnectionRecord__pool
-        call: Call | None = self._outbound.begin("connect", self._names.get(pool, "database"))
-        if call is not None:
-            call.opened = 1
-        return call
+        return self.opening(self._of_record, record)
 
     def _note_engine(self, engine: Any) -> None:
         pool = engine.pool
@@ -108,6 +98,9 @@ class SqlAlchemyHooks(LibraryHooks):
             self._names[pool] = _name_of(engine.url)
             if hasattr(pool, "_max_overflow"):
                 self._pools.made(pool, _limit_of(pool), self._places.get(engine))
+
+    def _of_record(self, record: Any) -> str:
+        return self._names.get(record._ConnectionRecord__pool, "database")
 
     def _of_pool(self, checked_out: Any, *_: Any) -> str:
         return self._names.get(checked_out._pool, "database")
@@ -118,7 +111,7 @@ def _of_connection(connection: Any, *_: Any) -> str:
 
 
 def _name_of(url: Any) -> str:
-    return address(url.drivername.partition("+")[0], url.host, url.port)
+    return database_address(url.drivername.partition("+")[0], url.host, url.port)
 
 
 def _limit_of(pool: Any) -> int | None:
