@@ -198,7 +198,9 @@ def test_events_of_waits_and_the_metric_of_awaits_agree(
     assert told == pytest.approx(awaits["lock"].sum, rel=0.02)
     assert awaits["lock"].count == CALLS - 1
     assert {value_of(event.attributes, names.OBJECT) for event in events} == {"asyncio.Lock made at program.py:9"}
-    linked = {link.span_id for span in spans for link in span.links}
+    # On a busy machine calls, and `initialize`, also hold each other up: those links are of another kind.
+    links = [link for span in spans for link in span.links]
+    linked = {link.span_id for link in links if value_of(link.attributes, names.LINK_KIND) == "waited_for"}
     assert linked <= {span.span_id for span in spans}
     assert len(linked) == CALLS - 1  # each but the last is somebody's holder
 
