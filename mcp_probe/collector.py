@@ -16,12 +16,11 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
-from mcp_probe.capture.drain import Drain, open_request, running_mark
+from mcp_probe.capture.drain import Drain, open_request, record_of, running_mark
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestGroup, RequestRecord
-from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest
 from mcp_probe.record.sampling import Sampler
 
@@ -345,18 +344,8 @@ class Collector:
             time.sleep(0)
 
     def _record(self, raw: RawRequest, weight: int) -> RequestRecord:
-        hub = self._hub
         self._pace += 1  # a record may search for the name of what was awaited
-        end_ns = raw.end_ns or now_ns()
-        return assemble(
-            raw,
-            end_ns,
-            memory=hub.memory.use_of(raw),
-            weight=weight,
-            measures=hub.measuring.of(raw),
-            named=hub.awaits.active,
-            short_await_ns=hub.awaits.short_ns,
-        )
+        return record_of(self._hub, raw, raw.end_ns or now_ns(), weight=weight)
 
     def _tell_open(self, listener: Listener, now: int, *, everything: bool) -> None:
         """Name requests that have been in flight for a while; in a snapshot, all that are."""
@@ -392,14 +381,4 @@ class Collector:
 
     def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
         raw.outcome = "unfinished"
-        hub = self._hub
-        running = running_mark(hub, raw, now)
-        return assemble(
-            raw,
-            now,
-            running,
-            hub.memory.use_of(raw),
-            measures=hub.measuring.of(raw),
-            named=hub.awaits.active,
-            short_await_ns=hub.awaits.short_ns,
-        )
+        return record_of(self._hub, raw, now, running_mark(self._hub, raw, now))

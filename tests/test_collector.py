@@ -20,6 +20,7 @@ from mcp.server import MCPServer
 import mcp_probe
 from mcp_probe import collector, header, session
 from mcp_probe.aggregate.fold import Fold
+from mcp_probe.capture import drain
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.collector import ALWAYS_RECORDED, BUSY, BUSY_DRAIN_S, DRAIN_S, SLICE, SOON_DRAIN_S, Collector
@@ -119,7 +120,7 @@ def test_requests_for_whose_records_an_exit_has_no_time_are_counted(
     lost = hub.begin("request", "tools/call", "hang", "stdio", probe)
     probe.snapshot()
     assert {frame.id for frame in kept.frames if isinstance(frame, OpenRequest)} == {raw.id for raw in [*raws, lost]}
-    monkeypatch.setattr(collector, "assemble", slow)
+    monkeypatch.setattr(drain, "assemble", slow)
     for raw in raws:
         hub.requests.end(raw, now_ns())
     probe._collector.wake()

@@ -107,10 +107,22 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) if shown else ""
 
 
+def so_did(names: Sequence[str]) -> str:
+    """``; so did `b` and `c` `` of operations whose first the sentence is about; empty where there is no other."""
+    others = sorted(set(names[1:]) - {names[0]})
+    return f"; so did {listed(others)}" if others else ""
+
+
 def file_and_line(where: str | None) -> tuple[str, int] | None:
     """The two of ``file:line``; ``None`` where it is not known."""
     file, _, line = (where or "").rpartition(":")
     return (file, int(line)) if file and line.isdecimal() else None
+
+
+def place_at(where: str | None) -> str | None:
+    """As :func:`place_of`, of ``file:line``."""
+    found = file_and_line(where)
+    return None if found is None else place_of(*found)
 
 
 def place_of(file: str | None, line: int | None) -> str | None:

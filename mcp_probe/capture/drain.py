@@ -30,8 +30,10 @@ from mcp_probe.model import (
     OpenRequest,
     PoolSample,
     ProcessSample,
+    RequestRecord,
     StepRecord,
 )
+from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest, StepMark
 
 
@@ -294,6 +296,20 @@ def open_request(raw: RawRequest, now: int) -> OpenRequest:
         transport=raw.transport,
         arrival_ns=now if arrival is None else arrival,
         seen_ns=now,
+    )
+
+
+def record_of(hub: Hub, raw: RawRequest, now: int, running: StepMark | None = None, weight: int = 1) -> RequestRecord:
+    """``raw`` as it stands at ``now``, with what the hub knows besides. The other arguments are ``assemble``'s."""
+    return assemble(
+        raw,
+        now,
+        running,
+        hub.memory.use_of(raw),
+        weight,
+        hub.measuring.of(raw),
+        named=hub.awaits.active,
+        short_await_ns=hub.awaits.short_ns,
     )
 
 

@@ -17,7 +17,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TracerProvider
 
-from mcp_probe.capture.drain import step_record
+from mcp_probe.capture.drain import record_of, step_record
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.messages import agreed_version
@@ -39,7 +39,6 @@ from mcp_probe.export.span_attributes import (
     waited_for,
 )
 from mcp_probe.model import RequestRecord, StepRecord
-from mcp_probe.record.assemble import assemble
 from mcp_probe.record.raw import RawRequest, StepMark
 
 MAX_CARRIED = 8192
@@ -282,15 +281,7 @@ def _budget_now(scope: _Scope) -> Attributes:
     """Where its time went up to this instant, and who held it up."""
     raw, hub, now = scope.raw, scope.hub, now_ns()
     running = _running_mark(hub.monitors.get(get_ident()), raw, now)
-    record = assemble(
-        raw,
-        now,
-        running,
-        hub.memory.use_of(raw),
-        measures=hub.measuring.of(raw),
-        named=hub.awaits.active,
-        short_await_ns=hub.awaits.short_ns,
-    )
+    record = record_of(hub, raw, now, running)
     found = budget_attributes(record)
     if record.waits:
         _add_blockers(scope, record, found)

@@ -54,7 +54,7 @@ def _saved_ms(row: SerialAwaits) -> float:
 
 def _serial(operation: OperationSummary, row: SerialAwaits, whole: float) -> Finding:
     saved, calls = _saved_ms(row), row.calls
-    where = _place(row.where)
+    where = phrasing.place_at(row.where)
     each = row.awaits / calls
     in_thread = row.stage == "executor_run"
     what = f"{_MANY[row.kind]} `{row.object}`" if row.kind in _MANY else f"awaits of `{row.object}`"
@@ -111,7 +111,7 @@ def unexplained_wait(summary: Summary, options: FindingOptions) -> Iterator[Find
 
 def _unexplained(operation: OperationSummary, share: float, p95: float) -> Finding:
     named = max((row for row in operation.awaits if row.where), key=lambda row: row.total_ms, default=None)
-    where = None if named is None else _place(named.where)
+    where = None if named is None else phrasing.place_at(named.where)
     looks = sum(row.looks for row in operation.awaits if row.stage == "awaiting")
     unnamed_ms = operation.awaits_unnamed_ms or share * p95 * operation.count
     hint = "" if where is None else f"; what was named of its waits is at {where}"
@@ -180,7 +180,7 @@ def _long_waits(summary: Summary, operation: OperationSummary, options: FindingO
 
 
 def _long(found: _Long) -> Finding:
-    row, where = found.row, _place(found.row.where)
+    row, where = found.row, phrasing.place_at(found.row.where)
     why = ", and longer the more calls await it at once" if found.grows else ""
     return Finding(
         code="long-wait",
@@ -208,8 +208,3 @@ def _long(found: _Long) -> Finding:
         },
         cost_ms=found.total_ms,
     )
-
-
-def _place(where: str | None) -> str | None:
-    found = phrasing.file_and_line(where)
-    return None if found is None else phrasing.place_of(*found)

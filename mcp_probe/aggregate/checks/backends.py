@@ -73,14 +73,13 @@ def _client_per_request(found: list[_Traffic], options: FindingOptions) -> Findi
         f"{phrasing.plural(first.calls, sent)} to `{first.name}`{f' at {where}' if where else ''}: "
         f"{phrasing.duration(each_ms)} a connection, {phrasing.percent(first.share)} of its time"
     )
-    others = sorted({one.operation.name for one in found[1:]} - {first.operation.name})
     shared = "one client" if first.kind == "http" else "one pool or engine"
     return Finding(
         code="client-per-request",
         severity="warn" if first.share >= options.connect_share else "info",
         confidence=worst(row.quality for one in found for row in one.rows),
         subject=first.operation.name,
-        sentence=sentence + (f"; so did {phrasing.listed(others)}." if others else "."),
+        sentence=f"{sentence}{phrasing.so_did([one.operation.name for one in found])}.",
         advice=(
             f"Make {shared} when the server starts (in its lifespan) and share it among calls, so that connections "
             "stay open. If it is shared already, look for a peer that closes each connection, or for a limit of how "
@@ -191,13 +190,12 @@ def _slow_backend(found: list[_Slow]) -> Finding:
             f"{phrasing.duration(growth.alone.p50_ms)} with {growth.alone.most:,}"
         )
         advice = f"It gets slower the more calls it has at once: bound them, or give it more capacity. {advice}"
-    others = sorted({one.operation.name for one in found[1:]} - {first.operation.name})
     return Finding(
         code="slow-backend",
         severity="info" if growth is None else "warn",
         confidence=worst((row.quality, "exact" if growth is None else "estimate")),
         subject=first.operation.name,
-        sentence=sentence + (f"; so did {phrasing.listed(others)}." if others else "."),
+        sentence=f"{sentence}{phrasing.so_did([one.operation.name for one in found])}.",
         advice=advice,
         evidence={
             "backend": first.name,
@@ -222,5 +220,4 @@ def _slow_backend(found: list[_Slow]) -> Finding:
 def _place_of(rows: Iterator[AwaitSummary] | list[AwaitSummary] | tuple[AwaitSummary, ...]) -> str | None:
     """The line that awaited longest among ``rows``."""
     longest = max((row for row in rows if row.where), key=lambda row: row.total_ms, default=None)
-    found = None if longest is None else phrasing.file_and_line(longest.where)
-    return None if found is None else phrasing.place_of(*found)
+    return None if longest is None else phrasing.place_at(longest.where)

@@ -105,7 +105,7 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
     sentence = (
         f"`{first.operation.name}` spent {phrasing.percent(first.share)} of its time, "
         f"{phrasing.duration(first.waited_ms)} in all, waiting for the {row.kind} `{row.object}`{slots}"
-        f"{_held_by(first.operation, holder)}{_others(held)}."
+        f"{_held_by(first.operation, holder)}{phrasing.so_did([one.operation.name for one in held])}."
     )
     root = row.root[0] if row.root else None
     narrow_ms = _narrow_ms(summary, held)
@@ -125,7 +125,7 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
             "share": first.share,
             "p95_ms": row.p95_ms,
             "holder": holder.operation,
-            "holder_where": _place(holder.where),
+            "holder_where": phrasing.place_at(holder.where),
             "holder_ms": holder.ms,
             "root": None if root is None else root.name,
             "root_kind": None if root is None else root.kind,
@@ -167,7 +167,7 @@ def _needed(summary: Summary, row: AwaitSummary, limit: int) -> int | None:
 
 def _held_by(operation: OperationSummary, holder: AwaitHolder) -> str:
     """`` that `append` held (taken at notes.py:19)``; empty where nobody knows who."""
-    where = _place(holder.where)
+    where = phrasing.place_at(holder.where)
     taken = f" (taken at {where})" if where else ""
     if holder.operation == UNKNOWN_HOLDER:
         return ""
@@ -175,12 +175,6 @@ def _held_by(operation: OperationSummary, holder: AwaitHolder) -> str:
         return f" that a background task held{taken}"
     name = "other calls of its own" if holder.operation == operation.name else f"`{holder.operation}`"
     return f" that {name} held{taken}"
-
-
-def _others(held: list[Held]) -> str:
-    first = held[0].operation.name
-    others = sorted({one.operation.name for one in held[1:]} - {first})
-    return f"; so did {phrasing.listed(others)}" if others else ""
 
 
 def _advice(
@@ -203,14 +197,9 @@ def _advice(
 
 
 def _meanwhile(root: AwaitRoot) -> str:
-    where = _place(root.where)
+    where = phrasing.place_at(root.where)
     what = f"`{root.name}` on the event loop" if root.kind == "blocked" else root.name
     return f"Most of that time its holder waited for {what}{f' at {where}' if where else ''} itself. "
-
-
-def _place(where: str | None) -> str | None:
-    found = phrasing.file_and_line(where)
-    return None if found is None else phrasing.place_of(*found)
 
 
 # --- connection pools -------------------------------------------------------------------------------
@@ -244,7 +233,8 @@ def _exhausted(summary: Summary, held: list[Held]) -> Finding:
     sentence = (
         f"`{first.operation.name}` waited {phrasing.duration(row.p95_ms or 0.0)} at p95, "
         f"{phrasing.duration(first.waited_ms)} in all, for a connection of the pool `{row.object}`"
-        f"{f' ({aside})' if aside else ''}{'' if holder is None else _held_by(first.operation, holder)}{_others(held)}."
+        f"{f' ({aside})' if aside else ''}{'' if holder is None else _held_by(first.operation, holder)}"
+        f"{phrasing.so_did([one.operation.name for one in held])}."
     )
     return Finding(
         code="pool-exhausted",
@@ -263,7 +253,7 @@ def _exhausted(summary: Summary, held: list[Held]) -> Finding:
             "share": first.share,
             "pending_peak": pending,
             "holder": None if holder is None else holder.operation,
-            "holder_where": None if holder is None else _place(holder.where),
+            "holder_where": None if holder is None else phrasing.place_at(holder.where),
             "needed": needed,
             "operations": len({one.operation.name for one in held}),
         },
