@@ -13,11 +13,12 @@ from mcp_probe.model import (
     AwaitRoot,
     AwaitSummary,
     OperationSummary,
+    Quality,
     Summary,
 )
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Items, Paragraph, Span, Spans, Words
-from mcp_probe.report.figures import Notation, quantity
+from mcp_probe.report.figures import EXACT, Notation, quantity
 from mcp_probe.report.phrases import first, number, one, rank
 from mcp_probe.report.places import place
 from mcp_probe.report.sections.waits import PSEUDO_BLOCKERS
@@ -91,9 +92,8 @@ def _row(row: Row, notation: Notation, cwd: str) -> tuple[Cell, ...]:
 
 
 def _waited(found: AwaitSummary, notation: Notation) -> str:
-    if found.lo_ms is None or found.hi_ms is None or found.quality != "estimate":
-        return figures.duration(found.total_ms)
-    return figures.duration_range(found.lo_ms, found.hi_ms)
+    is_range = found.lo_ms is not None and found.quality == "estimate"
+    return notation.duration(found.total_ms, Quality("bounded", found.lo_ms, found.hi_ms) if is_range else EXACT)
 
 
 def described(found: AwaitSummary) -> str:
