@@ -182,14 +182,20 @@ _NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE
 _COUNT = f"SELECT ({_NUMBERS} SELECT sum(i) FROM n) AS total"
 
 
-@contextmanager
-def tables(folder: Path) -> Iterator[Setting]:
+def _items(folder: Path) -> Path:
+    """A database of a thousand items and their prices."""
     path = folder / "shop.db"
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, price INTEGER)")
         connection.executemany("INSERT INTO item VALUES (?, ?)", ((number, 7 * number) for number in range(1000)))
     connection.close()
+    return path
+
+
+@contextmanager
+def tables(folder: Path) -> Iterator[Setting]:
+    path = _items(folder)
     calls = [
         *(Call("read_query", {"query": f"SELECT price FROM item WHERE id = {number}"}) for number in range(12)),
         Call("read_query", {"query": _COUNT}),
@@ -252,12 +258,7 @@ _WORK = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i 
 
 @contextmanager
 def shop(folder: Path) -> Iterator[Setting]:
-    path = folder / "shop.db"
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, price INTEGER)")
-        connection.executemany("INSERT INTO item VALUES (?, ?)", ((number, 7 * number) for number in range(1000)))
-    connection.close()
+    path = _items(folder)
     calls = [
         *(Call("execute_query", {"query": f"SELECT price FROM item WHERE id = {number}"}) for number in range(12)),
         *(Call("all_table_names", {}) for _ in range(6)),
