@@ -493,7 +493,6 @@ def taken_here() -> Taken:
     return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
 
 
-_OURS = threading.Lock()
 _INNER = {
     "anyio": ("_internal_lock", "_internal_semaphore", "_internal_limiter"),
     "sqlalchemy": ("pool",),
@@ -504,16 +503,15 @@ _INNER = {
 
 def variable_of(thing: Any, modules: Iterable[Any] | None = None) -> str | None:
     """``module.NAME`` of a global variable that holds ``thing``; of the user's own modules first. Slow; any thread."""
-    with _OURS:
-        for module in list(sys.modules.values()) if modules is None else modules:
-            file = _file_of(module)
-            if file is None or is_plumbing(file):
-                continue
-            for name, value in list(vars(module).items()):
-                inner = _inner(value)
-                if value is thing or (inner and any(getattr(value, one, None) is thing for one in inner)):
-                    return f"{_module_name(module)}.{name}"
-        return None
+    for module in list(sys.modules.values()) if modules is None else modules:
+        file = _file_of(module)
+        if file is None or is_plumbing(file):
+            continue
+        for name, value in list(vars(module).items()):
+            inner = _inner(value)
+            if value is thing or (inner and any(getattr(value, one, None) is thing for one in inner)):
+                return f"{_module_name(module)}.{name}"
+    return None
 
 
 def _file_of(module: Any) -> str | None:

@@ -26,8 +26,18 @@ _COLLECTION_HANGS = sys.version_info < (3, 12, 1)
 _SUBINTERPRETERS = ("_interpreters", "_xxsubinterpreters")
 
 _STDLIB = os.path.dirname(os.__file__)
-_SCRIPTS = os.path.realpath(os.path.join(sys.prefix, "Scripts" if sys.platform == "win32" else "bin"))
+_SCRIPTS = os.path.join(sys.prefix, "Scripts" if sys.platform == "win32" else "bin")
+_REAL_SCRIPTS = os.path.realpath(_SCRIPTS)
+_SCRIPT_FOLDERS = (_SCRIPTS, _REAL_SCRIPTS)
 """Scripts there were written by an installer."""
+_LONGEST_PATH = 4_096
+_SCRIPT_LINKS = frozenset(
+    way
+    for path in sys.orig_argv[1:]
+    if len(path) < _LONGEST_PATH and os.path.dirname(os.path.realpath(path)) == _REAL_SCRIPTS
+    for way in (path, os.path.abspath(path))
+)
+"""Other ways to them, as the command line has them. Asked once: no loop waits for a file system."""
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OWN_PATHS = (_OWN, f"mcp_probe{os.sep}")  # the second in a program frozen by PyInstaller
 _WORKLOADS = tuple(f"{path}workloads{os.sep}" for path in _OWN_PATHS)
@@ -338,7 +348,7 @@ def _classify(filename: str) -> tuple[int, str]:
         return _HIDDEN, ""
     if filename.startswith(_STDLIB):
         return (_HIDDEN if "/asyncio/" in path else _STANDARD), ""
-    if os.path.realpath(os.path.dirname(filename)) == _SCRIPTS:
+    if filename in _SCRIPT_LINKS or os.path.dirname(filename) in _SCRIPT_FOLDERS:
         return _PLUMBING, ""
     if getattr(sys, "frozen", False) and not os.path.isabs(filename):
         return _cut_kind(path)

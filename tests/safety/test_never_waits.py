@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import anyio
+import httpcore
 import pytest
 from mcp import Client
 from mcp.client._memory import InMemoryTransport
@@ -25,13 +27,17 @@ from mcp_probe.capture import watchdog, worker
 from mcp_probe.model import End, RequestRecord
 from mcp_probe.record.file import read_recording
 from mcp_probe.session import attach_everywhere
+from tests.adapters.waits.backend import serving
 from tests.kept import Kept, keep
 from tests.safety.test_exit import environment
 
 # The one asks for a lock that is free; the other opens and reads /proc: 44 us a loop, some 2 us a slow step.
 EXCUSED = (worker.__file__, watchdog.__file__)
 PACKAGE = os.path.dirname(mcp_probe.__file__) + os.sep
-WAITS = {"acquire", "sleep", "wait", "recv", "read", "write", "readline", "open", "listdir", "scandir", "stat"}
+WAITS = {
+    *("acquire", "sleep", "wait", "recv", "read", "write", "readline"),
+    *("open", "listdir", "scandir", "stat", "lstat", "readlink", "getcwd"),
+}
 
 
 def caller_of_ours(frame: FrameType | None) -> str | None:
@@ -114,6 +120,47 @@ class Hanging:
 
     def close(self) -> None:
         pass
+
+
+async def test_a_wait_in_a_file_never_seen_before_asks_neither_the_disk_nor_a_lock(tmp_path: Path) -> None:
+    server = make_server()
+    names: dict[str, Any] = {"asyncio": asyncio, "httpcore": httpcore}
+    with serving() as backend:
+        for number, body in enumerate((HOLDS, CALLS)):
+            file = tmp_path / f"never_seen_{number}.py"
+            exec(compile(body.format(backend.address), str(file), "exec"), names)
+        server.add_tool(names["hold"])
+        server.add_tool(names["call"])
+        probe = mcp_probe.attach(server)
+        kept = keep(probe)
+        try:
+            with waits_of_ours() as waits:
+                async with Client(InMemoryTransport(server)) as client:
+                    async with anyio.create_task_group() as tasks:
+                        for _ in range(3):
+                            tasks.start_soon(client.call_tool, "hold", {})
+                    await client.call_tool("call", {})
+            assert waits == [], waits
+        finally:
+            await anyio.to_thread.run_sync(probe.detach)
+    assert {one.kind for record in kept.requests("hold") for one in record.awaits or ()} >= {"lock"}
+    assert {one.kind for record in kept.requests("call") for one in record.awaits or ()} >= {"connect"}
+
+
+HOLDS = """
+gate = asyncio.Lock()
+
+async def hold() -> str:
+    async with gate:
+        await asyncio.sleep(0.01)
+    return "held"
+"""
+CALLS = """
+async def call() -> str:
+    async with httpcore.AsyncConnectionPool() as pool:
+        await pool.request("GET", "{}/")
+    return "called"
+"""
 
 
 async def test_a_server_that_is_created_on_a_loop_is_attached_without_waiting() -> None:
