@@ -7,6 +7,7 @@ session that owns them, after the steps, so that a request finds its blockers al
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcp_probe.capture.drain import Drain, open_request, record_of, running_mark
 from mcp_probe.capture.hub import Hub
+from mcp_probe.capture.places import frame_of
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestGroup, RequestRecord
@@ -149,7 +151,8 @@ class Collector:
                 thread.join(self._exit_budget_s / 2)
         if waits and not self._take_over(leaving_process=reason == "exit"):
             self._forget(listener)
-            logger.warning("mcp_probe: the latest requests are lost: the collector's thread hangs, or got no CPU")
+            why = "the collector's thread hangs, or got no CPU"
+            logger.warning("mcp_probe: the latest requests are lost: %s%s", why, _whereabouts(thread))
             return
         try:
             if reason == "exit":
@@ -382,3 +385,11 @@ class Collector:
     def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
         raw.outcome = "unfinished"
         return record_of(self._hub, raw, now, running_mark(self._hub, raw, now))
+
+
+def _whereabouts(thread: Worker | None) -> str:
+    """Where ``thread`` is now, as the end of a sentence."""
+    frame = None if thread is None or thread.ident is None else frame_of(thread.ident)
+    if frame is None:
+        return ""
+    return f" (it is in {frame.f_code.co_name}, {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"

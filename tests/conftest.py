@@ -37,8 +37,13 @@ def signals_as_in_a_terminal() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def time_to_end() -> Iterator[None]:
-    """The SDK's client ends a server 2 s after its stdin, and its recording with it: a busy machine needs longer."""
+    """The SDK's client ends a server 2 s after its stdin, and its recording with it: a busy machine needs longer.
+
+    So does our own thread, which a starved machine has stopped for longer than users would wait for it.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mcp_probe.collector.DETACH_BUDGET_S", 20.0)
+        patch.setattr("mcp_probe.collector.DETACH_PATIENCE_S", 10.0)
         if "mcp.client.stdio" in sys.modules:
             patch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 30.0)
         yield

@@ -68,8 +68,9 @@ def test_calls_beyond_the_pools_limit_wait_in_waves_for_those_who_hold_its_conne
     assert calls(scene, *names) == 20
     (wait,) = {one.object for name in names for one in scene.awaits(name, "connection-pool") if one.ns > MS}
     assert wait.startswith(f"{library.__name__} pool made at test_httpcore.py:")
-    for name in names:
-        assert {one.object for one in scene.awaits(name, "http", "connect")} == {backend.address}
+    for name in names:  # a look may find the call between two phases: that has the name of the call
+        in_phases = [one for one in scene.awaits(name, "http", "connect") if one.phase]
+        assert {one.object for one in in_phases} == {backend.address}
         odd = [one for one in scene.awaits(name, "http", "connect") if not (one.where or "").startswith(FOLDER)]
         assert odd == []
 
