@@ -1,7 +1,7 @@
 """The command line: arguments in, public API out. The only module that prints or chooses an exit code.
 
-Exit codes: 0 fine; 1 findings named by --fail-on; 2 bad use; 3 unreadable recording. `mcp-probe run` ends as
-the command it ran: with its exit code, or by the signal that ended it.
+Exit codes: 0 fine; 1 findings that --fail-on asks for, or no way to know; 2 bad use; 3 unreadable recording or
+baseline. `mcp-probe run` ends as the command it ran: with its exit code, or by the signal that ended it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 from mcp_probe.errors import LaunchError, OptionError, ProbeError, RecordingError
 
 if TYPE_CHECKING:
+    from mcp_probe.aggregate.fail_on import Rule
+    from mcp_probe.aggregate.gate import Judgement
     from mcp_probe.export.exporters import TelemetrySettings
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.model import Summary
@@ -54,6 +56,7 @@ examples:
   mcp-probe run -- python server.py
   mcp-probe run --output report.txt --json report.json -- uvx mcp-server-time
   (cat session.jsonl; sleep 5) | mcp-probe run --fail-on blocking-call -- python -m my_server > answers.jsonl
+  mcp-probe run --fail-on 'critical,memory-peak>100MB' --junit findings.xml -- python server.py
 
 At the end of its input a server cancels the calls it is still at, so a session from a file needs the pause after it.
 """
@@ -84,8 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # Whoever read us (head, less) has seen enough; without this the exit would complain once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()
         return OK
 
 
@@ -151,7 +153,9 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
     run.add_argument(
         "--record", metavar="FILE", type=_not_stdout, help="keep every frame in FILE, for `mcp-probe report FILE`"
     )
-    _add_fail_on(run, "exit with 1 if the command exits with 0 and one of these findings is raised")
+    _add_fail_on(
+        run, "exit with 1 if the command exits with 0 and one of these findings is raised, or if nothing was measured"
+    )
     _add_slow_step(run)
     run.add_argument(
         "--memory",
@@ -190,7 +194,7 @@ def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
     )
     report.add_argument("file", metavar="FILE", type=Path)
     report.add_argument("--json", metavar="FILE", help="write the summary to FILE as JSON, too; `-` = print only that")
-    _add_fail_on(report, "exit with 1 if one of these findings is raised")
+    _add_fail_on(report, "exit with 1 if one of these findings is raised, or if nothing was measured")
     _add_slow_step(report)
     _add_looks(report)
     report.set_defaults(action=_report)
@@ -271,7 +275,22 @@ def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_fail_on(parser: argparse.ArgumentParser, help: str) -> None:
-    parser.add_argument("--fail-on", metavar="CODE[,CODE…]", type=_codes, default=(), help=help)
+    what = "items, separated by commas: a severity (critical, warn, info) and all above it; a code; a code with a "
+    what += "threshold, such as 'blocking-call>100ms' (quote the `>`)"
+    gate = parser.add_argument_group("failing in CI")
+    gate.add_argument("--fail-on", metavar="ITEM[,ITEM…]", type=_rules, default=(), help=f"{help}; {what}")
+    gate.add_argument(
+        "--baseline",
+        metavar="FILE",
+        type=Path,
+        help="JSON report of an earlier run: what --fail-on asks for and FILE has already does not fail",
+    )
+    gate.add_argument("--junit", metavar="FILE", type=_file, help="write what --fail-on checked to FILE as JUnit XML")
+    gate.add_argument(
+        "--github",
+        action=argparse.BooleanOptionalAction,
+        help="say on stderr what fails as annotations of GitHub Actions (default: where GITHUB_ACTIONS is true)",
+    )
 
 
 def _add_slow_step(parser: argparse.ArgumentParser) -> None:
@@ -297,8 +316,19 @@ def _not_stdout(text: str) -> Path:
     return Path(text)
 
 
-def _codes(text: str) -> tuple[str, ...]:
-    return tuple(code for code in (part.strip() for part in text.split(",")) if code)
+def _file(text: str) -> Path:
+    if text == "-":
+        raise argparse.ArgumentTypeError("`-`: expected the name of a file; stdout has other content.")
+    return Path(text)
+
+
+def _rules(text: str) -> tuple[Rule, ...]:
+    from mcp_probe.aggregate.fail_on import parse_fail_on
+
+    try:
+        return parse_fail_on(text)
+    except OptionError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None
 
 
 def _milliseconds(text: str) -> float:
@@ -334,13 +364,13 @@ def _width(text: str) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     _require_posix()
-    _check_codes(options.fail_on)
     from mcp_probe.launch.parent import find_program, run_command
 
     find_program(options.command)  # before any file is emptied
     _check_distinct(options)
     relay = _relay(options)
-    publisher = _Publisher(options.output, options.json)
+    gate = _Gate(options)
+    publisher = _Publisher(options.output, options.json, gate)
     outcome = run_command(
         options.command,
         publish=publisher.publish,
@@ -350,12 +380,11 @@ def _run(options: argparse.Namespace) -> int:
         tiers=_tiers(options),
         relay=relay,
     )
+    _deliver(gate.told())
     exit_code = outcome.exit_code or 0
     if exit_code < 0:
         _die_by(-exit_code)
-    if exit_code == 0 and options.fail_on:
-        return _gate([report.summary for report in outcome.reports], options.fail_on)
-    return exit_code
+    return exit_code or gate.exit_code()
 
 
 def _relay(options: argparse.Namespace) -> TelemetrySettings | None:
@@ -378,24 +407,33 @@ def _relay(options: argparse.Namespace) -> TelemetrySettings | None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    _check_codes(options.fail_on)
     from mcp_probe.aggregate.fold import Fold
     from mcp_probe.record.file import read_recording
 
+    _check_distinct(options)
+    gate = _Gate(options)
     fold = Fold(slow_step_ms=_slow_step_ms(options.slow_step_ms))
     for frame in read_recording(options.file):
         fold.add(frame)
     summary = fold.summary()
-    if options.json == "-":
-        _write_json(summary, sys.stdout)
-    else:
-        if options.json is not None:
-            from mcp_probe.record.private_file import opened
+    gate.judge([summary])
+    try:
+        _show(summary, options)
+    except BrokenPipeError:  # the exit code must be the gate's all the same
+        _give_up_stdout()
+    _deliver(gate.told())
+    return gate.exit_code()
 
-            with opened(Path(options.json)) as stream:
-                _write_json(summary, stream)
-        _print_report(summary, options)
-    return _gate([summary], options.fail_on) if options.fail_on else OK
+
+def _show(summary: Summary, options: argparse.Namespace) -> None:
+    if options.json == "-":
+        return _write_json(summary, sys.stdout)
+    if options.json is not None:
+        from mcp_probe.record.private_file import opened
+
+        with opened(Path(options.json)) as stream:
+            _write_json(summary, stream)
+    return _print_report(summary, options)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -443,10 +481,14 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _check_distinct(options: argparse.Namespace) -> None:
-    given = [path for path in (options.output, options.json, options.record) if path is not None]
-    names = [path.resolve() for path in given if path.resolve() != Path(os.devnull)]
-    if len(set(names)) < len(names):
-        raise OptionError("--output, --json and --record name the same file. Give each a file of its own.")
+    """No file is written twice, or emptied before it is read; and no failing run becomes its own baseline."""
+    given = {name: getattr(options, name, None) for name in ("file", "output", "json", "record", "junit", "baseline")}
+    paths = {name: Path(path).resolve() for name, path in given.items() if path and path != "-"}
+    paths = {name: path for name, path in paths.items() if path != Path(os.devnull)}
+    if len(set(paths.values())) < len(paths):
+        names = [name.upper() if name == "file" else f"--{name}" for name in paths]
+        listed = f"{', '.join(names[:-1])} and {names[-1]}"
+        raise OptionError(f"{listed} name the same file. Give each a file of its own.")
 
 
 def _require_posix() -> None:
@@ -455,24 +497,6 @@ def _require_posix() -> None:
             f"Profiling a command needs a POSIX system (Linux, macOS); this is {sys.platform}. "
             'Attach in the server instead: mcp_probe.attach(server, report="stderr").'
         )
-
-
-def _check_codes(codes: Sequence[str]) -> None:
-    if codes:
-        from mcp_probe.aggregate.findings import check_codes
-
-        check_codes(codes)
-
-
-def _gate(summaries: Sequence[Summary], codes: Sequence[str]) -> int:
-    """Exit code for --fail-on. A run that measured nothing does not pass."""
-    if not summaries:
-        _complain("--fail-on cannot be answered, since nothing was measured; that counts as a failure.")
-        return FINDINGS
-    raised = sorted({finding.code for summary in summaries for finding in summary.findings} & set(codes))
-    if raised:
-        _complain(f"failing because of {', '.join(raised)} (--fail-on).")
-    return FINDINGS if raised else OK
 
 
 def _slow_step_ms(given: float | None) -> float:
@@ -495,15 +519,83 @@ def _tiers(options: argparse.Namespace) -> dict[str, str]:
     return {"memory": found.memory, "measures": found.measures, "awaits": "on" if found.awaits else "off"}
 
 
+# --- failing in CI --------------------------------------------------------------------------------
+
+
+class _Gate:
+    """``--fail-on`` and its options. Files are read and opened first of all, so that a bad path starts nothing."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._rules: tuple[Rule, ...] = options.fail_on
+        self._junit: Path | None = options.junit
+        self._judgement: Judgement | None = None
+        self._unwritten: str | None = None
+        for name in ("baseline", "junit", "github"):
+            if getattr(options, name) and not self._rules:
+                raise OptionError(f"--{name} was given without --fail-on. Say what shall fail: add --fail-on warn.")
+        in_actions = os.environ.get("GITHUB_ACTIONS") == "true" if options.github is None else options.github
+        self._workspace = os.environ.get("GITHUB_WORKSPACE") or os.getcwd() if in_actions else None
+        from mcp_probe.record.private_file import opened
+        from mcp_probe.report.baseline import read_baseline
+
+        self._baseline = None if options.baseline is None else read_baseline(options.baseline)
+        if self._junit is not None:
+            opened(self._junit).close()
+
+    def judge(self, summaries: Sequence[Summary], problems: Sequence[str] = ()) -> None:
+        """Judges anew, and writes the file anew; without --fail-on there is nothing to judge."""
+        self._judgement = None
+        if not self._rules:
+            return
+        from mcp_probe.aggregate.gate import judge
+
+        self._judgement = judge(summaries, self._rules, self._baseline or (), problems)
+        if self._junit is not None:
+            self._write_junit(self._judgement, self._junit)
+
+    def _write_junit(self, judgement: Judgement, path: Path) -> None:
+        from mcp_probe.record.private_file import opened
+        from mcp_probe.report import junit
+
+        try:
+            with opened(path) as stream:
+                junit.write(judgement, stream)
+        except (OptionError, OSError) as exc:
+            self._unwritten = f"{path} could not be written ({exc}); that counts as a failure (--junit)."
+
+    def told(self) -> str:
+        """What stderr gets of it."""
+        if self._judgement is None:
+            return ""
+        from mcp_probe.report.gate import told
+
+        sentences = told(self._judgement, is_compared=self._baseline is not None)
+        sentences += [self._unwritten] if self._unwritten else []
+        text = "".join(f"mcp-probe: {sentence}\n" for sentence in sentences)
+        if self._workspace is not None:
+            from mcp_probe.report.github import annotated
+
+            text += annotated(self._judgement, self._workspace)
+        return text
+
+    def exit_code(self) -> int:
+        """1 where the last judgement fails, where there is none that should be, and where it could not be written."""
+        if not self._rules:
+            return OK
+        passes = self._judgement is not None and self._judgement.passes and self._unwritten is None
+        return OK if passes else FINDINGS
+
+
 # --- output ---------------------------------------------------------------------------------------
 
 
 class _Publisher:
     """Puts an outcome where it was asked for. Files are opened first of all, so that a bad path starts nothing."""
 
-    def __init__(self, output: Path | None, json: Path | None) -> None:
+    def __init__(self, output: Path | None, json: Path | None, gate: _Gate) -> None:
         self._output = output
         self._json = json
+        self._gate = gate
         from mcp_probe.record.private_file import opened
 
         for path in (output, json):
@@ -527,6 +619,7 @@ class _Publisher:
             text = self._report(outcome)
             if self._json is not None:
                 self._write_json(outcome, self._json)
+            self._gate.judge([report.summary for report in outcome.reports], outcome.failures)
         except ProbeError as exc:
             sentences.append(str(exc))
         except Exception as exc:  # noqa: BLE001 - see above
@@ -578,6 +671,11 @@ def _write_json(summary: Summary, stream: TextIO) -> None:
 
     jsonfile.write(summary, stream)
     stream.flush()
+
+
+def _give_up_stdout() -> None:
+    """Whoever read us (head, less) has seen enough; without this the exit would complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(sentence: str) -> None:

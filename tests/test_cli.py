@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -194,6 +195,99 @@ def test_fail_on_turns_a_finding_into_exit_1(call: Cli, recording: Path, codes: 
     assert ("failing because of blocking-call" in err) == bool(expected)
 
 
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ("critical", 1),
+        ("blocking-call>119ms", 1),
+        ("blocking-call>121ms", 0),
+        ("gc-pause,blocking-call>0.12s", 0),
+        ("blocking-call>1MB", 2),
+        ("critical,", 2),
+        ("", 2),
+        ("memory-peak", 1),
+    ],
+)
+def test_fail_on_takes_severities_and_thresholds(call: Cli, recording: Path, items: str, expected: int) -> None:
+    assert call("report", recording, "--fail-on", items)[0] == expected
+
+
+def test_a_recording_without_requests_does_not_pass(call: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    path.write_bytes(preamble() + b"".join(encode(frame) for frame in (BLOCKED[0], BLOCKED[-1])))
+    code, _, err = call("report", path, "--fail-on", "critical")
+    assert code == 1
+    assert "Nothing was measured" in err
+
+
+def test_a_baseline_excuses_what_it_has(call: Cli, recording: Path, tmp_path: Path) -> None:
+    baseline, suite = tmp_path / "baseline.json", tmp_path / "junit.xml"
+    call("report", recording, "--json", baseline)
+    code, _, err = call("report", recording, "--fail-on", "critical", "--baseline", baseline, "--junit", suite)
+    assert code == 0
+    assert "known from the baseline, so it does not fail: blocking-call of `block`" in err
+    root = ElementTree.parse(suite).getroot()
+    assert (root.attrib["failures"], root.attrib["errors"]) == ("0", "0")
+    assert root.find(".//testcase[@name='blocking-call']/system-out") is not None
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}"])
+def test_a_baseline_that_cannot_be_read_is_exit_3_before_anything_starts(
+    call: Cli, tmp_path: Path, content: str | None
+) -> None:
+    baseline, report = tmp_path / "baseline.json", tmp_path / "report.txt"
+    if content is not None:
+        baseline.write_text(content)
+    options = ("--output", report, "--fail-on", "critical", "--baseline", baseline)
+    code, _, err = call("run", *options, "--", "touch", tmp_path / "started")
+    assert code == 3
+    assert f"{baseline}" in err
+    assert not (tmp_path / "started").exists()
+    assert not report.exists()
+
+
+def test_options_of_the_gate_need_something_to_fail_on(call: Cli, recording: Path, tmp_path: Path) -> None:
+    for option in (["--junit", tmp_path / "x"], ["--baseline", tmp_path / "x"], ["--github"]):
+        code, _, err = call("report", recording, *option)
+        assert code == 2
+        assert "add --fail-on warn" in err
+
+
+def test_a_run_is_not_its_own_baseline_and_a_recording_is_not_overwritten(
+    call: Cli, recording: Path, tmp_path: Path
+) -> None:
+    base = tmp_path / "base.json"
+    call("report", recording, "--json", base)
+    before = base.read_bytes(), recording.read_bytes()
+    assert call("report", recording, "--fail-on", "warn", "--baseline", base, "--json", base)[0] == 2
+    assert call("report", recording, "--fail-on", "warn", "--junit", recording)[0] == 2
+    assert (base.read_bytes(), recording.read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    ("actions", "options", "annotated"),
+    [("true", [], True), ("true", ["--no-github"], False), ("", [], False), ("", ["--github"], True)],
+)
+def test_annotations_are_written_where_github_reads_them(
+    call: Cli, recording: Path, monkeypatch: pytest.MonkeyPatch, actions: str, options: list[str], annotated: bool
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", actions)
+    code, out, err = call("report", recording, "--json", "-", "--fail-on", "critical", *options)
+    assert code == 1
+    assert ("\n::error title=mcp-probe%3A blocking-call::" in err) == annotated
+    assert json.loads(out)
+
+
+def test_a_reader_that_leaves_early_does_not_hide_a_finding(recording: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "mcp_probe", "report", str(recording), "--fail-on", "critical"]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_S)
+    os.close(writer)
+    assert done.returncode == 1
+    assert b"failing because of blocking-call" in done.stderr
+
+
 def test_a_reader_that_leaves_early_is_no_error(recording: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -234,7 +328,24 @@ def test_fail_on_turns_only_a_zero_into_a_one(tmp_path: Path, codes: str, exit_c
 def test_fail_on_does_not_pass_a_run_that_measured_nothing() -> None:
     done = probed(["/bin/sh", "-c", "exit 0"], "--fail-on", "blocking-call")
     assert done.returncode == 1
-    assert "nothing was measured" in done.stderr
+    assert "Nothing was measured" in done.stderr
+
+
+def test_a_command_that_serves_nothing_is_an_error_in_the_file(tmp_path: Path) -> None:
+    done = probed(
+        [sys.executable, "-c", "print('served nothing')"], "--fail-on", "critical", "--junit", f"{tmp_path}/x"
+    )
+    assert done.returncode == 1
+    assert ElementTree.parse(tmp_path / "x").getroot().attrib["errors"] == "1"
+
+
+def test_a_run_writes_what_it_checked(tmp_path: Path) -> None:
+    server = player(tmp_path, "sink.write(lines)\nsink.close()", BLOCKED)
+    done = probed(server, "--fail-on", "critical", "--junit", f"{tmp_path}/junit.xml")
+    assert done.returncode == 1
+    failure = ElementTree.parse(tmp_path / "junit.xml").getroot().find(".//testcase[@name='blocking-call']/failure")
+    assert failure is not None
+    assert failure.attrib["message"].startswith("`block` blocked the event loop for 120 ms")
 
 
 def test_options_of_the_command_are_the_commands(tmp_path: Path) -> None:

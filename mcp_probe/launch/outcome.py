@@ -25,11 +25,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``exit_code`` is negative for the signal that ended the command, ``None`` while it still runs."""
+    """``exit_code`` is negative for the signal that ended the command, ``None`` while it still runs.
+
+    ``failures`` are those of ``sentences`` on what of the probe failed: findings may be missing then.
+    """
 
     exit_code: int | None
     reports: tuple[Report, ...]
     sentences: tuple[str, ...]
+    failures: tuple[str, ...] = ()
 
 
 def outcome(command: Sequence[str], exit_code: int | None, served: Sequence[Served], seen: Sequence[Seen]) -> Outcome:
@@ -39,13 +43,15 @@ def outcome(command: Sequence[str], exit_code: int | None, served: Sequence[Serv
         sentences += [_incomplete(process, exit_code) for process in served]
     else:
         sentences.append(nothing_served(command, seen))
-    sentences += [
+    failures = [
         f"The probe could not start in {process.executable} (process {process.pid}): {process.detail}."
         for process in seen
         if process.kind == "failed"
     ]
+    sentences += failures
+    failures += [_incomplete(process, exit_code) for process in served if process.ends_early]
     reports = tuple(Report(process.pid, _one_of(len(served), process.summary), process.requests) for process in served)
-    return Outcome(exit_code, reports, tuple(sentence for sentence in sentences if sentence))
+    return Outcome(exit_code, reports, tuple(sentence for sentence in sentences if sentence), tuple(failures))
 
 
 def _one_of(processes: int, summary: Summary) -> Summary:

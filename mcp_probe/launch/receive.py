@@ -46,6 +46,7 @@ class Served:
     ended: bool  # its End frame came: nothing is missing
     connected: bool  # it may still send
     problem: str | None  # why its recording or its report holds less than it sent
+    ends_early: bool = False  # it is the summary that holds less
 
 
 def numbered(path: Path, position: int) -> Path:
@@ -277,13 +278,14 @@ class _Connection:
         return frame
 
     def served(self) -> Served:
-        problem = self._problem
+        problem, ends_early = self._problem, self._decoder is None
         if self.lines and not self.connected:
+            ends_early = True
             problem = f"the last {len(self.lines)} frames came too late for the report (a recording has them)"
         summary = self._fold.summary()
         if self._relay is not None:
             summary = with_deliveries(summary, self._relay.deliveries())
-        return Served(self._pid, summary, self._requests, self._ended, self.connected, problem)
+        return Served(self._pid, summary, self._requests, self._ended, self.connected, problem, ends_early)
 
     def close(self) -> None:
         self.peer.close()

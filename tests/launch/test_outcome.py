@@ -14,8 +14,10 @@ from mcp_probe.launch.receive import Served
 COMMAND = ["my server", "--stdio"]
 
 
-def served(*, ended: bool = True, connected: bool = False, problem: str | None = None) -> Served:
-    return Served(7, Fold().summary(), 3, ended, connected, problem)
+def served(
+    *, ended: bool = True, connected: bool = False, problem: str | None = None, ends_early: bool = False
+) -> Served:
+    return Served(7, Fold().summary(), 3, ended, connected, problem, ends_early)
 
 
 def said(exit_code: int | None, *processes: Served, seen: tuple[Seen, ...] = ()) -> str:
@@ -96,3 +98,15 @@ def test_a_long_command_is_shortened() -> None:
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (99, "signal 99")])
 def test_signals_have_names(number: int, name: str) -> None:
     assert signal_name(number) == name
+
+
+def test_what_of_the_probe_failed_is_told_apart_from_what_else_is_said() -> None:
+    early = served(problem="its report ends early, at a frame that could not be read (x)", ends_early=True)
+    full = served(problem="its recording stopped early (No space left on device)")
+    found = outcome(COMMAND, -signal.SIGKILL, (early, full), (seen("failed", detail="it broke"),))
+    assert [" ".join(failure.split()[:4]) for failure in found.failures] == [
+        "The probe could not",
+        "The server (process 7):",
+    ]
+    assert set(found.failures) < set(found.sentences)
+    assert outcome(COMMAND, 3, (full,), ()).failures == ()
