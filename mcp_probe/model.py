@@ -905,7 +905,7 @@ class Finding:
     sentence: str
     advice: str
     evidence: dict[str, float | int | str | None]
-    cost_ms: float = 0.0  # time lost over the window that it explains; ranks the verdict
+    cost_ms: float = 0.0  # waiting of clients that it explains; at most `Summary.clients_waited_ms`; ranks findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -980,6 +980,7 @@ class Summary:
     notes: tuple[str, ...] = field(default=())
     leaks: LeakHunt | None = None  # only with memory="leaks"
     await_loads: tuple[AwaitLoad, ...] = ()  # of backends, connection pools and semaphores
+    clients_waited_ms: float | None = None  # time of all requests together; None where none of it is known
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain JSON values, skeleton fixed by ``format``; keys may be added, never renamed."""

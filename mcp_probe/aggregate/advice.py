@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import re
 
-from mcp_probe.model import LOOP_OPERATION, OperationSummary, ServerInfo, Summary
+from mcp_probe.model import LOOP_OPERATION, OperationSummary, ServerInfo, SlowStep, Summary
 
 WRAP = "wrap the call in `await anyio.to_thread.run_sync(...)`"
 _IN_THREADS_SINCE = {"mcp": 2, "fastmcp": 3}
 _SDK_FILE = re.compile(r"/(?:site|dist)-packages/(mcp|mcp_types|fastmcp|anyio|trio|starlette|uvicorn)/")
+_MAKES_CLIENT = re.compile(
+    r"^ssl\.(?:create_default_context|SSLContext)|(?:Client|Session|Engine)\.__init__$"
+    r"|^(?:httpx|aiohttp|openai|anthropic)\b.*\b__init__$|\bcreate_(?:async_)?engine$"
+)
+"""Functions that make a client, by their names. Before 3.11 a method has no class in its name."""
+
 _DECORATED = {"tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource"}
 
 
@@ -29,11 +35,14 @@ def operation_of(summary: Summary, name: str) -> OperationSummary | None:
     return max(rows, key=lambda operation: operation.count, default=None)
 
 
-def off_the_loop(summary: Summary, name: str, file: str | None = None) -> str:
-    """How to get a blocking call of ``name`` off the event loop; ``file`` is where it stands."""
+def off_the_loop(summary: Summary, name: str, step: SlowStep | None = None) -> str:
+    """How to get a blocking call of ``name`` off the event loop; ``step`` is the longest of it."""
+    file = None if step is None else step.file
     own = None if file is None else _SDK_FILE.search(file.replace("\\", "/"))
     if own is not None:
         return f"It stands in `{own[1]}`, not in the server's own code: look at what makes `{own[1]}` do it."
+    if step is not None and (better := _of_library(step)) is not None:
+        return better
     if name == LOOP_OPERATION:
         return f"It is a task of the server's own, such as its lifespan or a background job: {WRAP} there."
     operation = operation_of(summary, name)
@@ -42,6 +51,9 @@ def off_the_loop(summary: Summary, name: str, file: str | None = None) -> str:
         what = None
     if what is None:
         return f"Find the blocking call inside it and {WRAP}."
+    helper = None if step is None else _helper(step)
+    if helper is not None:  # what calls it may be a plain `def` already, or await something else
+        return f"It blocks in `{helper}`, which `{name}` calls: {WRAP}."
     server = summary.server
     runs, sdk = runs_sync_in_threads(server), f"{server.sdk} {server.sdk_version}"
     if runs:
@@ -52,8 +64,33 @@ def off_the_loop(summary: Summary, name: str, file: str | None = None) -> str:
     return f"{sdk} runs a plain `def` {what} on the event loop: make it an `async def` and {WRAP}."
 
 
-def compute_elsewhere() -> str:
-    """What helps against computing on the event loop."""
+def _helper(step: SlowStep) -> str | None:
+    """The function that the step was in, if it is another than the tool's own."""
+    called = (step.function or "").rpartition(".")[2]
+    return called if called.isidentifier() and called != step.tool else None
+
+
+def _of_library(step: SlowStep) -> str | None:
+    """What to do about a call that has a better mend than a thread or another process; ``None`` for any other."""
+    library = step.library or ""
+    if library.startswith("subprocess."):
+        return (
+            "Start the program without blocking: `await anyio.run_process([...])`, or "
+            "`await asyncio.create_subprocess_exec(...)`."
+        )
+    if _MAKES_CLIENT.search(library) or _MAKES_CLIENT.search(step.function or ""):
+        return (
+            "Making a client costs that much each time (it loads the certificates anew): make one when the server "
+            "starts, in its lifespan, and share it among calls."
+        )
+    return None
+
+
+def compute_elsewhere(step: SlowStep) -> str:
+    """What helps against computing on the event loop, as in ``step``."""
+    better = _of_library(step)
+    if better is not None:
+        return better
     return (
         "Move the work into a process pool, or cut it into chunks with `await anyio.lowlevel.checkpoint()` between "
         "them. A thread helps only if a C library releases the GIL while it computes (sqlite3, zlib, numpy); "

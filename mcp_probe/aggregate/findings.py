@@ -14,7 +14,7 @@ from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.awaits import INSIDE, long_wait, serial_awaits, unexplained_wait
 from mcp_probe.aggregate.checks.backends import client_per_request, slow_backend
 from mcp_probe.aggregate.checks.data import not_enough_data
-from mcp_probe.aggregate.checks.evidence import total_ms, window_ms
+from mcp_probe.aggregate.checks.evidence import clients_waited_ms, total_ms, window_ms
 from mcp_probe.aggregate.checks.holders import pool_exhausted, serial_handler
 from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memory_peak, unbounded_fan_out
 from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
@@ -67,18 +67,22 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warn", "info")
 
 
 def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[Finding, ...]:
-    """All findings: the most severe first, and within a severity the most costly first.
+    """All findings: the most severe first, and within a severity those that explain most of what clients waited.
 
-    ``summary.findings`` and ``summary.verdict`` are ignored.
+    None explains more than all of that. ``summary.findings`` and ``summary.verdict`` are ignored.
     """
+    whole = clients_waited_ms(summary)
     found = [
-        finding for code, check in CHECKS.items() if code not in options.disabled for finding in check(summary, options)
+        finding if whole is None else replace(finding, cost_ms=min(finding.cost_ms, whole))
+        for code, check in CHECKS.items()
+        if code not in options.disabled
+        for finding in check(summary, options)
     ]
     return tuple(sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.cost_ms)))
 
 
 def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
-    """The finding that explains most of the time lost; without one, "healthy" or "not-enough-data".
+    """The finding that explains most of what clients waited; without one, "healthy" or "not-enough-data".
 
     A finding that only follows from another one is never the verdict, nor is one of severity ``info``. Where nothing
     is known to lose time, a wait that nothing explains is the verdict: `unexplained-wait` or `long-wait`. Only
@@ -97,7 +101,7 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     # Nobody knows whether a wait without a name is time lost: what certainly is comes first.
     candidates = [finding for finding in serious if finding.code != "unexplained-wait"] or serious
     if candidates:
-        told = max(candidates, key=lambda finding: _explained_ms(finding, findings))
+        told = max(candidates, key=lambda finding: finding.cost_ms)
         return Verdict(told.code, told.subject, told.sentence)
     for finding in findings:
         if finding.code == "not-enough-data":
@@ -152,19 +156,14 @@ def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
 
 def _holders_were_blocked(finding: Finding, findings: Sequence[Finding]) -> bool:
     """For most of the wait the holder could not run: whoever held the loop has a finding of its own."""
-    evidence, ms = finding.evidence, finding.evidence.get("root_ms")
-    if evidence.get("root_kind") != "blocked" or not isinstance(ms, (int, float)) or ms < 0.5 * finding.cost_ms:
+    evidence = finding.evidence
+    ms, waited = evidence.get("root_ms"), evidence.get("waited_ms")
+    if not isinstance(ms, (int, float)) or not isinstance(waited, (int, float)):
+        return False
+    if evidence.get("root_kind") != "blocked" or ms < 0.5 * waited:
         return False
     causes = ("blocking-call", "cpu-bound-step")
     return any(other.code in causes and other.subject == evidence.get("root") for other in findings)
-
-
-def _explained_ms(finding: Finding, findings: Sequence[Finding]) -> float:
-    """Time lost to ``finding``; for a starved transport, plus the time lost to the full pool that caused it."""
-    if finding.code != "transport-starvation":
-        return finding.cost_ms
-    full = (other for other in findings if other.code == "executor-saturated" and _is_same_pool(other, finding))
-    return finding.cost_ms + sum(other.cost_ms for other in full)
 
 
 def _is_same_pool(one: Finding, other: Finding) -> bool:

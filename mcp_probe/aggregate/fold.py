@@ -29,6 +29,7 @@ from mcp_probe.aggregate.blocking import (
     blocker_of,
     victim_of,
 )
+from mcp_probe.aggregate.checks.evidence import clients_waited_ms
 from mcp_probe.aggregate.findings import FindingOptions, findings_of, verdict_of
 from mcp_probe.aggregate.flight import Flight
 from mcp_probe.aggregate.summary import Stream, Totals, summary_of
@@ -266,6 +267,7 @@ class Fold:
             live: The stream is still being written: a missing ``End`` is no sign of a killed server.
         """
         found = summary_of(self._settled(), live)
+        found = replace(found, clients_waited_ms=clients_waited_ms(found))
         findings = findings_of(found, self._findings)
         found = replace(found, findings=findings)
         return replace(found, verdict=verdict_of(found, findings))

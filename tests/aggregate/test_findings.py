@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcp_probe.aggregate.checks.evidence import clients_waited_ms
 from mcp_probe.aggregate.checks.pools import executor_saturated
 from mcp_probe.aggregate.findings import (
     CHECKS,
@@ -259,11 +260,89 @@ def test_severity_follows_length_and_harm(step: Any, severity: str) -> None:
 def test_a_tool_with_two_faults_splits_what_its_victims_waited() -> None:
     steps = (
         make_slow("mixed", 300.0, total_ms=300.0, victims=4, victim_ms=800.0),
-        make_slow("mixed", 100.0, "cpu", total_ms=100.0, victims=4, victim_ms=800.0),
+        make_slow("mixed", 100.0, "cpu", total_ms=100.0, line=60, victims=4, victim_ms=800.0),
     )
     summary = make_summary(slow_steps=steps)
     assert one(summary, "blocking-call").cost_ms == pytest.approx(300.0 + 600.0)
     assert one(summary, "cpu-bound-step").cost_ms == pytest.approx(100.0 + 200.0)
+
+
+@pytest.mark.parametrize(("cpu_ms", "code"), [(100.0, "blocking-call"), (500.0, "cpu-bound-step")])
+def test_one_line_is_one_finding_with_what_it_did_most_of_the_time_first(cpu_ms: float, code: str) -> None:
+    steps = (make_slow(ms=300.0), make_slow(ms=cpu_ms, cause="cpu", cpu_share=1.0), make_slow(ms=200.0, cause="gil"))
+    summary = make_summary(make_operation("resize", busy=20.0), slow_steps=steps, gil_wait_ms=0.0)
+    assert codes_of(summary) == {code}
+    finding = one(summary, code)
+    first, second = ("blocked", "computing") if code == "blocking-call" else ("computing", "blocked")
+    assert f"% {first}, " in finding.sentence and f"% {second}" in finding.sentence
+    assert "waiting for the GIL, " in finding.sentence
+    assert finding.cost_ms == pytest.approx(300.0 + cpu_ms)
+    told = str(finding.evidence["causes"])
+    assert sum(int(share.rstrip("%")) for share in told.replace(",", "").split()[1::2]) == 100
+
+
+@pytest.mark.parametrize("cause", ["blocking-call", "cpu"])
+@pytest.mark.parametrize(
+    ("library", "wanted"),
+    [
+        ("subprocess.run", "anyio.run_process"),
+        ("subprocess.Popen.__init__", "anyio.run_process"),
+        ("httpx._client.AsyncClient.__init__", "share it among calls"),
+        ("httpx._client.__init__", "share it among calls"),
+        ("ssl.create_default_context", "share it among calls"),
+        ("botocore.session.Session.__init__", "share it among calls"),
+    ],
+)
+def test_a_program_and_a_client_are_not_told_to_go_into_a_pool(cause: Any, library: str, wanted: str) -> None:
+    step = make_slow(cause=cause, library=library)
+    (finding,) = findings_of(make_summary(slow_steps=(step,)))
+    assert wanted in finding.advice
+    assert "process pool" not in finding.advice and "plain `def`" not in finding.advice
+
+
+def test_a_tool_that_blocks_in_a_function_it_calls_is_not_told_to_become_a_plain_def() -> None:
+    finding = one(make_summary(slow_steps=(make_slow(function="load"),)), "blocking-call")
+    assert finding.advice == (
+        "It blocks in `load`, which `resize` calls: wrap the call in `await anyio.to_thread.run_sync(...)`."
+    )
+
+
+# --- what clients waited ------------------------------------------------------------------------------
+
+
+def test_no_finding_explains_more_than_clients_waited() -> None:
+    operation = make_operation("resize", count=10, busy=30.0)
+    summary = make_summary(operation, slow_steps=(make_slow(ms=412.0),))
+    assert clients_waited_ms(summary) == 300.0
+    assert one(summary, "blocking-call").cost_ms == 300.0
+
+
+def test_what_clients_waited_is_not_known_without_the_time_of_a_request() -> None:
+    assert clients_waited_ms(make_summary(make_operation("note", kind="notification", busy=3.0))) is None
+    assert clients_waited_ms(make_summary()) is None
+
+
+def test_nobody_waits_for_work_of_no_request_itself() -> None:
+    step = make_slow(LOOP_OPERATION, 130.0, victims=5, victim_ms=740.0)
+    summary = make_summary(make_operation(busy=10.0), slow_steps=(step,), busy_ms=1_130.0)
+    assert one(summary, "blocking-call").cost_ms == pytest.approx(740.0)
+
+
+def test_parallel_awaits_of_a_call_explain_no_more_than_the_call() -> None:
+    summary = FAULTS["serial-handler"]
+    row = replace(summary.operations[0].awaits[0], total_ms=9_000.0)
+    summary = replace(summary, operations=(replace(summary.operations[0], awaits=(row,)), make_operation(busy=90.0)))
+    finding = one(summary, "serial-handler")
+    assert finding.evidence["waited_ms"] == 9_000.0
+    assert finding.cost_ms == pytest.approx(4_900.0)
+
+
+def test_findings_of_one_severity_and_the_verdict_stand_by_what_they_explain() -> None:
+    steps = (make_slow("a", 60.0, line=1), make_slow("b", 400.0, line=2), make_slow("c", 200.0, "cpu", line=3))
+    summary = make_summary(make_operation(awaiting=100.0), slow_steps=steps)
+    findings = findings_of(summary)
+    assert [finding.subject for finding in findings] == ["b", "c", "a"]
+    assert verdict_of(summary, findings).subject == "b"
 
 
 def test_waiting_for_the_many_short_steps_of_a_tool_is_not_blamed_on_a_single_slow_one() -> None:
@@ -522,7 +601,7 @@ def test_another_pool_that_is_full_keeps_its_own_verdict() -> None:
 
 
 def test_starvation_costs_what_answers_waited_and_never_more_than_requests_spent_at_the_transport() -> None:
-    pool = replace(FAULTS["transport-starvation"].executors[0], transport_wait_ms=1_000.0)
+    pool = replace(FAULTS["transport-starvation"].executors[0], transport_wait_ms=1_000.0, wait_total_ms=0.0)
     for write_wait, expected in ((0.0, 1_000.0), (50.0, 5_000.0), (500.0, 20_000.0)):
         operation = make_operation(count=100, write_wait=write_wait)
         summary = make_summary(operation, executors=(pool,), outstanding=Outstanding(60, 0.0, 20))
@@ -789,6 +868,7 @@ def test_no_summary_is_too_odd_to_judge(summary: Summary) -> None:
     for finding in findings:
         assert finding.code in CODES
         assert finding.cost_ms >= 0
+        assert (whole := clients_waited_ms(summary)) is None or finding.cost_ms <= whole
         assert "None" not in (text := finding.sentence + finding.advice), text
         assert json.loads(json.dumps(finding.evidence, allow_nan=False)) == finding.evidence
     assert findings_of(summary, FindingOptions(disabled=frozenset(CODES))) == ()

@@ -142,4 +142,5 @@ def summaries() -> st.SearchStrategy[Summary]:
         signals=st.builds(Signals),
         complete=st.booleans(),
         notes=st.lists(SENTENCES, max_size=2).map(tuple),
+        clients_waited_ms=MAYBE,
     )

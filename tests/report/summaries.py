@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from mcp_probe.aggregate.checks.evidence import clients_waited_ms
 from mcp_probe.model import (
     BUDGET_PARTS,
     ArrivalDelay,
@@ -154,7 +156,8 @@ def make_summary(**overrides: Any) -> Summary:
         "probe": ProbeSelf(0.001, 0, (), 42),
         "signals": make_signals(),
     }
-    return Summary(**(values | overrides))
+    summary = Summary(**(values | overrides))
+    return replace(summary, clients_waited_ms=clients_waited_ms(summary))
 
 
 def healthy() -> Summary:

@@ -86,8 +86,8 @@ def test_other_findings_stand_in_order_of_severity_and_then_of_cost() -> None:
 
 
 def test_confidence_below_exact_is_said_beside_the_code() -> None:
-    assert "head-of-line (bounded):" in shown(blocking())
-    assert "executor-saturated:" in shown(blocking())
+    assert "head-of-line (bounded), explains 6% of the 286 s:" in shown(blocking())
+    assert "executor-saturated, explains 2% of the 286 s:" in shown(blocking())
 
 
 def test_header_states_loop_sdk_python_overhead_timer_and_drops() -> None:

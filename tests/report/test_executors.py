@@ -30,7 +30,7 @@ FULL = make_executor(
 
 def test_a_pool_shows_its_peaks_waits_time_at_limit_and_need() -> None:
     row = rows(FULL)[0]
-    assert row == "anyio default ██████████ 40/40 38 22 402 ms 1.31 s 61% 52.3"
+    assert row == "anyio default ██████████ 40/40 38 22 402 ms 1.31 s 61% 53"
 
 
 def test_holders_and_the_transports_own_wait_are_said_below_the_row() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.backends import growth_of, slow_backends
-from mcp_probe.aggregate.checks.evidence import is_enough, judged, total_ms
+from mcp_probe.aggregate.checks.evidence import is_enough, judged, total_ms, waited_by_clients
 from mcp_probe.aggregate.checks.holders import held_up, short_pools
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
@@ -80,7 +80,7 @@ def _serial(operation: OperationSummary, row: SerialAwaits, whole: float) -> Fin
             "saved_ms": saved,
             "share": min(1.0, saved / whole),
         },
-        cost_ms=saved,
+        cost_ms=waited_by_clients(operation, saved),
     )
 
 
@@ -138,7 +138,7 @@ def _unexplained(operation: OperationSummary, share: float, p95: float) -> Findi
             "where": where,
             "calls": operation.count,
         },
-        cost_ms=unnamed_ms,
+        cost_ms=waited_by_clients(operation, unnamed_ms),
     )
 
 
@@ -206,5 +206,5 @@ def _long(found: _Long) -> Finding:
             "waited_ms": found.total_ms,
             "grows": int(found.grows),
         },
-        cost_ms=found.total_ms,
+        cost_ms=waited_by_clients(found.operation, found.total_ms),
     )

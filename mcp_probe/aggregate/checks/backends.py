@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough, judged, total_ms
+from mcp_probe.aggregate.checks.evidence import is_enough, judged, total_ms, waited_by_clients
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import AwaitKind, AwaitSummary, Finding, LoadLevel, OperationSummary, Summary
@@ -95,7 +95,7 @@ def _client_per_request(found: list[_Traffic], options: FindingOptions) -> Findi
             "where": where,
             "operations": len({one.operation.name for one in found}),
         },
-        cost_ms=sum(one.connect_ms for one in found),
+        cost_ms=sum(waited_by_clients(one.operation, one.connect_ms) for one in found),
     )
 
 
@@ -137,6 +137,12 @@ class _Slow:
     total_ms: float
     first_byte: AwaitSummary
     growth: Growth | None
+
+    def lost_ms(self, grows: bool) -> float:
+        """All of it; of a backend that ``grows`` slower under load, what it took beyond its time with few calls."""
+        if not grows:
+            return self.total_ms
+        return 0.0 if self.growth is None else self.growth.excess_ms
 
 
 def slow_backends(summary: Summary, options: FindingOptions) -> dict[str, list[_Slow]]:
@@ -211,9 +217,7 @@ def _slow_backend(found: list[_Slow]) -> Finding:
             "crowded_calls": None if growth is None else growth.crowded.most,
             "operations": len({one.operation.name for one in found}),
         },
-        cost_ms=sum(one.total_ms for one in found)
-        if growth is None
-        else sum(one.growth.excess_ms for one in found if one.growth is not None),
+        cost_ms=sum(waited_by_clients(one.operation, one.lost_ms(growth is not None)) for one in found),
     )
 
 

@@ -44,6 +44,22 @@ def total_ms(operation: OperationSummary) -> float:
     return operation.count * sum(part for part in parts if part is not None)
 
 
+def clients_waited_ms(summary: Summary) -> float | None:
+    """What clients waited for answers in the window: the time of all requests together, as far as it could be seen.
+
+    The whole of which each finding explains a part. ``None`` where the time of no request is known.
+    """
+    return sum(total_ms(row) for row in summary.operations if row.kind == "request") or None
+
+
+def waited_by_clients(operation: OperationSummary, ms: float) -> float:
+    """``ms`` of the time of its calls, at most all of it: parallel children may have waited for longer together.
+
+    Nobody waits for a notification.
+    """
+    return 0.0 if operation.kind == "notification" else min(ms, total_ms(operation))
+
+
 def are_victims_seen(summary: Summary) -> bool:
     """Whether a request that waits for others is seen to: from its arrival on, and each step that it waits for."""
     blind = {"queue", "steps", "wake-ups"}
@@ -95,16 +111,18 @@ def victims_of(summary: Summary, blocker: str) -> Victims:
 
 
 def steps_cost_ms(summary: Summary, steps: Sequence[SlowStep]) -> float:
-    """Time that ``steps`` took, and that others waited for them.
+    """What clients waited for ``steps``: those that called them, and others whose requests could not run meanwhile.
 
-    The matrix does not say which step of a tool somebody waited for, so each bears its share of the tool's time.
+    Nobody calls work that belongs to no request, or waits for the end of a notification. The matrix does not say which
+    step of a tool somebody waited for, so each bears its share of the tool's time.
     """
     cost = 0.0
+    silent = {LOOP_OPERATION, *(row.name for row in summary.operations if row.kind == "notification")}
     for tool in dict.fromkeys(step.tool for step in steps):
         own = step_total_ms(step for step in steps if step.tool == tool)
         slow = step_total_ms(step for step in summary.slow_steps if step.tool == tool)
         of_tool = max(slow, busy_ms(summary, tool))
-        cost += own
+        cost += 0.0 if tool in silent else own
         if of_tool > 0:
             cost += victims_of(summary, tool).lo_ms * (own / of_tool)
     return cost

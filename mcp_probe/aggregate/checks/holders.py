@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough, total_ms
+from mcp_probe.aggregate.checks.evidence import is_enough, total_ms, waited_by_clients
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import (
@@ -134,7 +134,7 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
             "needed": needed,
             "operations": len({one.operation.name for one in held}),
         },
-        cost_ms=waited,
+        cost_ms=sum(waited_by_clients(one.operation, one.waited_ms) for one in held),
     )
 
 
@@ -257,5 +257,5 @@ def _exhausted(summary: Summary, held: list[Held]) -> Finding:
             "needed": needed,
             "operations": len({one.operation.name for one in held}),
         },
-        cost_ms=waited,
+        cost_ms=sum(waited_by_clients(one.operation, one.waited_ms) for one in held),
     )

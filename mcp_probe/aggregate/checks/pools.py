@@ -28,14 +28,22 @@ def is_starved(pool: ExecutorSummary, options: FindingOptions) -> bool:
 
 def executor_saturated(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per pool that was full while jobs waited."""
-    enough = is_enough(summary, options)
     for pool in summary.executors:
-        longest = pool.wait_ms.p99 if pool.wait_ms.p99 is not None else pool.wait_max_ms
-        if pool.max is None or longest is None:
-            continue
-        is_full = pool.at_limit_share > options.at_limit_share and longest > options.executor_wait_ms
-        if is_full and (enough or longest >= options.critical_step_ms):
+        longest = _longest_ms(pool)
+        if pool.max is not None and longest is not None and _is_saturated(summary, options, pool):
             yield _saturated(summary, options, pool, pool.max, longest)
+
+
+def _longest_ms(pool: ExecutorSummary) -> float | None:
+    return pool.wait_ms.p99 if pool.wait_ms.p99 is not None else pool.wait_max_ms
+
+
+def _is_saturated(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> bool:
+    longest = _longest_ms(pool)
+    if pool.max is None or longest is None:
+        return False
+    is_full = pool.at_limit_share > options.at_limit_share and longest > options.executor_wait_ms
+    return is_full and (is_enough(summary, options) or longest >= options.critical_step_ms)
 
 
 def _saturated(
@@ -130,10 +138,10 @@ def transport_starvation(summary: Summary, options: FindingOptions) -> Iterator[
     """One finding per pool that the transport's own reader or writer waited for."""
     for pool in summary.executors:
         if is_starved(pool, options):
-            yield _starvation(summary, pool)
+            yield _starvation(summary, options, pool)
 
 
-def _starvation(summary: Summary, pool: ExecutorSummary) -> Finding:
+def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> Finding:
     held = f"{phrasing.listed(pool.holders)} held" if pool.holders else "other jobs held"
     threads = "its threads" if pool.max is None else f"its {pool.max:g} threads"
     sentence = (
@@ -163,7 +171,7 @@ def _starvation(summary: Summary, pool: ExecutorSummary) -> Finding:
             "pending_peak": pool.pending_peak,
             "holders": ", ".join(pool.holders),
         },
-        cost_ms=_starved_ms(summary, pool),
+        cost_ms=_starved_ms(summary, pool) + (_waited_ms(pool) if _is_saturated(summary, options, pool) else 0.0),
     )
 
 

@@ -22,27 +22,42 @@ from mcp_probe.aggregate.slow_steps import IMPORT
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import LOOP_OPERATION, Cause, Finding, Severity, SlowStep, Summary, Tag
 
+_OWN: tuple[Cause, ...] = ("blocking-call", "unknown", "cpu")
+"""Causes for which the line itself is to blame."""
+
+Line = tuple[str | int | None, ...]
+"""File and line of a step; its cause, where nobody knows them."""
+
+_DID: dict[Cause, str] = {
+    "blocking-call": "blocked",
+    "cpu": "computing",
+    "unknown": "of unknown cause",
+    "gil": "waiting for the GIL",
+    "run-queue": "waiting for a CPU",
+    "gc": "in the garbage collector",
+}
+
 
 def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
-    """One finding per tool whose slow steps were off the CPU, or whose cause could not be told."""
+    """One finding per tool with lines whose slow steps were mostly off the CPU, or of unknown cause."""
     for tool, steps in _by_tool(summary, options, ("blocking-call", "unknown")):
         is_unknown = all(step.cause == "unknown" for step in steps)
         did = "held" if is_unknown else "blocked"
         asides = ["why is not known"] if is_unknown else []
         finding = _finding("blocking-call", summary, options, tool, steps, did, asides)
-        text = advice.off_the_loop(summary, tool, steps[0].file)
+        text = advice.off_the_loop(summary, tool, steps[0])
         if is_unknown:
             text = f"If it waits there for something: {text[0].lower()}{text[1:]} If it computes: use a process pool."
         yield replace(finding, advice=text)
 
 
 def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
-    """One finding per tool whose slow steps were mostly computing."""
+    """One finding per tool with lines whose slow steps were mostly computing."""
     for tool, steps in _by_tool(summary, options, ("cpu",)):
         share = _cpu_share(steps)
         asides = [] if share is None else [f"{phrasing.percent(share)} CPU"]
         finding = _finding("cpu-bound-step", summary, options, tool, steps, "computed on", asides)
-        yield replace(finding, advice=advice.compute_elsewhere())
+        yield replace(finding, advice=advice.compute_elsewhere(steps[0]))
     yield from _imports(summary, options)
 
 
@@ -88,16 +103,45 @@ def _import_of(step: SlowStep) -> str:
 def _by_tool(
     summary: Summary, options: FindingOptions, causes: Iterable[Cause]
 ) -> Iterator[tuple[str, list[SlowStep]]]:
-    """Steps of each tool, the longest first.
+    """Steps of each tool at lines that lost most of their time to ``causes``, the longest first.
 
-    Work of no request counts only where it did harm: every server has long steps before its first request.
+    A line belongs to one finding, whatever else its other steps did. Work of no request counts only where it did harm:
+    every server has long steps before its first request.
     """
-    steps = [step for step in slow_steps(summary, options, causes) if not is_import(step)]
+    steps = [step for step in slow_steps(summary, options, _OWN) if not is_import(step)]
     for tool in dict.fromkeys(step.tool for step in steps):
         if tool == LOOP_OPERATION and not _is_harmful(summary, options, tool):
             continue
-        of_tool = [step for step in steps if step.tool == tool]
-        yield tool, sorted(of_tool, key=lambda step: (-step.ms, -step.total_ms))
+        lines: dict[Line, list[SlowStep]] = {}
+        for step in steps:
+            if step.tool == tool:
+                lines.setdefault(_line(step), []).append(step)
+        mostly = [of_line for of_line in lines.values() if _causes(of_line)[0][0] in causes]
+        if mostly:
+            yield (
+                tool,
+                sorted((step for of_line in mostly for step in of_line), key=lambda step: (-step.ms, -step.total_ms)),
+            )
+
+
+def _line(step: SlowStep) -> Line:
+    return (step.file, step.line) if step.file else (step.cause,)
+
+
+def _causes(steps: Iterable[SlowStep]) -> list[tuple[Cause, float]]:
+    """What ``steps`` lost time to, with the time, the most first."""
+    lost: dict[Cause, float] = {}
+    for step in steps:
+        lost[step.cause] = lost.get(step.cause, 0.0) + step_total_ms([step])
+    return sorted(lost.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _shares(summary: Summary, tool: str, steps: Sequence[SlowStep]) -> dict[Cause, float]:
+    """Causes of all slow steps at the lines of ``steps`` as shares of their time, the largest first."""
+    lines = {_line(step) for step in steps}
+    there = [step for step in summary.slow_steps if step.tool == tool and _line(step) in lines and not is_import(step)]
+    causes, whole = _causes(there), step_total_ms(there)
+    return {cause: ms / whole for cause, ms in causes} if whole > 0 else {}
 
 
 def _is_harmful(summary: Summary, options: FindingOptions, tool: str) -> bool:
@@ -118,7 +162,9 @@ def _finding(
     is_harmful = _is_harmful(summary, options, tool)
     count = sum(step.count for step in steps)
     is_running = any(step.running for step in steps)
-    asides = [phrasing.times(count), *asides, *_places(steps)]
+    shares = _shares(summary, tool, steps)
+    told = [f"{phrasing.percent(share)} {_DID[cause]}" for cause, share in shares.items() if share >= 0.01]
+    asides = [phrasing.times(count), *(asides if len(told) < 2 else told), *_places(steps)]
     if is_running:
         asides.append(
             "still running when the window ended" if count == 1 else "one still running when the window ended"
@@ -138,7 +184,8 @@ def _finding(
             "p50_ms": worst_step.p50_ms or worst_step.ms,
             "total_ms": step_total_ms(steps),
             "count": count,
-            "cause": worst_step.cause,
+            "cause": _causes(steps)[0][0],
+            "causes": ", ".join(f"{cause} {phrasing.percent(share)}" for cause, share in shares.items()),
             "cpu_share": _cpu_share(steps),
             "file": worst_step.file,
             "line": worst_step.line,
