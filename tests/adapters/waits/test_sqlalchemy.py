@@ -94,7 +94,7 @@ def test_a_pool_that_worker_threads_wait_for_is_named_with_its_holder(hand_over:
     assert max(held_in([wait]), key=held_in([wait]).__getitem__) == "first"
     assert wait.object.startswith("SQLAlchemy pool first awaited at test_sqlalchemy.py:")
     assert {one.object for one in scene.awaits("second", "db")} == {"sqlite"}
-    assert scene.awaits("first", "connection-pool") == []
+    assert [one for one in scene.awaits("first", "connection-pool") if one.holders] == []
 
 
 AT_MODULE_LEVEL = create_async_engine(

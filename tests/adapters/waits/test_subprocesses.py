@@ -85,9 +85,11 @@ def test_a_program_that_a_task_awaits_is_named(how: str, backend: Backend) -> No
     scene = play(lambda scene: scene.call("call", AWAITED.get(how, runs_on_trio)), backend)
     found = [one for one in scene.awaits("call", "subprocess") if one.object == "sleep"]
     record = scene.record("call")
-    assert record.budget.awaiting is not None  # to start a program keeps the loop busy
-    assert sum(one.ns for one in found) >= 0.95 * record.budget.awaiting
-    assert max(one.to_ns for one in found) - min(one.from_ns for one in found) >= 0.95 * record.budget.awaiting
+    assert record.budget.awaiting is not None
+    # To start a program keeps the loop busy, which then awaits less, or a thread, which it awaits besides.
+    least = 0.95 * min(record.budget.awaiting, SLEEP_S * 1e9)
+    assert least <= sum(one.ns for one in found) <= record.budget.awaiting
+    assert max(one.to_ns for one in found) - min(one.from_ns for one in found) >= least
     assert {(one.where or __file__).rpartition(":")[0] or __file__ for one in found} == {__file__}
     assert {one.tag for one in found} == {"exact"}
 
