@@ -686,6 +686,28 @@ class AwaitLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstCall:
+    """One of the first calls of an operation. ``None``: not known."""
+
+    own_ms: float  # of its own work: on the loop, on threads, and what it awaited outside
+    alone_ms: float  # the same, at least, if nothing had run beside it
+    imports: tuple[str, ...]  # modules that were seen to be imported on the loop
+    what: str | None  # "import of X", or kind and name of what it awaited: most of it
+    where: str | None  # file:line of that
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCalls:
+    """Calls of one operation that came before any call of it had ended, and the later ones of all processes."""
+
+    calls: tuple[FirstCall, ...]  # the dearest first, of those whose work is known
+    count: int  # all of them
+    warm: int  # how many came later
+    warm_p50_ms: float | None  # of their whole time
+    warm_max_ms: float  # of their own work
+
+
+@dataclass(frozen=True, slots=True)
 class OperationSummary:
     name: str
     method: str
@@ -724,6 +746,7 @@ class OperationSummary:
     awaits_unnamed_ms: float | None = None  # awaiting over the window that nothing named; None: nobody looked
     awaits_unnamed_p95_share: float | None = None  # the same, of the time of the calls near p95
     serial_awaits: tuple[SerialAwaits, ...] = ()  # most time in sum first
+    first_calls: FirstCalls | None = None  # None: what they did is not known
 
 
 @dataclass(frozen=True, slots=True)

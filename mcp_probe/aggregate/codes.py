@@ -33,6 +33,8 @@ CODES: Mapping[str, str] = MappingProxyType(
         "large-payload": "arguments or results are so large that coding them holds the event loop",
         "schema-lookup": "the SDK lists all tools before each call, and that takes much of the call's time",
         "unbounded-fan-out": "a call starts as many tasks at once as its input asks for",
+        "cold-start": "the first call of a tool does what no later call has to, and takes far longer",
+        "cold-start-stampede": "several first calls of a tool, in flight at once, each set up the same",
         "not-enough-data": "too few requests, or too short a time, for the statistical checks",
     }
 )
@@ -42,8 +44,6 @@ NOT_YET: tuple[str, ...] = (
     "busy-spin",
     "abandoned-work",
     "dispatch-backlog",
-    "cold-start",
-    "cold-start-stampede",
     "chatty-notifications",
     "stdout-pollution",
 )

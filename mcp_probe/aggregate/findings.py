@@ -15,6 +15,7 @@ from mcp_probe.aggregate.checks.awaits import INSIDE, long_wait, serial_awaits, 
 from mcp_probe.aggregate.checks.backends import client_per_request, slow_backend
 from mcp_probe.aggregate.checks.data import not_enough_data
 from mcp_probe.aggregate.checks.evidence import clients_waited_ms, total_ms, window_ms
+from mcp_probe.aggregate.checks.first_calls import cold_start, cold_start_stampede
 from mcp_probe.aggregate.checks.holders import pool_exhausted, serial_handler
 from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memory_peak, unbounded_fan_out
 from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
@@ -57,6 +58,8 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "large-payload": large_payload,
         "schema-lookup": schema_lookup,
         "unbounded-fan-out": unbounded_fan_out,
+        "cold-start": cold_start,
+        "cold-start-stampede": cold_start_stampede,
         "not-enough-data": not_enough_data,
     }
 )

@@ -141,6 +141,7 @@ class Fold:
     def _add_request(self, record: RequestRecord) -> None:
         self._saw(record.arrival_ns, record.end_ns)
         self._totals.operations.of(record).add(record)
+        self._totals.firsts.add(record)
         self._flight.add(record, self._open_without(record.id))
         gc_ns = record.budget.gc
         if gc_ns and gc_ns >= self._slow_ns and record.end_ns > record.arrival_ns:
@@ -158,6 +159,7 @@ class Fold:
     def _add_group(self, group: RequestGroup) -> None:
         self._saw(group.first_ns, group.last_ns)
         self._totals.operations.of(group).add_group(group)
+        self._totals.firsts.add_group(group)
         self._flight.add_group(group)
         for ended in group.closes:
             self._open.pop(ended, None)
@@ -184,6 +186,7 @@ class Fold:
 
     def _count_step(self, step: StepRecord) -> None:
         self._totals.slow_steps.add(step)
+        self._totals.firsts.add_step(step)
         self._totals.loops.tally(step.loop).add_step(step)
 
     def _add_open(self, request: OpenRequest) -> None:

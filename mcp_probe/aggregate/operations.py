@@ -20,6 +20,7 @@ from mcp_probe.aggregate.awaiting import AwaitsTally, Traces, Waiter
 from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, PollIndex, StepIndex, Victim
 from mcp_probe.aggregate.bounded import Bounded, earlier_ns, is_open, seen_in
 from mcp_probe.aggregate.buckets import Buckets
+from mcp_probe.aggregate.first_calls import FirstCallsTally
 from mcp_probe.aggregate.measured import MeasuresTally
 from mcp_probe.aggregate.memory_use import MemoryTally
 from mcp_probe.aggregate.quality import worst
@@ -460,7 +461,7 @@ class OperationTally:
             found["total_ms"] = replace(most, tag=worst(quality.tag for quality in found.values()))
         return found
 
-    def summary(self, slow: SlowSteps, detached_ns: int) -> OperationSummary:
+    def summary(self, slow: SlowSteps, detached_ns: int, firsts: FirstCallsTally) -> OperationSummary:
         """The row of the report; ``detached_ns`` is work of its requests that was seen after they had ended."""
         self.settle()
         steps = slow.of_operation(self.name)
@@ -502,6 +503,7 @@ class OperationTally:
             awaits_unnamed_ms=self.awaits.unnamed_ms,
             awaits_unnamed_p95_share=self.awaits.unnamed_share(near),
             serial_awaits=self.awaits.serial.summary(),
+            first_calls=firsts.summary((self.method, self.name), self.totals.least),
             unseen=tuple(name for name, bit in CAPABILITIES.items() if not self.seen & bit),
         )
 
@@ -546,10 +548,12 @@ class Operations:
             self._tally(key, tally.kind).merge(tally)
         self.matrix.merge(other.matrix)
 
-    def summaries(self, slow: SlowSteps, detached_ns: Mapping[str, int]) -> tuple[OperationSummary, ...]:
+    def summaries(
+        self, slow: SlowSteps, detached_ns: Mapping[str, int], firsts: FirstCallsTally
+    ) -> tuple[OperationSummary, ...]:
         """Rows, the operation that took most time in sum first. ``detached_ns`` is by operation name."""
         ranked = sorted(self.by_key.items(), key=lambda item: (-item[1].totals.least.total, -item[1].count, item[0]))
-        return tuple(tally.summary(slow, detached_ns.get(tally.name, 0)) for _, tally in ranked)
+        return tuple(tally.summary(slow, detached_ns.get(tally.name, 0), firsts) for _, tally in ranked)
 
 
 def larger(a: int | None, b: int | None) -> int | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mcp_probe.aggregate.at_once import Loads
 from mcp_probe.aggregate.awaiting import held_rows
+from mcp_probe.aggregate.first_calls import FirstCallsTally
 from mcp_probe.aggregate.flight import FlightTotals
 from mcp_probe.aggregate.growth import LeakTally
 from mcp_probe.aggregate.loop_health import Loops
@@ -57,6 +58,7 @@ class Totals:
         self.slow_ns = slow_ns
         self.critical_ns = critical_ns
         self.operations = Operations()
+        self.firsts = FirstCallsTally()
         self.slow_steps = SlowSteps(slow_ns, critical_ns)
         self.pools = Pools()
         self.loops = Loops()
@@ -71,6 +73,7 @@ class Totals:
     def merge(self, other: Totals) -> None:
         """Add ``other``, which stays as it is."""
         self.operations.merge(other.operations)
+        self.firsts.merge(other.firsts)
         self.slow_steps.merge(other.slow_steps)
         self.pools.merge(other.pools)
         self.loops.merge(other.loops)
@@ -93,7 +96,7 @@ def summary_of(totals: Totals, live: bool) -> Summary:
     streams = sorted(totals.streams, key=lambda stream: (stream.start_unix, stream.first_ns, stream.last_ns))
     headers = [stream.header for stream in streams if stream.header is not None]
     server = _server(headers)
-    operations = totals.operations.summaries(totals.slow_steps, totals.process.detached_ns)
+    operations = totals.operations.summaries(totals.slow_steps, totals.process.detached_ns, totals.firsts)
     ended = all(stream.complete for stream in streams)
     return Summary(
         format=FORMAT,

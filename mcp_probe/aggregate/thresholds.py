@@ -84,6 +84,12 @@ class FindingOptions:
     lookup_share: float = 0.20  # schema-lookup: of the operation's time
     lookup_ms: float = 5.0  # schema-lookup: mean of a call
     fan_out_tasks: int = 1000  # unbounded-fan-out
+    cold_ms: float = 100.0  # cold-start, cold-start-stampede: work of a first call
+    cold_ratio: float = 10.0  # the same, over the median of the later calls
+    # Workload: a tool that is slow now and then. Its first call may be a slow one by chance; among enough later calls
+    # there is another.
+    cold_warm_calls: int = 10  # the same: later calls
+    cold_repeat_share: float = 0.5  # the same: no later call worked for a larger share of what the first one did
 
     def __post_init__(self) -> None:
         check_codes(self.disabled)

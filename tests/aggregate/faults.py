@@ -15,6 +15,8 @@ from mcp_probe.model import (
     AwaitLoad,
     AwaitRoot,
     AwaitSummary,
+    FirstCall,
+    FirstCalls,
     LoadLevel,
     MeasureStats,
     OperationSummary,
@@ -175,6 +177,22 @@ def _queued(share: float | None = 0.21, p95: float = 50.0, count: int = 100, **c
 
 _FASTER_SHOP = replace(_slow_shop(p95=150.0, crowded=151.0))
 
+
+def _first(
+    *own_ms: float,
+    alone_ms: float | None = None,
+    warm: int = 10,
+    p50: float | None = 10.0,
+    most: float = 50.0,
+    **of: object,
+) -> Summary:
+    """A tool whose first calls worked so long, alone or beside each other, and whose later calls did not."""
+    calls = tuple(FirstCall(ms, ms if alone_ms is None else alone_ms, (), None, None) for ms in own_ms)
+    if calls:
+        calls = (replace(calls[0], **of), *calls[1:])  # type: ignore[arg-type]
+    return make_summary(make_operation("search", first_calls=FirstCalls(calls, len(calls), warm, p50, most)))
+
+
 FAULTS: dict[str, Summary] = {
     "blocking-call": make_summary(slow_steps=(make_slow(ms=10.0, count=2),)),
     "cpu-bound-step": make_summary(slow_steps=(make_slow("score", 10.0, "cpu", count=2, cpu_share=0.98),)),
@@ -201,6 +219,8 @@ FAULTS: dict[str, Summary] = {
     "large-payload": make_summary(make_operation("export", response_bytes_max=1_000_001, encode_ms=4.0, busy=40.0)),
     "schema-lookup": make_summary(_looked_up(5.1, busy=20.0)),
     "unbounded-fan-out": make_summary(make_operation("crawl", tasks_max=1_001, memory=make_memory())),
+    "cold-start": _first(100.0, imports=("pandas",), what="import of pandas", where="/srv/app/server.py:41"),
+    "cold-start-stampede": _first(100.0, 100.0, what="subprocess git", where="/srv/app/server.py:41"),
     "not-enough-data": make_summary(count=29),
 }
 
@@ -307,6 +327,10 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
         make_operation("export", encode_ms=6.3, busy=30.0)
     ),
     ("unbounded-fan-out", "memory is not measured"): make_summary(make_operation("crawl", tasks_max=5_000)),
+    ("cold-start", "what it did is not known"): _first(1_000.0),
+    ("cold-start", "one of two first calls"): _first(1_000.0, 20.0),
+    ("cold-start", "two first calls, one of them hardly slower than later ones can be"): _first(100.0, 99.0),
+    ("cold-start-stampede", "three of four"): _first(900.0, 500.0, 500.0, 2.0),
     ("not-enough-data", "under a second"): make_summary(seconds=0.99),
 }
 
@@ -476,6 +500,16 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("schema-lookup", "a fifth of its time, not more"): make_summary(_looked_up(8.0, busy=40.0)),
     ("schema-lookup", "not known"): make_summary(_looked_up(None, busy=20.0)),
     ("unbounded-fan-out", "a thousand, not more"): make_summary(make_operation("crawl", tasks_max=1_000)),
+    ("cold-start", "99 ms"): _first(99.0, most=1.0, p50=1.0),
+    ("cold-start", "nine times its warm median"): _first(500.0, p50=51.0, most=100.0),
+    ("cold-start", "nine later calls"): _first(1_000.0, warm=9),
+    ("cold-start", "no later call"): _first(1_000.0, warm=0, p50=None, most=0.0),
+    ("cold-start", "a later call was half as slow"): _first(1_000.0, most=501.0),
+    ("cold-start", "with others beside it, which may have made it slow"): _first(1_000.0, alone_ms=99.0),
+    ("cold-start", "nobody saw what it did"): make_summary(make_operation("search")),
+    ("cold-start", "several set up the same"): _first(1_000.0, 1_000.0),
+    ("cold-start-stampede", "one did, the others waited for it"): _first(1_000.0, 5.0, 5.0),
+    ("cold-start-stampede", "as many at once may be as slow as that"): _first(1_000.0, 1_000.0, alone_ms=99.0),
     ("not-enough-data", "30 requests in one second"): make_summary(count=30, seconds=1.0),
 }
 

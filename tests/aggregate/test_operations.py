@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mcp_probe.aggregate.blocking import OTHER, Blame, victim_of
+from mcp_probe.aggregate.first_calls import FirstCallsTally
 from mcp_probe.aggregate.operations import MAX_OPERATIONS, Operations
 from mcp_probe.aggregate.slow_steps import SlowSteps
 from mcp_probe.model import BUDGET_PARTS, CROWDING_OPERATION, OperationSummary, Quality, RequestRecord
@@ -14,7 +15,7 @@ NO_SLOW_STEPS = SlowSteps(10 * MS, 50 * MS)
 
 
 def summaries(operations: Operations) -> tuple[OperationSummary, ...]:
-    return operations.summaries(NO_SLOW_STEPS, {})
+    return operations.summaries(NO_SLOW_STEPS, {}, FirstCallsTally())
 
 
 def operations_of(*records: RequestRecord) -> Operations:
@@ -138,7 +139,8 @@ def test_what_an_unfinished_call_has_flushed_so_far_is_no_flush_time() -> None:
 def test_work_seen_after_its_requests_had_ended_is_the_operations() -> None:
     operations = operations_of(make_request(1, "a", detached_ns=2 * MS), make_request(2, "b"))
 
-    rows = {row.name: row.detached_ms for row in operations.summaries(NO_SLOW_STEPS, {"a": 3 * MS, "gone": MS})}
+    seen = operations.summaries(NO_SLOW_STEPS, {"a": 3 * MS, "gone": MS}, FirstCallsTally())
+    rows = {row.name: row.detached_ms for row in seen}
 
     assert rows == {"a": 5, "b": 0}
 

@@ -1,0 +1,77 @@
+"""A real server whose calls do work that is not needed: each fault is named, neither its mended twin nor a near miss.
+
+One server on stdio under `mcp-probe run`; see its module. What it does is counted; nothing rests on how long it takes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adapters.raw_clients import StdioClient
+
+SERVER = Path(__file__).with_name("work_faults_server.py")
+ROOT = Path(__file__).resolve().parents[2]
+
+BURSTS = [  # (tool, calls at once, how often)
+    ("cold_near", 1, 14), ("cold_fault", 1, 14), ("cold_mended", 1, 14),
+    ("stampede_fault", 4, 1), ("stampede_fault", 1, 14),
+    ("stampede_mended", 4, 1), ("stampede_mended", 1, 14),
+    ("stampede_near", 4, 1), ("stampede_near", 1, 14),
+]  # fmt: skip
+
+FAULTS = [("cold-start", "cold"), ("cold-start-stampede", "stampede")]
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("work")
+    for name in ("slow_to_import", "slow_at_start"):
+        (folder / f"{name}.py").write_text("import time\n\ntime.sleep(0.4)\n", "utf-8")
+    with StdioClient([sys.executable, str(SERVER), str(folder)], folder, {"PYTHONPATH": str(ROOT)}) as client:
+        for tool, calls, times in BURSTS:
+            for number in range(times):
+                client.wait_for(*(client.call(f"{tool} {calls} {number} {n}", tool) for n in range(calls)))
+    failed = {id for id, (_, answer) in client.answers.items() if answer.get("result", {}).get("isError")}
+    assert not failed, client.stderr
+    found: dict[str, Any] = client.summary
+    return found
+
+
+def findings(summary: dict[str, Any], code: str) -> dict[str, dict[str, Any]]:
+    return {finding["subject"]: finding for finding in summary["findings"] if finding["code"] == code}
+
+
+def line(mark: str) -> str:
+    """The first line of the server that ends with a comment ``mark``."""
+    lines = SERVER.read_text("utf-8").splitlines()
+    number = next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {mark}"))
+    return f"{SERVER.name}:{number}"
+
+
+@pytest.mark.parametrize(("code", "name"), FAULTS)
+def test_a_fault_is_named_and_neither_its_mended_twin_nor_its_near_miss(
+    summary: dict[str, Any], code: str, name: str
+) -> None:
+    found = findings(summary, code).keys()
+    assert f"{name}_fault" in found, summary["findings"]
+    assert not {f"{name}_mended", f"{name}_near"} & found
+
+
+def test_a_cold_start_names_the_import_and_its_line(summary: dict[str, Any]) -> None:
+    finding = findings(summary, "cold-start")["cold_fault"]
+    assert finding["severity"] == "info", "a start is never the verdict"
+    assert finding["evidence"]["imports"] == "slow_to_import"
+    assert finding["evidence"]["where"].endswith(line("late"))
+    assert finding["evidence"]["warm_calls"] == 13
+
+
+def test_a_stampede_counts_those_that_paid_and_what_one_start_would_save(summary: dict[str, Any]) -> None:
+    evidence = findings(summary, "cold-start-stampede")["stampede_fault"]["evidence"]
+    assert (evidence["calls"], evidence["warm_calls"]) == (4, 14)
+    assert evidence["what"] == "subprocess sleep"
+    assert evidence["paid_ms"] - evidence["saved_ms"] == pytest.approx(evidence["cold_ms"])
+    assert evidence["saved_ms"] == pytest.approx(evidence["paid_ms"] * 3 / 4, rel=0.2)

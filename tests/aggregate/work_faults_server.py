@@ -1,0 +1,101 @@
+# mypy: ignore-errors
+"""A server on stdio whose calls do work that is not needed: for each finding a fault, its mended twin, a near miss.
+
+Usage: ``work_faults_server.py FOLDER``, which has the slow modules ``slow_to_import`` and ``slow_at_start``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import asynccontextmanager
+
+from mcp.server import MCPServer
+
+sys.path.append(sys.argv[1])
+STARTED = set()
+LOCK = asyncio.Lock()
+LOADED = asyncio.Event()
+
+
+@asynccontextmanager
+async def lifespan(_):
+    import slow_at_start
+
+    assert slow_at_start
+    loading = asyncio.create_task(load())
+    yield {}
+    await loading
+
+
+async def load():
+    """Something that the server starts, and that its first calls meet."""
+    await asyncio.sleep(1.0)
+    LOADED.set()
+
+
+server = MCPServer("faults", lifespan=lifespan)
+
+
+def tool(function):
+    server.tool()(function)
+    return function
+
+
+# --- cold-start ---------------------------------------------------------------------------------------
+
+
+@tool
+async def cold_fault() -> str:
+    import slow_to_import  # late
+
+    return slow_to_import.__name__
+
+
+@tool
+async def cold_mended() -> str:
+    import slow_at_start
+
+    return slow_at_start.__name__
+
+
+@tool
+async def cold_near() -> str:
+    """Its first call waits for what the server starts."""
+    await LOADED.wait()
+    return "ok"
+
+
+# --- cold-start-stampede ------------------------------------------------------------------------------
+
+
+async def start(name):
+    if name not in STARTED:
+        process = await asyncio.create_subprocess_exec("sleep", "0.4")  # started
+        await process.wait()
+        STARTED.add(name)
+
+
+@tool
+async def stampede_fault() -> str:
+    await start("fault")
+    return "ok"
+
+
+@tool
+async def stampede_mended() -> str:
+    async with LOCK:
+        await start("mended")
+    return "ok"
+
+
+@tool
+async def stampede_near() -> str:
+    """All its first calls are slow at once, for the machine is: one by one, each works as long."""
+    process = await asyncio.create_subprocess_exec("sleep", "0.02")
+    await process.wait()
+    return "ok"
+
+
+if __name__ == "__main__":
+    server.run("stdio")
