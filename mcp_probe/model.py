@@ -375,6 +375,8 @@ class PoolSample:
     transport_wait_ns: int
     holders: tuple[tuple[str, int, int], ...]  # (operation, jobs, run_ns): who held the threads
     transport_waits: tuple[tuple[int, int, int], ...] = ()  # as ``wait``, of the transport's own jobs
+    # (operation, jobs, ns, longest_ns): they ran on after their request was cancelled or had failed
+    ran_on: tuple[tuple[str, int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -873,6 +875,17 @@ class WaitPercentiles:
 
 
 @dataclass(frozen=True, slots=True)
+class AbandonedWork:
+    """Jobs of one operation that ran on for at least 100 ms after their request was cancelled or had failed."""
+
+    operation: str
+    jobs: int
+    ms: float  # of all of them, after that
+    longest_ms: float
+    share: float | None  # of the time that the executor's threads worked
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorSummary:
     name: str
     made_at: str | None
@@ -894,6 +907,7 @@ class ExecutorSummary:
     holders: tuple[str, ...]  # who held the threads, most thread time first
     cpu_ms: float | None = None  # CPU time of its jobs, sum over the window
     wait_total_ms: float | None = None  # waits of its jobs, sum over the window
+    abandoned_work: tuple[AbandonedWork, ...] = ()  # most time first
 
 
 @dataclass(frozen=True, slots=True)

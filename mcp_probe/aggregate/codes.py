@@ -35,6 +35,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "unbounded-fan-out": "a call starts as many tasks at once as its input asks for",
         "cold-start": "the first call of a tool does what no later call has to, and takes far longer",
         "cold-start-stampede": "several first calls of a tool, in flight at once, each set up the same",
+        "abandoned-work": "a thread works on for a call that was cancelled or has failed",
         "not-enough-data": "too few requests, or too short a time, for the statistical checks",
     }
 )
@@ -42,7 +43,6 @@ CODES: Mapping[str, str] = MappingProxyType(
 
 NOT_YET: tuple[str, ...] = (
     "busy-spin",
-    "abandoned-work",
     "dispatch-backlog",
     "chatty-notifications",
     "stdout-pollution",

@@ -19,7 +19,7 @@ from mcp_probe.aggregate.checks.first_calls import cold_start, cold_start_stampe
 from mcp_probe.aggregate.checks.holders import pool_exhausted, serial_handler
 from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memory_peak, unbounded_fan_out
 from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
-from mcp_probe.aggregate.checks.pools import executor_saturated, transport_starvation
+from mcp_probe.aggregate.checks.pools import abandoned_work, executor_saturated, transport_starvation
 from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pressure
 from mcp_probe.aggregate.checks.sdk import schema_lookup
 from mcp_probe.aggregate.checks.steps import blocking_call, cpu_bound_step
@@ -60,6 +60,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "unbounded-fan-out": unbounded_fan_out,
         "cold-start": cold_start,
         "cold-start-stampede": cold_start_stampede,
+        "abandoned-work": abandoned_work,
         "not-enough-data": not_enough_data,
     }
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mcp_probe.aggregate.buckets import Buckets
-from mcp_probe.model import ExecutorSummary, PoolSample, WaitPercentiles
+from mcp_probe.model import AbandonedWork, ExecutorSummary, PoolSample, WaitPercentiles
 
 MAX_POOLS = 64
 MAX_HOLDERS = 200
@@ -37,6 +37,8 @@ class PoolTally:
         self.run_ns = self.cpu_ns = self.return_ns = 0
         self.transport_jobs = self.transport_wait_ns = self.transport_wait_max_ns = 0
         self.holders: dict[str, int] = {}
+        self.active_ns = 0
+        self.ran_on: dict[str, tuple[int, int, int]] = {}  # operation -> (jobs, ns, longest_ns)
 
     def add(self, sample: PoolSample) -> None:
         """Take one sample in."""
@@ -57,6 +59,8 @@ class PoolTally:
         self.transport_jobs += sample.transport_jobs
         self.transport_wait_ns += sample.transport_wait_ns
         self._hold((operation, run_ns) for operation, _, run_ns in sample.holders)
+        self.active_ns += sample.active_ns
+        self._run_on((operation, (jobs, ns, longest)) for operation, jobs, ns, longest in sample.ran_on)
 
     def merge(self, other: PoolTally) -> None:
         """Add ``other``, which stays as it is."""
@@ -76,6 +80,8 @@ class PoolTally:
         self.transport_jobs += other.transport_jobs
         self.transport_wait_ns += other.transport_wait_ns
         self._hold(other.holders.items())
+        self.active_ns += other.active_ns
+        self._run_on(other.ran_on.items())
 
     def _keep_max(self, at_ns: int, maximum: float | None) -> None:
         """The limit may change while the server runs: the latest one counts."""
@@ -92,6 +98,17 @@ class PoolTally:
         for operation, run_ns in rows:
             if operation in self.holders or len(self.holders) < MAX_HOLDERS:
                 self.holders[operation] = self.holders.get(operation, 0) + run_ns
+
+    def _run_on(self, rows: Iterable[tuple[str, tuple[int, int, int]]]) -> None:
+        for operation, (jobs, ns, longest) in rows:
+            if operation in self.ran_on or len(self.ran_on) < MAX_HOLDERS:
+                before = self.ran_on.get(operation, (0, 0, 0))
+                self.ran_on[operation] = (before[0] + jobs, before[1] + ns, max(before[2], longest))
+
+    def _abandoned_work(self) -> Iterable[AbandonedWork]:
+        for operation, (jobs, ns, longest) in sorted(self.ran_on.items(), key=lambda row: (-row[1][1], row[0])):
+            share = min(1.0, ns / self.active_ns) if self.active_ns else None
+            yield AbandonedWork(operation, jobs, ns / 1e6, longest / 1e6, share)
 
     @property
     def tokens_needed(self) -> float | None:
@@ -127,6 +144,7 @@ class PoolTally:
             holders=tuple(ranked[:SHOWN_HOLDERS]),
             cpu_ms=self.cpu_ns / 1e6,
             wait_total_ms=self.wait.total / 1e6,
+            abandoned_work=tuple(self._abandoned_work()),
         )
 
 

@@ -84,6 +84,7 @@ class FindingOptions:
     lookup_share: float = 0.20  # schema-lookup: of the operation's time
     lookup_ms: float = 5.0  # schema-lookup: mean of a call
     fan_out_tasks: int = 1000  # unbounded-fan-out
+    abandoned_ms: float = 1000.0  # abandoned-work: the longest job; below it a job would hardly have looked
     cold_ms: float = 100.0  # cold-start, cold-start-stampede: work of a first call
     cold_ratio: float = 10.0  # the same, over the median of the later calls
     # Workload: a tool that is slow now and then. Its first call may be a slow one by chance; among enough later calls

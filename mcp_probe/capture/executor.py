@@ -25,7 +25,7 @@ from mcp_probe.capture.guard import Fail, Guard, guarded
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import PoolSample
-from mcp_probe.record.raw import Job
+from mcp_probe.record.raw import Job, give_up
 
 HOOK = "executor jobs"
 SUBMIT, START, FINISH, RESUME, ABANDON, CANCEL, TRANSPORT_START, TRANSPORT_FINISH, TRANSPORT_JOB = range(9)
@@ -42,6 +42,9 @@ MAX_TRANSITIONS = 200_000
 MAX_HOLDERS = 64
 MAX_OVER = 256
 """Ended jobs that are remembered, to tell who held the threads."""
+
+RAN_ON_NS = 100_000_000
+"""A job that runs on for less after its result was wanted no more is not told."""
 
 
 class Pools:
@@ -170,6 +173,8 @@ class Pools:
             job.cancelled = job.start_ns is None
             if job.cancelled:
                 job.pool.let_go(job)
+            elif job.raw is not None:
+                give_up((job,), job.resumed_ns)
             self._note(job.resumed_ns, CANCEL if job.cancelled else ABANDON, job)
         else:
             self._note(job.resumed_ns, RESUME, job)
@@ -277,6 +282,7 @@ class Pool:
         self._transport_waits: dict[int, list[int]] = {}
         self._transport_wait_max = 0
         self._holders: dict[str, list[int]] = {}
+        self._ran_on: dict[str, list[int]] = {}
 
     def _advance(self, at: int) -> None:
         span = at - self._last
@@ -378,6 +384,21 @@ class Pool:
             entry = self._holders.setdefault(job.operation, [0, 0])
             entry[0] += 1
             entry[1] += run
+        self._run_on(job, job.finish_ns or 0)
+
+    def _run_on(self, job: Job, now: int) -> None:
+        """``job`` has run up to ``now``, for a while perhaps for nobody."""
+        if job.unwanted_ns is None or job.start_ns is None:
+            return
+        since_ns = max(job.unwanted_ns, job.start_ns)
+        ran_on = now - since_ns
+        if ran_on < RAN_ON_NS or (job.operation not in self._ran_on and len(self._ran_on) >= MAX_HOLDERS):
+            return
+        entry = self._ran_on.setdefault(job.operation, [0, 0, 0])
+        entry[0] += job.ran_on_ns == 0
+        entry[1] += ran_on - job.ran_on_ns
+        entry[2] = max(entry[2], ran_on)
+        job.ran_on_ns = ran_on
 
     def _apply_transport(self, begins: bool, wait_ns: int) -> None:
         """The transport's own jobs hold tokens (the stdio reader for ever) but are no work of the pool."""
@@ -400,6 +421,9 @@ class Pool:
         owner = self.owner()
         if owner is not None:
             self._max = self._limit(owner)[0]
+        for job in list(self._open):
+            if job.finish_ns is None:  # else its end is told with its transition
+                self._run_on(job, now)
         sample = PoolSample(
             at_ns=now,
             span_ns=now - self._since,
@@ -426,6 +450,7 @@ class Pool:
             transport_wait_ns=sum(total for _, total in self._transport_waits.values()),
             holders=tuple((name, jobs, ns) for name, (jobs, ns) in self._holders.items()),
             transport_waits=tuple((bucket, count, total) for bucket, (count, total) in self._transport_waits.items()),
+            ran_on=tuple((name, jobs, ns, longest) for name, (jobs, ns, longest) in self._ran_on.items()),
         )
         self._since = now
         self._reset()

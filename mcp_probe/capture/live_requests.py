@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mcp_probe.model import ALL_SEEN, Outcome, RequestGroup, RequestKind
-from mcp_probe.record.raw import RawRequest
+from mcp_probe.record.raw import RawRequest, give_up
 from mcp_probe.record.sampling import Groups
 
 MAX_NAME = 128
@@ -71,6 +71,8 @@ class LiveRequests:
             return
         if outcome is not None:
             raw.outcome = outcome
+        if raw.jobs and raw.outcome != "ok":
+            give_up(raw.jobs, now if raw.result_ns is None else raw.result_ns)
         if raw.result_ns is None:
             if raw.channel is not None:
                 raw.channel.forget(raw)

@@ -22,13 +22,14 @@ from mcp_probe.capture.stdin_reads import LineStamps
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Outcome
 from mcp_probe.record.assemble import LATE_NS
-from mcp_probe.record.raw import RawRequest
+from mcp_probe.record.raw import RawRequest, give_up
 
 MAX_WRITER_WAITS = 1024
 MAX_WRITE_WAITS = 64
 """Waits of the writer that are remembered, and those that one answer keeps."""
 
 _NAMED = {"tools/call", "prompts/get"}
+_CANCELLED = "notifications/cancelled"
 _CANCELLED_CODE = -32800
 """Answer of the 2025-era HTTP transport to a peer-cancelled request (mcp/server/streamable_http.py@2.3)."""
 
@@ -127,10 +128,19 @@ class Channel:
             self.pending[message.id] = raw
             if self.writer_seen:
                 raw.write_seen = True
+        elif method == _CANCELLED:
+            self._cancelled(getattr(message, "params", None), now)
         outstanding = len(requests.live) if stamps is None else len(requests.live) + len(stamps.waiting)
         if outstanding > requests.peak:
             requests.peak = outstanding
         return context
+
+    def _cancelled(self, params: Any, now: int) -> None:
+        """The client does not want an answer any more."""
+        id = params.get("requestId") if isinstance(params, Mapping) else None
+        raw = self.pending.get(id) if isinstance(id, (int, str)) else None
+        if raw is not None:
+            give_up(raw.jobs, now)
 
     # --- out ---
 

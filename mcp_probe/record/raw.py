@@ -95,6 +95,7 @@ class Job:
         "native_id",
         "operation",
         "pool",
+        "ran_on_ns",
         "raw",
         "resumed_ns",
         "start_cpu_ns",
@@ -102,6 +103,7 @@ class Job:
         "submit_ns",
         "thread_id",
         "transport",
+        "unwanted_ns",
     )
 
     def __init__(self, pool: Any, raw: RawRequest | None, operation: str, submit_ns: int) -> None:
@@ -121,7 +123,16 @@ class Job:
         self.transport = False
         self.carried: Any = None  # calls a function in the trace context of whoever submitted the job
         self.cancelled = False  # its waiter was gone before the job began
+        self.unwanted_ns: int | None = None  # nobody wants its result from then on; see ``give_up``
+        self.ran_on_ns = 0  # how much of its run after that was told
         self.awaited = False  # its waiter can be seen to resume: until then a finished job waits for the loop
+
+
+def give_up(jobs: Sequence[Job], at_ns: int) -> None:
+    """Whoever asked for ``jobs`` was cancelled, or failed: those that have not ended run for nobody. Any thread."""
+    for job in jobs:
+        if job.finish_ns is None and job.unwanted_ns is None and not job.transport:
+            job.unwanted_ns = at_ns
 
 
 class Spilled:

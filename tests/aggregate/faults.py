@@ -6,11 +6,13 @@ Every near miss differs from its fault in the one thing that its key names.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from mcp_probe.model import (
     BACKGROUND_OPERATION,
     CROWDING_OPERATION,
     LOOP_OPERATION,
+    AbandonedWork,
     AwaitHolder,
     AwaitLoad,
     AwaitRoot,
@@ -193,6 +195,10 @@ def _first(
     return make_summary(make_operation("search", first_calls=FirstCalls(calls, len(calls), warm, p50, most)))
 
 
+def _abandoned(*rows: AbandonedWork, **of: Any) -> Summary:
+    return make_summary(executors=(make_pool(abandoned_work=rows, **of),))
+
+
 FAULTS: dict[str, Summary] = {
     "blocking-call": make_summary(slow_steps=(make_slow(ms=10.0, count=2),)),
     "cpu-bound-step": make_summary(slow_steps=(make_slow("score", 10.0, "cpu", count=2, cpu_share=0.98),)),
@@ -221,6 +227,7 @@ FAULTS: dict[str, Summary] = {
     "unbounded-fan-out": make_summary(make_operation("crawl", tasks_max=1_001, memory=make_memory())),
     "cold-start": _first(100.0, imports=("pandas",), what="import of pandas", where="/srv/app/server.py:41"),
     "cold-start-stampede": _first(100.0, 100.0, what="subprocess git", where="/srv/app/server.py:41"),
+    "abandoned-work": _abandoned(AbandonedWork("render", 3, 2_400.0, 1_001.0, 0.3)),
     "not-enough-data": make_summary(count=29),
 }
 
@@ -331,6 +338,9 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("cold-start", "one of two first calls"): _first(1_000.0, 20.0),
     ("cold-start", "two first calls, one of them hardly slower than later ones can be"): _first(100.0, 99.0),
     ("cold-start-stampede", "three of four"): _first(900.0, 500.0, 500.0, 2.0),
+    ("abandoned-work", "one job, and the pool's time is not known"): _abandoned(
+        AbandonedWork("render", 1, 60_000.0, 60_000.0, None), made_at="server.py:7"
+    ),
     ("not-enough-data", "under a second"): make_summary(seconds=0.99),
 }
 
@@ -510,6 +520,10 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("cold-start", "several set up the same"): _first(1_000.0, 1_000.0),
     ("cold-start-stampede", "one did, the others waited for it"): _first(1_000.0, 5.0, 5.0),
     ("cold-start-stampede", "as many at once may be as slow as that"): _first(1_000.0, 1_000.0, alone_ms=99.0),
+    ("abandoned-work", "many, one second each, not more"): _abandoned(
+        AbandonedWork("render", 300, 300_000.0, 1_000.0, 0.9)
+    ),
+    ("abandoned-work", "waiters gave up, and their jobs ended soon"): _abandoned(abandoned=300),
     ("not-enough-data", "30 requests in one second"): make_summary(count=30, seconds=1.0),
 }
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_probe.aggregate.saturation import MAX_HOLDERS, MAX_POOLS, Pools
-from mcp_probe.model import ExecutorSummary, PoolSample
+from mcp_probe.model import AbandonedWork, ExecutorSummary, PoolSample
 from tests.frames import MS, SECOND, make_pool
 
 
@@ -117,3 +117,19 @@ def test_merged_pools_tell_what_one_pool_of_both_streams_would() -> None:
     left.merge(right)
 
     assert left.summaries() == one.summaries()
+
+
+def test_work_for_nobody_is_added_up_by_operation_the_most_first() -> None:
+    frames = [
+        make_pool(active_ns=10 * SECOND, ran_on=(("a", 1, SECOND, SECOND), ("b", 2, 3 * SECOND, 2 * SECOND))),
+        make_pool(active_ns=10 * SECOND, ran_on=(("a", 0, 4 * SECOND, 5 * SECOND),)),
+    ]
+    left, right = Pools(), Pools()
+    left.add(frames[0])
+    right.add(frames[1])
+    left.merge(right)
+    [row] = left.summaries()
+    assert row.abandoned_work == (
+        AbandonedWork("a", 1, 5_000.0, 5_000.0, 0.25),
+        AbandonedWork("b", 2, 3_000.0, 2_000.0, 0.15),
+    )

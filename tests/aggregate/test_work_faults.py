@@ -6,12 +6,14 @@ One server on stdio under `mcp-probe run`; see its module. What it does is count
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.adapters.raw_clients import StdioClient
+from tests.adapters.raw_clients import LIMIT_S, StdioClient
 
 SERVER = Path(__file__).with_name("work_faults_server.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,13 +34,38 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for name in ("slow_to_import", "slow_at_start"):
         (folder / f"{name}.py").write_text("import time\n\ntime.sleep(0.4)\n", "utf-8")
     with StdioClient([sys.executable, str(SERVER), str(folder)], folder, {"PYTHONPATH": str(ROOT)}) as client:
+        for name in ("near", "fault", "mended"):
+            client.call(name, f"abandoned_{name}")
+            until((folder / f"{name}.began").exists)
+        cancelled = [cancel(client, name) for name in ("fault", "mended")]
+        until((folder / "mended.ended").exists)
+        looked_after_s = time.monotonic() - cancelled[1]
+        client.wait_for("near", client.ask("order", "ping"))  # the server has read the cancellations
+        read = time.monotonic()
         for tool, calls, times in BURSTS:
             for number in range(times):
                 client.wait_for(*(client.call(f"{tool} {calls} {number} {n}", tool) for n in range(calls)))
+        time.sleep(max(0.0, read + 1.1 - time.monotonic()))
+        (folder / "go").touch()
+        until((folder / "fault.ended").exists)
     failed = {id for id, (_, answer) in client.answers.items() if answer.get("result", {}).get("isError")}
     assert not failed, client.stderr
     found: dict[str, Any] = client.summary
-    return found
+    return {**found, "looked_after_s": looked_after_s}
+
+
+def cancel(client: StdioClient, id: str) -> float:
+    """Cancel a request, and return when."""
+    params = {"requestId": id, "reason": "nobody waits for it"}
+    client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+    return time.monotonic()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < deadline, is_so
+        time.sleep(0.01)
 
 
 def findings(summary: dict[str, Any], code: str) -> dict[str, dict[str, Any]]:
@@ -75,3 +102,14 @@ def test_a_stampede_counts_those_that_paid_and_what_one_start_would_save(summary
     assert evidence["what"] == "subprocess sleep"
     assert evidence["paid_ms"] - evidence["saved_ms"] == pytest.approx(evidence["cold_ms"])
     assert evidence["saved_ms"] == pytest.approx(evidence["paid_ms"] * 3 / 4, rel=0.2)
+
+
+def test_work_for_nobody_is_counted_from_the_cancellation_on(summary: dict[str, Any]) -> None:
+    """The job ended at least 1.1 s after the server had read that nobody wants it."""
+    found = findings(summary, "abandoned-work")
+    late = summary["looked_after_s"] > 0.8  # on this machine; the job looks each 10 ms
+    slow = {"abandoned_mended"} if late else set()
+    assert found.keys() - slow == {"abandoned_fault"}, summary["executors"]
+    evidence = found["abandoned_fault"]["evidence"]
+    assert evidence["jobs"] == 1 and evidence["wasted_ms"] == evidence["longest_ms"] >= 1_100.0
+    assert evidence["pool"] == "anyio default limiter" and 0 < evidence["pool_share"] <= 1

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import anyio
 from mcp.server import MCPServer
 
-sys.path.append(sys.argv[1])
+FOLDER = Path(sys.argv[1])
+sys.path.append(str(FOLDER))
 STARTED = set()
 LOCK = asyncio.Lock()
 LOADED = asyncio.Event()
@@ -94,6 +98,44 @@ async def stampede_near() -> str:
     """All its first calls are slow at once, for the machine is: one by one, each works as long."""
     process = await asyncio.create_subprocess_exec("sleep", "0.02")
     await process.wait()
+    return "ok"
+
+
+# --- abandoned-work -----------------------------------------------------------------------------------
+
+
+def until_go(name):
+    """A job that runs until the client says so."""
+    (FOLDER / f"{name}.began").touch()
+    while not (FOLDER / "go").exists():
+        time.sleep(0.01)
+    (FOLDER / f"{name}.ended").touch()
+
+
+@tool
+def abandoned_fault() -> str:
+    until_go("fault")
+    return "ok"
+
+
+@tool
+def abandoned_mended() -> str:
+    """It looks whether it was cancelled."""
+    (FOLDER / "mended.began").touch()
+    try:
+        while True:
+            anyio.from_thread.check_cancelled()
+            time.sleep(0.01)
+    finally:
+        (FOLDER / "mended.ended").touch()
+
+
+@tool
+async def abandoned_near() -> str:
+    """It succeeds, and leaves a job running."""
+    asyncio.get_running_loop().run_in_executor(None, until_go, "near")
+    while not (FOLDER / "near.began").exists():
+        await asyncio.sleep(0.01)
     return "ok"
 
 

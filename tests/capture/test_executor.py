@@ -16,6 +16,7 @@ from mcp_probe.capture.executor import (
     CANCEL,
     FINISH,
     MAX_HOLDERS,
+    RAN_ON_NS,
     RESUME,
     START,
     SUBMIT,
@@ -26,7 +27,7 @@ from mcp_probe.capture.executor import (
 )
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import PoolSample
-from mcp_probe.record.raw import Job, RawRequest
+from mcp_probe.record.raw import Job, RawRequest, give_up
 
 
 class Limiter:
@@ -368,3 +369,83 @@ def test_transitions_nobody_collects_are_bounded_and_counted(monkeypatch: pytest
         pools.submit(pool)
     assert pools.dropped == 2
     assert len(pools.transitions) == 3
+
+
+# --- work for nobody --------------------------------------------------------------------------------
+
+SECOND = 1_000_000_000
+
+
+def ran_on(pool: Pool, pools: Pools, now: int) -> list[tuple[str, int, int, int]]:
+    return [row for sample in pools.samples(now) for row in sample.ran_on]
+
+
+def a_job_of_a_request(pools: Pools, pool: Pool) -> Job:
+    raw = RawRequest(1, "request", "tools/call", "t1", "stdio")
+    token = CURRENT.set(raw)
+    try:
+        return pools.submit(pool)
+    finally:
+        CURRENT.reset(token)
+
+
+def test_a_job_that_runs_on_is_told_in_each_sample_and_counted_once(clock: Clock) -> None:
+    pools, owner = Pools(), Limiter()
+    pool = pools.pool_of(owner, "limiter", None, limit)
+    job = a_job_of_a_request(pools, pool)
+
+    def run() -> None:
+        clock.now = SECOND
+        give_up([job], clock.now)
+        assert ran_on(pool, pools, SECOND) == []
+        assert ran_on(pool, pools, 3 * SECOND) == [("t1", 1, 2 * SECOND, 2 * SECOND)]
+        assert ran_on(pool, pools, 4 * SECOND) == [("t1", 0, SECOND, 3 * SECOND)]
+        clock.now = 6 * SECOND
+
+    pools.run(job, run)
+    assert ran_on(pool, pools, 9 * SECOND) == [("t1", 0, 2 * SECOND, 5 * SECOND)]
+    assert ran_on(pool, pools, 9 * SECOND) == []
+
+
+def test_a_job_whose_waiter_gives_up_runs_for_nobody(clock: Clock) -> None:
+    pools, owner = Pools(), Limiter()
+    pool = pools.pool_of(owner, "limiter", None, limit)
+    jobs = [a_job_of_a_request(pools, pool), pools.submit(pool)]  # the second one is no request's
+
+    for job in jobs:
+        clock.now = 0
+
+        def run(job: Job = job) -> None:
+            clock.now = SECOND
+            pools.resumed(job)
+            clock.now = 3 * SECOND
+
+        pools.run(job, run)
+    assert ran_on(pool, pools, 3 * SECOND) == [("t1", 1, 2 * SECOND, 2 * SECOND)]
+
+
+def test_a_job_that_ends_soon_or_never_began_is_not_told(clock: Clock) -> None:
+    pools, owner = Pools(), Limiter()
+    pool = pools.pool_of(owner, "limiter", None, limit)
+    soon, never = (a_job_of_a_request(pools, pool) for _ in range(2))
+
+    def run() -> None:
+        give_up([soon], 0)
+        clock.now = RAN_ON_NS - 1
+
+    pools.run(soon, run)
+    give_up([never], 0)
+    assert ran_on(pool, pools, 9 * SECOND) == []
+
+
+def test_a_job_is_given_up_once_and_not_after_its_end(clock: Clock) -> None:
+    pools, owner = Pools(), Limiter()
+    pool = pools.pool_of(owner, "limiter", None, limit)
+    job = a_job_of_a_request(pools, pool)
+    pools.run(job, lambda: None)
+    give_up([job], 5)
+    assert job.unwanted_ns is None
+    other = a_job_of_a_request(pools, pool)
+    give_up([other], 5)
+    give_up([other], 9)
+    assert other.unwanted_ns == 5

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
 from mcp_probe.capture.messages import Channel
+from mcp_probe.record.raw import Job
 
 
 class Shape:
@@ -477,3 +478,36 @@ def test_a_client_that_goes_away_cancels_the_answers_on_their_way() -> None:
     world.channel.sending(Shape(message=Result(id='a"1', result={})))
     world.channel.close()
     assert (raw.ended, raw.outcome, world.requests.live) == (True, "cancelled", {})
+
+
+@pytest.mark.parametrize(
+    ("params", "given_up"),
+    [
+        ({"requestId": 1}, True),
+        (Params(requestId=1), True),
+        ({"requestId": "1"}, False),
+        ({"requestId": [1]}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_what_a_client_cancels_runs_for_nobody_from_then_on(
+    wrap: Callable[[Any], Any], params: Any, given_up: bool
+) -> None:
+    world = old_world()
+    world.channel.received(wrap(Request(id=1, method="tools/call", params={"name": "tool"})), None)
+    [raw] = world.requests.live.values()
+    job = Job(None, raw, "tool", 1)
+    raw.jobs = [job]
+    world.channel.received(wrap(Notification(method="notifications/cancelled", params=params)), None)
+    assert (job.unwanted_ns is not None) is given_up
+
+
+@pytest.mark.parametrize(("outcome", "given_up"), [("ok", False), ("cancelled", True), ("tool_error", True)])
+def test_jobs_of_a_call_that_failed_run_for_nobody_from_its_result_on(outcome: Any, given_up: bool) -> None:
+    requests = LiveRequests()
+    raw = requests.open("request", "tools/call", "tool", "stdio")
+    job = Job(None, raw, "tool", 1)
+    raw.jobs, raw.result_ns = [job], 70
+    requests.end(raw, 100, outcome)
+    assert job.unwanted_ns == (70 if given_up else None)

@@ -1,4 +1,5 @@
-"""Threads that are not there when they are needed: `executor-saturated` and `transport-starvation`."""
+"""Threads that are not there when they are needed, or not needed: `executor-saturated`, `transport-starvation`,
+`abandoned-work`."""
 
 from __future__ import annotations
 
@@ -187,3 +188,41 @@ def _starved_ms(summary: Summary, pool: ExecutorSummary) -> float:
     )
     along = pool.transport_wait_ms * max(1, summary.outstanding.finished_unwritten_peak)
     return max(pool.transport_wait_ms, min(at_transport, along))
+
+
+# --- work for nobody --------------------------------------------------------------------------------
+
+
+def abandoned_work(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """One finding per tool and pool whose jobs ran on long after their call was cancelled or had failed."""
+    for pool in summary.executors:
+        for row in pool.abandoned_work:
+            if row.longest_ms <= options.abandoned_ms:
+                continue
+            where = f" (made at {pool.made_at})" if pool.made_at else ""
+            share = "" if row.share is None else f", {phrasing.percent(row.share)} of what its threads worked"
+            jobs = "1 job" if row.jobs == 1 else f"{row.jobs:,} jobs"
+            ran_on = f"{jobs} of `{row.operation}` ran on after the call was cancelled or had failed"
+            long = f"for {phrasing.duration(row.longest_ms)}"
+            if row.jobs > 1:
+                long = f"for up to {phrasing.duration(row.longest_ms)}, {phrasing.duration(row.ms)} in all"
+            yield Finding(
+                code="abandoned-work",
+                severity="warn",
+                confidence="exact",
+                subject=row.operation,
+                sentence=f"{ran_on}: {long}, on a thread of `{pool.name}`{where}{share}.",
+                advice=(
+                    "Let the job look now and then whether it is still wanted (`anyio.from_thread.check_cancelled()`), "
+                    "or give it a time-out of its own. `abandon_on_cancel=True` frees the call at once, "
+                    "but not the thread."
+                ),
+                evidence={
+                    "jobs": row.jobs,
+                    "wasted_ms": row.ms,
+                    "longest_ms": row.longest_ms,
+                    "pool": pool.name,
+                    "made_at": pool.made_at,
+                    "pool_share": row.share,
+                },
+            )
