@@ -569,6 +569,7 @@ class BudgetMeans:
 class StepStats:
     mean: float  # steps per request
     max_ms: float
+    immediate: float | None = None  # per request, those that followed a suspension without any wait; None: not seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,13 @@ CODES: Mapping[str, str] = MappingProxyType(
         "cold-start": "the first call of a tool does what no later call has to, and takes far longer",
         "cold-start-stampede": "several first calls of a tool, in flight at once, each set up the same",
         "abandoned-work": "a thread works on for a call that was cancelled or has failed",
+        "busy-spin": "a call runs again and again on the event loop without waiting for anything",
         "not-enough-data": "too few requests, or too short a time, for the statistical checks",
     }
 )
 """Code -> what it says, in the order of docs/findings.md."""
 
 NOT_YET: tuple[str, ...] = (
-    "busy-spin",
     "dispatch-backlog",
     "chatty-notifications",
     "stdout-pollution",

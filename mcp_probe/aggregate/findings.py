@@ -22,6 +22,7 @@ from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
 from mcp_probe.aggregate.checks.pools import abandoned_work, executor_saturated, transport_starvation
 from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pressure
 from mcp_probe.aggregate.checks.sdk import schema_lookup
+from mcp_probe.aggregate.checks.spinning import busy_spin
 from mcp_probe.aggregate.checks.steps import blocking_call, cpu_bound_step
 from mcp_probe.aggregate.checks.waiting import crowding, head_of_line
 from mcp_probe.aggregate.codes import CODES, NOT_YET, check_codes
@@ -61,6 +62,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "cold-start": cold_start,
         "cold-start-stampede": cold_start_stampede,
         "abandoned-work": abandoned_work,
+        "busy-spin": busy_spin,
         "not-enough-data": not_enough_data,
     }
 )

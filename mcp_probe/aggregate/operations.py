@@ -31,6 +31,7 @@ from mcp_probe.model import (
     BUDGET_PARTS,
     CAPABILITIES,
     STEPS,
+    WAKE_UPS,
     BudgetMeans,
     OpenRequest,
     OperationSummary,
@@ -191,6 +192,7 @@ class OperationTally:
     exact_sums: list[int] = field(default_factory=lambda: [0] * len(BUDGET_PARTS))
     records: int = 0  # calls that the records stand for
     steps: int = 0
+    immediate: int = 0
     step_max_ns: int = 0
     waited_ns: int = 0
     crowding_lo_ns: int = 0
@@ -230,6 +232,7 @@ class OperationTally:
         if record.sent_ns is not None:
             self._add_pipe_wait(record.sent_ns, record)
         self.steps += record.steps * weight
+        self.immediate += record.immediate_resumes * weight
         self.detached_ns += record.detached_ns * weight
         self.executor_run_sum_ns += record.executor_run_sum_ns * weight
         self.client_wait.add(record.client_wait_ns, weight)
@@ -382,6 +385,7 @@ class OperationTally:
         self.unrecorded += other.unrecorded
         self.estimated = self.estimated or other.estimated
         self.steps += other.steps
+        self.immediate += other.immediate
         self.waited_ns += other.waited_ns
         self.crowding_lo_ns += other.crowding_lo_ns
         self.crowding_hi_ns += other.crowding_hi_ns
@@ -461,6 +465,13 @@ class OperationTally:
             found["total_ms"] = replace(most, tag=worst(quality.tag for quality in found.values()))
         return found
 
+    def _step_stats(self) -> StepStats:
+        if not self.records:
+            return StepStats(0.0, self.step_max_ns / 1e6)
+        follows = self.seen & STEPS and self.seen & WAKE_UPS
+        immediate = self.immediate / self.records if follows else None
+        return StepStats(self.steps / self.records, self.step_max_ns / 1e6, immediate)
+
     def summary(self, slow: SlowSteps, detached_ns: int, firsts: FirstCallsTally) -> OperationSummary:
         """The row of the report; ``detached_ns`` is work of its requests that was seen after they had ended."""
         self.settle()
@@ -477,7 +488,7 @@ class OperationTally:
             unfinished=self.unfinished,
             total_ms=self.total_ms(),
             budget_ms=BudgetMeans(*means),
-            steps=StepStats(self.steps / self.records if self.records else 0.0, self.step_max_ns / 1e6),
+            steps=self._step_stats(),
             memory=self.memory.summary(),
             quality=self.quality(),
             slow_steps=steps.count,

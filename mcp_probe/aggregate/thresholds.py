@@ -84,6 +84,11 @@ class FindingOptions:
     lookup_share: float = 0.20  # schema-lookup: of the operation's time
     lookup_ms: float = 5.0  # schema-lookup: mean of a call
     fan_out_tasks: int = 1000  # unbounded-fan-out
+    spin_share: float = 0.5  # busy-spin: of a call's steps
+    # Workload: 4,000 items through a stream of anyio. Each takes two steps that wait for nothing, 90 ms in all.
+    spin_ms: float = 100.0  # busy-spin: a call, in such steps
+    # Workload: a tool that computes in chunks with a checkpoint after each. Its steps do work; those of a poll, none.
+    spin_step_ms: float = 0.2  # busy-spin: mean of a step
     abandoned_ms: float = 1000.0  # abandoned-work: the longest job; below it a job would hardly have looked
     cold_ms: float = 100.0  # cold-start, cold-start-stampede: work of a first call
     cold_ratio: float = 10.0  # the same, over the median of the later calls

@@ -24,6 +24,7 @@ from mcp_probe.model import (
     OperationSummary,
     Quality,
     SerialAwaits,
+    StepStats,
     Summary,
     WaitPercentiles,
 )
@@ -199,6 +200,10 @@ def _abandoned(*rows: AbandonedWork, **of: Any) -> Summary:
     return make_summary(executors=(make_pool(abandoned_work=rows, **of),))
 
 
+def _spinning(immediate: float | None, steps: float = 20_000.0, busy: float = 200.0, **of: Any) -> Summary:
+    return make_summary(make_operation("poll", busy=busy, steps=StepStats(steps, 0.4, immediate), **of))
+
+
 FAULTS: dict[str, Summary] = {
     "blocking-call": make_summary(slow_steps=(make_slow(ms=10.0, count=2),)),
     "cpu-bound-step": make_summary(slow_steps=(make_slow("score", 10.0, "cpu", count=2, cpu_share=0.98),)),
@@ -228,6 +233,7 @@ FAULTS: dict[str, Summary] = {
     "cold-start": _first(100.0, imports=("pandas",), what="import of pandas", where="/srv/app/server.py:41"),
     "cold-start-stampede": _first(100.0, 100.0, what="subprocess git", where="/srv/app/server.py:41"),
     "abandoned-work": _abandoned(AbandonedWork("render", 3, 2_400.0, 1_001.0, 0.3)),
+    "busy-spin": _spinning(10_001.0),
     "not-enough-data": make_summary(count=29),
 }
 
@@ -341,6 +347,8 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("abandoned-work", "one job, and the pool's time is not known"): _abandoned(
         AbandonedWork("render", 1, 60_000.0, 60_000.0, None), made_at="server.py:7"
     ),
+    ("busy-spin", "100 ms"): _spinning(19_900.0, busy=100.6),
+    ("busy-spin", "just below a fifth of a millisecond each"): _spinning(19_900.0, busy=3_990.0),
     ("not-enough-data", "under a second"): make_summary(seconds=0.99),
 }
 
@@ -524,6 +532,11 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
         AbandonedWork("render", 300, 300_000.0, 1_000.0, 0.9)
     ),
     ("abandoned-work", "waiters gave up, and their jobs ended soon"): _abandoned(abandoned=300),
+    ("busy-spin", "half of its steps, not more"): _spinning(10_000.0, busy=1_000.0),
+    ("busy-spin", "less than 100 ms"): _spinning(19_900.0, busy=99.0),
+    ("busy-spin", "its steps do work"): _spinning(19_900.0, busy=4_000.0),
+    ("busy-spin", "nobody saw what woke it"): _spinning(None),
+    ("busy-spin", "a profiled function inside a call"): _spinning(19_900.0, kind="function"),
     ("not-enough-data", "30 requests in one second"): make_summary(count=30, seconds=1.0),
 }
 

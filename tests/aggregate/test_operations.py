@@ -8,7 +8,15 @@ from mcp_probe.aggregate.blocking import OTHER, Blame, victim_of
 from mcp_probe.aggregate.first_calls import FirstCallsTally
 from mcp_probe.aggregate.operations import MAX_OPERATIONS, Operations
 from mcp_probe.aggregate.slow_steps import SlowSteps
-from mcp_probe.model import BUDGET_PARTS, CROWDING_OPERATION, OperationSummary, Quality, RequestRecord
+from mcp_probe.model import (
+    ALL_SEEN,
+    BUDGET_PARTS,
+    CROWDING_OPERATION,
+    WAKE_UPS,
+    OperationSummary,
+    Quality,
+    RequestRecord,
+)
 from tests.frames import MS, make_budget, make_open, make_request, make_wait
 
 NO_SLOW_STEPS = SlowSteps(10 * MS, 50 * MS)
@@ -229,3 +237,9 @@ def test_every_budget_part_reaches_the_summary_under_its_own_name() -> None:
         budget = only_row(make_request(budget=make_budget(**{part: 7 * MS}))).budget_ms
         assert [name for name in BUDGET_PARTS if getattr(budget, name)] == [part]
         assert getattr(budget, part) == 7
+
+
+def test_steps_that_followed_no_wait_are_counted_per_call_where_wake_ups_are_seen() -> None:
+    calls = [make_request(1, steps=10, immediate_resumes=8), make_request(2, steps=4, immediate_resumes=1, weight=3)]
+    assert only_row(*calls).steps.immediate == (8 + 3 * 1) / 4
+    assert only_row(*calls, make_request(3, seen=ALL_SEEN & ~WAKE_UPS)).steps.immediate is None

@@ -23,9 +23,10 @@ BURSTS = [  # (tool, calls at once, how often)
     ("stampede_fault", 4, 1), ("stampede_fault", 1, 14),
     ("stampede_mended", 4, 1), ("stampede_mended", 1, 14),
     ("stampede_near", 4, 1), ("stampede_near", 1, 14),
+    ("spin_fault", 1, 1), ("spin_mended", 1, 1), ("spin_near", 1, 1),
 ]  # fmt: skip
 
-FAULTS = [("cold-start", "cold"), ("cold-start-stampede", "stampede")]
+FAULTS = [("cold-start", "cold"), ("cold-start-stampede", "stampede"), ("busy-spin", "spin")]
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +114,9 @@ def test_work_for_nobody_is_counted_from_the_cancellation_on(summary: dict[str, 
     evidence = found["abandoned_fault"]["evidence"]
     assert evidence["jobs"] == 1 and evidence["wasted_ms"] == evidence["longest_ms"] >= 1_100.0
     assert evidence["pool"] == "anyio default limiter" and 0 < evidence["pool_share"] <= 1
+
+
+def test_a_spin_counts_its_resumptions(summary: dict[str, Any]) -> None:
+    finding = findings(summary, "busy-spin")["spin_fault"]
+    assert finding["evidence"]["resumptions"] == pytest.approx(40_000, rel=0.001)
+    assert finding["evidence"]["share"] > 0.99

@@ -139,5 +139,36 @@ async def abandoned_near() -> str:
     return "ok"
 
 
+# --- busy-spin ----------------------------------------------------------------------------------------
+
+SPINS = 40_000
+
+
+@tool
+async def spin_fault() -> str:
+    for _ in range(SPINS):
+        await asyncio.sleep(0)
+    return "ok"
+
+
+@tool
+async def spin_mended() -> str:
+    arrived = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.05, arrived.set)
+    await arrived.wait()
+    return "ok"
+
+
+@tool
+async def spin_near() -> str:
+    """It computes in chunks, with a checkpoint after each."""
+    for _ in range(60):
+        until = time.perf_counter() + 0.002
+        while time.perf_counter() < until:
+            pass
+        await anyio.lowlevel.checkpoint()
+    return "ok"
+
+
 if __name__ == "__main__":
     server.run("stdio")
