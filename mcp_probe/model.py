@@ -40,7 +40,8 @@ AwaitKind = Literal[
     "other",
 ]
 """What a request can await; see docs/awaits.md."""
-AwaitStage = Literal["awaiting", "executor_run"]
+AwaitStage = Literal["awaiting", "executor_run", "busy"]
+"""The part of the budget that a wait is in. ``busy``: a call that kept the event loop until it returned."""
 """Where it waits: suspended, or in a job on a worker thread."""
 AwaitPhase = Literal["dns", "tcp", "tls", "first-byte", "body"]
 """Of a call of a backend, as far as its library shows them."""
@@ -185,6 +186,7 @@ class Await:
     limit: int | None = None  # how many can hold it at once; None: not known
     pending: int = 0  # how many waited for it as this began, this one included
     looks: int = 0  # how many of its stretches were seen by looks, not by hooks
+    library: str | None = None  # whose call it was; only of the stage ``busy``
 
 
 @dataclass(frozen=True, slots=True)
@@ -647,6 +649,7 @@ class AwaitSummary:
     estimated_ms: float = 0.0  # of total_ms: its part, by share of looks, of the suspensions that nobody looked at
     lo_ms: float | None = None  # total_ms lies between the two with 95 % probability; None: nothing of it is estimated
     hi_ms: float | None = None
+    library: str | None = None  # whose calls they were; only of the stage ``busy``
 
 
 @dataclass(frozen=True, slots=True)

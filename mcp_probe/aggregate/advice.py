@@ -11,6 +11,10 @@ import re
 from mcp_probe.model import LOOP_OPERATION, OperationSummary, ServerInfo, SlowStep, Summary
 
 WRAP = "wrap the call in `await anyio.to_thread.run_sync(...)`"
+START_PROGRAM = (
+    "Start the program without blocking: `await anyio.run_process([...])`, or "
+    "`await asyncio.create_subprocess_exec(...)`."
+)
 _IN_THREADS_SINCE = {"mcp": 2, "fastmcp": 3}
 _SDK_FILE = re.compile(r"/(?:site|dist)-packages/(mcp|mcp_types|fastmcp|anyio|trio|starlette|uvicorn)/")
 _MAKES_CLIENT = re.compile(
@@ -74,10 +78,7 @@ def _of_library(step: SlowStep) -> str | None:
     """What to do about a call that has a better mend than a thread or another process; ``None`` for any other."""
     library = step.library or ""
     if library.startswith("subprocess."):
-        return (
-            "Start the program without blocking: `await anyio.run_process([...])`, or "
-            "`await asyncio.create_subprocess_exec(...)`."
-        )
+        return START_PROGRAM
     if _MAKES_CLIENT.search(library) or _MAKES_CLIENT.search(step.function or ""):
         return (
             "Making a client costs that much each time (it loads the certificates anew): make one when the server "

@@ -42,6 +42,8 @@ class RecentAwaits:
         for one in record.awaits or ():
             if one.kind not in KINDS or one.count != 1 or one.ns <= 0 or one.phase not in (None, "first-byte"):
                 continue
+            if one.stage == "busy":
+                continue  # no two at once
             thing = (one.kind, one.object)
             spans = self._by_thing.get(thing)
             if spans is None:

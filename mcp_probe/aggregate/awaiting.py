@@ -76,6 +76,7 @@ class AwaitTally:
     looked_ns: int = 0  # seen by looks, of calls that count once
     holders: dict[tuple[str, str | None], list[float]] = field(default_factory=dict)  # -> [ns, calls]
     roots: dict[AwaitKey, float] = field(default_factory=dict)
+    library: str | None = None
     per_bucket: Counter[int] = field(default_factory=Counter)  # bucket of the call's total -> ns
 
     def add(self, one: Await, weight: int, bucket: int | None) -> None:
@@ -88,6 +89,7 @@ class AwaitTally:
         self.tag = worst((self.tag, one.tag, "estimate" if sampled else "exact"))
         self.looks += one.looks
         self.looked_ns += one.ns if one.looks else 0
+        self.library = self.library or one.library
         self.calls += one.calls * weight
         self.opened += one.opened * weight
         held = _most_at_once(one)
@@ -118,6 +120,7 @@ class AwaitTally:
         self.total_ns += other.total_ns
         self.lengths.merge(other.lengths)
         self.tag = worst((self.tag, other.tag))
+        self.library = self.library or other.library
         self.calls += other.calls
         self.opened += other.opened
         self.looks += other.looks
@@ -177,6 +180,7 @@ class AwaitTally:
             estimated_ms=estimated / 1e6,
             lo_ms=(self.total_ns + unseen_ns * lo) / 1e6 if estimated else None,
             hi_ms=(self.total_ns + unseen_ns * hi) / 1e6 if estimated else None,
+            library=self.library,
         )
 
     def _quantile_ms(self, q: float) -> float | None:

@@ -202,7 +202,8 @@ def _outside(summary: Summary) -> str:
     for operation in summary.operations:
         for found in operation.awaits if operation.kind == "request" else ():
             name = found.object if found.object == found.kind else f"{found.kind} `{found.object}`"
-            waits[name] = waits.get(name, 0.0) + (0.0 if found.kind in INSIDE else found.total_ms)
+            is_outside = found.kind not in INSIDE and found.stage != "busy"
+            waits[name] = waits.get(name, 0.0) + (found.total_ms if is_outside else 0.0)
     name = max(waits, key=lambda one: waits[one], default="")
     if whole <= 0 or not name or waits[name] <= 0.5 * whole:
         return ""

@@ -1,7 +1,8 @@
 """Similar awaits of one call, one after the other with nothing beside them: what a task group would give.
 
 A call counts if nothing else of it was under way meanwhile: its awaits had no other task beside them, or its jobs on
-worker threads did not overlap. Awaits whose turns must follow each other (locks, queues, pools) are left out.
+worker threads did not overlap. Awaits whose turns must follow each other (locks, queues, pools) are left out, and so
+are calls that keep the event loop.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class SerialTally:
             return
         runs: dict[SerialKey, _Run] = {}
         for one in awaits:
-            if one.kind not in _HAS_TURNS:
+            if one.kind not in _HAS_TURNS and one.stage != "busy":
                 runs.setdefault((one.kind, one.object, one.where, one.stage), _Run()).add(one)
         for key, run in runs.items():
             if run.count >= 2 and _is_alone(record, key, run):

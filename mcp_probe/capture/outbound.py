@@ -62,7 +62,7 @@ def located(scheme: str, host: str, port: object) -> str:
 class Call(Open):
     """One call of a backend, and the phase that it is in."""
 
-    __slots__ = ("calls", "kind", "name", "opened", "outer", "phase", "raw", "where")
+    __slots__ = ("calls", "kind", "library", "name", "opened", "outer", "phase", "raw", "where")
 
     def __init__(self, raw: RawRequest, outer: Open | None, kind: AwaitKind, name: str) -> None:
         super().__init__(None, now_ns())
@@ -74,6 +74,7 @@ class Call(Open):
         self.calls = 0  # sent in this phase
         self.opened = 0  # connections opened in this phase
         self.where: str | None = NOT_ASKED
+        self.library: str | None = None  # whose call keeps its thread until it returns
 
 
 class Outbound:
@@ -119,6 +120,7 @@ class Outbound:
         *,
         calls: int = 0,
         where: str | None = NOT_ASKED,
+        library: str | None = None,
     ) -> Call | None:
         """A call of the backend ``name`` begins; ``None`` if no request makes it, or a call around it is noted.
 
@@ -128,6 +130,7 @@ class Outbound:
             phase: of it, where the library shows phases.
             calls: 1 if what is sent first is the request itself.
             where: ``file:line`` of the user's code, if its caller knows; ``None``: no code of the user's calls.
+            library: whose call keeps its thread until it returns; ``None``: its task is suspended meanwhile.
         """
         raw = CURRENT.get()
         outer = OPEN.get()
@@ -137,6 +140,7 @@ class Outbound:
         call.phase = phase
         call.calls = calls
         call.where = where
+        call.library = library
         OPEN.set(call)
         return call
 
@@ -175,7 +179,10 @@ class Outbound:
             return
         thing = self._thing(call.kind, call.name)
         job = self._awaits.is_job(raw)
-        mark = AwaitMark(call.began_ns, now, thing, call.where, (), job, call.phase, call.calls, call.opened)
+        mark = AwaitMark(
+            *(call.began_ns, now, thing, call.where, (), job, call.phase, call.calls, call.opened),
+            library=call.library,
+        )
         if call.phase == "body":
             _note_read(raw, mark)
         else:
@@ -204,4 +211,6 @@ def _note_read(raw: RawRequest | None, mark: AwaitMark) -> None:
 
 def _continues(last: AwaitMark, mark: AwaitMark) -> bool:
     same = (last.thing, last.where, last.in_job, last.phase) == (mark.thing, mark.where, mark.in_job, mark.phase)
+    if mark.library is not None and not mark.in_job:
+        return False  # between two reads its caller works on the loop
     return same and last.to_ns is not None and mark.from_ns - last.to_ns <= TOGETHER_NS

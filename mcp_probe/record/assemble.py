@@ -40,10 +40,10 @@ MAX_WAITS = 1024
 MAX_TAIL = 256
 """Segments kept open at a spill. If a unit was ready before the oldest of them, the time before it stays awaiting."""
 
-MAX_AWAITING = 4096
-"""Stretches of awaiting and of jobs kept of a request that lives for long; the later ones get no name."""
+MAX_STRETCHES = 8192
+"""Stretches kept of a request that lives for long, half of them awaiting; the later ones get no name."""
 
-_STAGES = (_AWAITING, _RUN)
+_STAGES = (_AWAITING, _RUN, _BUSY, _GC)
 
 MAX_JOBS = 16
 """Thread jobs whose times a record keeps one by one; the budget counts all of them."""
@@ -207,7 +207,7 @@ def _close(spilled: Spilled, settled_ns: int) -> None:
     closed = spilled.tail[: len(spilled.tail) - len(kept)]
     for a, b, part in closed:
         spilled.parts[part] += b - a
-    if spilled.stages is not None and len(spilled.stages) < MAX_AWAITING:
+    if spilled.stages is not None and len(spilled.stages) < MAX_STRETCHES:
         spilled.stages.extend(segment for segment in closed if segment[2] in _STAGES)
     spilled.tail = kept
     spilled.horizon_ns = min(open_from, kept[0][0]) if kept else open_from
@@ -470,15 +470,9 @@ def _awaits(raw: RawRequest, total: Spilled, result: int, short_ns: int) -> tupl
     }  # by the step that runs right now, of which ``units`` does not know
     still = [look for look in raw.looks if look[:2] not in ended]
     looked = [*total.looked, *still_suspended(still, raw.units, result)]
-    return name_awaits(
-        [claim for claim in stretches if claim[2] == _AWAITING],
-        [claim for claim in stretches if claim[2] == _RUN],
-        marks,
-        looked,
-        result,
-        short_ns,
-        job_looks(job for job in (*total.jobs, *raw.jobs)),
-    )
+    awaiting, running, busy, pauses = ([claim for claim in stretches if claim[2] == part] for part in _STAGES)
+    in_jobs = job_looks(job for job in (*total.jobs, *raw.jobs))
+    return name_awaits(awaiting, running, marks, looked, result, short_ns, in_jobs, busy, pauses)
 
 
 def _client_wait(raw: RawRequest, first: int, result: int) -> int | None:

@@ -1,8 +1,9 @@
 """What a request waited for: the stretches of its budget against what hooks and looks say of them.
 
 Durations are the budget's own. Hooks and looks only *name* instants that are awaiting, or run in a job, already; what
-none of them names stays without a name. Invariants: an instant gets at most one name, so the awaits of a request never
-add up to more than its awaiting and its jobs; the parts of an await's holders never add up to more than the await.
+none of them names stays without a name. A call that keeps the event loop until it returns names instants that are busy.
+Invariants: an instant gets at most one name, so the awaits of a request never add up to more than its awaiting and its
+jobs; the parts of an await's holders never add up to more than the await.
 
 Where several units of a request await at once, the name is that of the await that ends last: it is what kept the
 request waiting. That a task waits for other tasks of the same request names only what nothing else does.
@@ -10,6 +11,7 @@ request waiting. That a task waits for other tasks of the same request names onl
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -75,6 +77,8 @@ def name_awaits(
     end: int,
     short_ns: int = SHORT_AWAIT_NS,
     in_jobs: Sequence[AwaitMark] = (),
+    busy: Sequence[Claim] = (),
+    pauses: Sequence[Claim] = (),
 ) -> tuple[Await, ...]:
     """The awaits of one request, in the order of time, sums of short ones last.
 
@@ -86,9 +90,11 @@ def name_awaits(
         end: of the handling window.
         short_ns: awaits shorter than this are summed.
         in_jobs: what looks saw in jobs; names what hooks do not.
+        busy: its stretches on the event loop. Only calls that kept the loop from beginning to end name them.
+        pauses: of the collector, on the loop.
     """
+    blocking, hooked = _parted([mark for mark in marks if not mark.in_job], [*busy, *pauses])
     own_tasks = [_of_look(one) for one in looked if one[2].own_tasks]
-    hooked = [mark for mark in marks if not mark.in_job]
     seen, again = list(hooked), []
     for look in (_of_look(one) for one in looked if not one[2].own_tasks):
         alike = [mark for mark in hooked if mark.where == look.where is not None and _overlap(look, mark, end)]
@@ -99,10 +105,34 @@ def name_awaits(
     found = _Found(short_ns)
     order = [*_last_first(seen, end), *_last_first(again, end), *_last_first(own_tasks, end)]
     found.add(awaiting, "awaiting", order, end)
+    found.add(busy, "busy", _last_first(blocking, end), end)
     hooked = [mark for mark in marks if mark.in_job]
     more = [look for look in in_jobs if not _is_covered(look, hooked, end)]
     found.add(running, "executor_run", [*_last_first(hooked, end), *_last_first(more, end)], end)
     return found.awaits()
+
+
+def _parted(marks: Sequence[AwaitMark], on_loop: Iterable[Claim]) -> tuple[list[AwaitMark], list[AwaitMark]]:
+    """(calls that kept the loop from their beginning to their end, all other marks).
+
+    A blocking call that was suspended all the same ran in a greenlet.
+    """
+    if not any(mark.library for mark in marks):
+        return [], list(marks)
+    held: list[_Span] = []
+    for a, b, _ in sorted(on_loop):
+        held[-1:] = [(held[-1][0], b)] if held and held[-1][1] == a else [*held[-1:], (a, b)]
+    blocking: list[AwaitMark] = []
+    others: list[AwaitMark] = []
+    for mark in marks:
+        span = held[bisect_right(held, mark.from_ns, key=_start) - 1] if held else (0, 0)
+        is_within = span[0] <= mark.from_ns and mark.to_ns is not None and mark.to_ns <= span[1]
+        (blocking if mark.library and is_within else others).append(mark)
+    return blocking, others
+
+
+def _start(span: _Span) -> int:
+    return span[0]
 
 
 def _of_look(looked: Looked) -> AwaitMark:
@@ -161,6 +191,7 @@ class _Found:
                 limit=mark.limit,
                 pending=mark.pending,
                 looks=mark.looks,
+                library=mark.library if stage == "busy" else None,
             )
             if ns >= self._short_ns:
                 self._single.append(one)

@@ -51,6 +51,7 @@ class AwaitMark(NamedTuple):
     limit: int | None = None
     pending: int = 0
     looks: int = 0
+    library: str | None = None  # whose call keeps its thread until it returns; None: its task is suspended
 
 
 class AwaitLook(NamedTuple):
@@ -174,7 +175,7 @@ class Spilled:
         self.vague_ns = 0
         self.waits: list[Wait] = []
         self.jobs: list[Job] = []  # the earliest jobs that are over
-        self.stages: list[Claim] | None = None  # stretches of awaiting and of executor_run in ``parts``; None: not kept
+        self.stages: list[Claim] | None = None  # stretches of ``parts`` that waits may name; None: not kept
         self.looked: list[tuple[int, int, AwaitLook]] = []  # (from_ns, to_ns, look): suspensions that have ended
 
 

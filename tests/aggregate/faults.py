@@ -126,6 +126,12 @@ def _pooled(p95: float = 10.1, busy: float = 180.0, **changed: object) -> Summar
     return make_summary(make_operation("ask", p95=220.0, busy=busy, awaiting=10.0, awaits=(row,)), await_loads=(load,))
 
 
+def _on_loop(each_ms: float = 2.1, whole_ms: float = 10.0, stage: str = "busy", **changed: object) -> Summary:
+    """100 calls that ask a Redis twice each, on the loop, for so long in all; none of their steps is slow."""
+    row = _await("db", "redis://cache.example:6379", 100 * each_ms, calls=200, stage=stage, library="redis")
+    return make_summary(make_operation("get", p95=12.0, busy=whole_ms, awaits=(row,)), **changed)
+
+
 _SHOP = "https://shop.example:443"
 
 
@@ -243,6 +249,12 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ),
     ("blocking-call", "certain, in five calls"): make_summary(slow_steps=(make_slow(ms=400.0),), count=5, seconds=0.5),
     ("blocking-call", "cause unknown"): make_summary(slow_steps=(make_slow(cause="unknown"),)),
+    ("blocking-call", "many short calls on the loop, a fifth of the tool's time"): _on_loop(),
+    ("blocking-call", "many short calls on the loop, a fifth of the window"): _on_loop(21.0, whole_ms=200.0),
+    ("blocking-call", "calls just long enough for a thread"): _on_loop(0.26, whole_ms=1.0),
+    ("blocking-call", "many short calls, and one slow step that held up nobody"): _on_loop(
+        slow_steps=(make_slow("get", 11.0),)
+    ),
     ("head-of-line", "just as long as a slow step"): _head_of_line(total_ms=replace(_VICTIM.total_ms, p95=48.0)),
     ("gc-pause", "one request only"): make_summary(gc_worst_request_share=0.11, gc_max_pause_ms=12.0, gc_pause_ms=12.0),
     ("gil-contention", "one certain step in five calls"): make_summary(
@@ -362,6 +374,13 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("blocking-call", "the transport's many short steps are waited for, not its one long one"): make_summary(
         slow_steps=(make_slow(LOOP_OPERATION, 130.0, "unknown", victims=145, victim_ms=740.0),), busy_ms=1_000.0
     ),
+    ("blocking-call", "a fifth of the tool's time, not more"): _on_loop(2.0),
+    ("blocking-call", "a fifth of the window, not more"): _on_loop(20.0, whole_ms=200.0),
+    ("blocking-call", "calls shorter than a hop to a thread is worth"): _on_loop(0.24, whole_ms=1.0),
+    ("blocking-call", "one call of 2 ms in hundreds of own work"): _on_loop(2.0, whole_ms=300.0),
+    ("blocking-call", "the same calls in a thread"): _on_loop(stage="executor_run"),
+    ("blocking-call", "the same calls, awaited"): _on_loop(stage="awaiting"),
+    ("blocking-call", "many short calls, in too few requests"): _on_loop(count=29),
     ("cpu-bound-step", "a server that starts up"): make_summary(slow_steps=(make_slow(LOOP_OPERATION, 900.0, "cpu"),)),
     ("cpu-bound-step", "step below the limit"): make_summary(slow_steps=(make_slow("score", 9.9, "cpu", count=50),)),
     ("cpu-bound-step", "mostly off the CPU"): make_summary(slow_steps=(make_slow(),)),

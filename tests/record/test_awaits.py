@@ -270,3 +270,50 @@ def test_awaits_survive_a_recording() -> None:
     assert decoder.feed(encode(record)) == record
     older = replace(record, awaits=None)
     assert decoder.feed(encode(older)) == older
+
+
+def on_loop(*marks: AwaitMark, suspended: bool = False) -> Counter[str]:
+    """Names of the instants on the loop of a request of one step of 100, or of two with a suspension from 40 to 60."""
+    raw = RawRequest(1, "request", "tools/call", "tool", "stdio")
+    raw.arrival_ns = raw.taken_ns = raw.first_step_ns = 0
+    raw.add_mark((1, 0, 0, 0, 0, 40 if suspended else 100, WAKE_LOOP))
+    if suspended:
+        raw.add_mark((1, 40, 60, 60, 60, 100, WAKE_LOOP))
+    raw.pauses = [(25, 30)]
+    raw.awaits = list(marks)
+    raw.result_ns = 100
+    found: Counter[str] = Counter()
+    for one in assemble(raw, 100, named=True).awaits or ():
+        assert one.library == ("lib" if one.stage == "busy" else None)
+        found[one.stage] += one.ns
+    return found
+
+
+def test_a_call_that_keeps_the_loop_names_busy_time_but_not_the_collectors() -> None:
+    assert on_loop(AwaitMark(20, 50, Thing("backend", "db"), None, library="lib")) == {"busy": 25}
+
+
+def test_a_coroutine_that_never_was_suspended_names_nothing() -> None:
+    assert not on_loop(AwaitMark(20, 50, Thing("backend", "db"), None))
+
+
+def test_a_blocking_call_that_was_suspended_in_a_greenlet_names_what_it_awaited() -> None:
+    mark = AwaitMark(20, 80, Thing("backend", "db"), None, library="lib")
+    assert on_loop(mark, suspended=True) == {"awaiting": 20}
+
+
+def test_a_blocking_call_in_a_job_names_nothing_on_the_loop() -> None:
+    assert not on_loop(AwaitMark(20, 50, Thing("backend", "db"), None, (), True, library="lib"))
+
+
+def test_blocking_calls_of_a_request_that_lives_long_keep_their_names() -> None:
+    raw = RawRequest(1, "request", "tools/call", "tool", "stdio")
+    raw.arrival_ns = raw.taken_ns = raw.first_step_ns = 0
+    raw.add_mark((1, 0, 0, 0, 0, 100, WAKE_LOOP))
+    raw.units = {1: 100}
+    raw.awaits = [AwaitMark(20, 50, Thing("backend", "db"), None, library="lib")]
+    spill(raw, 100)
+    raw.add_mark((1, 100, 200, 200, 200, 300, WAKE_LOOP))
+    raw.units = {1: 300}
+    [one] = [one for one in assemble(raw, 300, named=True).awaits or () if one.stage == "busy"]
+    assert (one.ns, one.library) == (30, "lib")

@@ -91,7 +91,7 @@ class AsyncpgHooks(LibraryHooks):
         self._pools.gave_back(self._of(holder._pool), holder)
 
     def _opens(self, *_: Any, addr: Any = None, **__: Any) -> Call | None:
-        return self.opening(_of_address, addr)
+        return self.opening(_of_address, addr, awaited=True)
 
 
 def _name_of(connection: Any, *_: Any) -> str:

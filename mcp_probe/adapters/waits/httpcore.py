@@ -159,7 +159,8 @@ class Flight(PooledCall):
         url = request.url
         scheme = url.scheme.decode("ascii", "replace")
         name = address(scheme, url.host.decode("ascii", "replace"), url.port)
-        super().__init__(seam.awaits, seam.outbound, pool, held, name, caller)
+        library = None if hasattr(pool, "handle_async_request") else held.label.partition(" ")[0]
+        super().__init__(seam.awaits, seam.outbound, pool, held, name, caller, library)
         self.guard = seam.guard
         self._method = request.method
         self._origin = url.host, DEFAULT_PORTS.get(scheme) if url.port is None else url.port
@@ -226,7 +227,7 @@ class Flight(PooledCall):
 
     def read_begins(self) -> Call | None:
         """A part of the body is asked for."""
-        return self._outbound.begin("http", self.name, "body", where=self._read_at)
+        return self._outbound.begin("http", self.name, "body", where=self._read_at, library=self.library)
 
     def read_ends(self, call: Call | None) -> None:
         """It has come, or will not come. Who reads is only asked where the read was a wait: that takes some 10 us."""

@@ -52,17 +52,27 @@ class LibraryHooks:
     ) -> None:
         """While ``owner.name`` runs, its caller waits for ``name_of(its arguments)``."""
 
-        def begin(*args: Any, **kwargs: Any) -> Call | None:
-            return None if CURRENT.get() is None else self._outbound.begin(kind, name_of(*args), calls=sent)
+        def around(awaited: bool) -> Callable[..., Call | None]:
+            library = None if awaited else self.library
+
+            def begin(*args: Any, **kwargs: Any) -> Call | None:
+                if CURRENT.get() is None:
+                    return None
+                call: Call | None = self._outbound.begin(kind, name_of(*args), calls=sent, library=library)
+                return call
+
+            return begin
 
         for name in names:
+            begin = around(inspect.iscoroutinefunction(getattr(owner, name)))
             self.guard.wrap(owner, name, before=begin, after=self.over)
 
-    def opening(self, name_of: NameOf, *args: Any) -> Call | None:
-        """A connection to ``name_of(*args)`` is opened; :meth:`over` ends it."""
+    def opening(self, name_of: NameOf, *args: Any, awaited: bool) -> Call | None:
+        """A connection to ``name_of(*args)`` is opened, by a coroutine or not; :meth:`over` ends it."""
         if CURRENT.get() is None:
             return None
-        call: Call | None = self._outbound.begin("connect", name_of(*args))
+        library = None if awaited else self.library
+        call: Call | None = self._outbound.begin("connect", name_of(*args), library=library)
         if call is not None:
             call.opened = 1
         return call

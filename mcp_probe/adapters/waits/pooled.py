@@ -28,11 +28,21 @@ class PooledCall:
         "_part",
         "_pool",
         "_state",
+        "library",
         "name",
         "where",
     )
 
-    def __init__(self, awaits: Awaits, outbound: Outbound, pool: Any, held: Held, name: str, caller: Any) -> None:
+    def __init__(
+        self,
+        awaits: Awaits,
+        outbound: Outbound,
+        pool: Any,
+        held: Held,
+        name: str,
+        caller: Any,
+        library: str | None = None,
+    ) -> None:
         self._awaits = awaits
         self._outbound = outbound
         self._pool = pool
@@ -44,6 +54,7 @@ class PooledCall:
         self._at: Taken = (None, 0) if caller is None else (caller.f_code, caller.f_lasti)
         self.name = name  # of the backend
         self.where = line_of(caller)
+        self.library = library  # whose call keeps its thread; None: it is a coroutine
 
     def asks(self) -> None:
         """It asks its pool for a connection. Idempotent."""
@@ -73,7 +84,9 @@ class PooledCall:
     ) -> None:
         """It waits for this from now on; of ``name`` if it is not the backend it named before."""
         if self._call is None:
-            self._call = self._outbound.begin(kind, name or self.name, phase, calls=calls, where=self.where)
+            self._call = self._outbound.begin(
+                kind, name or self.name, phase, calls=calls, where=self.where, library=self.library
+            )
             return
         self._outbound.turn(self._call, kind, phase, calls=calls)
         self._call.name = name or self._call.name

@@ -49,8 +49,8 @@ class PsycopgHooks(LibraryHooks):
 
     def _wrap_waiting(self, module: Any) -> None:
         if self.knows(module, ("wait_conn",), awaited=False) and self.knows(module, ("wait_conn_async",), awaited=True):
-            for name in ("wait_conn", "wait_conn_async"):
-                self.guard.wrap(module, name, before=self._opens, after=self._opened)
+            for name, awaited in (("wait_conn", False), ("wait_conn_async", True)):
+                self.guard.wrap(module, name, before=partial(self._opens, awaited), after=self._opened)
 
     def _wrap(self, connection: Any, awaited: bool) -> None:
         if self.knows(connection, ("wait",), awaited=awaited):
@@ -74,8 +74,8 @@ class PsycopgHooks(LibraryHooks):
     def _gives_back(self, pool: Any, conn: Any) -> None:
         self._pools.gave_back(pool, conn)
 
-    def _opens(self, *_: Any, **__: Any) -> Call | None:
-        return self.opening(lambda: SCHEME)
+    def _opens(self, awaited: bool, *_: Any, **__: Any) -> Call | None:
+        return self.opening(lambda: SCHEME, awaited=awaited)
 
     def _opened(self, call: Call | None, connection: Any, error: BaseException | None) -> None:
         if call is not None and error is None:

@@ -42,7 +42,7 @@ class RedisHooks(LibraryHooks):
             and self.knows(pool, ("get_connection", "release"), awaited=awaited)
         ):
             return
-        self.guard.wrap(connection, "connect", before=self._opens, after=self.over)
+        self.guard.wrap(connection, "connect", before=partial(self._opens, awaited), after=self.over)
         self.calls(connection, ("read_response",), _name_of)
         self.guard.wrap(pool, "get_connection", before=self._asks, after=self._pools.answered)
         self.guard.wrap(pool, "release", before=self._gives_back)
@@ -59,10 +59,12 @@ class RedisHooks(LibraryHooks):
     def _gives_back(self, pool: Any, connection: Any) -> None:
         self._pools.gave_back(pool, connection)
 
-    def _opens(self, connection: Any, *_: Any, **__: Any) -> Call | None:
+    def _opens(self, awaited: bool, connection: Any, *_: Any, **__: Any) -> Call | None:
         """Called for each command; most find it open."""
         self._pools.opens(connection)
-        return None if CURRENT.get() is None or _is_open(connection) else self.opening(_name_of, connection)
+        if CURRENT.get() is None or _is_open(connection):
+            return None
+        return self.opening(_name_of, connection, awaited=awaited)
 
 
 def _is_open(connection: Any) -> bool:

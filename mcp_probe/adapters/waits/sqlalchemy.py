@@ -90,7 +90,7 @@ class SqlAlchemyHooks(LibraryHooks):
 
     def _opens(self, record: Any) -> Call | None:
         self._pools.opens(record)
-        return self.opening(self._of_record, record)
+        return self.opening(self._of_record, record, awaited=False)
 
     def _note_engine(self, engine: Any) -> None:
         pool = engine.pool

@@ -22,6 +22,7 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.outbound import Call
 
 UNKNOWN_PROGRAM = "a program"
+MODULE = "subprocess"
 MAX_NAME = 64
 _SHELL = 8
 """Of the positional arguments of ``Popen``; ``executable`` is the third."""
@@ -90,10 +91,10 @@ class SubprocessHooks(LibraryHooks):
 
     def _starts(self, popen: Any, *args: Any, **kwargs: Any) -> Call | None:
         program = self._programs[popen] = program_of(args, kwargs)
-        return self._begin(program, calls=1)
+        return self._begin(program, calls=1, library=MODULE)
 
     def _waits(self, popen: Any, *_: Any, **__: Any) -> Call | None:
-        return None if popen.returncode is not None else self._begin(self._programs.get(popen))
+        return None if popen.returncode is not None else self._begin(self._programs.get(popen), library=MODULE)
 
     def _loop_starts(self, loop: Any, protocol_factory: Any, program: Any = "", *_: Any, **kwargs: Any) -> Call | None:
         return self._begin(program_of(([program],), {"executable": kwargs.get("executable")}), calls=1)
@@ -144,10 +145,11 @@ class SubprocessHooks(LibraryHooks):
     def _reads(self, reader: Any, *_: Any, **__: Any) -> Call | None:
         return self._begin(self._programs.get(reader))
 
-    def _begin(self, program: str | None, calls: int = 0) -> Call | None:
+    def _begin(self, program: str | None, calls: int = 0, library: str | None = None) -> Call | None:
         if CURRENT.get() is None:
             return None
-        call: Call | None = self._outbound.begin("subprocess", program or UNKNOWN_PROGRAM, calls=calls)
+        name = program or UNKNOWN_PROGRAM
+        call: Call | None = self._outbound.begin("subprocess", name, calls=calls, library=library)
         return call
 
 

@@ -74,7 +74,7 @@ class Urllib3Hooks(LibraryHooks):
 
     def _read_begins(self, response: Any, *_: Any, **__: Any) -> Call | None:
         name = self._backends.get(response)
-        call: Call | None = None if name is None else self._outbound.begin("http", name, "body")
+        call: Call | None = None if name is None else self._outbound.begin("http", name, "body", library=self.library)
         return call
 
     def _begins(self, pool: Any, *_: Any, **__: Any) -> Call | None:
@@ -85,7 +85,7 @@ class Urllib3Hooks(LibraryHooks):
             self._outbound.turn(around, "http", calls=1)  # tried again, or redirected
             around.name = name
             return None
-        call: Call | None = self._outbound.begin("http", name, calls=1)
+        call: Call | None = self._outbound.begin("http", name, calls=1, library=self.library)
         return call
 
     def _connects(self, *_: Any) -> tuple[Call, int] | None:

@@ -110,7 +110,8 @@ def unexplained_wait(summary: Summary, options: FindingOptions) -> Iterator[Find
 
 
 def _unexplained(operation: OperationSummary, share: float, p95: float) -> Finding:
-    named = max((row for row in operation.awaits if row.where), key=lambda row: row.total_ms, default=None)
+    placed = [row for row in operation.awaits if row.where and row.stage != "busy"]
+    named = max(placed, key=lambda row: row.total_ms, default=None)
     where = None if named is None else phrasing.place_at(named.where)
     looks = sum(row.looks for row in operation.awaits if row.stage == "awaiting")
     unnamed_ms = operation.awaits_unnamed_ms or share * p95 * operation.count

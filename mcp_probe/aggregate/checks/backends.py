@@ -151,7 +151,7 @@ def slow_backends(summary: Summary, options: FindingOptions) -> dict[str, list[_
     for operation in judged(summary, options):
         rows: dict[tuple[AwaitKind, str], list[AwaitSummary]] = {}
         for row in operation.awaits:
-            if row.kind in _CALLS:
+            if row.kind in _CALLS and row.stage != "busy":  # those are `blocking-call`
                 rows.setdefault((row.kind, row.object), []).append(row)
         for (kind, name), of_backend in rows.items():
             share = min(1.0, sum(row.p95_share or 0.0 for row in of_backend))

@@ -17,6 +17,7 @@ from mcp_probe.aggregate.checks.evidence import (
     steps_cost_ms,
     victims_of,
 )
+from mcp_probe.aggregate.checks.loop_calls import loop_calls, many_blocking_calls
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import IMPORT
 from mcp_probe.aggregate.thresholds import FindingOptions
@@ -39,7 +40,12 @@ _DID: dict[Cause, str] = {
 
 
 def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
-    """One finding per tool with lines whose slow steps were mostly off the CPU, or of unknown cause."""
+    """One finding per tool with lines whose slow steps were mostly off the CPU, or of unknown cause.
+
+    And one per backend that tools ask in many short calls on the loop, unless their slow steps say so already.
+    """
+    found = loop_calls(summary, options)
+    told = set()
     for tool, steps in _by_tool(summary, options, ("blocking-call", "unknown")):
         is_unknown = all(step.cause == "unknown" for step in steps)
         did = "held" if is_unknown else "blocked"
@@ -48,7 +54,11 @@ def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding
         text = advice.off_the_loop(summary, tool, steps[0])
         if is_unknown:
             text = f"If it waits there for something: {text[0].lower()}{text[1:]} If it computes: use a process pool."
+        if finding.severity == "info" and any(calls.operation.name == tool for calls in found):
+            continue
+        told.add(tool)
         yield replace(finding, advice=text)
+    yield from many_blocking_calls(summary, found, told)
 
 
 def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Finding]:

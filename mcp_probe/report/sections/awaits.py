@@ -62,7 +62,10 @@ def awaits(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
         lines.append(
             Flow(tuple(one(text, "plain") for text in nameless), lead=one("without a name: ", "dim"), indent=1)
         )
-    yield Heading("What they waited for", "suspended or in a worker thread, sums over the window")
+    where = "suspended or in a worker thread"
+    if any(found.stage == "busy" for _, found in shown):
+        where = "suspended, in a worker thread, or blocking the loop"
+    yield Heading("What they waited for", f"{where}, sums over the window")
     yield Grid(
         columns=(
             Column("operation", gap=1, most=32),
@@ -98,6 +101,12 @@ def _waited(found: AwaitSummary, notation: Notation) -> str:
 
 def described(found: AwaitSummary) -> str:
     """What was awaited, in words: which one, and its kind where that does not say it already."""
+    if found.stage == "busy":
+        return f"blocking: {_described(found)}"
+    return _described(found)
+
+
+def _described(found: AwaitSummary) -> str:
     label = LABELS.get(found.kind, found.kind)
     if found.phase is not None:
         return f"{PHASES[found.phase]} {found.object}"
