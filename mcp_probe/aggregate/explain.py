@@ -10,6 +10,7 @@ from collections.abc import Callable
 from statistics import median
 
 from mcp_probe.aggregate.bounded import earlier_ns
+from mcp_probe.aggregate.checks.awaits import INSIDE
 from mcp_probe.aggregate.phrasing import duration, percent, place_of, plural, ranged, subject_of
 from mcp_probe.aggregate.seen import (
     LOOP_WAITS,
@@ -42,7 +43,7 @@ _LATE_FLUSH_NS = 20_000_000
 _SLOW_READER_SHARE = 0.3
 _WAITS = (*LOOP_WAITS, "executor_wait", "write_wait", "write_flush")
 _OWN_PARTS = {
-    "awaiting": "awaited something outside",
+    "awaiting": "awaited something",
     "executor_run": "ran on a thread",
     "busy": "held the event loop",
     "gc": "stood still for the garbage collector",
@@ -231,7 +232,8 @@ def _nothing_waited(seen: Seen) -> Reason:
     shares = {part: share_of(seen, part) for part in _OWN_PARTS}
     part = max(shares, key=lambda each: shares[each])
     most = seen.most_in_flight
-    each = f"each {_OWN_PARTS[part]} for {_duration(mean_of(seen, part))} of its {_duration(mean_totals(seen))}"
+    did = f"awaited {_awaited(seen)}" if part == "awaiting" else _OWN_PARTS[part]
+    each = f"each {did}{_of_its_time(seen, part)}"
     together = f"up to {most} in flight at once" if most > 1 else "one at a time"
     if part == "busy" and shares[part] >= _MOST_OF_IT:
         sentence = f"{together[:1].upper()}{together[1:]}, {each}{_on_cpu(seen)}: nothing else could run meanwhile."
@@ -258,15 +260,46 @@ def _stages(seen: Seen) -> Reason:
         ("on the event loop", ("busy", "gc")),
         ("on threads", ("executor_run",)),
         ("waiting for a turn", ("ready_wait", "executor_wait", "executor_return")),
-        ("awaiting something outside", ("awaiting",)),
+        (f"awaiting {_awaited(seen)}", ("awaiting",)),
         ("to be written", ("write_wait", "write_flush")),
     )
     mean = mean_total(seen)
     figures = [(mean_of(seen, *names), words) for words, names in parts]
-    told = ", ".join(f"{_fine(ends)} {words}" for ends, words in figures if (ends[1] or ends[0]) >= 0.05 * mean)
+    fits = sum(least for (least, _), _ in figures) <= mean_totals(seen)[1]
+    worth = [(ends, words) for ends, words in figures if (ends[1] or ends[0]) >= 0.05 * mean] if fits else []
+    told = ", ".join(f"{_fine(ends)} {words}" for ends, words in worth)
     what = "a call took" if _are_functions(seen) else "a request took"
     place = "" if _are_functions(seen) else " in the server"
-    return Reason("stages", 1.0, f"One at a time, {what} {_fine(mean_totals(seen))}{place}: {told}.")
+    return Reason("stages", 1.0, f"One at a time, {what} {_fine(mean_totals(seen))}{place}{told and ': '}{told}.")
+
+
+_OUTSIDE = frozenset({"connect", "http", "db", "subprocess", "client"})
+
+
+def _awaited(seen: Seen) -> str:
+    """What most of the awaiting was for, if it was seen; "something outside" only of what is known to be outside."""
+    waits: dict[tuple[str, str], float] = {}
+    for request in seen.requests:
+        for found in request.awaits or ():
+            if found.stage == "awaiting":
+                key = found.kind, found.object
+                waits[key] = waits.get(key, 0.0) + found.ns * request.weight
+    whole = sum((request.budget.awaiting or 0) * request.weight for request in seen.requests)
+    (kind, name), most = max(waits.items(), key=lambda row: row[1], default=(("", ""), 0.0))
+    if most >= _MOST_OF_IT * whole > 0:
+        thing = name if name == kind else f"{kind} `{name}`"
+        return f"{thing} in the server" if kind in INSIDE else thing
+    outside = sum(ns for (kind, _), ns in waits.items() if kind in _OUTSIDE)
+    return "something outside" if outside >= _MOST_OF_IT * whole > 0 else "something that was not seen"
+
+
+def _of_its_time(seen: Seen, part: str) -> str:
+    """How long ``part`` took of how long; empty if the two do not fit: they are not of the same requests."""
+    (least, most), (shortest, longest) = mean_of(seen, part), mean_totals(seen)
+    if least > longest:
+        return ""
+    ends = least, None if most is None else max(least, min(most, longest))
+    return f" for {_duration(ends)} of its {_duration((shortest, longest))}"
 
 
 def _are_functions(seen: Seen) -> bool:

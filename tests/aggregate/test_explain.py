@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mcp_probe.aggregate.explain import Seen, explain, reasons
 from mcp_probe.aggregate.seen import shares_of
-from mcp_probe.model import Frame, JobTimes, PoolSample, RequestRecord
+from mcp_probe.model import Await, AwaitKind, Frame, JobTimes, PoolSample, RequestRecord
 from tests.frames import MS, make_header, make_loop_sample, make_request, make_step, make_wait
 
 
@@ -224,7 +226,7 @@ def test_a_loop_without_a_cpu_is_the_machines_fault() -> None:
 def test_profiled_functions_have_no_server() -> None:
     calls = [make_request(number, kind="function", awaiting=100 * MS) for number in (1, 2, 3)]
     assert explain(seen(*calls)) == (
-        "Nothing waited: up to 3 in flight at once, each awaited something outside for 100 ms of its 100 ms."
+        "Nothing waited: up to 3 in flight at once, each awaited something that was not seen for 100 ms of its 100 ms."
     )
 
 
@@ -316,7 +318,7 @@ def test_a_wait_that_may_be_none_is_not_called_none() -> None:
     calls = [bounded(number, "queue_transport", 0, 100, awaiting=100 * MS) for number in range(1, 6)]
     assert explain(seen(*calls)) == (
         "No wait in the server is certain (at most 50% of the time): up to 5 in flight at once, each awaited "
-        "something outside for 100 ms of its 100-200 ms."
+        "something that was not seen for 100 ms of its 100-200 ms."
     )
 
 
@@ -344,3 +346,33 @@ def test_a_client_that_says_when_it_sent_waited_no_longer_than_until_the_earlies
     found = reasons(seen(*calls))[0]
     assert found.code == "pipe-wait"
     assert "lay unread in the pipe for 300-400 ms at the median, 300-400 ms at worst" in found.sentence
+
+
+def awaiting(kind: AwaitKind, thing: str, number: int = 1) -> RequestRecord:
+    found = Await(kind, thing, None, 0, 100 * MS, 100 * MS, "exact")
+    return make_request(number, awaiting=100 * MS, awaits=(found,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "thing", "words"),
+    [
+        ("semaphore", "slots", "semaphore `slots` in the server"),
+        ("http", "http://backend", "http `http://backend`"),
+        ("sleep", "sleep", "sleep"),
+    ],
+)
+def test_what_most_of_the_awaiting_was_for_is_named(kind: AwaitKind, thing: str, words: str) -> None:
+    calls = [awaiting(kind, thing, number) for number in (1, 2, 3)]
+    assert f"each awaited {words} for 100 ms of its 100 ms" in explain(seen(*calls))
+
+
+def test_only_what_is_known_to_be_outside_is_called_so() -> None:
+    backends = [awaiting("http", f"http://backend-{number}", number) for number in (1, 2, 3)]
+    assert "each awaited something outside for 100 ms" in explain(seen(*backends))
+    locks = [awaiting("lock", f"lock {number}", number) for number in (1, 2, 3)]
+    assert "each awaited something that was not seen for 100 ms" in explain(seen(*locks))
+
+
+def test_a_part_that_is_longer_than_its_whole_is_not_told() -> None:
+    calls = [make_request(number, end_ns=100 * MS, awaiting=300 * MS) for number in (1, 2, 3)]
+    assert explain(seen(*calls)).endswith("each awaited something that was not seen.")
