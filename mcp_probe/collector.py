@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -274,6 +274,10 @@ class Collector:
         hunt = self._hub.hunt
         if hunt is not None:
             self._hunting(lambda: hunt.settle(waiting=self._waiting(), final=samples))
+        with nullcontext() if hunt is None else hunt.on_own_account():
+            self._drain_parts(hunt, samples=samples, leaving=leaving)
+
+    def _drain_parts(self, hunt: LeakHunt | None, *, samples: bool, leaving: Listener | None) -> None:
         steps: list[Frame] = list(self._drain.steps())
         self._tell_all(steps)
         self._taken = len(steps)

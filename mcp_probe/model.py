@@ -426,6 +426,8 @@ class GrowthSample:
     allocation_ns: tuple[float, float] | None = None
     # (operation, file, line, function, bytes allocated there at least, bytes that the call held when it was looked at)
     peaks: tuple[tuple[str, str, int, str, int, int], ...] = ()
+    # (resident, asked for by Python) just now in the whole process, without what is the probe's own; None: not known.
+    process: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -810,6 +812,27 @@ class PeakLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Remainder:
+    """What the process grew by beside the calls: Python's memory that no call owns, or memory of native code."""
+
+    kind: Literal["nobody", "native"]
+    verdict: Literal["grows", "steady", "unknown"]
+    bytes: int | None  # from the first look to the last; None: not known
+    bytes_per_call: float | None  # of all operations together; None: too few looks
+    quality: Quality  # of bytes_per_call
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGrowth:
+    """What the process grew by from the first look to the last: owned by calls, by nobody, and of native code."""
+
+    calls: int  # that ended between the two
+    resident_bytes: int
+    owned_bytes: int
+    remainders: tuple[Remainder, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LeakHunt:
     """What ``memory="leaks"`` found: one row per operation; growing ones come first, then most bytes a call."""
 
@@ -823,6 +846,7 @@ class LeakHunt:
     are_lines_known: bool = True  # False: nothing was traced, see the notes
     # How many times longer allocating and freeing an object took with tracing, measured as it began; None: not known.
     tracing_factor: float | None = None
+    process: ProcessGrowth | None = None  # None: it was not looked at twice, or cannot be taken apart here
 
 
 @dataclass(frozen=True, slots=True)
@@ -996,6 +1020,7 @@ class Signals:
     rss_bytes_max: int | None
     rss_growth_bytes: int | None = None  # median of the window's last quarter minus median of its second
     memory_limit_bytes: int | None = None  # of the control group or the process
+    rss_still_grows: bool = False  # a third of rss_growth_bytes came in the window's last quarter
 
 
 @dataclass(frozen=True, slots=True)

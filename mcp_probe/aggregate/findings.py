@@ -137,9 +137,14 @@ def _verdict_of_hunt(summary: Summary, hunt: LeakHunt, findings: Sequence[Findin
     calls = phrasing.plural(sum(row.calls for row in steady), "call")
     rest = f"; of {phrasing.plural(unknown, 'operation')} there were too few calls to say" if unknown else ""
     sentence = (
-        f"No leak: in {calls} none of {phrasing.plural(len(steady), 'operation')} grew by "
-        f"{phrasing.size(floor)} a call or more{rest}."
+        f"{calls}: none of {phrasing.plural(len(steady), 'operation')} grew by "
+        f"{phrasing.size(floor)} a call or more{rest}"
     )
+    parts = () if hunt.process is None else hunt.process.remainders
+    if not parts or any(part.verdict == "unknown" for part in parts):
+        sentence = f"No tool leaks in {sentence}. Whether the process grows beside them is not known."
+    else:
+        sentence = f"No leak in {sentence}, and nothing grows in the process beside them."
     return Verdict("healthy", summary.server.name, sentence)
 
 

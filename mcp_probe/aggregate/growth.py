@@ -11,11 +11,11 @@ look in four cases of five, and at least half as fast as over all calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
 
+from mcp_probe.aggregate.process_growth import ProcessLooks, slope
 from mcp_probe.model import (
     Growth,
     GrowthLine,
@@ -25,6 +25,7 @@ from mcp_probe.model import (
     LeakHunt,
     MemoryMethod,
     PeakLine,
+    ProcessGrowth,
     Quality,
 )
 
@@ -145,20 +146,10 @@ class GrowthTally:
         late = [point for point in self.points if point[0] >= self.calls / 2]
         if self.calls < MIN_CALLS or len(self.points) < MIN_POINTS or len(late) < 3:
             return None
-        whole, second = _slope(self.points), _slope(late)
+        whole, second = slope(self.points), slope(late)
         rises = sum(after[1] > before[1] for before, after in pairwise(late)) / (len(late) - 1)
         grows = rises >= STILL_HELD and second >= max(MIN_BYTES, whole / 2)
         return grows, max(0.0, second), max(MIN_BYTES, whole)
-
-
-def _slope(points: Sequence[Point]) -> float:
-    slopes = [
-        (later[1] - earlier[1]) / (later[0] - earlier[0])
-        for index, earlier in enumerate(points)
-        for later in points[index + 1 :]
-        if later[0] > earlier[0]
-    ]
-    return median(slopes) if slopes else 0.0
 
 
 def _quality(rate: float | None, *, exact: bool) -> Quality:
@@ -179,6 +170,7 @@ class LeakTally:
         self._last: GrowthSample | None = None
         self._hunted = False
         self._others: list[LeakHunt] = []
+        self._process = ProcessLooks()
 
     def add(self, frame: GrowthSample | GrowthSites) -> None:
         """Take one frame in."""
@@ -188,6 +180,7 @@ class LeakTally:
             self._calls_at_sites = {name: tally.calls for (_, name), tally in self._tallies.items()}
             return
         self._last = frame
+        self._process.add(frame)
         for method, name, calls, held, groups in frame.rows:
             tally = self._tallies.setdefault((method, name), GrowthTally(method, name))
             tally.add(calls, held, groups, frame)
@@ -214,6 +207,7 @@ class LeakTally:
             peaks=tuple(peak for hunt in hunts for peak in hunt.peaks),
             are_lines_known=all(hunt.are_lines_known for hunt in hunts),
             tracing_factor=max((hunt.tracing_factor for hunt in hunts if hunt.tracing_factor), default=None),
+            process=max((hunt.process for hunt in hunts if hunt.process), key=_beside_calls, default=None),
         )
 
     def _own(self) -> LeakHunt:
@@ -231,6 +225,7 @@ class LeakTally:
             peaks=() if last is None else tuple(PeakLine(*row) for row in last.peaks),
             are_lines_known=last is not None and last.are_lines_known,
             tracing_factor=_factor(last),
+            process=self._process.growth(),
         )
 
     def _sites_of(self, operation: str) -> Sites:
@@ -247,6 +242,11 @@ class LeakTally:
         for owner, name, objects, size, each in () if self._sites is None else self._sites.types:
             if owner == operation:
                 yield GrowthType(name, objects, size, each)
+
+
+def _beside_calls(process: ProcessGrowth) -> tuple[bool, int]:
+    """Of several processes the one that shows the largest growth beside its calls is told."""
+    return any(part.verdict == "grows" for part in process.remainders), process.resident_bytes - process.owned_bytes
 
 
 def _factor(sample: GrowthSample | None) -> float | None:

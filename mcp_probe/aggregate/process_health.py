@@ -81,14 +81,25 @@ class Course:
     @property
     def growth(self) -> int | None:
         """Median of the last quarter of the time minus median of the second; ``None`` with too few readings."""
-        own = None
-        if len(self._readings) >= 8:
-            start, end = self._readings[0][0], self._readings[-1][0]
-            quarter = (end - start) / 4
-            second = [level for at, level in self._readings if start + quarter <= at < start + 2 * quarter]
-            last = [level for at, level in self._readings if at >= start + 3 * quarter]
-            own = round(median(last) - median(second)) if second and last else None
+        levels = self._quarters()
+        own = None if levels is None else round(levels[3] - levels[1])
         return larger(own, self._merged)
+
+    @property
+    def still_grows(self) -> bool:
+        """Whether at least a third of the growth came last: it is not over. Of a stream's own readings only."""
+        levels = self._quarters()
+        return levels is not None and levels[3] - levels[2] >= (levels[3] - levels[1]) / 3 > 0
+
+    def _quarters(self) -> list[float] | None:
+        """The median of each quarter of the time; ``None`` with too few readings."""
+        if len(self._readings) < 8:
+            return None
+        start, quarter = self._readings[0][0], (self._readings[-1][0] - self._readings[0][0]) / 4
+        parts: list[list[int]] = [[], [], [], []]
+        for at, level in self._readings:
+            parts[min(3, int((at - start) / quarter)) if quarter else 3].append(level)
+        return [median(part) for part in parts] if all(parts) else None
 
 
 class GcTally:

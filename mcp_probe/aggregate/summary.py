@@ -200,6 +200,7 @@ def _signals(totals: Totals) -> Signals:
         cpu_pressure=process.cpu_pressure,
         rss_bytes_max=process.rss_bytes_max,
         rss_growth_bytes=process.rss.growth,
+        rss_still_grows=process.rss.still_grows,
         memory_limit_bytes=min((limit for limit in limits if limit is not None), default=None),
     )
 

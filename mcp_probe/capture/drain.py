@@ -6,7 +6,6 @@ thread never waits for a reader and no increment is lost.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.live_requests import LiveRequests
 from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor, StepSink
 from mcp_probe.capture.messages import Channel
+from mcp_probe.capture.proc_files import read, rss_bytes
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
@@ -249,7 +249,7 @@ class Drain:
             at_ns=now,
             span_ns=now - self._at,
             cpu_ns=cpu - self._cpu,
-            rss_bytes=_rss_bytes(),
+            rss_bytes=rss_bytes(),
             gc_pauses=tuple(pauses),
             gc_ns=hub.gc_ns - self._gc_ns,
             gc_count=hub.gc_count - self._gc_count,
@@ -371,20 +371,10 @@ def _unread(channels: list[Any]) -> tuple[int, int | None]:
     return lines, backlog
 
 
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-def _rss_bytes() -> int | None:
-    try:
-        return int(_read("/proc/self/statm").split()[1]) * _PAGE
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 def _throttled_ns() -> int | None:
     """Time this cgroup was refused the CPU by its quota, so far (cgroup v2)."""
     try:
-        for row in _read("/sys/fs/cgroup/cpu.stat").splitlines():
+        for row in read("/sys/fs/cgroup/cpu.stat").splitlines():
             if row.startswith(b"throttled_usec"):
                 return int(row.split()[1]) * 1000
     except (OSError, ValueError):
@@ -395,7 +385,7 @@ def _throttled_ns() -> int | None:
 def memory_limit_bytes() -> int | None:
     """What this cgroup may use; ``None`` where there is no limit, or none can be read (cgroup v2)."""
     try:
-        return int(_read("/sys/fs/cgroup/memory.max"))  # "max" if there is none
+        return int(read("/sys/fs/cgroup/memory.max"))  # "max" if there is none
     except (OSError, ValueError):
         return None
 
@@ -403,18 +393,9 @@ def memory_limit_bytes() -> int | None:
 def _cpu_pressure() -> float | None:
     """Share of the last 10 s in which some task waited for a CPU, percent (PSI)."""
     try:
-        return float(_read("/proc/pressure/cpu").split(b"avg10=")[1].split()[0])
+        return float(read("/proc/pressure/cpu").split(b"avg10=")[1].split()[0])
     except (OSError, ValueError, IndexError):
         return None
-
-
-def _read(path: str) -> bytes:
-    """Only three system calls: each releases the GIL and gets it back only when a computing thread yields."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, 4096)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

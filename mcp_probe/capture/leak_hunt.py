@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from mcp_probe import native
 from mcp_probe.capture.peak_lines import PeakWatch, blocks_of, held_by
 from mcp_probe.capture.places import Code
+from mcp_probe.capture.process_memory import ProcessMemory
 from mcp_probe.capture.tracemalloc_sites import (
     Grown,
     Traces,
+    Types,
     grown_in,
     sites_of_blocks,
     sites_of_traces,
@@ -59,12 +62,16 @@ COLLECT_SHARE = 10
 """After a collection there is none for this many times its length, so the hunt pauses the server 10 % at most."""
 
 LOOK_SHARE = 4
-"""The same for looking at traces and objects, which takes far longer."""
+"""The same for samples, and apart from them for lines and types, which take far longer."""
 
 MIN_LOOK_NS = 500_000_000
 
 EXIT_PATIENCE_S = 3.0
 """Extra time that the last look may add to the end of the server: the user asked for its result."""
+
+LAST_LOOK_NS = 700_000_000
+"""What is not known this long after the last look began is left as it was at the look before. An MCP client sends a
+signal after 2 s."""
 
 SHADOW_SCOPE = "all Python allocations"
 TRACES_SCOPE = "Python allocations below the tool's own function, 12 frames deep"
@@ -143,6 +150,8 @@ class LeakHunt:
         self._tracing = tracing
         self._kept: dict[tuple[str, str], Kept] = {}
         self._traces: Traces | None = Traces() if tracing_state() else None
+        self._process = ProcessMemory()
+        self._types: Types = ()  # of the latest look that had the time for them
         self._peaks = PeakWatch(lambda: live() if owners() else ())
         self._codes: tuple[Code, ...] = ()
         self._codes_of = 0  # operations known when they were asked for
@@ -151,7 +160,8 @@ class LeakHunt:
         self.collected_ns = 0
         """When the last collection began: calls that ended before it hold no cyclic garbage any more."""
         self._free_ns = 0  # no collection before this time
-        self._look_ns = 0  # no look before this time
+        self._look_ns = 0  # no sample before this time
+        self._sites_ns = 0  # no look for lines and types before this time
         self._looked_at = 0  # calls seen by the last sample
         self._sited_at = 0  # calls seen by the last look at sites
         self._ended_at = 0  # calls seen by the latest final look
@@ -163,6 +173,10 @@ class LeakHunt:
 
     # --- in ---
 
+    def on_own_account(self) -> AbstractContextManager[None]:
+        """What the calling thread allocates meanwhile is the probe's own, and no growth of the server."""
+        return self._process.on_own_account()
+
     def settle(self, *, waiting: int, final: bool) -> None:
         """Collect garbage before the ``waiting`` ended requests are read; not too often unless ``final``."""
         now = now_ns()
@@ -170,7 +184,7 @@ class LeakHunt:
             return
         if now < self._free_ns and not final:
             return
-        if self._traces is not None and not self._calls():
+        if self._traces is not None and not self._calls() and not self._owners():
             self._traces.remember()
         self.collected_ns = now
         self._pausing(True)
@@ -216,11 +230,13 @@ class LeakHunt:
                 kept.holders.clear()
             grown = () if self._traces is None else tuple(self._traces.grown())
             yield self._sample_of_traces(now, grown)
-        if calls > self._sited_at and (final or calls >= SITED_AGAIN * self._sited_at):
-            for frame in self._sites(now, owners, grown):
+        self._look_ns = max(now + MIN_LOOK_NS, now_ns() + LOOK_SHARE * (now_ns() - began))
+        if calls > self._sited_at and (final or (calls >= SITED_AGAIN * self._sited_at and began >= self._sites_ns)):
+            began = now_ns()
+            for frame in self._sites(now, owners, grown, began + LAST_LOOK_NS if final else None):
                 self._sited_at = calls
                 yield frame
-        self._look_ns = max(now + MIN_LOOK_NS, now_ns() + LOOK_SHARE * (now_ns() - began))
+            self._sites_ns = now_ns() + LOOK_SHARE * (now_ns() - began)
 
     def _calls(self) -> int:
         return sum(kept.calls for kept in self._kept.values())
@@ -230,7 +246,7 @@ class LeakHunt:
         for kept in self._kept.values():
             groups = kept.groups()
             rows.append((kept.method, kept.name, kept.calls, sum(size for _, size in groups), tuple(groups)))
-        return self._sample("native-shadow", SHADOW_SCOPE, now, tuple(rows))
+        return self._sample("native-shadow", SHADOW_SCOPE, now, tuple(rows), self._process.read())
 
     def _sample_of_traces(self, now: int, grown: Sequence[Grown]) -> GrowthSample:
         codes = self._own_codes() if self._traces is not None else ()
@@ -243,7 +259,7 @@ class LeakHunt:
         )
         return self._sample("tracemalloc", TRACES_SCOPE, now, rows)
 
-    def _sample(self, how: Any, scope: str, now: int, rows: Any) -> GrowthSample:
+    def _sample(self, how: Any, scope: str, now: int, rows: Any, process: Any = None) -> GrowthSample:
         return GrowthSample(
             at_ns=now,
             how=how,
@@ -255,6 +271,7 @@ class LeakHunt:
             are_lines_known=self._traces is not None,
             allocation_ns=tracing_cost(),
             peaks=self._peaks.peaks(),
+            process=process,
         )
 
     def _notes(self, how: str, rows: Any) -> Iterator[str]:
@@ -266,16 +283,18 @@ class LeakHunt:
         if self._traces is None:
             yield f"Lines are not known: tracemalloc is off ({self._tracing or 'it was switched off'})."
 
-    def _sites(self, now: int, owners: bool, grown: Sequence[Grown]) -> Iterator[GrowthSites]:
+    def _sites(self, now: int, owners: bool, grown: Sequence[Grown], until_ns: int | None) -> Iterator[GrowthSites]:
         if owners:
             suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
             blocks = {
-                address: kept.name
+                address: (kept.name, size)
                 for kept in suspects
-                for address, _ in blocks_of([raw for _, _, raw in kept.holders], MAX_BLOCKS)
+                for address, size in blocks_of([raw for _, _, raw in kept.holders], MAX_BLOCKS)
             }
             if blocks:
-                yield sites_of_blocks(now, blocks)
+                for frame in sites_of_blocks(now, blocks, self._types, until_ns):
+                    self._types = frame.types
+                    yield frame
         elif self._traces is not None:
             yield sites_of_traces(now, grown, self._own_codes(), self._traces)
 

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from mcp_probe.capture.places import Code, is_plumbing, line_among
+from mcp_probe.clock import now_ns
 from mcp_probe.model import GrowthSites
 
 FRAMES = 12
@@ -73,6 +74,7 @@ def start_tracing() -> str:
             "attach before threads are started, or use `mcp-probe run`, or 3.12.9, 3.13.2 or newer"
         )
     _asizeof()
+    _trace_of()
     before = _allocation_ns()
     tracemalloc.start(FRAMES)
     _costs[:] = [(before, _allocation_ns())]
@@ -111,6 +113,23 @@ def _asizeof() -> Callable[..., int] | None:
     return sizer
 
 
+@cache
+def _trace_of() -> Callable[[int, int], Any] | None:
+    """What tells the frames of a block by (domain, address), innermost first; ``None`` where CPython has no such.
+
+    Source: ``_PyTraceMalloc_GetTraceback`` in CPython 3.10-3.13, exported for its own test modules.
+    """
+    try:
+        import ctypes
+
+        found = ctypes.pythonapi._PyTraceMalloc_GetTraceback
+        found.restype, found.argtypes = ctypes.py_object, (ctypes.c_uint, ctypes.c_size_t)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, objects have traces, too
+        return None
+    trace_of: Callable[[int, int], Any] = found
+    return trace_of
+
+
 def is_start_safe(version: Sequence[int]) -> bool:
     """Whether this CPython can start it while other threads run. Source: gh-128679, its changelog entries."""
     number = tuple(version[:3])
@@ -127,6 +146,12 @@ Frames = tuple[tuple[str, int], ...]
 
 Grown = tuple[Frames, int, int]
 """(where, bytes, blocks)"""
+
+Blocks = Mapping[int, tuple[str, int]]
+"""address -> (operation, size)"""
+
+Types = tuple[tuple[str, str, int, "int | None", "int | None"], ...]
+"""As in :class:`~mcp_probe.model.GrowthSites`."""
 
 
 class Traces:
@@ -208,18 +233,43 @@ def sites_of_traces(now: int, grown: Iterable[Grown], codes: Sequence[Code], tra
     return _sites(now, lines, types[:MOST])
 
 
-def sites_of_blocks(now: int, blocks: Mapping[int, str]) -> GrowthSites:
-    """Lines and types of the objects that stand in ``blocks`` (address -> operation).
+def sites_of_blocks(now: int, blocks: Blocks, known: Types = (), until_ns: int | None = None) -> Iterator[GrowthSites]:
+    """Lines that allocated ``blocks`` beside the types already ``known``, then the same with types as they are now.
 
-    Takes about a second per 100 000 living objects while tracemalloc runs, and lets others run meanwhile.
+    Types take far longer: a second per 100 000 living objects while tracemalloc runs, but others run meanwhile. What
+    is not done at ``until_ns`` is given up.
     """
-    tracing = tracing_state()
+    lines = _lines_of(blocks, until_ns) if tracing_state() and _trace_of() is not None else None
+    if lines is not None:
+        yield _sites(now, lines, known)
+    objects: dict[Line, list[int]] = {}
+    types = _types_of(blocks, until_ns, objects if lines is None and tracing_state() else None)
+    if types is not None:
+        yield _sites(now, objects if lines is None else lines, types)
+
+
+def _lines_of(blocks: Blocks, until_ns: int | None) -> dict[Line, list[int]] | None:
+    """By the blocks' own traces, some 30 us each; ``None`` if ``until_ns`` came first."""
+    trace_of = _trace_of()
     lines: dict[Line, list[int]] = {}
+    for address, (operation, size) in blocks.items() if trace_of is not None else ():
+        if _is_late(until_ns):
+            return None
+        frames = trace_of(0, address)  # type: ignore[misc]
+        if frames is not None:
+            _count(lines, operation, frames, size, 1)
+    return lines
+
+
+def _types_of(blocks: Blocks, until_ns: int | None, lines: dict[Line, list[int]] | None) -> Types | None:
+    """Of the objects that stand in ``blocks``; adds the lines of their traces to ``lines``, if given."""
     types: dict[tuple[str, type], list[int]] = {}
     samples: dict[tuple[str, type], list[Any]] = {}
     for operation, found in living(blocks):
+        if _is_late(until_ns):
+            return None
         cls = type(found)
-        if _is_ours(cls):
+        if operation is None or _is_ours(cls):
             continue
         size = sys.getsizeof(found) if cls in _BUFFERS else cls.__basicsize__
         row = types.setdefault((operation, cls), [0, 0, 0])
@@ -229,11 +279,15 @@ def sites_of_blocks(now: int, blocks: Mapping[int, str]) -> GrowthSites:
         few = samples.setdefault((operation, cls), [])
         if len(few) < MEASURED:
             few.append(found)
-        traceback = tracemalloc.get_object_traceback(found) if tracing else None
-        if traceback is not None:
+        traceback = tracemalloc.get_object_traceback(found) if lines is not None else None
+        if traceback is not None and lines is not None:
             frames = tuple((frame.filename, frame.lineno) for frame in reversed(traceback))
             _count(lines, operation, frames, size, 1)
-    return _sites(now, lines, tuple(_top_types(types, samples)))
+    return tuple(_top_types(types, samples))
+
+
+def _is_late(until_ns: int | None) -> bool:
+    return until_ns is not None and now_ns() >= until_ns
 
 
 def _sites(now: int, lines: Mapping[Line, Sequence[int]], types: Any) -> GrowthSites:
@@ -242,8 +296,8 @@ def _sites(now: int, lines: Mapping[Line, Sequence[int]], types: Any) -> GrowthS
     return GrowthSites(now, told, types, tuple(file for file in files if not is_plumbing(file)))
 
 
-def living(blocks: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
-    """(operation, object) of each living object that stands in one of ``blocks``.
+def living(blocks: Blocks) -> Iterator[tuple[str | None, Any]]:
+    """(operation, object) of each living object that stands in one of ``blocks``; (``None``, ``None``) now and then.
 
     The collector knows containers only, and not all of them, so what they refer to is looked at, too. Modules are left
     out: their dicts are known, and ``_asyncio`` of the first releases of 3.12 hands out freed objects. These are freed
@@ -253,13 +307,14 @@ def living(blocks: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     objects = gc.get_objects()
     for start in range(0, len(objects), CHUNK):
+        yield None, None  # who asks may have enough
         found = [each for each in objects[start : start + CHUNK] if not issubclass(type(each), ModuleType)]
         while found:
             for each in [each for each in found if id(each) in maybe]:
-                operation = blocks.get(id(each) - _before(type(each)))
-                if operation is not None and id(each) not in seen:
+                block = blocks.get(id(each) - _before(type(each)))
+                if block is not None and id(each) not in seen:
                     seen.add(id(each))
-                    yield operation, each
+                    yield block[0], each
             # Untracked objects refer to no container, so this ends.
             below = [each for each in gc.get_referents(*found) if not gc.is_tracked(each)]
             found = [each for each in below if (type(each) in _UNTRACKED and each) or id(each) in maybe]

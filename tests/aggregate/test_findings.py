@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -36,7 +36,9 @@ from mcp_probe.model import (
     Outstanding,
     PeakLine,
     Percentiles,
+    ProcessGrowth,
     Quality,
+    Remainder,
     SerialAwaits,
     ServerInfo,
     Signals,
@@ -882,7 +884,7 @@ def test_a_leak_is_told_with_its_rate_line_and_type_and_is_the_verdict_of_its_hu
     summary = replace(FAULTS["memory-growth"], slow_steps=(make_slow(ms=412.0, count=9),))
     finding = one(summary, "memory-growth")
     assert finding.sentence == (
-        "`remember` leaks: each call keeps 5 kB, 5 MB in a thousand calls, allocated at server.py:41 in `remember`; "
+        "`remember` grows: each call keeps 5 kB, 5 MB in a thousand calls, allocated at server.py:41 in `remember`; "
         "of type `app.Entry` there are 1,000."
     )
     assert (finding.severity, finding.confidence) == ("warn", "exact")
@@ -965,9 +967,50 @@ def test_a_hunt_that_finds_no_leak_says_from_where_on_it_would_have_whatever_it_
     assert "blocking-call" in {finding.code for finding in found}
     assert (verdict.code, verdict.sentence) == (
         "healthy",
-        "No leak: in 1,000 calls none of 2 operations grew by 256 B a call or more; of 1 operation there were too few "
-        "calls to say.",
+        "No tool leaks in 1,000 calls: none of 2 operations grew by 256 B a call or more; of 1 operation there were "
+        "too few calls to say. Whether the process grows beside them is not known.",
     )
+
+
+RemainderVerdict = Literal["grows", "steady", "unknown"]
+
+
+def process_growth(nobody: RemainderVerdict, native: RemainderVerdict) -> ProcessGrowth:
+    def part(kind: Literal["nobody", "native"], verdict: RemainderVerdict) -> Remainder:
+        return Remainder(kind, verdict, 30_000_000, 100_000.0, Quality("estimate"))
+
+    return ProcessGrowth(300, 60_000_000, 1_000, (part("nobody", nobody), part("native", native)))
+
+
+@pytest.mark.parametrize(
+    ("nobody", "native", "code", "subject"),
+    [
+        ("grows", "steady", "memory-growth", "nobody"),
+        ("steady", "grows", "memory-growth", "native"),
+        ("steady", "steady", "healthy", "test-server"),
+        ("steady", "unknown", "healthy", "test-server"),
+    ],
+)
+def test_no_hunt_says_no_leak_while_the_rest_of_the_process_grows_or_is_not_known(
+    nobody: RemainderVerdict, native: RemainderVerdict, code: str, subject: str
+) -> None:
+    hunt = replace(make_hunt(make_growth("add", verdict="steady")), process=process_growth(nobody, native))
+    summary = make_summary(leaks=hunt)
+    verdict = verdict_of(summary, findings_of(summary))
+    assert verdict.code == code
+    if code == "memory-growth":
+        assert verdict.subject == subject
+        assert "100 kB a call, 30 MB in 300 calls" in verdict.sentence
+    else:
+        assert ("No leak" in verdict.sentence) == (native == "steady")
+
+
+def test_a_process_that_still_grows_and_whose_calls_keep_nothing_is_not_called_healthy() -> None:
+    finding = one(make_summary(rss_growth_bytes=30_000_000, rss_still_grows=True), "memory-growth")
+    assert (finding.subject, finding.severity) == ("process", "warn")
+    assert "`" not in finding.sentence and "30 MB" in finding.sentence
+    over = make_summary(rss_growth_bytes=30_000_000, rss_still_grows=False)
+    assert "memory-growth" not in {each.code for each in findings_of(over)}
 
 
 def test_a_hunt_of_too_few_calls_says_how_many_it_takes() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mcp_probe.model import Growth, GrowthLine, GrowthType, LeakHunt, Quality
+from mcp_probe.model import Growth, GrowthLine, GrowthType, LeakHunt, ProcessGrowth, Quality, Remainder
 from mcp_probe.report.console import render
 from tests.aggregate.summaries import make_growth, make_hunt
 from tests.report.summaries import healthy
@@ -91,3 +91,14 @@ def test_it_fits(width: int) -> None:
     hunt = make_hunt(make_growth("a_tool_with_a_name_that_is_much_longer_than_it_ought_to_be"), steady())
     text = render(replace(healthy(), leaks=hunt), width=width, color=False, ascii_only=False)
     assert max(map(len, text.split("\n"))) <= width
+
+
+def test_what_the_process_grew_by_stands_part_by_part_and_what_is_not_known_is_not_called_steady() -> None:
+    parts = (
+        Remainder("nobody", "grows", 29_600_000, 100_000.0, Quality("estimate")),
+        Remainder("native", "unknown", -1_200_000, None, Quality("unavailable")),
+    )
+    rows = " ".join(lines_of(replace(make_hunt(steady()), process=ProcessGrowth(296, 28_500_000, 100_000, parts))))
+    assert "process, from the first look to the last: +28.5 MB in 296 calls = +100 kB owned by calls" in rows
+    assert "+29.6 MB owned by nobody (grows ~100 kB a call)" in rows
+    assert "-1.2 MB of native code (not known)" in rows

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import total_ms
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Finding, Growth, LeakHunt, OperationSummary, PeakLine, Quality, Summary, Tag
+from mcp_probe.model import (
+    Finding,
+    Growth,
+    LeakHunt,
+    OperationSummary,
+    PeakLine,
+    ProcessGrowth,
+    Quality,
+    Remainder,
+    Summary,
+    Tag,
+)
 
 EXACT = Quality("exact")
 
@@ -21,32 +32,63 @@ def memory_growth(summary: Summary, options: FindingOptions) -> Iterator[Finding
     hunt = summary.leaks
     if hunt is not None:
         yield from (_grown(row, hunt, options) for row in hunt.operations if row.verdict == "grows")
+        if hunt.process is not None:
+            rest = (part for part in hunt.process.remainders if part.verdict == "grows")
+            yield from (_remainder(part, hunt.process, options) for part in rest)
         return
     rows = [row for row in summary.operations if _may_grow(row, options)]
     kept = {row.name: _kept_by(row) for row in rows}
     grown, expected = summary.signals.rss_growth_bytes, sum(kept.values())
     # From the second quarter of the window to the last, half of what the calls of the whole window keep must show.
-    if grown is None or expected < options.kept_bytes or grown < options.rss_share * expected / 2:
-        return
-    first = max(rows, key=lambda row: (kept[row.name], row.name))
-    each = first.memory.retained.p50 or 0
-    yield Finding(
+    if grown is not None and expected >= options.kept_bytes and grown >= options.rss_share * expected / 2:
+        yield _kept(max(rows, key=lambda row: (kept[row.name], row.name)), kept, grown)
+    elif grown is not None and grown >= options.kept_bytes and summary.signals.rss_still_grows:
+        yield _unowned(summary, grown, expected)
+
+
+def _kept(row: OperationSummary, kept: Mapping[str, int], grown: int) -> Finding:
+    """The calls of ``row`` keep most of what the process grew by; whether for ever is not known."""
+    each = row.memory.retained.p50 or 0
+    return Finding(
         code="memory-growth",
         severity="info",
         confidence="estimate",
-        subject=first.name,
+        subject=row.name,
         sentence=(
-            f"`{first.name}` may leak: half of its calls still held {phrasing.size(each)} or more when they had ended "
-            f"({phrasing.plural(first.count, 'call')}), and the process grew by {phrasing.size(grown)} meanwhile."
+            f"`{row.name}` may leak: half of its calls still held {phrasing.size(each)} or more when they had ended "
+            f"({phrasing.plural(row.count, 'call')}), and the process grew by {phrasing.size(grown)} meanwhile."
         ),
         advice="Run it with `--memory leaks`: that distinguishes a leak from a cache and names the allocating lines.",
         evidence={
             "bytes_per_call": each,
-            "calls": first.count,
-            "held_bytes": kept[first.name],
+            "calls": row.count,
+            "held_bytes": kept[row.name],
             "rss_growth_bytes": grown,
-            "how": first.memory.method,
-            "scope": first.memory.scope,
+            "how": row.memory.method,
+            "scope": row.memory.scope,
+        },
+    )
+
+
+def _unowned(summary: Summary, grown: int, owned: int) -> Finding:
+    """The process grows to the end, and no call is known to keep that much."""
+    return Finding(
+        code="memory-growth",
+        severity="warn",
+        confidence="estimate",
+        subject="process",
+        sentence=(
+            f"The process grew by {phrasing.size(grown)} from the second quarter of the window to the last and still "
+            f"does; its calls are known to keep {phrasing.size(owned)}."
+        ),
+        advice=(
+            "Run it with `--memory leaks`: that tells what calls own from what nobody owns (background tasks, threads) "
+            "and from native code. Caches and pools that are not full yet look the same: run longer to be sure."
+        ),
+        evidence={
+            "rss_growth_bytes": grown,
+            "owned_bytes": owned,
+            "calls": summary.requests.count,
         },
     )
 
@@ -66,7 +108,7 @@ def _grown(row: Growth, hunt: LeakHunt, options: FindingOptions) -> Finding:
         confidence=row.quality.tag,
         subject=row.name,
         sentence=(
-            f"`{row.name}` leaks: each call keeps {at_least}{phrasing.size(each)}, {phrasing.size(1000 * each)} in a "
+            f"`{row.name}` grows: each call keeps {at_least}{phrasing.size(each)}, {phrasing.size(1000 * each)} in a "
             f"thousand calls{where}{what}."
         ),
         advice=(
@@ -85,6 +127,44 @@ def _grown(row: Growth, hunt: LeakHunt, options: FindingOptions) -> Finding:
             "objects": None if kind is None else kind.objects,
             "how": row.how,
             "scope": row.scope,
+        },
+    )
+
+
+def _remainder(part: Remainder, process: ProcessGrowth, options: FindingOptions) -> Finding:
+    """What grows beside the calls: nobody's, or of native code."""
+    each, grown = part.bytes_per_call or 0.0, part.bytes or 0
+    if part.kind == "nobody":
+        what = (
+            f"Python's memory that no call owns grows by {phrasing.size(each)} a call, {phrasing.size(grown)} in "
+            f"{phrasing.plural(process.calls, 'call')}: something that outlives its call allocates it."
+        )
+        advice = (
+            "Look at background tasks, at threads that a queue feeds, and at what goes on after a call has ended: "
+            "bound what they keep. A pool or a cache that is not full yet looks the same: run longer to be sure."
+        )
+    else:
+        what = (
+            f"Memory of native code grows by about {phrasing.size(each)} a call, {phrasing.size(grown)} in "
+            f"{phrasing.plural(process.calls, 'call')}: the process grows, and Python did not ask for that part."
+        )
+        advice = (
+            "Look at C libraries that are not given back what they handed out (ctypes, clients, images, `mmap`), and "
+            "close what they opened. A heap with holes looks the same for a while: run longer to be sure."
+        )
+    return Finding(
+        code="memory-growth",
+        severity="critical" if grown >= options.kept_bytes else "warn",
+        confidence=part.quality.tag,
+        subject=part.kind,
+        sentence=what,
+        advice=advice,
+        evidence={
+            "bytes_per_call": each,
+            "calls": process.calls,
+            "held_bytes": grown,
+            "owned_bytes": process.owned_bytes,
+            "rss_growth_bytes": process.resident_bytes,
         },
     )
 

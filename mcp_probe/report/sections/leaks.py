@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mcp_probe.model import Growth, GrowthLine, GrowthType, LeakHunt, Summary
+from mcp_probe.model import Growth, GrowthLine, GrowthType, LeakHunt, ProcessGrowth, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Paragraph, Role, Span, Spans, Words
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
@@ -115,10 +115,33 @@ def _slower(hunt: LeakHunt) -> str:
     return f"{times}allocating an object took {factor} times as long when tracing began."
 
 
+_PARTS = {"nobody": "owned by nobody", "native": "of native code"}
+
+
+def _whole(process: ProcessGrowth) -> Iterator[Block]:
+    """What the process grew by, part by part: they add up."""
+    grew = f"{_signed(process.resident_bytes)} in {plural(process.calls, 'call')}"
+    items = [one(f"{_signed(process.owned_bytes)} owned by calls", "plain")]
+    for part in process.remainders:
+        text, role = VERDICTS[part.verdict]
+        each = ""
+        if part.verdict == "grows" and part.bytes_per_call is not None:
+            each = f" ~{figures.size(part.bytes_per_call)} a call"
+        size = UNKNOWN if part.bytes is None else _signed(part.bytes)
+        items.append((Span(f"{size} {_PARTS[part.kind]} ", "plain"), Span(f"({text}{each})", role)))
+    yield Flow(tuple(items), lead=one(f"process, from the first look to the last: {grew} = ", "dim"), indent=1)
+
+
+def _signed(size: int) -> str:
+    return f"+{figures.size(size)}" if size >= 0 else f"-{figures.size(-size)}"
+
+
 def _process(hunt: LeakHunt, cwd: str) -> Iterator[Block]:
     if hunt.lines or hunt.types:
         yield Paragraph(one("Grew in the process, operation not known:", "dim"), indent=1)
         yield from _sites(hunt.lines, hunt.types, cwd)
+    if hunt.process is not None:
+        yield from _whole(hunt.process)
     scopes = dict.fromkeys((row.how, row.scope) for row in hunt.operations)
     items = [one(f"by {how}: {scope}", "dim") for how, scope in scopes]
     if hunt.collections:

@@ -1,0 +1,52 @@
+"""The process's memory during a leak hunt: resident, asked for by Python, and what the probe itself holds of both.
+
+What the server's process grows by is owned by calls, or is Python's and nobody's, or was taken by native code. The
+parts only add up if the probe's own memory is left out, which grows with the calls that the hunt remembers.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mcp_probe import native
+from mcp_probe.capture.peak_lines import held_by
+from mcp_probe.capture.proc_files import rss_bytes
+from mcp_probe.capture.tracemalloc_sites import tracing_state
+from mcp_probe.record.raw import RawRequest
+
+Reading = tuple[int, int]
+"""(resident, asked for by Python), bytes, both without what is the probe's: see ``GrowthSample``."""
+
+
+class ProcessMemory:
+    """See the module's text. Needs the accelerator's hooks, and tracemalloc."""
+
+    def __init__(self) -> None:
+        self._own = RawRequest(0, "function", "", "mcp_probe", "memory")
+        self._epoch: int | None = None  # the hooks that know the account of this request
+
+    @contextmanager
+    def on_own_account(self) -> Iterator[None]:
+        """What the calling thread allocates meanwhile is the probe's."""
+        if native.memory is None:
+            yield
+            return
+        epoch = native.memory.state()["epoch"]
+        if epoch != self._epoch:
+            self._epoch, self._own = epoch, RawRequest(0, "function", "", "mcp_probe", "memory")
+        before = native.memory.charge(self._own)
+        try:
+            yield
+        finally:
+            native.memory.charge(before)
+
+    def read(self) -> Reading | None:
+        """How things stand; ``None`` where that cannot be known here."""
+        resident = rss_bytes()
+        if resident is None or native.memory is None or not tracing_state():
+            return None
+        own = held_by(self._own)
+        tables: int = native.memory.state()["table_bytes"] + tracemalloc.get_tracemalloc_memory()
+        return resident - own - tables, tracemalloc.get_traced_memory()[0] - own
