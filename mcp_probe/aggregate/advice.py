@@ -40,7 +40,7 @@ def operation_of(summary: Summary, name: str) -> OperationSummary | None:
 
 
 def off_the_loop(summary: Summary, name: str, step: SlowStep | None = None) -> str:
-    """How to get a blocking call of ``name`` off the event loop; ``step`` is the longest of it."""
+    """How to get a blocking call of ``name`` off the event loop; ``step`` is the longest at the line that lost most."""
     file = None if step is None else step.file
     own = None if file is None else _SDK_FILE.search(file.replace("\\", "/"))
     if own is not None:

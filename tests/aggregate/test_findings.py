@@ -208,14 +208,15 @@ def test_bounded_blame_is_told_as_at_least_and_lowers_the_confidence() -> None:
     assert finding.evidence["victim_hi_ms"] == 4_000.0
 
 
-def test_places_of_one_tool_are_one_finding_that_shows_the_longest() -> None:
+def test_places_of_one_tool_are_one_finding_that_shows_where_most_time_went() -> None:
     steps = (
-        make_slow(ms=30.0, count=40, line=7),
-        make_slow(ms=90.0, file="/x/.venv/lib/python3.13/site-packages/pkg/io.py", line=9),
+        make_slow(ms=90.0, line=7, library="ssl.create_default_context"),
+        make_slow(ms=30.0, total_ms=1_000.0, count=40, file="/x/.venv/lib/python3.13/site-packages/pkg/io.py", line=9),
     )
     finding = one(make_summary(slow_steps=steps), "blocking-call")
-    assert "(41 times, the longest at pkg/io.py:9 and others at 1 more place)" in finding.sentence
-    assert (finding.evidence["max_ms"], finding.evidence["places"]) == (90.0, 2)
+    assert "for up to 90 ms (41 times, most at pkg/io.py:9 and others at 1 more place)" in finding.sentence
+    assert (finding.evidence["max_ms"], finding.evidence["line"], finding.evidence["places"]) == (90.0, 9, 2)
+    assert "ssl" not in finding.advice and "client" not in finding.advice
 
 
 def test_a_place_that_is_an_estimate_is_told_as_probable() -> None:

@@ -113,10 +113,10 @@ def _import_of(step: SlowStep) -> str:
 def _by_tool(
     summary: Summary, options: FindingOptions, causes: Iterable[Cause]
 ) -> Iterator[tuple[str, list[SlowStep]]]:
-    """Steps of each tool at lines that lost most of their time to ``causes``, the longest first.
+    """Steps of each tool at lines that lost most of their time to ``causes``: the line that lost most comes first.
 
-    A line belongs to one finding, whatever else its other steps did. Work of no request counts only where it did harm:
-    every server has long steps before its first request.
+    Of a line the longest step is first. A line belongs to one finding, whatever else its other steps did. Work of no
+    request counts only where it did harm: every server has long steps before its first request.
     """
     steps = [step for step in slow_steps(summary, options, _OWN) if not is_import(step)]
     for tool in dict.fromkeys(step.tool for step in steps):
@@ -128,10 +128,8 @@ def _by_tool(
                 lines.setdefault(_line(step), []).append(step)
         mostly = [of_line for of_line in lines.values() if _causes(of_line)[0][0] in causes]
         if mostly:
-            yield (
-                tool,
-                sorted((step for of_line in mostly for step in of_line), key=lambda step: (-step.ms, -step.total_ms)),
-            )
+            mostly.sort(key=lambda of_line: (-step_total_ms(of_line), -max(step.ms for step in of_line)))
+            yield tool, [step for of_line in mostly for step in sorted(of_line, key=lambda step: -step.ms)]
 
 
 def _line(step: SlowStep) -> Line:
@@ -168,7 +166,7 @@ def _finding(
     did: str,
     asides: list[str],
 ) -> Finding:
-    worst_step, victims = steps[0], victims_of(summary, tool)
+    first, longest_ms, victims = steps[0], max(step.ms for step in steps), victims_of(summary, tool)
     is_harmful = _is_harmful(summary, options, tool)
     count = sum(step.count for step in steps)
     is_running = any(step.running for step in steps)
@@ -179,28 +177,28 @@ def _finding(
         asides.append(
             "still running when the window ended" if count == 1 else "one still running when the window ended"
         )
-    span = phrasing.duration(worst_step.ms)
+    span = phrasing.duration(longest_ms)
     sentence = f"{phrasing.subject_of(tool)} {did} the event loop for {'' if count == 1 else 'up to '}{span}"
     sentence += f" ({', '.join(asides)})"
     return Finding(
         code=code,
-        severity=_severity(worst_step.ms, count, is_harmful, options),
+        severity=_severity(longest_ms, count, is_harmful, options),
         confidence=_confidence(steps, victims),
         subject=tool,
         sentence=f"{sentence}{_victims(summary, options, tool, steps, victims, is_harmful)}.",
         advice="",
         evidence={
-            "max_ms": worst_step.ms,
-            "p50_ms": worst_step.p50_ms or worst_step.ms,
+            "max_ms": longest_ms,
+            "p50_ms": first.p50_ms or first.ms,
             "total_ms": step_total_ms(steps),
             "count": count,
             "cause": _causes(steps)[0][0],
             "causes": ", ".join(f"{cause} {phrasing.percent(share)}" for cause, share in shares.items()),
             "cpu_share": _cpu_share(steps),
-            "file": worst_step.file,
-            "line": worst_step.line,
-            "function": worst_step.function,
-            "library": worst_step.library,
+            "file": first.file,
+            "line": first.line,
+            "function": first.function,
+            "library": first.library,
             "places": len({(step.file, step.line) for step in steps}),
             "still_running": int(is_running),
             "victims": victims.count,
@@ -249,7 +247,7 @@ def _places(steps: Sequence[SlowStep]) -> list[str]:
         text += f" in `{first.function.rsplit('.', 1)[-1]}`"
     if first.library:
         text += f" calling `{first.library}`"
-    return [f"the longest {text} and others at {phrasing.plural(others, 'more place')}" if others else text]
+    return [f"most {text} and others at {phrasing.plural(others, 'more place')}" if others else text]
 
 
 def _victims(
