@@ -850,11 +850,26 @@ class LeakHunt:
 
 
 @dataclass(frozen=True, slots=True)
+class BacklogGrowth:
+    """The last rise of the requests in flight to where they were most; only where each quarter of it had more."""
+
+    seconds: float
+    before: int  # in flight at its beginning
+    after: int  # and at its end
+    arrived: int
+    ended: int
+    first_ms: float | None  # mean time of those that ended in its first quarter; None: none did
+    last_ms: float | None  # the same of its last quarter
+    waited_ms: float  # of all that were in flight beside those at its beginning
+
+
+@dataclass(frozen=True, slots=True)
 class Outstanding:
     peak: int
     slope_per_s: float | None
     finished_unwritten_peak: int
     backlog_bytes_peak: int | None = None
+    growth: BacklogGrowth | None = None  # None: it did not grow steadily
 
 
 @dataclass(frozen=True, slots=True)

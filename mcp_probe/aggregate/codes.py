@@ -37,13 +37,13 @@ CODES: Mapping[str, str] = MappingProxyType(
         "cold-start-stampede": "several first calls of a tool, in flight at once, each set up the same",
         "abandoned-work": "a thread works on for a call that was cancelled or has failed",
         "busy-spin": "a call runs again and again on the event loop without waiting for anything",
+        "dispatch-backlog": "requests come faster than they are answered, and answers take longer and longer",
         "not-enough-data": "too few requests, or too short a time, for the statistical checks",
     }
 )
 """Code -> what it says, in the order of docs/findings.md."""
 
 NOT_YET: tuple[str, ...] = (
-    "dispatch-backlog",
     "chatty-notifications",
     "stdout-pollution",
 )

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.awaits import INSIDE, long_wait, serial_awaits, unexplained_wait
 from mcp_probe.aggregate.checks.backends import client_per_request, slow_backend
+from mcp_probe.aggregate.checks.backlog import dispatch_backlog
 from mcp_probe.aggregate.checks.data import not_enough_data
 from mcp_probe.aggregate.checks.evidence import clients_waited_ms, total_ms, window_ms
 from mcp_probe.aggregate.checks.first_calls import cold_start, cold_start_stampede
@@ -63,6 +64,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "cold-start-stampede": cold_start_stampede,
         "abandoned-work": abandoned_work,
         "busy-spin": busy_spin,
+        "dispatch-backlog": dispatch_backlog,
         "not-enough-data": not_enough_data,
     }
 )

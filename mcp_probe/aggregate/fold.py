@@ -122,6 +122,7 @@ class Fold:
         elif isinstance(frame, ProcessSample):
             self._saw(frame.at_ns - frame.span_ns, frame.at_ns)
             self._totals.process.add(frame)
+            self._totals.backlog.add_sample(frame)
         elif isinstance(frame, (GrowthSample, GrowthSites)):
             self._saw(frame.at_ns, frame.at_ns)
             self._totals.leaks.add(frame)
@@ -142,6 +143,7 @@ class Fold:
         self._saw(record.arrival_ns, record.end_ns)
         self._totals.operations.of(record).add(record)
         self._totals.firsts.add(record)
+        self._totals.backlog.add(record)
         self._flight.add(record, self._open_without(record.id))
         gc_ns = record.budget.gc
         if gc_ns and gc_ns >= self._slow_ns and record.end_ns > record.arrival_ns:
@@ -160,6 +162,7 @@ class Fold:
         self._saw(group.first_ns, group.last_ns)
         self._totals.operations.of(group).add_group(group)
         self._totals.firsts.add_group(group)
+        self._totals.backlog.add_group(group)
         self._flight.add_group(group)
         for ended in group.closes:
             self._open.pop(ended, None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp_probe.aggregate.at_once import Loads
 from mcp_probe.aggregate.awaiting import held_rows
+from mcp_probe.aggregate.backlog import BacklogTally
 from mcp_probe.aggregate.first_calls import FirstCallsTally
 from mcp_probe.aggregate.flight import FlightTotals
 from mcp_probe.aggregate.growth import LeakTally
@@ -59,6 +60,7 @@ class Totals:
         self.critical_ns = critical_ns
         self.operations = Operations()
         self.firsts = FirstCallsTally()
+        self.backlog = BacklogTally()
         self.slow_steps = SlowSteps(slow_ns, critical_ns)
         self.pools = Pools()
         self.loops = Loops()
@@ -74,6 +76,7 @@ class Totals:
         """Add ``other``, which stays as it is."""
         self.operations.merge(other.operations)
         self.firsts.merge(other.firsts)
+        self.backlog.merge(other.backlog)
         self.slow_steps.merge(other.slow_steps)
         self.pools.merge(other.pools)
         self.loops.merge(other.loops)
@@ -105,7 +108,7 @@ def summary_of(totals: Totals, live: bool) -> Summary:
         window=_window(streams),
         requests=_counts(totals),
         operations=operations,
-        outstanding=totals.process.outstanding(),
+        outstanding=replace(totals.process.outstanding(), growth=totals.backlog.summary()),
         blocked_by=(*totals.operations.matrix.rows(), *held_rows(operations)),
         slow_steps=totals.slow_steps.rows(totals.operations.matrix),
         executors=totals.pools.summaries(),

@@ -93,6 +93,12 @@ class FindingOptions:
     spin_ms: float = 100.0  # busy-spin: a call, in such steps
     # Workload: a tool that computes in chunks with a checkpoint after each. Its steps do work; those of a poll, none.
     spin_step_ms: float = 0.2  # busy-spin: mean of a step
+    backlog_requests: int = 10  # dispatch-backlog: by how many those in flight grew
+    # Workload: clients that join one by one over a minute. Those in flight grow by their number, a small part of what
+    # they send.
+    backlog_share: float = 0.1  # dispatch-backlog: the same, of the requests that came meanwhile
+    backlog_ratio: float = 1.5  # dispatch-backlog: mean time of the last quarter's answers over that of the first
+    backlog_answers: int = 10  # dispatch-backlog: answers in that time
     abandoned_ms: float = 1000.0  # abandoned-work: the longest job; below it a job would hardly have looked
     cold_ms: float = 100.0  # cold-start, cold-start-stampede: work of a first call
     cold_ratio: float = 10.0  # the same, over the median of the later calls

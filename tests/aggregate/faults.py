@@ -17,6 +17,7 @@ from mcp_probe.model import (
     AwaitLoad,
     AwaitRoot,
     AwaitSummary,
+    BacklogGrowth,
     FirstCall,
     FirstCalls,
     LoadLevel,
@@ -210,6 +211,22 @@ def _spinning(immediate: float | None, steps: float = 20_000.0, busy: float = 20
     return make_summary(make_operation("poll", busy=busy, steps=StepStats(steps, 0.4, immediate), **of))
 
 
+def _growing(**of: Any) -> Summary:
+    """In ten seconds ten more requests came than were answered, of a hundred."""
+    growth = BacklogGrowth(
+        seconds=10.0,
+        before=5,
+        after=15,
+        arrived=100,
+        ended=90,
+        first_ms=100.0,
+        last_ms=150.0,
+        waited_ms=50_000.0,
+    )
+    quiet = make_summary(make_operation("search", busy=10.0, awaiting=600.0), make_operation("add", count=5))
+    return replace(quiet, outstanding=replace(quiet.outstanding, growth=replace(growth, **of)))
+
+
 FAULTS: dict[str, Summary] = {
     "blocking-call": make_summary(slow_steps=(make_slow(ms=10.0, count=2),)),
     "cpu-bound-step": make_summary(slow_steps=(make_slow("score", 10.0, "cpu", count=2, cpu_share=0.98),)),
@@ -240,6 +257,7 @@ FAULTS: dict[str, Summary] = {
     "cold-start-stampede": _first(100.0, 100.0, what="subprocess git", where="/srv/app/server.py:41"),
     "abandoned-work": _abandoned(AbandonedWork("render", 3, 2_400.0, 1_001.0, 0.3)),
     "busy-spin": _spinning(10_001.0),
+    "dispatch-backlog": _growing(),
     "not-enough-data": make_summary(count=29),
 }
 
@@ -361,6 +379,8 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ),
     ("busy-spin", "100 ms"): _spinning(19_900.0, busy=100.6),
     ("busy-spin", "just below a fifth of a millisecond each"): _spinning(19_900.0, busy=3_990.0),
+    ("dispatch-backlog", "by a little more"): _growing(after=16, arrived=101),
+    ("dispatch-backlog", "ten answers"): _growing(ended=10),
     ("not-enough-data", "under a second"): make_summary(seconds=0.99),
 }
 
@@ -556,6 +576,13 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("busy-spin", "its steps do work"): _spinning(19_900.0, busy=4_000.0),
     ("busy-spin", "nobody saw what woke it"): _spinning(None),
     ("busy-spin", "a profiled function inside a call"): _spinning(19_900.0, kind="function"),
+    ("dispatch-backlog", "nine more in flight"): _growing(after=14, arrived=50),
+    ("dispatch-backlog", "a tenth of what came, not quite"): _growing(after=25, arrived=201),
+    ("dispatch-backlog", "answers take hardly longer"): _growing(last_ms=149.0),
+    ("dispatch-backlog", "nine answers"): _growing(ended=9),
+    ("dispatch-backlog", "no answers in the last quarter: calls hang"): _growing(last_ms=None),
+    ("dispatch-backlog", "it did not grow steadily"): make_summary(),
+    ("dispatch-backlog", "too few requests"): replace(_growing(), requests=make_summary(count=29).requests),
     ("not-enough-data", "30 requests in one second"): make_summary(count=30, seconds=1.0),
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,34 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert not failed, client.stderr
     found: dict[str, Any] = client.summary
     return {**found, "looked_after_s": looked_after_s}
+
+
+@pytest.fixture(scope="module")
+def backlogs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Summaries of three servers beside each other: of the requests of a round one is answered, or all; or a burst."""
+    sent = {"fault": (0, 4, 1), "mended": (0, 4, 4), "near": (100, 0, 4)}  # (at first, in a round, answers in a round)
+    folders = {name: tmp_path_factory.mktemp(name) for name in sent}
+    with ExitStack() as stack:
+        for folder in folders.values():
+            (folder / "slow_at_start.py").touch()
+        started = {  # all of them, before the first is waited for
+            name: StdioClient([sys.executable, str(SERVER), str(folder)], folder, {"PYTHONPATH": str(ROOT)})
+            for name, folder in folders.items()
+        }
+        clients = {name: stack.enter_context(client) for name, client in started.items()}
+        for name, (at_first, _, _) in sent.items():
+            for number in range(at_first):
+                clients[name].call(f"first {number}", "take")
+        for number in range(24):
+            for name, (_, calls, answers) in sent.items():
+                for call in range(calls):
+                    clients[name].call(f"take {number} {call}", "take")
+                clients[name].wait_for(clients[name].call(f"give {number}", "give", turns=answers))
+            time.sleep(0.25)
+        for client in clients.values():
+            client.wait_for(client.call("last", "give", turns=200))
+            client.wait_for(*client.sent)
+    return {name: client.summary for name, client in clients.items()}
 
 
 def cancel(client: StdioClient, id: str) -> float:
@@ -120,3 +149,13 @@ def test_a_spin_counts_its_resumptions(summary: dict[str, Any]) -> None:
     finding = findings(summary, "busy-spin")["spin_fault"]
     assert finding["evidence"]["resumptions"] == pytest.approx(40_000, rel=0.001)
     assert finding["evidence"]["share"] > 0.99
+
+
+def test_a_backlog_is_named_and_neither_its_mended_twin_nor_a_burst(backlogs: dict[str, dict[str, Any]]) -> None:
+    """Each round three requests more come than are answered."""
+    assert [name for name, found in backlogs.items() if findings(found, "dispatch-backlog")] == ["fault"]
+    [finding] = findings(backlogs["fault"], "dispatch-backlog").values()
+    evidence = finding["evidence"]
+    assert evidence["operation"] == "take" and evidence["in_flight_after"] <= 24 * 3 + 4
+    came, ended = (evidence[name] * evidence["seconds"] for name in ("arrivals_per_s", "answers_per_s"))
+    assert came - ended == pytest.approx(evidence["in_flight_after"] - evidence["in_flight_before"])

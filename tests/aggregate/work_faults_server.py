@@ -170,5 +170,24 @@ async def spin_near() -> str:
     return "ok"
 
 
+# --- dispatch-backlog ---------------------------------------------------------------------------------
+
+TURNS = asyncio.Semaphore(0)
+
+
+@tool
+async def take() -> str:
+    """It is answered when its client says so."""
+    await TURNS.acquire()
+    return "ok"
+
+
+@tool
+async def give(turns: int) -> str:
+    for _ in range(turns):
+        TURNS.release()
+    return "ok"
+
+
 if __name__ == "__main__":
     server.run("stdio")
