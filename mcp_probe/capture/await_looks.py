@@ -134,6 +134,7 @@ class AwaitLooks:
     def _round(self, pause_s: float) -> float:
         """One round after a pause of so long; returns the CPU time that it took."""
         before = time.thread_time_ns() - self._names.search_ns
+        self._names.search()
         jobs = self._running()
         most = round(LOOKS_A_SECOND * pause_s)
         self.look_at_jobs(jobs, max(1, most - self.look(most - 1 if jobs else most)))
@@ -247,6 +248,12 @@ class _Names:
         self._callees: dict[tuple[CodeType, int], str | None] = {}
         self.search_ns = 0  # spent on what is done once for each object, and once for each line
 
+    def search(self) -> None:
+        """Name what somebody has begun to wait for: who needs it may be on a loop's thread, and must not search."""
+        before = time.thread_time_ns()
+        self._awaits.search()
+        self.search_ns += time.thread_time_ns() - before
+
     def of(self, links: list[Link], awaited: Any, own: Mapping[int, int]) -> tuple[Awaited, str | None, bool]:
         """(what is awaited, file:line of the user's code, it is tasks) of a stack, innermost frame first."""
         place = place_among([frame for frame, _ in links])
@@ -324,7 +331,7 @@ class _Names:
         if known is None:
             known = self._known[key] = Awaited(kind, label, None, thing)
             before = time.thread_time_ns()
-            _ = known.name  # now, while it is known to live; later ones at this line are not searched for
+            known.search()  # now, while it is known to live; later ones at this line are not searched for
             self.search_ns += time.thread_time_ns() - before
             self._forget_some()
         if known.thing is not None and known.thing() is thing:

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from itertools import pairwise
 from types import CodeType
@@ -41,6 +42,9 @@ MAX_PAST = 256
 MAX_HOLDS = 4_096
 """Holders of one object at once. A semaphore that is only ever acquired has more: who holds it is not known then."""
 
+MAX_SEARCHES = 64
+"""Objects without a name that wait for somebody to search for their variables."""
+
 MOST_MISSES = 4
 _misses: dict[tuple[str, str | None], int] = {}
 
@@ -58,7 +62,7 @@ Hold = tuple["RawRequest | None", "CodeType | None", int, int, object]
 class Awaited:
     """One object, or one function of a library, that requests await. ``name`` is for reports; any thread may ask."""
 
-    __slots__ = ("_name", "first", "kind", "label", "made", "tag", "thing")
+    __slots__ = ("_name", "first", "kind", "label", "made", "searched", "tag", "thing")
 
     def __init__(self, kind: AwaitKind, label: str, made: str | None = None, thing: Any = None) -> None:
         self.kind = kind
@@ -67,26 +71,32 @@ class Awaited:
         self.first: str | None = None  # the first line that was seen to await it
         self.thing: Callable[[], Any] | None = None if thing is None else ref(thing)
         self.tag: Tag = "exact"
+        self.searched = made is not None or thing is None  # there is no variable to look for, any more
         self._name: str | None = None
 
     @property
     def name(self) -> str:
-        """By where it was made, else by its variable, else by the line that first awaited it."""
-        if self._name is None:
-            self._name = self._find_name()
-        return self._name
-
-    def _find_name(self) -> str:
+        """By where it was made, else by its variable, if that was searched, else by the line that first awaited it."""
+        if self._name is not None:
+            return self._name
         if self.made is not None:
-            return f"{self.label} made at {os.path.basename(self.made)}"
-        thing = None if self.thing is None else self.thing()
-        variable = None if thing is None else self._variable(thing)
-        if variable is not None:
-            return f"{self.label} {variable}"
+            self._name = f"{self.label} made at {os.path.basename(self.made)}"
+            return self._name
         if self.first is None:
             return self.label
         self.tag = "estimate"
         return f"{self.label} first awaited at {os.path.basename(self.first)}"
+
+    def search(self) -> None:
+        """Look for its variable, once. It takes milliseconds: never on the thread of a loop."""
+        if self.searched:
+            return
+        thing = None if self.thing is None else self.thing()
+        variable = None if thing is None else self._variable(thing)
+        if variable is not None:
+            self._name = f"{self.label} {variable}"
+            self.tag = "exact"
+        self.searched = True
 
     def _variable(self, thing: Any) -> str | None:
         """A line may lock a new object in each call: after some without a variable, none is searched for any more."""
@@ -102,7 +112,7 @@ class Awaited:
 class Held(Awaited):
     """An object that is held: by whom now, and by whom while somebody waited for it."""
 
-    __slots__ = ("freed", "holds", "limit", "opens", "past", "unasked", "unseen")
+    __slots__ = ("freed", "holds", "limit", "opens", "past", "unasked", "unseen", "wanted")
 
     def __init__(self, kind: AwaitKind, label: str, made: str | None, thing: Any) -> None:
         super().__init__(kind, label, made, thing)
@@ -113,6 +123,7 @@ class Held(Awaited):
         self.freed: deque[int] = deque(maxlen=MAX_PAST)  # when places became free that waiters have not yet taken
         self.limit: int | None = None  # how many can hold it at once; None: not known
         self.unseen = False  # somebody else than its holder has given it back: who holds it is not known
+        self.wanted = False  # somebody has to wait for it: its name will be asked for
 
 
 class Open:
@@ -153,6 +164,7 @@ class Awaits:
         self._gone = self._forget  # one for all: an object of a library may live for long, and there are many
         self._nameless: dict[str, set[str]] = {}
         self._nameless_code: dict[str, set[CodeType]] = {}
+        self._nameless_held: deque[Held] = deque(maxlen=MAX_SEARCHES)
         self.active = False  # hooks are there
         self.short_ns = SHORT_AWAIT_NS  # shorter waits are summed, without holders
 
@@ -188,6 +200,14 @@ class Awaits:
         """What is known of it, if anything is."""
         return self._objects.get(id(thing))
 
+    def search(self, marks: Iterable[AwaitMark] = ()) -> None:
+        """Look for the variables of what ``marks`` are of, and of what somebody waits for. Never on a loop's thread."""
+        while self._nameless_held:
+            with suppress(IndexError):  # another thread has taken it
+                self._nameless_held.popleft().search()
+        for mark in list(marks):
+            mark.thing.search()
+
     def begin(self, thing: Any, kind: AwaitKind, label: str) -> State:
         """Somebody asks for ``thing``, and waits until he gets it. ``None`` if a call around it does already."""
         held = self._objects.get(id(thing))
@@ -202,6 +222,10 @@ class Awaits:
             held = self._remember(thing, Held(kind, label, None, thing))
             if held is None:
                 return None
+        elif not (held.searched or held.wanted) and (held.holds or held.unasked or held.opens):
+            held.wanted = True
+            held.first = held.first or where_now()
+            self._nameless_held.append(held)
         opened = Open(held, now_ns())
         held.opens.add(opened)
         OPEN.set(opened)
@@ -305,6 +329,7 @@ class Awaits:
         self.active = False
         self._objects.clear()
         self._references.clear()
+        self._nameless_held.clear()
 
     def _remember(self, thing: Any, held: Held) -> Held | None:
         if len(self._objects) >= MAX_OBJECTS:

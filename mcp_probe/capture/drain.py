@@ -300,7 +300,12 @@ def open_request(raw: RawRequest, now: int) -> OpenRequest:
 
 
 def record_of(hub: Hub, raw: RawRequest, now: int, running: StepMark | None = None, weight: int = 1) -> RequestRecord:
-    """``raw`` as it stands at ``now``, with what the hub knows besides. The other arguments are ``assemble``'s."""
+    """``raw`` as it stands at ``now``, with what the hub knows besides. The other arguments are ``assemble``'s.
+
+    On a loop's thread, what it awaited has the name that is known by now.
+    """
+    if raw.awaits and not hub.runs_loop():
+        hub.awaits.search(raw.awaits)
     return assemble(
         raw,
         now,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from mcp import Client
 from mcp.server.mcpserver import MCPServer
 
+from mcp_probe.capture import awaits
 from mcp_probe.export import semantic_conventions as names
 from mcp_probe.export.metrics import MetricExport
 from mcp_probe.export.phase_spans import MAX_AWAIT_SPANS, SpanExport
@@ -141,6 +143,58 @@ def test_a_call_that_waits_for_a_lock_links_the_span_of_the_call_that_holds_it(m
         if attributes_of(link) == {"mcp_probe.link": "waited_for"}
     ] == [(holder.context.trace_id, holder.context.span_id)]
     assert [event for event in holder.events if event.name == names.EVENT_WAITED_FOR] == []
+
+
+GATE = anyio.Lock()
+"""Older than any probe: only a search through all modules finds its name."""
+
+
+def test_the_end_of_a_span_finds_the_name_of_a_lock_and_searches_for_none_on_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A search takes milliseconds. The holder lets go once somebody has begun it."""
+    spans = Spans()
+    make_global(spans, monkeypatch)
+    server, taken = MCPServer("guarded", log_level="CRITICAL"), anyio.Event()
+    searched_on: list[int] = []
+    search = awaits.variable_of
+
+    def searching(*args: Any) -> str | None:
+        found = search(*args)
+        searched_on.append(threading.get_ident())
+        return found
+
+    monkeypatch.setattr(awaits, "variable_of", searching)
+
+    @server.tool()
+    async def append_note() -> str:
+        async with GATE:
+            taken.set()
+            with anyio.move_on_after(20):
+                while not searched_on:
+                    await anyio.sleep(0.001)
+        return "appended"
+
+    @server.tool()
+    async def list_notes() -> str:
+        await taken.wait()
+        async with GATE:
+            return "listed"
+
+    async def talk() -> int:
+        async with Client(server) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "append_note", {})
+            tasks.start_soon(client.call_tool, "list_notes", {})
+        return threading.get_ident()
+
+    with traced(server) as kept:
+        loop = anyio.run(talk)
+    assert loop not in searched_on
+    (event,) = [event for event in spans.only("tools/call list_notes").events if event.name == names.EVENT_WAITED_FOR]
+    told = attributes_of(event)
+    assert (told["mcp_probe.object"], told["mcp_probe.quality"]) == ("anyio.Lock test_waited_for.GATE", "exact")
+    (lock,) = [one for one in kept.only("list_notes").awaits or () if one.kind == "lock"]
+    assert (lock.object, lock.tag) == ("anyio.Lock test_waited_for.GATE", "exact")
 
 
 # --- spans of waits for backends ---
