@@ -58,7 +58,7 @@ def report(run: str) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         summary = summary_of(run, folder)
-        text = render(summary, width=WIDTH, color=False, ascii_only=False)
+        text = render(summary, width=WIDTH, color=False, ascii_only=False).replace(f"{name}/", "")
         if str(ROOT) in text or name in text:
             raise SystemExit(f"The report of {run} names a folder of this machine.")
     return text

@@ -15,11 +15,11 @@ from mcp_probe import __version__, native
 from mcp_probe.capture.drain import memory_limit_bytes
 from mcp_probe.capture.hub import Hub
 from mcp_probe.clock import resolution_ns
-from mcp_probe.model import Header
+from mcp_probe.model import ON_ERRORS, Header
 
 # Medians of an async tool and of one in a thread: mcp 2.3.0, rich 15, CPython 3.11.
 _RICH = (
-    "rich can be imported in the server, so the SDK logs the traceback of each failing tool through rich: "
+    f"{ON_ERRORS}, so the SDK logs the traceback of each failing tool through rich: "
     "200-650 ms of event-loop time per failing call; uninstall rich there, or give the root logger a handler "
     "before the server is made"
 )

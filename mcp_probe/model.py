@@ -75,6 +75,9 @@ UNKNOWN_HOLDER = "(unknown)"
 CROWDING_OPERATION = "(many small steps)"
 """Pseudo-blocker: time a runnable request waited behind steps shorter than 0.5 ms."""
 
+ON_ERRORS = "rich can be imported in the server"
+"""How the note begins that matters only where calls fail."""
+
 WAKE_UPS, QUEUE, STEPS, WRITES = 1, 2, 4, 8
 """What could be seen of a request, as bits: when its tasks became ready, when its message came, each run on the loop,
 and when its answer left. If a bit is missing, everything that depends on it is unknown."""
@@ -1010,6 +1013,8 @@ class ProbeSelf:
     accelerator: str | None = None  # "active" or why there is none; None where it is not known
     memory: str | None = None  # tier and back end of the memory figures; None where it is not known
     awaits: str | None = None  # "on", or "off": nobody looked at what calls awaited; None where it is not known
+    cpu_ms: float | None = None  # CPU that the probe used; None where no sample of the process came
+    hook_ms: float | None = None  # of it, on the server's own threads: what it added to the requests
 
 
 @dataclass(frozen=True, slots=True)

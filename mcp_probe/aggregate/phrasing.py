@@ -12,6 +12,9 @@ from mcp_probe.model import LOOP_OPERATION, OperationSummary, RequestCounts, Tag
 _LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
 
 
+_BACKGROUND = "background work (start-up, a task of the server's own, the transport)"
+
+
 def duration(ms: float) -> str:
     """``4.2 ms``, ``412 ms``, ``3.1 s``, ``12 s``, ``11 min``: two or three digits."""
     for scale, unit, below in ((1.0, "ms", 999.5), (1e3, "s", 599.5e3), (60e3, "min", 119.5 * 60e3)):
@@ -91,12 +94,12 @@ def plural(count: int, noun: str) -> str:
 
 def subject_of(operation: str) -> str:
     """An operation at the start of a sentence."""
-    return "Work that belongs to no request" if operation == LOOP_OPERATION else f"`{operation}`"
+    return _BACKGROUND[0].upper() + _BACKGROUND[1:] if operation == LOOP_OPERATION else f"`{operation}`"
 
 
 def object_of(operation: str) -> str:
     """An operation inside a sentence."""
-    return "work that belongs to no request" if operation == LOOP_OPERATION else f"`{operation}`"
+    return _BACKGROUND if operation == LOOP_OPERATION else f"`{operation}`"
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

@@ -145,6 +145,7 @@ class ProcessTally:
     def __init__(self) -> None:
         self.cpu_ns = 0
         self.probe_cpu_ns = 0
+        self.hook_ns = 0
         self.rss_bytes_max: int | None = None
         self.rss = Course()
         self.throttled_ns: int | None = None
@@ -162,6 +163,7 @@ class ProcessTally:
         """Take one sample in."""
         self.cpu_ns += sample.cpu_ns
         self.probe_cpu_ns += sample.probe_cpu_ns
+        self.hook_ns += sample.hook_ns
         self.rss_bytes_max = larger(self.rss_bytes_max, sample.rss_bytes)
         self.rss.add(sample.at_ns, sample.rss_bytes)
         self.throttled_ns = plus(self.throttled_ns, sample.throttled_ns)
@@ -179,6 +181,7 @@ class ProcessTally:
         """Add another stream's samples; ``other`` stays as it is."""
         self.cpu_ns += other.cpu_ns
         self.probe_cpu_ns += other.probe_cpu_ns
+        self.hook_ns += other.hook_ns
         self.rss_bytes_max = larger(self.rss_bytes_max, other.rss_bytes_max)
         self.rss.merge(other.rss)
         self.throttled_ns = plus(self.throttled_ns, other.throttled_ns)

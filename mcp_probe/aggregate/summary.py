@@ -176,6 +176,8 @@ def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
         accelerator="; ".join(sorted({header.accelerator for header in headers if header.accelerator})) or None,
         memory="; ".join(sorted({header.memory for header in headers if header.memory})) or None,
         awaits="; ".join(sorted({header.awaits for header in headers if header.awaits})) or None,
+        cpu_ms=totals.process.probe_cpu_ns / 1e6 if totals.process.cpu_ns else None,
+        hook_ms=totals.process.hook_ns / 1e6 if totals.process.cpu_ns else None,
     )
 
 

@@ -21,19 +21,20 @@ class Part:
     fields: tuple[str, ...]  # of BudgetMeans
     letter: str
     role: Role
+    meaning: str
 
 
 PARTS = (
-    Part("queue", ("queue_transport", "queue_dispatch"), "q", "part-queue"),
-    Part("busy", ("busy",), "B", "part-busy"),
-    Part("ready", ("ready_wait",), "r", "part-ready"),
-    Part("exec wait", ("executor_wait",), "e", "part-wait"),
-    Part("exec run", ("executor_run",), "X", "part-run"),
-    Part("exec return", ("executor_return",), "t", "part-return"),
-    Part("await", ("awaiting",), ".", "part-await"),
-    Part("write", ("write_wait", "write_flush"), "w", "part-write"),
-    Part("gc", ("gc",), "G", "part-gc"),
-    Part("unaccounted", ("unaccounted",), "?", "part-rest"),
+    Part("queue", ("queue_transport", "queue_dispatch"), "q", "part-queue", "not started yet"),
+    Part("busy", ("busy",), "B", "part-busy", "on the event loop"),
+    Part("ready", ("ready_wait",), "r", "part-ready", "could run, waits for its turn"),
+    Part("exec wait", ("executor_wait",), "e", "part-wait", "for a thread"),
+    Part("exec run", ("executor_run",), "X", "part-run", "in a thread"),
+    Part("exec return", ("executor_return",), "t", "part-return", "thread done, call not yet resumed"),
+    Part("await", ("awaiting",), ".", "part-await", "for something else, or outside"),
+    Part("write", ("write_wait", "write_flush"), "w", "part-write", "answer on its way out"),
+    Part("gc", ("gc",), "G", "part-gc", "garbage collector"),
+    Part("unaccounted", ("unaccounted",), "?", "part-rest", "not seen"),
 )
 
 

@@ -1,7 +1,8 @@
 """What the report says, in which order and in which words. How wide and how coloured it is, others decide.
 
-The order answers a reader who stops at any line: who was profiled, the verdict, where the time goes, who waited
-for whom, which step was slow, which pool is full, how the loop is, what else was found, how exact all this is.
+The order answers a reader who stops at any line: whose report it is, what is wrong, who suffers and by how much,
+the mend (all in the first twelve lines); where the time goes, who waited for whom, which step was slow, which pool is
+full, how the loop is, what else was found, how exact all this is and what it cost.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.model import Finding, Severity, Summary
+from mcp_probe.model import ON_ERRORS, Finding, Severity, Summary, Tag
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Box, Flow, Heading, Paragraph, Role, Span, Spans
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
@@ -26,6 +27,11 @@ from mcp_probe.report.sections.waits import blocked_by, slow_steps
 FINDING_ROWS = 12
 SEVERITIES: tuple[Severity, ...] = ("critical", "warn", "info")
 SEVERITY_NOUNS = {"critical": ("critical", "critical"), "warn": ("warning", "warnings"), "info": ("note", "notes")}
+SURE: dict[Tag, str] = {"lower": "at least ", "bounded": "at least ", "upper": "at most ", "estimate": "about "}
+"""How a cost is told whose finding is not exact; bounds count by their lower end."""
+MATRIX_CODES = frozenset({"blocking-call", "cpu-bound-step", "serial-handler", "pool-exhausted"})
+"""Findings whose victims the matrix of waits knows."""
+WHO, WHO_MS = 3, 1.0
 MARK_MEANINGS = (
     ("lower", "≥ at least"),
     ("upper", "≤ at most"),
@@ -38,7 +44,7 @@ def build(summary: Summary, *, cwd: str) -> tuple[Block, ...]:
     """The report's blocks from top to bottom. Paths below ``cwd`` are shown relative to it."""
     notation = Notation()
     body = (
-        *_header(summary, notation),
+        *_header(summary),
         *_verdict(summary),
         *operations(summary, notation),
         *blocked_by(summary, notation, cwd),
@@ -57,42 +63,13 @@ def build(summary: Summary, *, cwd: str) -> tuple[Block, ...]:
 # --- header ---------------------------------------------------------------------------------------
 
 
-def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
-    server, counts, probe = summary.server, summary.requests, summary.probe
-    sdk = f"{server.sdk} {server.sdk_version}" if server.sdk_version != "unknown" else ""  # functions only, no server
-    yield Flow(
-        (
-            one(server.name or "unnamed server", "strong"),
-            *(one(text, "dim") for text in (server.transport, server.loop, sdk) if text and text != "unknown"),
-            one(f"Python {server.python}", "dim"),
-        ),
-        right=one(figures.instant(summary.window.start_unix), "dim"),
-    )
-    yield Flow(tuple(_load(summary)))
-    if probe.overhead_share is None:
-        notation.missing("overhead", "the probe could not measure its own cost")
-    cost = figures.fine_share(probe.overhead_share)
-    more = "" if cost.startswith("<") else " or more"  # the hooks' part is timed warm: a lower bound
-    items = [
-        one(f"mcp-probe {summary.probe_version}", "dim"),
-        one(
-            f"overhead {cost}{more} of the process's CPU" if probe.overhead_share is not None else f"overhead {cost}",
-            "dim",
-        ),
-        one(f"{plural(probe.dropped_marks, 'mark')} dropped", "warn" if probe.dropped_marks else "dim"),
-        one(f"timer {quantity(probe.timer_resolution_ns)} ns", "dim"),
-    ]
-    if probe.accelerator is not None:
-        items.append(one("accelerated" if probe.accelerator == "active" else "not accelerated, see below", "dim"))
-    if summary.leaks is not None:
-        items.append(one("slowed down by the leak hunt, see below", "warn"))
-    if counts.dropped:
-        items.insert(2, one(f"{plural(counts.dropped, 'request')} dropped", "warn"))
-    if probe.disabled_hooks:
-        items.append(one(f"{plural(len(probe.disabled_hooks), 'hook')} disabled", "warn"))
-    if any(delivery.undelivered for delivery in probe.telemetry):
-        items.append(one("telemetry not all delivered, see below", "warn"))
-    yield Flow(tuple(items))
+def _header(summary: Summary) -> Iterator[Block]:
+    """Whose report it is, in one line, and what to know before the verdict; the rest stands at the end."""
+    yield Flow((one(summary.server.name or "unnamed server", "strong"), *_load(summary)))
+    trouble = tuple(_trouble(summary))
+    if trouble:
+        yield Flow(trouble)
+    server = summary.server
     if server.processes > 1:
         which = "One process" if server.pid is None else f"Process {server.pid}, one"
         text = f"{which} of {server.processes} that served MCP. Each has a report of its own, of its own requests."
@@ -106,25 +83,35 @@ def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
 
 
 def _load(summary: Summary) -> Iterator[Spans]:
-    counts, outstanding = summary.requests, summary.outstanding
+    counts = summary.requests
     yield one(f"{plural(counts.count, 'request')} in {figures.duration(summary.window.seconds * 1000)}", "plain")
-    if counts.recorded is not None and counts.recorded < counts.count:
-        yield one(f"{quantity(counts.recorded)} of them looked at in full", "warn")
     bad: tuple[tuple[int, str, Role], ...] = (
         (counts.errors, plural(counts.errors, "error"), "critical"),
         (counts.cancelled, f"{quantity(counts.cancelled)} cancelled", "warn"),
         (counts.unfinished, f"{quantity(counts.unfinished)} unfinished", "warn"),
     )
-    for number, text, role in bad:
-        yield one(text, role if number else "dim")
-    if outstanding.peak:
-        yield one(f"at most {quantity(outstanding.peak)} outstanding", "plain")
-    if outstanding.finished_unwritten_peak > 1:
-        yield one(f"{quantity(outstanding.finished_unwritten_peak)} of them answered but not yet written", "plain")
-    if outstanding.slope_per_s is not None and outstanding.slope_per_s >= 1:
-        yield one(f"growing by {figures.decimal(outstanding.slope_per_s)} per second", "warn")
-    if outstanding.backlog_bytes_peak:
-        yield one(f"backlog up to {figures.size(outstanding.backlog_bytes_peak)}", "plain")
+    yield from (one(text, role) for number, text, role in bad if number)
+    if counts.count and not any(number for number, _, _ in bad):
+        yield one("no errors", "dim")
+    if summary.clients_waited_ms:
+        yield one(f"clients waited {figures.duration(summary.clients_waited_ms)} in all", "plain")
+
+
+def _trouble(summary: Summary) -> Iterator[Spans]:
+    """What is wrong with the figures themselves."""
+    counts, probe = summary.requests, summary.probe
+    if counts.recorded is not None and counts.recorded < counts.count:
+        yield one(f"{quantity(counts.recorded)} requests looked at in full", "warn")
+    if counts.dropped:
+        yield one(f"{plural(counts.dropped, 'request')} lost", "warn")
+    if probe.dropped_marks:
+        yield one(f"{plural(probe.dropped_marks, 'measurement')} lost", "warn")
+    if probe.disabled_hooks:
+        yield one(f"{plural(len(probe.disabled_hooks), 'hook')} disabled, see below", "warn")
+    if summary.leaks is not None:
+        yield one("slowed down by the leak hunt, see below", "warn")
+    if any(delivery.undelivered for delivery in probe.telemetry):
+        yield one("telemetry not all delivered, see below", "warn")
 
 
 # --- verdict --------------------------------------------------------------------------------------
@@ -137,10 +124,14 @@ def _verdict(summary: Summary) -> Iterator[Block]:
     verdict, finding = summary.verdict, _verdict_finding(summary)
     role = _verdict_role(summary)
     body: list[Paragraph | Flow] = [Paragraph(prose(verdict.sentence, "strong"), lead=one("● ", role))]
+    if finding is not None and (explained := _explained(summary, finding)):
+        whole = figures.duration(summary.clients_waited_ms)
+        told = (
+            f"{explained[0].upper()}{explained[1:]} of the {whole} that clients waited{_who_waited(summary, finding)}."
+        )
+        body.append(Paragraph(prose(told), indent=2))
     if finding is not None and finding.advice:
         body.append(Paragraph(prose(finding.advice), lead=(Span("→ ", role),)))
-    if finding is not None and (explained := _explained(summary, finding)):
-        body.append(Paragraph(one(f"It {explained} that clients waited.", "strong"), indent=2))
     elsewhere = _severity_counts(_other_findings(summary))
     if elsewhere:
         body.append(Paragraph(one(f"Also found, below: {elsewhere}.", "dim"), indent=2))
@@ -165,11 +156,32 @@ def _verdict_finding(summary: Summary) -> Finding | None:
 
 
 def _explained(summary: Summary, finding: Finding) -> str:
-    """``explains 42% of the 313 s`` that clients waited; empty where nothing of it is known, or nothing explained."""
+    """``explains at least 7.25 s (9%)``; empty where nothing of what clients waited is known, or nothing explained."""
     whole = summary.clients_waited_ms
     if whole is None or not whole > 0 or not finding.cost_ms > 0:
         return ""
-    return f"explains {figures.share(min(1.0, finding.cost_ms / whole))} of the {figures.duration(whole)}"
+    part = min(finding.cost_ms, whole)
+    sure = SURE.get(finding.confidence, "")
+    return f"explains {sure}{figures.duration(part)} ({figures.share(part / whole)})"
+
+
+def _who_waited(summary: Summary, finding: Finding) -> str:
+    """``; who waited for it: `price` 4.76 s`` and so on, the worst first; empty where the matrix does not know."""
+    held = finding.evidence.get("object") or finding.evidence.get("pool")
+    rows = [
+        row
+        for row in summary.blocked_by
+        if (row.kind is None and row.blocker == finding.subject) or (row.kind is not None and row.object == held)
+    ]
+    waited: dict[str, float] = {}
+    for row in rows if finding.code in MATRIX_CODES else ():
+        waited[row.victim] = waited.get(row.victim, 0.0) + rank(row.lo_ms)
+    shown = [name for name, ms in sorted(waited.items(), key=lambda item: -item[1]) if ms >= WHO_MS]
+    if not shown:
+        return ""
+    told = ", ".join(f"`{name}` {figures.duration(waited[name])}" for name in shown[:WHO])
+    more = f" and {len(shown) - WHO} more" if len(shown) > WHO else ""
+    return f"; who waited for it: {told}{more}"
 
 
 def _nothing_seen(summary: Summary) -> Box:
@@ -215,11 +227,9 @@ def _findings(summary: Summary) -> Iterator[Block]:
     )
     for finding in shown:
         label = "warning" if finding.severity == "warn" else finding.severity
-        sure = "" if finding.confidence == "exact" else f" ({finding.confidence})"
         lead = (Span(f" {label:<8}  ", finding.severity),)
-        explained = _explained(summary, finding)
-        code = f"{finding.code}{sure}, {explained}: " if explained else f"{finding.code}{sure}: "
-        yield Paragraph((Span(code, "dim"), *prose(finding.sentence)), lead=lead)
+        code = ", ".join(filter(None, (finding.code, _explained(summary, finding))))
+        yield Paragraph((Span(f"{code}: ", "dim"), *prose(finding.sentence)), lead=lead)
         if finding.advice:
             yield Paragraph(prose(finding.advice), lead=(Span("→ ", "dim"),), indent=11)
     if hidden:
@@ -235,12 +245,16 @@ def _severity_counts(findings: Sequence[Finding]) -> str:
     return ", ".join(texts)
 
 
-# --- footnotes ------------------------------------------------------------------------------------
+# --- at the end -----------------------------------------------------------------------------------
 
 
 def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
-    counts = summary.requests
-    yield Heading("Notes")
+    counts, probe = summary.requests, summary.probe
+    yield Heading("Notes", figures.instant(summary.window.start_unix))
+    yield _note("server", " · ".join(_server(summary)))
+    if load := ", ".join(_outstanding(summary)):
+        yield _note("load", load)
+    yield _note("probe", _own_cost(summary))
     for what, why in notation.unavailable():
         yield _note(f"{UNKNOWN} unavailable", f"{what} ({why})")
     marks = [text for tag, text in MARK_MEANINGS if tag in notation.used]
@@ -248,20 +262,52 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
         yield _note("marks", ", ".join(marks) + "; a figure without a mark is exact")
     if looked_at := phrasing.looked_at(counts):
         yield _note("sampled", f"{looked_at} Every failed, cancelled or slow request was looked at")
-    for hook in summary.probe.disabled_hooks:
+    for hook in probe.disabled_hooks:
         yield _note("disabled hook", hook)
-    if summary.probe.accelerator not in (None, "active"):
-        yield _note("accelerator", f"{summary.probe.accelerator}; the same figures, at more cost to the server")
-    if summary.probe.memory is not None and all(row.memory.method is None for row in summary.operations):
-        yield _note("memory", summary.probe.memory)
-    if summary.probe.awaits == "off":
+    if probe.accelerator not in (None, "active"):
+        yield _note("accelerator", f"{probe.accelerator}; the same figures, at more cost to the server")
+    if probe.memory is not None and all(row.memory.method is None for row in summary.operations):
+        yield _note("memory", probe.memory)
+    if probe.awaits == "off":
         yield _note("awaits", "off: nothing looked at what calls wait for while they are suspended")
-    for note in dict.fromkeys((*summary.notes, *summary.probe.notes)):
-        yield _note("note", note)
-    yield _note(
-        "all as JSON", "`mcp-probe run --json FILE`, `mcp-probe report --json FILE`, `probe.snapshot().to_json()`"
-    )
-    yield _note("recording", "`mcp-probe run --record FILE`, read again by `mcp-probe report FILE`")
+    for note in dict.fromkeys((*summary.notes, *probe.notes)):
+        if counts.errors or not note.startswith(ON_ERRORS):
+            yield _note("note", note)
+    yield _note("save it", "`mcp-probe run --json FILE` or `--record FILE`, read again by `mcp-probe report FILE`")
+
+
+def _server(summary: Summary) -> Iterator[str]:
+    server = summary.server
+    sdk = f"{server.sdk} {server.sdk_version}" if server.sdk_version != "unknown" else ""  # functions only, no server
+    yield from (text for text in (server.transport, server.loop, sdk) if text and text != "unknown")
+    yield f"Python {server.python}"
+
+
+def _outstanding(summary: Summary) -> Iterator[str]:
+    outstanding = summary.outstanding
+    if outstanding.peak:
+        yield f"at most {plural(outstanding.peak, 'request')} in the server at once"
+    if outstanding.finished_unwritten_peak > 1:
+        yield f"{quantity(outstanding.finished_unwritten_peak)} of them answered and not yet written"
+    if outstanding.slope_per_s is not None and outstanding.slope_per_s >= 1:
+        yield f"growing by {figures.decimal(outstanding.slope_per_s)} per second"
+    if outstanding.backlog_bytes_peak:
+        yield f"up to {figures.size(outstanding.backlog_bytes_peak)} of requests not yet read"
+
+
+def _own_cost(summary: Summary) -> str:
+    """What the probe itself took. The part on the server's threads is timed warm, so it is a lower bound."""
+    probe, count, window_ms = summary.probe, summary.requests.count, summary.window.seconds * 1000
+    texts = [f"mcp-probe {summary.probe_version}"]
+    if probe.cpu_ms is None or not window_ms > 0:
+        texts.append("its own cost is not known")
+    else:
+        if probe.hook_ms is not None and count:
+            texts.append(f"took at least {figures.fine_duration(probe.hook_ms / count)} of each request")
+        texts.append(f"{figures.fine_share(probe.cpu_ms / window_ms)} of one CPU core in all")
+    if probe.accelerator is not None:
+        texts.append("accelerated" if probe.accelerator == "active" else "not accelerated")
+    return ", ".join(texts)
 
 
 def _note(label: str, text: str) -> Paragraph:

@@ -26,6 +26,11 @@ def duration(ms: float | None) -> str:
     return f"{number} {unit}"
 
 
+def fine_duration(ms: float) -> str:
+    """As :func:`duration`, below a millisecond in microseconds: for costs that are small on purpose."""
+    return f"{1000 * ms:.0f} µs" if 0.0005 <= ms < 0.9995 else duration(ms)
+
+
 def duration_range(lo_ms: float, hi_ms: float) -> str:
     """``[2.8–3.1 s]``, both ends in the unit of the larger; one figure where they read the same."""
     lo, hi = duration(lo_ms), duration(hi_ms)

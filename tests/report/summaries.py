@@ -236,7 +236,7 @@ def healthy() -> Summary:
         verdict=Verdict(
             "healthy", "mcp-time", "Healthy: 99% of the requests took less than 3.4 ms, and none waited for another."
         ),
-        probe=ProbeSelf(0.013, 0, (), 42),
+        probe=ProbeSelf(0.013, 0, (), 42, cpu_ms=540.0, hook_ms=52.0),
     )
 
 
@@ -480,7 +480,7 @@ def blocking() -> Summary:
                 cost_ms=1_310.0,
             ),
         ),
-        probe=ProbeSelf(0.011, 0, (), 42),
+        probe=ProbeSelf(0.011, 0, (), 42, cpu_ms=97.0, hook_ms=30.0),
         signals=make_signals(
             max_in_flight=57,
             busy_ms=8_800.0,

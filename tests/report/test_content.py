@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mcp_probe.model import Delivery, ProbeSelf, RequestCounts, ServerInfo, Summary, Verdict, Window
+from mcp_probe.model import ON_ERRORS, Delivery, ProbeSelf, RequestCounts, ServerInfo, Summary, Verdict, Window
 from mcp_probe.report.console import render
 from tests.report.summaries import (
     blocking,
@@ -41,7 +41,7 @@ def test_sections_come_in_the_order_a_reader_in_a_hurry_needs() -> None:
         "Where the time",
         "Who waited",
         "Slow steps",
-        "Executors",
+        "Thread pools",
         "Event loop",
         "Also found",
         "Notes",
@@ -86,22 +86,43 @@ def test_other_findings_stand_in_order_of_severity_and_then_of_cost() -> None:
 
 
 def test_confidence_below_exact_is_said_beside_the_code() -> None:
-    assert "head-of-line (bounded), explains 6% of the 286 s:" in shown(blocking())
-    assert "executor-saturated, explains 2% of the 286 s:" in shown(blocking())
+    assert "head-of-line, explains at least 17.3 s (6%):" in shown(blocking())
+    assert "executor-saturated, explains 6.90 s (2%):" in shown(blocking())
 
 
-def test_header_states_loop_sdk_python_overhead_timer_and_drops() -> None:
+def test_the_verdict_says_how_much_of_what_clients_waited_it_explains_and_who_waited() -> None:
+    text = flowing(blocking())
+    assert "Explains 23.7 s (8%) of the 286 s that clients waited; who waited for it: `lookup` 14.9 s, `fetch`" in text
+    assert "Explains" not in flowing(replace(blocking(), clients_waited_ms=None))
+
+
+def test_a_share_of_what_clients_waited_is_never_above_all_of_it() -> None:
+    assert "Explains 23.0 s (100%) of the 23.0 s" in flowing(replace(blocking(), clients_waited_ms=23_000.0))
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_twelve_lines_say_what_is_wrong_who_suffers_where_and_the_mend(width: int) -> None:
+    top = " ".join(" ".join(shown(blocking(), width).split("\n")[:12]).replace("│", " ").split())
+    for needed in (
+        "`resize` blocks the event loop at demo_server.py:34: 48 steps of 141 ms (longest 212 ms)",
+        "23.7 s (8%) of the 286 s that clients waited; who waited for it: `lookup` 14.9 s, `fetch` 5.12 s",
+        "→ Make `resize` a plain `def`: mcp 2.x then runs it in a thread. Or wrap the call in",
+        "Also found, below: 1 critical, 3 warnings.",
+    ):
+        assert needed in top
+
+
+def test_the_first_line_states_load_and_trouble_and_the_second_what_is_lost() -> None:
     head = shown(killed()).split("╭")[0]
     for fact in (
-        "excel · http · asyncio · fastmcp 4.1.0 · Python 3.12.1",
-        "96 requests in 184 s · 4 errors · 0 cancelled · 7 unfinished",
-        "overhead 0.2% or more of the process's CPU",
-        "3 requests dropped",
-        "1,204 marks dropped",
-        "timer 42 ns",
-        "1 hook disabled",
+        "excel · 96 requests in 184 s · 4 errors · 7 unfinished · clients waited 14 min in all",
+        "3 requests lost · 1,204 measurements lost · 1 hook disabled, see below",
     ):
         assert fact in head
+    assert shown(healthy()).startswith(
+        "mcp-time · 2,418 requests in 61.4 s · no errors · clients waited 2.85 s in all\n\n"
+    )
+    assert "server         http · asyncio · fastmcp 4.1.0 · Python 3.12.1" in shown(killed())
 
 
 def test_a_killed_server_is_said_to_miss_its_last_second() -> None:
@@ -139,17 +160,26 @@ def test_not_enough_data_shows_its_advice_and_no_severity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "text"),
+    ("cpu_ms", "hook_ms", "text"),
     [
-        (None, "overhead –"),
-        (0.0, "overhead 0%"),
-        (0.0002, "overhead <0.1%"),
-        (0.013, "overhead 1.3%"),
-        (0.2, "overhead 20%"),
+        (None, None, "its own cost is not known"),
+        (0.0, 0.0, "took at least 0 ms of each request, 0% of one CPU core in all"),
+        (614.0, 39.0, "took at least 16 µs of each request, 1.0% of one CPU core in all"),
+        (614.0, None, "mcp-probe 0.1.0, 1.0% of one CPU core in all"),
+        (6.14, 4_836.0, "took at least 2.0 ms of each request, <0.1% of one CPU core in all"),
     ],
 )
-def test_overhead_is_stated_finely_and_unknown_as_unknown(share: float | None, text: str) -> None:
-    assert text in shown(replace(healthy(), probe=ProbeSelf(share, 0, (), 42)))
+def test_the_probes_own_cost_is_stated_by_request_and_core(
+    cpu_ms: float | None, hook_ms: float | None, text: str
+) -> None:
+    probe = ProbeSelf(0.2, 0, (), 42, cpu_ms=cpu_ms, hook_ms=hook_ms)
+    assert text in flowing(replace(healthy(), probe=probe))
+
+
+def test_a_note_that_matters_where_calls_fail_stands_only_there() -> None:
+    noted = replace(healthy(), probe=ProbeSelf(0.01, 0, (), 42, (f"{ON_ERRORS}, so it is slow",)))
+    assert ON_ERRORS not in shown(noted)
+    assert ON_ERRORS in shown(replace(noted, requests=replace(noted.requests, errors=1)))
 
 
 def test_marks_are_explained_only_where_they_are_used() -> None:
@@ -187,12 +217,13 @@ def test_disabled_hooks_and_notes_are_listed_once_each() -> None:
 def test_report_says_how_to_get_json_and_a_recording() -> None:
     text = shown(healthy())
     assert "mcp-probe run --json FILE" in text
-    assert "mcp-probe run --record FILE" in text
+    assert "`--record FILE`, read again by" in text
 
 
 def test_a_server_without_name_transport_or_start_leaves_no_empty_separators() -> None:
     summary = replace(healthy(), server=ServerInfo("", "mcp", "2.3.0", "", "", "3.13.0"), window=Window(0.0, 61.4))
-    assert shown(summary).startswith("unnamed server · mcp 2.3.0 · Python 3.13.0\n")
+    assert shown(summary).startswith("unnamed server · 2,418 requests")
+    assert " server         mcp 2.3.0 · Python 3.13.0\n" in shown(summary)
 
 
 def test_telemetry_that_did_not_arrive_is_said_in_the_header_and_none_where_all_did() -> None:

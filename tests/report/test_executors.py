@@ -9,7 +9,7 @@ from tests.report.summaries import healthy, make_executor
 
 def rows(*pools: ExecutorSummary) -> list[str]:
     lines = render(replace(healthy(), executors=pools), width=120, color=False, ascii_only=False).split("\n")
-    start = next((index for index, line in enumerate(lines) if line.startswith("Executors")), None)
+    start = next((index for index, line in enumerate(lines) if line.startswith("Thread pools")), None)
     return [] if start is None else [" ".join(line.split()) for line in lines[start + 2 : lines.index("", start)]]
 
 
@@ -37,7 +37,7 @@ def test_holders_and_the_transports_own_wait_are_said_below_the_row() -> None:
     details = " ".join(rows(FULL)[1:])
     assert details.startswith("the transport itself waited up to 1.38 s for a thread · held by render, export")
     assert "2 jobs abandoned" in details
-    assert "1,290 jobs of the transport" in details
+    assert "1,290 more jobs read requests and wrote answers" in details
 
 
 def test_the_fullest_pool_comes_first() -> None:

@@ -60,7 +60,7 @@ def test_report_at_exit_is_rendered_on_every_python(python: str, tmp_path: Path)
     )
     assert (ended.returncode, ended.stdout) == (0, "")
     assert ended.stderr.startswith("lookups.py ")  # a CI log gets ASCII
-    assert " asyncio" in ended.stderr.splitlines()[0]
+    assert "server         asyncio" in ended.stderr
     assert "lookup" in ended.stderr
     assert "Traceback" not in ended.stderr and "Warning" not in ended.stderr
 

@@ -31,7 +31,7 @@ def test_a_tool_that_grows_shows_its_rate_its_lines_and_its_types() -> None:
         "allocated at /srv/app/server.py:41 remember() 4.9 MB in 1,000 blocks",
         "of type 1,000 app.Entry 4.8 MB (4.8 kB each, with what it refers to)",
         "add steady 12 kB 1,000",
-        "by native-shadow: all Python allocations · 20 full collections of the hunt took 400 ms",
+        "all Python allocations · 20 full collections of the hunt took 400 ms",
         "Do not judge the server's times by this run: the hunt and its tracing slow it down.",
     ]
 

@@ -38,18 +38,18 @@ def test_a_lower_bound_of_zero_is_not_called_no_wait() -> None:
 def test_busy_time_is_split_by_what_the_system_says() -> None:
     signals = make_signals(busy_ms=1_000.0, loop_cpu_ms=240.0, off_cpu_ms=740.0, run_queue_ms=20.0)
     text = loop(LoopSummary(0.7, ArrivalDelay(1.0, 0.0, 0.0, 1.0, 1.0), "exact"), signals)
-    assert "70% 24% on the CPU 74% off it, blocked 2% waiting for a CPU" in text
+    assert "70% of that: 24% computing 74% blocked 2% waiting for a CPU" in text
 
 
 def test_what_an_idle_loop_waited_for_a_cpu_is_no_more_than_it_was_busy() -> None:
     """Most of it was in the poll. A worker to which nobody spoke showed 1570 %."""
     signals = make_signals(busy_ms=10.0, loop_cpu_ms=7.0, off_cpu_ms=0.0, run_queue_ms=157.0)
     text = loop(LoopSummary(0.001, ArrivalDelay(1.0, 0.0, 0.0, 1.0, 1.0), "exact"), signals)
-    assert "70% on the CPU ≤30% waiting for a CPU" in text
+    assert "70% computing ≤30% waiting for a CPU" in text
 
 
 def test_a_loop_nobody_could_watch_is_unavailable() -> None:
-    assert loop(LoopSummary(None, UNKNOWN, "unavailable")) == "utilization – arrival delay –"
+    assert loop(LoopSummary(None, UNKNOWN, "unavailable")) == "busy – arrival delay –"
     text = " ".join(render(replace(healthy(), loop=LoopSummary(None, UNKNOWN, "unavailable")), color=False).split())
     assert "event-loop health (not visible on uvloop)" in text
 

@@ -51,8 +51,8 @@ def test_each_figure_has_a_column_with_its_quality() -> None:
         "operation requested p50 max peak p50 max retained p50 max in max out max",
         "big 7 MB 7 MB [5–5.25 MB] [5–5.25 MB] ≤250 kB ≤250 kB 120 B 4.5 kB",
         "small 45 kB 45 kB ≤45 kB ≤45 kB ≤45 kB ≤45 kB 120 B 4.5 kB",
-        "by native-hybrid: all Python allocations, owners > 512 B · process RSS at most 84 MB",
-        "owners of small blocks are not followed, so figures are bounded; `--memory detailed` follows them",
+        "all Python allocations · the whole process had at most 84 MB",
+        "ranges, because small blocks are counted without their owner; `--memory detailed` follows each",
     ]
 
 

@@ -54,8 +54,8 @@ def test_work_of_no_request_and_crowding_have_names_people_understand() -> None:
     lines = waits(
         BlockedBy("a", LOOP_OPERATION, 1, 20.0, 20.0, "exact"), BlockedBy("a", CROWDING_OPERATION, 1, 9.0, 9.0, "exact")
     )
-    assert lines[0].endswith("for the loop itself")
-    assert lines[1].endswith("for many small steps")
+    assert lines[0].endswith("for background work")
+    assert lines[1].endswith("for brief work")
 
 
 def test_many_pairs_collapse() -> None:
@@ -112,7 +112,7 @@ def test_what_the_collector_or_the_machine_made_slow_is_no_lines_fault() -> None
     assert steps(paused)[1:] == ["resize 212 ms 141 ms 48 gc pause /app/tools/resize.py:41"]
     nowhere = replace(paused, file=None, line=None, library=None, function=None)
     assert steps(nowhere)[1:] == ["resize 212 ms 141 ms 48 gc pause"]
-    assert "watchdog" not in render(replace(healthy(), slow_steps=(nowhere,)), color=False, ascii_only=False)
+    assert "nobody could look" not in render(replace(healthy(), slow_steps=(nowhere,)), color=False, ascii_only=False)
 
 
 HELD = BlockedBy(
@@ -132,9 +132,9 @@ def test_holders_and_blockers_are_ranked_together() -> None:
     blocked = BlockedBy("search", "resize", 57, 99_000.0, 99_000.0, "exact")
     assert [line.split()[0] for line in waits(HELD, blocked, steps=(RESIZE,))] == ["search", "append_note"]
     text = render(replace(healthy(), blocked_by=(HELD, blocked)), width=140, color=False, ascii_only=False)
-    assert "sums over the window; longest step or what it held" in text
+    assert "all calls together; longest step or what it held" in text
     alone = render(replace(healthy(), blocked_by=(HELD,)), width=140, color=False, ascii_only=False)
-    assert "sums over the window; what it held" in alone
+    assert "all calls together; what it held" in alone
 
 
 def test_a_task_of_no_request_that_held_something_is_a_background_task() -> None:
@@ -174,7 +174,7 @@ def test_a_step_without_a_place_says_so() -> None:
     unseen = replace(RESIZE, file=None, line=None, function=None, quality="unavailable")
     assert steps(unseen)[1].endswith("blocking call –")
     text = " ".join(render(replace(healthy(), slow_steps=(unseen,)), color=False, ascii_only=False).split())
-    assert "place of slow steps of resize (the watchdog got no sample while they ran)" in text
+    assert "place of slow steps of resize (nobody could look while they ran)" in text
 
 
 def test_a_median_nobody_computed_is_unknown_but_one_step_is_its_own_median() -> None:

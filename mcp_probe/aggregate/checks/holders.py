@@ -177,29 +177,35 @@ def _held_by(operation: OperationSummary, holder: AwaitHolder) -> str:
     return f" that {name} held{taken}"
 
 
+_NARROW = "Hold the lock only around what it protects: await backends before or after it, not inside."
+
+
 def _advice(
     row: AwaitSummary, root: AwaitRoot | None, waited: float, narrow_ms: float, limit: int | None, needed: int | None
 ) -> str:
     if row.kind == "lock" and root is not None and narrow_ms >= 0.5 * waited and root.kind != "blocked":
         return (
-            f"{_meanwhile(root)}Hold the lock only around what it protects: await backends before or after it, not "
-            f"inside. That would save up to {phrasing.duration(narrow_ms)} of {phrasing.duration(waited)}."
+            f"{_NARROW} That would save up to {phrasing.duration(narrow_ms)} of {phrasing.duration(waited)}."
+            f"{_meanwhile(root)}"
         )
     meanwhile = _meanwhile(root) if root is not None and root.ms >= 0.5 * row.total_ms else ""
     if row.kind == "lock":
-        return f"{meanwhile}Hold the lock only around what it protects: await backends before or after it, not inside."
+        return f"{_NARROW}{meanwhile}"
     if needed is not None:
         return (
-            f"{meanwhile}If what it protects bears more at once, raise its limit of {limit} to {needed}: "
-            f"on average {needed - (limit or 0):,} waited while any did. Or hold it only around that."
+            f"If what it protects bears more at once, raise its limit of {limit} to {needed}: on average "
+            f"{needed - (limit or 0):,} waited while any did. Or hold it only around that.{meanwhile}"
         )
-    return f"{meanwhile}Raise its limit if what it protects bears more at once, or hold it only around that."
+    return f"Raise its limit if what it protects bears more at once, or hold it only around that.{meanwhile}"
 
 
 def _meanwhile(root: AwaitRoot) -> str:
     where = phrasing.place_at(root.where)
-    what = f"`{root.name}` on the event loop" if root.kind == "blocked" else root.name
-    return f"Most of that time its holder waited for {what}{f' at {where}' if where else ''} itself. "
+    at = f" at {where}" if where else ""
+    if root.kind == "sleep":
+        return f" Most of that time its holder slept{at}."
+    what = f"`{root.name}` to leave the event loop" if root.kind == "blocked" else root.name
+    return f" Most of that time its holder itself waited for {what}{at}."
 
 
 # --- connection pools -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough
+from mcp_probe.aggregate.checks.evidence import is_enough, window_ms
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import ExecutorSummary, Finding, Summary
 
@@ -60,7 +60,7 @@ def _saturated(
         f"up to {pool.pending_peak:,} at once"
     )
     if waves is not None and waves > 1:
-        sentence += f" ({waves:,} waves)"
+        sentence += f", the last after {phrasing.plural(waves - 1, 'round')} of other jobs"
     if pool.holders:
         sentence += f"; {phrasing.listed(pool.holders)} held the threads"
     if is_starved(pool, options):
@@ -154,7 +154,7 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
     return Finding(
         code="transport-starvation",
         severity="critical",
-        confidence="exact",
+        confidence="estimate",
         subject=pool.name,
         sentence=sentence,
         advice=(
@@ -177,17 +177,18 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
 
 
 def _starved_ms(summary: Summary, pool: ExecutorSummary) -> float:
-    """What requests lost to it: at least the transport's waits, and each answer that was ready meanwhile waited along.
+    """What requests lost to it: at least the transport's waits.
 
-    Bounded from above by the time requests spent at the transport at all, whatever for.
+    Of the time that requests spent at the transport, it is the share of the window in which the transport waited for a
+    thread: how many were there at that time is not known.
     """
     parts = ("queue_transport", "write_wait", "write_flush")
     at_transport = sum(
         operation.count * sum(getattr(operation.budget_ms, part) or 0.0 for part in parts)
         for operation in summary.operations
     )
-    along = pool.transport_wait_ms * max(1, summary.outstanding.finished_unwritten_peak)
-    return max(pool.transport_wait_ms, min(at_transport, along))
+    share = min(1.0, pool.transport_wait_ms / window_ms(summary)) if summary.window.seconds > 0 else 0.0
+    return max(pool.transport_wait_ms, share * at_transport)
 
 
 # --- work for nobody --------------------------------------------------------------------------------

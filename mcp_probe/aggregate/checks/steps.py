@@ -33,9 +33,6 @@ _DID: dict[Cause, str] = {
     "blocking-call": "blocked",
     "cpu": "computing",
     "unknown": "of unknown cause",
-    "gil": "waiting for the GIL",
-    "run-queue": "waiting for a CPU",
-    "gc": "in the garbage collector",
 }
 
 
@@ -144,12 +141,10 @@ def _causes(steps: Iterable[SlowStep]) -> list[tuple[Cause, float]]:
     return sorted(lost.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _shares(summary: Summary, tool: str, steps: Sequence[SlowStep]) -> dict[Cause, float]:
-    """Causes of all slow steps at the lines of ``steps`` as shares of their time, the largest first."""
-    lines = {_line(step) for step in steps}
-    there = [step for step in summary.slow_steps if step.tool == tool and _line(step) in lines and not is_import(step)]
-    causes, whole = _causes(there), step_total_ms(there)
-    return {cause: ms / whole for cause, ms in causes} if whole > 0 else {}
+def _shares(steps: Sequence[SlowStep]) -> dict[Cause, float]:
+    """Causes of ``steps`` as shares of their time, the largest first."""
+    whole = step_total_ms(steps)
+    return {cause: ms / whole for cause, ms in _causes(steps)} if whole > 0 else {}
 
 
 def _is_harmful(summary: Summary, options: FindingOptions, tool: str) -> bool:
@@ -170,7 +165,7 @@ def _finding(
     is_harmful = _is_harmful(summary, options, tool)
     count = sum(step.count for step in steps)
     is_running = any(step.running for step in steps)
-    shares = _shares(summary, tool, steps)
+    shares = _shares(steps)
     told = [f"{phrasing.percent(share)} {_DID[cause]}" for cause, share in shares.items() if share >= 0.01]
     asides = [phrasing.times(count), *(asides if len(told) < 2 else told), *_places(steps)]
     if is_running:

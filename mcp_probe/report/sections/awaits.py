@@ -62,10 +62,10 @@ def awaits(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
         lines.append(
             Flow(tuple(one(text, "plain") for text in nameless), lead=one("without a name: ", "dim"), indent=1)
         )
-    where = "suspended or in a worker thread"
+    where = "suspended or in a thread"
     if any(found.stage == "busy" for _, found in shown):
-        where = "suspended, in a worker thread, or blocking the loop"
-    yield Heading("What they waited for", f"{where}, sums over the window")
+        where = "suspended, in a thread, or blocking the loop"
+    yield Heading("What they waited for", f"all calls together; {where}")
     yield Grid(
         columns=(
             Column("operation", gap=1, most=32),

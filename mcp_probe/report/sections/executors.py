@@ -29,17 +29,17 @@ def executors(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]
     if hidden:
         jobs = plural(sum(pool.jobs for pool in hidden), "job")
         rows.append(Paragraph(one(f"+{len(hidden)} more: {jobs}", "dim"), indent=1))
-    yield Heading("Executors", "threads: peaks over the window, waits per job")
+    yield Heading("Thread pools", "the most at once, and how long jobs waited")
     yield Grid(
         columns=(
-            Column("executor", gap=1, most=32),
-            Column("borrowed", most=10),
+            Column("pool", gap=1, most=32),
+            Column("in use", most=10),
             Column("of max", right=True, gap=1),
-            Column("active", right=True),
-            Column("pending", right=True),
+            Column("running", right=True),
+            Column("waiting", right=True),
             Column("wait p50", right=True, most=14),
             Column("p99", right=True, most=14),
-            Column("at limit", right=True),
+            Column("time full", right=True),
             Column("needed", right=True),
         ),
         rows=tuple(rows),
@@ -76,7 +76,7 @@ def _needed(pool: ExecutorSummary) -> str:
 
 
 def _executor_details(pool: ExecutorSummary, cwd: str) -> Iterator[Spans]:
-    if pool.transport_wait_max_ms > 0:
+    if pool.transport_wait_max_ms >= 1:
         longest = figures.duration(pool.transport_wait_max_ms)
         yield one(
             f"the transport itself waited up to {longest} for a thread",
@@ -86,14 +86,14 @@ def _executor_details(pool: ExecutorSummary, cwd: str) -> Iterator[Spans]:
         rest = f" and {len(pool.holders) - 4} more" if len(pool.holders) > 4 else ""
         yield (Span("held by ", "dim"), Span(", ".join(pool.holders[:4]) + rest))
     if pool.jobs:
-        run = "" if pool.run_ms is None else f" of {figures.duration(pool.run_ms)}"
+        run = "" if pool.run_ms is None else f" of {figures.duration(pool.run_ms)} on average"
         yield one(f"{plural(pool.jobs, 'job')}{run}", "dim")
     if pool.return_ms is not None and pool.return_ms >= 1:
-        yield one(f"{figures.duration(pool.return_ms)} from done to resumed", "dim")
+        yield one(f"{figures.duration(pool.return_ms)} from a job's end until its call went on", "dim")
     if pool.abandoned:
         yield one(f"{plural(pool.abandoned, 'job')} abandoned", "warn")
-    if pool.transport_jobs:
-        yield one(f"{plural(pool.transport_jobs, 'job')} of the transport", "dim")
+    if pool.transport_jobs and pool.transport_wait_max_ms >= 1:
+        yield one(f"{plural(pool.transport_jobs, 'more job')} read requests and wrote answers", "dim")
     if pool.made_at:
         file, colon, line = pool.made_at.rpartition(":")
         where = place(file, int(line), cwd) if colon and line.isdigit() else place(pool.made_at, None, cwd)

@@ -10,6 +10,7 @@ from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Pa
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
 from mcp_probe.report.phrases import first, number, one, prose
 from mcp_probe.report.places import place
+from mcp_probe.report.sections.memory import source
 
 LEAK_ROWS = 10
 SITES = 4
@@ -143,7 +144,7 @@ def _process(hunt: LeakHunt, cwd: str) -> Iterator[Block]:
     if hunt.process is not None:
         yield from _whole(hunt.process)
     scopes = dict.fromkeys((row.how, row.scope) for row in hunt.operations)
-    items = [one(f"by {how}: {scope}", "dim") for how, scope in scopes]
+    items = [one(source(how, scope), "dim") for how, scope in scopes]
     if hunt.collections:
         took = figures.duration(hunt.collect_ms)
         items.append(one(f"{plural(hunt.collections, 'full collection')} of the hunt took {took}", "dim"))

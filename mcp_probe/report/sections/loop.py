@@ -21,7 +21,7 @@ def event_loop(summary: Summary, notation: Notation) -> Iterator[Block]:
             notation.missing("event-loop health", f"not visible on {summary.server.loop}")
             yield Heading("Event loop")
             yield Paragraph(
-                (Span("utilization ", "dim"), Span(UNKNOWN), Span("  arrival delay ", "dim"), Span(UNKNOWN)), indent=1
+                (Span("busy ", "dim"), Span(UNKNOWN), Span("  arrival delay ", "dim"), Span(UNKNOWN)), indent=1
             )
         return
     yield Heading("Event loop", summary.server.loop)
@@ -31,7 +31,7 @@ def event_loop(summary: Summary, notation: Notation) -> Iterator[Block]:
         columns=(Column(gap=1), Column(most=30), Column(), Column(most=60)),
         rows=(
             (
-                Words(one("utilization", "dim")),
+                Words(one("busy", "dim")),
                 Gauge(loop.utilization, role),
                 Words(one(notation.share(loop.utilization, quality), "strong")),
                 Items(tuple(_busy_split(summary))),
@@ -52,15 +52,18 @@ def _busy_split(summary: Summary) -> Iterator[Spans]:
     if busy_ms <= 0 or signals.loop_cpu_ms is None:
         return
     parts = (
-        ("on the CPU", signals.loop_cpu_ms, busy_ms),
-        ("off it, blocked", signals.off_cpu_ms, busy_ms),
+        ("computing", signals.loop_cpu_ms, busy_ms),
+        ("blocked", signals.off_cpu_ms, busy_ms),
         ("waiting for a CPU", signals.run_queue_ms, max(0.0, busy_ms - signals.loop_cpu_ms)),
         ("in garbage collection", signals.gc_pause_ms, busy_ms),
     )
+    lead = "of that: "
     for label, ms, most_ms in parts:
         if ms is not None and min(ms, most_ms) >= 0.01 * busy_ms:
             at_most = "≤" if ms > most_ms else ""
-            yield (Span(at_most + figures.share(min(ms, most_ms) / busy_ms)), Span(f" {label}", "dim"))
+            share = figures.share(min(ms, most_ms) / busy_ms)
+            yield (*one(lead, "dim"), Span(at_most + share), Span(f" {label}", "dim"))
+            lead = ""
 
 
 def _delay_sentence(summary: Summary, notation: Notation, quality: Quality) -> Spans:

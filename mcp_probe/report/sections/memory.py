@@ -12,6 +12,8 @@ from mcp_probe.report.phrases import first, number, one, prose
 
 MEMORY_ROWS = 10
 _FIGURES = ("requested", "peak", "retained")
+NATIVE = frozenset({"native-hybrid", "native-shadow", "native-gross"})
+"""Methods that count in Python's own allocator. Which of them it was, the JSON summary says."""
 
 
 def memory(summary: Summary, notation: Notation) -> Iterator[Block]:
@@ -72,15 +74,21 @@ def _why(operation: OperationSummary, figure: str) -> str:
 def _how(summary: Summary, measured: list[OperationSummary]) -> Iterator[str]:
     """By what, of which allocations, and the process beside it."""
     for method, scope in dict.fromkeys((row.memory.method, row.memory.scope) for row in measured):
-        yield f"by {method}: {scope}" if scope else f"by {method}"
+        yield source(method, scope)
     if summary.signals.rss_bytes_max is not None:
-        yield f"process RSS at most {figures.size(summary.signals.rss_bytes_max)}"
+        yield f"the whole process had at most {figures.size(summary.signals.rss_bytes_max)}"
+
+
+def source(method: str | None, scope: str | None) -> str:
+    """Whose allocations: those of every extension and thread, or fewer."""
+    allocations, _, _ = (scope or "").partition(", owners")  # how exact that makes the figures is said below
+    return " by ".join(filter(None, (allocations or "allocations", None if method in NATIVE else method)))
 
 
 def _more(summary: Summary, shown: Iterable[OperationSummary]) -> Iterator[str]:
     """Which tier tells what this one leaves open."""
     if any(row.memory.method == "native-hybrid" for row in shown):
-        yield "owners of small blocks are not followed, so figures are bounded; `--memory detailed` follows them"
+        yield "ranges, because small blocks are counted without their owner; `--memory detailed` follows each"
     if summary.leaks is None and any(row.memory.retained.max for row in shown):
         yield "retained memory need not be a leak; `--memory leaks` looks again later to find out"
 

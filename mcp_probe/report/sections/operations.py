@@ -61,7 +61,7 @@ def operations(summary: Summary, notation: Notation) -> Iterator[Block]:
         columns=(
             Column("operation", gap=1, most=36),
             Column("calls", right=True),
-            Column("err", right=True, gap=1),
+            Column("err" if any(operation.errors for operation in shown) else "", right=True, gap=1),
             Column("p50", right=True, most=16),
             Column("p95", right=True, most=16),
             Column("p99", right=True, most=16),
@@ -69,10 +69,11 @@ def operations(summary: Summary, notation: Notation) -> Iterator[Block]:
             Column(most=64),
         ),
         rows=tuple(rows),
-        # Keep two parts in words beside the bar, then shorten names, and give up p95 before anything else.
+        # Keep two parts in words beside the bar, then shorten names, and give up p99 before anything else: findings
+        # speak of p95.
         squeeze=(
             *((7, 40), (6, 16), (0, 24), (7, 28), (6, 12), (0, 18)),
-            *((7, 14), (0, 16), (4, 0), (7, 11), (2, 0), (0, 12), (7, 0), (0, 8), (6, 6)),
+            *((7, 15), (0, 16), (5, 0), (6, 10), (7, 11), (2, 0), (0, 12), (7, 0), (0, 8), (6, 6)),
         ),
     )
 
@@ -99,7 +100,7 @@ def _operation_row(
     return (
         Items(_operation_name(operation), "middle"),
         number(quantity(operation.count)),
-        number(quantity(operation.errors), "critical" if operation.errors else "dim"),
+        number(quantity(operation.errors) if operation.errors else "", "critical"),
         *(number(notation.duration(value, _quality_of(operation, name))) for name, value in latencies.items()),
         Stack(parts) if parts else Words(one(UNKNOWN, "dim")),
         Items(tuple(items), "middle" if operation.awaits else "end"),  # a host's name is long; the share is its end
@@ -222,7 +223,7 @@ def _legend(budgets: Iterable[tuple[Slice, ...]]) -> Flow:
         if part.name in nowhere:
             items.append(one(f"{UNKNOWN} {part.name}", "dim"))
         elif any(_visible(slices[index], slices) for slices in budgets):
-            items.append((Span(part.letter, part.role, swatch=True), Span(f" {part.name}", "dim")))
+            items.append((Span(part.letter, part.role, swatch=True), Span(f" {part.name}: {part.meaning}", "dim")))
     return Flow(tuple(items), separator="  ", indent=1)
 
 

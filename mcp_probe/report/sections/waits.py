@@ -45,16 +45,16 @@ IMPORT = "import of "  # how the library of a step begins that imported a module
 
 CAUSES: dict[Cause, str] = {
     "blocking-call": "blocking call",
-    "cpu": "CPU-bound",
-    "gil": "GIL contention",
-    "run-queue": "CPU contention",
+    "cpu": "computing",
+    "gil": "waits for GIL",
+    "run-queue": "no CPU free",
     "gc": "gc pause",
     "unknown": "cause unknown",
 }
 NOBODYS: tuple[Cause, ...] = ("gc", "run-queue")  # the line that happened to run is not to blame
 PSEUDO_BLOCKERS = {
-    LOOP_OPERATION: "the loop itself",
-    CROWDING_OPERATION: "many small steps",
+    LOOP_OPERATION: "background work",
+    CROWDING_OPERATION: "brief work",
     BACKGROUND_OPERATION: "a background task",
 }
 
@@ -87,7 +87,7 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
     if any(more):
         rows.append(Paragraph(one("; ".join(filter(None, more)), "dim"), indent=1))
     asides = ("longest step" if any(wait.kind is None for wait in shown) else "", "what it held" if held else "")
-    yield Heading("Who waited for whom", f"sums over the window; {' or '.join(filter(None, asides))}")
+    yield Heading("Who waited for whom", f"all calls together; {' or '.join(filter(None, asides))}")
     yield Grid(
         columns=(
             Column(gap=1, most=32),
@@ -171,7 +171,7 @@ def slow_steps(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
     if hidden:
         longest = figures.duration(max(step.ms for step in hidden))
         rows.append(Paragraph(one(f"+{len(hidden)} more places: the longest {longest}", "dim"), indent=1))
-    yield Heading("Slow steps", "uninterrupted runs on the event loop")
+    yield Heading("Slow steps", "what kept the event loop for long at a stretch")
     yield Grid(
         columns=(
             Column("step of", gap=1, most=32),
@@ -193,7 +193,9 @@ def _step_row(step: SlowStep, notation: Notation, cwd: str) -> tuple[Cell, ...]:
     median = step.p50_ms or (step.ms if step.count == 1 else None)
     where = one(place(step.file, step.line, cwd) or "", "place")
     if not where and step.cause not in NOBODYS:
-        notation.missing("place of slow steps", "the watchdog got no sample while they ran", step.tool)
+        notation.missing(
+            "place of slow steps", "nobody could look while they ran", PSEUDO_BLOCKERS.get(step.tool, step.tool)
+        )
     function = (one(_called(step.function), "dim"),) if step.function and not step.library else ()
     running = (one("still running", "warn"),) if step.running else ()
     mark = _where_mark(step, notation)
