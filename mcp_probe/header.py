@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_probe import __version__, native
-from mcp_probe.capture.drain import memory_limit_bytes
+from mcp_probe.capture.drain import cpus, memory_limit_bytes
 from mcp_probe.capture.hub import Hub
 from mcp_probe.clock import resolution_ns
 from mcp_probe.model import ON_ERRORS, Header
@@ -65,6 +65,7 @@ def header_of(known: Known, hub: Hub) -> Header:
         memory=hub.memory.state,
         memory_limit_bytes=memory_limit_bytes(),
         behind_proxy=hub.behind_proxy,
+        cpus=cpus(),
         client_spans=client_spans(),
         awaits="on" if hub.awaits.active else "off",
     )

@@ -407,6 +407,7 @@ class ProcessSample:
     stdout_foreign_bytes: int = 0
     detached: tuple[tuple[str, int], ...] = ()  # operation -> step and thread ns after its requests had ended
     active: tuple[tuple[str, int], ...] = ()  # method -> requests and notifications that have not ended
+    gc_pauses_cpu: tuple[int | None, ...] = ()  # CPU time of each of gc_pauses; None: not read. Empty in old recordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,6 +473,7 @@ class Header:
     behind_proxy: bool = False  # HTTP requests had a proxy's headers
     awaits: str = ""  # "on" or "off"; empty in older recordings
     client_spans: tuple[str, ...] = ()  # of "http" and "db" those whose calls another library makes client spans of
+    cpus: float | None = None  # that the process may use: its affinity, or less by its control group's limit
 
 
 TRANSPORT_CLOSED = "transport closed"
@@ -912,6 +914,11 @@ class SlowStep:
     victims: int = 0  # requests that waited for this tool
     victim_ms: float = 0.0
     library: str | None = None  # foreign function that the line was in, or "import of X"
+    # Of the same steps without what the host added: for steps that computed their CPU time, else all but the run queue.
+    own_ms: float | None = None  # None, as the next two: in summaries of older versions
+    own_total_ms: float | None = None
+    own_p50_ms: float | None = None
+    run_queue_ms: float | None = None  # sum over the window; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -1025,7 +1032,7 @@ class Signals:
     serial_gaps: int  # gaps response -> next request below 1 ms with nothing else in flight
     serial_awaiting_share: float | None
     gc_pause_ms: float
-    gc_worst_second_ms: float
+    gc_worst_second_ms: float  # this and the next: by the CPU time of the pauses, where it is known
     gc_max_pause_ms: float
     gc_max_generation: int | None
     gc_worst_request_share: float | None
@@ -1041,6 +1048,9 @@ class Signals:
     rss_growth_bytes: int | None = None  # median of the window's last quarter minus median of its second
     memory_limit_bytes: int | None = None  # of the control group or the process
     rss_still_grows: bool = False  # a third of rss_growth_bytes came in the window's last quarter
+    gc_stretched_ms: float | None = None  # of gc_pause_ms: what the thread that collected did not run
+    cpus: float | None = None  # that the process may use
+    queued_beside_cpus: float | None = None  # CPUs that its other threads used while the loop waited for one, mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "long-wait": "a tool's slow calls mostly wait for one thing that no other finding explains",
         "gc-pause": "the garbage collector stops the server for long",
         "gil-contention": "other threads keep the event loop waiting for the GIL",
+        "own-threads": "the server's own threads leave the event loop without a CPU",
         "host-pressure": "the machine or its CPU limit does not let the server run",
         "executor-saturated": "a thread pool is at its limit and jobs wait for a thread",
         "transport-starvation": "the transport's own reader or writer waits for a thread",

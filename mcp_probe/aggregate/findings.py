@@ -21,7 +21,7 @@ from mcp_probe.aggregate.checks.holders import pool_exhausted, serial_handler
 from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memory_peak, unbounded_fan_out
 from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
 from mcp_probe.aggregate.checks.pools import abandoned_work, executor_saturated, transport_starvation
-from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pressure
+from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pressure, own_threads
 from mcp_probe.aggregate.checks.sdk import schema_lookup
 from mcp_probe.aggregate.checks.spinning import busy_spin
 from mcp_probe.aggregate.checks.steps import blocking_call, cpu_bound_step
@@ -50,6 +50,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "long-wait": long_wait,
         "gc-pause": gc_pause,
         "gil-contention": gil_contention,
+        "own-threads": own_threads,
         "host-pressure": host_pressure,
         "executor-saturated": executor_saturated,
         "transport-starvation": transport_starvation,
@@ -92,10 +93,11 @@ def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[F
 def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     """The finding that explains most of what clients waited; without one, "healthy" or "not-enough-data".
 
-    A finding that only follows from another one is never the verdict, nor is one of severity ``info``. Where nothing
-    is known to lose time, a wait that nothing explains is the verdict: `unexplained-wait` or `long-wait`. Only
-    without those the server is healthy: its calls do their own work, or await something outside. During a leak hunt
-    the verdict is about memory only: the hunt itself slows the server down.
+    A finding that only follows from another one is never the verdict, nor is one of severity ``info``. What the host
+    took is the verdict only where nothing else is found. Where nothing is known to lose time, a wait that nothing
+    explains is the verdict: `unexplained-wait` or `long-wait`. Only without those the server is healthy: its calls do
+    their own work, or await something outside. During a leak hunt the verdict is about memory only: the hunt itself
+    slows the server down.
     """
     verdict = _verdict_of(summary, findings)
     looked_at = phrasing.looked_at(summary.requests)
@@ -106,8 +108,12 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     if summary.leaks is not None:
         return _verdict_of_hunt(summary, summary.leaks, findings)
     serious = [finding for finding in findings if finding.severity != "info" and not _is_explained(finding, findings)]
-    # Nobody knows whether a wait without a name is time lost: what certainly is comes first.
-    candidates = [finding for finding in serious if finding.code != "unexplained-wait"] or serious
+    # Nobody knows whether a wait without a name is time lost, and the host is nobody's fault: what certainly is comes
+    # first.
+    for last_of_all in (("unexplained-wait", "host-pressure"), ("host-pressure",), ()):
+        candidates = [finding for finding in serious if finding.code not in last_of_all]
+        if candidates:
+            break
     if candidates:
         told = max(candidates, key=lambda finding: finding.cost_ms)
         return Verdict(told.code, told.subject, told.sentence)

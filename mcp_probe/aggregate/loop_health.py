@@ -35,6 +35,7 @@ class LoopTally:
         self.other_threads_cpu_ns: int | None = None
         self.contended_ns = 0  # off-CPU busy time while other threads burned as much CPU
         self.blocked_off_cpu_ns = 0  # off-CPU time of steps known to be blocking calls
+        self.queued_beside = 0.0  # run-queue ns x CPUs that the process's other threads used meanwhile
 
     def add(self, sample: LoopSample) -> None:
         """Take one sample in."""
@@ -50,6 +51,8 @@ class LoopTally:
         if sample.cpu_ns is not None and sample.other_threads_cpu_ns is not None:
             off = sample.span_ns - sample.poll_ns - sample.cpu_ns - (sample.run_queue_ns or 0)
             self.contended_ns += max(0, min(off, sample.other_threads_cpu_ns))
+        if sample.run_queue_ns and sample.other_threads_cpu_ns and sample.span_ns > 0:
+            self.queued_beside += sample.run_queue_ns * sample.other_threads_cpu_ns / sample.span_ns
 
     def add_step(self, step: StepRecord) -> None:
         """Remember the time that a blocking call explains."""
@@ -70,6 +73,7 @@ class LoopTally:
         self.other_threads_cpu_ns = plus(self.other_threads_cpu_ns, other.other_threads_cpu_ns)
         self.contended_ns += other.contended_ns
         self.blocked_off_cpu_ns += other.blocked_off_cpu_ns
+        self.queued_beside += other.queued_beside
 
     @property
     def seen(self) -> bool:
@@ -89,6 +93,16 @@ class LoopTally:
         if self.cpu_ns is None or not self.seen:
             return None
         return max(0, self.busy_ns - self.cpu_ns - (self.run_queue_ns or 0))
+
+    @property
+    def queued_beside_cpus(self) -> float | None:
+        """CPUs that the process's other threads used while this one waited for a CPU, on average over that wait.
+
+        Its error is the length of a sample: when in it the thread waited is not known.
+        """
+        if not self.run_queue_ns or self.other_threads_cpu_ns is None:
+            return None
+        return self.queued_beside / self.run_queue_ns
 
     @property
     def gil_wait_ns(self) -> int | None:

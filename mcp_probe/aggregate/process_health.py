@@ -103,10 +103,11 @@ class Course:
 
 
 class GcTally:
-    """Collector pauses."""
+    """Collector pauses. All but ``total_ns`` goes by their CPU time where it is known: the host may stretch a pause."""
 
     def __init__(self) -> None:
         self.total_ns = 0
+        self.stretched_ns = 0  # of total_ns: the thread that collected did not run
         self.worst_second_ns = 0
         self.max_ns = 0
         self.max_generation: int | None = None
@@ -115,9 +116,12 @@ class GcTally:
     def add(self, sample: ProcessSample) -> None:
         """Take one sample's pauses in; ``total_ns`` also counts those below 1 ms."""
         self.total_ns += sample.gc_ns
-        for start, end, generation in sample.gc_pauses:
-            self._keep_longest(end - start, generation)
-            self._slide(start, end)
+        cpu = sample.gc_pauses_cpu or (None,) * len(sample.gc_pauses)
+        for (start, end, generation), used in zip(sample.gc_pauses, cpu, strict=True):
+            own = end - start if used is None else min(used, end - start)
+            self.stretched_ns += end - start - own
+            self._keep_longest(own, generation)
+            self._slide(end - own, end)
 
     def _slide(self, start: int, end: int) -> None:
         """Sum up the pauses in the second that ends with this one."""
@@ -135,6 +139,7 @@ class GcTally:
     def merge(self, other: GcTally) -> None:
         """Add another stream's pauses."""
         self.total_ns += other.total_ns
+        self.stretched_ns += other.stretched_ns
         self.worst_second_ns = max(self.worst_second_ns, other.worst_second_ns)
         self._keep_longest(other.max_ns, other.max_generation)
 

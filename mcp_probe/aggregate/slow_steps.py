@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from mcp_probe.aggregate.blocking import OTHER, Matrix, blocker_of
 from mcp_probe.aggregate.buckets import Buckets
+from mcp_probe.aggregate.loop_health import plus
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.model import Cause, SlowStep, StepRecord, Tag
 
@@ -26,6 +27,9 @@ class StepGroup:
     count: int = 0
     critical: int = 0
     lengths: Buckets = field(default_factory=Buckets)
+    own: Buckets = field(default_factory=Buckets)  # their own times
+    own_longest_ns: int = 0
+    run_queue_ns: int | None = None
     longest_ns: int = 0
     function: str | None = None  # of the longest
     library: str | None = None  # of the longest
@@ -34,9 +38,12 @@ class StepGroup:
     cpu_known_ns: int = 0  # wall time of the steps whose CPU time is known
     running: bool = False
 
-    def add(self, step: StepRecord, critical_ns: int) -> None:
-        """Count one step; if it still runs, its time so far."""
+    def add(self, step: StepRecord, own_ns: int, critical_ns: int) -> None:
+        """Count one step with its own time; if it still runs, its time so far."""
         length = step.end_ns - step.start_ns
+        self.own.add(own_ns)
+        self.own_longest_ns = max(self.own_longest_ns, own_ns)
+        self.run_queue_ns = plus(self.run_queue_ns, step.run_queue_ns)
         self.count += 1
         self.critical += length >= critical_ns
         self.lengths.add(length)
@@ -52,6 +59,9 @@ class StepGroup:
         self.count += other.count
         self.critical += other.critical
         self.lengths.merge(other.lengths)
+        self.own.merge(other.own)
+        self.own_longest_ns = max(self.own_longest_ns, other.own_longest_ns)
+        self.run_queue_ns = plus(self.run_queue_ns, other.run_queue_ns)
         self._keep_longest(other.longest_ns, other.function, other.library)
         self.where = worst((self.where, other.where))
         self.cpu_ns += other.cpu_ns
@@ -80,8 +90,9 @@ class SlowSteps:
         """Count ``step`` if it is slow."""
         if step.end_ns - step.start_ns >= self._slow_ns:
             imported = step.library if step.library is not None and step.library.startswith(IMPORT) else None
-            key = (blocker_of(step), step.file, step.line, step.cause or "unknown", imported)
-            self._group(key).add(step, self._critical_ns)
+            cause, own_ns = judged(step, self._slow_ns)
+            key = (blocker_of(step), step.file, step.line, cause, imported)
+            self._group(key).add(step, own_ns, self._critical_ns)
 
     def merge(self, other: SlowSteps) -> None:
         """Add ``other``, which stays as it is."""
@@ -115,6 +126,24 @@ class SlowSteps:
         return tuple(_row(key, group, matrix) for key, group in ranked[:SHOWN])
 
 
+def judged(step: StepRecord, slow_ns: int) -> tuple[Cause, int]:
+    """Why ``step`` was slow, and its own time: of one that computed or collected its CPU time, else all but the queue.
+
+    The host is the cause only where what it left is not slow. Recordings of older versions blame it from half of the
+    step on, and do not say what the rest was.
+    """
+    length, cause = step.end_ns - step.start_ns, step.cause or "unknown"
+    own = length - min(length, step.run_queue_ns or 0)
+    if step.run_queue_ns:
+        if own < slow_ns:
+            return "run-queue", own
+        if cause == "run-queue":
+            cause = "cpu" if (step.cpu_ns or 0) * 2 >= own else "unknown"
+    if cause in ("cpu", "gc") and step.cpu_ns is not None:
+        own = min(own, step.cpu_ns)
+    return cause, own
+
+
 def _row(key: GroupKey, group: StepGroup, matrix: Matrix) -> SlowStep:
     operation, file, line, cause, _ = key
     victims, victim_ms = matrix.caused_by(operation)
@@ -135,4 +164,8 @@ def _row(key: GroupKey, group: StepGroup, matrix: Matrix) -> SlowStep:
         victims=victims,
         victim_ms=victim_ms,
         library=group.library,
+        own_ms=group.own_longest_ns / 1e6,
+        own_total_ms=group.own.total / 1e6,
+        own_p50_ms=(group.own.quantile(0.5) or 0.0) / 1e6,
+        run_queue_ms=None if group.run_queue_ns is None else group.run_queue_ns / 1e6,
     )

@@ -183,7 +183,8 @@ def _probe(totals: Totals, headers: list[Header]) -> ProbeSelf:
 
 def _signals(totals: Totals) -> Signals:
     process, flight, loop = totals.process, totals.flight, totals.loops.main()
-    limits = [stream.header.memory_limit_bytes for stream in totals.streams if stream.header is not None]
+    headers = [stream.header for stream in totals.streams if stream.header is not None]
+    limits = [header.memory_limit_bytes for header in headers]
     in_flight = flight.max_in_flight
     return Signals(
         # The gauge also counts requests being written, so a client that sends one by one may show 2 there.
@@ -194,6 +195,7 @@ def _signals(totals: Totals) -> Signals:
         gc_worst_second_ms=process.gc.worst_second_ns / 1e6,
         gc_max_pause_ms=process.gc.max_ns / 1e6,
         gc_max_generation=process.gc.max_generation,
+        gc_stretched_ms=process.gc.stretched_ns / 1e6,
         gc_worst_request_share=totals.gc_worst_request_share,
         busy_ms=loop.busy_ns / 1e6,
         loop_cpu_ms=_ms(loop.cpu_ns),
@@ -207,6 +209,8 @@ def _signals(totals: Totals) -> Signals:
         rss_growth_bytes=process.rss.growth,
         rss_still_grows=process.rss.still_grows,
         memory_limit_bytes=min((limit for limit in limits if limit is not None), default=None),
+        cpus=max((header.cpus for header in headers if header.cpus is not None), default=None),
+        queued_beside_cpus=loop.queued_beside_cpus,
     )
 
 

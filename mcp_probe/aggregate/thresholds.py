@@ -58,11 +58,14 @@ class FindingOptions:
     gc_second_ms: float = 100.0  # gc-pause: paused in any second
     gc_request_share: float = 0.10  # gc-pause: of one request
     gil_share: float = 0.20  # gil-contention: of the loop's busy time
-    run_queue_share: float = 0.10  # host-pressure: of the loop's busy time
+    run_queue_share: float = 0.10  # host-pressure, own-threads: of the loop's busy time
+    # Workload: a server on one CPU, beside two processes that compute. Its own threads use 0.02 of that CPU while its
+    # loop waits, and 0.07 if they hash now and then.
+    own_threads_share: float = 0.50  # own-threads: of the CPUs it may use, meanwhile
     throttled_ms: float = 10.0  # host-pressure; a tenth of the 100 ms period of a CPU limit (kernel, cgroup-v2 cpu.max)
     # Workload: an idle stdio server on a quiet machine. Its busy time is almost 0, so a few late wake-ups may be a
     # fifth of it. A loss of less than 1 % of the window does not count.
-    window_share: float = 0.01  # gil-contention, host-pressure
+    window_share: float = 0.01  # gil-contention, host-pressure, own-threads
     # Every machine is short of a CPU now and then: the healthy mcp-server-time on a busy one lost up to 1 % to it.
     surroundings_share: float = 0.05  # host-pressure, gc-pause: of the window; below it their severity is info
     at_limit_share: float = 0.05  # executor-saturated: of the window

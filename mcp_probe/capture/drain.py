@@ -6,6 +6,7 @@ thread never waits for a reader and no increment is lost.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
@@ -48,10 +49,10 @@ class LoopDrain:
         self._iterations: dict[int, list[int]] = {}
         self._sum_sq = 0
         self._max = 0
-        watch = monitor.watch
-        self._cpu: int | None = None if watch is None else watch.cpu_now()
-        self._queue: int | None = None if watch is None else watch.run_queue_now()
-        self._process_cpu = time.process_time_ns()
+        first = None if monitor.watch is None else monitor.watch.first  # polls count from there, too
+        self._cpu: int | None = None if first is None else first.cpu_ns
+        self._queue: int | None = None if first is None else first.run_queue_ns
+        self._process_cpu = time.process_time_ns() if first is None else first.process_ns
 
     def take_polls(self, until: int | None = None) -> int:
         """Count the polls noted since the last call; returns how many ended."""
@@ -162,7 +163,7 @@ class Drain:
             running = watch.running(hub.slow_step_ns)
             if running is None:
                 continue
-            since, now, place = running
+            since, now, cpu, queued, place = running
             owner = monitor.owner
             yield StepRecord(
                 start_ns=since,
@@ -173,6 +174,8 @@ class Drain:
                 within=_ancestors(owner),
                 running=True,
                 cause="unknown",
+                cpu_ns=cpu,
+                run_queue_ns=queued,
                 file=None if place is None else place.file,
                 line=None if place is None else place.line,
                 function=None if place is None else place.function,
@@ -250,7 +253,7 @@ class Drain:
             span_ns=now - self._at,
             cpu_ns=cpu - self._cpu,
             rss_bytes=rss_bytes(),
-            gc_pauses=tuple(pauses),
+            gc_pauses=tuple((began, end, generation) for began, end, generation, _ in pauses),
             gc_ns=hub.gc_ns - self._gc_ns,
             gc_count=hub.gc_count - self._gc_count,
             throttled_ns=None if throttled is None or self._throttled is None else throttled - self._throttled,
@@ -264,6 +267,7 @@ class Drain:
             backlog_bytes_peak=backlog,
             detached=self._newly_detached(),
             active=_active(requests.live.copy().values()),
+            gc_pauses_cpu=tuple(cpu for *_, cpu in pauses),
         )
         requests.peak, requests.unwritten_peak = outstanding, max(0, requests.unwritten)
         self._at, self._cpu, self._own_cpu = now, cpu, own
@@ -393,6 +397,17 @@ def memory_limit_bytes() -> int | None:
         return int(read("/sys/fs/cgroup/memory.max"))  # "max" if there is none
     except (OSError, ValueError):
         return None
+
+
+def cpus() -> float | None:
+    """How many CPUs this process may use: its affinity, or what the limit of its cgroup allows if that is less (v2)."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        quota, period = read("/sys/fs/cgroup/cpu.max").split()
+        limit = int(quota) / int(period)  # "max" if there is none
+    except (OSError, ValueError, ZeroDivisionError):
+        return None if allowed is None else float(allowed)
+    return limit if allowed is None else min(limit, float(allowed))
 
 
 def _cpu_pressure() -> float | None:

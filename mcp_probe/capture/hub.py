@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -82,10 +83,11 @@ class Hub:
         self._lock = threading.Lock()  # for ``monitors``; held only while they change
         self._closed = False
         self._gc_guard = Guard("gc", self.fail, self.unwatch_gc)
-        self.pauses: deque[tuple[int, int, int]] = deque(maxlen=GC_RING)
+        self.pauses: deque[tuple[int, int, int, int | None]] = deque(maxlen=GC_RING)
         self.gc_ns = 0
         self.gc_count = 0
         self._gc_began = 0
+        self._gc_cpu: int | None = None
         self._ordinals = 0
 
     # --- hooks: working or not ---
@@ -315,6 +317,8 @@ class Hub:
         if self.collecting:
             return
         if phase == "start":
+            # Most collections are of the youngest, which take some 20 us: reading the clock twice would show there.
+            self._gc_cpu = time.thread_time_ns() if info.get("generation") else None
             self._gc_began = now_ns()
             return
         began, self._gc_began = self._gc_began, 0
@@ -327,7 +331,8 @@ class Hub:
         if monitor is not None:
             monitor.pause(began, end)
         if end - began >= LONG_PAUSE_NS:
-            self.pauses.append((began, end, info.get("generation", -1)))
+            cpu = None if self._gc_cpu is None else time.thread_time_ns() - self._gc_cpu
+            self.pauses.append((began, end, info.get("generation", -1), cpu))
 
 
 def _place_of(exc: Exception) -> str:

@@ -10,10 +10,12 @@ At each tick it also looks at the pipes that wait for the loop; a second thread 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 
@@ -29,6 +31,8 @@ from mcp_probe.model import Cause, Tag
 HOOK = "watchdog"
 LOOK_AROUND_NS = 100_000_000
 """How often the watchdog checks which loops run."""
+MOST_THREADS = 32
+"""Of which it is known whether they wait for a CPU."""
 STOP_S = 1.0
 """Time for its thread to end; it needs about one tick."""
 GIL_GAP_NS = 25_000_000
@@ -45,6 +49,10 @@ LONG_SLEEP_INTERVALS = 3
 IDLE_SHARE = 0.1
 """Other threads that used less CPU than this share of the step's sleep did not hold the GIL. On a host without a spare
 CPU, threads that hold it get as little as 0.3 of it: between this and one half the cause is unknown."""
+
+
+_FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine())
+"""The system call in which a thread waits for a lock, the GIL among them. Source: Linux, syscall tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,7 @@ class _Case:
     slices: int | None = None
     woken_ns: int = 0  # when ``slices`` was seen to change
     asleep_ns: int = 0  # in sleeps that are too long for a wait for the GIL
+    in_call: bool = False  # seen in a system call that waits for something other than a lock
     _asleep_before: int = 0  # without the sleep in progress
 
     def note_slices(self, slices: int | None, now: int) -> None:
@@ -96,13 +105,15 @@ class _Case:
 class Watch:
     """The watchdog's view of one monitor. ``evidence`` is called on the loop's thread, the rest on the watchdog's."""
 
-    def __init__(self, monitor: LoopMonitor) -> None:
+    def __init__(self, monitor: LoopMonitor, starvation: Starvation | None = None) -> None:
         self._monitor = monitor
         self._clock = _thread_clock(monitor.thread_id)
-        self._schedstat = _open_schedstat(monitor.thread_native_id)
+        self._schedstat = _open_task(monitor.thread_native_id, "schedstat")
+        self._syscall = None if _FUTEX is None else _open_task(monitor.thread_native_id, "syscall")
+        self._starvation = starvation
         self.readings = Readings(monitor, self._clock, -1 if self._schedstat is None else self._schedstat)
         # The step in which the loop is first seen is often slow, and there was no tick before it.
-        self.readings.read(monitor.started_ns)
+        self.first = Reading(*self.readings.read(monitor.started_ns))
         self._case: _Case | None = None
         self._last_tick_ns = now_ns()
 
@@ -121,18 +132,24 @@ class Watch:
         elif late:
             case.gil_gap = True
         case.note_slices(self._schedule()[1], now)
+        case.in_call = case.in_call or self._is_in_call()
         place = place_of(frame_of(monitor.thread_id), of_request=monitor.owner is not None)
         if place is not None and monitor.since == since:
             case.places[place] += 1
 
-    def running(self, limit_ns: int) -> tuple[int, int, Place | None] | None:
-        """(start, now, place) of a step that is over the limit and still running."""
+    def running(self, limit_ns: int) -> tuple[int, int, int | None, int | None, Place | None] | None:
+        """(start, now, CPU time, run queue, place) of a step that is over the limit and still running."""
         since = self._monitor.since if self._monitor.is_running() else 0
         now = now_ns()
         if since == 0 or now - since < limit_ns:
             return None
         case = self._case
-        return since, now, case.place() if case is not None and case.since == since else None
+        end = Reading(now, self.cpu_now(), self.run_queue_now(), None, 0)
+        cpu, queued = self._used(self._baseline(since), end, since)
+        case = case if case is not None and case.since == since else None
+        if cpu is not None and self._is_host(case, since, now - since - cpu - (queued or 0)):
+            queued = now - since - cpu
+        return since, now, cpu, queued, None if case is None else case.place()
 
     def evidence(self, monitor: LoopMonitor, since: int, now: int) -> Evidence:
         """Close the case of the step [since, now). Runs on the loop's thread at the step's end."""
@@ -140,19 +157,29 @@ class Watch:
         end = Reading(*self.readings.read(now))  # kept: the next step may be slow too, and begin before the next tick
         case = self._case if self._case is not None and self._case.since == since else None
         wall = now - since
-        cpu = None
-        if start is not None and start.cpu_ns is not None and end.cpu_ns is not None:
-            cpu = min(wall, max(0, end.cpu_ns - start.cpu_ns))
-        queued = None
-        if start is not None and start.run_queue_ns is not None and end.run_queue_ns is not None:
-            queued = min(wall - (cpu or 0), max(0, end.run_queue_ns - start.run_queue_ns))
+        cpu, queued = self._used(start, end, since)
+        if queued is not None and start is not None and start.slices is not None and start.slices == end.slices:
+            queued = wall - (cpu or 0)  # it never gave its CPU up, and did not run: the hypervisor took it
         asleep = 0 if case is None else case.asleep_ns
         cause = self._cause(wall, cpu, queued, monitor.gc_ns_of(since), asleep, start, end)
+        off = wall - (cpu or 0) - (queued or 0)
+        if cause in ("blocking-call", "unknown") and cpu is not None and self._is_host(case, since, off):
+            cause, queued = "run-queue", wall - (cpu or 0)
         place = None if case is None else case.place()
         if case is None or place is None:
             return Evidence(cpu, queued, cause, None, None, None, None, "unavailable")
         where: Tag = "estimate" if case.gil_gap else "exact"
         return Evidence(cpu, queued, cause, place.file, place.line, place.function, place.library, where)
+
+    def _used(self, start: Reading | None, end: Reading, since: int) -> tuple[int | None, int | None]:
+        """CPU time and run-queue wait of a step from ``since`` to ``end``; its baseline is ``start``."""
+        wall = end.at_ns - since
+        cpu = queued = None
+        if start is not None and start.cpu_ns is not None and end.cpu_ns is not None:
+            cpu = min(wall, max(0, end.cpu_ns - start.cpu_ns))
+        if start is not None and start.run_queue_ns is not None and end.run_queue_ns is not None:
+            queued = min(wall - (cpu or 0), max(0, end.run_queue_ns - start.run_queue_ns))
+        return cpu, queued
 
     def cpu_now(self) -> int | None:
         """CPU time of the loop's thread, readable from any thread."""
@@ -165,7 +192,27 @@ class Watch:
     def close(self) -> None:
         """Release what was opened."""
         self._schedstat = None
+        syscall, self._syscall = self._syscall, None
+        if syscall is not None:
+            os.close(syscall)
         self.readings.close()
+
+    def _is_in_call(self) -> bool:
+        """Whether the loop's thread waits in the system, for something other than a lock."""
+        try:
+            call = b"" if self._syscall is None else os.pread(self._syscall, 16, 0).split()[0]
+        except (OSError, IndexError):
+            return True
+        return call.isdigit() and call != _FUTEX
+
+    def _is_host(self, case: _Case | None, since: int, off_ns: int) -> bool:
+        """The loop slept for ``off_ns`` for a lock, it seems, and another thread waited half of that for a CPU.
+
+        So who was to give it the GIL, or the lock, could not run.
+        """
+        if self._starvation is None or self._syscall is None or (case is not None and case.in_call):
+            return False
+        return self._starvation.longest_ns(since, self._monitor.thread_native_id) * 2 >= off_ns
 
     def _clock_ns(self) -> int | None:
         if self._clock is None:
@@ -204,8 +251,8 @@ class Watch:
             return "gc"
         if cpu is None or start is None:
             return "unknown"
-        if queued is not None and queued * 2 >= wall:
-            return "run-queue"
+        if queued and wall - queued < self._monitor.slow_step_ns:
+            return "run-queue"  # else what is left is judged by itself
         off = wall - cpu - (queued or 0)
         if cpu >= off:
             return "cpu"
@@ -225,6 +272,65 @@ class Watch:
         if burned < off * IDLE_SHARE or intervals >= DOUBTFUL_SLEEP_INTERVALS:
             return "blocking-call"
         return "gil" if burned * 2 >= off and intervals < GIL_SLEEP_INTERVALS else "unknown"
+
+
+class Starvation:
+    """How long threads of the process waited for a CPU. The watchdog's thread reads, any thread may ask."""
+
+    def __init__(self) -> None:
+        self._schedstats: dict[str, int] = {}  # thread -> descriptor, of at most MOST_THREADS
+        self._readings: deque[tuple[int, dict[str, int]]] = deque(maxlen=8)
+
+    def read(self) -> None:
+        """Note what each thread has waited so far; at most about every :data:`LOOK_AROUND_NS`."""
+        now = now_ns()
+        if self._readings and now - self._readings[-1][0] < LOOK_AROUND_NS * 0.9:
+            return
+        try:
+            threads = os.listdir("/proc/self/task")[:MOST_THREADS]
+        except OSError:
+            return
+        known = self._schedstats
+        opened = {
+            thread: found
+            for thread in threads
+            if thread not in known and (found := _open_task(int(thread), "schedstat")) is not None
+        }
+        gone = [thread for thread in known if thread not in threads]
+        self._schedstats = {**{thread: known[thread] for thread in known if thread not in gone}, **opened}
+        for thread in gone:
+            os.close(known[thread])
+        self._readings.append((now, self._queued()))
+
+    def longest_ns(self, since: int, beside: int) -> int:
+        """How long the thread that waited longest has waited since about ``since``; ``beside`` is not counted.
+
+        It counts from the last reading before, or the first after if that is too old; 0 where there is neither.
+        """
+        before: dict[str, int] = {}
+        for at, queued in reversed(tuple(self._readings)):
+            if at < since - 3 * LOOK_AROUND_NS:
+                break
+            before = queued
+            if at <= since:
+                break
+        before = {thread: ns for thread, ns in before.items() if thread != str(beside)}
+        if not before:
+            return 0
+        return max((ns - before[thread] for thread, ns in self._queued().items() if thread in before), default=0)
+
+    def close(self) -> None:
+        """Release what was opened."""
+        schedstats, self._schedstats = self._schedstats, {}
+        for schedstat in schedstats.values():
+            os.close(schedstat)
+
+    def _queued(self) -> dict[str, int]:
+        found = {}
+        for thread, schedstat in self._schedstats.items():
+            with suppress(OSError, ValueError, IndexError):  # it has ended
+                found[thread] = int(os.pread(schedstat, 64, 0).split()[1])
+        return found
 
 
 class Watchdog:
@@ -247,13 +353,14 @@ class Watchdog:
         self._watches: dict[int, tuple[LoopMonitor, Watch]] = {}
         self._worker: Worker | None = None
         self._looker = PipeLooker()
+        self._starvation = Starvation()
         self._looking: Worker | None = None
         self._stop = False
         self.cpu_ns = 0
 
     def add(self, monitor: LoopMonitor) -> None:
         """Watch ``monitor`` from now on; not after :meth:`stop`."""
-        watch = Watch(monitor)
+        watch = Watch(monitor, self._starvation)
         with self._lock:
             if self._stop:
                 watch.close()
@@ -308,10 +415,13 @@ class Watchdog:
     def _run(self) -> None:
         self._guard.call(self._watch)
         self._looker.close()
+        self._starvation.close()
 
     def _watch(self) -> None:
         over = False
         while not self._stop:
+            if any(not monitor.idle for monitor, _ in self.watches()):  # an idle server costs nothing
+                self._starvation.read()
             over = self._tick(TICK_NS if over else self._limit_ns)
             self.cpu_ns = time.thread_time_ns()
 
@@ -338,8 +448,8 @@ def _thread_clock(thread_id: int) -> int | None:
         return None
 
 
-def _open_schedstat(native_id: int) -> int | None:
+def _open_task(native_id: int, name: str) -> int | None:
     try:
-        return os.open(f"/proc/self/task/{native_id}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(f"/proc/self/task/{native_id}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None

@@ -77,6 +77,10 @@ def _header(summary: Summary) -> Iterator[Block]:
     if server.behind_proxy:
         text = "Requests arrive with the proxy's bytes. What they waited in it, or on their way to it, is in no figure."
         yield Paragraph(one(text, "warn"), lead=one("Behind a proxy: ", "warn"))
+    starved = next((finding for finding in summary.findings if finding.code == "host-pressure"), None)
+    if starved is not None and starved.severity == "warn" and summary.verdict.code != starved.code:
+        text = f"{starved.sentence} What follows is judged without that wait."
+        yield Paragraph(prose(text, "warn"), lead=one("Short of CPU: ", "warn"))
     if not summary.complete:
         text = "The server was killed or crashed: up to its last second may be missing."
         yield Paragraph(one(text, "warn"), lead=one("Incomplete: ", "warn"))

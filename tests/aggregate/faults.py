@@ -243,6 +243,7 @@ FAULTS: dict[str, Summary] = {
     "gil-contention": make_summary(
         gil_wait_ms=201.0, other_threads_cpu_ms=4_000.0, executors=(make_pool(cpu_ms=3_900.0, holders=("render",)),)
     ),
+    "own-threads": make_summary(run_queue_ms=101.0, cpus=2.0, queued_beside_cpus=1.0),
     "host-pressure": make_summary(run_queue_ms=101.0),
     "executor-saturated": make_summary(executors=(_FULL,)),
     "transport-starvation": make_summary(executors=(_STARVED,)),
@@ -275,9 +276,22 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ),
     ("head-of-line", "just as long as a slow step"): _head_of_line(total_ms=replace(_VICTIM.total_ms, p95=48.0)),
     ("gc-pause", "one request only"): make_summary(gc_worst_request_share=0.11, gc_max_pause_ms=12.0, gc_pause_ms=12.0),
+    ("gc-pause", "long enough without what the host added"): make_summary(
+        gc_worst_request_share=0.3, gc_pause_ms=120.0, gc_stretched_ms=60.0, gc_max_pause_ms=60.0
+    ),
+    ("blocking-call", "slow even without what the host added"): make_summary(
+        slow_steps=(make_slow(ms=60.0, count=2, own_ms=10.0, own_total_ms=20.0, own_p50_ms=10.0, run_queue_ms=100.0),)
+    ),
     ("gil-contention", "one certain step in five calls"): make_summary(
         slow_steps=(make_slow("score", 60.0, "gil", cpu_share=0.3),), count=5, gil_wait_ms=None, busy_ms=0.0
     ),
+    ("own-threads", "of a pool"): make_summary(
+        run_queue_ms=101.0,
+        cpus=0.5,
+        queued_beside_cpus=0.4,
+        executors=(make_pool(cpu_ms=3_900.0, holders=("render",)),),
+    ),
+    ("host-pressure", "not its own threads"): make_summary(run_queue_ms=101.0, cpus=2.0, queued_beside_cpus=0.99),
     ("host-pressure", "costly"): make_summary(run_queue_ms=520.0, busy_ms=2_000.0, loop_cpu_ms=1_400.0),
     ("host-pressure", "not quite costly"): make_summary(run_queue_ms=480.0, busy_ms=2_000.0, loop_cpu_ms=1_400.0),
     ("host-pressure", "throttled"): make_summary(throttled_ms=10.1),
@@ -436,6 +450,27 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("gil-contention", "not measured"): _signals(FAULTS["gil-contention"], gil_wait_ms=None),
     ("gil-contention", "a short step in five calls"): make_summary(
         slow_steps=(make_slow("score", 49.0, "gil", cpu_share=0.3),), count=5, gil_wait_ms=None, busy_ms=0.0
+    ),
+    ("own-threads", "less than half of its CPUs"): make_summary(run_queue_ms=101.0, cpus=2.0, queued_beside_cpus=0.99),
+    ("own-threads", "a tenth of busy time, not more"): make_summary(
+        run_queue_ms=100.0, cpus=2.0, queued_beside_cpus=1.0
+    ),
+    ("own-threads", "nobody knows how many CPUs it has"): make_summary(run_queue_ms=101.0, queued_beside_cpus=1.0),
+    ("own-threads", "too few requests"): _signals(
+        make_summary(run_queue_ms=500.0, count=29), cpus=2.0, queued_beside_cpus=1.0
+    ),
+    ("host-pressure", "its own threads had the CPUs"): FAULTS["own-threads"],
+    ("blocking-call", "the host made it slow"): make_summary(
+        slow_steps=(make_slow(ms=60.0, own_ms=9.9, own_total_ms=9.9, own_p50_ms=9.9, run_queue_ms=50.1),)
+    ),
+    ("cpu-bound-step", "it computed for less than that"): make_summary(
+        slow_steps=(make_slow(ms=60.0, cause="cpu", own_ms=9.9, own_total_ms=9.9, own_p50_ms=9.9, run_queue_ms=40.0),)
+    ),
+    ("gc-pause", "the host stretched it in a request"): make_summary(
+        gc_worst_request_share=0.5, gc_pause_ms=60.0, gc_stretched_ms=51.0, gc_max_pause_ms=9.0
+    ),
+    ("gc-pause", "a tenth of a request without what the host added"): make_summary(
+        gc_worst_request_share=0.2, gc_pause_ms=120.0, gc_stretched_ms=60.0, gc_max_pause_ms=60.0
     ),
     ("host-pressure", "a tenth of busy time, not more"): make_summary(run_queue_ms=100.0),
     ("host-pressure", "less than 1 % of the window"): make_summary(run_queue_ms=99.0, busy_ms=200.0, loop_cpu_ms=20.0),

@@ -463,8 +463,32 @@ def test_a_step_that_waited_for_a_cpu_is_not_blamed_on_its_tool() -> None:
     summary = make_summary(slow_steps=(make_slow("add", 80.0, "run-queue", cpu_share=0.1),), run_queue_ms=150.0)
     (finding,) = findings_of(summary)
     assert finding.code == "host-pressure"
-    assert "stretched a step of `add` to 80 ms; its code is not to blame" in finding.sentence
+    assert "stretched a step of `add`, to 80 ms" in finding.sentence
     assert finding.evidence["step_tool"] == "add"
+
+
+def test_the_host_is_a_caveat_where_a_step_is_slow_without_it() -> None:
+    """The host took 10 s and the step 2 x 30 ms: the step is the verdict all the same, judged without the wait."""
+    stretched = make_slow(ms=130.0, count=2, own_ms=30.0, own_total_ms=60.0, own_p50_ms=30.0, run_queue_ms=200.0)
+    summary = make_summary(slow_steps=(stretched,), run_queue_ms=20_000.0, busy_ms=20_000.0, loop_cpu_ms=8_000.0)
+    found = findings_of(summary)
+    assert [finding.code for finding in found] == ["host-pressure", "blocking-call"]
+    assert found[1].severity == "warn", "30 ms, not 130"
+    assert "up to 30 ms (2 times, at server.py:41, without 200 ms in which it had no CPU)" in found[1].sentence
+    assert verdict_of(summary, found).code == "blocking-call"
+    alone = replace(summary, slow_steps=())
+    assert verdict_of(alone, findings_of(alone)).code == "host-pressure"
+
+
+def test_the_host_comes_after_a_wait_without_a_name() -> None:
+    summary = replace(ALSO_FAULTS["host-pressure", "costly"], operations=FAULTS["unexplained-wait"].operations)
+    assert verdict_of(summary, findings_of(summary)).code == "unexplained-wait"
+
+
+def test_threads_of_its_own_are_named_with_what_ran_in_them() -> None:
+    finding = one(ALSO_FAULTS["own-threads", "of a pool"], "own-threads")
+    assert finding.severity == "warn"
+    assert "they used 0.4 of its 0.5 CPUs, mostly `render` in `anyio default limiter`" in finding.sentence
 
 
 def test_gil_contention_names_the_pool_that_used_most_cpu() -> None:

@@ -134,6 +134,20 @@ def contended(**overrides: int) -> LoopTally:
     return tally_of(make_loop_sample([800 * MS], **{**values, **overrides}))
 
 
+def test_who_had_the_cpus_is_told_by_the_samples_in_which_the_loop_waited_for_one() -> None:
+    waiting = make_loop_sample(cpu_ns=0, run_queue_ns=300 * MS, other_threads_cpu_ns=1_800 * MS)
+    half = make_loop_sample(cpu_ns=0, run_queue_ns=100 * MS, other_threads_cpu_ns=1_000 * MS)
+    idle = make_loop_sample(cpu_ns=0, run_queue_ns=0, other_threads_cpu_ns=0)
+
+    assert tally_of(waiting, *[idle] * 20).queued_beside_cpus == pytest.approx(1.8), "an idle hour changes nothing"
+    assert tally_of(waiting, half).queued_beside_cpus == pytest.approx((300 * 1.8 + 100 * 1.0) / 400)
+    merged = tally_of(waiting)
+    merged.merge(tally_of(half))
+    assert merged.queued_beside_cpus == tally_of(waiting, half).queued_beside_cpus
+    assert tally_of(idle).queued_beside_cpus is None
+    assert tally_of(make_loop_sample(run_queue_ns=300 * MS)).queued_beside_cpus is None
+
+
 def test_off_cpu_busy_time_beside_a_burning_thread_is_the_gil_estimate_capped_by_that_threads_cpu() -> None:
     assert contended().off_cpu_ns == 500 * MS
     assert contended().gil_wait_ns == 450 * MS

@@ -68,6 +68,15 @@ def test_the_worst_second_counts_the_pauses_of_any_second_not_of_a_sample() -> N
     assert (across.gc.total_ns, across.gc.max_ns, across.gc.max_generation) == (130 * MS, 70 * MS, 2)
 
 
+def test_a_pause_that_the_host_stretched_counts_with_its_cpu_time() -> None:
+    pauses = ((0, 90 * MS, 2), (200 * MS, 260 * MS, 1), (300 * MS, 330 * MS, 0))
+    gc = tally_of(make_process(gc_pauses=pauses, gc_pauses_cpu=(20 * MS, 61 * MS, None), gc_ns=180 * MS)).gc
+
+    assert (gc.max_ns, gc.max_generation) == (60 * MS, 1), "no pause takes longer than it lasted"
+    assert gc.worst_second_ns == (20 + 60 + 30) * MS, "where the CPU time is not known, all of it counts"
+    assert (gc.total_ns, gc.stretched_ns) == (180 * MS, 70 * MS)
+
+
 def test_pauses_older_than_a_second_are_not_remembered() -> None:
     tally = tally_of(*(make_process(gc_pauses=((n * SECOND, n * SECOND + MS, 0),)) for n in range(100)))
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_probe.aggregate.blocking import Blame, Matrix
-from mcp_probe.aggregate.slow_steps import MAX_GROUPS, SHOWN, SlowSteps
+from mcp_probe.aggregate.slow_steps import MAX_GROUPS, SHOWN, SlowSteps, judged
 from mcp_probe.model import LOOP_OPERATION, StepRecord
 from tests.frames import MS, make_step
 
@@ -110,3 +110,33 @@ def test_the_number_of_places_is_bounded_and_the_count_is_kept() -> None:
     assert len(found.groups) == MAX_GROUPS + 1
     assert found.of_operation("block").count == 3 * MAX_GROUPS
     assert len(found.rows(Matrix())) == SHOWN
+
+
+def judged_as(wall: int, **known: Any) -> tuple[str, int]:
+    cause, own = judged(blocking_call(wall, **known), 10 * MS)
+    return cause, own // MS
+
+
+def test_what_the_host_added_is_not_the_steps_own_time() -> None:
+    assert judged_as(60, run_queue_ns=40 * MS) == ("blocking-call", 20)
+    assert judged_as(60, run_queue_ns=51 * MS) == ("run-queue", 9), "what is left is not slow"
+    assert judged_as(60, run_queue_ns=50 * MS) == ("blocking-call", 10)
+    assert judged_as(60, run_queue_ns=None) == ("blocking-call", 60), "not known on this platform"
+
+
+def test_a_step_that_computed_or_collected_is_judged_by_its_cpu_time() -> None:
+    assert judged_as(60, cause="cpu", cpu_ns=25 * MS, run_queue_ns=20 * MS) == ("cpu", 25)
+    assert judged_as(60, cause="gc", cpu_ns=25 * MS, run_queue_ns=20 * MS) == ("gc", 25)
+    assert judged_as(60, cause="cpu", cpu_ns=None, run_queue_ns=20 * MS) == ("cpu", 40)
+
+
+def test_an_older_recording_that_blames_the_host_does_not_absolve_what_is_left() -> None:
+    assert judged_as(500, cause="run-queue", cpu_ns=200 * MS, run_queue_ns=260 * MS) == ("cpu", 200)
+    assert judged_as(500, cause="run-queue", cpu_ns=2 * MS, run_queue_ns=260 * MS) == ("unknown", 240)
+
+
+def test_a_row_has_the_own_times_of_its_steps_beside_the_whole() -> None:
+    steps = (blocking_call(60, run_queue_ns=40 * MS), blocking_call(30, run_queue_ns=0), blocking_call(25))
+    (row,) = slow_steps_of(*steps).rows(Matrix())
+    assert (row.ms, row.total_ms) == (60, 115)
+    assert (row.own_ms, row.own_total_ms, row.own_p50_ms, row.run_queue_ms) == (30, 75, 25, 40)

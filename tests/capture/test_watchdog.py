@@ -79,7 +79,7 @@ def most_common(values: list[Any]) -> Any:
 
 
 def is_disturbed(step: StepRecord) -> bool:
-    """The host kept the loop from the CPU for at least half of the step, which then blames the host."""
+    """The host kept the loop from the CPU for at least half of the step."""
     return (step.run_queue_ns or 0) * 2 >= step.end_ns - step.start_ns
 
 
@@ -90,7 +90,6 @@ def undisturbed(play: Callable[[], list[StepRecord]], rounds: int = ROUNDS) -> l
     for _ in range(TRIES):
         played = play()
         found += [step for step in played if not is_disturbed(step)]
-        assert {step.cause for step in played if is_disturbed(step)} <= {"run-queue", "gc"}
         if len(found) >= rounds or time.monotonic() > until:
             break
     if not found:
@@ -333,7 +332,7 @@ def test_the_wait_for_a_cpu_is_known_on_linux() -> None:
 
 def test_where_the_thread_clock_is_missing_the_cause_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_thread_clock", lambda thread_id: None)
-    monkeypatch.setattr(watchdog, "_open_schedstat", lambda native_id: None)
+    monkeypatch.setattr(watchdog, "_open_task", lambda native_id, name: None)
     steps = seen_steps("asyncio", sleeps, known=False)
     assert {step.cause for step in steps} == {"unknown"}
     assert {(step.cpu_ns, step.run_queue_ns) for step in steps} == {(None, None)}
@@ -419,6 +418,17 @@ def cause_of(*, wall: int, cpu: int, sleeps: int, burned: int, asleep: int) -> s
 )
 def test_sleeps_of_a_step_are_told_apart(sleeps: int, burned: int, asleep: int, cause: str) -> None:
     assert cause_of(wall=200, cpu=40, sleeps=sleeps, burned=burned, asleep=asleep) == cause
+
+
+def test_what_the_host_left_of_a_step_is_judged_by_itself() -> None:
+    watch = watchdog.Watch(LoopMonitor(StepSink(1, deque(), 10 * MS, lambda raw, now: None), "test", EVERYTHING))
+    start, end = Reading(0, 0, 0, 0, 0), Reading(500 * MS, 30 * MS, 0, 2, 30 * MS)
+    try:
+        assert watch._cause(500 * MS, 30 * MS, 300 * MS, 0, 0, start, end) == "blocking-call"
+        assert watch._cause(500 * MS, 180 * MS, 300 * MS, 0, 0, start, end) == "cpu"
+        assert watch._cause(500 * MS, 5 * MS, 491 * MS, 0, 0, start, end) == "run-queue"
+    finally:
+        watch.close()
 
 
 def test_a_long_sleep_is_seen_while_the_thread_is_not_put_on_a_cpu() -> None:

@@ -106,21 +106,24 @@ def unexplained_wait(summary: Summary, options: FindingOptions) -> Iterator[Find
         if share is None or p95 is None or share <= options.unexplained_share:
             continue
         if share * p95 >= options.unexplained_ms:
-            yield _unexplained(operation, share, p95)
+            yield _unexplained(summary, operation, share, p95)
 
 
-def _unexplained(operation: OperationSummary, share: float, p95: float) -> Finding:
+def _unexplained(summary: Summary, operation: OperationSummary, share: float, p95: float) -> Finding:
     placed = [row for row in operation.awaits if row.where and row.stage != "busy"]
     named = max(placed, key=lambda row: row.total_ms, default=None)
     where = None if named is None else phrasing.place_at(named.where)
     looks = sum(row.looks for row in operation.awaits if row.stage == "awaiting")
     unnamed_ms = operation.awaits_unnamed_ms or share * p95 * operation.count
+    queued_ms = summary.signals.run_queue_ms or 0.0
     hint = "" if where is None else f"; what was named of its waits is at {where}"
     if looks:
         hint += f", but it was looked at only {phrasing.times(looks)}, which is too seldom to say more"
+    elif queued_ms >= unnamed_ms:
+        hint += f"; the loop waited {phrasing.duration(queued_ms)} for a CPU of the host, which may be it"
     return Finding(
         code="unexplained-wait",
-        severity="info" if looks else "warn",
+        severity="info" if looks or queued_ms >= unnamed_ms else "warn",
         confidence="exact",
         subject=operation.name,
         sentence=(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import IMPORT
@@ -70,9 +70,24 @@ def are_victims_seen(summary: Summary) -> bool:
 
 
 def slow_steps(summary: Summary, options: FindingOptions, causes: Iterable[Cause]) -> list[SlowStep]:
-    """Slow steps with one of ``causes``."""
+    """Slow steps with one of ``causes``, without what the host added; of those it alone made slow, as they were."""
     wanted = frozenset(causes)
-    return [step for step in summary.slow_steps if step.cause in wanted and step.ms >= options.slow_step_ms]
+    steps = [_own_part(step) for step in summary.slow_steps if step.cause in wanted]
+    return [step for step in steps if step.ms >= options.slow_step_ms]
+
+
+def _own_part(step: SlowStep) -> SlowStep:
+    if step.own_ms is None or step.cause == "run-queue":
+        return step
+    whole, own = max(step.total_ms, step.ms), step.own_total_ms or 0.0
+    share = step.cpu_share
+    return replace(
+        step,
+        ms=step.own_ms,
+        total_ms=own,
+        p50_ms=step.own_p50_ms or 0.0,
+        cpu_share=None if share is None else min(1.0, share * whole / own) if own > 0 else 0.0,
+    )
 
 
 def is_import(step: SlowStep) -> bool:

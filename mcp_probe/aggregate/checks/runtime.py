@@ -1,4 +1,4 @@
-"""Time the loop lost to something beneath the tools: `gc-pause`, `gil-contention`, `host-pressure`."""
+"""Time the loop lost to something beneath the tools: `gc-pause`, `gil-contention`, `own-threads`, `host-pressure`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from mcp_probe.model import ExecutorSummary, Finding, Signals, SlowStep, Summary
 
 
 def gc_pause(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
-    """Long pauses in one second, or in one request."""
+    """Long pauses in one second, or in one request. What the host added to them does not count."""
     signals = summary.signals
-    share = signals.gc_worst_request_share or 0.0
+    stretched = min(signals.gc_stretched_ms or 0.0, signals.gc_pause_ms)
+    total = signals.gc_pause_ms - stretched
+    share = (signals.gc_worst_request_share or 0.0) * (total / signals.gc_pause_ms if stretched > 0 else 1.0)
+    if stretched > 0 and total < options.slow_step_ms:
+        share = 0.0
     is_long = signals.gc_worst_second_ms > options.gc_second_ms
     is_certain = is_enough(summary, options) or signals.gc_max_pause_ms >= options.critical_step_ms
     if not is_long and not (share > options.gc_request_share and is_certain):
         return
-    total, generation = signals.gc_pause_ms, signals.gc_max_generation
+    generation = signals.gc_max_generation
     longest = f"longest pause {phrasing.duration(signals.gc_max_pause_ms)}"
     if generation is not None:
         longest += f", generation {generation}"
@@ -29,7 +33,7 @@ def gc_pause(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     yield Finding(
         code="gc-pause",
         severity="info" if _is_minor(summary, options, cost) else "warn",
-        confidence="exact",
+        confidence="estimate" if stretched > 0 and not is_long else "exact",
         subject=summary.server.name,
         sentence=f"The garbage collector stopped the server {what} ({longest}; {phrasing.duration(total)} in all).",
         advice=(
@@ -38,10 +42,11 @@ def gc_pause(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
         ),
         evidence={
             "worst_second_ms": signals.gc_worst_second_ms,
-            "worst_request_share": signals.gc_worst_request_share,
+            "worst_request_share": None if signals.gc_worst_request_share is None else share,
             "max_pause_ms": signals.gc_max_pause_ms,
             "generation": generation,
             "total_ms": total,
+            "stretched_ms": stretched,
         },
         cost_ms=cost,
     )
@@ -93,14 +98,61 @@ def _busiest_pool(summary: Summary) -> ExecutorSummary | None:
     return max(busy, key=lambda pool: pool.cpu_ms or 0.0, default=None)
 
 
-# --- host -------------------------------------------------------------------------------------------
+# --- CPUs -------------------------------------------------------------------------------------------
+
+
+def own_threads(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """The loop's thread could run and had no CPU, because other threads of the process had them."""
+    signals = summary.signals
+    queued = _queued_ms(signals, ())
+    if not _is_its_own(signals, options) or not _is_loss(summary, options, queued, options.run_queue_share, ()):
+        return
+    share, pool = _share(queued, signals.busy_ms), _busiest_pool(summary)
+    used = signals.queued_beside_cpus or 0.0
+    who = "" if pool is None else f", mostly {phrasing.listed(pool.holders) or 'jobs'} in `{pool.name}`"
+    yield Finding(
+        code="own-threads",
+        severity="warn",
+        confidence="upper",
+        subject=summary.server.name,
+        sentence=(
+            f"The server's own threads kept the event loop waiting for a CPU for {phrasing.duration(queued)}"
+            f"{_of_busy(share)}: meanwhile they used {used:.1f} of its {signals.cpus or 0.0:.3g} CPUs{who}."
+        ),
+        advice=(
+            "Let fewer of them compute at once (a pool with fewer threads than CPUs), move the work into processes of "
+            "lower priority, or use a bigger machine. No other process took these CPUs."
+        ),
+        evidence={
+            "run_queue_ms": queued,
+            "busy_share": share,
+            "busy_ms": signals.busy_ms,
+            "used_cpus": used,
+            "cpus": signals.cpus,
+            "other_threads_cpu_ms": signals.other_threads_cpu_ms,
+            "pool": None if pool is None else pool.name,
+            "pool_cpu_ms": None if pool is None else pool.cpu_ms,
+            "holders": None if pool is None else ", ".join(pool.holders),
+        },
+        cost_ms=queued,
+    )
+
+
+def _is_its_own(signals: Signals, options: FindingOptions) -> bool:
+    """While the loop waited for a CPU, other threads of the process used at least half of what it may use."""
+    used, cpus = signals.queued_beside_cpus, signals.cpus
+    return used is not None and cpus is not None and used >= options.own_threads_share * cpus
 
 
 def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
-    """The loop's thread could run and had no CPU, or the CPU limit stopped the process."""
+    """The loop's thread could run and had no CPU, or the CPU limit stopped the process.
+
+    What the process's own threads took is `own-threads`. Steps that are slow without that wait have a finding of their
+    own: this one absolves nobody.
+    """
     signals, steps = summary.signals, slow_steps(summary, options, ("run-queue",))
     queued, throttled = _queued_ms(signals, steps), signals.throttled_ms or 0.0
-    is_queued = _is_loss(summary, options, queued, options.run_queue_share, steps)
+    is_queued = not _is_its_own(signals, options) and _is_loss(summary, options, queued, options.run_queue_share, steps)
     is_throttled = throttled > options.throttled_ms
     if not is_queued and not is_throttled:
         return
@@ -112,8 +164,9 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
         sentences.append(f"The CPU limit of its control group stopped the server for {phrasing.duration(throttled)}.")
     if steps:
         worst_step = max(steps, key=lambda step: step.ms)
-        slowed = f"a step of {phrasing.object_of(worst_step.tool)} to {phrasing.duration(worst_step.ms)}"
-        sentences.append(f"That stretched {slowed}; its code is not to blame.")
+        own = "" if worst_step.own_ms is None else f", {phrasing.duration(worst_step.own_ms)} by itself"
+        slowed = f"a step of {phrasing.object_of(worst_step.tool)}{own}, to {phrasing.duration(worst_step.ms)}"
+        sentences.append(f"That stretched {slowed}.")
     cost = max((queued if is_queued else 0.0) + throttled, steps_cost_ms(summary, steps))
     is_minor = _is_minor(summary, options, cost)
     yield Finding(
@@ -123,10 +176,10 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
         subject=summary.server.name,
         sentence=" ".join(sentences),
         advice=(
-            "It is not your code: other processes ran on this machine meanwhile. It cost little of this run."
+            "Other processes ran on this machine meanwhile. It cost little of this run."
             if is_minor
-            else "It is not your code: give the server more CPU (a higher limit, fewer neighbours on this machine), "
-            "and do not judge its times by this run."
+            else "Give the server more CPU (a higher limit, fewer neighbours on this machine), and do not judge its "
+            "times by this run. What else was found holds: steps are judged without this wait."
         ),
         evidence={
             "run_queue_ms": queued,

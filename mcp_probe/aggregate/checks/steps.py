@@ -168,6 +168,9 @@ def _finding(
     shares = _shares(steps)
     told = [f"{phrasing.percent(share)} {_DID[cause]}" for cause, share in shares.items() if share >= 0.01]
     asides = [phrasing.times(count), *(asides if len(told) < 2 else told), *_places(steps)]
+    queued_ms = sum(step.run_queue_ms or 0.0 for step in steps)
+    if queued_ms >= options.run_queue_share * step_total_ms(steps):
+        asides.append(f"without {phrasing.duration(queued_ms)} in which it had no CPU")
     if is_running:
         asides.append(
             "still running when the window ended" if count == 1 else "one still running when the window ended"
@@ -190,6 +193,7 @@ def _finding(
             "cause": _causes(steps)[0][0],
             "causes": ", ".join(f"{cause} {phrasing.percent(share)}" for cause, share in shares.items()),
             "cpu_share": _cpu_share(steps),
+            "run_queue_ms": queued_ms,
             "file": first.file,
             "line": first.line,
             "function": first.function,
