@@ -49,6 +49,14 @@ def time_to_end() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_allocates_outside() -> Iterator[None]:
+    """Other tests, and what they import, load numpy: then no figure of memory would be exact any more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mcp_probe.capture.memory_tier._OUTSIDE", ())
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_attached() -> Iterator[None]:
     """Fails a test that starts with, or leaves behind, an attached probe, and one whose probe's threads stay."""

@@ -41,6 +41,9 @@ _NATIVE: dict[MemoryTier, tuple[MemoryMethod, ...]] = {
     "detailed": ("native-shadow", "native-hybrid", "native-gross"),
     "leaks": ("native-shadow",),
 }
+_OUTSIDE = ("numpy", "pandas", "polars", "pyarrow", "torch", "tensorflow", "cv2", "PIL", "lxml", "duckdb")
+"""Libraries whose data the allocators of Python do not see, or not all of it. numpy asks them from 2.5 on."""
+
 _OWNING: tuple[MemoryMethod | None, ...] = ("native-hybrid", "native-shadow")
 _Row = tuple[str, Tag, "int | None", "int | None"]
 _NO_OWNERS: tuple[_Row, ...] = (("peak", "unavailable", None, None), ("retained", "unavailable", None, None))
@@ -93,6 +96,7 @@ class Memory(Tiered[MemoryTier]):
         self._tracing = False  # we have started tracemalloc
         self._hooks: native.Memory | None = None  # the accelerator's, where they are installed
         self._lost = False  # another tool has removed them
+        self._outside = ""  # the library that allocates outside Python's allocators, if one is loaded
         self._above = ""  # which other tool's hook lies over ours, and what that means
         self.looping = False  # a loop is followed: servers are made, modules imported, and threads come next
         self.tier: MemoryTier = "off"
@@ -112,7 +116,8 @@ class Memory(Tiered[MemoryTier]):
         if self.tier == "off":
             return "off"
         by = "payload sizes and the process's RSS only" if self.method is None else f"{self.method}, {self.scope}"
-        notes = "; ".join(note for note in (self.why, self._above) if note)
+        lower = f"{self._outside} allocates outside of it, so figures are lower bounds" if self._outside else ""
+        notes = "; ".join(note for note in (self.why, self._above, lower) if note)
         return f"{self.tier}: {by}" + (f" ({notes})" if notes else "")
 
     # --- tiers ---
@@ -250,8 +255,9 @@ class Memory(Tiered[MemoryTier]):
             state = self._hooks.state()
             if state["valid"]:
                 above = str(state["reason"]) if state.get("covered") else ""
-                if above != self._above:
-                    self._above = above
+                outside = self._outside or _outside()
+                if (above, outside) != (self._above, self._outside):
+                    self._above, self._outside = above, outside
                     self._tell()
                 return
             with self._lock:
@@ -303,8 +309,13 @@ class Memory(Tiered[MemoryTier]):
         if found is None:
             return None
         requested, allocations, owned, held, peak, _ = found
+        asked: tuple[_Row, ...] = (("requested", "lower", requested, None),) if self._outside else ()
         if method == "native-gross":
-            return MemoryUse(method, scope, requested, allocations, None, None, _NO_OWNERS)
+            return MemoryUse(method, scope, requested, allocations, None, None, (*asked, *_NO_OWNERS))
+        if self._outside:
+            retained: _Row = _NO_OWNERS[1] if held is None else ("retained", "lower", held, None)
+            least: tuple[_Row, ...] = (*asked, ("peak", "lower", peak, None), retained)
+            return MemoryUse(method, scope, requested, allocations, peak, held, least)
         loose = requested - owned
         rows: tuple[_Row, ...] = () if loose <= 0 else (("peak", "bounded", peak, peak + loose),)
         if held is None:  # the hook changed after its end
@@ -342,6 +353,20 @@ def _with_sizes(use: MemoryUse, arguments: int | None, result: int | None) -> Me
     return MemoryUse(
         use.method, use.scope, use.requested, use.allocations, use.peak, use.retained, use.quality, arguments, result
     )
+
+
+def _outside() -> str:
+    """The first library that is loaded and allocates outside Python's allocators."""
+    for name in _OUTSIDE:
+        module = sys.modules.get(name)
+        if module is not None and not (name == "numpy" and _version_of(module) >= (2, 5)):
+            return name
+    return ""
+
+
+def _version_of(module: Any) -> tuple[int, ...]:
+    parts = str(getattr(module, "__version__", "")).split(".")[:2]
+    return tuple(int(part) for part in parts if part.isdigit())
 
 
 def _no_accelerator() -> str:

@@ -60,6 +60,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     there = SimpleNamespace(core=object(), memory=made, absence="", memory_absence="")
     monkeypatch.setattr(memory_tier, "native", there)
     monkeypatch.setattr(memory_tier, "_start_leak_tracing", lambda: "")
+    monkeypatch.setattr(memory_tier, "_OUTSIDE", ())  # other tests may have loaded some
     return made
 
 
@@ -334,3 +335,28 @@ def test_since_when_the_accelerator_measures_is_known_only_where_it_does(
 ) -> None:
     assert measuring("light")[0].native_since_ns == measuring("detailed")[0].native_since_ns is not None
     assert measuring("off")[0].native_since_ns is None
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "is_outside"),
+    [("numpy", "1.26.4", True), ("numpy", "2.4.1", True), ("numpy", "2.5.0", False), ("pandas", "3.0.0", True)],
+)
+def test_no_figure_is_exact_beside_a_library_that_allocates_elsewhere(
+    core: Core, clock: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, name: str, version: str, is_outside: bool
+) -> None:
+    """9.05 MB of pandas was shown as "75.6 kB, exact"."""
+    monkeypatch.setattr(memory_tier, "_OUTSIDE", (name,))
+    memory, said, faults = measuring("detailed")
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(__version__=version))
+    clock(5_000)
+    memory.check()
+    raw = Answered(1, "request", "tools/call", "add", "memory")
+    raw.first_step_ns, raw.end_ns, raw.ended = 2_000, 3_000, True
+    raw.figures = (75_600, 10, 75_600, 5_000, 75_600, 10)
+    use = memory.use_of(raw)
+    assert use is not None
+    assert {row[0]: row[1] for row in use.quality} == (
+        dict.fromkeys(("requested", "peak", "retained"), "lower") if is_outside else {}
+    )
+    assert (f"{name} allocates outside of it" in said[-1]) == is_outside
+    assert not faults

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from mcp_probe.model import MemoryStats, OperationSummary, Summary
+from mcp_probe.model import MemoryStats, OperationSummary, Quality, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Items, Paragraph
 from mcp_probe.report.figures import EXACT, Notation, plural
@@ -14,6 +14,9 @@ MEMORY_ROWS = 10
 _FIGURES = ("requested", "peak", "retained")
 NATIVE = frozenset({"native-hybrid", "native-shadow", "native-gross"})
 """Methods that count in Python's own allocator. Which of them it was, the JSON summary says."""
+_BOUNDED = ("peak", "peak_max", "retained", "retained_max")
+WIDE = 3.0
+"""A range is shown if its ends are not further apart than this. Light's is often wider: 2.4 kB to 15.8 MB was seen."""
 
 
 def memory(summary: Summary, notation: Notation) -> Iterator[Block]:
@@ -57,10 +60,21 @@ def _row(operation: OperationSummary, notation: Notation, payload: bool) -> tupl
             notation.missing(name, _why(operation, name), operation.name)
         typical = operation.quality.get(name, EXACT)
         for value, quality in ((stats.p50, typical), (stats.max, operation.quality.get(f"{name}_max", typical))):
-            cells.append(number(notation.size(value, quality)))
+            cells.append(number(_figure(value, quality, notation)))
     sizes = (operation.request_bytes_max, operation.response_bytes_max) if payload else ()
     cells += [number(figures.size(value) if value is not None else "", "dim") for value in sizes]
     return tuple(cells)
+
+
+def _figure(value: float | None, quality: Quality, notation: Notation) -> str:
+    """A range so wide that its ends say little has only its upper one."""
+    if _is_wide(quality):
+        return notation.size(quality.hi, Quality("upper", None, quality.hi))
+    return notation.size(value, quality)
+
+
+def _is_wide(quality: Quality) -> bool:
+    return quality.lo is not None and quality.hi is not None and quality.hi > WIDE * quality.lo
 
 
 def _why(operation: OperationSummary, figure: str) -> str:
@@ -87,7 +101,9 @@ def source(method: str | None, scope: str | None) -> str:
 
 def _more(summary: Summary, shown: Iterable[OperationSummary]) -> Iterator[str]:
     """Which tier tells what this one leaves open."""
-    if any(row.memory.method == "native-hybrid" for row in shown):
+    if any(_is_wide(row.quality.get(name, EXACT)) for row in shown for name in _BOUNDED):
+        yield "≤N: under N, in small objects, whose owners are not followed here: `--memory detailed`"
+    elif any(row.memory.method == "native-hybrid" for row in shown):
         yield "ranges, because small blocks are counted without their owner; `--memory detailed` follows each"
     if summary.leaks is None and any(row.memory.retained.max for row in shown):
         yield "retained memory need not be a leak; `--memory leaks` looks again later to find out"
@@ -104,8 +120,8 @@ def _sampled(shown: Iterable[OperationSummary]) -> Iterator[str]:
 
 
 def _most_first(operation: OperationSummary) -> tuple[float, float]:
-    """Those whose peak is not known come last, by what they requested."""
+    """By what is certain of the peak. Those whose peak is not known come last, by what they requested."""
     found = operation.memory
     quality = operation.quality.get("peak_max")
-    peak = found.peak.max if quality is None or quality.hi is None else quality.hi
+    peak = found.peak.max if quality is None or quality.lo is None else quality.lo
     return (-(peak if peak is not None else -1), -(found.requested.max or 0))
