@@ -219,6 +219,13 @@ def test_places_of_one_tool_are_one_finding_that_shows_where_most_time_went() ->
     assert "ssl" not in finding.advice and "client" not in finding.advice
 
 
+def test_steps_whose_place_nobody_saw_do_not_hide_the_places_of_others() -> None:
+    nowhere = make_slow(ms=95.0, total_ms=2_000.0, count=100, file=None, line=None, function=None)
+    steps = (nowhere, make_slow(ms=30.0, line=7), make_slow(ms=80.0, line=9))
+    finding = one(make_summary(slow_steps=steps), "blocking-call")
+    assert "up to 95 ms (102 times, most of those seen at server.py:9 and others at 1 more place)" in finding.sentence
+
+
 def test_a_place_that_is_an_estimate_is_told_as_probable() -> None:
     finding = one(make_summary(slow_steps=(make_slow(quality="estimate"),)), "blocking-call")
     assert "probably at server.py:41" in finding.sentence

@@ -112,8 +112,9 @@ def _by_tool(
 ) -> Iterator[tuple[str, list[SlowStep]]]:
     """Steps of each tool at lines that lost most of their time to ``causes``: the line that lost most comes first.
 
-    Of a line the longest step is first. A line belongs to one finding, whatever else its other steps did. Work of no
-    request counts only where it did harm: every server has long steps before its first request.
+    Of a line the longest step is first. Steps whose line nobody saw come last. A line belongs to one finding, whatever
+    else its other steps did. Work of no request counts only where it did harm: every server has long steps before its
+    first request.
     """
     steps = [step for step in slow_steps(summary, options, _OWN) if not is_import(step)]
     for tool in dict.fromkeys(step.tool for step in steps):
@@ -125,8 +126,9 @@ def _by_tool(
                 lines.setdefault(_line(step), []).append(step)
         mostly = [of_line for of_line in lines.values() if _causes(of_line)[0][0] in causes]
         if mostly:
-            mostly.sort(key=lambda of_line: (-step_total_ms(of_line), -max(step.ms for step in of_line)))
-            yield tool, [step for of_line in mostly for step in sorted(of_line, key=lambda step: -step.ms)]
+            mostly = [sorted(of_line, key=lambda step: -step.ms) for of_line in mostly]
+            mostly.sort(key=lambda of_line: (not of_line[0].file, -step_total_ms(of_line), -of_line[0].ms))
+            yield tool, [step for of_line in mostly for step in of_line]
 
 
 def _line(step: SlowStep) -> Line:
@@ -246,7 +248,10 @@ def _places(steps: Sequence[SlowStep]) -> list[str]:
         text += f" in `{first.function.rsplit('.', 1)[-1]}`"
     if first.library:
         text += f" calling `{first.library}`"
-    return [f"most {text} and others at {phrasing.plural(others, 'more place')}" if others else text]
+    if not others:
+        return [text]
+    most = "most" if all(step.file for step in steps) else "most of those seen"
+    return [f"{most} {text} and others at {phrasing.plural(others, 'more place')}"]
 
 
 def _victims(
