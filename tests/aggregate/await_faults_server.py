@@ -202,6 +202,14 @@ async def rows_mended() -> str:
     return "ok"
 
 
+@tool
+async def rows_near() -> str:
+    async with ENGINES["spare"].connect() as connection:
+        for _ in range(4):
+            await connection.execute(COUNT, {"most": 30_000})
+    return "ok"
+
+
 # --- slow-backend -------------------------------------------------------------------------------------
 
 CACHE = {}
@@ -232,6 +240,13 @@ async def slow_near() -> str:
 @tool
 async def growing() -> str:
     await ask(CLIENTS["shared"], SERIAL)
+    return "ok"
+
+
+@tool
+async def growing_near() -> str:
+    """Its backend serves all of them at once."""
+    await ask(CLIENTS["shared"])
     return "ok"
 
 

@@ -27,9 +27,9 @@ BURSTS = {  # tool -> (calls at once, how often)
     "engine_fault": (6, 6), "engine_mended": (6, 6), "engine_near": (2, 16),
     "client_fault": (2, 8), "client_mended": (2, 8), "client_near": (2, 6),
     "serial_fault": (4, 4), "serial_mended": (4, 4), "serial_near": (4, 4),
-    "rows_fault": (1, 12), "rows_mended": (1, 12),
+    "rows_fault": (1, 12), "rows_mended": (1, 12), "rows_near": (1, 12),
     "slow_fault": (10, 3), "slow_mended": (1, 40), "slow_near": (10, 3),
-    "growing": (1, 12),
+    "growing": (1, 12), "growing_near": (1, 12),
     "queue_fault": (8, 8), "queue_near": (8, 8),
 }  # fmt: skip
 
@@ -59,7 +59,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         ]
         command = [sys.executable, str(SERVER), *(backend.address for backend in backends)]
         with StdioClient(command, folder, {"PYTHONPATH": str(ROOT)}) as client:
-            for tool, (calls, times) in [*BURSTS.items(), ("growing", (12, 3))]:
+            for tool, (calls, times) in [*BURSTS.items(), ("growing", (12, 3)), ("growing_near", (12, 3))]:
                 for number in range(times):
                     client.wait_for(*(client.call(f"{tool} {calls} {number} {n}", tool) for n in range(calls)))
         failed = {id for id, (_, answer) in client.answers.items() if answer.get("result", {}).get("isError")}
@@ -139,6 +139,10 @@ def test_a_slow_backend_is_told_by_its_first_byte_and_whether_it_grows(summary: 
     growing = slow["growing"]
     assert growing["severity"] == "warn"
     assert growing["evidence"]["crowded_p50_ms"] > 1.5 * growing["evidence"]["alone_p50_ms"]
+
+
+def test_a_backend_that_serves_all_at_once_is_not_slow(summary: dict[str, Any]) -> None:
+    assert "growing_near" not in findings(summary, "slow-backend")
 
 
 def test_a_queue_that_feeds_slowly_is_told_with_its_line(summary: dict[str, Any]) -> None:
