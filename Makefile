@@ -35,6 +35,7 @@ markitdown redis shell time-mcp1 word word-fastmcp2)
 # what builds the project, so that pip can fetch the source archive with nothing unpinned. `make test-suites` needs the first.
 SUITES := mcp2 mcp1 anyio starlette uvicorn httpx uvloop
 SUITE_ARGS ?=
+FINDINGS_ARGS ?=
 FUZZ_S ?= 120
 
 C_SOURCES := $(wildcard mcp_probe/native/*.[ch])
@@ -63,7 +64,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: databases help demo test coverage test-suites test-endurance test-soak test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth soak-memory soak docs-check wheels matrix field canary lock clean suites suites-ready fuzz tsan
+.PHONY: databases help demo test coverage test-suites test-endurance test-soak test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth soak-memory soak docs-check wheels matrix field findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -165,6 +166,9 @@ matrix: env  ## each interpreter, loop and SDK with its wheel from dist/; fills 
 
 field: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## real servers beside their client; fills docs/compatibility.md (some ten minutes)
 	@$(PY) -m tools.field
+
+findings: env envs  ## how often each finding is right: the fault matrix; fills docs/findings.md (FINDINGS_ARGS='--runs 20 --minutes 600')
+	@$(PY) -m tools.findings --write $(FINDINGS_ARGS)
 
 canary: env  ## the truths and the safety tests on the newest upstream, pre-releases too; fills docs/compatibility.md
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/canary.py

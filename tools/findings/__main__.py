@@ -1,0 +1,180 @@
+"""``python -m tools.findings``: how often each finding is right. Runs the fault matrix and fills docs/findings.md.
+
+Each run is a process of its own, with tools of new names. The state file has every run, so that a later call goes on
+where this one ends: cells that failed first. Ends with 1 where a cell that was run now was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from benchmarks.machine import describe_machine
+from benchmarks.page import filled
+from mcp_probe import __version__
+from tests.adapters.raw_clients import HttpClient, RawClient, StdioClient
+from tests.adapters.waits.backend import serving
+from tests.ports import free_port
+from tools.findings.cells import WORKLOADS, Beside, Cell, Load, Sdk, Transport, cells_of
+from tools.findings.matrix import Run, State, from_json, next_of, section, to_json, totals, wrong_of
+from tools.interpreters import ROOT
+
+PAGE = ROOT / "docs" / "findings.md"
+SERVER = Path(__file__).with_name("server.py")
+LEAST_S = 1.5
+"""A load goes on until then: below a second no statistical check is made."""
+
+_VERBS = ("find", "make", "draw", "send", "read", "sort", "join", "list", "move", "scan")
+_NOUNS = ("tickets", "photos", "orders", "pages", "routes", "notes", "tracks", "bills", "maps", "users")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs cells until each has its runs, or the time is over."""
+    options = _parser().parse_args(argv)
+    state = from_json(json.loads(options.state.read_text("utf-8"))) if options.state.exists() else {}
+    wanted = tuple(one for one in WORKLOADS if not options.only or one.name in options.only or one.code in options.only)
+    cells = list(cells_of(wanted, options.transports, options.sdks, options.beside))
+    until, wrong = time.monotonic() + options.minutes * 60, 0
+    with ExitStack() as stack:
+        quick = stack.enter_context(serving(first_byte=0.02)).address
+        slow = stack.enter_context(serving(first_byte=0.4)).address
+        while time.monotonic() < until and (cell := next_of(cells, state, options.runs)) is not None:
+            run = run_cell(cell, quick, slow)
+            state.setdefault(cell.key, []).append(run)
+            _keep(options.state, state)
+            wrong += run.wrong is not None
+            print(f"{cell.key}: {run.wrong or 'right'} ({run.seconds:.1f} s)", flush=True)
+    right, runs = totals(state)
+    left = sum(len(state.get(cell.key, [])) < options.runs for cell in cells)
+    print(f"{right} of {runs} runs right; {left} cells have fewer than {options.runs} runs.")
+    if options.write:
+        write_page(state)
+    return 1 if wrong else 0
+
+
+def write_page(state: State) -> None:
+    """Put the tables of ``state`` into docs/findings.md."""
+    machine = describe_machine()
+    about = f"{machine['cores']} CPUs ({machine['cpu']}), Python {machine['python']}, {machine['date']}"
+    part = "\n".join(section(state, about))
+    PAGE.write_text(filled(PAGE.read_text("utf-8"), {"matrix": part}), "utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tools.findings", description=__doc__)
+    parser.add_argument("--runs", type=int, default=20, help="of each cell (default: 20)")
+    parser.add_argument("--minutes", type=float, default=30.0, help="no run begins after this (default: 30)")
+    parser.add_argument("--state", type=Path, default=ROOT / ".cache" / "findings.json", help="the state file")
+    parser.add_argument("--only", nargs="*", default=[], help="codes, or names of workloads")
+    parser.add_argument("--transports", type=_several(Transport), default=("stdio", "http"), help="stdio,http")
+    parser.add_argument("--sdks", type=_several(Sdk), default=("mcp2", "mcp1"), help="mcp2,mcp1")
+    parser.add_argument("--beside", type=_several(Beside), default=("alone", "hog"), help="alone,hog")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/findings.md")
+    return parser
+
+
+def _several(of: Any) -> Any:
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(text.split(","))
+        if not set(found) <= set(get_args(of)):
+            raise argparse.ArgumentTypeError(f"{text!r}: expected some of {', '.join(get_args(of))}.")
+        return found
+
+    return parse
+
+
+def _keep(path: Path, state: State) -> None:
+    """All of it or what was there: a run that is killed loses nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text(json.dumps(to_json(state, {"probe_version": __version__}), indent=1), "utf-8")
+    beside.replace(path)
+
+
+# --- one run ------------------------------------------------------------------------------------------
+
+
+def run_cell(cell: Cell, quick: str, slow: str) -> Run:
+    """Serves ``cell`` once, calls it, and judges the findings. What goes wrong on the way is a wrong run, too."""
+    began, busy = time.monotonic(), os.getloadavg()[0]
+    # The first four letters differ from run to run, too; no name says what its tool does.
+    tool = f"{random.choice(_VERBS)}_{random.choice(_NOUNS)}_{random.randrange(100, 1000)}"
+    try:
+        with tempfile.TemporaryDirectory() as folder, _hogs(cell.beside):
+            findings = _findings(cell, tool, quick, slow, Path(folder))
+        wrong = wrong_of(cell, tool, findings)
+    except (AssertionError, OSError, ValueError, subprocess.SubprocessError) as exc:
+        wrong = f"the run failed: {type(exc).__name__}: {exc}"
+    return Run(wrong, round(time.monotonic() - began, 1), round(busy, 1))
+
+
+def _findings(cell: Cell, tool: str, quick: str, slow: str, folder: Path) -> list[dict[str, Any]]:
+    port = free_port()
+    python = sys.executable if cell.sdk == "mcp2" else str(ROOT / ".envs" / cell.sdk / "bin" / "python")
+    command = [python, str(SERVER), cell.workload.name, cell.form, tool, cell.transport, str(port), quick, slow]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MCP_PROBE_")}
+    environment |= {"PYTHONPATH": str(ROOT) if cell.sdk == "mcp2" else "", **cell.workload.environment}
+    client: RawClient
+    if cell.transport == "stdio":
+        client = _Answering(command, folder, environment)
+    else:
+        client = HttpClient(command, folder, environment, port, "/mcp")
+    with client:
+        for number, load in enumerate(cell.workload.loads[cell.form]):
+            _send(client, load, tool, number)
+    failed = [answer for _, answer in client.answers.values() if "error" in answer or answer["result"].get("isError")]
+    if failed:
+        raise ValueError(f"{len(failed)} calls failed, such as {json.dumps(failed[0])[:300]}")
+    return cast("list[dict[str, Any]]", client.summary["findings"])
+
+
+def _send(client: RawClient, load: Load, tool: str, number: int) -> None:
+    begun, burst = time.monotonic(), 0
+    while burst < load.bursts or (load.bursts > 1 and time.monotonic() - begun < LEAST_S):
+        asked = [
+            client.call(f"{number} {burst} {suffix} {each}", tool + suffix)
+            for suffix, calls in load.calls
+            for each in range(calls)
+        ]
+        client.wait_for(*asked)
+        time.sleep(load.pause_s)
+        burst += 1
+
+
+class _Answering(StdioClient):
+    """Answers a server that samples."""
+
+    def note(self, line: bytes) -> None:
+        message: Mapping[str, Any] = json.loads(line)
+        if message.get("method") == "sampling/createMessage":
+            content = {"type": "text", "text": "well"}
+            result = {"role": "assistant", "content": content, "model": "none", "stopReason": "endTurn"}
+            self.post({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        super().note(line)
+
+
+@contextmanager
+def _hogs(beside: Beside) -> Iterator[None]:
+    """One process for each CPU that does nothing but compute."""
+    count = (os.cpu_count() or 1) if beside == "hog" else 0
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,151 @@
+"""What the fault matrix runs: workloads, how they are called, and on which transports, SDKs and machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+Form = Literal["fault", "mended", "near", "healthy"]
+Transport = Literal["stdio", "http"]
+Sdk = Literal["mcp1", "mcp2", "fastmcp3"]
+Beside = Literal["alone", "hog"]
+
+FORMS: tuple[Form, ...] = ("fault", "mended", "near")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bursts: each sends all of ``calls`` (suffix of the tool -> how many) at once and waits for the answers."""
+
+    calls: tuple[tuple[str, int], ...]
+    bursts: int
+    pause_s: float = 0.0  # between two bursts
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A function of server.py. Of a healthy one ``code`` is ``None``.
+
+    ``is_of_server``: the finding is about the server or a pool, so its subject is not a tool's name.
+    """
+
+    name: str
+    code: str | None
+    loads: dict[Form, tuple[Load, ...]]
+    is_of_server: bool = False
+    transports: tuple[Transport, ...] = ("stdio", "http")
+    sdks: tuple[Sdk, ...] = ("mcp2", "mcp1")
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One workload in one form under one condition."""
+
+    workload: Workload
+    form: Form
+    transport: Transport
+    sdk: Sdk
+    beside: Beside
+
+    @property
+    def key(self) -> str:
+        """Its name in the state file."""
+        return "/".join((self.workload.name, self.form, self.transport, self.sdk, self.beside))
+
+
+def _bursts(at_once: int, bursts: int, pause_s: float = 0.0) -> tuple[Load, ...]:
+    return (Load((("", at_once),), bursts, pause_s),)
+
+
+def _fault(
+    code: str,
+    fault: tuple[Load, ...],
+    near: tuple[Load, ...] | None = None,
+    mended: tuple[Load, ...] | None = None,
+    *,
+    is_of_server: bool = False,
+    transports: tuple[Transport, ...] = ("stdio", "http"),
+    sdks: tuple[Sdk, ...] = ("mcp2", "mcp1"),
+    environment: dict[str, str] | None = None,
+) -> Workload:
+    loads: dict[Form, tuple[Load, ...]] = {"fault": fault, "mended": mended or fault, "near": near or fault}
+    name = code.replace("-", "_")
+    return Workload(name, code, loads, is_of_server, transports, sdks, environment or {})
+
+
+_BLOCKED = (Load((("_holder", 1), ("", 4)), 12),)
+_IN_TURN = (Load((("_holder", 1),), 6), Load((("", 4),), 20))
+
+FAULTS: tuple[Workload, ...] = (
+    _fault("blocking-call", _bursts(3, 14)),
+    _fault("cpu-bound-step", _bursts(3, 14)),
+    _fault("head-of-line", _BLOCKED, near=_IN_TURN),
+    _fault("crowding", _bursts(8, 12), near=_bursts(1, 40), is_of_server=True),
+    _fault("serial-handler", _bursts(6, 8)),
+    _fault("pool-exhausted", _bursts(6, 12), near=_bursts(2, 24)),
+    _fault("client-per-request", _bursts(2, 20)),
+    _fault("serial-awaits", _bursts(4, 10)),
+    _fault("slow-backend", _bursts(10, 4)),
+    _fault("long-wait", _bursts(8, 8)),
+    _fault("cold-start", _bursts(1, 60)),
+    _fault("cold-start-stampede", _bursts(3, 20), near=(*_bursts(1, 1), *_bursts(3, 20))),
+    _fault("gc-pause", _bursts(1, 34), is_of_server=True),
+    _fault("executor-saturated", _bursts(8, 12), near=_bursts(2, 24), is_of_server=True),
+    _fault(
+        "transport-starvation",
+        _bursts(60, 4),
+        near=_bursts(20, 4),
+        is_of_server=True,
+        transports=("stdio",),
+        sdks=("mcp2",),
+    ),
+    _fault("serial-client", _bursts(1, 60), near=_bursts(1, 40, 0.01), mended=_bursts(8, 10), is_of_server=True),
+    _fault("memory-growth", _bursts(2, 50), environment={"MCP_PROBE_MEMORY": "leaks"}),
+    _fault("memory-peak", _bursts(1, 34, 0.02)),
+    _fault("large-payload", _bursts(2, 16)),
+    _fault("unbounded-fan-out", _bursts(1, 4)),
+)
+
+
+def _healthy(
+    name: str,
+    loads: tuple[Load, ...],
+    transports: tuple[Transport, ...] = ("stdio", "http"),
+    sdks: tuple[Sdk, ...] = ("mcp2", "mcp1"),
+) -> Workload:
+    return Workload(f"healthy_{name}", None, {"healthy": loads}, transports=transports, sdks=sdks)
+
+
+HEALTHY: tuple[Workload, ...] = (
+    _healthy("cache", _bursts(4, 30, 0.02)),
+    _healthy("pages", _bursts(3, 30, 0.02)),
+    _healthy("shared_client", _bursts(4, 30, 0.02)),
+    _healthy("chunks", _bursts(2, 30, 0.02)),
+    _healthy("busy_loop", _bursts(4, 30, 0.02)),
+    _healthy("sync_tools", _bursts(3, 40, 0.02)),
+    _healthy("background", _bursts(4, 30, 0.02)),
+    _healthy("sampling", _bursts(2, 30, 0.02), transports=("stdio",)),  # over HTTP our client reads no requests
+    _healthy("warm_start", _bursts(4, 30, 0.02)),
+    _healthy("mounted", _bursts(4, 30, 0.02), sdks=("fastmcp3",)),
+)
+
+WORKLOADS = (*FAULTS, *HEALTHY)
+
+
+def cells_of(
+    workloads: tuple[Workload, ...],
+    transports: tuple[Transport, ...],
+    sdks: tuple[Sdk, ...],
+    beside: tuple[Beside, ...],
+) -> Iterator[Cell]:
+    """Each cell that makes sense of these; fastmcp has its one workload where mcp 2.x is asked for."""
+    for workload in workloads:
+        for transport in workload.transports:
+            for sdk in workload.sdks:
+                asked = sdk in sdks or (sdk == "fastmcp3" and "mcp2" in sdks)
+                if transport in transports and asked:
+                    for form in workload.loads:
+                        for each in beside:
+                            yield Cell(workload, form, transport, sdk, each)

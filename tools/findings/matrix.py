@@ -1,0 +1,172 @@
+"""The state of the fault matrix: which cell is run next, whether a run was right, and the table of it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from tools.compatibility import table
+from tools.findings.cells import FAULTS, FORMS, HEALTHY, Beside, Cell, Form, Sdk, Transport, Workload
+
+FORMAT = "mcp-probe-findings/1"
+_OF_THE_HOST = frozenset({"host-pressure"})
+"""What is true of any server beside a hog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``wrong`` says what was found and should not have been, or the other way round; ``None`` where it was right.
+
+    ``load`` is the machine's load average when it began: what else ran beside it.
+    """
+
+    wrong: str | None
+    seconds: float
+    load: float
+
+
+State = dict[str, list[Run]]
+"""Runs of each cell, by its key."""
+
+
+def wrong_of(cell: Cell, tool: str, findings: Iterable[Mapping[str, Any]]) -> str | None:
+    """Why the ``findings`` of a run are not those that its cell must have; ``None`` where they are.
+
+    Args:
+        tool: what the tools of this run are called, or begin with.
+    """
+    found = list(findings)
+    code = cell.workload.code
+    if code is None:
+        allowed = _OF_THE_HOST if cell.beside == "hog" else frozenset()
+        bad = [one for one in found if one["severity"] != "info" and one["code"] not in allowed]
+        return "; ".join(f"{one['code']}: {one['sentence']}" for one in bad) or None
+    of_code = [one for one in found if one["code"] == code]
+    if not cell.workload.is_of_server:
+        of_code = [one for one in of_code if str(one["subject"]).startswith(tool)]
+    if cell.form == "fault":
+        others = ", ".join(one["code"] for one in found) or "nothing"
+        return None if of_code else f"{code} was not raised; {others} was"
+    return "; ".join(f"{code}: {one['sentence']}" for one in of_code) or None
+
+
+def next_of(cells: Sequence[Cell], state: State, runs: int) -> Cell | None:
+    """The cell to run next: failing ones first, then those with fewest runs; ``None`` when each has ``runs``."""
+    waiting = [cell for cell in cells if len(state.get(cell.key, [])) < runs]
+    return min(
+        waiting,
+        key=lambda cell: (
+            not any(run.wrong for run in state.get(cell.key, [])),
+            len(state.get(cell.key, [])),
+            cells.index(cell),
+        ),
+        default=None,
+    )
+
+
+def to_json(state: State, about: Mapping[str, Any]) -> dict[str, Any]:
+    """The state as a file holds it."""
+    cells = {key: [asdict(run) for run in runs] for key, runs in state.items()}
+    return {"format": FORMAT, **about, "cells": cells}
+
+
+def from_json(values: Mapping[str, Any]) -> State:
+    """The state of a file. Raises: ValueError where it is of another format."""
+    if values.get("format") != FORMAT:
+        raise ValueError(
+            f"The state is of the format {values.get('format')!r}; expected {FORMAT!r}: name another file."
+        )
+    return {key: [Run(**run) for run in runs] for key, runs in values["cells"].items()}
+
+
+# --- the table ----------------------------------------------------------------------------------------
+
+_Condition = tuple[Transport, Sdk, Beside]
+
+_SDK_NAMES: Mapping[Sdk, str] = {"mcp1": "mcp 1.30", "mcp2": "mcp 2.3"}
+_CONDITIONS: tuple[_Condition, ...] = tuple(
+    (transport, sdk, beside)
+    for transport in ("stdio", "http")
+    for sdk in ("mcp2", "mcp1")
+    for beside in ("alone", "hog")
+)
+
+
+def tables(state: State) -> list[str]:
+    """Markdown: right verdicts of runs, for each code, and for each healthy server."""
+    shown = [each for each in _CONDITIONS if any(_runs(state, workload, form, each) for workload, form in _rows())]
+    heads = [f"{transport}, {_SDK_NAMES[sdk]}, {_beside(beside)}" for transport, sdk, beside in shown]
+    lines = table(
+        ("code", *heads),
+        (
+            (
+                f"`{workload.code}`",
+                *(" · ".join(_ratio(state, workload, form, each) for form in FORMS) for each in shown),
+            )
+            for workload in FAULTS
+            if any(_runs(state, workload, form, each) for form in FORMS for each in shown)
+        ),
+    )
+    healthy = [workload for workload in HEALTHY if any(_runs(state, workload, "healthy", each) for each in shown)]
+    if healthy:
+        rows = [
+            (
+                workload.name.removeprefix("healthy_").replace("_", " "),
+                *(_ratio(state, workload, "healthy", each) for each in shown),
+            )
+            for workload in healthy
+        ]
+        lines += ["", *table(("healthy server", *heads), rows)]
+    return lines
+
+
+def section(state: State, about: str) -> list[str]:
+    """What docs/findings.md says of the matrix: sums, the tables, and every kind of wrong verdict."""
+    right, runs = totals(state)
+    loads = [run.load for each in state.values() for run in each]
+    busy = f"Load average when runs began: {min(loads):.1f} to {max(loads):.1f}, median {median(loads):.1f}."
+    wrong = Counter(
+        key.split("/")[0] + "/" + key.split("/")[1] for key, each in state.items() for run in each if run.wrong
+    )
+    lines = [f"{right} of {runs} runs were right, on {about}. {busy}", "", *tables(state)]
+    if wrong:
+        listed = ", ".join(f"{_named(key)} {count}" for key, count in wrong.most_common())
+        lines += ["", f"Wrong runs: {listed}."]
+    return lines
+
+
+def _named(key: str) -> str:
+    """``near miss of gc-pause``; a healthy server by its name."""
+    name, form = key.split("/")
+    code = next((workload.code for workload in FAULTS if workload.name == name), None)
+    if code is None:
+        return f"healthy server {name.removeprefix('healthy_').replace('_', ' ')}"
+    return f"{'near miss' if form == 'near' else form} of `{code}`"
+
+
+def totals(state: State) -> tuple[int, int]:
+    """(runs that were right, runs)."""
+    every = [run for runs in state.values() for run in runs]
+    return sum(run.wrong is None for run in every), len(every)
+
+
+def _rows() -> Iterable[tuple[Workload, Form]]:
+    return ((workload, form) for workload in (*FAULTS, *HEALTHY) for form in workload.loads)
+
+
+def _runs(state: State, workload: Workload, form: Form, condition: _Condition) -> list[Run]:
+    transport, asked, beside = condition
+    sdk: Sdk = "fastmcp3" if workload.sdks == ("fastmcp3",) and asked == "mcp2" else asked
+    return state.get(Cell(workload, form, transport, sdk, beside).key, [])
+
+
+def _ratio(state: State, workload: Workload, form: Form, condition: _Condition) -> str:
+    runs = _runs(state, workload, form, condition)
+    return f"{sum(run.wrong is None for run in runs)}/{len(runs)}" if runs else "–"
+
+
+def _beside(beside: Beside) -> str:
+    return "alone" if beside == "alone" else "beside a CPU hog"

@@ -1,0 +1,550 @@
+# mypy: ignore-errors
+"""One MCP server with one fault, its mended form or a near miss; or a healthy one. For mcp 1.x, mcp 2.x and fastmcp.
+
+Usage: ``server.py WORKLOAD FORM NAME TRANSPORT PORT QUICK SLOW``: tools are called NAME or begin with it; the last two
+are addresses of backends that answer after 20 and 400 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import gc
+import sys
+import threading
+import time
+from contextlib import asynccontextmanager
+
+import anyio
+
+WORKLOAD, FORM, NAME, TRANSPORT, PORT, QUICK, SLOW = sys.argv[1:]
+FAULT, MENDED, NEAR = FORM == "fault", FORM == "mended", FORM == "near"
+
+STARTS = []  # coroutine functions that the lifespan awaits
+ENDS = []
+
+
+def start(function):
+    STARTS.append(function)
+    return function
+
+
+def burn(ms):
+    """Computes for ``ms`` of this thread's CPU time, however long that takes."""
+    until = time.thread_time() + ms / 1e3
+    while time.thread_time() < until:
+        pass
+
+
+def client(**options):
+    import httpx
+
+    made = httpx.AsyncClient(timeout=60, **options)
+    ENDS.append(made.aclose)
+    return made
+
+
+# --- what holds the loop ------------------------------------------------------------------------------
+
+
+def blocking_call():
+    async def work() -> str:
+        if MENDED:
+            await anyio.to_thread.run_sync(time.sleep, 0.06)
+        else:
+            time.sleep(0.06 if FAULT else 0.004)
+        return "ok"
+
+    return {"": work}
+
+
+def cpu_bound_step():
+    async def work() -> str:
+        for _ in range(12 if MENDED else 1):
+            burn(60 if FAULT else 4)
+            await asyncio.sleep(0.002)
+        return "ok"
+
+    return {"": work}
+
+
+def head_of_line():
+    """One tool holds the loop; the other waits for it. In the near miss they are never called at once."""
+
+    async def holds() -> str:
+        if MENDED:
+            await anyio.to_thread.run_sync(time.sleep, 0.08)
+        else:
+            time.sleep(0.08)
+        return "ok"
+
+    async def waits() -> str:
+        await asyncio.sleep(0.02)
+        return "ok"
+
+    return {"_holder": holds, "": waits}
+
+
+def crowding():
+    async def work() -> str:
+        for _ in range(60):
+            burn(0.2)
+            await asyncio.sleep(0.02 if MENDED else 0)
+        return "ok"
+
+    return {"": work}
+
+
+def gc_pause():
+    """A heap that takes long to collect; mended, it is frozen. The near miss has a small one."""
+    kept = []
+
+    @start
+    async def fill():
+        gc.disable()
+        kept.extend([[index] for index in range(5_000 if NEAR else 1_500_000)])
+        if MENDED:
+            gc.freeze()
+        gc.enable()
+
+    async def work() -> str:
+        gc.collect(0 if NEAR else 2)
+        await asyncio.sleep(0.01)
+        return "ok"
+
+    return {"": work}
+
+
+# --- what waits for others ------------------------------------------------------------------------------
+
+
+def serial_handler():
+    lock = asyncio.Lock()
+
+    async def work() -> str:
+        if not FAULT:
+            await asyncio.sleep(0.03 if MENDED else 0.06)
+        async with lock:
+            await asyncio.sleep(0.03 if FAULT else 0.0005)
+        return "ok"
+
+    return {"": work}
+
+
+def pool_exhausted():
+    """In the near miss only two call at once."""
+    import httpx
+
+    shared = client(limits=httpx.Limits(max_connections=8 if MENDED else 2))
+
+    async def work() -> str:
+        (await shared.get(QUICK)).raise_for_status()
+        return "ok"
+
+    return {"": work}
+
+
+def client_per_request():
+    import httpx
+
+    shared = client()
+
+    async def work() -> str:
+        if MENDED:
+            await shared.get(QUICK)
+        else:
+            async with httpx.AsyncClient() as own:
+                for _ in range(1 if FAULT else 3):
+                    await own.get(QUICK)
+        return "ok"
+
+    return {"": work}
+
+
+def serial_awaits():
+    shared = client()
+
+    async def work() -> str:
+        if MENDED:
+            async with anyio.create_task_group() as group:
+                for _ in range(6):
+                    group.start_soon(shared.get, QUICK)
+        else:
+            for _ in range(6 if FAULT else 4):
+                await shared.get(QUICK)
+        return "ok"
+
+    return {"": work}
+
+
+def slow_backend():
+    """Mended: it asks once. Near miss: a backend that is quick, in a tool that is slow by itself."""
+    shared, known = client(), {}
+
+    async def work() -> str:
+        if NEAR:
+            await asyncio.sleep(0.15)
+            await shared.get(QUICK)
+        elif FAULT or "answer" not in known:
+            known["answer"] = await shared.get(SLOW)
+        return "ok"
+
+    return {"": work}
+
+
+def long_wait():
+    """A queue that is fed each 40 ms. The near miss sleeps as long; mended, the queue is fed at once."""
+    queue = asyncio.Queue(1)
+
+    @start
+    async def feed():
+        async def forever():
+            while True:
+                await asyncio.sleep(0.04 if FAULT else 0)
+                await queue.put(None)
+
+        task = asyncio.create_task(forever())
+
+        async def stop():
+            task.cancel()
+
+        ENDS.append(stop)
+
+    async def work() -> str:
+        if NEAR:
+            await asyncio.sleep(0.04)
+        else:
+            await queue.get()
+            if MENDED:
+                await asyncio.sleep(0.01)
+        return "ok"
+
+    return {"": work}
+
+
+# --- first calls --------------------------------------------------------------------------------------
+
+
+def cold_start():
+    """The near miss is as slow now and then."""
+    shared, known = client(), []
+
+    async def set_up():
+        await shared.get(SLOW)
+        known.append("set up")
+
+    if MENDED:
+        start(set_up)
+
+    async def work() -> str:
+        if not known or (NEAR and len(known) % 10 == 0):
+            await set_up()
+        known.append("called")
+        await asyncio.sleep(0.005)
+        return "ok"
+
+    return {"": work}
+
+
+def cold_start_stampede():
+    """In the near miss the first call comes alone."""
+    shared, known, lock = client(), [], asyncio.Lock()
+
+    async def set_up():
+        if not known:
+            await shared.get(SLOW)
+            known.append("set up")
+
+    async def work() -> str:
+        if MENDED:
+            async with lock:
+                await set_up()
+        else:
+            await set_up()
+        return "ok"
+
+    return {"": work}
+
+
+# --- threads ------------------------------------------------------------------------------------------
+
+
+def executor_saturated():
+    """In the near miss only two call at once."""
+    limiter = []
+
+    async def work() -> str:
+        if not limiter:
+            limiter.append(anyio.CapacityLimiter(16 if MENDED else 2))
+        await anyio.to_thread.run_sync(time.sleep, 0.03, limiter=limiter[0])
+        return "ok"
+
+    return {"": work}
+
+
+def transport_starvation():
+    """The stdio transport of mcp 2.x takes its threads from the default limiter of 40. The near miss leaves it some."""
+    limiter = []
+
+    async def work() -> str:
+        if MENDED and not limiter:
+            limiter.append(anyio.CapacityLimiter(40))
+        await anyio.to_thread.run_sync(time.sleep, 0.15, limiter=limiter[0] if MENDED else None)
+        return "ok"
+
+    return {"": work}
+
+
+# --- memory -------------------------------------------------------------------------------------------
+
+
+def memory_growth():
+    """The near miss is a cache that is full after sixteen calls."""
+    kept = collections.deque(maxlen=16 if NEAR else None)
+
+    async def work() -> str:
+        made = bytearray(20_000)
+        if not MENDED:
+            kept.append(made)
+        await asyncio.sleep(0.001)
+        return "ok"
+
+    return {"": work}
+
+
+def memory_peak():
+    async def work() -> str:
+        for _ in range(25 if MENDED else 1):
+            made = bytearray(100_000_000 if FAULT else 4_000_000 if MENDED else 40_000_000)
+            await asyncio.sleep(0.001)
+            del made
+        return "ok"
+
+    return {"": work}
+
+
+def large_payload():
+    async def work() -> str:
+        await asyncio.sleep(0.05)
+        return "x" * (1_500_000 if FAULT else 20_000 if MENDED else 200_000)
+
+    return {"": work}
+
+
+def unbounded_fan_out():
+    async def work() -> str:
+        at_once = anyio.Semaphore(100)
+
+        async def one():
+            await asyncio.sleep(0.005)
+            if MENDED:
+                at_once.release()
+
+        async with anyio.create_task_group() as group:
+            for _ in range(500 if NEAR else 1_500):
+                if MENDED:
+                    await at_once.acquire()
+                group.start_soon(one)
+        return "ok"
+
+    return {"": work}
+
+
+def serial_client():
+    """The fault is the client's: it sends one at a time. Mended, eight; the near miss thinks between its calls."""
+
+    async def work() -> str:
+        await asyncio.sleep(0.02)
+        return "ok"
+
+    return {"": work}
+
+
+# --- healthy servers ------------------------------------------------------------------------------------
+
+
+def healthy_cache():
+    cache = collections.OrderedDict()
+
+    async def work(key: int = 0) -> str:
+        if key not in cache:
+            await asyncio.sleep(0.01)
+            cache[key] = "x" * 1_000
+            if len(cache) > 20:
+                cache.popitem(last=False)
+        return cache[key]
+
+    return {"": work}
+
+
+def healthy_pages():
+    rows = [f"row {index}" for index in range(50_000)]
+
+    async def work(page: int = 0) -> str:
+        await asyncio.sleep(0.01)
+        return "\n".join(rows[page * 500 : (page + 1) * 500])
+
+    return {"": work}
+
+
+def healthy_shared_client():
+    shared = client()
+
+    async def work() -> str:
+        await shared.get(QUICK)
+        return "ok"
+
+    return {"": work}
+
+
+def healthy_chunks():
+    async def work() -> str:
+        for _ in range(6):
+            burn(1)
+            await asyncio.sleep(0.002)
+        return "ok"
+
+    return {"": work}
+
+
+def healthy_busy_loop():
+    """A task of the server's own computes half a millisecond each five."""
+
+    @start
+    async def begin():
+        async def forever():
+            while True:
+                burn(0.5)
+                await asyncio.sleep(0.005)
+
+        task = asyncio.create_task(forever())
+
+        async def stop():
+            task.cancel()
+
+        ENDS.append(stop)
+
+    async def work() -> str:
+        await asyncio.sleep(0.01)
+        return "ok"
+
+    return {"": work}
+
+
+def healthy_sync_tools():
+    def work() -> str:
+        burn(1)
+        return "ok"
+
+    return {"": work}
+
+
+def healthy_background():
+    """A call hands its work to a thread and answers at once."""
+    queue = collections.deque()
+
+    def worker():
+        while True:
+            time.sleep(0.005)
+            while queue:
+                queue.popleft()
+                burn(0.2)
+
+    threading.Thread(target=worker, daemon=True).start()
+
+    async def work() -> str:
+        queue.append("work")
+        await asyncio.sleep(0.005)
+        return "ok"
+
+    return {"": work}
+
+
+def healthy_sampling():
+    """Each call asks its client's model."""
+    try:
+        from mcp.server.mcpserver import Context
+        from mcp_types import SamplingMessage, TextContent
+    except ImportError:
+        from mcp.server.fastmcp import Context
+        from mcp.types import SamplingMessage, TextContent
+
+    async def work(ctx) -> str:
+        asked = SamplingMessage(role="user", content=TextContent(type="text", text="well?"))
+        answer = await ctx.session.create_message(messages=[asked], max_tokens=10)
+        return answer.content.text
+
+    work.__annotations__["ctx"] = Context
+    return {"": work}
+
+
+def healthy_warm_start():
+    """What is costly happens before the first request."""
+
+    @start
+    async def warm():
+        import decimal  # noqa: F401
+
+        burn(150)
+
+    async def work() -> str:
+        await asyncio.sleep(0.01)
+        return "ok"
+
+    return {"": work}
+
+
+def healthy_mounted():
+    async def work() -> str:
+        await asyncio.sleep(0.01)
+        return "ok"
+
+    return {"": work}
+
+
+# --- serving ------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def lifespan(_):
+    for function in STARTS:
+        await function()
+    try:
+        yield {}
+    finally:
+        for function in reversed(ENDS):
+            await function()
+
+
+def make_server(tools):
+    at = {"host": "127.0.0.1", "port": int(PORT)}
+    if WORKLOAD == "healthy_mounted":
+        from fastmcp import FastMCP
+
+        inner, outer = FastMCP("inner"), FastMCP("outer", lifespan=lifespan)
+        add_tools(inner, tools)
+        outer.mount(inner)
+        return outer, at
+    try:
+        from mcp.server import MCPServer
+    except ImportError:  # mcp 1.x
+        from mcp.server.fastmcp import FastMCP
+
+        server, at = FastMCP("matrix", lifespan=lifespan, **at), {}
+    else:
+        server = MCPServer("matrix", lifespan=lifespan)
+    add_tools(server, tools)
+    return server, at
+
+
+def add_tools(server, tools):
+    for suffix, function in tools.items():
+        server.tool(name=NAME + suffix)(function)
+
+
+if __name__ == "__main__":
+    server, at = make_server(globals()[WORKLOAD]())
+    if TRANSPORT == "stdio":
+        server.run("stdio")
+    else:
+        server.run("streamable-http", **at)
