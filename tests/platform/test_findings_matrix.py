@@ -59,14 +59,14 @@ def test_every_workload_is_a_function_of_the_server_and_of_a_code_that_is_checke
 def test_a_fault_needs_its_finding_and_nothing_else_may_have_it(
     name: str, form: Form, findings: list[dict[str, Any]], right: bool
 ) -> None:
-    assert (wrong_of(cell(name, form), "find_photos_7", findings) is None) == right
+    assert (wrong_of(cell(name, form), "find_photos_7", findings, is_busy=False) is None) == right
 
 
-def test_a_hog_excuses_what_is_said_of_the_host_and_no_more() -> None:
-    findings = [found("host-pressure", "matrix")]
-    assert wrong_of(cell("healthy_cache", "healthy", beside="hog"), "x", findings) is None
-    assert wrong_of(cell("healthy_cache", "healthy"), "x", findings) is not None
-    assert wrong_of(cell("healthy_cache", "healthy", beside="hog"), "x", [found("crowding")]) is not None
+def test_a_busy_machine_excuses_what_is_said_of_the_host_and_no_more() -> None:
+    healthy, of_host = cell("healthy_cache", "healthy"), [found("host-pressure", "matrix")]
+    assert wrong_of(healthy, "x", of_host, is_busy=True) is None
+    assert wrong_of(healthy, "x", of_host, is_busy=False) is not None
+    assert wrong_of(healthy, "x", [*of_host, found("crowding")], is_busy=True) is not None
 
 
 def test_failing_cells_come_first_and_then_those_with_fewest_runs() -> None:

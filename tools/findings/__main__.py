@@ -112,7 +112,7 @@ def run_cell(cell: Cell, quick: str, slow: str) -> Run:
     try:
         with tempfile.TemporaryDirectory() as folder, _hogs(cell.beside):
             findings = _findings(cell, tool, quick, slow, Path(folder))
-        wrong = wrong_of(cell, tool, findings)
+        wrong = wrong_of(cell, tool, findings, is_busy=cell.beside == "hog" or busy >= (os.cpu_count() or 1))
     except (AssertionError, OSError, ValueError, subprocess.SubprocessError) as exc:
         wrong = f"the run failed: {type(exc).__name__}: {exc}"
     return Run(wrong, round(time.monotonic() - began, 1), round(busy, 1))

@@ -13,7 +13,6 @@ from tools.findings.cells import FAULTS, FORMS, HEALTHY, Beside, Cell, Form, Sdk
 
 FORMAT = "mcp-probe-findings/1"
 _OF_THE_HOST = frozenset({"host-pressure"})
-"""What is true of any server beside a hog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +31,17 @@ State = dict[str, list[Run]]
 """Runs of each cell, by its key."""
 
 
-def wrong_of(cell: Cell, tool: str, findings: Iterable[Mapping[str, Any]]) -> str | None:
+def wrong_of(cell: Cell, tool: str, findings: Iterable[Mapping[str, Any]], *, is_busy: bool) -> str | None:
     """Why the ``findings`` of a run are not those that its cell must have; ``None`` where they are.
 
     Args:
         tool: what the tools of this run are called, or begin with.
+        is_busy: more wanted to run on the machine than it has CPUs, so what is said of the host is true of any server.
     """
     found = list(findings)
     code = cell.workload.code
     if code is None:
-        allowed = _OF_THE_HOST if cell.beside == "hog" else frozenset()
+        allowed = _OF_THE_HOST if is_busy else frozenset()
         bad = [one for one in found if one["severity"] != "info" and one["code"] not in allowed]
         return "; ".join(f"{one['code']}: {one['sentence']}" for one in bad) or None
     of_code = [one for one in found if one["code"] == code]
