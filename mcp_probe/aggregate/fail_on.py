@@ -46,6 +46,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
         "cpu-bound-step": Figure(("max_ms",), "time", "the longest step"),
         "head-of-line": Figure(("waited_p95_share",), "share", "of the tool's p95, the wait for other requests"),
         "crowding": Figure(("waited_p95_share",), "share", "of the tool's p95, the wait for its turn"),
+        "busy-spin": Figure(("spun_ms",), "time", "the time that a call spins on the loop"),
         "serial-handler": Figure(("p95_ms",), "time", "p95 of the waits for the lock"),
         "pool-exhausted": Figure(("wait_p95_ms",), "time", "p95 of the waits for a connection"),
         "client-per-request": Figure(("connect_ms",), "time", "the mean time to open one connection"),
