@@ -33,16 +33,20 @@ class Figure:
     """The number of a finding that a threshold is compared with.
 
     ``evidence`` names where the finding has it, in ms, bytes, or as a share of 1; of several the largest counts.
+    A finding that has none of them has the quotient of the two in ``mean``.
     """
 
     evidence: tuple[str, ...]
     dimension: Dimension
     meaning: str
+    mean: tuple[str, str] | None = None
 
 
 FIGURES: Mapping[str, Figure] = MappingProxyType(
     {
-        "blocking-call": Figure(("max_ms",), "time", "the longest step"),
+        "blocking-call": Figure(
+            ("max_ms",), "time", "the longest step; of many short calls, the mean of one", mean=("total_ms", "count")
+        ),
         "cpu-bound-step": Figure(("max_ms",), "time", "the longest step"),
         "head-of-line": Figure(("waited_p95_share",), "share", "of the tool's p95, the wait for other requests"),
         "crowding": Figure(("waited_p95_share",), "share", "of the tool's p95, the wait for its turn"),
@@ -63,6 +67,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
         "transport-starvation": Figure(("transport_wait_max_ms",), "time", "the transport's longest wait for a thread"),
         "abandoned-work": Figure(("longest_ms",), "time", "the longest job that nobody wanted"),
         "slow-reader": Figure(("write_flush_p95_ms",), "time", "p95 of the flush"),
+        "dispatch-backlog": Figure(("in_flight_after",), "number", "requests in flight at the end of the rise"),
         "memory-growth": Figure(("bytes_per_call",), "size", "what a call keeps"),
         "memory-peak": Figure(("peak_bytes",), "size", "the largest peak of a call"),
         "large-payload": Figure(("response_bytes_max", "request_bytes_max"), "size", "the largest message"),
@@ -98,11 +103,18 @@ class Rule:
 def figure_of(finding: Finding) -> float | None:
     """The figure of ``finding`` in ms, bytes, percent or as a number; ``None`` where it is not known."""
     figure = FIGURES.get(finding.code)
-    found = [finding.evidence.get(name) for name in (() if figure is None else figure.evidence)]
-    known = [float(value) for value in found if isinstance(value, (int, float))]
-    if figure is None or not known:
+    if figure is None:
         return None
-    return max(known) * (100.0 if figure.dimension == "share" else 1.0)
+    known = _known(finding, figure.evidence)
+    if figure.mean is not None and not known:
+        whole, parts = _known(finding, figure.mean[:1]), _known(finding, figure.mean[1:])
+        known = [whole[0] / parts[0]] if whole and any(parts) else []
+    return max(known) * (100.0 if figure.dimension == "share" else 1.0) if known else None
+
+
+def _known(finding: Finding, names: Iterable[str]) -> list[float]:
+    found = (finding.evidence.get(name) for name in names)
+    return [float(value) for value in found if isinstance(value, (int, float))]
 
 
 def codes_of(rules: Iterable[Rule]) -> tuple[str, ...]:

@@ -98,6 +98,13 @@ def test_units_are_those_of_the_code(text: str, evidence: dict[str, Any]) -> Non
     assert judged(text, smaller).passes
 
 
+def test_many_short_calls_are_no_long_one() -> None:
+    short = Finding("blocking-call", "warn", "exact", "s", "", "", {"total_ms": 3_000.0, "count": 1_000})
+    assert judged("blocking-call>100ms", short).passes
+    assert not judged("blocking-call>2ms", short).passes
+    assert not judged("blocking-call>2ms", replace(short, evidence={"total_ms": 3_000.0, "count": 0})).passes
+
+
 def test_a_figure_that_is_not_known_is_beyond_any_threshold() -> None:
     assert not judged("blocking-call>1000s", make_finding(max_ms=None)).passes
 
