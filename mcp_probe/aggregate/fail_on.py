@@ -63,6 +63,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
         "gc-pause": Figure(("max_pause_ms",), "time", "the longest pause"),
         "gil-contention": Figure(("busy_share",), "share", "of the loop's busy time, the wait for the GIL"),
         "host-pressure": Figure(("busy_share",), "share", "of the loop's busy time, the wait for a CPU"),
+        "own-threads": Figure(("busy_share",), "share", "of the loop's busy time, the wait for a CPU"),
         "executor-saturated": Figure(("wait_p99_ms",), "time", "p99 of the waits for a thread"),
         "transport-starvation": Figure(("transport_wait_max_ms",), "time", "the transport's longest wait for a thread"),
         "abandoned-work": Figure(("longest_ms",), "time", "the longest job that nobody wanted"),

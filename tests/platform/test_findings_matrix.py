@@ -16,7 +16,7 @@ from tools.findings.matrix import Run, State, from_json, next_of, section, table
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = (ROOT / "tools" / "findings" / "server.py").read_text("utf-8")
 PAGE = (ROOT / "docs" / "findings.md").read_text("utf-8")
-RIGHT, WRONG = Run(None, 1.0, 0.5), Run("nothing was raised", 1.0, 0.5)
+RIGHT, WRONG = Run(None, 1.0, 0.5, "abc"), Run("nothing was raised", 1.0, 0.5, "abc")
 
 
 def workload(name: str) -> Workload:
@@ -114,7 +114,9 @@ def test_the_table_has_the_runs_and_nothing_of_what_was_not_run() -> None:
     ]
     assert totals(state) == (4, 6)
     said = section(state, "a machine")
-    assert said[0] == "4 of 6 runs were right, on a machine. Load average when runs began: 0.5 to 0.5, median 0.5."
+    assert said[0] == (
+        "4 of 6 runs were right, on a machine, of commit abc. Load average when runs began: 0.5 to 0.5, median 0.5."
+    )
     assert said[-1] == "Wrong runs: fault of `blocking-call` 1, healthy server cache 1."
 
 

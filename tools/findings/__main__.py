@@ -115,7 +115,7 @@ def run_cell(cell: Cell, quick: str, slow: str) -> Run:
         wrong = wrong_of(cell, tool, findings, is_busy=cell.beside == "hog" or busy >= (os.cpu_count() or 1))
     except (AssertionError, OSError, ValueError, subprocess.SubprocessError) as exc:
         wrong = f"the run failed: {type(exc).__name__}: {exc}"
-    return Run(wrong, round(time.monotonic() - began, 1), round(busy, 1))
+    return Run(wrong, round(time.monotonic() - began, 1), round(busy, 1), str(describe_machine()["commit"]))
 
 
 def _findings(cell: Cell, tool: str, quick: str, slow: str, folder: Path) -> list[dict[str, Any]]:

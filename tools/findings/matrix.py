@@ -19,12 +19,13 @@ _OF_THE_HOST = frozenset({"host-pressure"})
 class Run:
     """``wrong`` says what was found and should not have been, or the other way round; ``None`` where it was right.
 
-    ``load`` is the machine's load average when it began: what else ran beside it.
+    ``load`` is the machine's load average when it began: what else ran beside it. ``commit`` is what was run.
     """
 
     wrong: str | None
     seconds: float
     load: float
+    commit: str
 
 
 State = dict[str, list[Run]]
@@ -131,7 +132,8 @@ def section(state: State, about: str) -> list[str]:
     wrong = Counter(
         key.split("/")[0] + "/" + key.split("/")[1] for key, each in state.items() for run in each if run.wrong
     )
-    lines = [f"{right} of {runs} runs were right, on {about}. {busy}", "", *tables(state)]
+    commits = ", ".join(sorted({run.commit for each in state.values() for run in each}))
+    lines = [f"{right} of {runs} runs were right, on {about}, of commit {commits}. {busy}", "", *tables(state)]
     if wrong:
         listed = ", ".join(f"{_named(key)} {count}" for key, count in wrong.most_common())
         lines += ["", f"Wrong runs: {listed}."]
