@@ -654,7 +654,11 @@ def _with_sentences(outcome: Outcome) -> list[Summary]:
     """What files get: each must be understood without stderr, and have its keys where nothing was measured."""
     from mcp_probe.aggregate.fold import Fold
 
-    summaries = [report.summary for report in outcome.reports] or [Fold().summary()]
+    summaries = [report.summary for report in outcome.reports]
+    if not summaries:
+        from mcp_probe.aggregate.findings import with_ending
+
+        summaries = [Fold().summary() if outcome.ending is None else with_ending(Fold().summary(), outcome.ending)]
     return [replace(summary, notes=(*summary.notes, *outcome.sentences)) for summary in summaries]
 
 

@@ -1054,6 +1054,17 @@ class Signals:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """How a program ended that `mcp-probe run` had started. No message of an exception: it may hold a secret."""
+
+    exit_code: int  # negative for the signal that ended it
+    signal: str | None = None  # its name
+    exception: str | None = None  # the type of one that nothing caught, in any process below the command
+    where: str | None = None  # file:line of its innermost frame
+    is_port_in_use: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """What one attached probe, recording or run has to say."""
 
@@ -1076,6 +1087,7 @@ class Summary:
     notes: tuple[str, ...] = field(default=())
     leaks: LeakHunt | None = None  # only with memory="leaks"
     await_loads: tuple[AwaitLoad, ...] = ()  # of backends, connection pools and semaphores
+    ending: Ending | None = None  # only of `mcp-probe run`
     clients_waited_ms: float | None = None  # time of all requests together; None where none of it is known
 
     def to_json(self) -> dict[str, Any]:

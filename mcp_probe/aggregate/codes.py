@@ -39,6 +39,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "abandoned-work": "a thread works on for a call that was cancelled or has failed",
         "busy-spin": "a call runs again and again on the event loop without waiting for anything",
         "dispatch-backlog": "requests come faster than they are answered, and answers take longer and longer",
+        "crashed": "the server ended otherwise than cleanly, and nobody had asked it to",
         "not-enough-data": "too few requests, or too short a time, for the statistical checks",
     }
 )

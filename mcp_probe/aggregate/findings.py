@@ -15,6 +15,7 @@ from mcp_probe.aggregate.checks.awaits import INSIDE, long_wait, serial_awaits, 
 from mcp_probe.aggregate.checks.backends import client_per_request, slow_backend
 from mcp_probe.aggregate.checks.backlog import dispatch_backlog
 from mcp_probe.aggregate.checks.data import not_enough_data
+from mcp_probe.aggregate.checks.ending import crashed
 from mcp_probe.aggregate.checks.evidence import clients_waited_ms, total_ms, window_ms
 from mcp_probe.aggregate.checks.first_calls import cold_start, cold_start_stampede
 from mcp_probe.aggregate.checks.holders import pool_exhausted, serial_handler
@@ -29,7 +30,7 @@ from mcp_probe.aggregate.checks.waiting import crowding, head_of_line
 from mcp_probe.aggregate.codes import CODES, NOT_YET, check_codes
 from mcp_probe.aggregate.growth import MIN_CALLS
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Finding, LeakHunt, Severity, Summary, Verdict
+from mcp_probe.model import Ending, Finding, LeakHunt, Severity, Summary, Verdict
 
 __all__ = ["CHECKS", "CODES", "NOT_YET", "FindingOptions", "check_codes", "findings_of", "verdict_of"]
 
@@ -66,6 +67,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "abandoned-work": abandoned_work,
         "busy-spin": busy_spin,
         "dispatch-backlog": dispatch_backlog,
+        "crashed": crashed,
         "not-enough-data": not_enough_data,
     }
 )
@@ -104,7 +106,20 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     return replace(verdict, sentence=f"{verdict.sentence} {looked_at}") if looked_at else verdict
 
 
+def with_ending(summary: Summary, ending: Ending) -> Summary:
+    """``summary`` of a program of which only its parent knows how it ended."""
+    found = replace(summary, ending=ending)
+    told = tuple(crashed(found, DEFAULTS))
+    if not told:
+        return found
+    findings = (*told, *summary.findings)
+    return replace(found, findings=findings, verdict=verdict_of(found, findings))
+
+
 def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
+    for finding in findings:
+        if finding.code == "crashed":
+            return Verdict(finding.code, finding.subject, finding.sentence)
     if summary.leaks is not None:
         return _verdict_of_hunt(summary, summary.leaks, findings)
     serious = [finding for finding in findings if finding.severity != "info" and not _is_explained(finding, findings)]

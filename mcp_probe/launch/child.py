@@ -6,6 +6,7 @@ nothing is loaded but this module, nothing connects and no thread exists. Nothin
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -41,6 +42,7 @@ def attach(run: str, note: Note) -> None:
     """Attaches to every MCP server this process will create; their frames go to the parent."""
     try:
         note(run, "mcp", "")
+        _note_uncaught(run, note)
         from mcp_probe.launch.channel import ChannelSink
         from mcp_probe.launch.lifeline import end_with_parent
         from mcp_probe.session import attach_everywhere
@@ -95,6 +97,29 @@ class ImportTrigger:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
             self._action()
+
+
+def _note_uncaught(run: str, note: Note) -> None:
+    """Tells the parent of an exception that ends the program: its type, and where. Its message may hold a secret."""
+    real_excepthook = sys.excepthook
+
+    def excepthook(kind: Any, value: Any, traceback: Any) -> None:
+        try:
+            exc = value
+            while len(getattr(exc, "exceptions", ())) == 1:  # a group of one, as task groups make
+                exc = exc.exceptions[0]
+            frame = exc.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
+            where = "" if frame is None else f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}"
+            error = f":{errno.errorcode.get(exc.errno, '')}" if isinstance(exc, OSError) and exc.errno else ""
+            if not isinstance(exc, KeyboardInterrupt):
+                note(run, "exception", f"{type(exc).__name__}{error} {where}")
+        except Exception as fault:  # noqa: BLE001 - the program's own end must not change
+            note(run, "failed", f"{type(fault).__name__}: {fault}")
+        real_excepthook(kind, value, traceback)
+
+    sys.excepthook = excepthook
 
 
 def _stay_first_on_pythonpath(folder: str) -> None:

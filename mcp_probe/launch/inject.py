@@ -27,7 +27,7 @@ _PACKAGE = Path(__file__).parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One line of the list of processes. ``kind`` is python, old, mcp, failed or doctor."""
+    """One line of the list of processes. ``kind`` is python, old, mcp, failed, exception or doctor."""
 
     kind: str
     pid: int

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mcp_probe.launch.inject import Seen
     from mcp_probe.launch.receive import Served
-    from mcp_probe.model import Summary
+    from mcp_probe.model import Ending, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,12 @@ class Outcome:
     reports: tuple[Report, ...]
     sentences: tuple[str, ...]
     failures: tuple[str, ...] = ()
+    ending: Ending | None = None
 
 
 def outcome(command: Sequence[str], exit_code: int | None, served: Sequence[Served], seen: Sequence[Seen]) -> Outcome:
     """Judges a run by what came over the channel and which Pythons loaded the probe."""
+    ending = _ending_of(exit_code, seen)
     sentences = [_ending(command, exit_code, bool(served))]
     if served:
         sentences += [_incomplete(process, exit_code) for process in served]
@@ -50,13 +52,31 @@ def outcome(command: Sequence[str], exit_code: int | None, served: Sequence[Serv
     ]
     sentences += failures
     failures += [_incomplete(process, exit_code) for process in served if process.ends_early]
-    reports = tuple(Report(process.pid, _one_of(len(served), process.summary), process.requests) for process in served)
-    return Outcome(exit_code, reports, tuple(sentence for sentence in sentences if sentence), tuple(failures))
+    reports = tuple(
+        Report(process.pid, _one_of(len(served), process.summary, ending), process.requests) for process in served
+    )
+    return Outcome(exit_code, reports, tuple(sentence for sentence in sentences if sentence), tuple(failures), ending)
 
 
-def _one_of(processes: int, summary: Summary) -> Summary:
-    """``summary``, which says that it is not the only one of the run."""
-    return replace(summary, server=replace(summary.server, processes=processes))
+def _one_of(processes: int, summary: Summary, ending: Ending | None) -> Summary:
+    """``summary``, which says that it is not the only one of the run, and how that ended."""
+    from mcp_probe.aggregate.findings import with_ending
+
+    summary = replace(summary, server=replace(summary.server, processes=processes))
+    return summary if ending is None else with_ending(summary, ending)
+
+
+def _ending_of(exit_code: int | None, seen: Sequence[Seen]) -> Ending | None:
+    """What is known of the end; ``None`` while the command runs."""
+    if exit_code is None:
+        return None
+    from mcp_probe.model import Ending
+
+    name = signal_name(-exit_code) if exit_code < 0 else None
+    exceptions = [process.detail for process in seen if process.kind == "exception"]
+    what, _, where = exceptions[-1].partition(" ") if exit_code and exceptions else ("", "", "")
+    exception, _, error = what.partition(":")
+    return Ending(exit_code, name, exception or None, where or None, error == "EADDRINUSE")
 
 
 def signal_name(number: int) -> str:

@@ -18,6 +18,7 @@ from mcp_probe.model import (
     AwaitRoot,
     AwaitSummary,
     BacklogGrowth,
+    Ending,
     FirstCall,
     FirstCalls,
     LoadLevel,
@@ -259,6 +260,7 @@ FAULTS: dict[str, Summary] = {
     "abandoned-work": _abandoned(AbandonedWork("render", 3, 2_400.0, 1_001.0, 0.3)),
     "busy-spin": _spinning(10_001.0),
     "dispatch-backlog": _growing(),
+    "crashed": make_summary(ending=Ending(1, None, "ValueError", "/srv/app/server.py:12")),
     "not-enough-data": make_summary(count=29),
 }
 
@@ -395,6 +397,11 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("busy-spin", "just below a fifth of a millisecond each"): _spinning(19_900.0, busy=3_990.0),
     ("dispatch-backlog", "by a little more"): _growing(after=16, arrived=101),
     ("dispatch-backlog", "ten answers"): _growing(ended=10),
+    ("crashed", "by the system"): make_summary(ending=Ending(-9, "SIGKILL")),
+    ("crashed", "in C code, before any request"): make_summary(ending=Ending(-11, "SIGSEGV"), count=0),
+    ("crashed", "its port is in use"): make_summary(
+        ending=Ending(1, None, "OSError", "/srv/app/server.py:9", is_port_in_use=True)
+    ),
     ("not-enough-data", "under a second"): make_summary(seconds=0.99),
 }
 
@@ -618,6 +625,10 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("dispatch-backlog", "no answers in the last quarter: calls hang"): _growing(last_ms=None),
     ("dispatch-backlog", "it did not grow steadily"): make_summary(),
     ("dispatch-backlog", "too few requests"): replace(_growing(), requests=make_summary(count=29).requests),
+    ("crashed", "a clean end"): make_summary(ending=Ending(0)),
+    ("crashed", "somebody asked it to end"): make_summary(ending=Ending(-15, "SIGTERM")),
+    ("crashed", "somebody asked it, and it said so"): make_summary(ending=Ending(130)),
+    ("crashed", "nobody knows"): make_summary(),
     ("not-enough-data", "30 requests in one second"): make_summary(count=30, seconds=1.0),
 }
 

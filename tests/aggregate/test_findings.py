@@ -119,7 +119,7 @@ def test_a_finding_says_a_number_and_what_to_do_and_serialises(code: str) -> Non
 
 
 # What is lost to these is memory, or the time of threads for which nobody waits.
-TIMELESS = {"abandoned-work", "not-enough-data", "memory-growth", "memory-peak", "unbounded-fan-out"}
+TIMELESS = {"abandoned-work", "crashed", "not-enough-data", "memory-growth", "memory-peak", "unbounded-fan-out"}
 
 
 @pytest.mark.parametrize("code", sorted(set(CODES) - TIMELESS))
