@@ -77,10 +77,6 @@ def _header(summary: Summary) -> Iterator[Block]:
     if server.behind_proxy:
         text = "Requests arrive with the proxy's bytes. What they waited in it, or on their way to it, is in no figure."
         yield Paragraph(one(text, "warn"), lead=one("Behind a proxy: ", "warn"))
-    starved = next((finding for finding in summary.findings if finding.code == "host-pressure"), None)
-    if starved is not None and starved.severity == "warn" and summary.verdict.code != starved.code:
-        text = f"{starved.sentence} What follows is judged without that wait."
-        yield Paragraph(prose(text, "warn"), lead=one("Short of CPU: ", "warn"))
     if not summary.complete:
         text = "The server was killed or crashed: up to its last second may be missing."
         yield Paragraph(one(text, "warn"), lead=one("Incomplete: ", "warn"))
@@ -102,8 +98,11 @@ def _load(summary: Summary) -> Iterator[Spans]:
 
 
 def _trouble(summary: Summary) -> Iterator[Spans]:
-    """What is wrong with the figures themselves."""
+    """What is wrong with the figures themselves, and what they are judged without."""
     counts, probe = summary.requests, summary.probe
+    starved = any(finding.code == "host-pressure" and finding.severity == "warn" for finding in summary.findings)
+    if starved and summary.verdict.code != "host-pressure":
+        yield one("the machine was short of CPU: steps are judged without that wait, see below", "warn")
     if counts.recorded is not None and counts.recorded < counts.count:
         yield one(f"{quantity(counts.recorded)} requests looked at in full", "warn")
     if counts.dropped:

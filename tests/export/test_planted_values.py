@@ -499,7 +499,11 @@ def test_the_json_has_each_value_in_the_unit_of_its_key() -> None:
     assert found["loop"]["utilization"] == pytest.approx(0.28)
     delay = {"mean": 21.7, "p50": 0.0, "p90": 100.0, "p99": 190.0, "max": 200.0}
     assert found["loop"]["arrival_delay_ms"] == pytest.approx(delay)
+    waited = [row["count"] * sum(ms or 0.0 for ms in row["budget_ms"].values()) for row in found["operations"]]
+    assert found["clients_waited_ms"] == pytest.approx(sum(waited))
+    assert all(finding["cost_ms"] <= found["clients_waited_ms"] for finding in found["findings"])
     assert found["probe"]["overhead_share"] == pytest.approx(0.02)
+    assert found["probe"]["cpu_ms"] >= found["probe"]["hook_ms"] >= 0
     assert found["probe"]["dropped_marks"] == 47
     assert (found["signals"]["gc_pause_ms"], found["signals"]["gc_max_generation"]) == (43.0, 2)
 

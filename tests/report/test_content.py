@@ -125,6 +125,13 @@ def test_the_first_line_states_load_and_trouble_and_the_second_what_is_lost() ->
     assert "server         http · asyncio · fastmcp 4.1.0 · Python 3.12.1" in shown(killed())
 
 
+def test_a_machine_short_of_cpu_is_said_in_one_line_before_a_verdict_about_something_else() -> None:
+    pressure = make_finding("host-pressure", "warn", "demo shop", "The event loop waited 1.3 s for a CPU.", "")
+    summary = replace(blocking(), findings=(*blocking().findings, pressure))
+    assert "\nthe machine was short of CPU: steps are judged without that wait, see below\n" in shown(summary, 80)
+    assert "short of CPU" not in shown(blocking(), 80)
+
+
 def test_a_killed_server_is_said_to_miss_its_last_second() -> None:
     assert "The server was killed or crashed: up to its last second may be missing." in flowing(killed())
     assert "Incomplete" not in shown(blocking())
