@@ -136,8 +136,9 @@ bench-awaits: env  ## what naming awaits costs: on, off, and off again
 bench-memory: env  ## what memory per request costs, beside tracemalloc and memray
 	@$(PY) benchmarks/memory.py
 
-memory-truth: env  ## bytes requested against a preloaded malloc and valgrind, to the byte
+memory-truth: env  ## bytes requested against a preloaded malloc and valgrind; 15 ways to leak and 8 innocents
 	@$(PY) benchmarks/memory_truth.py
+	@$(PY) benchmarks/memory_leaks.py
 
 soak-memory: env  ## ten minutes of memory hooks that come and go under threads and forks
 	@$(PY) -X faulthandler -m tests.native.memory_torture all 600

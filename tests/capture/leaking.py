@@ -1,6 +1,7 @@
-"""Six tools as a hunt sees them, without a server: ``python -m tests.capture.leaking`` prints what is told of each.
+"""Eight tools as a hunt sees them, without a server: ``python -m tests.capture.leaking`` prints what is told of each.
 
-One leaks 500 bytes a call and one 64; the others are clean, cached, and leave cyclic garbage. With
+One leaks 500 bytes a call, one 64, one a small dict, and one feeds a thread that keeps 100 kB for each call; the others
+are clean, cached, and leave cyclic garbage. With
 ``MCP_PROBE_NATIVE=0`` blocks have no owners, and tracemalloc's traces stand in for them.
 """
 
@@ -8,8 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import lru_cache
+from queue import SimpleQueue
 from typing import Any
 
 from mcp_probe import native
@@ -25,9 +29,13 @@ from mcp_probe.record.raw import RawRequest
 
 hooks: Any = native.memory
 
-LEAK_BYTES, TRICKLE_BYTES = 500, 64
+LEAK_BYTES, TRICKLE_BYTES, FED_BYTES = 500, 64, 100_000
 history: list[bytes] = []
 trickled: list[bytes] = []
+records: dict[int, dict[str, Any]] = {}
+parcels: SimpleQueue[int] = SimpleQueue()
+taken: SimpleQueue[None] = SimpleQueue()
+stored: list[bytes] = []
 
 
 def clean(number: int) -> None:
@@ -57,13 +65,30 @@ def trickle(number: int) -> None:
     trickled.append(bytes(TRICKLE_BYTES - 33))
 
 
+def small_dict(number: int) -> None:
+    records[number] = {"at": number * 1.5, "name": f"call {number}"}
+
+
+def feed(number: int) -> None:
+    """What the thread keeps is nobody's."""
+    parcels.put(number)
+    taken.get()
+
+
+def store() -> None:
+    while True:
+        parcels.get()
+        stored.append(bytes(FED_BYTES))
+        taken.put(None)
+
+
 def once(number: int) -> None:
     """What its first call sets up stays, and grows no further."""
     if not hasattr(once, "table"):
         once.table = bytearray(1_000_000)  # type: ignore[attr-defined]
 
 
-TOOLS: tuple[Callable[[int], None], ...] = (clean, cached, tangle, remember, trickle, once)
+TOOLS: tuple[Callable[[int], None], ...] = (clean, cached, tangle, remember, trickle, once, small_dict, feed)
 
 
 def codes() -> tuple[Code, ...]:
@@ -86,6 +111,7 @@ def hunted(calls: int, *, looks: int) -> Found:
     """What a hunt finds of ``calls`` calls of each tool, looking so many times."""
     owners = native.core is not None
     tracing = start_tracing()
+    threading.Thread(target=store, daemon=True).start()
     if owners:
         hooks.install("shadow")
     try:
@@ -127,6 +153,7 @@ if __name__ == "__main__":
                 "types": [kind.name for kind in found.types],
                 "notes": found.notes,
                 "factor": found.tracing_factor,
+                "process": None if found.process is None else asdict(found.process),
             }
         )
     )

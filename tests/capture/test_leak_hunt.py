@@ -39,20 +39,28 @@ def test_of_a_clean_a_cached_a_cyclic_and_a_leaking_tool_exactly_one_is_named(ac
     found = hunted(accelerator)
     rows = found["rows"]
     assert found["factor"] > 1, "allocating takes longer with tracing"
-    trickle = rows.pop("trickle")
+    trickle, small_dict = rows.pop("trickle"), rows.pop("small_dict")
     if accelerator:
         assert (trickle["verdict"], trickle["floor"]) == ("grows", 32)
         assert leaking.TRICKLE_BYTES <= trickle["each"] <= leaking.TRICKLE_BYTES * 1.2
         assert trickle["lines"][0][:2] == ["trickle", leaking.trickle.__code__.co_firstlineno + 1]
         assert rows["clean"]["floor"] == rows["tangle"]["floor"] == 32
+        assert small_dict["verdict"] == "grows"
+        assert small_dict["lines"][0][:2] == ["small_dict", leaking.small_dict.__code__.co_firstlineno + 1]
+        nobody = found["process"]["remainders"][0]
+        fed = leaking.FED_BYTES * found["process"]["calls"] / len(leaking.TOOLS)
+        assert (nobody["kind"], nobody["verdict"]) == ("nobody", "grows")
+        assert 0.75 * fed <= nobody["bytes"] <= 1.25 * fed
     else:
         assert (trickle["verdict"], trickle["floor"]) == ("steady", 256)
+        assert found["process"] is None
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "clean": "steady",
         "cached": "steady",
         "tangle": "steady",
         "once": "steady",
         "remember": "grows",
+        "feed": "steady",
     }
     leak = rows["remember"]
     # The list that holds them grows, too: some 5 bytes a call.

@@ -1,0 +1,57 @@
+"""The kinds of leaks are as many as they should be, and what is told of them is judged by what they keep."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from benchmarks.memory_kinds import KINDS, Kind
+from benchmarks.memory_leaks import groups, judged
+
+
+def summary(kind: Kind, verdict: str, line: int, remainder: int = 0) -> dict[str, Any]:
+    file, _ = kind.lines
+    row = {"name": kind.name, "verdict": verdict, "bytes_per_call": 1_000.0, "lines": [{"file": file, "line": line}]}
+    part = {
+        "kind": kind.owner,
+        "verdict": "grows" if remainder else "steady",
+        "bytes": remainder * 300,
+        "bytes_per_call": float(remainder),
+    }
+    return {"leaks": {"operations": [row], "process": {"calls": 300, "remainders": [part]}}}
+
+
+def is_right(kind: Kind, *args: Any) -> bool:
+    (row,) = judged([kind], summary(kind, *args))
+    return row.is_right
+
+
+def test_fifteen_leak_and_eight_only_look_like_it_and_what_no_tool_owns_runs_alone() -> None:
+    assert Counter(kind.owner for kind in KINDS.values()) == {"tool": 12, "nobody": 2, "native": 1, "none": 8}
+    assert [len(kinds) for kinds in groups()] == [12, 1, 1, 1, 8]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.owner == "tool"], ids=lambda kind: kind.name)
+def test_a_leak_is_right_if_it_is_named_with_a_line_of_what_allocates_it(kind: Kind) -> None:
+    _, lines = kind.lines
+    assert is_right(kind, "grows", lines[-1])
+    assert not is_right(kind, "grows", lines[-1] + 1)
+    assert not is_right(kind, "steady", lines[-1])
+
+
+@pytest.mark.parametrize("name", ["c_through_ctypes", "background_task", "queue_thread"])
+def test_what_no_tool_owns_is_right_within_a_quarter_of_its_bytes(name: str) -> None:
+    kind = KINDS[name]
+    assert is_right(kind, "steady", 1, kind.call_bytes)
+    assert is_right(kind, "steady", 1, round(0.8 * kind.call_bytes))
+    assert not is_right(kind, "steady", 1, round(0.7 * kind.call_bytes))
+    assert not is_right(kind, "steady", 1)
+
+
+def test_an_innocent_is_right_if_nothing_grows() -> None:
+    kind = KINDS["bounded_cache"]
+    assert is_right(kind, "steady", 1)
+    assert not is_right(kind, "grows", 1)
+    assert not is_right(kind, "steady", 1, 100_000)
