@@ -139,7 +139,7 @@ async def _for_ever(payload: bytes) -> int:
     return len(payload)
 
 
-@kind("tool", 3_000)
+@kind("tool", 6_000)
 async def tasks_never_awaited(number: int) -> int:
     """A task for each call, which waits for what never comes."""
     _tasks.append(asyncio.create_task(_for_ever(bytes(2_000))))
@@ -150,7 +150,7 @@ _trail: contextvars.ContextVar[bytes] = contextvars.ContextVar("trail")
 _contexts: list[contextvars.Context] = []
 
 
-@kind("tool", 2_000)
+@kind("tool", 2_500)
 async def context_variables(number: int) -> int:
     """A context variable's value, in a copy of each call's context."""
     _trail.set(bytes(2_000))
@@ -232,7 +232,7 @@ _logger = logging.getLogger("memory_kinds")
 _logger.propagate = False
 
 
-@kind("tool", 1_500)
+@kind("tool", 300)
 async def handlers_added_per_request(number: int) -> int:
     """A logging handler for each call."""
     _logger.addHandler(logging.NullHandler())

@@ -236,6 +236,11 @@ def is_own(file: str) -> bool:
     return file.startswith(_OWN_PATHS) and not file.startswith(_WORKLOADS)
 
 
+def is_users(file: str) -> bool:
+    """Whether ``file`` is the user's own code, and no installed package."""
+    return _kind(file)[0] == _USER
+
+
 def is_plumbing(file: str) -> bool:
     """Whether ``file`` is part of Python, of the SDK, or of what both run on."""
     return _kind(file)[0] not in (_USER, _PACKAGE)

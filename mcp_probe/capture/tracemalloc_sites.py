@@ -20,7 +20,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from mcp_probe.capture.places import Code, is_plumbing, line_among
+from mcp_probe.capture.places import Code, is_plumbing, is_users, line_among
 from mcp_probe.clock import now_ns
 from mcp_probe.model import GrowthSites
 
@@ -29,6 +29,9 @@ FRAMES = 12
 
 MOST = 5
 """Lines and types reported for one operation, and for the process."""
+
+USERS_SHARE = 0.05
+"""A line of the user's own code comes first if it allocated this share of what the largest line of the tool did."""
 
 MIN_OBJECTS = 10
 """A type has grown only if at least this many of its objects stay."""
@@ -336,8 +339,20 @@ def _count(lines: dict[Line, list[int]], operation: str, frames: Frames, size: i
 
 
 def _top_lines(lines: Mapping[Line, Sequence[int]]) -> Iterator[tuple[str, str, int, str, int, int]]:
+    """Most bytes first; but a line of the user's own code before libraries below it, and these before plumbing.
+
+    A client's own line is in few of the traces of what it makes, because most are deeper than :data:`FRAMES`.
+    """
+    most: Counter[str] = Counter()
+    for (operation, _, _), (size, _) in lines.items():
+        most[operation] = max(most[operation], size)
+
+    def rank(row: tuple[Line, Sequence[int]]) -> tuple[bool, bool, int]:
+        (operation, file, _), (size, _) = row
+        return not (is_users(file) and size >= USERS_SHARE * most[operation]), is_plumbing(file), -size
+
     told: Counter[str] = Counter()
-    for (operation, file, line), (size, count) in sorted(lines.items(), key=lambda row: -row[1][0]):
+    for (operation, file, line), (size, count) in sorted(lines.items(), key=rank):
         if size > 0 and told[operation] < MOST:
             told[operation] += 1
             yield operation, file, line, function_at(file, line), size, count

@@ -14,7 +14,7 @@ import pytest
 from mcp_probe import native
 from mcp_probe.adapters.tools import functions_of_tools
 from mcp_probe.capture.leak_hunt import GROUPS, Kept
-from mcp_probe.capture.tracemalloc_sites import function_at, is_start_safe, living, start_tracing
+from mcp_probe.capture.tracemalloc_sites import _top_lines, function_at, is_start_safe, living, start_tracing
 from tests.capture import leaking
 from tests.docs.test_docs import ROOT
 
@@ -197,6 +197,14 @@ def test_a_line_is_in_the_function_whose_indentation_it_is_under() -> None:
     assert function_at(leaking.__file__, 1) == ""
     assert function_at(__file__, Holding.memory.__code__.co_firstlineno + 1) == "Holding.memory"
     assert function_at("/nowhere/at/all.py", 3) == ""
+
+
+def test_a_line_of_the_users_comes_before_the_library_that_it_calls_and_both_before_the_sdk() -> None:
+    own, library, sdk = "/srv/server.py", "/venv/site-packages/httpx/_client.py", "/venv/site-packages/mcp/session.py"
+    lines = {("add", sdk, 3): (900, 9), ("add", library, 2): (800, 8), ("add", own, 1): (100, 1)}
+    assert [row[1] for row in _top_lines(lines)] == [own, library, sdk]
+    lines["add", own, 1] = (9, 1)
+    assert [row[1] for row in _top_lines(lines)] == [library, own, sdk], "what is next to nothing is not the cause"
 
 
 def test_the_tools_own_functions_are_found_below_decorators() -> None:
