@@ -125,6 +125,8 @@ def _why_unchecked(summary: Summary, code: str) -> str | None:
         return "no call's memory was measured (--memory light)"
     if code == "memory-growth" and summary.leaks is None and all(each.retained.p50 is None for each in memory):
         return "no call's memory was measured (--memory leaks)"
+    if code == "crashed" and summary.ending is None:
+        return "only `mcp-probe run` sees how the server ended"
     if code in _OF_STEPS and any("steps" in row.unseen for row in summary.operations):
         return "what requests did on the event loop could not be seen (`mcp-probe doctor` says why)"
     return None

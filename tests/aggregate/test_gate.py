@@ -13,7 +13,7 @@ from mcp_probe.aggregate.fail_on import FIGURES, UNITS, codes_of, figure_of, par
 from mcp_probe.aggregate.findings import findings_of
 from mcp_probe.aggregate.gate import Judgement, identity_of, judge
 from mcp_probe.errors import OptionError
-from mcp_probe.model import Finding, Severity, Summary
+from mcp_probe.model import Ending, Finding, Severity, Summary
 from tests.aggregate.faults import ALSO_FAULTS, FAULTS
 from tests.aggregate.summaries import make_memory, make_operation, make_summary
 
@@ -256,6 +256,13 @@ def test_memory_codes_need_a_memory_that_was_measured() -> None:
     for code in ("memory-peak", "memory-growth"):
         assert not judge([bare], parse_fail_on(code)).passes
         assert judge([make_run()], parse_fail_on(code)).passes
+
+
+def test_how_it_ended_is_known_of_a_run_only() -> None:
+    assert not judged("crashed").passes
+    ended = replace(make_run(), ending=Ending(0, None, None, None, False))
+    assert judge([ended], parse_fail_on("crashed")).passes
+    assert judged("critical").passes
 
 
 def test_steps_that_could_not_be_seen_are_no_proof_that_nothing_blocked() -> None:
