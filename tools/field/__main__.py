@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port
 from tools.compatibility import table, write
-from tools.field.client import Client, Http, Silent, Sse, Stdio
+from tools.field.client import Client, Http, Silent, Sse, Stateless, Stdio
 from tools.field.judge import ALONE, HOLDING, PING, QUICK, QUIET, Judgement, judge
 from tools.field.servers import ROWS, Ask, Row, Setting
 from tools.field.witness import Witness
@@ -61,10 +62,25 @@ def measure(row: Row) -> Judgement:
     Raises:
         Silent: The server cannot be asked here; the message says why.
     """
-    program = ROOT / ".envs" / row.lock / "bin" / row.program
+    kept = KEPT / row.name.replace(" ", "-")
+    client, witness = drive(row, ROOT / ".envs", kept, converse)
+    failures = {f"{one.operation}: {one.failure[:200]}" for one in client.exchanges if one.failure}
+    if failures:
+        raise Silent(f"calls fail: {'; '.join(sorted(failures))}")
+    return judge(client.exchanges, read_report(kept / "report.json"), blocks=row.blocks, held_ms=witness.held_ms)
+
+
+def drive(
+    row: Row, environments: Path, kept: Path, converse: Callable[[Client, Row, Setting], None]
+) -> tuple[Client, Witness]:
+    """Runs the server under `mcp-probe run` while ``converse`` asks it; report, recording and stderr go to ``kept``.
+
+    Raises:
+        Silent: The server cannot be asked here; the message says why.
+    """
+    program = environments / row.lock / "bin" / row.program
     if not program.exists():
         raise Silent(f"{row.lock} is not installed: `make field` does it")
-    kept = KEPT / row.name.replace(" ", "-")
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as name:
@@ -100,10 +116,7 @@ def measure(row: Row) -> Judgement:
                     process.terminate()
                     process.wait(30)
     (kept / "exchanges.json").write_text(json.dumps([asdict(one) for one in client.exchanges], indent=0), "utf-8")
-    failures = {f"{one.operation}: {one.failure[:200]}" for one in client.exchanges if one.failure}
-    if failures:
-        raise Silent(f"calls fail: {'; '.join(sorted(failures))}")
-    return judge(client.exchanges, read_report(kept / "report.json"), blocks=row.blocks, held_ms=witness.held_ms)
+    return client, witness
 
 
 def environment(setting: Setting, folder: Path) -> dict[str, str]:
@@ -117,7 +130,8 @@ def environment(setting: Setting, folder: Path) -> dict[str, str]:
 def connect(process: subprocess.Popen[bytes], row: Row, port: int, setting: Setting) -> Client:
     if row.transport == "stdio":
         return Stdio(process)
-    return (Http if row.transport == "HTTP" else Sse)(process, port, setting.path, setting.headers)
+    over_http = {"HTTP": Http, "stateless HTTP": Stateless, "SSE": Sse}[row.transport]
+    return over_http(process, port, setting.path, setting.headers)
 
 
 def converse(client: Client, row: Row, setting: Setting) -> None:

@@ -225,3 +225,17 @@ def clickhouse(path: str, body: bytes) -> Answer | None:
     if b"SHOW" in asked:
         return "text/plain", b"default\nfield\n"
     return "application/octet-stream", b"\x01\x01\x011\x05UInt8\x01"
+
+
+def prometheus(path: str, body: bytes) -> Answer | None:
+    found = {"status": "success", "data": {"resultType": "vector", "result": []}}
+    return "application/json", json.dumps(found).encode()
+
+
+def docker(path: str, body: bytes) -> Answer | None:
+    """A daemon with one volume."""
+    if path == "/version":
+        found: object = {"ApiVersion": "1.47", "MinAPIVersion": "1.24", "Version": "27.0"}
+    else:
+        found = {"Volumes": [{"Name": "data", "Driver": "local", "Mountpoint": "/data"}], "Warnings": None}
+    return "application/json", json.dumps(found).encode()

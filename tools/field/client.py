@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 PROTOCOL = "2025-06-18"
+STATELESS = "2026-07-28"
 START_S = 90.0
 ANSWER_S = 120.0
 END_S = 15.0
@@ -344,6 +345,25 @@ class Http(Client):
             with suppress(OSError):  # the server was quicker
                 connection.socket.shutdown(socket.SHUT_RDWR)
         self.process.send_signal(signal.SIGTERM)
+
+
+class Stateless(Http):
+    """Streamable HTTP without sessions: each POST says by itself who asks, for what. Source: MCP 2026-07-28."""
+
+    def start(self) -> None:
+        """There is no handshake."""
+
+    def _deliver(self, message: Mapping[str, Any], exchange: Exchange | None) -> None:
+        parameters = message.get("params", {})
+        self._session = {"mcp-protocol-version": STATELESS, "mcp-method": message["method"]}
+        if message["method"] == "tools/call":
+            self._session["mcp-name"] = parameters["name"]
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": STATELESS,
+            "io.modelcontextprotocol/clientInfo": {"name": "field", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        super()._deliver({**message, "params": {**parameters, "_meta": meta}}, exchange)
 
 
 class Sse(Http):

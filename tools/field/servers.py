@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tests.field.servers import make_repository
 from tools.field import backends
 
-Transport = Literal["stdio", "HTTP", "SSE"]
+Transport = Literal["stdio", "HTTP", "stateless HTTP", "SSE"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _place(transport: Transport, port: int, *, http: str = "streamable-http") ->
     """``--transport … --port …``, as many servers take them."""
     if transport == "stdio":
         return ("--transport", "stdio")
-    return ("--transport", http if transport == "HTTP" else "sse", "--port", str(port), "--host", "127.0.0.1")
+    return ("--transport", "sse" if transport == "SSE" else http, "--port", str(port), "--host", "127.0.0.1")
 
 
 @contextmanager
@@ -165,13 +165,16 @@ def elasticsearch(transport: Transport, port: int, folder: Path) -> Iterator[Set
         yield Setting(Ask("list_indices"), quick, _place(transport, port), environment)
 
 
-@contextmanager
-def atlassian(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
-    with backends.slow_http(backends.jira) as address:
-        environment = {"JIRA_URL": address, "JIRA_PERSONAL_TOKEN": "field", "JIRA_SSL_VERIFY": "false"}
-        slow = Ask("jira_get_issue", {"issue_key": "FLD-1"})
-        place, headers = _place(transport, port), {"authorization": "Token field"}
-        yield Setting(slow, Ask("jira_get_link_types"), place, environment, headers=headers)
+def atlassian(delay_s: float = backends.HTTP_S) -> Callable[[Transport, int, Path], AbstractContextManager[Setting]]:
+    @contextmanager
+    def set_up(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+        with backends.slow_http(backends.jira, delay_s) as address:
+            environment = {"JIRA_URL": address, "JIRA_PERSONAL_TOKEN": "field", "JIRA_SSL_VERIFY": "false"}
+            slow = Ask("jira_get_issue", {"issue_key": "FLD-1"})
+            place, headers = _place(transport, port), {"authorization": "Token field"}
+            yield Setting(slow, Ask("jira_get_link_types"), place, environment, headers=headers)
+
+    return set_up
 
 
 @contextmanager
@@ -185,12 +188,40 @@ def motherduck(transport: Transport, port: int, folder: Path) -> Iterator[Settin
 
 
 @contextmanager
+def motherduck_quick(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+    query = Ask("execute_query", {"sql": "SELECT 1"})
+    place = _place(transport, port, http="http")
+    yield Setting(query, query, (*place, "--db-path", ":memory:", "--read-write"), {"HOME": str(folder)})
+
+
+@contextmanager
 def markitdown(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
     (folder / "large.html").write_bytes(backends.large_page())
     (folder / "small.html").write_bytes(backends.SMALL_PAGE)
     slow, quick = ({"uri": (folder / name).as_uri()} for name in ("large.html", "small.html"))
     place = ("--http", "--host", "127.0.0.1", "--port", str(port)) if transport == "HTTP" else ()
     yield Setting(Ask("convert_to_markdown", slow), Ask("convert_to_markdown", quick), place)
+
+
+@contextmanager
+def commands(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+    environment = {"ALLOWED_DIR": str(folder), "ALLOWED_COMMANDS": "sleep,echo", "ALLOWED_FLAGS": "all"}
+    sleep, echo = (Ask("run_command", {"command": command}) for command in ("sleep 0.15", "echo x"))
+    yield Setting(sleep, echo, (), environment)
+
+
+@contextmanager
+def prometheus(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+    with backends.slow_http(backends.prometheus) as address:
+        environment = {"PROMETHEUS_URL": address, "PROMETHEUS_MCP_SERVER_TRANSPORT": "stdio"}
+        yield Setting(Ask("execute_query", {"query": "up"}), Ask("health_check"), (), environment)
+
+
+@contextmanager
+def docker(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+    with backends.slow_http(backends.docker) as address:
+        environment = {"DOCKER_HOST": address.replace("http", "tcp")}
+        yield Setting(Ask("list_volumes"), Ask("list_volumes"), (), environment)
 
 
 @contextmanager
@@ -240,7 +271,7 @@ ROWS = [
         for way in ("stdio", "HTTP")
     ),
     *(
-        Row("mcp-atlassian", "field-atlassian", "mcp-atlassian", way, True, "HTTP, 150 ms", atlassian, 0.16)
+        Row("mcp-atlassian", "field-atlassian", "mcp-atlassian", way, True, "HTTP, 150 ms", atlassian(), 0.16)
         for way in ("stdio", "HTTP")
     ),
     Row("mcp-server-time", "field-time", "mcp-server-time", "stdio", False, "none", clock),
