@@ -177,7 +177,7 @@ def _bytes_per_call(finding: Finding) -> float:
 
 
 def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
-    """The blocker's own finding explains the waiting; what a full pool did to the transport explains the pool."""
+    """The blocker's own finding explains the waiting, what a full pool did to the transport the pool, and so on."""
     if finding.code == "head-of-line":
         causes = ("blocking-call", "cpu-bound-step")
         return any(other.code in causes and other.subject == finding.evidence.get("blocker") for other in findings)
@@ -185,7 +185,17 @@ def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
         return _holders_were_blocked(finding, findings)
     if finding.code == "executor-saturated":
         return any(_is_same_pool(finding, other) for other in findings if other.code == "transport-starvation")
+    if finding.code == "dispatch-backlog":
+        return any(other.code in _SLOW_DOWN and other.severity != "info" for other in findings)
     return False
+
+
+_SLOW_DOWN = frozenset((
+    "blocking-call", "cpu-bound-step", "crowding", "busy-spin", "serial-handler", "pool-exhausted",
+    "client-per-request", "serial-awaits", "slow-backend", "gc-pause", "gil-contention", "own-threads",
+    "executor-saturated", "transport-starvation",
+))  # fmt: skip
+"""Why a server answers slower than requests come."""
 
 
 def _holders_were_blocked(finding: Finding, findings: Sequence[Finding]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mcp_probe.aggregate.backlog import LISTENS, MOST_BINS, BacklogTally
+from mcp_probe.aggregate.findings import verdict_of
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import BacklogGrowth, Frame, ProcessSample, Summary
 from tests.frames import MS, SECOND, make_group, make_header, make_histogram, make_process, make_request
@@ -59,6 +60,16 @@ def test_a_backlog_that_grows_is_named_with_its_rates() -> None:
         "Those in flight grew from 9 to 39, and answers took 771 ms instead of 338 ms (mean); `t1` took most"
     )
     assert finding.evidence["slope_per_s"] == 5.0
+
+
+def test_what_slows_the_answers_down_is_the_verdict_not_the_backlog_that_it_makes() -> None:
+    summary = fold_of(frames_of(RISING, SLOWER))
+    [backlog] = [finding for finding in summary.findings if finding.code == "dispatch-backlog"]
+    alone = verdict_of(summary, [backlog])
+    cause = replace(backlog, code="blocking-call", subject="t2", severity="critical", cost_ms=1.0)
+    assert alone.code == "dispatch-backlog"
+    assert verdict_of(summary, [backlog, cause]).code == "blocking-call"
+    assert verdict_of(summary, [backlog, replace(cause, severity="info")]).code == "dispatch-backlog"
 
 
 @pytest.mark.parametrize("before", [[0] * 20, [4, 5, 3, 4, 6, 5, 4, 5, 4, 3] * 2])
