@@ -18,7 +18,7 @@ START_PROGRAM = (
 _IN_THREADS_SINCE = {"mcp": 2, "fastmcp": 3}
 _SDK_FILE = re.compile(r"/(?:site|dist)-packages/(mcp|mcp_types|fastmcp|anyio|trio|starlette|uvicorn)/")
 _MAKES_CLIENT = re.compile(
-    r"^ssl\.(?:create_default_context|SSLContext)|(?:Client|Session|Engine)\.__init__$"
+    r"^ssl\.(?:create_default_context|SSLContext)|\b(?:create|default)_ssl_context$|(?:Client|Session|Engine)\.__init__$"
     r"|^(?:httpx|aiohttp|openai|anthropic)\b.*\b__init__$|\bcreate_(?:async_)?engine$"
 )
 """Functions that make a client, by their names. Before 3.11 a method has no class in its name."""

@@ -300,6 +300,7 @@ def test_one_line_is_one_finding_with_what_it_did_most_of_the_time_first(cpu_ms:
         ("httpx._client.AsyncClient.__init__", "share it among calls"),
         ("httpx._client.__init__", "share it among calls"),
         ("ssl.create_default_context", "share it among calls"),
+        ("httpx2._config.create_ssl_context", "share it among calls"),
         ("botocore.session.Session.__init__", "share it among calls"),
     ],
 )
