@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -15,12 +16,21 @@ _LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.
 _BACKGROUND = "background work (start-up, a task of the server's own, the transport)"
 
 
+_UNITS = ((1.0, "ms", 999.5), (1e3, "s", 599.5e3), (60e3, "min", 119.5 * 60e3), (3.6e6, "h", math.inf))
+
+
 def duration(ms: float) -> str:
     """``4.2 ms``, ``412 ms``, ``3.1 s``, ``12 s``, ``11 min``: two or three digits."""
-    for scale, unit, below in ((1.0, "ms", 999.5), (1e3, "s", 599.5e3), (60e3, "min", 119.5 * 60e3)):
-        if ms < below:
-            return f"{_digits(ms / scale)} {unit}"
-    return f"{_digits(ms / 3.6e6)} h"
+    scale, unit = next((scale, unit) for scale, unit, below in _UNITS if ms < below)
+    return f"{_digits(ms / scale)} {unit}"
+
+
+def at_least(ms: float) -> str:
+    """``at least 4.7 s`` of 4.76 s: as :func:`duration`, never more than it is."""
+    scale, unit = next((scale, unit) for scale, unit, below in _UNITS if ms < below)
+    number = ms / scale
+    step = 0.1 if number < 9.95 else 1.0
+    return f"at least {_digits(math.floor(number / step + 1e-9) * step)} {unit}"
 
 
 def percentile(operation: OperationSummary, name: Literal["p50", "p95", "p99", "max"]) -> str:
@@ -51,7 +61,7 @@ def ranged(least: float, most: float | None, told: Callable[[float], str]) -> st
 
 def known(least_ms: float, tag: Tag) -> str:
     """The lower end of a time: ``427 ms`` if it is exact, else ``at least 427 ms``."""
-    return duration(least_ms) if tag == "exact" else f"at least {duration(least_ms)}"
+    return duration(least_ms) if tag == "exact" else at_least(least_ms)
 
 
 def _digits(number: float) -> str:
@@ -112,8 +122,18 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 def so_did(names: Sequence[str]) -> str:
     """``; so did `b` and `c` `` of operations whose first the sentence is about; empty where there is no other."""
-    others = sorted(set(names[1:]) - {names[0]})
+    others = _others(names)
     return f"; so did {listed(others)}" if others else ""
+
+
+def waited_too(names: Sequence[str]) -> str:
+    """``; `b` and `c` waited for it, too``, each as long as it did; empty where there is no other."""
+    others = _others(names)
+    return f"; {listed(others)} waited for it, too" if others else ""
+
+
+def _others(names: Sequence[str]) -> list[str]:
+    return sorted(set(names[1:]) - {names[0]})
 
 
 def file_and_line(where: str | None) -> tuple[str, int] | None:

@@ -26,7 +26,7 @@ from mcp_probe.report.sections.waits import blocked_by, slow_steps
 
 FINDING_ROWS = 12
 SEVERITIES: tuple[Severity, ...] = ("critical", "warn", "info")
-SEVERITY_NOUNS = {"critical": ("critical", "critical"), "warn": ("warning", "warnings"), "info": ("note", "notes")}
+SEVERITY_NOUNS = {"critical": ("critical", "critical"), "warn": ("warning", "warnings"), "info": ("info", "info")}
 SURE: dict[Tag, str] = {"lower": "at least ", "bounded": "at least ", "upper": "at most ", "estimate": "about "}
 """How a cost is told whose finding is not exact; bounds count by their lower end."""
 MATRIX_CODES = frozenset({"blocking-call", "cpu-bound-step", "serial-handler", "pool-exhausted"})
@@ -182,7 +182,9 @@ def _who_waited(summary: Summary, finding: Finding) -> str:
     shown = [name for name, ms in sorted(waited.items(), key=lambda item: -item[1]) if ms >= WHO_MS]
     if not shown:
         return ""
-    told = ", ".join(f"`{name}` {figures.duration(waited[name])}" for name in shown[:WHO])
+    # The matrix knows who waited for a tool, not for which of its lines: that may be more than this finding is about.
+    is_part = sum(waited.values()) <= finding.cost_ms
+    told = ", ".join(f"`{name}` {figures.duration(waited[name])}" if is_part else f"`{name}`" for name in shown[:WHO])
     more = f" and {len(shown) - WHO} more" if len(shown) > WHO else ""
     return f"; who waited for it: {told}{more}"
 
@@ -307,7 +309,7 @@ def _own_cost(summary: Summary) -> str:
     else:
         if probe.hook_ms is not None and count:
             texts.append(f"took at least {figures.fine_duration(probe.hook_ms / count)} of each request")
-        texts.append(f"{figures.fine_share(probe.cpu_ms / window_ms)} of one CPU core in all")
+        texts.append(f"with its own threads {figures.fine_share(probe.cpu_ms / window_ms)} of one CPU core")
     if probe.accelerator is not None:
         texts.append("accelerated" if probe.accelerator == "active" else "not accelerated")
     return ", ".join(texts)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_probe.aggregate.bounded import Bounded
 from mcp_probe.aggregate.buckets import MAX_RELATIVE_ERROR, Buckets
 from mcp_probe.aggregate.fold import Fold
-from mcp_probe.aggregate.phrasing import percentile
+from mcp_probe.aggregate.phrasing import known, percentile
 from mcp_probe.model import OperationSummary, Quality
 from mcp_probe.report.console import render
 from tests.frames import MS, make_end, make_header, make_request
@@ -137,3 +138,17 @@ def test_the_report_prints_the_bounds() -> None:
     assert "[406–443 ms]" in text
     assert text.count("≥427 ms") == 3
     assert "≥ at least" in text
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [
+        (4_760.0, "at least 4.7 s"),
+        (4.79, "at least 4.7 ms"),
+        (412.9, "at least 412 ms"),
+        (3_100.0, "at least 3.1 s"),
+        (0.31, "at least 0.3 ms"),
+    ],
+)
+def test_a_lower_bound_is_never_rounded_up(ms: float, told: str) -> None:
+    assert known(ms, "lower") == told

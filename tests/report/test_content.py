@@ -170,10 +170,10 @@ def test_not_enough_data_shows_its_advice_and_no_severity() -> None:
     ("cpu_ms", "hook_ms", "text"),
     [
         (None, None, "its own cost is not known"),
-        (0.0, 0.0, "took at least 0 ms of each request, 0% of one CPU core in all"),
-        (614.0, 39.0, "took at least 16 µs of each request, 1.0% of one CPU core in all"),
-        (614.0, None, "mcp-probe 0.1.0, 1.0% of one CPU core in all"),
-        (6.14, 4_836.0, "took at least 2.0 ms of each request, <0.1% of one CPU core in all"),
+        (0.0, 0.0, "took at least 0 ms of each request, with its own threads 0% of one CPU core"),
+        (614.0, 39.0, "took at least 16 µs of each request, with its own threads 1.0% of one CPU core"),
+        (614.0, None, "mcp-probe 0.1.0, with its own threads 1.0% of one CPU core"),
+        (6.14, 4_836.0, "took at least 2.0 ms of each request, with its own threads <0.1% of one CPU core"),
     ],
 )
 def test_the_probes_own_cost_is_stated_by_request_and_core(
@@ -181,6 +181,16 @@ def test_the_probes_own_cost_is_stated_by_request_and_core(
 ) -> None:
     probe = ProbeSelf(0.2, 0, (), 42, cpu_ms=cpu_ms, hook_ms=hook_ms)
     assert text in flowing(replace(healthy(), probe=probe))
+
+
+def test_who_waited_for_a_tool_is_told_with_times_only_if_they_are_part_of_what_its_finding_explains() -> None:
+    """The matrix knows who waited for the tool, also for other lines of it."""
+    summary = blocking()
+    [finding] = [finding for finding in summary.findings if finding.code == summary.verdict.code]
+    waited = sum(row.lo_ms for row in summary.blocked_by if row.kind is None and row.blocker == finding.subject)
+    assert "who waited for it: `lookup` 14.9 s, `fetch` 5.12 s" in flowing(summary)
+    less = tuple(replace(one, cost_ms=0.9 * waited) if one is finding else one for one in summary.findings)
+    assert "who waited for it: `lookup`, `fetch`" in flowing(replace(summary, findings=less))
 
 
 def test_a_note_that_matters_where_calls_fail_stands_only_there() -> None:

@@ -105,7 +105,7 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
     sentence = (
         f"`{first.operation.name}` spent {phrasing.percent(first.share)} of its time, "
         f"{phrasing.duration(first.waited_ms)} in all, waiting for the {row.kind} `{row.object}`{slots}"
-        f"{_held_by(first.operation, holder)}{phrasing.so_did([one.operation.name for one in held])}."
+        f"{_held_by(first.operation, holder)}{phrasing.waited_too([one.operation.name for one in held])}."
     )
     root = row.root[0] if row.root else None
     narrow_ms = _narrow_ms(summary, held)
@@ -185,8 +185,7 @@ def _advice(
 ) -> str:
     if row.kind == "lock" and root is not None and narrow_ms >= 0.5 * waited and root.kind != "blocked":
         return (
-            f"{_NARROW} That would save up to {phrasing.duration(narrow_ms)} of {phrasing.duration(waited)}."
-            f"{_meanwhile(root)}"
+            f"{_NARROW} That would save up to {phrasing.percent(narrow_ms / waited)} of these waits.{_meanwhile(root)}"
         )
     meanwhile = _meanwhile(root) if root is not None and root.ms >= 0.5 * row.total_ms else ""
     if row.kind == "lock":
@@ -240,7 +239,7 @@ def _exhausted(summary: Summary, held: list[Held]) -> Finding:
         f"`{first.operation.name}` waited {phrasing.duration(row.p95_ms or 0.0)} at p95, "
         f"{phrasing.duration(first.waited_ms)} in all, for a connection of the pool `{row.object}`"
         f"{f' ({aside})' if aside else ''}{'' if holder is None else _held_by(first.operation, holder)}"
-        f"{phrasing.so_did([one.operation.name for one in held])}."
+        f"{phrasing.waited_too([one.operation.name for one in held])}."
     )
     return Finding(
         code="pool-exhausted",
