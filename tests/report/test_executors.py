@@ -40,6 +40,13 @@ def test_holders_and_the_transports_own_wait_are_said_below_the_row() -> None:
     assert "1,290 more jobs read requests and wrote answers" in details
 
 
+def test_the_transports_moment_for_a_thread_of_a_pool_that_was_never_full_is_not_told() -> None:
+    """Nobody can mend it, and it would point at the pool's size."""
+    never_full = replace(FULL, at_limit_share=0.0, transport_wait_max_ms=9.7)
+    assert "the transport itself" not in " ".join(rows(never_full))
+    assert "the transport itself waited up to 9.7 ms" in " ".join(rows(replace(never_full, at_limit_share=0.1)))
+
+
 def test_the_fullest_pool_comes_first() -> None:
     names = [row for row in rows(make_executor("idle"), FULL) if row.startswith(("idle", "anyio"))]
     assert names[0].startswith("anyio default")

@@ -13,6 +13,8 @@ from mcp_probe.report.phrases import first, number, one, rank
 from mcp_probe.report.places import place
 
 EXECUTOR_ROWS = 8
+STARVED_MS = 50.0
+"""As `transport-starvation` has it."""
 
 
 def executors(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
@@ -76,12 +78,11 @@ def _needed(pool: ExecutorSummary) -> str:
 
 
 def _executor_details(pool: ExecutorSummary, cwd: str) -> Iterator[Spans]:
-    if pool.transport_wait_max_ms >= 1:
+    is_starved = pool.transport_wait_max_ms > STARVED_MS
+    # A thread that is free takes a moment, too: to tell that of a pool that was never full would point at its size.
+    if is_starved or (pool.transport_wait_max_ms >= 1 and pool.at_limit_share > 0):
         longest = figures.duration(pool.transport_wait_max_ms)
-        yield one(
-            f"the transport itself waited up to {longest} for a thread",
-            "critical" if pool.transport_wait_max_ms > 50 else "plain",
-        )
+        yield one(f"the transport itself waited up to {longest} for a thread", "critical" if is_starved else "plain")
     if pool.holders:
         rest = f" and {len(pool.holders) - 4} more" if len(pool.holders) > 4 else ""
         yield (Span("held by ", "dim"), Span(", ".join(pool.holders[:4]) + rest))
