@@ -67,7 +67,7 @@ class FindingOptions:
     # fifth of it. A loss of less than 1 % of the window does not count.
     window_share: float = 0.01  # gil-contention, host-pressure, own-threads
     # Every machine is short of a CPU now and then: the healthy mcp-server-time on a busy one lost up to 1 % to it.
-    surroundings_share: float = 0.05  # host-pressure, gc-pause: of the window; below it their severity is info
+    surroundings_share: float = 0.05  # host-pressure, gc-pause: of the window or the clients' waiting; info below
     at_limit_share: float = 0.05  # executor-saturated: of the window
     executor_wait_ms: float = 10.0  # executor-saturated: p99 of its jobs
     transport_wait_ms: float = 50.0  # transport-starvation
@@ -88,7 +88,7 @@ class FindingOptions:
     coding_share: float = 0.20  # large-payload: of the operation's time
     # Workload: `add` of a stdio server. Coding its 300 bytes takes a fifth of its 0.5 ms, which is no finding.
     coding_ms: float = 5.0  # large-payload: mean of a call
-    lookup_share: float = 0.20  # schema-lookup: of the operation's time
+    lookup_share: float = 0.10  # schema-lookup: of the operation's time
     lookup_ms: float = 5.0  # schema-lookup: mean of a call
     fan_out_tasks: int = 1000  # unbounded-fan-out
     spin_share: float = 0.5  # busy-spin: of a call's steps

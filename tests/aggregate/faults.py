@@ -381,7 +381,7 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("unexplained-wait", "short calls"): _unnamed(share=0.5, p95=20.0),
     ("long-wait", "a backend that is slower under load and not slow"): _FASTER_SHOP,
     ("long-wait", "just 10 ms"): _queued(share=0.25, p95=40.0),
-    ("schema-lookup", "just over a fifth of its time"): make_summary(_looked_up(8.1, busy=40.0)),
+    ("schema-lookup", "just over a tenth of its time"): make_summary(_looked_up(8.1, busy=80.0)),
     ("large-payload", "coding takes just over a fifth"): make_summary(
         make_operation("export", encode_ms=6.3, busy=30.0)
     ),
@@ -596,7 +596,7 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("long-wait", "another finding says it"): make_summary(_held(p95_share=0.9)),
     ("long-wait", "the client's own answer"): _queued(kind="client", object="elicitation"),
     ("schema-lookup", "5 ms, not more"): make_summary(_looked_up(5.0, busy=20.0)),
-    ("schema-lookup", "a fifth of its time, not more"): make_summary(_looked_up(8.0, busy=40.0)),
+    ("schema-lookup", "a tenth of its time, not more"): make_summary(_looked_up(8.0, busy=80.0)),
     ("schema-lookup", "not known"): make_summary(_looked_up(None, busy=20.0)),
     ("unbounded-fan-out", "a thousand, not more"): make_summary(make_operation("crawl", tasks_max=1_000)),
     ("cold-start", "99 ms"): _first(99.0, most=1.0, p50=1.0),

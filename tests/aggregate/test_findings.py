@@ -1244,3 +1244,13 @@ def test_a_fan_out_is_told_with_the_bytes_of_a_task_where_they_are_known() -> No
     )
     unmeasured = one(ALSO_FAULTS["unbounded-fan-out", "memory is not measured"], "unbounded-fan-out")
     assert unmeasured.sentence == "A call of `crawl` had 5,000 tasks alive at once."
+
+
+def test_pauses_that_are_little_of_what_clients_waited_are_information() -> None:
+    """Many clients at once wait for longer than the window is: what they came for is not 3 % of that."""
+    pauses = make_summary(gc_worst_second_ms=400.0, gc_pause_ms=900.0, gc_max_pause_ms=60.0, gc_max_generation=2)
+    [pause] = [finding for finding in findings_of(pauses) if finding.code == "gc-pause"]
+    waits = make_operation("slow", count=100, busy=0.0, awaiting=0.21 * pause.cost_ms)
+    calm = replace(pauses, operations=(waits,))
+    assert pause.severity == "warn"
+    assert [finding.severity for finding in findings_of(calm) if finding.code == "gc-pause"] == ["info"]

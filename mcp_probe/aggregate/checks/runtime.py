@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough, slow_steps, step_total_ms, steps_cost_ms, window_ms
+from mcp_probe.aggregate.checks.evidence import (
+    clients_waited_ms,
+    is_enough,
+    slow_steps,
+    step_total_ms,
+    steps_cost_ms,
+    window_ms,
+)
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import ExecutorSummary, Finding, Signals, SlowStep, Summary
 
@@ -210,8 +217,8 @@ def _queued_ms(signals: Signals, steps: Sequence[SlowStep]) -> float:
 
 
 def _is_minor(summary: Summary, options: FindingOptions, cost_ms: float) -> bool:
-    """True of the host or the collector, but too little of the window to be what the reader came for."""
-    return cost_ms < options.surroundings_share * window_ms(summary)
+    """True of the host or the collector, but too little of the window, or of what clients waited, to be why."""
+    return cost_ms < options.surroundings_share * max(window_ms(summary), clients_waited_ms(summary) or 0.0)
 
 
 def _is_loss(
