@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from dataclasses import dataclass
@@ -15,14 +14,7 @@ from mcp_probe import __version__, native
 from mcp_probe.capture.drain import cpus, memory_limit_bytes
 from mcp_probe.capture.hub import Hub
 from mcp_probe.clock import resolution_ns
-from mcp_probe.model import ON_ERRORS, Header
-
-# Medians of an async tool and of one in a thread: mcp 2.3.0, rich 15, CPython 3.11.
-_RICH = (
-    f"{ON_ERRORS}, so the SDK logs the traceback of each failing tool through rich: "
-    "200-650 ms of event-loop time per failing call; uninstall rich there, or give the root logger a handler "
-    "before the server is made"
-)
+from mcp_probe.model import Header
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +52,6 @@ def header_of(known: Known, hub: Hub) -> Header:
         start_ns=known.start_ns,
         timer_resolution_ns=resolution_ns(),
         hooks=tuple(sorted(hub.hooks.items())),
-        notes=(_RICH,) if sdk_logs_through_rich() else (),
         accelerator=native.state(),
         memory=hub.memory.state,
         memory_limit_bytes=memory_limit_bytes(),
@@ -77,20 +68,6 @@ def package_of(server: Any) -> str:
     if package in ("mcp", "fastmcp"):
         return package
     return "fastmcp" if "fastmcp" in sys.modules else "mcp"
-
-
-def sdk_logs_through_rich() -> bool:
-    """Whether failing tools are logged through rich's traceback handler: mcp sets it up where rich is importable."""
-    return "mcp" in sys.modules and _is_importable("rich")
-
-
-@cache
-def _is_importable(module: str) -> bool:
-    """Asked with every batch of frames, answered from the disk once."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 @cache

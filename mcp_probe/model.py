@@ -75,9 +75,6 @@ UNKNOWN_HOLDER = "(unknown)"
 CROWDING_OPERATION = "(many small steps)"
 """Pseudo-blocker: time a runnable request waited behind steps shorter than 0.5 ms."""
 
-ON_ERRORS = "rich can be imported in the server"
-"""How the note begins that matters only where calls fail."""
-
 WAKE_UPS, QUEUE, STEPS, WRITES = 1, 2, 4, 8
 """What could be seen of a request, as bits: when its tasks became ready, when its message came, each run on the loop,
 and when its answer left. If a bit is missing, everything that depends on it is unknown."""
@@ -466,7 +463,7 @@ class Header:
     start_ns: int
     timer_resolution_ns: int
     hooks: tuple[tuple[str, str], ...]  # hook -> "active…", "does not apply…" or why not
-    notes: tuple[str, ...] = ()  # things a reader must know (rich traceback handler importable, ...)
+    notes: tuple[str, ...] = ()  # things a reader must know
     accelerator: str = ""  # "active" or why there is none; empty in older recordings
     memory: str = ""  # tier and back end, as "light: native-hybrid, …"; empty in older recordings
     memory_limit_bytes: int | None = None  # of the process's control group

@@ -16,6 +16,7 @@ from mcp_probe.aggregate.checks.backends import client_per_request, slow_backend
 from mcp_probe.aggregate.checks.backlog import dispatch_backlog
 from mcp_probe.aggregate.checks.data import not_enough_data
 from mcp_probe.aggregate.checks.ending import crashed
+from mcp_probe.aggregate.checks.error_logs import slow_error_logging
 from mcp_probe.aggregate.checks.evidence import clients_waited_ms, total_ms, window_ms
 from mcp_probe.aggregate.checks.first_calls import cold_start, cold_start_stampede
 from mcp_probe.aggregate.checks.holders import pool_exhausted, serial_handler
@@ -61,6 +62,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "memory-peak": memory_peak,
         "large-payload": large_payload,
         "schema-lookup": schema_lookup,
+        "slow-error-logging": slow_error_logging,
         "unbounded-fan-out": unbounded_fan_out,
         "cold-start": cold_start,
         "cold-start-stampede": cold_start_stampede,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.model import ON_ERRORS, Finding, Severity, Summary, Tag
+from mcp_probe.model import Finding, Severity, Summary, Tag
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Box, Flow, Heading, Paragraph, Role, Span, Spans
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
@@ -276,8 +276,7 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
     if probe.awaits == "off":
         yield _note("awaits", "off: nothing looked at what calls wait for while they are suspended")
     for note in dict.fromkeys((*summary.notes, *probe.notes)):
-        if counts.errors or not note.startswith(ON_ERRORS):
-            yield _note("note", note)
+        yield _note("note", note)
     yield _note("save it", "`mcp-probe run --json FILE` or `--record FILE`, read again by `mcp-probe report FILE`")
 
 

@@ -90,6 +90,17 @@ def _looked_up(mean: float | None, busy: float) -> OperationSummary:
     return make_operation("find", busy=busy, measures={"schema_lookup_ms": MeasureStats(mean, mean, mean)})
 
 
+def _logged(mean: float | None, logs: float | None, **changed: object) -> OperationSummary:
+    """100 calls, of which some log a traceback; ``mean`` ms and ``logs`` records a call."""
+    measures = {"error_logging_ms": MeasureStats(mean, mean, mean), "errors_logged": MeasureStats(logs, logs, logs)}
+    return make_operation("parse", measures=measures, busy=30.0, **changed)  # type: ignore[arg-type]
+
+
+_RENDERS = make_slow(
+    tool="parse", ms=180.0, cause="cpu", file="/srv/.venv/lib/python3.11/site-packages/rich/segment.py", line=204
+)
+
+
 _APPEND = AwaitHolder("append", "/srv/notes.py:19", 1_000.0, 100, "exact")
 
 
@@ -254,6 +265,7 @@ FAULTS: dict[str, Summary] = {
     "memory-peak": make_summary(make_operation("load", memory=make_memory(most=64_000_001))),
     "large-payload": make_summary(make_operation("export", response_bytes_max=1_000_001, encode_ms=4.0, busy=40.0)),
     "schema-lookup": make_summary(_looked_up(5.1, busy=20.0)),
+    "slow-error-logging": make_summary(_logged(0.63, 0.03, errors=3)),
     "unbounded-fan-out": make_summary(make_operation("crawl", tasks_max=1_001, memory=make_memory())),
     "cold-start": _first(100.0, imports=("pandas",), what="import of pandas", where="/srv/app/server.py:41"),
     "cold-start-stampede": _first(100.0, 100.0, what="subprocess git", where="/srv/app/server.py:41"),
@@ -385,6 +397,7 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("large-payload", "coding takes just over a fifth"): make_summary(
         make_operation("export", encode_ms=6.3, busy=30.0)
     ),
+    ("slow-error-logging", "and the line was seen"): make_summary(_logged(5.4, 0.03), slow_steps=(_RENDERS,)),
     ("unbounded-fan-out", "memory is not measured"): make_summary(make_operation("crawl", tasks_max=5_000)),
     ("cold-start", "what it did is not known"): _first(1_000.0),
     ("cold-start", "one of two first calls"): _first(1_000.0, 20.0),
@@ -599,6 +612,16 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("schema-lookup", "a tenth of its time, not more"): make_summary(_looked_up(8.0, busy=80.0)),
     ("schema-lookup", "not known"): make_summary(_looked_up(None, busy=20.0)),
     ("unbounded-fan-out", "a thousand, not more"): make_summary(make_operation("crawl", tasks_max=1_000)),
+    ("slow-error-logging", "fewer than three"): make_summary(_logged(0.6, 0.028)),
+    ("slow-error-logging", "20 ms, not more"): make_summary(_logged(0.6, 0.03)),
+    ("slow-error-logging", "not known"): make_summary(_logged(None, None)),
+    ("slow-error-logging", "of a profiled function, which is part of a call"): make_summary(
+        _logged(0.63, 0.03, kind="function")
+    ),
+    ("slow-error-logging", "none logged"): make_summary(_logged(0.0, 0.0)),
+    ("cpu-bound-step", "it renders tracebacks, which has a finding of its own"): make_summary(
+        _logged(5.4, 0.03), slow_steps=(_RENDERS,)
+    ),
     ("cold-start", "99 ms"): _first(99.0, most=1.0, p50=1.0),
     ("cold-start", "nine times its warm median"): _first(500.0, p50=51.0, most=100.0),
     ("cold-start", "nine later calls"): _first(1_000.0, warm=9),

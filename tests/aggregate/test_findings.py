@@ -1238,6 +1238,23 @@ def test_a_look_up_is_told_with_its_share() -> None:
     assert sentence.endswith("5.1 ms a call, 25% of its time.")
 
 
+def test_a_traceback_that_is_logged_slowly_is_told_with_its_mean_and_its_library() -> None:
+    first = one(FAULTS["slow-error-logging"], "slow-error-logging")
+    assert first.sentence == "Logging a traceback of `parse` kept the event loop for 21 ms (mean of 3; 63 ms in all)."
+    assert first.evidence["errors"] == 3
+    assert first.cost_ms == pytest.approx(63.0)
+    seen = ALSO_FAULTS["slow-error-logging", "and the line was seen"]
+    assert "probably most at rich/segment.py:204" in one(seen, "slow-error-logging").sentence
+    of_fastmcp = replace(seen, server=replace(seen.server, sdk="fastmcp"))
+    assert "FASTMCP_ENABLE_RICH_LOGGING" in one(of_fastmcp, "slow-error-logging").advice
+
+
+def test_what_renders_tracebacks_computes_like_anything_else_where_they_are_few() -> None:
+    seen = ALSO_FAULTS["slow-error-logging", "and the line was seen"]
+    rare = replace(seen, operations=(replace(seen.operations[0], measures={}),))
+    assert [finding.code for finding in findings_of(rare)] == ["cpu-bound-step"]
+
+
 def test_a_fan_out_is_told_with_the_bytes_of_a_task_where_they_are_known() -> None:
     assert (
         "had 1,001 tasks alive at once, 99.9 B each." in one(FAULTS["unbounded-fan-out"], "unbounded-fan-out").sentence

@@ -25,9 +25,15 @@ BURSTS = [  # (tool, calls at once, how often)
     ("stampede_mended", 4, 1), ("stampede_mended", 1, 14),
     ("stampede_near", 4, 1), ("stampede_near", 1, 14),
     ("spin_fault", 1, 1), ("spin_mended", 1, 1), ("spin_near", 1, 1),
+    ("log_fault", 1, 3), ("log_mended", 1, 3), ("log_near", 1, 2),
 ]  # fmt: skip
 
-FAULTS = [("cold-start", "cold"), ("cold-start-stampede", "stampede"), ("busy-spin", "spin")]
+FAULTS = [
+    ("cold-start", "cold"),
+    ("cold-start-stampede", "stampede"),
+    ("busy-spin", "spin"),
+    ("slow-error-logging", "log"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,8 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         (folder / "go").touch()
         until((folder / "fault.ended").exists)
     failed = {id for id, (_, answer) in client.answers.items() if answer.get("result", {}).get("isError")}
-    assert not failed, client.stderr
+    assert all(id.startswith("log_") for id in failed), client.stderr
+    assert len(failed) == 8
     found: dict[str, Any] = client.summary
     return {**found, "looked_after_s": looked_after_s}
 
@@ -149,6 +156,15 @@ def test_a_spin_counts_its_resumptions(summary: dict[str, Any]) -> None:
     finding = findings(summary, "busy-spin")["spin_fault"]
     assert finding["evidence"]["resumptions"] == pytest.approx(40_000, rel=0.001)
     assert finding["evidence"]["share"] > 0.99
+
+
+def test_each_traceback_counts_that_calls_have_logged(summary: dict[str, Any]) -> None:
+    """The handler sleeps for 30 ms."""
+    finding = findings(summary, "slow-error-logging")["log_fault"]
+    assert (finding["confidence"], finding["evidence"]["count"], finding["evidence"]["errors"]) == ("exact", 3, 3)
+    assert finding["evidence"]["mean_ms"] >= 30.0
+    rows = {row["name"]: row["measures"]["errors_logged"]["mean"] for row in summary["operations"]}
+    assert (rows["log_mended"], rows["log_near"], rows["spin_fault"]) == (1.0, 1.0, 0.0)
 
 
 def test_a_backlog_is_named_and_neither_its_mended_twin_nor_a_burst(backlogs: dict[str, dict[str, Any]]) -> None:

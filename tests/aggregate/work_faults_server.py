@@ -7,6 +7,7 @@ Usage: ``work_faults_server.py FOLDER``, which has the slow modules ``slow_to_im
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from contextlib import asynccontextmanager
@@ -38,6 +39,15 @@ async def load():
     LOADED.set()
 
 
+class Slow(logging.Handler):
+    """It takes its time for tracebacks of two tools, as a handler that renders them does."""
+
+    def emit(self, record):
+        if record.exc_info and ("log_fault" in record.getMessage() or "log_near" in record.getMessage()):
+            time.sleep(0.03)
+
+
+logging.getLogger().addHandler(Slow())
 server = MCPServer("faults", lifespan=lifespan)
 
 
@@ -168,6 +178,26 @@ async def spin_near() -> str:
             pass
         await anyio.lowlevel.checkpoint()
     return "ok"
+
+
+# --- slow-error-logging -------------------------------------------------------------------------------
+
+
+@tool
+async def log_fault() -> str:
+    raise RuntimeError("fault")
+
+
+@tool
+async def log_mended() -> str:
+    """It fails as often, and its traceback is logged as quickly as can be."""
+    raise RuntimeError("mended")
+
+
+@tool
+async def log_near() -> str:
+    """It fails twice."""
+    raise RuntimeError("near")
 
 
 # --- dispatch-backlog ---------------------------------------------------------------------------------

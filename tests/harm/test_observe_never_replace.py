@@ -90,6 +90,7 @@ DECLARED = {
     "asyncio.events.TimerHandle",
     *(["asyncio.events._ThreadSafeHandle"] if sys.version_info >= (3, 14) else []),
     "concurrent.futures.thread.ThreadPoolExecutor.submit",
+    "logging.Logger.handle",
     "mcp.server._streamable_http_modern._mcp_param_rejection",
     "mcp.server._streamable_http_modern._tool_input_schema",
     "mcp.server.sse.SseServerTransport.connect_sse",

@@ -489,10 +489,6 @@ def blocking() -> Summary:
             run_queue_ms=170.0,
             gc_pause_ms=96.0,
         ),
-        notes=(
-            "rich can be imported in the server, so the SDK logs the traceback of each failing tool through rich: "
-            "200–650 ms of event-loop time per failing call",
-        ),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mcp_probe.model import ON_ERRORS, Delivery, ProbeSelf, RequestCounts, ServerInfo, Summary, Verdict, Window
+from mcp_probe.model import Delivery, ProbeSelf, RequestCounts, ServerInfo, Summary, Verdict, Window
 from mcp_probe.report.console import render
 from tests.report.summaries import (
     blocking,
@@ -191,12 +191,6 @@ def test_who_waited_for_a_tool_is_told_with_times_only_if_they_are_part_of_what_
     assert "who waited for it: `lookup` 14.9 s, `fetch` 5.12 s" in flowing(summary)
     less = tuple(replace(one, cost_ms=0.9 * waited) if one is finding else one for one in summary.findings)
     assert "who waited for it: `lookup`, `fetch`" in flowing(replace(summary, findings=less))
-
-
-def test_a_note_that_matters_where_calls_fail_stands_only_there() -> None:
-    noted = replace(healthy(), probe=ProbeSelf(0.01, 0, (), 42, (f"{ON_ERRORS}, so it is slow",)))
-    assert ON_ERRORS not in shown(noted)
-    assert ON_ERRORS in shown(replace(noted, requests=replace(noted.requests, errors=1)))
 
 
 def test_marks_are_explained_only_where_they_are_used() -> None:

@@ -143,6 +143,17 @@ def steps_cost_ms(summary: Summary, steps: Sequence[SlowStep]) -> float:
     return cost
 
 
+def loop_cost_ms(summary: Summary, operation: OperationSummary, ms: float) -> float:
+    """What clients waited for ``ms`` of the loop's time: its own, and its part of what others waited for the operation.
+
+    Nobody waits for the end of a notification.
+    """
+    busy = busy_ms(summary, operation.name)
+    waited = victims_of(summary, operation.name).lo_ms
+    own = 0.0 if operation.kind == "notification" else ms
+    return own + (waited * min(1.0, ms / busy) if busy > 0 else 0.0)
+
+
 # --- who waited for whom ----------------------------------------------------------------------------
 
 

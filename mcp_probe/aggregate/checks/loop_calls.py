@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from mcp_probe.aggregate import advice, phrasing
-from mcp_probe.aggregate.checks.evidence import busy_ms, is_enough, total_ms, victims_of, window_ms
+from mcp_probe.aggregate.checks.evidence import is_enough, loop_cost_ms, total_ms, window_ms
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import AwaitSummary, Finding, OperationSummary, Summary
@@ -107,12 +107,5 @@ def _finding(summary: Summary, found: list[LoopCalls]) -> Finding:
             "loop_share": loop_share,
             "operations": len({calls.operation.name for calls in found}),
         },
-        cost_ms=sum(_cost_ms(summary, calls) for calls in found),
+        cost_ms=sum(loop_cost_ms(summary, calls.operation, calls.total_ms) for calls in found),
     )
-
-
-def _cost_ms(summary: Summary, calls: LoopCalls) -> float:
-    """Their time, and their part of what others waited for the steps of this operation."""
-    busy = busy_ms(summary, calls.operation.name)
-    waited = victims_of(summary, calls.operation.name).lo_ms
-    return calls.total_ms + (waited * min(1.0, calls.total_ms / busy) if busy > 0 else 0.0)

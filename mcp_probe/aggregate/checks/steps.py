@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import get_args
 
 from mcp_probe.aggregate import advice, phrasing
+from mcp_probe.aggregate.checks.error_logs import error_logs, is_formatting
 from mcp_probe.aggregate.checks.evidence import (
     Victims,
     are_victims_seen,
@@ -114,9 +115,11 @@ def _by_tool(
 
     Of a line the longest step is first. Steps whose line nobody saw come last. A line belongs to one finding, whatever
     else its other steps did. Work of no request counts only where it did harm: every server has long steps before its
-    first request.
+    first request. What formats the tracebacks of a tool has a finding of its own where that is slow.
     """
+    logging = {logs.operation.name for logs in error_logs(summary, options)}
     steps = [step for step in slow_steps(summary, options, _OWN) if not is_import(step)]
+    steps = [step for step in steps if step.tool not in logging or not is_formatting(step)]
     for tool in dict.fromkeys(step.tool for step in steps):
         if tool == LOOP_OPERATION and not _is_harmful(summary, options, tool):
             continue

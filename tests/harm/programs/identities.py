@@ -18,7 +18,7 @@ PACKAGES = (
     "opentelemetry",
     "gc",
 )
-MORE = ("sys", "os", "signal", "builtins", "socket", "subprocess", "time")
+MORE = ("sys", "os", "signal", "builtins", "logging", "socket", "subprocess", "time")
 
 
 def modules() -> list[ModuleType]:
