@@ -45,9 +45,11 @@ async def report_of_stdio(
 
 def assert_reports(said: str, *operations: str) -> None:
     assert "Traceback" not in said
-    header = next((n for n, line in enumerate(said.splitlines()) if "mcp_probe" in line or "mcp-probe" in line), None)
-    assert header is not None, f"no report in: {said}"
-    report = "\n".join(said.splitlines()[header:])
+    verdict = next(
+        (n for n, line in enumerate(said.splitlines()) if "─ Verdict ─" in line or "- Verdict -" in line), None
+    )
+    assert verdict is not None, f"no report in: {said}"
+    report = "\n".join(said.splitlines()[verdict:])
     for operation in operations:
         assert operation in report
 

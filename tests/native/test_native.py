@@ -200,9 +200,9 @@ def test_doctor_header_summary_and_report_say_whether_it_is_active(
     probe.detach()
     assert kept.header().accelerator == summary.probe.accelerator == state
     assert summary.to_json()["probe"]["accelerator"] == state
-    text = render(summary, width=100, color=False, ascii_only=True)
-    assert ("not accelerated, see below" in text) == (absence in text and bool(absence))
-    assert "accelerated" in text
+    text = " ".join(render(summary, width=100, color=False, ascii_only=True).split())
+    assert ("not accelerated" in text) == bool(absence)
+    assert (absence in text) and "accelerated" in text
 
 
 async def works() -> None:
