@@ -401,10 +401,12 @@ class ProcessSample:
     outstanding_peak: int
     finished_unwritten_peak: int
     backlog_bytes_peak: int | None
-    stdout_foreign_bytes: int = 0
+    stdout_foreign_bytes: int = 0  # written through sys.stdout beside the stdio transport
     detached: tuple[tuple[str, int], ...] = ()  # operation -> step and thread ns after its requests had ended
     active: tuple[tuple[str, int], ...] = ()  # method -> requests and notifications that have not ended
     gc_pauses_cpu: tuple[int | None, ...] = ()  # CPU time of each of gc_pauses; None: not read. Empty in old recordings
+    stdout_foreign_at: str | None = None  # file:line of the first such write; None: there was none, or it is not known
+    stdout_is_wire: bool = False  # the transport writes its messages to the same stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -1048,6 +1050,9 @@ class Signals:
     gc_stretched_ms: float | None = None  # of gc_pause_ms: what the thread that collected did not run
     cpus: float | None = None  # that the process may use
     queued_beside_cpus: float | None = None  # CPUs that its other threads used while the loop waited for one, mean
+    stdout_foreign_bytes: int = 0  # written through sys.stdout beside the stdio transport
+    stdout_foreign_at: str | None = None  # file:line of the first such write
+    stdout_is_wire: bool = False  # they got between the transport's messages
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from typing import Any
 
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
+from mcp_probe.adapters.stdout import StdoutHook
 from mcp_probe.capture.current import reset_for_transport_task
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
@@ -88,6 +89,7 @@ class StdioHooks:
         self._hub = hub
         self._loops = loops
         self.guard = Hook(hub, HOOK)
+        self._stdout = StdoutHook(hub)
         self._building = threading.local()
 
     def install(self, module: Any) -> None:
@@ -108,7 +110,7 @@ class StdioHooks:
 
     def restore(self) -> list[str]:
         """Undo it; transports that are open pass through from now on."""
-        return self.guard.restore()
+        return [*self._stdout.restore(), *self.guard.restore()]
 
     def _channel(self) -> Channel:
         channel: Channel | None = getattr(self._building, "channel", None)
@@ -131,6 +133,7 @@ class StdioHooks:
             names = ["readline"]
         else:
             channel.writer_seen = True
+            self._stdout.guard.call(self._stdout.follow, wrapper)
             names = ["write", "flush"]
         for name in names:
             call = TransportCall(CALLS[name], OwnMethod(wrapper, name), channel, self.guard)

@@ -73,6 +73,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
         "memory-peak": Figure(("peak_bytes",), "size", "the largest peak of a call"),
         "large-payload": Figure(("response_bytes_max", "request_bytes_max"), "size", "the largest message"),
         "schema-lookup": Figure(("schema_lookup_ms",), "time", "the mean look-up"),
+        "stdout-pollution": Figure(("bytes",), "size", "what was written to stdout"),
         "slow-error-logging": Figure(("mean_ms",), "time", "the mean time to log a traceback"),
         "unbounded-fan-out": Figure(("tasks_max",), "number", "the most tasks of a call at once"),
     }

@@ -21,7 +21,7 @@ from mcp_probe.aggregate.checks.evidence import clients_waited_ms, total_ms, win
 from mcp_probe.aggregate.checks.first_calls import cold_start, cold_start_stampede
 from mcp_probe.aggregate.checks.holders import pool_exhausted, serial_handler
 from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memory_peak, unbounded_fan_out
-from mcp_probe.aggregate.checks.peer import serial_client, slow_reader
+from mcp_probe.aggregate.checks.peer import serial_client, slow_reader, stdout_pollution
 from mcp_probe.aggregate.checks.pools import abandoned_work, executor_saturated, transport_starvation
 from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pressure, own_threads
 from mcp_probe.aggregate.checks.sdk import schema_lookup
@@ -62,6 +62,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "memory-peak": memory_peak,
         "large-payload": large_payload,
         "schema-lookup": schema_lookup,
+        "stdout-pollution": stdout_pollution,
         "slow-error-logging": slow_error_logging,
         "unbounded-fan-out": unbounded_fan_out,
         "cold-start": cold_start,

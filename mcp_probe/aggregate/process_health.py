@@ -161,6 +161,8 @@ class ProcessTally:
         self.finished_unwritten_peak = 0
         self.backlog_bytes_peak: int | None = None
         self.stdout_foreign_bytes = 0
+        self.stdout_foreign_at: str | None = None
+        self.stdout_is_wire = False
         self.slope = Slope()
         self.gc = GcTally()
 
@@ -179,6 +181,8 @@ class ProcessTally:
         self.finished_unwritten_peak = max(self.finished_unwritten_peak, sample.finished_unwritten_peak)
         self.backlog_bytes_peak = larger(self.backlog_bytes_peak, sample.backlog_bytes_peak)
         self.stdout_foreign_bytes += sample.stdout_foreign_bytes
+        self.stdout_foreign_at = self.stdout_foreign_at or sample.stdout_foreign_at
+        self.stdout_is_wire |= sample.stdout_is_wire
         self.slope.add(sample.at_ns, sample.outstanding)
         self.gc.add(sample)
 
@@ -197,6 +201,8 @@ class ProcessTally:
         self.finished_unwritten_peak = max(self.finished_unwritten_peak, other.finished_unwritten_peak)
         self.backlog_bytes_peak = larger(self.backlog_bytes_peak, other.backlog_bytes_peak)
         self.stdout_foreign_bytes += other.stdout_foreign_bytes
+        self.stdout_foreign_at = self.stdout_foreign_at or other.stdout_foreign_at
+        self.stdout_is_wire |= other.stdout_is_wire
         self.slope.merge(other.slope)
         self.gc.merge(other.gc)
 

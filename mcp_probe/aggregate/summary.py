@@ -211,6 +211,9 @@ def _signals(totals: Totals) -> Signals:
         memory_limit_bytes=min((limit for limit in limits if limit is not None), default=None),
         cpus=max((header.cpus for header in headers if header.cpus is not None), default=None),
         queued_beside_cpus=loop.queued_beside_cpus,
+        stdout_foreign_bytes=process.stdout_foreign_bytes,
+        stdout_foreign_at=process.stdout_foreign_at,
+        stdout_is_wire=process.stdout_is_wire,
     )
 
 
@@ -232,8 +235,6 @@ def _notes(totals: Totals, streams: list[Stream], ended: bool) -> list[str]:
             f"The recording has measures that this version of mcp_probe does not know: {', '.join(unknown)}. "
             "They are left out; the version that recorded them shows them."
         )
-    if totals.process.stdout_foreign_bytes:
-        notes.append(f"{totals.process.stdout_foreign_bytes} bytes on stdout were not the transport's.")
     return notes
 
 

@@ -22,6 +22,7 @@ from mcp_probe.capture.await_looks import AwaitLooks
 from mcp_probe.capture.awaits import Awaits
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.executor import Pools
+from mcp_probe.capture.foreign_output import ForeignOutput
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.live_requests import LiveRequests
 from mcp_probe.capture.loop_monitor import LoopMonitor, StepSink
@@ -84,6 +85,7 @@ class Hub:
         self._closed = False
         self._gc_guard = Guard("gc", self.fail, self.unwatch_gc)
         self.pauses: deque[tuple[int, int, int, int | None]] = deque(maxlen=GC_RING)
+        self.stdout = ForeignOutput()
         self.gc_ns = 0
         self.gc_count = 0
         self._gc_began = 0

@@ -265,6 +265,7 @@ FAULTS: dict[str, Summary] = {
     "memory-peak": make_summary(make_operation("load", memory=make_memory(most=64_000_001))),
     "large-payload": make_summary(make_operation("export", response_bytes_max=1_000_001, encode_ms=4.0, busy=40.0)),
     "schema-lookup": make_summary(_looked_up(5.1, busy=20.0)),
+    "stdout-pollution": make_summary(stdout_foreign_bytes=1, stdout_foreign_at="/srv/app/server.py:41"),
     "slow-error-logging": make_summary(_logged(0.63, 0.03, errors=3)),
     "unbounded-fan-out": make_summary(make_operation("crawl", tasks_max=1_001, memory=make_memory())),
     "cold-start": _first(100.0, imports=("pandas",), what="import of pandas", where="/srv/app/server.py:41"),
@@ -397,6 +398,7 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("large-payload", "coding takes just over a fifth"): make_summary(
         make_operation("export", encode_ms=6.3, busy=30.0)
     ),
+    ("stdout-pollution", "between the messages"): make_summary(stdout_foreign_bytes=1_200, stdout_is_wire=True),
     ("slow-error-logging", "and the line was seen"): make_summary(_logged(5.4, 0.03), slow_steps=(_RENDERS,)),
     ("unbounded-fan-out", "memory is not measured"): make_summary(make_operation("crawl", tasks_max=5_000)),
     ("cold-start", "what it did is not known"): _first(1_000.0),
@@ -612,6 +614,7 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("schema-lookup", "a tenth of its time, not more"): make_summary(_looked_up(8.0, busy=80.0)),
     ("schema-lookup", "not known"): make_summary(_looked_up(None, busy=20.0)),
     ("unbounded-fan-out", "a thousand, not more"): make_summary(make_operation("crawl", tasks_max=1_000)),
+    ("stdout-pollution", "nothing was written"): make_summary(stdout_is_wire=True),
     ("slow-error-logging", "fewer than three"): make_summary(_logged(0.6, 0.028)),
     ("slow-error-logging", "20 ms, not more"): make_summary(_logged(0.6, 0.03)),
     ("slow-error-logging", "not known"): make_summary(_logged(None, None)),

@@ -119,7 +119,15 @@ def test_a_finding_says_a_number_and_what_to_do_and_serialises(code: str) -> Non
 
 
 # What is lost to these is memory, or the time of threads for which nobody waits.
-TIMELESS = {"abandoned-work", "crashed", "not-enough-data", "memory-growth", "memory-peak", "unbounded-fan-out"}
+TIMELESS = {
+    "stdout-pollution",
+    "abandoned-work",
+    "crashed",
+    "not-enough-data",
+    "memory-growth",
+    "memory-peak",
+    "unbounded-fan-out",
+}
 
 
 @pytest.mark.parametrize("code", sorted(set(CODES) - TIMELESS))
@@ -856,6 +864,12 @@ SIGNALS = st.fixed_dictionaries(
         if field.name in SHARES
         else st.none() | COUNT
         if field.name in ("gc_max_generation", "rss_bytes_max")
+        else st.sampled_from([None, "", "/srv/app/server.py:41", "odd"])
+        if field.name == "stdout_foreign_at"
+        else COUNT
+        if field.name == "stdout_foreign_bytes"
+        else st.booleans()
+        if field.name == "stdout_is_wire"
         else MAYBE_MS
         for field in fields(Signals)
     }
@@ -1236,6 +1250,18 @@ def test_a_look_up_is_told_with_its_share() -> None:
     sentence = one(FAULTS["schema-lookup"], "schema-lookup").sentence
     assert sentence.startswith("Before each call of `find` the SDK lists all tools")
     assert sentence.endswith("5.1 ms a call, 25% of its time.")
+
+
+def test_what_was_printed_is_told_with_its_first_line_and_is_critical_where_clients_read_it() -> None:
+    apart = one(FAULTS["stdout-pollution"], "stdout-pollution")
+    assert (apart.severity, apart.confidence) == ("warn", "lower")
+    assert apart.sentence.startswith("At least 1 B was written to stdout beside the transport, first at server.py:41")
+    between = one(ALSO_FAULTS["stdout-pollution", "between the messages"], "stdout-pollution")
+    assert (between.severity, between.evidence["where"]) == ("critical", None)
+    assert (
+        between.sentence
+        == "At least 1.2 kB was written to stdout beside the transport, where the client reads messages."
+    )
 
 
 def test_a_traceback_that_is_logged_slowly_is_told_with_its_mean_and_its_library() -> None:

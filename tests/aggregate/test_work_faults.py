@@ -76,6 +76,8 @@ def backlogs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
             for name, folder in folders.items()
         }
         clients = {name: stack.enter_context(client) for name, client in started.items()}
+        for name, client in clients.items():  # first: later samples of the process are sure to have it
+            client.wait_for(client.call("say", "say", text="ä log line", how=name))
         for name, (at_first, _, _) in sent.items():
             for number in range(at_first):
                 clients[name].call(f"first {number}", "take")
@@ -175,3 +177,14 @@ def test_a_backlog_is_named_and_neither_its_mended_twin_nor_a_burst(backlogs: di
     assert evidence["operation"] == "take" and evidence["in_flight_after"] <= 24 * 3 + 4
     came, ended = (evidence[name] * evidence["seconds"] for name in ("arrivals_per_s", "answers_per_s"))
     assert came - ended == pytest.approx(evidence["in_flight_after"] - evidence["in_flight_before"])
+
+
+def test_what_is_printed_is_named_and_neither_what_goes_to_stderr_nor_elsewhere(
+    backlogs: dict[str, dict[str, Any]],
+) -> None:
+    """mcp 2.x keeps its messages apart. The line is 11 bytes long and has an end."""
+    assert [name for name, found in backlogs.items() if findings(found, "stdout-pollution")] == ["fault"]
+    [finding] = findings(backlogs["fault"], "stdout-pollution").values()
+    evidence = finding["evidence"]
+    assert (finding["severity"], evidence["bytes"], evidence["reaches_client"]) == ("warn", 12, 0)
+    assert evidence["where"].endswith(line("printed"))

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import anyio
@@ -198,6 +199,21 @@ async def log_mended() -> str:
 async def log_near() -> str:
     """It fails twice."""
     raise RuntimeError("near")
+
+
+# --- stdout-pollution ---------------------------------------------------------------------------------
+
+
+@tool
+async def say(text: str, how: str) -> str:
+    if how == "fault":
+        print(text)  # printed
+    elif how == "mended":
+        print(text, file=sys.stderr)
+    else:
+        with redirect_stdout(StringIO()):
+            print(text)
+    return "ok"
 
 
 # --- dispatch-backlog ---------------------------------------------------------------------------------

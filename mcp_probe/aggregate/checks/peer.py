@@ -1,4 +1,4 @@
-"""Time lost at the other end: `serial-client` and `slow-reader`."""
+"""What is between server and client: `serial-client`, `slow-reader` and `stdout-pollution`."""
 
 from __future__ import annotations
 
@@ -102,4 +102,27 @@ def _slow_reader(slow: list[tuple[float, OperationSummary]]) -> Finding:
             "operations": len(slow),
         },
         cost_ms=sum(_flush_ms(operation) for _, operation in slow),
+    )
+
+
+def stdout_pollution(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
+    """Something else than the transport wrote to the stream that belongs to its messages."""
+    signals = summary.signals
+    if not signals.stdout_foreign_bytes:
+        return
+    place = phrasing.place_at(signals.stdout_foreign_at)
+    reaches = signals.stdout_is_wire
+    yield Finding(
+        code="stdout-pollution",
+        severity="critical" if reaches else "warn",
+        confidence="lower",
+        subject=summary.server.name,
+        sentence=(
+            f"At least {phrasing.size(signals.stdout_foreign_bytes)} was written to stdout beside the transport"
+            f"{f', first at {place}' if place else ''}"
+            f"{', where the client reads messages' if reaches else '; the SDK turns it away from the client'}."
+        ),
+        advice="Log to stderr: `logging` does so by default, and `print(..., file=sys.stderr)`.",
+        evidence={"bytes": signals.stdout_foreign_bytes, "where": place, "reaches_client": int(reaches)},
+        cost_ms=0.0,
     )
