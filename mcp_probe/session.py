@@ -268,16 +268,24 @@ class Probe:
 
         Call it before mcp 2.x servers run, or on their loop: it changes their middleware.
         """
-        with self._changing:
-            if self._tracing is not None or not self.attached:
+        while not self._changing.acquire(timeout=0.05):
+            if not self.attached:  # who detaches waits for the collector's thread, which may be this one
                 return
-            self._tracing = tracing
-            if self._hub.recent is None:
-                self._hub.recent = deque(maxlen=RECENT)
-            self._hub.pools.carry = tracing.carry
-            self._loose.trace(tracing)
-            for _, hooks in self._servers:
-                hooks.trace(tracing)
+        try:
+            self._trace_with(tracing)
+        finally:
+            self._changing.release()
+
+    def _trace_with(self, tracing: Tracing) -> None:
+        if self._tracing is not None or not self.attached:
+            return
+        self._tracing = tracing
+        if self._hub.recent is None:
+            self._hub.recent = deque(maxlen=RECENT)
+        self._hub.pools.carry = tracing.carry
+        self._loose.trace(tracing)
+        for _, hooks in self._servers:
+            hooks.trace(tracing)
 
     def attach_every_server(self) -> None:
         """Attach to each MCP server this process creates from now on."""

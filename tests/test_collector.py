@@ -85,6 +85,24 @@ def test_a_collection_on_the_collectors_thread_is_no_hang() -> None:
     assert [frame.reason for frame in kept.frames if isinstance(frame, End)] == ["detached"]
 
 
+def test_a_detach_and_a_collector_that_finds_a_provider_do_not_wait_for_each_other() -> None:
+    """Its thread begins to trace while the detach waits for it: the latest requests were lost."""
+    probe = Probe()
+    collector, remove = probe._collector, probe._collector.remove
+    left: list[bool] = []
+
+    def removing(listener: Any, reason: str) -> None:
+        finder = threading.Thread(target=probe.trace_with, args=(None,), daemon=True)
+        finder.start()
+        finder.join(20)
+        left.append(finder.is_alive())
+        remove(listener, reason)
+
+    collector.remove = removing  # type: ignore[method-assign]
+    probe.detach()
+    assert left == [False]
+
+
 def test_a_collector_that_gets_nowhere_is_given_up_and_the_loss_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     probe = Probe()
     kept = keep(probe)
