@@ -268,6 +268,9 @@ class Probe:
 
         Call it before mcp 2.x servers run, or on their loop: it changes their middleware.
         """
+        if self._hub.runs_loop():
+            with self._changing:
+                return self._trace_with(tracing)
         while not self._changing.acquire(timeout=0.05):
             if not self.attached:  # who detaches waits for the collector's thread, which may be this one
                 return
