@@ -41,6 +41,7 @@ ASKED = {
     "mcp.server.runner:_apply_middleware",
     # The server iterates over the probe's stream, which asks this one for each message.
     "mcp.shared._context_streams:ContextReceiveStream.__aiter__",
+    "asyncio.selector_events:_SelectorTransport.is_closing",  # asked by whoever writes, as often as it happens to
 }
 """Entered more or less often with the probe, and harmless."""
 
