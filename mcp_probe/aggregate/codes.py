@@ -7,6 +7,10 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from mcp_probe.errors import OptionError
+from mcp_probe.model import Severity
+
+SEVERITIES: tuple[Severity, ...] = ("critical", "warn", "info")
+"""The most severe first."""
 
 CODES: Mapping[str, str] = MappingProxyType(
     {

@@ -11,6 +11,7 @@ from statistics import median
 
 from mcp_probe.aggregate.bounded import earlier_ns
 from mcp_probe.aggregate.checks.awaits import INSIDE
+from mcp_probe.aggregate.first_calls import OUTSIDE
 from mcp_probe.aggregate.phrasing import duration, percent, place_of, plural, ranged, subject_of
 from mcp_probe.aggregate.seen import (
     LOOP_WAITS,
@@ -273,7 +274,7 @@ def _stages(seen: Seen) -> Reason:
     return Reason("stages", 1.0, f"One at a time, {what} {_fine(mean_totals(seen))}{place}{told and ': '}{told}.")
 
 
-_OUTSIDE = frozenset({"connect", "http", "db", "subprocess", "client"})
+_OUTSIDE = OUTSIDE | {"client"}
 
 
 def _awaited(seen: Seen) -> str:

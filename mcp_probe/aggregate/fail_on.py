@@ -6,16 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal
 
-from mcp_probe.aggregate.codes import CODES, check_codes
+from mcp_probe.aggregate.codes import CODES, SEVERITIES, check_codes
 from mcp_probe.errors import OptionError
 from mcp_probe.model import Finding, Severity
 
 Dimension = Literal["time", "size", "share", "number"]
-
-SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""The least first."""
 
 # The first unit of each is that of a number without one; the factors lead to ms, bytes and percent.
 UNITS: Mapping[Dimension, Mapping[str, float]] = MappingProxyType(
@@ -96,7 +93,7 @@ class Rule:
     def matches(self, finding: Finding) -> bool:
         """Whether ``finding`` is one that this asks for. A figure that is not known counts as beyond any threshold."""
         if self.severity is not None:
-            return SEVERITIES.index(finding.severity) >= SEVERITIES.index(self.severity)
+            return SEVERITIES.index(finding.severity) <= SEVERITIES.index(self.severity)
         if finding.code != self.code:
             return False
         figure = None if self.more_than is None else figure_of(finding)
@@ -148,8 +145,8 @@ def _rule(item: str, text: str) -> Rule:
     found = _ITEM.fullmatch(item)
     if found is None:
         raise OptionError(
-            f"{item!r} is not understood. Expected a severity ({', '.join(SEVERITIES)}), a code, or a code with a "
-            "threshold, such as 'blocking-call>100ms' (in quotes, or the shell takes the `>`)."
+            f"{item!r} is not understood. Expected a severity ({', '.join(SEVERITIES[::-1])}), a code, or a code with "
+            "a threshold, such as 'blocking-call>100ms' (in quotes, or the shell takes the `>`)."
         )
     name, number = found["name"], found["number"]
     for severity in SEVERITIES:

@@ -28,10 +28,10 @@ from mcp_probe.aggregate.checks.sdk import schema_lookup
 from mcp_probe.aggregate.checks.spinning import busy_spin
 from mcp_probe.aggregate.checks.steps import blocking_call, cpu_bound_step
 from mcp_probe.aggregate.checks.waiting import crowding, head_of_line
-from mcp_probe.aggregate.codes import CODES, NOT_YET, check_codes
+from mcp_probe.aggregate.codes import CODES, NOT_YET, SEVERITIES, check_codes
 from mcp_probe.aggregate.growth import MIN_CALLS
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Ending, Finding, LeakHunt, Severity, Summary, Verdict
+from mcp_probe.model import Ending, Finding, LeakHunt, Summary, Verdict
 
 __all__ = ["CHECKS", "CODES", "NOT_YET", "FindingOptions", "check_codes", "findings_of", "verdict_of"]
 
@@ -77,7 +77,6 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
 """Code -> its check, in the order of docs/findings.md."""
 
 DEFAULTS = FindingOptions()
-SEVERITIES: tuple[Severity, ...] = ("critical", "warn", "info")
 
 
 def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[Finding, ...]:

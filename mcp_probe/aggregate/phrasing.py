@@ -21,16 +21,19 @@ _UNITS = ((1.0, "ms", 999.5), (1e3, "s", 599.5e3), (60e3, "min", 119.5 * 60e3), 
 
 def duration(ms: float) -> str:
     """``4.2 ms``, ``412 ms``, ``3.1 s``, ``12 s``, ``11 min``: two or three digits."""
-    scale, unit = next((scale, unit) for scale, unit, below in _UNITS if ms < below)
-    return f"{_digits(ms / scale)} {unit}"
+    number, unit = _scaled(ms)
+    return f"{_digits(number)} {unit}"
 
 
 def at_least(ms: float) -> str:
     """``at least 4.7 s`` of 4.76 s: as :func:`duration`, never more than it is."""
-    scale, unit = next((scale, unit) for scale, unit, below in _UNITS if ms < below)
-    number = ms / scale
+    number, unit = _scaled(ms)
     step = 0.1 if number < 9.95 else 1.0
     return f"at least {_digits(math.floor(number / step + 1e-9) * step)} {unit}"
+
+
+def _scaled(ms: float) -> tuple[float, str]:
+    return next((ms / scale, unit) for scale, unit, below in _UNITS if ms < below)
 
 
 def percentile(operation: OperationSummary, name: Literal["p50", "p95", "p99", "max"]) -> str:

@@ -11,7 +11,6 @@ Source: Linux, Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from types import CodeType, FrameType
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 
 from mcp_probe.capture.awaits import Awaited
 from mcp_probe.capture.places import frame_of, is_own
+from mcp_probe.capture.proc_files import read
 from mcp_probe.clock import now_ns
 from mcp_probe.record.awaits import LOOK_EDGE_NS, MOST_WORK
 from mcp_probe.record.raw import Job, JobLook
@@ -146,8 +146,7 @@ def _least_still_ns() -> float:
 def _sleeps(thread: int) -> bool:
     """Whether a thread sleeps. One that waits for a CPU does not."""
     try:
-        with open(f"/proc/self/task/{thread}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"S", b"D")
+        return read(f"/proc/self/task/{thread}/stat").rpartition(b")")[2].split()[0] in (b"S", b"D")
     except (OSError, IndexError):
         return False
 
@@ -155,13 +154,7 @@ def _sleeps(thread: int) -> bool:
 def _used(thread: int) -> tuple[int, int] | None:
     """(CPU ns of a thread, how often it was given a CPU), of the system's own count."""
     try:
-        file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        cpu, _, runs = os.read(file, 96).split()
+        cpu, _, runs = read(f"/proc/self/task/{thread}/schedstat").split()
         return int(cpu), int(runs)
     except (OSError, ValueError):
         return None
-    finally:
-        os.close(file)

@@ -19,6 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mcp_probe import native
+from mcp_probe.capture.proc_files import open_task
 from mcp_probe.clock import now_ns
 
 try:
@@ -147,7 +148,7 @@ class _RunQueue:
             if thread != self._thread:
                 self._close()
                 self._thread = thread
-                self._file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+                self._file = open_task(thread, "schedstat")
             return 0 if self._file is None else int(os.pread(self._file, 64, 0).split()[1])
         except (OSError, IndexError, ValueError):
             return 0

@@ -23,6 +23,7 @@ from mcp_probe.capture.guard import Fail, Guard
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.pipe_looks import PipeLooker, PipeLooks
 from mcp_probe.capture.places import Place, frame_of, place_of
+from mcp_probe.capture.proc_files import open_task
 from mcp_probe.capture.readings import TICK_NS, Reading, Readings, park, wake
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
@@ -108,8 +109,8 @@ class Watch:
     def __init__(self, monitor: LoopMonitor, starvation: Starvation | None = None) -> None:
         self._monitor = monitor
         self._clock = _thread_clock(monitor.thread_id)
-        self._schedstat = _open_task(monitor.thread_native_id, "schedstat")
-        self._syscall = None if _FUTEX is None else _open_task(monitor.thread_native_id, "syscall")
+        self._schedstat = open_task(monitor.thread_native_id, "schedstat")
+        self._syscall = None if _FUTEX is None else open_task(monitor.thread_native_id, "syscall")
         self._starvation = starvation
         self.readings = Readings(monitor, self._clock, -1 if self._schedstat is None else self._schedstat)
         # The step in which the loop is first seen is often slow, and there was no tick before it.
@@ -294,7 +295,7 @@ class Starvation:
         opened = {
             thread: found
             for thread in threads
-            if thread not in known and (found := _open_task(int(thread), "schedstat")) is not None
+            if thread not in known and (found := open_task(int(thread), "schedstat")) is not None
         }
         gone = [thread for thread in known if thread not in threads]
         self._schedstats = {**{thread: known[thread] for thread in known if thread not in gone}, **opened}
@@ -445,11 +446,4 @@ def _thread_clock(thread_id: int) -> int | None:
     try:
         return time.pthread_getcpuclockid(thread_id)
     except (AttributeError, OSError):
-        return None
-
-
-def _open_task(native_id: int, name: str) -> int | None:
-    try:
-        return os.open(f"/proc/self/task/{native_id}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
         return None

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-from mcp_probe.aggregate.fold import Fold
+from mcp_probe.aggregate.summary import FORMAT
 from mcp_probe.errors import RecordingError
 from mcp_probe.model import Finding, Severity
 
@@ -23,11 +23,10 @@ def read_baseline(path: Path) -> tuple[Finding, ...]:
         raise RecordingError(f"Cannot read the baseline {path}: {exc.strerror}. {_EXPECTED}") from exc
     except ValueError as exc:
         raise RecordingError(f"The baseline {path} is not JSON ({exc}). {_EXPECTED}") from exc
-    expected = Fold().summary().format
     found = report.get("format") if isinstance(report, dict) else None
-    if found != expected:
+    if found != FORMAT:
         what = f"of the format {found!r}" if found else "no report of mcp_probe"
-        raise RecordingError(f"The baseline {path} is {what}. {_EXPECTED} Its format is {expected!r}.")
+        raise RecordingError(f"The baseline {path} is {what}. {_EXPECTED} Its format is {FORMAT!r}.")
     findings = report.get("findings")
     if not isinstance(findings, list) or not all(map(_is_finding, findings)):
         raise RecordingError(f"The baseline {path} is damaged: its findings cannot be read. {_EXPECTED}")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.model import Finding, Severity, Summary, Tag
+from mcp_probe.aggregate.codes import SEVERITIES
+from mcp_probe.model import Finding, Summary, Tag
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Box, Flow, Heading, Paragraph, Role, Span, Spans
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
@@ -25,7 +26,6 @@ from mcp_probe.report.sections.operations import operations
 from mcp_probe.report.sections.waits import blocked_by, slow_steps
 
 FINDING_ROWS = 12
-SEVERITIES: tuple[Severity, ...] = ("critical", "warn", "info")
 SEVERITY_NOUNS = {"critical": ("critical", "critical"), "warn": ("warning", "warnings"), "info": ("info", "info")}
 SURE: dict[Tag, str] = {"lower": "at least ", "bounded": "at least ", "upper": "at most ", "estimate": "about "}
 """How a cost is told whose finding is not exact; bounds count by their lower end."""

@@ -8,7 +8,6 @@ Locks, queues and futures have servers of their own, in test_await_truths.py.
 from __future__ import annotations
 
 import os
-import ssl
 from collections import Counter
 from collections.abc import Callable
 from itertools import product
@@ -20,8 +19,8 @@ import pytest
 from mcp_probe.model import Await, RequestRecord
 from mcp_probe.record.file import read_recording
 from tests.adapters.raw_clients import HttpClient, RawClient, StdioClient
-from tests.adapters.test_await_truths import CLOSE_MS, Cell, python_of, said_in, together
-from tests.adapters.test_http_arrival import self_signed
+from tests.adapters.test_await_truths import CLOSE_MS, Cell, line_of, no_wait_ms, python_of, said_in, together
+from tests.adapters.test_http_arrival import tls_contexts
 from tests.adapters.waits.backend import Backend, serving
 from tests.adapters.waits.backend import Seen as Served
 from tests.ports import free_port
@@ -64,20 +63,11 @@ class Seen:
 
     def less_ms(self, name: str) -> float:
         """Of a call: what was no wait, for it ran or the loop had no turn for it."""
-        budget = self.records[name].budget
-        return sum(filter(None, (budget.busy, budget.ready_wait, budget.gc))) / MS + CLOSE_MS
-
-
-def line_of(mark: str) -> str:
-    lines = SERVER.read_text("utf-8").splitlines()
-    [number] = [number for number, line in enumerate(lines, 1) if line.endswith(f"# {mark}")]
-    return f"{SERVER}:{number}"
+        return no_wait_ms(self.records[name]) + CLOSE_MS
 
 
 def see(cell: Cell, python: Path, folder: Path) -> Seen:
-    certificate, key, _ = self_signed(folder)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context, _ = tls_contexts(folder)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MCP_PROBE_")}
     environment |= {"PYTHONPATH": str(ROOT)} | ({} if cell.native else {"MCP_PROBE_NATIVE": "0"})
     with serving(first_byte=ANSWER_S) as plain, serving(context, first_byte=0.05, handshake=HANDSHAKE_S) as tls:
@@ -141,7 +131,7 @@ def check_httpx(seen: Seen) -> None:
     before: dict[int, Served] = {}  # connection: the request that it served last
     for one in served:
         name = one.target[1:]
-        check_first_byte(seen, name, seen.plain, line_of("asks: httpx"), ANSWER_S)
+        check_first_byte(seen, name, seen.plain, line_of("# asks: httpx", SERVER), ANSWER_S)
         last, before[one.connection] = before.get(one.connection), one
         waits, asked = seen.awaits(name, "connection-pool"), seen.said[name]["asked"][0]
         waited_ms, less_ms = sum(wait.ns for wait in waits) / MS, seen.less_ms(name)
@@ -150,8 +140,8 @@ def check_httpx(seen: Seen) -> None:
             continue
         assert (last.last_ns - asked) / MS - less_ms < waited_ms <= (one.came_ns - asked) / MS
         for wait in waits:
-            assert (wait.limit, wait.where) == (PLACES["httpx"], line_of("asks: httpx"))
-            assert wait.object == f"httpx pool made at {line_of('made: httpx').rpartition('/')[2]}"
+            assert (wait.limit, wait.where) == (PLACES["httpx"], line_of("# asks: httpx", SERVER))
+            assert wait.object == f"httpx pool made at {line_of('# made: httpx', SERVER).rpartition('/')[2]}"
         found = held_in(waits)
         assert sum(found.values()) == pytest.approx(waited_ms, abs=CLOSE_MS)
         for other in served:  # while the backend had their requests, they held one connection each
@@ -172,7 +162,7 @@ def check_tls(seen: Seen) -> None:
     assert seen.tls.connections == CALLS["tls"]
     for number in range(CALLS["tls"]):
         name = f"tls_{number}"
-        check_first_byte(seen, name, seen.tls, line_of("asks: tls"), 0.05)
+        check_first_byte(seen, name, seen.tls, line_of("# asks: tls", SERVER), 0.05)
         connects = seen.awaits(name, "connect")
         phases = Counter({one.phase: one.ns / MS for one in connects})
         assert set(phases) == {"tcp", "tls"}
@@ -198,8 +188,8 @@ def check_sqlalchemy(seen: Seen) -> None:
         for holder, ms in expected.items():
             assert found[holder] == pytest.approx(ms, abs=less_ms), (turn, holder)
         for one in waits if expected else ():
-            assert one.object == f"SQLAlchemy pool made at {line_of('made: sqlalchemy').rpartition('/')[2]}"
-            assert (one.where, one.limit) == (line_of("asks: sqlalchemy"), PLACES["sqlalchemy"])
+            assert one.object == f"SQLAlchemy pool made at {line_of('# made: sqlalchemy', SERVER).rpartition('/')[2]}"
+            assert (one.where, one.limit) == (line_of("# asks: sqlalchemy", SERVER), PLACES["sqlalchemy"])
         assert {one.object for one in seen.awaits(turn.name, "db")} == {"sqlite"}
 
 
@@ -212,7 +202,7 @@ def check_subprocesses(seen: Seen) -> None:
             waits = seen.awaits(name, "subprocess")
             assert {(one.object, one.stage) for one in waits} == {("sleep", stage)}
             assert sum(one.calls for one in waits) == 1
-            assert max(waits, key=lambda one: one.ns).where == line_of(f"asks: {row}")
+            assert max(waits, key=lambda one: one.ns).where == line_of(f"# asks: {row}", SERVER)
             said = seen.said[name]
             most_ms = (said["got"][0] - said["asked"][0]) / MS
             assert SLEEP_MS - (0 if stage == "busy" else seen.less_ms(name)) <= seen.waited_ms(name, "subprocess")

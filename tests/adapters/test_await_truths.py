@@ -120,10 +120,10 @@ def said_in(answer: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(content[0]["text"])) if content and content[0]["text"].startswith("{") else {}
 
 
-def line_of(mark: str) -> str:
-    lines = SERVER.read_text("utf-8").splitlines()
+def line_of(mark: str, server: Path = SERVER) -> str:
+    lines = server.read_text("utf-8").splitlines()
     [number] = [number for number, line in enumerate(lines, 1) if line.endswith(mark)]
-    return f"{SERVER}:{number}"
+    return f"{server}:{number}"
 
 
 def python_of(cell: Cell, env_python: Callable[[str], Path]) -> Path:

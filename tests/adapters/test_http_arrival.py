@@ -247,3 +247,11 @@ def self_signed(folder: Path) -> tuple[str, str, ssl.SSLContext]:
     pkcs8 = serialization.PrivateFormat.PKCS8
     private.write_bytes(key.private_bytes(serialization.Encoding.PEM, pkcs8, unencrypted))
     return str(certificate), str(private), ssl.create_default_context(cafile=str(certificate))
+
+
+def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """(of a server for ``localhost``, of a client that trusts it)."""
+    certificate, key, trusting = self_signed(folder)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificate, key)
+    return serving, trusting

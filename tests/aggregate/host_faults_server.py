@@ -10,23 +10,21 @@ import asyncio
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from mcp import Client
 from mcp.server import MCPServer
 
 import mcp_probe
+from tests.hogs import hogs
 
 CALLS = 30
 THREADS, PROCESSES = 6, 2
 USED_NS: list[int] = []  # CPU time of each thread that hashed all the time
-HOG = "import time\nuntil = time.monotonic() + 20\nwhile time.monotonic() < until: pass"
-"""It ends by itself, should nobody end it."""
 
 
 def compute(ms: float) -> None:
@@ -77,22 +75,6 @@ def hash_seldom(over: threading.Event) -> None:
         hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000)
 
 
-@contextmanager
-def processes() -> Iterator[None]:
-    hogs = [subprocess.Popen([sys.executable, "-S", "-E", "-c", HOG]) for _ in range(PROCESSES)]
-    try:
-        yield
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.wait()
-
-
-@contextmanager
-def nobody() -> Iterator[None]:
-    yield
-
-
 async def phase(tool: str, calls: int) -> dict[str, object]:
     server = make_server()
     probe = mcp_probe.attach(server)
@@ -100,9 +82,8 @@ async def phase(tool: str, calls: int) -> dict[str, object]:
         began = time.monotonic()
         for _ in range(calls):
             await client.call_tool(tool, {})
-        await asyncio.sleep(
-            0 if calls == 1 else max(0.0, 1.1 - (time.monotonic() - began))
-        )  # less than a second is not judged
+        left_s = 0.0 if calls == 1 else 1.1 - (time.monotonic() - began)
+        await asyncio.sleep(max(0.0, left_s))  # less than a second is not judged
     found = (await asyncio.to_thread(probe.snapshot)).to_json()
     probe.detach()
     return found
@@ -114,10 +95,10 @@ def main() -> None:
     found = {}
     for name, others, tool in (
         ("fault", threads(hash_always), "short"),
-        ("mended", nobody(), "short"),
+        ("mended", nullcontext(), "short"),
         ("near", threads(hash_seldom), "short"),
-        ("host", processes(), "short"),
-        ("host and blocking", processes(), "sleepy"),
+        ("host", hogs(PROCESSES), "short"),
+        ("host and blocking", hogs(PROCESSES), "sleepy"),
     ):
         began = time.monotonic()
         with others:

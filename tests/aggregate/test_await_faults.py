@@ -5,7 +5,6 @@ One server on stdio under `mcp-probe run`, with backends on loopback that have k
 
 from __future__ import annotations
 
-import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.adapters.raw_clients import StdioClient
-from tests.adapters.test_http_arrival import self_signed
+from tests.adapters.test_http_arrival import tls_contexts
 from tests.adapters.waits.backend import serving
+from tests.aggregate.live_faults import findings, line_in
 
 SERVER = Path(__file__).with_name("await_faults_server.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,22 +40,16 @@ FAULTS = [
 ]  # fmt: skip
 
 
-def tls_of(folder: Path) -> ssl.SSLContext:
-    certificate, key, _ = self_signed(folder)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, key)
-    return tls
-
-
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("faults")
+    tls, _ = tls_contexts(folder)
     with ExitStack() as stack:
         backends = [
             stack.enter_context(serving(first_byte=0.02)),
             stack.enter_context(serving(first_byte=0.4)),
             stack.enter_context(serving(first_byte=0.04, one_by_one=True)),
-            stack.enter_context(serving(tls_of(folder), first_byte=0.02, handshake=0.02)),
+            stack.enter_context(serving(tls, first_byte=0.02, handshake=0.02)),
         ]
         command = [sys.executable, str(SERVER), *(backend.address for backend in backends)]
         with StdioClient(command, folder, {"PYTHONPATH": str(ROOT)}) as client:
@@ -65,17 +59,6 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         failed = {id for id, (_, answer) in client.answers.items() if answer.get("result", {}).get("isError")}
         assert not failed, client.stderr
         yield client.summary
-
-
-def findings(summary: dict[str, Any], code: str) -> dict[str, dict[str, Any]]:
-    return {finding["subject"]: finding for finding in summary["findings"] if finding["code"] == code}
-
-
-def line(mark: str) -> str:
-    """The first line of the server that ends with a comment ``mark``."""
-    lines = SERVER.read_text("utf-8").splitlines()
-    number = next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {mark}"))
-    return f"{SERVER.name}:{number}"
 
 
 @pytest.mark.parametrize(("code", "name"), FAULTS)
@@ -147,7 +130,7 @@ def test_a_backend_that_serves_all_at_once_is_not_slow(summary: dict[str, Any]) 
 
 def test_a_queue_that_feeds_slowly_is_told_with_its_line(summary: dict[str, Any]) -> None:
     evidence = findings(summary, "long-wait")["queue_fault"]["evidence"]
-    assert (evidence["kind"], evidence["where"], evidence["grows"]) == ("queue", line("fed"), 0)
+    assert (evidence["kind"], evidence["where"], evidence["grows"]) == ("queue", line_in(SERVER, "fed"), 0)
 
 
 def test_a_server_with_faults_is_not_healthy_and_what_hooks_see_is_explained(summary: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from mcp_probe.aggregate.findings import findings_of, verdict_of
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import Finding, Verdict
 from mcp_probe.session import Probe
+from tests.adapters.waits.test_on_the_loop import run
 
 CALLS = 32
 WAIT_S = 0.03
@@ -16,7 +17,6 @@ OPTIONS = FindingOptions(min_seconds=0.0)
 
 def judged(*, looks: bool) -> tuple[dict[str, Finding], Verdict]:
     """``unexplained-wait`` by tool, of a server whose calls await a future of its own, or a lock; and the verdict."""
-    probe = Probe()
 
     async def future() -> None:
         waited = asyncio.get_running_loop().create_future()
@@ -29,19 +29,10 @@ def judged(*, looks: bool) -> tuple[dict[str, Finding], Verdict]:
         asyncio.get_running_loop().call_later(WAIT_S, gate.release)
         await gate.acquire()
 
-    async def main() -> None:
-        if not looks:
-            probe._hub.looks.stop(10)
-        for tool in (future, lock):
-            profiled = probe.profile(tool)
-            for _ in range(CALLS):
-                await profiled()
+    def blinded(probe: Probe) -> None:
+        probe._hub.looks.stop(10)
 
-    try:
-        asyncio.run(main())
-        summary = probe.snapshot()
-    finally:
-        probe.detach()
+    summary = run(CALLS, future, lock, first=(lambda probe: None) if looks else blinded)
     found = findings_of(summary, OPTIONS)
     named = {one.subject.rpartition(".")[2]: one for one in found if one.code == "unexplained-wait"}
     return named, verdict_of(summary, found)

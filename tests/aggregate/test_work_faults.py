@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.adapters.raw_clients import LIMIT_S, StdioClient
+from tests.aggregate.live_faults import findings, line_in
 
 SERVER = Path(__file__).with_name("work_faults_server.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,17 +134,6 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def findings(summary: dict[str, Any], code: str) -> dict[str, dict[str, Any]]:
-    return {finding["subject"]: finding for finding in summary["findings"] if finding["code"] == code}
-
-
-def line(mark: str) -> str:
-    """The first line of the server that ends with a comment ``mark``."""
-    lines = SERVER.read_text("utf-8").splitlines()
-    number = next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {mark}"))
-    return f"{SERVER.name}:{number}"
-
-
 @pytest.mark.parametrize(("code", "name"), FAULTS)
 def test_a_fault_is_named_and_neither_its_mended_twin_nor_its_near_miss(
     summary: dict[str, Any], code: str, name: str
@@ -157,7 +147,7 @@ def test_a_cold_start_names_the_import_and_its_line(summary: dict[str, Any]) -> 
     finding = findings(summary, "cold-start")["cold_fault"]
     assert finding["severity"] == "info", "a start is never the verdict"
     assert finding["evidence"]["imports"] == "slow_to_import"
-    assert finding["evidence"]["where"].endswith(line("late"))
+    assert finding["evidence"]["where"].endswith(line_in(SERVER, "late"))
     assert finding["evidence"]["warm_calls"] == 13
 
 
@@ -213,4 +203,4 @@ def test_what_is_printed_is_named_and_neither_what_goes_to_stderr_nor_elsewhere(
     [finding] = findings(backlogs["fault"], "stdout-pollution").values()
     evidence = finding["evidence"]
     assert (finding["severity"], evidence["bytes"], evidence["reaches_client"]) == ("warn", 12, 0)
-    assert evidence["where"].endswith(line("printed"))
+    assert evidence["where"].endswith(line_in(SERVER, "printed"))

@@ -332,7 +332,7 @@ def test_the_wait_for_a_cpu_is_known_on_linux() -> None:
 
 def test_where_the_thread_clock_is_missing_the_cause_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_thread_clock", lambda thread_id: None)
-    monkeypatch.setattr(watchdog, "_open_task", lambda native_id, name: None)
+    monkeypatch.setattr(watchdog, "open_task", lambda native_id, name: None)
     steps = seen_steps("asyncio", sleeps, known=False)
     assert {step.cause for step in steps} == {"unknown"}
     assert {(step.cpu_ns, step.run_queue_ns) for step in steps} == {(None, None)}

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -24,6 +24,7 @@ from benchmarks.page import filled
 from mcp_probe import __version__
 from tests.adapters.raw_clients import HttpClient, RawClient, StdioClient
 from tests.adapters.waits.backend import serving
+from tests.hogs import hogs
 from tests.ports import free_port
 from tools.findings.cells import WORKLOADS, Beside, Cell, Load, Sdk, Transport, cells_of
 from tools.findings.matrix import Run, State, from_json, next_of, section, to_json, totals, wrong_of
@@ -110,7 +111,7 @@ def run_cell(cell: Cell, quick: str, slow: str) -> Run:
     # The first four letters differ from run to run, too; no name says what its tool does.
     tool = f"{random.choice(_VERBS)}_{random.choice(_NOUNS)}_{random.randrange(100, 1000)}"
     try:
-        with tempfile.TemporaryDirectory() as folder, _hogs(cell.beside):
+        with tempfile.TemporaryDirectory() as folder, hogs((os.cpu_count() or 1) if cell.beside == "hog" else 0):
             findings = _findings(cell, tool, quick, slow, Path(folder))
         wrong = wrong_of(cell, tool, findings, is_busy=cell.beside == "hog" or busy >= (os.cpu_count() or 1))
     except (AssertionError, OSError, ValueError, subprocess.SubprocessError) as exc:
@@ -161,19 +162,6 @@ class _Answering(StdioClient):
             result = {"role": "assistant", "content": content, "model": "none", "stopReason": "endTurn"}
             self.post({"jsonrpc": "2.0", "id": message["id"], "result": result})
         super().note(line)
-
-
-@contextmanager
-def _hogs(beside: Beside) -> Iterator[None]:
-    """One process for each CPU that does nothing but compute."""
-    count = (os.cpu_count() or 1) if beside == "hog" else 0
-    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.wait()
 
 
 if __name__ == "__main__":

@@ -30,21 +30,18 @@ def is_starved(pool: ExecutorSummary, options: FindingOptions) -> bool:
 def executor_saturated(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per pool that was full while jobs waited."""
     for pool in summary.executors:
-        longest = _longest_ms(pool)
-        if pool.max is not None and longest is not None and _is_saturated(summary, options, pool):
-            yield _saturated(summary, options, pool, pool.max, longest)
+        longest_ms = _saturated_ms(summary, options, pool)
+        if pool.max is not None and longest_ms is not None:
+            yield _saturated(summary, options, pool, pool.max, longest_ms)
 
 
-def _longest_ms(pool: ExecutorSummary) -> float | None:
-    return pool.wait_ms.p99 if pool.wait_ms.p99 is not None else pool.wait_max_ms
-
-
-def _is_saturated(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> bool:
-    longest = _longest_ms(pool)
+def _saturated_ms(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> float | None:
+    """The longest that its jobs waited for a thread while it was full; ``None`` if that is no finding."""
+    longest = pool.wait_ms.p99 if pool.wait_ms.p99 is not None else pool.wait_max_ms
     if pool.max is None or longest is None:
-        return False
+        return None
     is_full = pool.at_limit_share > options.at_limit_share and longest > options.executor_wait_ms
-    return is_full and (is_enough(summary, options) or longest >= options.critical_step_ms)
+    return longest if is_full and (is_enough(summary, options) or longest >= options.critical_step_ms) else None
 
 
 def _saturated(
@@ -172,7 +169,8 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
             "pending_peak": pool.pending_peak,
             "holders": ", ".join(pool.holders),
         },
-        cost_ms=_starved_ms(summary, pool) + (_waited_ms(pool) if _is_saturated(summary, options, pool) else 0.0),
+        cost_ms=_starved_ms(summary, pool)
+        + (0.0 if _saturated_ms(summary, options, pool) is None else _waited_ms(pool)),
     )
 
 

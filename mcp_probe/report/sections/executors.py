@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, isfinite
 
+from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import ExecutorSummary, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Cell, Column, Flow, Gauge, Grid, Heading, Paragraph, Role, Span, Spans, Words
@@ -13,8 +14,7 @@ from mcp_probe.report.phrases import first, number, one, rank
 from mcp_probe.report.places import place
 
 EXECUTOR_ROWS = 8
-STARVED_MS = 50.0
-"""As `transport-starvation` has it."""
+STARVED_MS = FindingOptions().transport_wait_ms
 
 
 def executors(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from aiohttp import ClientSession as imported_by_name
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from mcp_probe.session import Probe
-from tests.adapters.test_http_arrival import self_signed
+from tests.adapters.test_http_arrival import tls_contexts
 from tests.adapters.waits.backend import serving
 from tests.adapters.waits.calls import (
     CLOSE_MS,
@@ -75,9 +74,7 @@ class SlowResolver(AbstractResolver):
 
 
 def test_looking_up_connecting_the_first_byte_and_the_body_are_told_apart(tmp_path: Path) -> None:
-    certificate, key, trusting = self_signed(tmp_path)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, key)
+    tls, trusting = tls_contexts(tmp_path)
     names = ["one", "two"]
     with serving(tls=tls, handshake=0.08, first_byte=0.12, between=0.06, chunks=2) as backend:
 

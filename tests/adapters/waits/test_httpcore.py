@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 import types
 from pathlib import Path
@@ -20,7 +19,7 @@ from httpx import AsyncClient as imported_by_name
 
 from mcp_probe.adapters.hook import declared
 from mcp_probe.session import Probe
-from tests.adapters.test_http_arrival import self_signed
+from tests.adapters.test_http_arrival import tls_contexts
 from tests.adapters.waits.backend import serving
 from tests.adapters.waits.calls import (
     CLOSE_MS,
@@ -81,9 +80,7 @@ def test_calls_beyond_the_pools_limit_wait_in_waves_for_those_who_hold_its_conne
 def test_a_client_per_call_opens_a_connection_per_call_and_its_phases_are_told_apart(
     loop: Loop, library: types.ModuleType, tmp_path: Path
 ) -> None:
-    certificate, key, trusting = self_signed(tmp_path)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, key)
+    tls, trusting = tls_contexts(tmp_path)
     names = [f"call-{number}" for number in range(4)]
     with serving(tls=tls, handshake=0.08, first_byte=0.12, between=0.06, chunks=2) as backend:
 

@@ -28,12 +28,13 @@ OPTIONS = FindingOptions(min_seconds=0.0, slow_step_ms=1e9, critical_step_ms=1e9
 """No step is slow, however busy the machine is: this is about the sum."""
 
 
-def run(calls: int, *tools: Callable[[], Any]) -> Summary:
-    """``calls`` of each tool, a profiled function, one after the other."""
+def run(calls: int, *tools: Callable[[], Any], first: Callable[[Probe], object] = lambda probe: None) -> Summary:
+    """``calls`` of each tool, a profiled function, one after the other; ``first`` is called on the loop before them."""
     probe = Probe()
     kept = keep(probe)
 
     async def main() -> None:
+        first(probe)
         for tool in tools:
             profiled = probe.profile(tool)
             for _ in range(calls):

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import select
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ from h2.events import RequestReceived
 from mcp_probe.adapters.waits import aiohttp as aiohttp_hooks
 from mcp_probe.adapters.waits import httpcore as httpcore_hooks
 from mcp_probe.session import Probe
-from tests.adapters.test_http_arrival import self_signed
+from tests.adapters.test_http_arrival import tls_contexts
 from tests.adapters.waits.backend import serving
 from tests.adapters.waits.calls import check_phase, opened
 from tests.capture.test_awaits import Scene, play
@@ -79,10 +78,8 @@ def tunnel(client: socket.socket) -> None:
 
 
 def test_a_tunnel_is_named_by_its_proxy_and_what_goes_through_it_by_the_backend(tmp_path: Path) -> None:
-    certificate, key, trusting = self_signed(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    with serving(context, first_byte=DELAY_S) as backend, listening(tunnel) as port:
+    tls, trusting = tls_contexts(tmp_path)
+    with serving(tls, first_byte=DELAY_S) as backend, listening(tunnel) as port:
 
         async def scenario(scene: Scene) -> None:
             proxy = f"http://user:hunter2@127.0.0.1:{port}"
