@@ -7,10 +7,10 @@ only, which knows handlers and no tools. Source: mcp 1.x ``server/fastmcp/tools/
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from types import CodeType
 
+from mcp_probe.capture import heap
 from mcp_probe.capture.places import Code, code_of
 
 SDKS = ("mcp.", "fastmcp.")
@@ -22,7 +22,7 @@ def functions_of_tools() -> tuple[Code, ...]:
 
 
 def _codes() -> Iterator[Code]:
-    for found in gc.get_objects():
+    for found in heap.objects():
         cls = type(found)
         if not cls.__name__.endswith("Tool") or not str(cls.__module__).startswith(SDKS):
             continue

@@ -20,6 +20,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+from mcp_probe.capture import heap
 from mcp_probe.capture.places import Code, is_plumbing, is_users, line_among
 from mcp_probe.clock import now_ns
 from mcp_probe.model import GrowthSites
@@ -205,7 +206,7 @@ def _sizes() -> dict[Frames, tuple[int, int]]:
 
 
 def _histogram() -> Counter[type]:
-    return Counter(map(type, gc.get_objects()))
+    return Counter(heap.types())
 
 
 def grown_in(grown: Iterable[Grown], codes: Sequence[Code]) -> dict[str, int]:
@@ -308,7 +309,8 @@ def living(blocks: Blocks) -> Iterator[tuple[str | None, Any]]:
     """
     maybe = {block + offset for block in blocks for offset in (0, _HEADER, 2 * _HEADER)}
     seen: set[int] = set()
-    objects = gc.get_objects()
+    objects = heap.objects()
+    tuples: set[int] = set()
     for start in range(0, len(objects), CHUNK):
         yield None, None  # who asks may have enough
         found = [each for each in objects[start : start + CHUNK] if not issubclass(type(each), ModuleType)]
@@ -318,9 +320,16 @@ def living(blocks: Blocks) -> Iterator[tuple[str | None, Any]]:
                 if block is not None and id(each) not in seen:
                     seen.add(id(each))
                     yield block[0], each
-            # Untracked objects refer to no container, so this ends.
-            below = [each for each in gc.get_referents(*found) if not gc.is_tracked(each)]
+            # Untracked objects refer to no container, and tuples are looked into once, so this ends.
+            below = [each for each in gc.get_referents(*found) if not gc.is_tracked(each) or _is_new(each, tuples)]
             found = [each for each in below if (type(each) in _UNTRACKED and each) or id(each) in maybe]
+
+
+def _is_new(found: Any, tuples: set[int]) -> bool:
+    if type(found) is not tuple or id(found) in tuples:
+        return False
+    tuples.add(id(found))
+    return True
 
 
 def _before(cls: type) -> int:

@@ -100,6 +100,7 @@ class Holding:
     def now(self):
         if self._probe is None:
             return {}
+        from mcp_probe.capture import heap
         from mcp_probe.capture.current import Exchange
         from mcp_probe.capture.messages import Channel
         from mcp_probe.capture.socket_reads import Delivery
@@ -114,7 +115,7 @@ class Holding:
             "exchanges": 0,
             "deliveries": 0,
         }
-        for one in gc.get_objects():
+        for one in heap.objects():
             kind = type(one)
             if kind is Exchange:
                 found["exchanges"] += 1
@@ -136,8 +137,12 @@ class Holding:
         Of pairs there may be as many as ``MAX_CELLS``, and a soak is too short to reach that. What each call waited for
         is kept for some seconds: how many calls that is, and how many of them waited, is the machine's business.
         """
-        kinds = [type(one) for one in gc.get_objects()] if self._probe is not None else []
-        return sum(_is_ours(kind) and kind.__name__ not in ("Cell", "Victim", "Wait", "_Trace") for kind in kinds)
+        if self._probe is None:
+            return 0
+        from mcp_probe.capture import heap
+
+        left_out = ("Cell", "Victim", "Wait", "_Trace")
+        return sum(_is_ours(kind) and kind.__name__ not in left_out for kind in heap.types())
 
     def disabled(self):
         hooks = {} if self._probe is None else self._probe._hub.hooks
