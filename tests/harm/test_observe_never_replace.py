@@ -41,7 +41,8 @@ ASKED = {
     "mcp.server.runner:_apply_middleware",
     # The server iterates over the probe's stream, which asks this one for each message.
     "mcp.shared._context_streams:ContextReceiveStream.__aiter__",
-    "asyncio.selector_events:_SelectorTransport.is_closing",  # asked by whoever writes, as often as it happens to
+    # A new socket asks it of a dead transport that had the number of its descriptor; the probe has descriptors, too.
+    "asyncio.selector_events:_SelectorTransport.is_closing",
 }
 """Entered more or less often with the probe, and harmless."""
 
