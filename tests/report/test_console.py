@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from dataclasses import replace
 
@@ -193,9 +194,10 @@ def test_width_is_that_of_the_terminal_within_limits(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(terminal, "fileno", lambda: 1)
     widths = []
     for columns in (0, 40, 72, 300):
-        size = type("Size", (), {"columns": columns})()
-        monkeypatch.setattr("os.get_terminal_size", lambda _, size=size: size)
-        widths.append(choose_width(terminal))
+        size = os.terminal_size((columns, 24))
+        with monkeypatch.context() as patched:
+            patched.setattr("os.get_terminal_size", lambda _, size=size: size)
+            widths.append(choose_width(terminal))
     assert widths == [100, 60, 72, 120]
     assert choose_width(PIPE) == 100
 
