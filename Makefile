@@ -15,7 +15,7 @@ TWINS := tests/record tests/capture/test_executor.py tests/capture/test_stdin_re
 tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_asgi.py tests/safety/test_faults.py \
 tests/native/test_handles.py tests/native/test_loops.py tests/native/test_poll.py tests/adapters/test_loop_conformance.py
 
-# What asks no clock, and the twins after it, run beside the rest.
+# What asks no clock, and the twins after it, run beside the rest. What the rest prints if it crashes comes last.
 BESIDE := tests/aggregate tests/report tests/record tests/docs tests/benchmarks tests/native tests/suites tests/workloads \
 tests/platform tests/launch tests/export/backends tests/safety/test_exit.py tests/test_examples.py \
 tests/test_instrumentor.py tests/test_packaging.py tests/adapters/test_mcp1.py tests/harm/test_odd_input.py \
@@ -76,8 +76,8 @@ test: env envs .tools/backends/collector lint format-check types  ## everything 
 	@{ export COVERAGE_FILE=.beside.coverage; $(PY) -m pytest $(COVER) $(BESIDE) $(PYTEST_ARGS) && \
 	MCP_PROBE_NATIVE=0 $(PY) -m pytest $(COVER) $(if $(COVERAGE),--cov-append) $(TWINS) $(PYTEST_ARGS); \
 	} > .beside.log 2>&1 & beside=$$!; \
-	$(PY) -m pytest $(COVER) $(BESIDE:%=--ignore=%) $(PYTEST_ARGS); main=$$?; \
-	wait $$beside; beside=$$?; cat .beside.log; [ $$main = 0 ] && exit $$beside || exit $$main
+	$(PY) -m pytest $(COVER) $(BESIDE:%=--ignore=%) $(PYTEST_ARGS) 2> .beside.crash; main=$$?; \
+	wait $$beside; beside=$$?; cat .beside.log .beside.crash; [ $$main = 0 ] && exit $$beside || exit $$main
 	@$(if $(COVERAGE),$(PY) -m coverage combine --quiet --append .beside.coverage && $(PY) -m coverage report)
 
 coverage:  ## the same, with branch coverage reported
