@@ -24,6 +24,7 @@ from mcp.server.mcpserver import MCPServer
 
 import mcp_probe
 from mcp_probe.capture import watchdog, worker
+from mcp_probe.capture.proc_files import open_task
 from mcp_probe.model import End, RequestRecord
 from mcp_probe.record.file import read_recording
 from mcp_probe.session import attach_everywhere
@@ -49,6 +50,12 @@ def caller_of_ours(frame: FrameType | None) -> str | None:
     return None
 
 
+def is_excused(frame: FrameType | None) -> bool:
+    if frame is not None and frame.f_code is open_task.__code__:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename in EXCUSED
+
+
 @contextmanager
 def waits_of_ours() -> Iterator[list[str]]:
     """Calls that may wait, made by us on this thread. Ours that wait for nothing are not among them."""
@@ -56,7 +63,7 @@ def waits_of_ours() -> Iterator[list[str]]:
 
     def look(frame: FrameType, event: str, arg: Any) -> None:
         name = getattr(arg, "__name__", "")
-        if event == "c_call" and name in WAITS and frame.f_code.co_filename not in EXCUSED:
+        if event == "c_call" and name in WAITS and not is_excused(frame):
             where = caller_of_ours(frame)
             if where is not None:
                 found.append(f"{name} in {where}")
