@@ -1,8 +1,9 @@
 """The living objects that the collector knows, taken so that no other thread is harmed.
 
-Whoever holds a tuple that another thread is about to finish makes ``tuple(generator)`` fail there with SystemError
-(CPython, Objects/tupleobject.c, ``_PyTuple_Resize``). No Python code runs here between the collector's list and its
-end, since all that takes part is written in C: other threads go on only once the tuples are let go.
+Before CPython 3.14 whoever holds a tuple that another thread is about to finish makes ``tuple(generator)`` fail there
+with SystemError (Objects/tupleobject.c, ``_PyTuple_Resize``); from 3.14 on a tuple is made once its items are known.
+No Python code runs here between the collector's list and its end, since all that takes part is written in C: other
+threads go on only once the tuples are let go.
 """
 
 from __future__ import annotations

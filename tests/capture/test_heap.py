@@ -52,7 +52,7 @@ def errors_beside(look: Callable[[], object]) -> int:
     return found
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="a tuple is not resized there")
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="a tuple is made once its items are known")
 def test_who_holds_all_objects_makes_tuples_of_other_threads_fail() -> None:
     assert errors_beside(lambda: [found for found in gc.get_objects() for _ in (1, 2)])
 
