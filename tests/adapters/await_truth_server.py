@@ -12,14 +12,22 @@ import asyncio
 import gc
 import json
 import os
+import sqlite3
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 from asyncio import sleep as imported_by_name
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from contextvars import Context
 from functools import partial
 
 import anyio
 import anyio.to_thread
+import urllib3
+
+from tests.adapters.waits.backend import serving
 
 try:
     from mcp.server.fastmcp import FastMCP as Server
@@ -288,6 +296,64 @@ async def slept(row, number):
     return str(turn)
 
 
+# --- jobs on worker threads ---------------------------------------------------------------------------
+
+JOB_S = 0.5
+
+
+def asks_a_backend(turn):
+    with serving(first_byte=JOB_S) as backend, urllib3.PoolManager() as pools:
+        turn.object = backend.address
+        turn.asked.append(now())
+        pools.request("GET", backend.address)  # waits: http
+        turn.got.append(now())
+
+
+def starts_a_program(turn):
+    turn.object = "sleep"
+    turn.asked.append(now())
+    subprocess.run(["sleep", str(JOB_S)], check=True)  # waits: subprocess
+    turn.got.append(now())
+
+
+def asks_a_locked_database(turn):
+    """Another connection writes to it."""
+    turn.object = "mine.execute" if sys.version_info >= (3, 11) else asks_a_locked_database.__name__
+    with tempfile.TemporaryDirectory() as folder:
+        name, options = os.path.join(folder, "notes"), {"check_same_thread": False, "isolation_level": None}
+        with closing(sqlite3.connect(name, **options)) as other, closing(sqlite3.connect(name, timeout=60)) as mine:
+            other.execute("BEGIN EXCLUSIVE")
+            after(JOB_S, other.rollback)
+            turn.asked.append(now())
+            mine.execute("BEGIN EXCLUSIVE")  # waits: sqlite
+            turn.got.append(now())
+
+
+def takes_a_held_lock(turn):
+    turn.object = "held.acquire" if sys.version_info >= (3, 11) else takes_a_held_lock.__name__
+    held = threading.Lock()
+    held.acquire()
+    after(JOB_S, held.release)
+    turn.asked.append(now())
+    held.acquire()  # waits: lock
+    turn.got.append(now())
+
+
+def after(seconds, call):
+    """On a thread of nobody's: one that the call starts is part of the call, and waits, too."""
+    Context().run(threading.Timer(seconds, call).start)
+
+
+JOBS = (asks_a_backend, starts_a_program, takes_a_held_lock, asks_a_locked_database)
+
+
+async def job(row, number):
+    """Each call hands another job over to a worker thread."""
+    turn = Turn()
+    await anyio.to_thread.run_sync(JOBS[number], turn)
+    return str(turn)
+
+
 # --- oddities -----------------------------------------------------------------------------------------
 
 
@@ -371,6 +437,7 @@ EVERYWHERE = {
     "thread": (3, partial(thread, "thread")),
     "background": (1, partial(background, "background")),
     "stream": (4, partial(stream, "stream")),
+    "job": (len(JOBS), partial(job, "job")),
     "slept": (3, partial(slept, "slept")),
     "cancelled": (2, partial(cancelled, "cancelled")),
 }

@@ -40,8 +40,14 @@ HELD = {  # row -> kind, label, places, line at which it was made
 }
 CALLS = {
     "lock": 10, "semaphore": 8, "blocked": 10, "before": 3, "anyio_lock": 5, "anyio_semaphore": 6, "anyio_limiter": 6,
-    "thread": 3, "background": 1, "queue": 4, "stream": 4, "slept": 3,
+    "thread": 3, "background": 1, "queue": 4, "stream": 4, "slept": 3, "job": 4,
 }  # fmt: skip
+JOBS = (("http", "http", 0.5), ("subprocess", "subprocess", 0.5), ("other", "lock", 0.1), ("other", "sqlite", 0.0))
+"""Of each call of ``job``: kind, mark of the line, and share that is surely named of what its worker thread waits for.
+
+Hooks see the first two. A busy machine keeps the thread that looks from looking; SQLite wakes up to try again, so that
+it must be looked at twice in between.
+"""
 FUTURE_MS = 120.0
 """A timer resolves it: what comes on top until its task runs is no awaiting."""
 FUTURES = ("directly", "in_async_for", "in_context_manager", "gathered", "shielded", "waited_for")
@@ -112,7 +118,7 @@ class Seen:
 
 
 def is_of_asyncio(row: str) -> bool:
-    return not row.startswith("anyio") and row not in ("thread", "background", "stream", "slept", "cancelled")
+    return not row.startswith("anyio") and row not in ("thread", "background", "stream", "slept", "job", "cancelled")
 
 
 def said_in(answer: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +158,7 @@ def play(client: RawClient, loop: str) -> None:
     for row in ("lock", "semaphore", "before", "anyio_lock", "anyio_semaphore", "anyio_limiter"):
         if loop != "trio" or not is_of_asyncio(row):
             together(client, row, CALLS[row])
-    for row in ("thread", "background", "queue", "stream", "slept"):
+    for row in ("thread", "background", "queue", "stream", "slept", "job"):
         if loop != "trio" or not is_of_asyncio(row):
             together(client, row, CALLS[row])
     if loop != "trio":
@@ -182,16 +188,16 @@ def together(client: RawClient, row: str, calls: int, *others: str, first: int =
 
 @pytest.fixture(scope="module")
 def lent(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """This probe, and the loops that the environments of mcp 1.x have not: they run the same Python."""
-    folder = tmp_path_factory.mktemp("loops-only") / "site-packages"  # what is in there is nobody's own code
+    """This probe, and what the other environments have not: loops, for those that run the same Python, and urllib3."""
+    folder = tmp_path_factory.mktemp("lent") / "site-packages"  # what is in there is nobody's own code
     folder.mkdir()
-    for name in ("trio", "uvloop", "sortedcontainers", "outcome", "sniffio", "attr", "attrs"):
+    for name in ("trio", "uvloop", "sortedcontainers", "outcome", "sniffio", "attr", "attrs", "urllib3"):
         (folder / name).symlink_to(Path(sysconfig.get_paths()["purelib"]) / name)
     return f"{HERE.parent.parent}{os.pathsep}{folder}"
 
 
 def see(cell: Cell, python: Path, folder: Path, lent: str) -> Seen:
-    lent = lent if cell.environment == "mcp1" else lent.split(os.pathsep)[0]
+    lent = lent if cell.environment != "own" else lent.split(os.pathsep)[0]
     with client_of(cell, python, folder, lent) as client:
         play(client, cell.loop)
     seen = Seen(client, cell.loop)
@@ -233,6 +239,7 @@ def check(seen: Seen) -> None:
         if row in seen.rows:
             check_held(seen, row)
     check_threads(seen)
+    check_jobs(seen)
     check_background(seen)
     check_consumers(seen, "stream")
     check_slept(seen)
@@ -304,6 +311,17 @@ def check_threads(seen: Seen) -> None:
         waited_ms += truth_ms
     assert waited_ms > 300
     assert not [one for number in range(3) for one in seen.awaits(f"thread_{number}", "limiter", "thread")]
+
+
+def check_jobs(seen: Seen) -> None:
+    """What a worker thread waits for has the same name on each loop."""
+    for number, (kind, mark, share) in enumerate(JOBS):
+        said, where = seen.said[f"job_{number}"], line_of(f"# waits: {mark}")
+        truth_ms = (said["got"][0] - said["asked"][0]) / MS
+        mine = [one for one in seen.awaits(f"job_{number}", kind) if one.where == where]
+        named_ms = sum(one.ns for one in mine) / MS
+        assert {(one.object, one.stage) for one in mine} <= {(said["object"], "executor_run")}, mark
+        assert share * truth_ms <= named_ms < truth_ms + close(truth_ms), mark
 
 
 def check_background(seen: Seen) -> None:
