@@ -30,6 +30,8 @@ class Measure:
             hook, whenever something happens.
         fold: How the readings of one request become its number.
         detailed: It takes a system call a step: read only with ``measures="detailed"``.
+        needs: What must be seen of the request's channel: its messages, or when its transport writes each of them.
+            Where that is not seen, the measure is unavailable.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Measure:
     read: Literal["steps", "marks"]
     fold: Literal["sum", "max"] = "sum"
     detailed: bool = False
+    needs: Literal["messages", "writes"] | None = None
 
     @property
     def key(self) -> str:
@@ -84,6 +87,26 @@ MEASURES: tuple[Measure, ...] = (
         meaning="records with a traceback that were logged on the event loop",
         reader="mcp_probe.adapters.error_logging:ErrorLogging",
         read="marks",
+    ),
+    Measure(
+        name="notifications",
+        unit="count",
+        quality="exact",
+        label="notified",
+        meaning="notifications that were handed to the transport for the client",
+        reader="mcp_probe.capture.notifications:Notifications",
+        read="marks",
+        needs="messages",
+    ),
+    Measure(
+        name="notification_write",
+        unit="ns",
+        quality="exact",
+        label="notifying",
+        meaning="time in which the transport encoded, wrote and flushed these notifications, one after the other",
+        reader="mcp_probe.capture.notifications:Notifications",
+        read="marks",
+        needs="writes",
     ),
     Measure(
         name="context_switches_voluntary",

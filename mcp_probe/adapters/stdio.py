@@ -132,7 +132,7 @@ class StdioHooks:
             self._stamp_reads(wrapper.buffer, channel)
             names = ["readline"]
         else:
-            channel.writer_seen = True
+            channel.writer_seen = channel.times_writes = True
             self._stdout.guard.call(self._stdout.follow, wrapper)
             names = ["write", "flush"]
         for name in names:

@@ -33,6 +33,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "transport-starvation": "the transport's own reader or writer waits for a thread",
         "serial-client": "the client sends one request at a time while the server could serve more",
         "slow-reader": "the client does not read its answers as fast as they come",
+        "chatty-notifications": "a call sends many notifications, and they are much of what the transport writes",
         "memory-growth": "calls of a tool keep memory, and what they keep grows with their number",
         "memory-peak": "a single call holds a large part of the memory there is",
         "large-payload": "arguments or results are so large that coding them holds the event loop",
@@ -51,9 +52,6 @@ CODES: Mapping[str, str] = MappingProxyType(
 )
 """Code -> what it says, in the order of docs/findings.md."""
 
-NOT_YET: tuple[str, ...] = ("chatty-notifications",)
-"""Codes that are reserved and that this version does not check."""
-
 
 def check_codes(names: Iterable[str]) -> frozenset[str]:
     """``names`` as a set, if each is a code that this version checks.
@@ -69,8 +67,6 @@ def check_codes(names: Iterable[str]) -> frozenset[str]:
 
 
 def _complaint(name: str) -> str:
-    if name in NOT_YET:
-        return f"The finding {name!r} is not checked by this version."
     near = get_close_matches(name.lower(), CODES, n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return f"No finding has the code {name!r}{hint}"

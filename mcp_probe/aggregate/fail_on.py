@@ -65,6 +65,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
         "transport-starvation": Figure(("transport_wait_max_ms",), "time", "the transport's longest wait for a thread"),
         "abandoned-work": Figure(("longest_ms",), "time", "the longest job that nobody wanted"),
         "slow-reader": Figure(("write_flush_p95_ms",), "time", "p95 of the flush"),
+        "chatty-notifications": Figure(("notifications",), "number", "notifications of a call, on average"),
         "dispatch-backlog": Figure(("in_flight_after",), "number", "requests in flight at the end of the rise"),
         "memory-growth": Figure(("bytes_per_call",), "size", "what a call keeps"),
         "memory-peak": Figure(("peak_bytes",), "size", "the largest peak of a call"),

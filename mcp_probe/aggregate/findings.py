@@ -21,6 +21,7 @@ from mcp_probe.aggregate.checks.evidence import clients_waited_ms, total_ms, win
 from mcp_probe.aggregate.checks.first_calls import cold_start, cold_start_stampede
 from mcp_probe.aggregate.checks.holders import pool_exhausted, serial_handler
 from mcp_probe.aggregate.checks.memory import large_payload, memory_growth, memory_peak, unbounded_fan_out
+from mcp_probe.aggregate.checks.notifications import chatty_notifications
 from mcp_probe.aggregate.checks.peer import serial_client, slow_reader, stdout_pollution
 from mcp_probe.aggregate.checks.pools import abandoned_work, executor_saturated, transport_starvation
 from mcp_probe.aggregate.checks.runtime import gc_pause, gil_contention, host_pressure, own_threads
@@ -28,12 +29,12 @@ from mcp_probe.aggregate.checks.sdk import schema_lookup
 from mcp_probe.aggregate.checks.spinning import busy_spin
 from mcp_probe.aggregate.checks.steps import blocking_call, cpu_bound_step
 from mcp_probe.aggregate.checks.waiting import crowding, head_of_line
-from mcp_probe.aggregate.codes import CODES, NOT_YET, SEVERITIES, check_codes
+from mcp_probe.aggregate.codes import CODES, SEVERITIES, check_codes
 from mcp_probe.aggregate.growth import MIN_CALLS
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import Ending, Finding, LeakHunt, Summary, Verdict
 
-__all__ = ["CHECKS", "CODES", "NOT_YET", "FindingOptions", "check_codes", "findings_of", "verdict_of"]
+__all__ = ["CHECKS", "CODES", "FindingOptions", "check_codes", "findings_of", "verdict_of"]
 
 Check = Callable[[Summary, FindingOptions], Iterable[Finding]]
 
@@ -58,6 +59,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "transport-starvation": transport_starvation,
         "serial-client": serial_client,
         "slow-reader": slow_reader,
+        "chatty-notifications": chatty_notifications,
         "memory-growth": memory_growth,
         "memory-peak": memory_peak,
         "large-payload": large_payload,

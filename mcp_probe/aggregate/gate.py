@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mcp_probe.aggregate.checks.notifications import is_counted, is_timed
 from mcp_probe.aggregate.fail_on import Rule, codes_of
 from mcp_probe.aggregate.phrasing import file_and_line
 from mcp_probe.model import Finding, Summary
@@ -127,6 +128,11 @@ def _why_unchecked(summary: Summary, code: str) -> str | None:
         return "no call's memory was measured (--memory leaks)"
     if code == "crashed" and summary.ending is None:
         return "only `mcp-probe run` sees how the server ended"
+    requests = [row for row in summary.operations if row.kind == "request"]
+    if code == "chatty-notifications" and not any(is_counted(row) for row in requests):
+        return "no notifications were counted (--measures light; on stdio or HTTP sessions)"
+    if code == "chatty-notifications" and any(is_counted(row) and not is_timed(row) for row in requests):
+        return "how long notifications were written is only seen on stdio"
     if code in _OF_STEPS and any("steps" in row.unseen for row in summary.operations):
         return "what requests did on the event loop could not be seen (`mcp-probe doctor` says why)"
     return None

@@ -77,6 +77,10 @@ class FindingOptions:
     serial_awaiting_share: float = 0.5  # serial-client: "awaiting-bound" means most of the time
     serial_example: int = 10  # serial-client: in flight, in the sentence
     flush_ms: float = 50.0  # slow-reader: p95
+    notifications: float = 20.0  # chatty-notifications: mean of a call
+    notification_share: float = 0.20  # chatty-notifications: of the time in which the transport writes
+    # Workload: a tool that reports each percent of its two seconds. Writing that takes 0.1 s on a busy machine.
+    notification_time_share: float = 0.10  # chatty-notifications: of the operation's time; below it, it is info
     growth_calls: int = 50  # memory-growth, where no leak hunt was on
     # Workload: a server whose cache of results fills up. Its calls keep less than this; a leak exceeds it some day.
     kept_bytes: int = 10_000_000  # memory-growth: kept by all calls; a hunt's finding is critical from here on

@@ -30,6 +30,7 @@ class LiveRequests:
         self.closed = False  # the last probe has gone: nothing is followed any more
         self.looks: Any = None  # a capture.await_looks.AwaitLooks, which sleeps while there are none
         self.sizer: Any = None  # a capture.sizing.Sizer, where arguments and results are sized
+        self.notifications: Any = None  # a capture.notifications.Notifications, where they are measured
 
     def open(self, kind: RequestKind, method: str, name: str | None, transport: str) -> RawRequest:
         """A message was seen; nobody has claimed it yet."""

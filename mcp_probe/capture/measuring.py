@@ -124,16 +124,23 @@ class Measuring(Tiered[MeasureTier]):
 
     def charge(self, raw: RawRequest | None, name: str, value: int) -> None:
         """Add ``value`` of the measure ``name`` to ``raw`` and to the requests that enclose it."""
-        largest = self._measures[name].fold == "max"
         with self._adding:
             while raw is not None:
-                if not raw.ended:
-                    kept = raw.measured
-                    if kept is None:
-                        kept = raw.measured = {}
-                    before = kept.get(name, 0)
-                    kept[name] = max(before, value) if largest else before + value
+                self._add_to(raw, name, value)
                 raw = raw.parent
+
+    def charge_alone(self, raw: RawRequest, name: str, value: int) -> None:
+        """Add ``value`` of the measure ``name`` to ``raw``, and not to the requests that enclose it."""
+        with self._adding:
+            self._add_to(raw, name, value)
+
+    def _add_to(self, raw: RawRequest, name: str, value: int) -> None:
+        if not raw.ended:
+            kept = raw.measured
+            if kept is None:
+                kept = raw.measured = {}
+            before = kept.get(name, 0)
+            kept[name] = max(before, value) if self._measures[name].fold == "max" else before + value
 
     def of(self, raw: RawRequest) -> tuple[tuple[str, int | None, Tag], ...]:
         """(measure, value or ``None``, how exact) of each measure that is read now. Any thread."""
@@ -143,8 +150,9 @@ class Measuring(Tiered[MeasureTier]):
             known = began is not None and began >= active.since_ns and (not active.by_steps or raw.seen & STEPS)
             whole = known and (active.by_steps or active.reader.is_complete())
             for measure in active.measures:
-                value = (raw.measured or {}).get(measure.name, 0) if known else None
-                tag = "unavailable" if not known else measure.quality if whole else "lower"
+                shown = known and _is_shown(raw, measure)
+                value = (raw.measured or {}).get(measure.name, 0) if shown else None
+                tag = "unavailable" if not shown else measure.quality if whole else "lower"
                 rows.append((measure.name, value, tag))
         return tuple(rows)
 
@@ -154,6 +162,13 @@ class Measuring(Tiered[MeasureTier]):
             for path in [path for path, active in self._active.items() if active.by_steps]:
                 del self._active[path], self._declared[path]
             self._settle()
+
+
+def _is_shown(raw: RawRequest, measure: Measure) -> bool:
+    """Whether the channel of ``raw`` shows what ``measure`` needs."""
+    if measure.needs is None:
+        return True
+    return raw.channel is not None and (measure.needs == "messages" or raw.channel.times_writes)
 
 
 class StepMeter:

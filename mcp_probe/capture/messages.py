@@ -66,10 +66,13 @@ class Channel:
         self.session: Any = None
         self.stamps: LineStamps | None = None
         self.writer_seen = False
+        self.times_writes = False  # it can be seen when the writer takes each message, and when it has flushed it
         self.pending: dict[Any, RawRequest] = {}  # by JSON-RPC id, the latest of each
         self.repeated: dict[Any, dict[int, RawRequest]] = {}  # earlier ones, whose id was used again: id -> by number
         self.sent: dict[int, RawRequest] = {}  # id(item) -> its request, until the writer takes it
         self.writing: RawRequest | None = None
+        self.notified: dict[int, RawRequest] = {}  # id(notification) -> who sends it, until the writer takes it
+        self.notifying: tuple[RawRequest, int] | None = None  # (who sent it, since when it is written)
         self.writer_waits_ns = 0  # the writer's last call on a thread is over: it waits for the loop, or an answer
         self._writer_waits: deque[tuple[int, int]] = deque(maxlen=MAX_WRITER_WAITS)
         self.asked: dict[Any, tuple[RawRequest, int]] = {}  # requests of ours to the client
@@ -150,6 +153,8 @@ class Channel:
         if kind != _RESULT and kind != _ERROR:
             if kind == _REQUEST:
                 self._asking(message)
+            elif kind == _NOTIFICATION and self.requests.notifications is not None:
+                self._notifies(item)
             return None
         raw = self.pending.pop(message.id, None)
         if self.repeated:
@@ -189,8 +194,11 @@ class Channel:
             raw.write_taken_ns = taken = ready if ready > result else result
             self.requests.end(raw, taken)
 
-    def not_sent(self, item: Any, raw: RawRequest) -> None:
+    def not_sent(self, item: Any, raw: RawRequest | None) -> None:
         """``send`` raised: the stream is closed, or the task was cancelled while it waited."""
+        self.notified.pop(id(item), None)
+        if raw is None:
+            return
         waiting = self.sent.pop(id(item), None) or self._take_event(raw.request_id, raw)
         if waiting is not None or not raw.write_seen:
             self.requests.end(raw, now_ns(), "cancelled")
@@ -203,6 +211,8 @@ class Channel:
             self.requests.end(previous, now)
         if self.writing is not None:
             self.writing.write_taken_ns = now
+        sender = self.notified.pop(id(item), None)
+        self.notifying = None if sender is None else (sender, now)
 
     def flushed(self) -> None:
         """The flush returned (worker thread)."""
@@ -214,6 +224,10 @@ class Channel:
                 raw.starved = self._starved_since(raw)
             raw.write_waits = self._waits_since(raw)
             self.requests.end(raw, now)
+        notifying, self.notifying = self.notifying, None
+        notifications = self.requests.notifications
+        if notifying is not None and notifications is not None:
+            notifications.written(notifying[0], now_ns() - notifying[1])
 
     def writer_left(self, now: int) -> None:
         """The writer hands a call to a worker thread: from its last one until now it was on the loop's side."""
@@ -343,6 +357,17 @@ class Channel:
         asked = self.asked.pop(getattr(message, "id", None), None)
         if asked is not None:
             asked[0].client_waits = [*asked[0].client_waits, (asked[1], now_ns())]
+
+    def _notifies(self, item: Any) -> None:
+        """A handler tells the client something. A server inside of a tool has a channel of its own."""
+        raw = CURRENT.get()
+        while raw is not None and raw.channel is not self:
+            raw = raw.parent
+        if raw is None or raw.ended:
+            return
+        self.requests.notifications.sent(raw)
+        if self.times_writes:
+            self.notified[id(item)] = raw
 
     def _asking(self, message: Any) -> None:
         """A handler asks the client something."""

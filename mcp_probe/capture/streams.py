@@ -227,16 +227,16 @@ class FromServer(_StandIn):
 
     async def send(self, item: Any) -> None:
         channel = self._channel
-        raw = None if channel is None else self._sending(channel, item)
-        if raw is None or channel is None:
+        if channel is None:
             await self._inner.send(item)
             return
+        raw = self._sending(channel, item)
         try:
             await self._inner.send(item)
         except BaseException:
             self._not_sent(channel, item, raw)
             raise
-        if not raw.write_seen:
+        if raw is not None and not raw.write_seen:
             self._handed_over(channel, raw)
 
     @guarded
@@ -248,7 +248,7 @@ class FromServer(_StandIn):
         return raw
 
     @guarded
-    def _not_sent(self, channel: Channel, item: Any, raw: RawRequest) -> None:
+    def _not_sent(self, channel: Channel, item: Any, raw: RawRequest | None) -> None:
         channel.not_sent(item, raw)
 
     @guarded

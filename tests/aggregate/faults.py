@@ -96,6 +96,26 @@ def _logged(mean: float | None, logs: float | None, **changed: object) -> Operat
     return make_operation("parse", measures=measures, busy=30.0, **changed)  # type: ignore[arg-type]
 
 
+def _told(
+    sent: float | None = 21.0,
+    write_ms: float | None = 2.0,
+    flush_ms: float = 1.0,
+    busy: float = 10.0,
+    **changed: object,
+) -> OperationSummary:
+    """100 calls; each sends so many notifications, which are written in ``write_ms``, its answer in ``flush_ms``."""
+    measures = {
+        "notifications": MeasureStats(sent, sent, sent),
+        "notification_write_ms": MeasureStats(write_ms, write_ms, write_ms),
+    }
+    return make_operation("index", measures=measures, busy=busy, write_flush=flush_ms, **changed)  # type: ignore[arg-type]
+
+
+_LARGE_ANSWERS = replace(_told(0.0, 0.0, flush_ms=8.0), name="export")
+_TOLD_AT = AwaitSummary(
+    "queue", "anyio.MemoryObjectSendStream.send", "/srv/app/tools.py:31", 40, 60.0, None, (), (), "exact"
+)
+
 _RENDERS = make_slow(
     tool="parse", ms=180.0, cause="cpu", file="/srv/.venv/lib/python3.11/site-packages/rich/segment.py", line=204
 )
@@ -261,6 +281,7 @@ FAULTS: dict[str, Summary] = {
     "transport-starvation": make_summary(executors=(_STARVED,)),
     "serial-client": _SERIAL,
     "slow-reader": make_summary(_UNREAD),
+    "chatty-notifications": make_summary(_told()),
     "memory-growth": make_summary(leaks=make_hunt(make_growth(), make_growth("add", verdict="steady"))),
     "memory-peak": make_summary(make_operation("load", memory=make_memory(most=64_000_001))),
     "large-payload": make_summary(make_operation("export", response_bytes_max=1_000_001, encode_ms=4.0, busy=40.0)),
@@ -326,6 +347,12 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
         executors=(make_pool(transport_wait_max_ms=420.0),),
         slow_steps=(make_slow(ms=412.0),),
     ),
+    ("chatty-notifications", "just over a fifth of the writing, with other operations' answers"): make_summary(
+        _told(write_ms=2.26), _LARGE_ANSWERS
+    ),
+    ("chatty-notifications", "and the line was seen"): make_summary(_told(awaits=(_TOLD_AT,))),
+    ("chatty-notifications", "a tenth of its time"): make_summary(_told(busy=20.0)),
+    ("chatty-notifications", "just over a tenth of its time"): make_summary(_told(busy=18.0)),
     ("memory-growth", "a lower bound, of nobody knows which line"): make_summary(
         leaks=make_hunt(
             make_growth(bytes_per_call=500.0, quality=Quality("lower", 500.0), lines=(), types=(), how="tracemalloc")
@@ -536,6 +563,16 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ),
     ("slow-reader", "writes not seen"): make_summary(replace(_UNREAD, write_flush_p95_ms=None)),
     ("slow-reader", "too few requests"): make_summary(_UNREAD, count=29),
+    ("chatty-notifications", "20 for each answer, not more"): make_summary(_told(20.0)),
+    ("chatty-notifications", "15 for each answer"): make_summary(_told(15.0)),
+    ("chatty-notifications", "a fifth of the writing, not more"): make_summary(_told(30.0, 2.0, flush_ms=8.0)),
+    ("chatty-notifications", "30 for each answer, a twentieth of the writing"): make_summary(_told(30.0, 0.5, 9.5)),
+    ("chatty-notifications", "the answers of others are most of the writing"): make_summary(
+        _told(write_ms=2.2), _LARGE_ANSWERS
+    ),
+    ("chatty-notifications", "how long they were written is not known"): make_summary(_told(500.0, None)),
+    ("chatty-notifications", "not known"): make_summary(_told(None, None)),
+    ("chatty-notifications", "too few requests"): make_summary(_told(), count=29),
     ("memory-growth", "a cache that is full"): make_summary(leaks=make_hunt(make_growth(verdict="steady"))),
     ("memory-growth", "too few calls to say"): make_summary(
         leaks=make_hunt(make_growth(verdict="unknown", bytes_per_call=None, calls=49))

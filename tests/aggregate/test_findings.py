@@ -13,7 +13,6 @@ from mcp_probe.aggregate.checks.pools import executor_saturated
 from mcp_probe.aggregate.findings import (
     CHECKS,
     CODES,
-    NOT_YET,
     FindingOptions,
     check_codes,
     findings_of,
@@ -78,7 +77,6 @@ def with_server(summary: Summary, sdk: str, version: str) -> Summary:
 def test_every_code_has_a_check_a_fault_and_a_near_miss() -> None:
     assert list(CHECKS) == list(CODES) == list(FAULTS)
     assert {code for code, _ in NEAR_MISSES} == set(CODES)
-    assert not set(CODES) & set(NOT_YET)
 
 
 def test_a_quiet_server_has_no_finding() -> None:
@@ -141,12 +139,6 @@ def test_every_finding_that_loses_time_says_how_much(code: str) -> None:
 def test_unknown_codes_are_refused_by_name_with_the_nearest_known() -> None:
     with pytest.raises(OptionError, match=r"'blocking-cal'; did you mean blocking-call"):
         check_codes(["head-of-line", "blocking-cal"])
-
-
-@pytest.mark.parametrize("code", NOT_YET)
-def test_a_code_that_is_reserved_is_refused_as_not_checked(code: str) -> None:
-    with pytest.raises(OptionError, match=f"'{code}' is not checked by this version"):
-        check_codes([code])
 
 
 def test_every_unknown_code_is_named_with_the_list_of_known_ones() -> None:
@@ -1273,6 +1265,20 @@ def test_a_traceback_that_is_logged_slowly_is_told_with_its_mean_and_its_library
     assert "probably most at rich/segment.py:204" in one(seen, "slow-error-logging").sentence
     of_fastmcp = replace(seen, server=replace(seen.server, sdk="fastmcp"))
     assert "FASTMCP_ENABLE_RICH_LOGGING" in one(of_fastmcp, "slow-error-logging").advice
+
+
+def test_notifications_are_told_with_their_number_their_share_and_their_line() -> None:
+    first = one(FAULTS["chatty-notifications"], "chatty-notifications")
+    assert first.sentence == (
+        "`index` sent 21 notifications a call: writing them was 67% of all that the transport wrote, by time "
+        "(2.0 ms a call)."
+    )
+    assert first.severity == "warn"
+    assert first.cost_ms == pytest.approx(200.0)
+    seen = one(ALSO_FAULTS["chatty-notifications", "and the line was seen"], "chatty-notifications")
+    assert seen.sentence.endswith("(2.0 ms a call; a look found it sending at tools.py:31).")
+    mild = one(ALSO_FAULTS["chatty-notifications", "a tenth of its time"], "chatty-notifications")
+    assert mild.severity == "info"
 
 
 def test_what_renders_tracebacks_computes_like_anything_else_where_they_are_few() -> None:

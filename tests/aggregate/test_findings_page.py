@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_probe.aggregate.findings import CODES, NOT_YET, FindingOptions, findings_of
+from mcp_probe.aggregate.findings import CODES, FindingOptions, findings_of
 from tests.aggregate.faults import ALSO_FAULTS, FAULTS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "findings.md").read_text("utf-8")
@@ -64,8 +64,3 @@ def test_every_threshold_is_listed_with_its_default() -> None:
 def test_every_threshold_is_explained_in_a_section_of_a_code() -> None:
     explained = {word for code in CODES for word in words_of(SECTIONS[f"`{code}`"])}
     assert OPTIONS.keys() - {"disabled"} <= explained
-
-
-def test_codes_that_are_reserved_are_listed_as_not_yet() -> None:
-    listed = SECTIONS["Not yet"].split("\n\n", 1)[1]
-    assert tuple(re.findall(r"`([a-z-]+)`", listed)) == NOT_YET

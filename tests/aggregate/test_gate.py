@@ -13,7 +13,7 @@ from mcp_probe.aggregate.fail_on import FIGURES, UNITS, codes_of, figure_of, par
 from mcp_probe.aggregate.findings import findings_of
 from mcp_probe.aggregate.gate import Judgement, identity_of, judge
 from mcp_probe.errors import OptionError
-from mcp_probe.model import Ending, Finding, Severity, Summary
+from mcp_probe.model import Ending, Finding, MeasureStats, Severity, Summary
 from tests.aggregate.faults import ALSO_FAULTS, FAULTS
 from tests.aggregate.summaries import make_memory, make_operation, make_summary
 
@@ -249,6 +249,22 @@ def test_a_code_that_is_named_and_was_not_checked_fails_and_one_that_is_not_name
     found = judged("warn", awaits="off")
     assert found.passes
     assert any(remark.startswith("serial-handler was not checked") for remark in found.remarks)
+
+
+def test_notifications_need_a_transport_that_shows_how_long_it_writes_them() -> None:
+    def failed_with(write_ms: float | None) -> tuple[str, ...]:
+        measures = {
+            "notifications": MeasureStats(30.0, 30.0, 30.0),
+            "notification_write_ms": MeasureStats(write_ms, write_ms, write_ms),
+        }
+        summary = replace(make_run(), operations=(make_operation(measures=measures),))
+        return judge([summary], parse_fail_on("chatty-notifications")).problems
+
+    assert failed_with(1.0) == ()
+    assert failed_with(None) == (
+        "chatty-notifications could not be checked: how long notifications were written is only seen on stdio.",
+    )
+    assert "no notifications were counted" in judged("chatty-notifications").problems[0]
 
 
 def test_memory_codes_need_a_memory_that_was_measured() -> None:

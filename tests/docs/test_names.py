@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from mcp_probe.aggregate.codes import CODES, NOT_YET
+from mcp_probe.aggregate.codes import CODES
 from mcp_probe.metrics import METRICS
 from mcp_probe.model import BUDGET_PARTS, AwaitHolder, AwaitKind, AwaitPhase, AwaitRoot, AwaitSummary
 from mcp_probe.report.budget import PARTS
@@ -65,7 +65,7 @@ def test_every_code_has_its_place_in_findings() -> None:
 def test_a_page_names_no_code_that_does_not_exist(page: Path) -> None:
     words = set(SPAN.findall(FENCE.sub("", page.read_text("utf-8"))))
     servers = {word for word in words if word.startswith("mcp-server-")}
-    assert words - servers - AWAITED - PROGRAMS - WORKLOAD_NAMES - CODES.keys() - set(NOT_YET) == set()
+    assert words - servers - AWAITED - PROGRAMS - WORKLOAD_NAMES - CODES.keys() == set()
 
 
 def test_reading_the_report_explains_every_letter_of_the_bar_and_every_cause() -> None:

@@ -183,8 +183,10 @@ SERVER = {
     "mcp_probe.schema_lookup": 0.018,
     "mcp_probe.error_logging": 0.019,
     "mcp_probe.errors_logged": 20,
-    "mcp_probe.context_switches_voluntary": 21,
-    "mcp_probe.context_switches_involuntary": 22,
+    "mcp_probe.notifications": 21,
+    "mcp_probe.notification_write": 0.022,
+    "mcp_probe.context_switches_voluntary": 23,
+    "mcp_probe.context_switches_involuntary": 24,
     "mcp_probe.blocked_by": "blocker",
     "mcp_probe.blocked_others": 0.053,
     "mcp_probe.quality": "awaiting=bounded,queue_wait.transport=bounded,queue_wait.dispatch=bounded,"
@@ -369,8 +371,10 @@ HISTOGRAMS: dict[str, Any] = {
     "mcp_probe.request.schema_lookup": 0.018,
     "mcp_probe.request.error_logging": 0.019,
     "mcp_probe.request.errors_logged": 20,
-    "mcp_probe.request.context_switches_voluntary": 21,
-    "mcp_probe.request.context_switches_involuntary": 22,
+    "mcp_probe.request.notifications": 21,
+    "mcp_probe.request.notification_write": 0.022,
+    "mcp_probe.request.context_switches_voluntary": 23,
+    "mcp_probe.request.context_switches_involuntary": 24,
     "mcp_probe.transport.thread_wait": {(): 0.053},
     "mcp_probe.gc.pause": {("2",): 0.043},
 }
@@ -528,7 +532,7 @@ SHOWN = (
     r"pool a .* 4/5 +3 +2 +23 ms +23 ms",
     r"waited up to 53 ms for a thread · 1 job of 29 ms on average · 31 ms from a job's end until its call went on",
     r"planted +7\.1 MB +7\.1 MB +(\[3\.2–3\.9 MB\] *){2}(\[1\.3–1\.7 MB\] *){2}1\.01 kB +2 kB",
-    r"planted +17 ms +17 ms +18 ms +18 ms +19 ms +19 ms +20 +20 +21 +21 +22 +22",
+    r"planted +17 ms +17 ms +18 ms +18 ms +19 ms +19 ms +20 +20 +21 +21 +22 ms +22 ms +23 +23 +24 +24",
     r"busy .* 28%",
     r"22 ms on average: half not at all, one in ten 100 ms or more, one in a hundred 190 ms or more",
     r"at most 37 requests in the server at once, up to 41 kB of requests not yet read",
@@ -538,5 +542,5 @@ SHOWN = (
 
 @pytest.mark.parametrize("shown", SHOWN)
 def test_the_console_shows_each_value_with_both_ends(shown: str) -> None:
-    text = " ".join(render(summary(), color=False, ascii_only=False, width=200).split("\n"))
+    text = " ".join(render(summary(), color=False, ascii_only=False, width=240).split("\n"))
     assert re.search(shown, text), text

@@ -103,6 +103,7 @@ FAULTS: tuple[Workload, ...] = (
         sdks=("mcp2",),
     ),
     _fault("serial-client", _bursts(1, 60), near=_bursts(1, 40, 0.01), mended=_bursts(8, 10), is_of_server=True),
+    _fault("chatty-notifications", _bursts(2, 20), transports=("stdio",)),
     _fault("memory-growth", _bursts(2, 50), environment={"MCP_PROBE_MEMORY": "leaks"}),
     _fault("memory-peak", _bursts(1, 34, 0.02)),
     _fault("large-payload", _bursts(2, 16)),

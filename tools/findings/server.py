@@ -342,6 +342,17 @@ def large_payload():
     return {"": work}
 
 
+def chatty_notifications():
+    async def work(ctx) -> str:
+        for number in range(40 if FAULT else 4 if MENDED else 15):
+            await ctx.session.send_log_message(level="info", data=f"item {number}")
+        await asyncio.sleep(0.05)
+        return "ok"
+
+    work.__annotations__["ctx"] = context_class()
+    return {"": work}
+
+
 def unbounded_fan_out():
     async def work() -> str:
         at_once = anyio.Semaphore(100)
@@ -471,13 +482,19 @@ def healthy_background():
     return {"": work}
 
 
+def context_class():
+    try:
+        from mcp.server.mcpserver import Context
+    except ImportError:
+        from mcp.server.fastmcp import Context
+    return Context
+
+
 def healthy_sampling():
     """Each call asks its client's model."""
     try:
-        from mcp.server.mcpserver import Context
         from mcp_types import SamplingMessage, TextContent
     except ImportError:
-        from mcp.server.fastmcp import Context
         from mcp.types import SamplingMessage, TextContent
 
     async def work(ctx) -> str:
@@ -485,7 +502,7 @@ def healthy_sampling():
         answer = await ctx.session.create_message(messages=[asked], max_tokens=10)
         return answer.content.text
 
-    work.__annotations__["ctx"] = Context
+    work.__annotations__["ctx"] = context_class()
     return {"": work}
 
 
