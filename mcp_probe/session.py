@@ -79,6 +79,7 @@ class Probe:
         self._sinks: list[FrameSink] = []
         self._listeners = Listeners(lambda exc: self._hub.fail("telemetry", exc))
         self._fold: Fold | None = None
+        self._folding = threading.RLock()  # the collector's thread adds to it, any other may ask it
         self._header: Header | None = None
         self._header_of: tuple[object, ...] = ()  # what it was made of
         self.keep_summary()
@@ -149,10 +150,12 @@ class Probe:
         """
         if self._fold is None:
             raise ProbeError("This probe keeps no summary: its frames go to the process that started it.")
-        if self._done:
-            return self._with_deliveries(self._fold.summary())
-        self._collector.catch_up()
-        return self._with_deliveries(self._fold.summary(live=True))
+        live = not self._done
+        if live:
+            self._collector.catch_up()
+        with self._folding:
+            summary = self._fold.summary(live=live)
+        return self._with_deliveries(summary)
 
     @property
     def memory(self) -> MemoryTier:
@@ -208,6 +211,7 @@ class Probe:
     def abandon(self) -> None:
         """This is a forked child: be detached, and write nothing of what the parent will write."""
         self._changing = threading.RLock()
+        self._folding = threading.RLock()
         self.attached = False
         self._finished.close()
         self._done = True
@@ -366,7 +370,8 @@ class Probe:
                 self._header = header
                 batch.insert(0, header)
         if self._fold is not None:
-            self._fold.add_all(batch)
+            with self._folding:
+                self._fold.add_all(batch)
         if self._sinks:
             lines = [encode(frame) for frame in batch]
             for sink in list(self._sinks):

@@ -398,3 +398,49 @@ async def test_at_a_rate_too_high_for_records_counts_and_durations_are_of_all(
     again.add_all(read_recording(recording))
     assert {row.name: row.count for row in again.summary().operations if row.name in made} == dict(made)
     assert again.summary().requests == summary.requests
+
+
+def test_no_frame_comes_while_a_snapshot_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fold that changes while it is summed up ended ``snapshot`` with a RuntimeError."""
+    inside, most = 0, 0
+    entering = threading.Lock()
+
+    def slowly(method: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            nonlocal inside, most
+            with entering:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.002)
+            try:
+                return method(*args, **options)
+            finally:
+                with entering:
+                    inside -= 1
+
+        return run
+
+    monkeypatch.setattr(Fold, "add_all", slowly(Fold.add_all))
+    monkeypatch.setattr(Fold, "summary", slowly(Fold.summary))
+    probe = Probe()
+    keep(probe)  # frames come as they are
+    hub = probe._hub
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            hub.requests.end(hub.begin("request", "tools/call", "add", "stdio", probe), now_ns())
+            probe._collector.wake()
+            time.sleep(0.0005)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        counts = [probe.snapshot().requests.recorded or 0 for _ in range(30)]
+    finally:
+        ended.set()
+        worker.join()
+        probe.detach()
+    assert counts == sorted(counts)
+    assert counts[-1] > 0
+    assert most == 1
