@@ -28,8 +28,8 @@ COVER = $(if $(COVERAGE),--cov --cov-report=)
 ENVS := mcp1 cell-mcp1.6 cell-mcp1.22 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust peers peers-mcp1
 
 # More real servers, which only `make field` asks for. They need Python 3.11.
-FIELD := $(addprefix field-,alchemy atlassian calculator cli clickhouse elasticsearch excel excel-fastmcp2 fetch-mcp1 git-mcp1 \
-markitdown prometheus redis shell time-mcp1 word word-fastmcp2)
+FIELD := $(addprefix field-,alchemy atlassian calculator cli clickhouse elasticsearch excel excel-fastmcp2 fetch-mcp1 git-mcp1 graphql \
+markitdown openapi opensearch prometheus proxy redis shell time-mcp1 word word-fastmcp2)
 
 # Suites of other projects, run with the probe in them (tests/suites). An environment has its tests' dependencies and
 # what builds the project, so that pip can fetch the source archive with nothing unpinned. `make test-suites` needs the first.

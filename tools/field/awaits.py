@@ -1,6 +1,6 @@
 """`python -m tools.field.awaits [WORD …]`: how much of what real servers wait for has a name: rows of docs/awaits.md.
 
-Runs the rows of `make field` whose environment contains one of the words, and fastmcp as a proxy of another server.
+Runs the rows of `make field` whose environment contains one of the words, and proxies of another server.
 What a server waits for is its awaiting, and the time of its worker threads' jobs in which these used no CPU. A server
 whose tools run on the loop, or compute, waits for nothing.
 """
@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +44,24 @@ server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
 """
 
 
-@contextmanager
-def proxied(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
-    """A server over HTTP, and fastmcp's command line that stands before it."""
-    behind = free_port()
-    (folder / "behind.py").write_text(BACKEND, "utf-8")
-    server = subprocess.Popen([sys.executable, str(folder / "behind.py"), str(behind)], stderr=subprocess.DEVNULL)
-    try:
-        _answers(behind)
-        address = f"http://127.0.0.1:{behind}/mcp"
-        place = ("stdio",) if transport == "stdio" else ("http", "--host", "127.0.0.1", "--port", str(port))
-        yield Setting(Ask("slow"), Ask("quick"), ("run", address, "--transport", *place))
-    finally:
-        server.kill()
-        server.wait()
+def proxied(*before: str) -> Callable[[Transport, int, Path], AbstractContextManager[Setting]]:
+    """A server over HTTP, and a proxy before it. ``before`` stands before the address on the proxy's command line."""
+
+    @contextmanager
+    def set_up(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+        behind = free_port()
+        (folder / "behind.py").write_text(BACKEND, "utf-8")
+        command = [sys.executable, str(folder / "behind.py"), str(behind)]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            _answers(behind)
+            place = ("--transport", "http", "--host", "127.0.0.1", "--port", str(port)) if transport == "HTTP" else ()
+            yield Setting(Ask("slow"), Ask("quick"), (*before, f"http://127.0.0.1:{behind}/mcp", *place))
+        finally:
+            server.kill()
+            server.wait()
+
+    return set_up
 
 
 def _answers(port: int) -> None:
@@ -69,9 +73,21 @@ def _answers(port: int) -> None:
 
 
 PROXIES = [
-    Row("fastmcp", environment, "fastmcp", "stdio", False, "a server over HTTP, 150 ms", proxied)
-    for environment in ("fastmcp2", "fastmcp3", "fastmcp4")
-] + [Row("fastmcp", "fastmcp4", "fastmcp", "HTTP", False, "a server over HTTP, 150 ms", proxied)]
+    *(
+        Row("fastmcp", environment, "fastmcp", "stdio", False, "a server over HTTP, 150 ms", proxied("run"))
+        for environment in ("fastmcp2", "fastmcp3", "fastmcp4")
+    ),
+    Row("fastmcp", "fastmcp4", "fastmcp", "HTTP", False, "a server over HTTP, 150 ms", proxied("run")),
+    Row(
+        "mcp-proxy",
+        "field-proxy",
+        "mcp-proxy",
+        "stdio",
+        False,
+        "a server over HTTP, 150 ms",
+        proxied("--transport", "streamablehttp"),
+    ),
+]
 
 
 def row_of(name: str, summary: dict[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -213,6 +213,59 @@ def elasticsearch(path: str, body: bytes) -> Answer | None:
     else:
         found = {"cluster_name": "field", "status": "green", "items": {"aliases": {}, "mappings": {}, "settings": {}}}
     return "application/json", json.dumps(found).encode()
+
+
+def opensearch(path: str, body: bytes) -> Answer | None:
+    if path.startswith("/_cat"):
+        found: object = [{"index": "items", "health": "green", "docs.count": "3"}]
+    elif path == "/":
+        found = {"name": "node", "version": {"number": "2.17.0", "distribution": "opensearch"}}
+    else:
+        found = {"items": {"aliases": {}, "mappings": {}, "settings": {}}}
+    return "application/json", json.dumps(found).encode()
+
+
+def shop(address: str) -> dict[str, object]:
+    """An OpenAPI description of a service at ``address`` that finds items, and says whether it lives."""
+    text = {"200": {"description": "found", "content": {"application/json": {"schema": {"type": "object"}}}}}
+    name = {"name": "name", "in": "query", "schema": {"type": "string"}}
+    operations = {"items": "find_items", "health": "health"}
+    return {
+        "openapi": "3.0.3",
+        "info": {"title": "shop", "version": "1"},
+        "servers": [{"url": address}],
+        "paths": {
+            f"/{path}": {"get": {"operationId": operation, "parameters": [name], "responses": text}}
+            for path, operation in operations.items()
+        },
+    }
+
+
+def item(path: str, body: bytes) -> Answer | None:
+    return "application/json", json.dumps({"name": "chair", "price": 7}).encode()
+
+
+def graphql(path: str, body: bytes) -> Answer | None:
+    """A service that finds an item and says whether it lives; it describes itself to who asks for its schema."""
+    if b"__schema" not in body:
+        found: object = {"item": {"name": "chair"}, "health": {"name": "well"}}
+        return "application/json", json.dumps({"data": found}).encode()
+
+    def kind(name: str, of: str, fields: list[object]) -> dict[str, object]:
+        return {"kind": of, "name": name, "fields": fields, "interfaces": []}
+
+    def member(name: str, of: Mapping[str, object], arguments: list[object]) -> dict[str, object]:
+        return {"name": name, "type": of, "args": arguments, "isDeprecated": False}
+
+    text, item = {"kind": "SCALAR", "name": "String"}, {"kind": "OBJECT", "name": "Item"}
+    argument = {"name": "name", "type": text, "defaultValue": None}
+    types = [
+        kind("Query", "OBJECT", [member("item", item, [argument]), member("health", item, [])]),
+        kind("Item", "OBJECT", [member("name", text, [])]),
+        *(kind(name, "SCALAR", []) for name in ("String", "Boolean")),
+    ]
+    schema = {"queryType": {"name": "Query"}, "types": types, "directives": []}
+    return "application/json", json.dumps({"data": {"__schema": schema}}).encode()
 
 
 def clickhouse(path: str, body: bytes) -> Answer | None:

@@ -6,6 +6,7 @@ does, read by hand: whether a holding call runs on the event loop.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -225,6 +226,29 @@ def docker(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
 
 
 @contextmanager
+def opensearch(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+    with backends.slow_http(backends.opensearch) as address:
+        environment = {"OPENSEARCH_URL": address, "OPENSEARCH_NO_AUTH": "true", "AWS_EC2_METADATA_DISABLED": "true"}
+        quick = Ask("IndexMappingTool", {"index": "items"})
+        yield Setting(Ask("ListIndexTool"), quick, _place(transport, port, http="stream"), environment)
+
+
+@contextmanager
+def openapi(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+    with backends.slow_http(backends.item) as address:
+        (folder / "shop.json").write_text(json.dumps(backends.shop(address)), "utf-8")
+        what = ("--api-name", "shop", "--api-url", address, "--spec-path", str(folder / "shop.json"))
+        allowed = ("--allow-insecure-http", "--allow-private-networks", "--allowed-spec-dirs", str(folder))
+        yield Setting(Ask("find_items", {"name": "chair"}), Ask("health"), (*what, *allowed))
+
+
+@contextmanager
+def graphql(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+    with backends.slow_http(backends.graphql) as address:
+        yield Setting(Ask("item", {"name": "chair"}), Ask("health"), ("--api-url", f"{address}/graphql"))
+
+
+@contextmanager
 def clickhouse(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
     with backends.slow_http(backends.clickhouse) as address:
         environment = {
@@ -297,4 +321,26 @@ ROWS = [
     ),
     Row("mcp-server-motherduck", "field-motherduck", "mcp-server-motherduck", "HTTP", False, "DuckDB", motherduck),
     Row("mcp-clickhouse", "field-clickhouse", "mcp-clickhouse", "HTTP", False, "HTTP, 150 ms", clickhouse),
+    *(
+        Row(
+            "opensearch-mcp-server-py",
+            "field-opensearch",
+            "opensearch-mcp-server-py",
+            way,
+            False,
+            "HTTP, 150 ms",
+            opensearch,
+        )
+        for way in ("stdio", "HTTP")
+    ),
+    Row(
+        "awslabs.openapi-mcp-server",
+        "field-openapi",
+        "awslabs.openapi-mcp-server",
+        "stdio",
+        False,
+        "HTTP, 150 ms",
+        openapi,
+    ),
+    Row("mcp-graphql", "field-graphql", "mcp-graphql", "stdio", False, "HTTP, 150 ms", graphql),
 ]
