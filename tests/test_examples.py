@@ -78,7 +78,7 @@ async def test_the_example_of_a_semaphore_is_not_healthy_but_named_with_its_limi
                     tasks.start_soon(lambda: session.call("quote", symbol="abc"))
         await anyio.sleep(1)  # statistics need a second
 
-    for _ in range(3):  # on a machine that is short of CPU calls wait for that, not for the semaphore
+    for _ in range(6):  # on a machine that is short of CPU calls wait for that, not for the semaphore
         said = await report_of_stdio(sys.executable, "narrow_semaphore.py", tmp_path / "stderr", ask)
         if "serial-handler" in said:
             break
