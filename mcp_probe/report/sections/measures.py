@@ -1,4 +1,4 @@
-"""What else was measured of each request (:mod:`mcp_probe.measures`): one column a measure, one row an operation."""
+"""What else was measured of each request (:mod:`mcp_probe.measures`): one row a measure of an operation."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from mcp_probe.measures import MEASURES, Measure
 from mcp_probe.model import OperationSummary, Summary
 from mcp_probe.report import figures
-from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Items, Paragraph
+from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Items, Paragraph, Words
 from mcp_probe.report.figures import EXACT, Notation
 from mcp_probe.report.phrases import first, number, one, prose, rank
 
-MEASURE_ROWS = 10
+MEASURED = 10
+"""Operations that have rows."""
 
 
 def measures(summary: Summary, notation: Notation) -> Iterator[Block]:
-    """Measures that are 0 for every call have no column, and operations without any have no row."""
+    """Measures that are 0 for every call have no rows, and operations without any have none."""
     shown = [measure for measure in MEASURES if any(_most(row, measure) for row in summary.operations)]
     rows = [row for row in summary.operations if any(_most(row, measure) for measure in shown)]
     if not rows:
         return
-    kept, hidden = first(sorted(rows, key=lambda row: -rank(_most(row, shown[0]))), MEASURE_ROWS)
-    lines: list[tuple[Cell, ...] | Paragraph | Flow] = [_row(row, shown, notation) for row in kept]
+    rows.sort(key=lambda row: [-rank(_most(row, measure)) for measure in shown])
+    kept, hidden = first(rows, MEASURED)
+    lines: list[tuple[Cell, ...] | Paragraph | Flow] = [line for row in kept for line in _rows(row, shown, notation)]
     if hidden:
         lines.append(Paragraph(one(f"+{len(hidden)} more", "dim"), indent=1))
     lines += [Paragraph(prose(f"{measure.label}: {measure.meaning}", "dim"), indent=1) for measure in shown]
@@ -29,23 +31,29 @@ def measures(summary: Summary, notation: Notation) -> Iterator[Block]:
     yield Grid(
         columns=(
             Column("operation", gap=1, most=36),
-            *(Column(title, right=True, most=24) for measure in shown for title in (f"{measure.label} mean", "max")),
+            Column("what", most=24),
+            Column("mean", right=True, most=24),
+            Column("max", right=True, most=24),
         ),
         rows=tuple(lines),
         squeeze=((0, 16),),
     )
 
 
-def _row(operation: OperationSummary, shown: list[Measure], notation: Notation) -> tuple[Cell, ...]:
-    cells: list[Cell] = [Items((one(operation.name or operation.method, "name"),), "middle")]
+def _rows(operation: OperationSummary, shown: list[Measure], notation: Notation) -> Iterator[tuple[Cell, ...]]:
+    """A row for each measure of ``operation`` that is more than 0, or unknown; its name is in the first."""
+    name = one(operation.name or operation.method, "name")
     for measure in shown:
         found = operation.measures.get(measure.key)
-        quality = operation.quality.get(measure.key, EXACT)
-        if found is None or found.mean is None:
+        known = found is not None and found.mean is not None
+        if not known:
             notation.missing(measure.label, "it could not be read of these calls", operation.name)
-        for value in (None, None) if found is None else (found.mean, found.max):
-            cells.append(number(_written(value, measure, notation.mark(quality.tag))))
-    return tuple(cells)
+        if found is None or (known and not found.max):
+            continue
+        mark = notation.mark(operation.quality.get(measure.key, EXACT).tag)
+        figured = (number(_written(value, measure, mark)) for value in (found.mean, found.max))
+        yield (Items((name,), "middle"), Words(one(measure.label, "plain")), *figured)
+        name = one("", "name")
 
 
 def _written(value: float | None, measure: Measure, mark: str) -> str:
