@@ -128,11 +128,12 @@ def _why_unchecked(summary: Summary, code: str) -> str | None:
         return "no call's memory was measured (--memory leaks)"
     if code == "crashed" and summary.ending is None:
         return "only `mcp-probe run` sees how the server ended"
-    requests = [row for row in summary.operations if row.kind == "request"]
-    if code == "chatty-notifications" and not any(is_counted(row) for row in requests):
-        return "no notifications were counted (--measures light; on stdio or HTTP sessions)"
-    if code == "chatty-notifications" and any(is_counted(row) and not is_timed(row) for row in requests):
-        return "how long notifications were written is only seen on stdio"
+    if code == "chatty-notifications":
+        counted = [row for row in summary.operations if row.kind == "request" and is_counted(row)]
+        if not counted:
+            return "no notifications were counted (--measures light; on stdio or HTTP sessions)"
+        if not all(map(is_timed, counted)):
+            return "how long notifications were written is only seen on stdio"
     if code in _OF_STEPS and any("steps" in row.unseen for row in summary.operations):
         return "what requests did on the event loop could not be seen (`mcp-probe doctor` says why)"
     return None

@@ -17,9 +17,19 @@ def worst(tags: Iterable[Tag]) -> Tag:
     return max(tags, key=_RANK.__getitem__, default="exact")
 
 
+def quality_of(operation: OperationSummary, name: str) -> Quality:
+    """How exact the number ``name`` of ``operation`` is; exact where nothing is said of it."""
+    return operation.quality.get(name, _EXACT)
+
+
+def tag_of(operation: OperationSummary, *names: str) -> Tag:
+    """How exact a figure is that is made of these numbers of ``operation``."""
+    return worst(quality_of(operation, name).tag for name in names)
+
+
 def total_quality(operation: OperationSummary, name: str) -> Quality:
     """How exact one percentile of ``total_ms`` is: ``p50``, ``p95``, ``p99`` or ``max``."""
-    return operation.quality.get(f"total_ms_{name}", _EXACT)
+    return quality_of(operation, f"total_ms_{name}")
 
 
 _EXACT = Quality("exact")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import loop_cost_ms
-from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.checks.evidence import loop_cost_ms, mean_of
+from mcp_probe.aggregate.quality import tag_of
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Finding, OperationSummary, Quality, SlowStep, Summary
+from mcp_probe.model import Finding, OperationSummary, SlowStep, Summary
 
 TIME, COUNT = "error_logging_ms", "errors_logged"
 _FORMATTERS = ("rich", "pygments")
@@ -37,10 +37,10 @@ def error_logs(summary: Summary, options: FindingOptions) -> list[ErrorLogs]:
     """Of each operation in which they are slow, the first one not alone."""
     found = []
     for row in summary.operations:
-        time, count = (row.measures.get(key) for key in (TIME, COUNT))
-        if row.kind == "function" or time is None or count is None or time.mean is None or not count.mean:
+        time_ms, count = (mean_of(row, key) for key in (TIME, COUNT))
+        if row.kind == "function" or time_ms is None or not count:
             continue
-        logs = ErrorLogs(row, round(count.mean * row.count, 1), time.mean / count.mean)
+        logs = ErrorLogs(row, round(count * row.count, 1), time_ms / count)
         if logs.count >= options.error_logs and logs.mean_ms > options.error_log_ms:
             found.append(logs)
     return found
@@ -61,7 +61,7 @@ def slow_error_logging(summary: Summary, options: FindingOptions) -> Iterator[Fi
         yield Finding(
             code="slow-error-logging",
             severity="warn",
-            confidence=worst(row.quality.get(key, Quality("exact")).tag for key in (TIME, COUNT)),
+            confidence=tag_of(row, TIME, COUNT),
             subject=row.name,
             sentence=(
                 f"Logging a traceback of `{row.name}` kept the event loop for {phrasing.duration(logs.mean_ms)} "

@@ -44,6 +44,12 @@ def total_ms(operation: OperationSummary) -> float:
     return operation.count * sum(part for part in parts if part is not None)
 
 
+def mean_of(operation: OperationSummary, measure: str) -> float | None:
+    """What a call has of ``measure`` (its key) on average; ``None`` where that is not known."""
+    found = operation.measures.get(measure)
+    return None if found is None else found.mean
+
+
 def clients_waited_ms(summary: Summary) -> float | None:
     """What clients waited for answers in the window: the time of all requests together, as far as it could be seen.
 

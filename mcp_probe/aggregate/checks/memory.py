@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import total_ms
-from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.quality import quality_of, worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import (
     Finding,
@@ -15,14 +15,10 @@ from mcp_probe.model import (
     OperationSummary,
     PeakLine,
     ProcessGrowth,
-    Quality,
     Remainder,
     Summary,
     Tag,
 )
-
-EXACT = Quality("exact")
-
 
 # --- memory-growth ------------------------------------------------------------------------------------
 
@@ -170,7 +166,7 @@ def _remainder(part: Remainder, process: ProcessGrowth, options: FindingOptions)
 
 
 def _may_grow(row: OperationSummary, options: FindingOptions) -> bool:
-    quality = row.quality.get("retained", EXACT)
+    quality = quality_of(row, "retained")
     least = row.memory.retained.p50 if quality.lo is None else quality.lo
     return row.kind == "request" and row.count >= options.growth_calls and (least or 0) > 0
 
@@ -187,7 +183,7 @@ def memory_peak(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     limit = summary.signals.memory_limit_bytes
     most = options.peak_bytes if limit is None else min(options.peak_bytes, round(options.peak_share * limit))
     for row in summary.operations:
-        peak, quality = row.memory.peak.max, row.quality.get("peak_max", row.quality.get("peak", EXACT))
+        peak, quality = row.memory.peak.max, row.quality.get("peak_max", quality_of(row, "peak"))
         least = peak if quality.lo is None else round(quality.lo)
         if peak is None or least is None or least <= most:
             continue
@@ -306,7 +302,7 @@ def unbounded_fan_out(summary: Summary, options: FindingOptions) -> Iterator[Fin
         peak = row.memory.peak.max
         each = None if peak is None else peak / row.tasks_max
         tag: Tag = "lower"  # a task is counted from its first step on
-        quality = row.quality.get("peak_max", row.quality.get("peak", EXACT))
+        quality = row.quality.get("peak_max", quality_of(row, "peak"))
         cost = "" if each is None else f", {phrasing.size(each)} each"
         if peak is not None and quality.tag != "exact":
             tag, cost = worst((tag, quality.tag)), cost.replace(", ", ", at least ")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough, total_ms, waited_by_clients
-from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.checks.evidence import is_enough, mean_of, total_ms, waited_by_clients
+from mcp_probe.aggregate.quality import tag_of
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Finding, OperationSummary, Quality, Summary
+from mcp_probe.model import Finding, OperationSummary, Summary
 
 COUNT, TIME = "notifications", "notification_write_ms"
 _SEND = ("queue", "anyio.MemoryObjectSendStream.send")
@@ -27,7 +27,7 @@ def chatty_notifications(summary: Summary, options: FindingOptions) -> Iterator[
     rows = [row for row in summary.operations if row.kind == "request"]
     written_ms = sum(_written_ms(row) + (row.budget_ms.write_flush or 0.0) * row.count for row in rows if is_timed(row))
     for row in rows:
-        sent, own_ms, whole_ms = _mean(row, COUNT) or 0.0, _written_ms(row), total_ms(row)
+        sent, own_ms, whole_ms = mean_of(row, COUNT) or 0.0, _written_ms(row), total_ms(row)
         if sent <= options.notifications or written_ms <= 0 or own_ms <= options.notification_share * written_ms:
             continue
         share = own_ms / written_ms
@@ -36,7 +36,7 @@ def chatty_notifications(summary: Summary, options: FindingOptions) -> Iterator[
         yield Finding(
             code="chatty-notifications",
             severity="warn" if of_time > options.notification_time_share else "info",
-            confidence=worst(row.quality.get(key, Quality("exact")).tag for key in (COUNT, TIME)),
+            confidence=tag_of(row, COUNT, TIME),
             subject=row.name,
             sentence=(
                 f"`{row.name}` sent {sent:,.0f} notifications a call: writing them was {phrasing.percent(share)} of "
@@ -58,21 +58,16 @@ def chatty_notifications(summary: Summary, options: FindingOptions) -> Iterator[
 
 def is_timed(row: OperationSummary) -> bool:
     """Whether it is known how long its notifications were written."""
-    return _mean(row, TIME) is not None
+    return mean_of(row, TIME) is not None
 
 
 def is_counted(row: OperationSummary) -> bool:
     """Whether its notifications are."""
-    return _mean(row, COUNT) is not None
-
-
-def _mean(row: OperationSummary, key: str) -> float | None:
-    found = row.measures.get(key)
-    return None if found is None else found.mean
+    return mean_of(row, COUNT) is not None
 
 
 def _written_ms(row: OperationSummary) -> float:
-    return (_mean(row, TIME) or 0.0) * row.count
+    return (mean_of(row, TIME) or 0.0) * row.count
 
 
 def _place_of(row: OperationSummary) -> str | None:

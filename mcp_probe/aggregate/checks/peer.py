@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import is_enough, total_ms
-from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.quality import tag_of, worst
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Finding, OperationSummary, Quality, Summary
+from mcp_probe.model import Finding, OperationSummary, Summary
 
 
 def serial_client(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def _slow_reader(slow: list[tuple[float, OperationSummary]]) -> Finding:
     return Finding(
         code="slow-reader",
         severity="warn",
-        confidence=worst(operation.quality.get("write_flush", Quality("exact")).tag for _, operation in slow),
+        confidence=worst(tag_of(operation, "write_flush") for _, operation in slow),
         subject=first.name,
         sentence=f"{sentence}.",
         advice="Let the client read in a task of its own, or return less: a page, or a link to a resource.",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import total_ms
+from mcp_probe.aggregate.checks.evidence import mean_of, total_ms
+from mcp_probe.aggregate.quality import tag_of
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Finding, Quality, Summary
+from mcp_probe.model import Finding, Summary
 
 KEY = "schema_lookup_ms"
 
@@ -15,8 +16,7 @@ KEY = "schema_lookup_ms"
 def schema_lookup(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """The SDK lists the server's tools for each call, and that is much of the call's time."""
     for row in summary.operations:
-        measure = row.measures.get(KEY)
-        mean, whole = None if measure is None else measure.mean, total_ms(row)
+        mean, whole = mean_of(row, KEY), total_ms(row)
         if mean is None or whole <= 0 or mean <= options.lookup_ms:
             continue
         share = min(1.0, mean * row.count / whole)
@@ -25,7 +25,7 @@ def schema_lookup(summary: Summary, options: FindingOptions) -> Iterator[Finding
         yield Finding(
             code="schema-lookup",
             severity="warn",
-            confidence=row.quality.get(KEY, Quality("exact")).tag,
+            confidence=tag_of(row, KEY),
             subject=row.name,
             sentence=(
                 f"Before each call of `{row.name}` the SDK lists all tools for the schema of this one: "

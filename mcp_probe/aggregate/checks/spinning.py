@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import waited_by_clients
+from mcp_probe.aggregate.quality import tag_of
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Finding, Quality, Summary
+from mcp_probe.model import Finding, Summary
 
 
 def busy_spin(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
@@ -23,7 +24,7 @@ def busy_spin(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
         yield Finding(
             code="busy-spin",
             severity="warn",
-            confidence=row.quality.get("busy", Quality("exact")).tag,
+            confidence=tag_of(row, "busy"),
             subject=row.name,
             sentence=(
                 f"A call of `{row.name}` ran {steps.immediate:,.0f} times on the event loop without having waited for "
