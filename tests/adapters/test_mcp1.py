@@ -25,6 +25,8 @@ LONG_S = 0.8
 OURS = {"attach", "asgi", "streams", "decorator"}
 """Ways in which the server profiles itself."""
 ADDS, PINGS = [f"add{n}" for n in range(5)], [f"ping{n}" for n in range(3)]
+RUNS, LATE_MS = 3, 3.0
+"""A run in which the client, ready to run, once did not for so long is made again; the last counts in any case."""
 
 
 def client_of(transport: str, python: Path, folder: Path, ways: str, paths: str) -> RawClient:
@@ -56,6 +58,19 @@ def everything(client: RawClient, environment: str, ways: str) -> None:
     client.wait_until_it_waits()
     client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "long"}})
     client.wait_for("long")
+
+
+def asked_everything(environment: str, transport: str, ways: str, python: Path, folder: Path, paths: str) -> RawClient:
+    """A client that has asked, and whose server has ended."""
+    for again in range(RUNS):
+        place = folder / str(again)
+        place.mkdir()
+        client = client_of(transport, python, place, ways, paths)
+        with client:
+            everything(client, environment, ways)
+        if client.late_ms < LATE_MS:
+            break
+    return client
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +139,7 @@ IN_PYTHON = [
 def test_what_a_client_sends_is_counted_timed_and_blamed(
     environment: str, transport: str, ways: str, env_python: Callable[[str], Path], lent: str, tmp_path: Path
 ) -> None:
-    with client_of(transport, env_python(environment), tmp_path, ways, lent) as client:
-        everything(client, environment, ways)
+    client = asked_everything(environment, transport, ways, env_python(environment), tmp_path, lent)
     assert_all_is_true(client, environment, transport, ways)
 
 
@@ -134,8 +148,7 @@ def test_what_a_client_sends_is_counted_timed_and_blamed(
 def test_so_it_is_on_every_release_transport_and_loop(
     environment: str, transport: str, ways: str, env_python: Callable[[str], Path], lent: str, tmp_path: Path
 ) -> None:
-    with client_of(transport, env_python(environment), tmp_path, ways, lent) as client:
-        everything(client, environment, ways)
+    client = asked_everything(environment, transport, ways, env_python(environment), tmp_path, lent)
     assert_all_is_true(client, environment, transport, ways)
 
 
@@ -151,8 +164,7 @@ def test_so_it_is_without_the_accelerator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MCP_PROBE_NATIVE", "0")
-    with client_of(transport, env_python(environment), tmp_path, ways, lent) as client:
-        everything(client, environment, ways)
+    client = asked_everything(environment, transport, ways, env_python(environment), tmp_path, lent)
     assert client.summary["probe"]["accelerator"] != "active"
     assert_all_is_true(client, environment, transport, ways)
 
@@ -276,15 +288,12 @@ def records_of(client: RawClient) -> list[RequestRecord]:
 
 
 def assert_total_is_the_clients(record: RequestRecord, least_ms: float, most_ms: float, late_ms: float) -> None:
-    """The client waited between ``least_ms`` and ``most_ms``. It was up to ``late_ms`` late, as the server may be.
-
-    An interval lies between two looks of the server, and each may be late.
-    """
+    """The client waited between ``least_ms`` and ``most_ms``. It was up to ``late_ms`` late, as the server may be."""
     lo_ms = (record.end_ns - record.arrival_ns) / 1e6
     hi_ms = lo_ms + earlier_ns(record) / 1e6
     slack_ms = max(20.0, 0.1 * least_ms) + late_ms
     assert lo_ms - slack_ms <= most_ms and least_ms <= hi_ms + slack_ms, (record, least_ms, most_ms)
-    assert hi_ms - lo_ms <= max(20.0, 0.1 * most_ms) + 2 * late_ms, record
+    assert hi_ms - lo_ms <= max(20.0, 0.1 * most_ms), record
 
 
 def assert_parts_are_the_whole(record: RequestRecord) -> None:
