@@ -62,6 +62,38 @@ def test_no_tuple_of_another_thread_fails(look: Callable[[], object]) -> None:
     assert not errors_beside(look)
 
 
+@pytest.mark.parametrize("look", [heap.objects, heap.types])
+def test_nor_where_the_collector_tells_somebody_of_each_of_its_runs(look: Callable[[], object]) -> None:
+    """Before 3.12 a look may begin a collection, in which Python code, and so other threads, would run."""
+
+    looking = threading.get_ident()
+
+    def told(phase: str, info: object) -> None:
+        if threading.get_ident() == looking:
+            time.sleep(0.001)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(told)
+    gc.set_threshold(5, 1000, 1000)
+    try:
+        assert not errors_beside(look)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(told)
+
+
+@pytest.mark.parametrize("switch", [gc.enable, gc.disable])
+def test_the_collector_is_left_as_it_was(switch: Callable[[], None]) -> None:
+    switch()
+    try:
+        before = gc.isenabled()
+        heap.objects()
+        heap.types()
+        assert gc.isenabled() == before
+    finally:
+        gc.enable()
+
+
 def test_what_is_taken_is_what_the_collector_has_but_for_tuples() -> None:
     class Kept:
         pass
