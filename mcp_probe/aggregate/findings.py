@@ -14,6 +14,7 @@ from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.awaits import INSIDE, long_wait, serial_awaits, unexplained_wait
 from mcp_probe.aggregate.checks.backends import client_per_request, slow_backend
 from mcp_probe.aggregate.checks.backlog import dispatch_backlog
+from mcp_probe.aggregate.checks.budget import mostly_waiting
 from mcp_probe.aggregate.checks.data import not_enough_data
 from mcp_probe.aggregate.checks.ending import crashed
 from mcp_probe.aggregate.checks.error_logs import slow_error_logging
@@ -80,19 +81,26 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
 
 DEFAULTS = FindingOptions()
 
+_UNEXPLAINED = ("long-wait", "unexplained-wait")
+"""Waits of which nobody knows whether they are time lost."""
+
 
 def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[Finding, ...]:
     """All findings: the most severe first, and within a severity those that explain most of what clients waited.
 
-    None explains more than all of that. ``summary.findings`` and ``summary.verdict`` are ignored.
+    None explains more than all of that. ``summary.findings`` and ``summary.verdict`` are ignored. Where no single thing
+    costs much, what many cost together is told.
     """
-    whole = clients_waited_ms(summary)
     found = [
-        finding if whole is None else replace(finding, cost_ms=min(finding.cost_ms, whole))
-        for code, check in CHECKS.items()
-        if code not in options.disabled
-        for finding in check(summary, options)
+        finding for code, check in CHECKS.items() if code not in options.disabled for finding in check(summary, options)
     ]
+    if "long-wait" not in options.disabled and not any(
+        _is_serious(each) or each.code in _UNEXPLAINED for each in found
+    ):
+        found += mostly_waiting(summary, options)
+    whole = clients_waited_ms(summary)
+    if whole is not None:
+        found = [replace(finding, cost_ms=min(finding.cost_ms, whole)) for finding in found]
     return tuple(sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.cost_ms)))
 
 
@@ -101,8 +109,8 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
 
     A finding that only follows from another one is never the verdict, nor is one of severity ``info``. What the host
     took is the verdict only where nothing else is found. Where nothing is known to lose time, a wait that nothing
-    explains is the verdict: `unexplained-wait` or `long-wait`. Only without those the server is healthy: its calls do
-    their own work, or await something outside. During a leak hunt the verdict is about memory only: the hunt itself
+    explains is the verdict: `unexplained-wait` or `long-wait`. Only without those the server is healthy: its calls
+    mostly do their own work, or await something outside. During a leak hunt the verdict is about memory only: the hunt itself
     slows the server down.
     """
     verdict = _verdict_of(summary, findings)
@@ -126,7 +134,7 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
             return Verdict(finding.code, finding.subject, finding.sentence)
     if summary.leaks is not None:
         return _verdict_of_hunt(summary, summary.leaks, findings)
-    serious = [finding for finding in findings if finding.severity != "info" and not _is_explained(finding, findings)]
+    serious = [finding for finding in findings if _is_serious(finding) and not _is_explained(finding, findings)]
     # Nobody knows whether a wait without a name is time lost, and the host is nobody's fault: what certainly is comes
     # first.
     for last_of_all in (("unexplained-wait", "host-pressure"), ("host-pressure",), ()):
@@ -141,7 +149,7 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
             return Verdict(finding.code, finding.subject, finding.sentence)
     if any("steps" in row.unseen for row in summary.operations):
         return Verdict("not-enough-data", summary.server.name, _unseen(summary))
-    waits = [finding for finding in findings if finding.code in ("long-wait", "unexplained-wait")]
+    waits = [finding for finding in findings if finding.code in _UNEXPLAINED]
     if waits:
         told = max(waits, key=lambda finding: finding.cost_ms)
         return Verdict(told.code, told.subject, told.sentence)
@@ -178,6 +186,10 @@ def _verdict_of_hunt(summary: Summary, hunt: LeakHunt, findings: Sequence[Findin
 def _bytes_per_call(finding: Finding) -> float:
     found = finding.evidence.get("bytes_per_call")
     return float(found) if isinstance(found, (int, float)) else 0.0
+
+
+def _is_serious(finding: Finding) -> bool:
+    return finding.severity != "info"
 
 
 def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:

@@ -55,6 +55,10 @@ class FindingOptions:
     unexplained_ms: float = 10.0  # unexplained-wait: of a call near p95; shorter waits are seldom looked at
     long_wait_share: float = 0.20  # long-wait: of a tool's time near p95
     long_wait_ms: float = 10.0  # long-wait: of a call near p95; for growth, between the two medians
+    # Workload: bursts of sixteen calls of 1 ms on a quiet stdio server. They wait 12 ms on average to be read and for
+    # their answers to be written, which takes the SDK's transport a thread's turn each.
+    lost_share: float = 0.5  # long-wait: of the operation's time, all its waits together
+    lost_ms: float = 20.0  # long-wait: the same, mean of a call
     gc_second_ms: float = 100.0  # gc-pause: paused in any second
     gc_request_share: float = 0.10  # gc-pause: of one request
     gil_share: float = 0.20  # gil-contention: of the loop's busy time

@@ -217,6 +217,22 @@ def _queued(share: float | None = 0.21, p95: float = 50.0, count: int = 100, **c
     return make_summary(make_operation("submit", p95=p95, count=count, awaiting=10.0, busy=35.0, awaits=(row,)))
 
 
+def _scattered(lost: float = 25.5, busy: float = 24.5, count: int = 100, **changed: object) -> Summary:
+    """Calls that wait for three things in turn, none of them long; ``lost`` ms a call in all, as long as they work."""
+    row = _await("semaphore", "asyncio.Semaphore quotes.TWO", lost / 5 * count, p95_ms=9.0, p95_share=0.1)
+    operation = make_operation(
+        "quote",
+        p95=90.0,
+        count=count,
+        queue_transport=2 * lost / 5,
+        awaiting=lost / 5 + 1.0,
+        write_wait=2 * lost / 5,
+        busy=busy - 1.0,
+        awaits=(row, _await("sleep", "sleep", 1.0 * count, p95_ms=1.0, p95_share=0.1)),
+    )
+    return make_summary(replace(operation, **changed))  # type: ignore[arg-type]
+
+
 _FASTER_SHOP = replace(_slow_shop(p95=150.0, crowded=151.0))
 
 
@@ -310,6 +326,8 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("blocking-call", "many short calls, and one slow step that held up nobody"): _on_loop(
         slow_steps=(make_slow("get", 11.0),)
     ),
+    ("long-wait", "of several things, half of its time"): _scattered(),
+    ("long-wait", "of several things, just long enough"): _scattered(20.5, busy=5.0),
     ("head-of-line", "just as long as a slow step"): _head_of_line(total_ms=replace(_VICTIM.total_ms, p95=48.0)),
     ("gc-pause", "one request only"): make_summary(gc_worst_request_share=0.11, gc_max_pause_ms=12.0, gc_pause_ms=12.0),
     ("gc-pause", "long enough without what the host added"): make_summary(
@@ -647,6 +665,13 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ),
     ("long-wait", "another finding says it"): make_summary(_held(p95_share=0.9)),
     ("long-wait", "the client's own answer"): _queued(kind="client", object="elicitation"),
+    ("long-wait", "of several things, half of its time, not more"): _scattered(25.0, busy=25.0),
+    ("long-wait", "of several things, less than 20 ms"): _scattered(19.9, busy=5.0),
+    ("long-wait", "of several things, 29 calls"): _scattered(count=29),
+    ("long-wait", "of several things, and a notification"): _scattered(kind="notification"),
+    ("long-wait", "of several things, and a finding beside"): replace(
+        _scattered(), signals=make_summary(gil_wait_ms=201.0, other_threads_cpu_ms=4_000.0).signals
+    ),
     ("schema-lookup", "5 ms, not more"): make_summary(_looked_up(5.0, busy=20.0)),
     ("schema-lookup", "a tenth of its time, not more"): make_summary(_looked_up(8.0, busy=80.0)),
     ("schema-lookup", "not known"): make_summary(_looked_up(None, busy=20.0)),

@@ -1220,6 +1220,31 @@ def test_a_long_wait_inside_the_server_is_the_verdict_instead_of_healthy() -> No
     assert verdict_of(explained, findings_of(explained)).code == "healthy"
 
 
+def test_calls_that_wait_for_several_things_are_not_healthy() -> None:
+    summary = ALSO_FAULTS["long-wait", "of several things, just long enough"]
+    verdict = verdict_of(summary, findings_of(summary))
+    assert (verdict.code, verdict.subject) == ("long-wait", "quote")
+    assert verdict.sentence == (
+        "`quote` spent 80% of its time waiting, 20 ms a call: 32% to be read and taken up, 32% for its answer to be "
+        "written and 16% for the semaphore `asyncio.Semaphore quotes.TWO`."
+    )
+    beside = replace(summary, signals=replace(summary.signals, run_queue_ms=600.0))
+    assert one(beside, "long-wait").sentence.endswith("meanwhile the event loop waited 600 ms for a CPU of the host.")
+
+
+def test_waits_of_tasks_side_by_side_are_no_more_than_the_call_awaited() -> None:
+    operation = ALSO_FAULTS["long-wait", "of several things, just long enough"].operations[0]
+    semaphore = replace(operation.awaits[0], total_ms=100 * operation.awaits[0].total_ms)
+    summary = make_summary(replace(operation, awaits=(semaphore, *operation.awaits[1:])))
+    assert one(summary, "long-wait").evidence["share"] == pytest.approx(20.5 / 25.5)
+
+
+def test_what_nothing_named_is_no_part_of_healthy_either() -> None:
+    operation = make_operation("quote", p95=90.0, awaiting=30.0, busy=5.0, write_wait=5.0, awaits_unnamed_ms=2_800.0)
+    finding = one(make_summary(operation), "long-wait")
+    assert "70% for something that nothing named" in finding.sentence and "profile" in finding.advice
+
+
 def test_healthy_says_nothing_of_waits_that_nobody_looked_at() -> None:
     summary = make_summary(make_operation("fetch", awaiting=95.0, busy=5.0))
     assert verdict_of(summary, findings_of(summary)).sentence.startswith(
