@@ -110,8 +110,8 @@ def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     A finding that only follows from another one is never the verdict, nor is one of severity ``info``. What the host
     took is the verdict only where nothing else is found. Where nothing is known to lose time, a wait that nothing
     explains is the verdict: `unexplained-wait` or `long-wait`. Only without those the server is healthy: its calls
-    mostly do their own work, or await something outside. During a leak hunt the verdict is about memory only: the hunt itself
-    slows the server down.
+    mostly do their own work, or await something outside. During a leak hunt the verdict is about memory only: the hunt
+    itself slows the server down.
     """
     verdict = _verdict_of(summary, findings)
     looked_at = phrasing.looked_at(summary.requests)
