@@ -87,9 +87,9 @@ def head_of_line():
 
 def crowding():
     async def work() -> str:
-        for _ in range(60):
+        for _ in range(240):
             burn(0.2)
-            await asyncio.sleep(0.02 if MENDED else 0)
+            await asyncio.sleep(0.005 if MENDED else 0)
         return "ok"
 
     return {"": work}
