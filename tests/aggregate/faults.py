@@ -326,6 +326,9 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("blocking-call", "many short calls, and one slow step that held up nobody"): _on_loop(
         slow_steps=(make_slow("get", 11.0),)
     ),
+    ("serial-handler", "a fifth of what the transport leaves"): make_summary(
+        replace(_held(), budget_ms=replace(_held().budget_ms, queue_transport=30.0, write_wait=30.0))
+    ),
     ("long-wait", "of several things, half of its time"): _scattered(),
     ("long-wait", "of several things, just long enough"): _scattered(20.5, busy=5.0),
     ("head-of-line", "just as long as a slow step"): _head_of_line(total_ms=replace(_VICTIM.total_ms, p95=48.0)),

@@ -44,6 +44,13 @@ def total_ms(operation: OperationSummary) -> float:
     return operation.count * sum(part for part in parts if part is not None)
 
 
+def in_hand_ms(operation: OperationSummary) -> float:
+    """Time of all its calls from being taken up to their results: without what the transport had them for."""
+    outside = ("queue_transport", "queue_dispatch", "write_wait", "write_flush")
+    parts: list[float | None] = [getattr(operation.budget_ms, part) for part in BUDGET_PARTS if part not in outside]
+    return operation.count * sum(part for part in parts if part is not None)
+
+
 def mean_of(operation: OperationSummary, measure: str) -> float | None:
     """What a call has of ``measure`` (its key) on average; ``None`` where that is not known."""
     found = operation.measures.get(measure)

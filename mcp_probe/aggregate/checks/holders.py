@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough, total_ms, waited_by_clients
+from mcp_probe.aggregate.checks.evidence import in_hand_ms, is_enough, total_ms, waited_by_clients
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import (
@@ -55,7 +55,14 @@ class Held:
     @property
     def share(self) -> float:
         """Of the operation's time."""
-        whole = total_ms(self.operation)
+        return self._part_of(total_ms(self.operation))
+
+    @property
+    def share_in_hand(self) -> float:
+        """Of the time from taking a call up to its result: a transport that is slow, too, absolves no lock."""
+        return self._part_of(in_hand_ms(self.operation))
+
+    def _part_of(self, whole: float) -> float:
         return min(1.0, self.waited_ms / whole) if whole > 0 else 0.0
 
 
@@ -86,7 +93,7 @@ def _by_object(summary: Summary, options: FindingOptions, *, pools: bool) -> dic
             p95 = held.first.p95_ms
             if pools and not held.was_full:
                 continue
-            if p95 is not None and p95 > least_ms and held.share > least_share:
+            if p95 is not None and p95 > least_ms and held.share_in_hand > least_share:
                 found.setdefault(name, []).append(held)
     return {name: sorted(held, key=lambda one: -one.waited_ms) for name, held in found.items()}
 
