@@ -236,19 +236,23 @@ def _scattered(lost: float = 25.5, busy: float = 24.5, count: int = 100, **chang
 _FASTER_SHOP = replace(_slow_shop(p95=150.0, crowded=151.0))
 
 
-def _first(
+def first_calls_of(
     *own_ms: float,
     alone_ms: float | None = None,
     warm: int = 10,
     p50: float | None = 10.0,
     most: float = 50.0,
     **of: object,
-) -> Summary:
+) -> OperationSummary:
     """A tool whose first calls worked so long, alone or beside each other, and whose later calls did not."""
     calls = tuple(FirstCall(ms, ms if alone_ms is None else alone_ms, (), None, None) for ms in own_ms)
     if calls:
         calls = (replace(calls[0], **of), *calls[1:])  # type: ignore[arg-type]
-    return make_summary(make_operation("search", first_calls=FirstCalls(calls, len(calls), warm, p50, most)))
+    return make_operation("search", first_calls=FirstCalls(calls, len(calls), warm, p50, most))
+
+
+def _first(*own_ms: float, **of: Any) -> Summary:
+    return make_summary(first_calls_of(*own_ms, **of))
 
 
 def _abandoned(*rows: AbandonedWork, **of: Any) -> Summary:
@@ -333,6 +337,12 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("long-wait", "of several things, just long enough"): _scattered(20.5, busy=5.0),
     ("head-of-line", "just as long as a slow step"): _head_of_line(total_ms=replace(_VICTIM.total_ms, p95=48.0)),
     ("gc-pause", "one request only"): make_summary(gc_worst_request_share=0.11, gc_max_pause_ms=12.0, gc_pause_ms=12.0),
+    ("gc-pause", "just long enough in all"): make_summary(
+        seconds=2.0, gc_worst_second_ms=250.0, gc_pause_ms=401.0, gc_max_pause_ms=90.0
+    ),
+    ("gc-pause", "not long enough in all"): make_summary(
+        seconds=2.0, gc_worst_second_ms=250.0, gc_pause_ms=399.0, gc_max_pause_ms=90.0
+    ),
     ("gc-pause", "long enough without what the host added"): make_summary(
         gc_worst_request_share=0.3, gc_pause_ms=120.0, gc_stretched_ms=60.0, gc_max_pause_ms=60.0
     ),

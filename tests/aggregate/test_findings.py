@@ -41,10 +41,11 @@ from mcp_probe.model import (
     SerialAwaits,
     ServerInfo,
     Signals,
+    SlowStep,
     Summary,
     WaitPercentiles,
 )
-from tests.aggregate.faults import ALSO_FAULTS, CROWDING_ROW, FAULTS, NEAR_MISSES
+from tests.aggregate.faults import ALSO_FAULTS, CROWDING_ROW, FAULTS, NEAR_MISSES, first_calls_of
 from tests.aggregate.summaries import (
     make_blocked,
     make_growth,
@@ -1218,6 +1219,29 @@ def test_a_long_wait_inside_the_server_is_the_verdict_instead_of_healthy() -> No
     )
     explained = NEAR_MISSES["long-wait", "the client's own answer"]
     assert verdict_of(explained, findings_of(explained)).code == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("step", "of_tool", "severity"),
+    [
+        (make_slow("search", 65.0, "cpu"), {}, "info"),
+        (make_slow("search", 65.0), {}, "info"),
+        (make_slow("search", 100.0, "cpu"), {}, "critical"),
+        (make_slow("search", 65.0, "cpu", count=2), {}, "critical"),
+        (make_slow("search", 65.0, "cpu"), {"most": 33.0}, "critical"),
+        (make_slow("search", 65.0, "cpu"), {"warm": 9}, "critical"),
+        (make_slow("other", 65.0, "cpu"), {}, "critical"),
+    ],
+    ids=["computes", "blocks", "as cold as a cold start", "twice", "a later call is half as dear", "9 later", "other"],
+)
+def test_a_step_that_only_the_first_call_makes_is_no_verdict(
+    step: SlowStep, of_tool: dict[str, Any], severity: str
+) -> None:
+    """As the first call of a mounted server does, which makes what all later ones use."""
+    operation = first_calls_of(100.0, **{"most": 32.0, **of_tool})
+    summary = make_summary(operation, make_operation("other"), slow_steps=(step,))
+    [found] = [one for one in findings_of(summary) if one.code in ("cpu-bound-step", "blocking-call")]
+    assert found.severity == severity
 
 
 def test_calls_that_wait_for_several_things_are_not_healthy() -> None:

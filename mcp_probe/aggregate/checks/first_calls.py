@@ -92,6 +92,17 @@ def _paid(
             yield row, first, first.warm_p50_ms, paid
 
 
+def is_of_first_call(summary: Summary, options: FindingOptions, tool: str, step_ms: float) -> bool:
+    """Whether a step that long was the first call's, and no later call of ``tool`` worked nearly as long."""
+    rows = [row.first_calls for row in summary.operations if row.name == tool and row.first_calls is not None]
+    return any(
+        first.warm >= options.cold_warm_calls
+        and first.warm_max_ms <= options.cold_repeat_share * step_ms
+        and any(call.own_ms >= step_ms for call in first.calls)
+        for first in rows
+    )
+
+
 def _mostly(call: FirstCall) -> str:
     """What it did: `` (import of `pandas`, server.py:41)``; empty where that is not known."""
     if call.imports:

@@ -39,7 +39,7 @@ def gc_pause(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     cost = max(total, steps_cost_ms(summary, slow_steps(summary, options, ("gc",))))
     yield Finding(
         code="gc-pause",
-        severity="info" if _is_minor(summary, options, cost) else "warn",
+        severity="info" if total < options.gc_total_ms or _is_minor(summary, options, cost) else "warn",
         confidence="estimate" if stretched > 0 and not is_long else "exact",
         subject=summary.server.name,
         sentence=f"The garbage collector stopped the server {what} ({longest}; {phrasing.duration(total)} in all).",

@@ -18,6 +18,7 @@ from mcp_probe.aggregate.checks.evidence import (
     steps_cost_ms,
     victims_of,
 )
+from mcp_probe.aggregate.checks.first_calls import is_of_first_call
 from mcp_probe.aggregate.checks.loop_calls import loop_calls, many_blocking_calls
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import IMPORT
@@ -183,9 +184,10 @@ def _finding(
     span = phrasing.duration(longest_ms)
     sentence = f"{phrasing.subject_of(tool)} {did} the event loop for {'' if count == 1 else 'up to '}{span}"
     sentence += f" ({', '.join(asides)})"
+    is_first = count == 1 and longest_ms < options.cold_ms and is_of_first_call(summary, options, tool, longest_ms)
     return Finding(
         code=code,
-        severity=_severity(longest_ms, count, is_harmful, options),
+        severity="info" if is_first else _severity(longest_ms, count, is_harmful, options),
         confidence=_confidence(steps, victims),
         subject=tool,
         sentence=f"{sentence}{_victims(summary, options, tool, steps, victims, is_harmful)}.",
