@@ -76,7 +76,8 @@ class FindingOptions:
     # fifth of it. A loss of less than 1 % of the window does not count.
     window_share: float = 0.01  # gil-contention, host-pressure, own-threads
     # Every machine is short of a CPU now and then: the healthy mcp-server-time on a busy one lost up to 1 % to it.
-    surroundings_share: float = 0.05  # host-pressure, gc-pause: of the window or the clients' waiting; info below
+    # A GIL that others hold makes the one answer of `initialize` slow to write.
+    surroundings_share: float = 0.05  # host-pressure, gc-pause, slow-reader: of the window or of what clients waited
     at_limit_share: float = 0.05  # executor-saturated: of the window
     executor_wait_ms: float = 10.0  # executor-saturated: p99 of its jobs
     transport_wait_ms: float = 50.0  # transport-starvation

@@ -373,6 +373,9 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
         _signals(_SERIAL, serial_gaps=15, serial_awaiting_share=0.5), requests=make_summary(count=30).requests
     ),
     ("transport-starvation", "certain, in five calls"): make_summary(executors=(_STARVED,), count=5, seconds=0.3),
+    ("slow-reader", "one answer of many"): make_summary(
+        replace(_UNREAD, name="initialize", count=1), make_operation("export", busy=40.0)
+    ),
     ("slow-reader", "slower than the server's own hold-ups"): make_summary(
         replace(_UNREAD, write_flush_p95_ms=471.0),
         executors=(make_pool(transport_wait_max_ms=420.0),),

@@ -1221,6 +1221,17 @@ def test_a_long_wait_inside_the_server_is_the_verdict_instead_of_healthy() -> No
     assert verdict_of(explained, findings_of(explained)).code == "healthy"
 
 
+@pytest.mark.parametrize(("own_ms", "severity"), [(8.0, "info"), (12.0, "warn")])
+def test_a_blocker_whose_steps_the_host_stretched_is_slow_only_by_its_own_part(own_ms: float, severity: str) -> None:
+    whole = FAULTS["head-of-line"]
+    step = make_slow(
+        "resize", 40.0, "run-queue", count=100, own_ms=own_ms, own_total_ms=100 * own_ms, own_p50_ms=own_ms
+    )
+    blocker = make_operation("resize", busy=40.0)
+    summary = replace(whole, slow_steps=(step,), operations=(*whole.operations, blocker))
+    assert one(summary, "head-of-line").severity == severity
+
+
 @pytest.mark.parametrize(
     ("step", "of_tool", "severity"),
     [

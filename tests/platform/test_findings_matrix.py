@@ -32,6 +32,12 @@ def found(code: str, subject: str = "find_photos_7", severity: str = "warn") -> 
     return {"code": code, "subject": subject, "severity": severity, "sentence": "It was so."}
 
 
+def summary(findings: list[dict[str, Any]], verdict: str | None = None) -> dict[str, Any]:
+    """The parts of a report that are judged; the verdict is the first finding unless it is given."""
+    first = findings[0]["code"] if findings else "healthy"
+    return {"findings": findings, "verdict": {"code": verdict or first}}
+
+
 def test_every_workload_is_a_function_of_the_server_and_of_a_code_that_is_checked() -> None:
     functions = {node.name for node in ast.parse(SERVER).body if isinstance(node, ast.FunctionDef)}
     assert {one.name for one in WORKLOADS} <= functions
@@ -59,14 +65,25 @@ def test_every_workload_is_a_function_of_the_server_and_of_a_code_that_is_checke
 def test_a_fault_needs_its_finding_and_nothing_else_may_have_it(
     name: str, form: Form, findings: list[dict[str, Any]], right: bool
 ) -> None:
-    assert (wrong_of(cell(name, form), "find_photos_7", findings, is_busy=False) is None) == right
+    assert (wrong_of(cell(name, form), "find_photos_7", summary(findings), is_busy=False) is None) == right
+
+
+def test_a_fault_must_be_the_verdict_or_stand_behind_one_that_it_may() -> None:
+    behind = summary([found("blocking-call"), found("gc-pause")], "gc-pause")
+    assert wrong_of(cell(), "find_photos_7", behind, is_busy=False) is not None
+    assert (
+        wrong_of(cell("head_of_line"), "find", summary([found("head-of-line")], "blocking-call"), is_busy=False) is None
+    )
 
 
 def test_a_busy_machine_excuses_what_is_said_of_the_host_and_no_more() -> None:
     healthy, of_host = cell("healthy_cache", "healthy"), [found("host-pressure", "matrix")]
-    assert wrong_of(healthy, "x", of_host, is_busy=True) is None
-    assert wrong_of(healthy, "x", of_host, is_busy=False) is not None
-    assert wrong_of(healthy, "x", [*of_host, found("crowding")], is_busy=True) is not None
+    assert wrong_of(healthy, "x", summary(of_host), is_busy=True) is None
+    assert wrong_of(healthy, "x", summary(of_host), is_busy=False) is not None
+    assert wrong_of(healthy, "x", summary([*of_host, found("crowding")]), is_busy=True) is not None
+    mended = cell("host_pressure", "mended")
+    assert wrong_of(mended, "x", summary(of_host), is_busy=True) is None
+    assert wrong_of(mended, "x", summary(of_host), is_busy=False) is not None
 
 
 def test_failing_cells_come_first_and_then_those_with_fewest_runs() -> None:

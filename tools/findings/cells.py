@@ -16,11 +16,18 @@ FORMS: tuple[Form, ...] = ("fault", "mended", "near")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bursts: each sends all of ``calls`` (suffix of the tool -> how many) at once and waits for the answers."""
+    """Bursts: each sends all of ``calls`` (suffix of the tool -> how many) at once.
+
+    ``waits_for``: when the client goes on. Answers that it does not wait for at once it awaits in the end; with
+    "nothing" it never does, for the server cannot answer any more.
+    """
 
     calls: tuple[tuple[str, int], ...]
     bursts: int
     pause_s: float = 0.0  # between two bursts
+    waits_for: Literal["each burst", "all in the end", "nothing"] = "each burst"
+    cancels_after_s: float | None = None  # the client wants no answers any more, and gets none
+    reads_for_s: float = 0.0  # what the client does after each answer before it reads the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,8 @@ class Workload:
     """A function of server.py. Of a healthy one ``code`` is ``None``.
 
     ``is_of_server``: the finding is about the server or a pool, so its subject is not a tool's name.
+    ``verdicts``: codes that may be the verdict instead of its own.
+    ``has_errors``: calls fail as they should.
     """
 
     name: str
@@ -37,6 +46,8 @@ class Workload:
     transports: tuple[Transport, ...] = ("stdio", "http")
     sdks: tuple[Sdk, ...] = ("mcp2", "mcp1")
     environment: dict[str, str] = field(default_factory=dict)
+    verdicts: tuple[str, ...] = ()
+    has_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +80,27 @@ def _fault(
     transports: tuple[Transport, ...] = ("stdio", "http"),
     sdks: tuple[Sdk, ...] = ("mcp2", "mcp1"),
     environment: dict[str, str] | None = None,
+    verdicts: tuple[str, ...] = (),
+    has_errors: bool = False,
 ) -> Workload:
     loads: dict[Form, tuple[Load, ...]] = {"fault": fault, "mended": mended or fault, "near": near or fault}
     name = code.replace("-", "_")
-    return Workload(name, code, loads, is_of_server, transports, sdks, environment or {})
+    return Workload(name, code, loads, is_of_server, transports, sdks, environment or {}, verdicts, has_errors)
 
 
+def _read_for(seconds: float) -> tuple[Load, ...]:
+    return (Load((("", 4),), 10, reads_for_s=seconds),)
+
+
+_CANCELLED = (Load((("", 3),), 1, 3.0, cancels_after_s=0.3),)
+_ROUNDS = (Load((("", 4),), 24, 0.25, "all in the end"),)
 _BLOCKED = (Load((("_holder", 1), ("", 4)), 12),)
 _IN_TURN = (Load((("_holder", 1),), 6), Load((("", 4),), 20))
 
 FAULTS: tuple[Workload, ...] = (
     _fault("blocking-call", _bursts(3, 14)),
     _fault("cpu-bound-step", _bursts(3, 14)),
-    _fault("head-of-line", _BLOCKED, near=_IN_TURN),
+    _fault("head-of-line", _BLOCKED, near=_IN_TURN, verdicts=("blocking-call",)),
     _fault("crowding", _bursts(8, 4), near=_bursts(1, 34), is_of_server=True),
     _fault("busy-spin", _bursts(1, 2), near=_bursts(2, 16), mended=_bursts(2, 16)),
     _fault("serial-handler", _bursts(6, 8)),
@@ -108,6 +127,18 @@ FAULTS: tuple[Workload, ...] = (
     _fault("memory-peak", _bursts(1, 34, 0.02)),
     _fault("large-payload", _bursts(2, 16)),
     _fault("unbounded-fan-out", _bursts(1, 4)),
+    _fault("gil-contention", _bursts(2, 30), is_of_server=True),
+    _fault("own-threads", _bursts(2, 30), is_of_server=True),
+    _fault("host-pressure", _bursts(2, 30), is_of_server=True),
+    _fault("slow-reader", _read_for(0.15), near=_read_for(0.01), mended=_read_for(0.0), transports=("stdio",)),
+    _fault("abandoned-work", _CANCELLED, transports=("stdio",)),
+    _fault(
+        "dispatch-backlog", _ROUNDS, near=(Load((("", 40),), 1, 0.25, "all in the end"), *_ROUNDS), is_of_server=True
+    ),
+    _fault("stdout-pollution", _bursts(1, 34), is_of_server=True, transports=("stdio",)),
+    _fault("slow-error-logging", _bursts(1, 34), near=(Load((("", 2),), 1),), sdks=("mcp2",), has_errors=True),
+    _fault("crashed", (*_bursts(1, 34), Load((("_last", 1),), 1, 1.0, "nothing")), is_of_server=True),
+    _fault("not-enough-data", (Load((("", 5),), 1),), mended=_bursts(2, 40), near=_bursts(1, 30), is_of_server=True),
 )
 
 

@@ -32,15 +32,16 @@ State = dict[str, list[Run]]
 """Runs of each cell, by its key."""
 
 
-def wrong_of(cell: Cell, tool: str, findings: Iterable[Mapping[str, Any]], *, is_busy: bool) -> str | None:
-    """Why the ``findings`` of a run are not those that its cell must have; ``None`` where they are.
+def wrong_of(cell: Cell, tool: str, summary: Mapping[str, Any], *, is_busy: bool) -> str | None:
+    """Why verdict and findings of a run are not those that its cell must have; ``None`` where they are.
 
     Args:
         tool: what the tools of this run are called, or begin with.
+        summary: the JSON report.
         is_busy: more wanted to run on the machine than it has CPUs, so what is said of the host is true of any server.
     """
-    found = list(findings)
-    code = cell.workload.code
+    found = summary["findings"]
+    code, verdict = cell.workload.code, summary["verdict"]["code"]
     if code is None:
         allowed = _OF_THE_HOST if is_busy else frozenset()
         bad = [one for one in found if one["severity"] != "info" and one["code"] not in allowed]
@@ -50,7 +51,11 @@ def wrong_of(cell: Cell, tool: str, findings: Iterable[Mapping[str, Any]], *, is
         of_code = [one for one in of_code if str(one["subject"]).startswith(tool)]
     if cell.form == "fault":
         others = ", ".join(one["code"] for one in found) or "nothing"
-        return None if of_code else f"{code} was not raised; {others} was"
+        if not of_code:
+            return f"{code} was not raised; {others} was"
+        return None if verdict in (code, *cell.workload.verdicts) else f"the verdict was {verdict}; found were {others}"
+    if is_busy and code in _OF_THE_HOST:
+        return None
     return "; ".join(f"{code}: {one['sentence']}" for one in of_code) or None
 
 

@@ -10,6 +10,12 @@ from __future__ import annotations
 import asyncio
 import collections
 import gc
+import hashlib
+import io
+import logging
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -306,6 +312,107 @@ def transport_starvation():
     return {"": work}
 
 
+def abandoned_work():
+    """Its client cancels each call. Mended, the job looks whether it should go on; in the near miss it is short."""
+
+    def job():
+        until = time.monotonic() + (0.8 if NEAR else 2.0)
+        while time.monotonic() < until:
+            if MENDED:
+                anyio.from_thread.check_cancelled()
+            time.sleep(0.01)
+
+    async def work() -> str:
+        await anyio.to_thread.run_sync(job, abandon_on_cancel=True)
+        return "ok"
+
+    return {"": work}
+
+
+def computing(in_threads, function, seldom):
+    """Six threads, or two processes, call ``function`` all the time; in the near miss they do ``seldom`` instead."""
+
+    @start
+    async def begin():
+        over, others = threading.Event(), []
+        if in_threads and not MENDED:
+
+            def run():
+                while not over.wait(0.1 if NEAR else 0):
+                    (seldom if NEAR else function)()
+
+            others = [threading.Thread(target=run) for _ in range(6)]
+        elif not MENDED:
+            code = f"import time\nwhile True:\n{seldom if NEAR else function}"
+            others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+
+        async def stop():
+            over.set()
+            for one in others:
+                one.join() if in_threads else one.kill()
+
+        ENDS.append(stop)
+        for one in others if in_threads else ():
+            one.start()
+
+    async def work() -> str:
+        burn(4)
+        await asyncio.sleep(0.005)
+        return "ok"
+
+    return {"": work}
+
+
+def gil_contention():
+    return computing(True, lambda: sum(range(20_000)), lambda: sum(range(2_000)))
+
+
+def own_threads():
+    """One CPU for all threads. They hash, for which nobody needs the GIL."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+    def hash_for(rounds):
+        return lambda: hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
+
+    return computing(True, hash_for(20_000), hash_for(500))
+
+
+def host_pressure():
+    """One CPU, and other processes on it."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    return computing(False, " pass", " time.sleep(0.1)")
+
+
+def dispatch_backlog():
+    """Four calls come in each 0.25 s. One of them is answered, or four; all, when no more come."""
+    waiting, came = collections.deque(), [0.0]
+
+    @start
+    async def feed():
+        async def forever():
+            while True:
+                await asyncio.sleep(0.25)
+                is_over = time.monotonic() - came[0] > 0.6
+                for _ in range(len(waiting) if is_over else min(len(waiting), 1 if FAULT else 4)):
+                    waiting.popleft().set()
+
+        task = asyncio.create_task(forever())
+
+        async def stop():
+            task.cancel()
+
+        ENDS.append(stop)
+
+    async def work() -> str:
+        came[0] = time.monotonic()
+        answer = asyncio.Event()
+        waiting.append(answer)
+        await answer.wait()
+        return "ok"
+
+    return {"": work}
+
+
 # --- memory -------------------------------------------------------------------------------------------
 
 
@@ -350,6 +457,65 @@ def chatty_notifications():
         return "ok"
 
     work.__annotations__["ctx"] = context_class()
+    return {"": work}
+
+
+def slow_reader():
+    """The fault is the client's, which takes its time between two answers."""
+
+    async def work() -> str:
+        await asyncio.sleep(0.005)
+        return "x" * 300_000
+
+    return {"": work}
+
+
+def stdout_pollution():
+    async def work() -> str:
+        if FAULT:
+            print("a line of a log")
+        else:
+            print("a line of a log", file=sys.stderr if MENDED else io.StringIO())
+        await asyncio.sleep(0.04)
+        return "ok"
+
+    return {"": work}
+
+
+def slow_error_logging():
+    """Each call fails, and the SDK logs it through rich. Mended, as plain text; in the near miss two calls fail."""
+    if MENDED:
+        logging.basicConfig()
+
+    async def work() -> str:
+        await asyncio.sleep(0.02)
+        raise RuntimeError("as it should")
+
+    return {"": work}
+
+
+def crashed():
+    """Its last call ends the process. Mended, it returns; in the near miss the process ends as it is asked to."""
+
+    async def last() -> str:
+        if FAULT:
+            os._exit(3)
+        if NEAR:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return "ok"
+
+    async def work() -> str:
+        await asyncio.sleep(0.04)
+        return "ok"
+
+    return {"": work, "_last": last}
+
+
+def not_enough_data():
+    async def work() -> str:
+        await asyncio.sleep(0.04)
+        return "ok"
+
     return {"": work}
 
 

@@ -85,12 +85,13 @@ def are_victims_seen(summary: Summary) -> bool:
 def slow_steps(summary: Summary, options: FindingOptions, causes: Iterable[Cause]) -> list[SlowStep]:
     """Slow steps with one of ``causes``, without what the host added; of those it alone made slow, as they were."""
     wanted = frozenset(causes)
-    steps = [_own_part(step) for step in summary.slow_steps if step.cause in wanted]
+    found = [step for step in summary.slow_steps if step.cause in wanted]
+    steps = [step if step.cause == "run-queue" else _without_host(step) for step in found]
     return [step for step in steps if step.ms >= options.slow_step_ms]
 
 
-def _own_part(step: SlowStep) -> SlowStep:
-    if step.own_ms is None or step.cause == "run-queue":
+def _without_host(step: SlowStep) -> SlowStep:
+    if step.own_ms is None:
         return step
     whole, own = max(step.total_ms, step.ms), step.own_total_ms or 0.0
     share = step.cpu_share
@@ -221,12 +222,15 @@ def named_rows(summary: Summary, victim: str) -> list[BlockedBy]:
 
 
 def is_slow_blocker(summary: Summary, blocker: str, options: FindingOptions) -> bool:
-    """Whether ``blocker`` holds the loop with slow steps rather than with many small ones.
+    """Whether ``blocker`` holds the loop with slow steps rather than with many small ones, the host's part left out.
 
     One slow step among thousands of short ones does not make it one: half of its time on the loop must be slow.
     """
-    steps = [step for step in summary.slow_steps if step.tool == blocker and step.ms >= options.slow_step_ms]
-    return bool(steps) and step_total_ms(steps) >= busy_ms(summary, blocker) / 2
+    steps = [step for step in summary.slow_steps if step.tool == blocker]
+    own = [_without_host(step) for step in steps]
+    slow = [step for step in own if step.ms >= options.slow_step_ms]
+    of_host = step_total_ms(steps) - step_total_ms(own)
+    return bool(slow) and step_total_ms(slow) >= (busy_ms(summary, blocker) - of_host) / 2
 
 
 def busy_ms(summary: Summary, operation: str) -> float:

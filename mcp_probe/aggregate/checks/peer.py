@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough, total_ms
+from mcp_probe.aggregate.checks.evidence import clients_waited_ms, is_enough, total_ms
 from mcp_probe.aggregate.quality import tag_of, worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import Finding, OperationSummary, Summary
@@ -66,14 +66,14 @@ def slow_reader(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
         if operation.write_flush_p95_ms is not None and operation.write_flush_p95_ms - own_ms > options.flush_ms
     ]
     if slow:
-        yield _slow_reader(sorted(slow, key=lambda row: (-_flush_ms(row[1]), row[1].name)))
+        yield _slow_reader(summary, options, sorted(slow, key=lambda row: (-_flush_ms(row[1]), row[1].name)))
 
 
 def _flush_ms(operation: OperationSummary) -> float:
     return (operation.budget_ms.write_flush or 0.0) * operation.count
 
 
-def _slow_reader(slow: list[tuple[float, OperationSummary]]) -> Finding:
+def _slow_reader(summary: Summary, options: FindingOptions, slow: list[tuple[float, OperationSummary]]) -> Finding:
     p95, first = slow[0]
     whole = total_ms(first)
     share = min(1.0, _flush_ms(first) / whole) if whole > 0 else None
@@ -87,9 +87,10 @@ def _slow_reader(slow: list[tuple[float, OperationSummary]]) -> Finding:
     others = [operation.name for _, operation in slow[1:]]
     if others:
         sentence += f"; so with {phrasing.listed(others)}"
+    cost = sum(_flush_ms(operation) for _, operation in slow)
     return Finding(
         code="slow-reader",
-        severity="warn",
+        severity="info" if cost < options.surroundings_share * (clients_waited_ms(summary) or 0.0) else "warn",
         confidence=worst(tag_of(operation, "write_flush") for _, operation in slow),
         subject=first.name,
         sentence=f"{sentence}.",
@@ -101,7 +102,7 @@ def _slow_reader(slow: list[tuple[float, OperationSummary]]) -> Finding:
             "response_bytes_max": first.response_bytes_max,
             "operations": len(slow),
         },
-        cost_ms=sum(_flush_ms(operation) for _, operation in slow),
+        cost_ms=cost,
     )
 
 
