@@ -194,6 +194,7 @@ class NearTally:
 
     total: Counter[int] = field(default_factory=Counter)
     unnamed: Counter[int] = field(default_factory=Counter)  # awaiting that nothing named
+    run_unseen: Counter[int] = field(default_factory=Counter)  # run of jobs that nobody looked at
 
     def add(self, record: RequestRecord, awaiting_ns: int, awaits: tuple[Await, ...]) -> int | None:
         """Take one record in; its bucket, ``None`` if it has not finished."""
@@ -210,6 +211,7 @@ class NearTally:
         """Add ``other``."""
         self.total.update(other.total)
         self.unnamed.update(other.unnamed)
+        self.run_unseen.update(other.run_unseen)
 
     def share(self, per_bucket: Mapping[int, int], near: Collection[int]) -> float | None:
         """What share of the time of the calls in ``near`` is in ``per_bucket``; ``None`` if nobody looked at any."""
@@ -247,6 +249,8 @@ class AwaitsTally:
             self.run_looked_ns += run_ns
         else:
             self.run_unseen_ns += run_ns * record.weight
+            if bucket is not None:
+                self.near.run_unseen[bucket] += run_ns * record.weight
 
     def of(self, one: Await) -> AwaitTally:
         """The row that ``one`` counts in."""
@@ -277,6 +281,7 @@ class AwaitsTally:
         """
         looks = self._looks
         unseen = self.near.share(self.near.unnamed, near) or 0.0
+        run_unseen = self.near.share(self.near.run_unseen, near) or 0.0
         rows = []
         for row in self.rows.values():
             share = self.near.share(row.per_bucket, near)
@@ -285,6 +290,7 @@ class AwaitsTally:
                 rows.append(row.summary(share, self._unseen_ns, share_of(row.looks, looks)))
             elif row.stage == "executor_run" and self.run_calls >= LEAST_LOOKS and row.looks and self.run_looked_ns:
                 of_run = min(1.0, row.looked_ns / self.run_looked_ns)
+                share = None if share is None else share + run_unseen * of_run
                 rows.append(row.summary(share, self.run_unseen_ns, share_of(of_run * self.run_calls, self.run_calls)))
             else:
                 rows.append(row.summary(share))

@@ -193,7 +193,7 @@ def _is_serious(finding: Finding) -> bool:
 
 
 def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
-    """The blocker's own finding explains the waiting, what a full pool did to the transport the pool, and so on."""
+    """The blocker's own finding explains the waiting, thousands of tasks what the collector has to do, and so on."""
     if finding.code == "head-of-line":
         causes = ("blocking-call", "cpu-bound-step")
         return any(other.code in causes and other.subject == finding.evidence.get("blocker") for other in findings)
@@ -201,6 +201,8 @@ def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
         return _holders_were_blocked(finding, findings)
     if finding.code == "executor-saturated":
         return any(_is_same_pool(finding, other) for other in findings if other.code == "transport-starvation")
+    if finding.code == "gc-pause":
+        return any(other.code == "unbounded-fan-out" for other in findings)
     if finding.code == "dispatch-backlog":
         return any(other.code in _SLOW_DOWN and other.severity != "info" for other in findings)
     return False

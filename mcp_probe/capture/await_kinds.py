@@ -5,7 +5,8 @@ Names that people import (``from asyncio import sleep``) escape a hook on a modu
 
 from __future__ import annotations
 
-from types import CodeType, FrameType, ModuleType
+import threading
+from types import FrameType, ModuleType
 from typing import Any
 
 from mcp_probe.model import AwaitKind
@@ -151,16 +152,11 @@ def waits_for_tasks(module: str, function: str) -> bool:
     return (module, function.rpartition(".")[2]) in _WAITS_FOR_TASKS
 
 
-def callee_of(frame: FrameType) -> str | None:
+def callee_of(frame: FrameType, path: tuple[str, ...]) -> str | None:
     """``time.sleep`` where the instruction of ``frame`` calls a function that no frame is of; ``None``: not known.
 
-    Only names of the code and attributes of modules are looked at. CPython 3.10 does not say what an instruction calls.
+    ``path`` is that of :func:`path_of_callee`. Only globals and attributes of modules are looked at.
     """
-    code = frame.f_code
-    positions = getattr(code, "co_positions", None)
-    if positions is None:
-        return None
-    path = _path_of_callee(code, frame.f_lasti)
     if not path:
         return None
     thing: Any = frame.f_globals.get(path[0], frame.f_builtins.get(path[0]))
@@ -172,27 +168,58 @@ def callee_of(frame: FrameType) -> str | None:
     return f"{module}.{function}" if isinstance(module, str) and isinstance(function, str) else ".".join(path)
 
 
-def _path_of_callee(code: CodeType, instruction: int) -> tuple[str, ...]:
-    """The names that the callee of a call is written with: those that begin where the call's own text begins."""
+def lock_of(path: tuple[str, ...]) -> str | None:
+    """How a lock is written that :func:`path_of_callee` takes; ``None`` where it takes none.
+
+    No frame is of what a lock runs. A context manager of C that blocks while it is entered is taken for one.
+    """
+    return ".".join(path[:-1]) if len(path) > 1 and path[-1] in ("acquire", _ENTER) else None
+
+
+def global_lock(frame: FrameType, written: str) -> tuple[str, Any] | None:
+    """(its class as users know it, the lock) of a module's variable.
+
+    Whoever asks a running frame for its own variables keeps them alive.
+    """
+    thing = frame.f_globals.get(written)
+    label = _LOCKS.get(type(thing))
+    return None if label is None else (label, thing)
+
+
+_ENTER = "__enter__"
+_LOCKS: dict[type, str] = {type(threading.Lock()): "threading.Lock", type(threading.RLock()): "threading.RLock"}
+
+
+def path_of_callee(frame: FrameType) -> tuple[str, ...]:
+    """The names that the callee of a call is written with: those that begin where the call's own text begins.
+
+    Where a ``with`` enters something, its names and ``__enter__``. Empty where they are not known, as in CPython 3.10.
+    """
     import dis  # here: a server may not need it
 
-    found: list[str] = []
-    instructions: list[Any] = list(dis.get_instructions(code))
-    call = next((one for one in reversed(instructions) if one.offset <= instruction), None)  # caches lie after it
-    if call is None or not call.opname.startswith(("CALL", "PRECALL")) or call.positions is None:
+    if not hasattr(frame.f_code, "co_positions"):
         return ()
-    start = (call.positions.lineno, call.positions.col_offset)
+    found: list[str] = []
+    instructions: list[Any] = list(dis.get_instructions(frame.f_code))
+    call = next((one for one in reversed(instructions) if one.offset <= frame.f_lasti), None)  # caches lie after it
+    if call is None or not call.opname.startswith(("CALL", "PRECALL", "BEFORE_WITH")) or call.positions is None:
+        return ()
+    before = instructions[instructions.index(call) - 1]
+    enters = call.opname == "BEFORE_WITH" or before.opname == "LOAD_SPECIAL"  # the latter from CPython 3.14 on
+    text = before.positions if call.opname == "BEFORE_WITH" else call.positions  # that has the whole statement's
     for one in instructions:
         at = one.positions
         if one is call:
             break
-        if at is None or (at.lineno, at.col_offset) != start or not isinstance(one.argval, str):
+        if at is None or (at.lineno, at.col_offset) != (text.lineno, text.col_offset):
             continue
         if one.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF")):
-            found = [one.argval]
+            found = [str(one.argval)]
         elif one.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and found:
-            found.append(one.argval)
-    return tuple(found)
+            found.append(str(one.argval))
+        elif one.opname.startswith("CALL") and enters:
+            return ()  # what a call has made has no name
+    return (*found, _ENTER) if enters and found else tuple(found)
 
 
 def class_of(thing: Any) -> str | None:

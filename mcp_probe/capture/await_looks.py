@@ -19,7 +19,16 @@ from queue import SimpleQueue
 from types import CellType, CodeType, FrameType
 from typing import Any
 
-from mcp_probe.capture.await_kinds import callee_of, class_of, kind_of, kind_of_class, waits_for_tasks
+from mcp_probe.capture.await_kinds import (
+    callee_of,
+    class_of,
+    global_lock,
+    kind_of,
+    kind_of_class,
+    lock_of,
+    path_of_callee,
+    waits_for_tasks,
+)
 from mcp_probe.capture.awaits import Awaited, Awaits
 from mcp_probe.capture.guard import Fail, Guard
 from mcp_probe.capture.job_looks import JobLooks, running_jobs
@@ -197,7 +206,9 @@ class AwaitLooks:
     def look_at_jobs(self, jobs: list[Job], most: int) -> None:
         """At most ``most`` looks at ``jobs``, all that run on worker threads now."""
         self._jobs.forget(jobs)
-        for job in jobs if len(jobs) <= most else random.sample(jobs, most):
+        again = self._jobs.unsure(jobs)[:most]
+        others = [job for job in jobs if job not in again]
+        for job in (*again, *random.sample(others, min(len(others), max(1, most - len(again))))):
             self._jobs.look(job)
 
     def _due(self, most: int) -> list[Suspension]:
@@ -245,7 +256,7 @@ class _Names:
     def __init__(self, awaits: Awaits) -> None:
         self._awaits = awaits
         self._known: dict[tuple[str, str], Awaited] = {}
-        self._callees: dict[tuple[CodeType, int], str | None] = {}
+        self._callees: dict[tuple[CodeType, int], tuple[str | None, str | None]] = {}
         self.search_ns = 0  # spent on what is done once for each object, and once for each line
 
     def search(self) -> None:
@@ -293,20 +304,27 @@ class _Names:
             kind = kind_of(module, function)
             if kind is not None:
                 return self._named(kind, frame, None, f"{module}.{function}", where), where
-        called = self._called(frames[0]) if frames else called
+        called, lock = self._called(frames[0]) if frames else (called, None)
+        if lock is not None:
+            found = global_lock(frames[0], lock)
+            if found is None:
+                return self._known_as("lock", f"lock {lock}"), where
+            return self._object("lock", *found, where), where
         kind = None if called is None else kind_of(*called.rpartition(".")[::2])
         if kind is not None:
             return self._known_as(kind, "sleep" if kind == "sleep" else str(called)), where
         label = ".".join(_function_of(at[-1])) if at else called
         return self._known_as("other", label or (_function_of(frames[0])[1] if frames else "a thread")), where
 
-    def _called(self, frame: FrameType) -> str | None:
+    def _called(self, frame: FrameType) -> tuple[str | None, str | None]:
+        """(function that it calls, lock that it takes) where no frame is of what it runs."""
         key = (frame.f_code, frame.f_lasti)
         if key not in self._callees:
             before = time.thread_time_ns()
             if len(self._callees) >= MAX_NAMES:
                 self._callees.clear()
-            self._callees[key] = callee_of(frame)
+            path = path_of_callee(frame)
+            self._callees[key] = callee_of(frame, path), lock_of(path)
             self.search_ns += time.thread_time_ns() - before
         return self._callees[key]
 

@@ -32,6 +32,9 @@ that was still for longer waits for something else."""
 
 MOST_DEEP = 200
 
+_BRIEF = ("other", "lock")
+"""What may take no time at all, so that a thread found there twice may have waited for the GIL meanwhile."""
+
 
 class Names(Protocol):
     """Who names a stack."""
@@ -43,7 +46,7 @@ class Names(Protocol):
 class _Look:
     """The last look at a job."""
 
-    __slots__ = ("at_ns", "code", "cpu_ns", "instruction", "runs", "since_ns", "thing", "where")
+    __slots__ = ("at_ns", "code", "cpu_ns", "instruction", "runs", "since_ns", "thing", "unsure", "where")
 
     def __init__(self, job: Job) -> None:
         self.at_ns = self.since_ns = job.start_ns or 0  # ``since_ns``: the thread has not run from then on
@@ -53,6 +56,7 @@ class _Look:
         self.instruction = -1
         self.thing: Awaited | None = None
         self.where: str | None = None
+        self.unsure = False
 
 
 class JobLooks:
@@ -72,31 +76,38 @@ class JobLooks:
         frames = _frames_of(job)
         if frames is None or job.finish_ns is not None or not (frames or job.called):
             return
-        if job.looks is None:
-            job.looks = []
         code, instruction = (frames[0].f_code, frames[0].f_lasti) if frames else (None, 0)
         gap = now - last.at_ns
         worked = 0 if used is None else used[0] - last.cpu_ns
         same = code is last.code and instruction == last.instruction
         if same and used is not None and used[1] == last.runs and last.thing is not None:
-            still = last.thing.kind == "other" and now - last.since_ns >= _least_still_ns() and _sleeps(job.native_id)
+            still = last.thing.kind in _BRIEF and now - last.since_ns >= _least_still_ns() and _sleeps(job.native_id)
+            last.unsure = last.unsure and not still
         else:
             thing, where = self._names.of_thread(frames, job.called)
             still = False
+            is_new = thing is not last.thing or where != last.where
+            last.unsure = thing.kind in _BRIEF and is_new and not _is_taken(thing)
             if worked > MOST_WORK * gap:
                 last.since_ns = now
             elif last.thing is None:
                 last.since_ns = max(last.at_ns + worked, now - LOOK_EDGE_NS)
-            elif thing is last.thing and where == last.where and thing.kind != "other":
+            elif thing is last.thing and where == last.where and thing.kind not in _BRIEF:
                 last.since_ns = last.at_ns
             else:
                 last.since_ns = now
             last.thing, last.where = thing, where
+        if job.looks is None and not last.unsure:
+            job.looks = []
         last.code, last.instruction, last.at_ns = code, instruction, now
         if used is not None:
             last.cpu_ns, last.runs = used
-        if last.since_ns < now and (still or last.thing.kind != "other"):
+        if last.since_ns < now and (still or last.thing.kind not in _BRIEF or _is_taken(last.thing)):
             self._waited(job, last.since_ns, now, last.cpu_ns, last.thing, last.where)
+
+    def unsure(self, running: Iterable[Job]) -> list[Job]:
+        """Jobs of which one more look tells whether they wait: such a draw is made to its end."""
+        return [job for job in running if (last := self._last.get(job)) is not None and last.unsure]
 
     def forget(self, running: Iterable[Job]) -> None:
         """All jobs but these are over."""
@@ -137,6 +148,12 @@ def _frames_of(job: Job) -> list[FrameType] | None:
             frames.append(frame)
         frame = frame.f_back
     return None
+
+
+def _is_taken(thing: Awaited) -> bool:
+    """Whether it is a lock that somebody holds, so that a thread that takes it waits."""
+    lock = None if thing.kind != "lock" or thing.thing is None else thing.thing()
+    return repr(lock).startswith("<locked ")
 
 
 def _least_still_ns() -> float:

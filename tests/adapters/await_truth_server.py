@@ -330,7 +330,7 @@ def asks_a_locked_database(turn):
 
 
 def takes_a_held_lock(turn):
-    turn.object = "held.acquire" if sys.version_info >= (3, 11) else takes_a_held_lock.__name__
+    turn.object = "lock held" if sys.version_info >= (3, 11) else takes_a_held_lock.__name__
     held = threading.Lock()
     held.acquire()
     after(JOB_S, held.release)

@@ -217,6 +217,12 @@ def _queued(share: float | None = 0.21, p95: float = 50.0, count: int = 100, **c
     return make_summary(make_operation("submit", p95=p95, count=count, awaiting=10.0, busy=35.0, awaits=(row,)))
 
 
+def _held_by_a_thread() -> OperationSummary:
+    """100 calls whose jobs wait 10 ms each for a lock."""
+    row = _await("lock", "threading.Lock repos.GATE", 1_000.0, p95_ms=10.1, stage="executor_run")
+    return make_operation("status", busy=2.0, executor_run=37.0, awaits=(row,))
+
+
 def _scattered(lost: float = 25.5, busy: float = 24.5, count: int = 100, **changed: object) -> Summary:
     """Calls that wait for three things in turn, none of them long; ``lost`` ms a call in all, as long as they work."""
     row = _await("semaphore", "asyncio.Semaphore quotes.TWO", lost / 5 * count, p95_ms=9.0, p95_share=0.1)
@@ -333,6 +339,7 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("serial-handler", "a fifth of what the transport leaves"): make_summary(
         replace(_held(), budget_ms=replace(_held().budget_ms, queue_transport=30.0, write_wait=30.0))
     ),
+    ("serial-handler", "a lock of threads, of which nobody saw the holder"): make_summary(_held_by_a_thread()),
     ("long-wait", "of several things, half of its time"): _scattered(),
     ("long-wait", "of several things, just long enough"): _scattered(20.5, busy=5.0),
     ("head-of-line", "just as long as a slow step"): _head_of_line(total_ms=replace(_VICTIM.total_ms, p95=48.0)),
@@ -681,6 +688,12 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ),
     ("long-wait", "another finding says it"): make_summary(_held(p95_share=0.9)),
     ("long-wait", "the client's own answer"): _queued(kind="client", object="elicitation"),
+    ("serial-handler", "a lock of threads, for 10 ms and not more"): make_summary(
+        replace(_held_by_a_thread(), awaits=(replace(_held_by_a_thread().awaits[0], p95_ms=10.0),))
+    ),
+    ("serial-handler", "what jobs wait for is no lock"): make_summary(
+        replace(_held_by_a_thread(), awaits=(replace(_held_by_a_thread().awaits[0], kind="http"),))
+    ),
     ("long-wait", "of several things, half of its time, not more"): _scattered(25.0, busy=25.0),
     ("long-wait", "of several things, less than 20 ms"): _scattered(19.9, busy=5.0),
     ("long-wait", "of several things, 29 calls"): _scattered(count=29),

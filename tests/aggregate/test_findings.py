@@ -50,6 +50,7 @@ from tests.aggregate.summaries import (
     make_blocked,
     make_growth,
     make_hunt,
+    make_memory,
     make_operation,
     make_pool,
     make_slow,
@@ -1272,6 +1273,39 @@ def test_waits_of_tasks_side_by_side_are_no_more_than_the_call_awaited() -> None
     semaphore = replace(operation.awaits[0], total_ms=100 * operation.awaits[0].total_ms)
     summary = make_summary(replace(operation, awaits=(semaphore, *operation.awaits[1:])))
     assert one(summary, "long-wait").evidence["share"] == pytest.approx(20.5 / 25.5)
+
+
+def test_the_collector_follows_from_a_thousand_tasks_at_once() -> None:
+    fan_out = make_operation("crawl", tasks_max=1_001, memory=make_memory())
+    summary = make_summary(fan_out, gc_worst_second_ms=500.0, gc_pause_ms=900.0, gc_max_pause_ms=90.0)
+    findings = findings_of(summary)
+    assert {finding.code for finding in findings if finding.severity == "warn"} >= {"gc-pause", "unbounded-fan-out"}
+    assert verdict_of(summary, findings).code == "unbounded-fan-out"
+
+
+def test_a_lock_that_jobs_wait_for_is_told_without_a_holder() -> None:
+    finding = one(ALSO_FAULTS["serial-handler", "a lock of threads, of which nobody saw the holder"], "serial-handler")
+    assert finding.sentence == (
+        "`status` spent 26% of its time, 1.0 s in all, waiting for the lock `threading.Lock repos.GATE`."
+    )
+    assert finding.evidence["holder"] is None
+
+
+def test_short_waits_of_jobs_count_with_those_on_the_loop() -> None:
+    """A lock of threads and an event on the loop, none of them long."""
+    gate, event = (
+        AwaitSummary(kind, name, "/srv/app.py:9", 900, 900.0, 9.0, (), (), "exact", stage=stage, p95_share=0.1)  # type: ignore[arg-type]
+        for kind, name, stage in (
+            ("lock", "threading.Lock repos.GATE", "executor_run"),
+            ("event", "asyncio.Event repos.READY", "awaiting"),
+        )
+    )
+    operation = make_operation(
+        "status", p95=60.0, busy=2.0, executor_run=18.0, awaiting=9.0, queue_transport=10.0, awaits=(gate, event)
+    )
+    finding = one(make_summary(operation), "long-wait")
+    assert finding.evidence["lost_ms"] == pytest.approx(2_800.0)
+    assert "for the lock `threading.Lock repos.GATE`" in finding.sentence
 
 
 def test_what_nothing_named_is_no_part_of_healthy_either() -> None:

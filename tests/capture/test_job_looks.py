@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mcp_probe.capture.await_kinds import callee_of
+from mcp_probe.capture.await_kinds import callee_of, path_of_callee
 from mcp_probe.capture.await_looks import _Names
 from mcp_probe.capture.awaits import Awaits
 from mcp_probe.capture.executor import Pools
@@ -80,6 +80,47 @@ def wait_for_a_lock() -> None:
     lock.acquire(timeout=0.3)
 
 
+GATE = threading.Lock()
+AGAIN = threading.RLock()
+
+
+class Gated:
+    gate = threading.Lock()
+
+    def wait(self) -> None:
+        with self.gate:
+            pass
+
+
+def wait_at_with() -> None:
+    with GATE:
+        pass
+
+
+def wait_again_at_with() -> None:
+    with AGAIN:
+        pass
+
+
+@contextmanager
+def held_for(seconds: float, lock: Any) -> Iterator[None]:
+    """By another thread."""
+    held = threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            time.sleep(seconds)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
 def work_and_sleep() -> None:
     compute()
     time.sleep(0.3)
@@ -99,10 +140,57 @@ def test_a_job_that_sleeps_is_named_for_nearly_all_of_its_run(function: Callable
 
 @needs_counts
 @needs_positions
-def test_a_call_of_c_that_blocks_is_named_as_it_is_written() -> None:
+def test_a_lock_that_is_acquired_is_named_as_it_is_written() -> None:
     marks, _ = looked(wait_for_a_lock, 0.01)
-    assert {(mark.thing.kind, mark.thing.name) for mark in marks} == {("other", "lock.acquire")}
+    assert {(mark.thing.kind, mark.thing.name) for mark in marks} == {("lock", "lock lock")}
     assert sum((mark.to_ns or 0) - mark.from_ns for mark in marks) >= 150 * MS
+
+
+@needs_counts
+@needs_positions
+@pytest.mark.parametrize(
+    ("function", "lock", "name"),
+    [
+        (Gated().wait, Gated.gate, "lock self.gate"),
+        (wait_at_with, GATE, "threading.Lock test_job_looks.GATE"),
+        (wait_again_at_with, AGAIN, "threading.RLock test_job_looks.AGAIN"),
+    ],
+)
+def test_a_lock_that_a_with_takes_is_named_by_its_variable(function: Callable[[], None], lock: Any, name: str) -> None:
+    with held_for(0.5, lock):
+        marks, _ = looked(function, 0.01)
+    assert {(mark.thing.kind, mark.thing.name) for mark in marks} == {("lock", name)}
+    assert sum((mark.to_ns or 0) - mark.from_ns for mark in marks) >= 150 * MS
+
+
+@needs_counts
+@needs_positions
+def test_a_lock_that_one_look_cannot_tell_from_the_gil_is_looked_at_again() -> None:
+    """A module's lock that is held needs one look; of one that is an attribute it is not known whether it is held."""
+    for function, lock, is_sure in ((wait_at_with, GATE, True), (Gated().wait, Gated.gate, False)):
+        looks = JobLooks(_Names(Awaits()))
+        with held_for(0.5, lock), running(function) as job:
+            while not looks.unsure([job]) and not job.looks:
+                looks.look(job)
+            assert (job.looks is not None, looks.unsure([job]) == []) == (is_sure, is_sure)
+            time.sleep(0.05)
+            looks.look(job)
+            assert job.looks and looks.unsure([job]) == []
+
+
+@needs_positions
+def test_what_a_call_made_is_no_lock_with_a_name() -> None:
+    def enter() -> tuple[str, ...]:
+        with Entered() as path:
+            return path
+
+    class Entered:
+        def __enter__(self) -> tuple[str, ...]:
+            return path_of_callee(sys._getframe(1))
+
+        def __exit__(self, *exc: object) -> None: ...
+
+    assert enter() == ()
 
 
 def test_a_job_that_computes_waits_for_nothing() -> None:
@@ -153,7 +241,7 @@ def test_the_last_wait_goes_on_to_the_end_of_a_job_that_hardly_worked_after_it()
 @needs_positions
 def test_callees_are_named_by_what_they_are_and_never_by_values() -> None:
     def seen(*args: object) -> str | None:
-        return callee_of(sys._getframe(1))
+        return callee_of(sys._getframe(1), path_of_callee(sys._getframe(1)))
 
     table = {"token": seen}
     holder = SimpleNamespace(method=seen, private="private")
@@ -167,7 +255,7 @@ def test_callees_are_named_by_what_they_are_and_never_by_values() -> None:
 
 
 def callee_of_global(text: str) -> str | None:
-    return callee_of(sys._getframe(1))
+    return callee_of(sys._getframe(1), path_of_callee(sys._getframe(1)))
 
 
 @needs_counts

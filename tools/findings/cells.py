@@ -105,11 +105,11 @@ FAULTS: tuple[Workload, ...] = (
     _fault("busy-spin", _bursts(1, 2), near=_bursts(2, 16), mended=_bursts(2, 16)),
     _fault("serial-handler", _bursts(6, 8)),
     _fault("pool-exhausted", _bursts(6, 12), near=_bursts(2, 24)),
-    _fault("client-per-request", _bursts(2, 20)),
+    _fault("client-per-request", _bursts(2, 20), verdicts=("cpu-bound-step",)),  # of the line that makes it
     _fault("serial-awaits", _bursts(4, 10)),
-    _fault("slow-backend", _bursts(10, 4)),
+    _fault("slow-backend", _bursts(10, 4), verdicts=("healthy",)),  # info: it is not this server that is slow
     _fault("long-wait", _bursts(8, 8)),
-    _fault("cold-start", _bursts(1, 60)),
+    _fault("cold-start", _bursts(1, 60), verdicts=("healthy",)),  # info
     _fault("cold-start-stampede", _bursts(3, 20), near=(*_bursts(1, 1), *_bursts(3, 20))),
     _fault("gc-pause", _bursts(1, 34), is_of_server=True),
     _fault("executor-saturated", _bursts(8, 12), near=_bursts(2, 24), is_of_server=True),
@@ -121,12 +121,19 @@ FAULTS: tuple[Workload, ...] = (
         transports=("stdio",),
         sdks=("mcp2",),
     ),
-    _fault("serial-client", _bursts(1, 60), near=_bursts(1, 40, 0.01), mended=_bursts(8, 10), is_of_server=True),
+    _fault(
+        "serial-client",
+        _bursts(1, 60),
+        near=_bursts(1, 40, 0.01),
+        mended=_bursts(8, 10),
+        is_of_server=True,
+        verdicts=("healthy",),  # info
+    ),
     _fault("chatty-notifications", _bursts(2, 20), transports=("stdio",)),
     _fault("memory-growth", _bursts(2, 50), environment={"MCP_PROBE_MEMORY": "leaks"}),
-    _fault("memory-peak", _bursts(1, 34, 0.02)),
+    _fault("memory-peak", _bursts(1, 34, 0.02), verdicts=("cpu-bound-step",)),  # of the line that fills the memory
     _fault("large-payload", _bursts(2, 16)),
-    _fault("unbounded-fan-out", _bursts(1, 4)),
+    _fault("unbounded-fan-out", _bursts(1, 4), verdicts=("cpu-bound-step",)),  # of the step that starts the tasks
     _fault("gil-contention", _bursts(2, 30), is_of_server=True),
     _fault("own-threads", _bursts(2, 30), is_of_server=True),
     _fault("host-pressure", _bursts(2, 30), is_of_server=True),

@@ -8,7 +8,7 @@ from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.awaits import INSIDE
 from mcp_probe.aggregate.checks.evidence import judged, total_ms, waited_by_clients, window_ms
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import BudgetMeans, Finding, OperationSummary, Summary
+from mcp_probe.model import AwaitStage, BudgetMeans, Finding, OperationSummary, Summary
 
 _READ, _WRITE, _TURN, _THREAD, _UNNAMED = (
     "to be read and taken up",
@@ -60,22 +60,28 @@ def _losses(operation: OperationSummary) -> dict[str, float]:
     parts: dict[str, float] = {}
     for part, what in _PARTS.items():
         parts[what] = parts.get(what, 0.0) + _of(operation.budget_ms, part) * operation.count
-    awaiting = _of(operation.budget_ms, "awaiting") * operation.count
-    outside = 0.0
-    for row in operation.awaits:
-        if row.stage != "awaiting":
-            continue
+    stages: tuple[AwaitStage, ...] = ("awaiting", "executor_run")
+    for stage in stages:
+        for what, ms in _inside(operation, stage).items():
+            parts[what] = parts.get(what, 0.0) + ms
+    if operation.awaits_unnamed_ms:
+        parts[_UNNAMED] = operation.awaits_unnamed_ms
+    return {what: ms for what, ms in sorted(parts.items(), key=lambda item: -item[1]) if ms > 0}
+
+
+def _inside(operation: OperationSummary, stage: AwaitStage) -> dict[str, float]:
+    """What its calls waited for inside the server in one stage, on the loop or in threads, no longer than that was."""
+    rows = [row for row in operation.awaits if row.stage == stage]
+    parts: dict[str, float] = {}
+    for row in rows:
         if row.kind in INSIDE:
             what = f"for the {row.kind} `{row.object}`"
             parts[what] = parts.get(what, 0.0) + row.total_ms
-        else:
-            outside += row.total_ms
-    inside = sum(ms for what, ms in parts.items() if what not in _ADVICE)
+    whole, inside = _of(operation.budget_ms, stage) * operation.count, sum(parts.values())
+    outside = sum(row.total_ms for row in rows) - inside
     # Of tasks side by side each has its own waits: together they may be longer than the call's.
-    scale = min(1.0, max(0.0, awaiting - outside) / inside) if inside > 0 else 0.0
-    parts = {what: ms if what in _ADVICE else ms * scale for what, ms in parts.items()}
-    parts[_UNNAMED] = min(operation.awaits_unnamed_ms or 0.0, max(0.0, awaiting - outside - inside * scale))
-    return {what: ms for what, ms in sorted(parts.items(), key=lambda item: -item[1]) if ms > 0}
+    scale = min(1.0, max(0.0, whole - outside) / inside) if inside > 0 else 0.0
+    return {what: ms * scale for what, ms in parts.items()}
 
 
 def _of(budget: BudgetMeans, part: str) -> float:

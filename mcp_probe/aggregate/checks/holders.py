@@ -86,7 +86,7 @@ def _by_object(summary: Summary, options: FindingOptions, *, pools: bool) -> dic
     for operation in summary.operations:
         rows: dict[str, list[AwaitSummary]] = {}
         for row in operation.awaits:
-            if (row.kind == _POOL) if pools else (row.holders and row.kind != _POOL):
+            if (row.kind == _POOL) if pools else _is_held(row):
                 rows.setdefault(row.object, []).append(row)
         for name, of_object in rows.items():
             held = Held(operation, tuple(sorted(of_object, key=lambda row: -row.total_ms)))
@@ -98,6 +98,12 @@ def _by_object(summary: Summary, options: FindingOptions, *, pools: bool) -> dic
     return {name: sorted(held, key=lambda one: -one.waited_ms) for name, held in found.items()}
 
 
+def _is_held(row: AwaitSummary) -> bool:
+    """Somebody is known to hold it; or jobs wait for it on threads, of which nobody sees who holds what."""
+    in_thread = row.stage == "executor_run" and row.kind in ("lock", "semaphore")
+    return row.kind != _POOL and (bool(row.holders) or in_thread)
+
+
 def serial_handler(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per lock, semaphore or limiter, on the operation that waited most for it."""
     for held in held_up(summary, options).values():
@@ -106,13 +112,14 @@ def serial_handler(summary: Summary, options: FindingOptions) -> Iterator[Findin
 
 def _serial(summary: Summary, held: list[Held]) -> Finding:
     first, row = held[0], held[0].first
-    holder = row.holders[0]
+    holder = next(iter(row.holders), None)
     waited, limit = sum(one.waited_ms for one in held), _limit(held)
     slots = "" if limit is None or row.kind == "lock" else f" (limit of {limit})"
     sentence = (
         f"`{first.operation.name}` spent {phrasing.percent(first.share)} of its time, "
         f"{phrasing.duration(first.waited_ms)} in all, waiting for the {row.kind} `{row.object}`{slots}"
-        f"{_held_by(first.operation, holder)}{phrasing.waited_too([one.operation.name for one in held])}."
+        f"{'' if holder is None else _held_by(first.operation, holder)}"
+        f"{phrasing.waited_too([one.operation.name for one in held])}."
     )
     root = row.root[0] if row.root else None
     narrow_ms = _narrow_ms(summary, held)
@@ -131,9 +138,9 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
             "waited_ms": waited,
             "share": first.share,
             "p95_ms": row.p95_ms,
-            "holder": holder.operation,
-            "holder_where": phrasing.place_at(holder.where),
-            "holder_ms": holder.ms,
+            "holder": None if holder is None else holder.operation,
+            "holder_where": None if holder is None else phrasing.place_at(holder.where),
+            "holder_ms": None if holder is None else holder.ms,
             "root": None if root is None else root.name,
             "root_kind": None if root is None else root.kind,
             "root_ms": None if root is None else root.ms,
