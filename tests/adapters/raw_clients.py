@@ -212,14 +212,17 @@ class HttpClient(RawClient):
         if self.session is None or "id" not in message:
             thread.join(LIMIT_S)
 
-    def _exchange(self, message: Mapping[str, Any]) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+    def headers_of(self, message: Mapping[str, Any]) -> dict[str, str]:
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         if self.session is not None:
             headers["mcp-session-id"] = self.session
         if "hello" in self.answers:
             headers["mcp-protocol-version"] = VERSION
-        connection.request("POST", self.path, json.dumps(message), headers)
+        return headers
+
+    def _exchange(self, message: Mapping[str, Any]) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("POST", self.path, json.dumps(message), self.headers_of(message))
         self.has_handed(message)
         response = connection.getresponse()
         self.session = response.getheader("mcp-session-id") or self.session

@@ -22,6 +22,7 @@ from typing import Any, get_args
 from benchmarks.machine import describe_machine
 from benchmarks.page import filled
 from mcp_probe import __version__
+from tests.adapters.asgi_client import META
 from tests.adapters.raw_clients import HttpClient, RawClient, StdioClient
 from tests.adapters.waits.backend import serving
 from tests.hogs import hogs
@@ -129,7 +130,8 @@ def _summary(cell: Cell, tool: str, quick: str, slow: str, folder: Path) -> Mapp
     if cell.transport == "stdio":
         client = _Answering(command, folder, environment)
     else:
-        client = HttpClient(command, folder, environment, port, "/mcp")
+        made = _Stateless if cell.workload.is_stateless else HttpClient
+        client = made(command, folder, environment, port, "/mcp")
     with client:
         later = [
             asked
@@ -181,6 +183,22 @@ class _Answering(StdioClient):
             result = {"role": "assistant", "content": content, "model": "none", "stopReason": "endTurn"}
             self.post({"jsonrpc": "2.0", "id": message["id"], "result": result})
         super().note(line)
+
+
+class _Stateless(HttpClient):
+    """Of 2026-07-28: once the server has answered ``initialize``, each request says of itself what a session would."""
+
+    def headers_of(self, message: Mapping[str, Any]) -> dict[str, str]:
+        headers = super().headers_of(message)
+        if message["method"] != "tools/call":
+            return headers
+        version = META["io.modelcontextprotocol/protocolVersion"]
+        named = {"mcp-method": message["method"], "mcp-name": message["params"]["name"]}
+        return {**headers, "mcp-protocol-version": version, **named}
+
+    def call(self, id: str, tool: str, **arguments: Any) -> str:
+        """The SDK looks the schema up only for calls that have arguments."""
+        return self.ask(id, "tools/call", name=tool, arguments={"text": "well", **arguments}, _meta=META)
 
 
 if __name__ == "__main__":

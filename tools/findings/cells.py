@@ -37,6 +37,7 @@ class Workload:
     ``is_of_server``: the finding is about the server or a pool, so its subject is not a tool's name.
     ``verdicts``: codes that may be the verdict instead of its own.
     ``has_errors``: calls fail as they should.
+    ``is_stateless``: its client is of 2026-07-28, so each of its calls stands alone.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Workload:
     environment: dict[str, str] = field(default_factory=dict)
     verdicts: tuple[str, ...] = ()
     has_errors: bool = False
+    is_stateless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,13 @@ def _fault(
     environment: dict[str, str] | None = None,
     verdicts: tuple[str, ...] = (),
     has_errors: bool = False,
+    is_stateless: bool = False,
 ) -> Workload:
     loads: dict[Form, tuple[Load, ...]] = {"fault": fault, "mended": mended or fault, "near": near or fault}
     name = code.replace("-", "_")
-    return Workload(name, code, loads, is_of_server, transports, sdks, environment or {}, verdicts, has_errors)
+    return Workload(
+        name, code, loads, is_of_server, transports, sdks, environment or {}, verdicts, has_errors, is_stateless
+    )
 
 
 def _read_for(seconds: float) -> tuple[Load, ...]:
@@ -134,11 +139,12 @@ FAULTS: tuple[Workload, ...] = (
     _fault("memory-peak", _bursts(1, 34, 0.02), verdicts=("cpu-bound-step",)),  # of the line that fills the memory
     _fault("large-payload", _bursts(2, 16)),
     _fault("unbounded-fan-out", _bursts(1, 4), verdicts=("cpu-bound-step",)),  # of the step that starts the tasks
+    _fault("schema-lookup", _bursts(2, 20), transports=("http",), sdks=("mcp2",), is_stateless=True),
     _fault("gil-contention", _bursts(2, 30), is_of_server=True),
     _fault("own-threads", _bursts(2, 30), is_of_server=True),
     _fault("host-pressure", _bursts(2, 30), is_of_server=True),
     _fault("slow-reader", _read_for(0.15), near=_read_for(0.01), mended=_read_for(0.0), transports=("stdio",)),
-    _fault("abandoned-work", _CANCELLED, transports=("stdio",)),
+    _fault("abandoned-work", _CANCELLED, transports=("stdio",), has_errors=True),  # mcp 1.x answers that it cancelled
     _fault(
         "dispatch-backlog", _ROUNDS, near=(Load((("", 40),), 1, 0.25, "all in the end"), *_ROUNDS), is_of_server=True
     ),

@@ -334,10 +334,11 @@ def computing(in_threads, function, seldom):
 
     @start
     async def begin():
-        over, others = threading.Event(), []
+        begun, over, others = threading.Event(), threading.Event(), []
         if in_threads and not MENDED:
 
             def run():
+                begun.wait()  # else each start waits for those that compute already: another fault
                 while not over.wait(0.1 if NEAR else 0):
                     (seldom if NEAR else function)()
 
@@ -354,6 +355,7 @@ def computing(in_threads, function, seldom):
         ENDS.append(stop)
         for one in others if in_threads else ():
             one.start()
+        begun.set()
 
     async def work() -> str:
         burn(4)
@@ -445,6 +447,16 @@ def large_payload():
     async def work() -> str:
         await asyncio.sleep(0.05)
         return "x" * (1_500_000 if FAULT else 20_000 if MENDED else 200_000)
+
+    return {"": work}
+
+
+def schema_lookup():
+    """The SDK lists all tools before each call. Mended, it need not; the near miss lists them quickly."""
+
+    async def work() -> str:
+        await asyncio.sleep(0.03)
+        return "ok"
 
     return {"": work}
 
@@ -710,15 +722,37 @@ async def lifespan(_):
             await function()
 
 
-def make_server(tools):
-    at = {"host": "127.0.0.1", "port": int(PORT)}
-    if WORKLOAD == "healthy_mounted":
-        from fastmcp import FastMCP
+def mounted(tools, at):
+    from fastmcp import FastMCP
 
-        inner, outer = FastMCP("inner"), FastMCP("outer", lifespan=lifespan)
-        add_tools(inner, tools)
-        outer.mount(inner)
-        return outer, at
+    inner, outer = FastMCP("inner"), FastMCP("outer", lifespan=lifespan)
+    add_tools(inner, tools)
+    outer.mount(inner)
+    return lambda: serve(outer, at)
+
+
+def of_handlers(tools, at):
+    """A low-level server over HTTP. It takes 30 ms to list its tools, in the near miss one."""
+    import uvicorn
+    from mcp.server.lowlevel import Server
+    from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+    async def list_tools(ctx, params):
+        await asyncio.sleep(0.001 if NEAR else 0.03)
+        return ListToolsResult(tools=[Tool(name=NAME + suffix, input_schema=schema) for suffix in tools])
+
+    async def call_tool(ctx, params):
+        text = await tools[params.name.removeprefix(NAME)]()
+        return CallToolResult(content=[TextContent(type="text", text=text)])
+
+    look_up = {"get_tool_input_schema": lambda name: schema} if MENDED else {}
+    server = Server("matrix", lifespan=lifespan, on_list_tools=list_tools, on_call_tool=call_tool, **look_up)
+    return lambda: uvicorn.run(server.streamable_http_app(), **at)
+
+
+def of_tools(tools, at):
     try:
         from mcp.server import MCPServer
     except ImportError:  # mcp 1.x
@@ -728,7 +762,14 @@ def make_server(tools):
     else:
         server = MCPServer("matrix", lifespan=lifespan)
     add_tools(server, tools)
-    return server, at
+    return lambda: serve(server, at)
+
+
+def serve(server, at):
+    if TRANSPORT == "stdio":
+        server.run("stdio")
+    else:
+        server.run("streamable-http", **at)
 
 
 def add_tools(server, tools):
@@ -737,8 +778,5 @@ def add_tools(server, tools):
 
 
 if __name__ == "__main__":
-    server, at = make_server(globals()[WORKLOAD]())
-    if TRANSPORT == "stdio":
-        server.run("stdio")
-    else:
-        server.run("streamable-http", **at)
+    make = {"healthy_mounted": mounted, "schema_lookup": of_handlers}.get(WORKLOAD, of_tools)
+    make(globals()[WORKLOAD](), {"host": "127.0.0.1", "port": int(PORT)})()
