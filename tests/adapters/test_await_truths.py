@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import sysconfig
 import time
 from collections.abc import Callable
@@ -42,7 +43,12 @@ CALLS = {
     "lock": 10, "semaphore": 8, "blocked": 10, "before": 3, "anyio_lock": 5, "anyio_semaphore": 6, "anyio_limiter": 6,
     "thread": 3, "background": 1, "queue": 4, "stream": 4, "slept": 3, "job": 4,
 }  # fmt: skip
-JOBS = (("http", "http", 0.5), ("subprocess", "subprocess", 0.5), ("other", "lock", 0.1), ("other", "sqlite", 0.0))
+JOBS = (
+    ("http", "http", 0.5),
+    ("subprocess", "subprocess", 0.5),
+    ("lock" if sys.version_info >= (3, 11) else "other", "lock", 0.1),
+    ("other", "sqlite", 0.0),
+)
 """Of each call of ``job``: kind, mark of the line, and share that is surely named of what its worker thread waits for.
 
 Hooks see the first two. A busy machine keeps the thread that looks from looking; SQLite wakes up to try again, so that

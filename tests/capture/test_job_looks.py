@@ -163,15 +163,22 @@ def test_a_lock_that_a_with_takes_is_named_by_its_variable(function: Callable[[]
     assert sum((mark.to_ns or 0) - mark.from_ns for mark in marks) >= 150 * MS
 
 
+def is_at(function: Callable[[], None], job: Job) -> bool:
+    frame = sys._current_frames().get(job.thread_id)
+    return frame is not None and frame.f_code.co_name == function.__name__
+
+
 @needs_counts
 @needs_positions
 def test_a_lock_that_one_look_cannot_tell_from_the_gil_is_looked_at_again() -> None:
     """A module's lock that is held needs one look; of one that is an attribute it is not known whether it is held."""
     for function, lock, is_sure in ((wait_at_with, GATE, True), (Gated().wait, Gated.gate, False)):
         looks = JobLooks(_Names(Awaits()))
-        with held_for(0.5, lock), running(function) as job:
-            while not looks.unsure([job]) and not job.looks:
-                looks.look(job)
+        with held_for(1.0, lock), running(function) as job:
+            while not (job.thread_id and is_at(function, job)):
+                time.sleep(0.001)
+            time.sleep(0.05)  # it takes the lock in its first line
+            looks.look(job)
             assert (job.looks is not None, looks.unsure([job]) == []) == (is_sure, is_sure)
             time.sleep(0.05)
             looks.look(job)
