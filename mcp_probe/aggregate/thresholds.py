@@ -77,7 +77,8 @@ class FindingOptions:
     window_share: float = 0.01  # gil-contention, host-pressure, own-threads
     # Every machine is short of a CPU now and then: the healthy mcp-server-time on a busy one lost up to 1 % to it.
     # A GIL that others hold makes the one answer of `initialize` slow to write.
-    surroundings_share: float = 0.05  # host-pressure, gc-pause, slow-reader: of the window or of what clients waited
+    # Of many steps of 4 ms a few take 12, beside two processes that compute.
+    surroundings_share: float = 0.05  # host-pressure, gc-pause, slow-reader, slow steps: of the whole; info below
     at_limit_share: float = 0.05  # executor-saturated: of the window
     executor_wait_ms: float = 10.0  # executor-saturated: p99 of its jobs
     transport_wait_ms: float = 50.0  # transport-starvation

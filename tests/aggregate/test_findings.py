@@ -1222,6 +1222,14 @@ def test_a_long_wait_inside_the_server_is_the_verdict_instead_of_healthy() -> No
     assert verdict_of(explained, findings_of(explained)).code == "healthy"
 
 
+@pytest.mark.parametrize(("busy", "severity"), [(4.81, "info"), (4.8, "warn")])
+def test_a_few_steps_a_little_too_long_among_many_short_ones_accuse_nobody(busy: float, severity: str) -> None:
+    """Two of 12 ms, as a busy machine makes them, are a twentieth of 4.8 ms a call."""
+    operation = make_operation("score", busy=busy)
+    summary = make_summary(operation, slow_steps=(make_slow("score", 12.0, "cpu", count=2),))
+    assert one(summary, "cpu-bound-step").severity == severity
+
+
 @pytest.mark.parametrize(("own_ms", "severity"), [(8.0, "info"), (12.0, "warn")])
 def test_a_blocker_whose_steps_the_host_stretched_is_slow_only_by_its_own_part(own_ms: float, severity: str) -> None:
     whole = FAULTS["head-of-line"]
@@ -1240,17 +1248,30 @@ def test_a_blocker_whose_steps_the_host_stretched_is_slow_only_by_its_own_part(o
         (make_slow("search", 65.0), {}, "info"),
         (make_slow("search", 100.0, "cpu"), {}, "critical"),
         (make_slow("search", 65.0, "cpu", count=2), {}, "critical"),
+        (make_slow("search", 17.0, "cpu", count=2), {"calls": (18.0, 17.0), "most": 8.0}, "info"),
+        (make_slow("search", 17.0, "cpu", count=3), {"calls": (18.0, 17.0), "most": 8.0}, "warn"),
         (make_slow("search", 65.0, "cpu"), {"most": 33.0}, "critical"),
         (make_slow("search", 65.0, "cpu"), {"warm": 9}, "critical"),
         (make_slow("other", 65.0, "cpu"), {}, "critical"),
     ],
-    ids=["computes", "blocks", "as cold as a cold start", "twice", "a later call is half as dear", "9 later", "other"],
+    ids=[
+        "computes",
+        "blocks",
+        "as cold as a cold start",
+        "twice",
+        "two at once",
+        "three of two",
+        "a later call is half as dear",
+        "9 later",
+        "other",
+    ],
 )
 def test_a_step_that_only_the_first_call_makes_is_no_verdict(
     step: SlowStep, of_tool: dict[str, Any], severity: str
 ) -> None:
     """As the first call of a mounted server does, which makes what all later ones use."""
-    operation = first_calls_of(100.0, **{"most": 32.0, **of_tool})
+    given = {"calls": (100.0,), "most": 32.0, **of_tool}
+    operation = first_calls_of(*given.pop("calls"), **given)
     summary = make_summary(operation, make_operation("other"), slow_steps=(step,))
     [found] = [one for one in findings_of(summary) if one.code in ("cpu-bound-step", "blocking-call")]
     assert found.severity == severity

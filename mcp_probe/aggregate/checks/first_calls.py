@@ -92,13 +92,14 @@ def _paid(
             yield row, first, first.warm_p50_ms, paid
 
 
-def is_of_first_call(summary: Summary, options: FindingOptions, tool: str, step_ms: float) -> bool:
-    """Whether a step that long was the first call's, and no later call of ``tool`` worked nearly as long."""
+def are_of_first_calls(summary: Summary, options: FindingOptions, tool: str, longest_ms: float, count: int) -> bool:
+    """Whether ``count`` steps up to so long were those of first calls, and no later call of ``tool`` came near."""
     rows = [row.first_calls for row in summary.operations if row.name == tool and row.first_calls is not None]
     return any(
         first.warm >= options.cold_warm_calls
-        and first.warm_max_ms <= options.cold_repeat_share * step_ms
-        and any(call.own_ms >= step_ms for call in first.calls)
+        and first.warm_max_ms <= options.cold_repeat_share * longest_ms
+        and any(call.own_ms >= longest_ms for call in first.calls)
+        and sum(call.own_ms >= options.slow_step_ms for call in first.calls) >= count
         for first in rows
     )
 

@@ -11,6 +11,7 @@ from mcp_probe.aggregate.checks.error_logs import error_logs, is_formatting
 from mcp_probe.aggregate.checks.evidence import (
     Victims,
     are_victims_seen,
+    busy_ms,
     is_import,
     is_slow_blocker,
     slow_steps,
@@ -18,7 +19,7 @@ from mcp_probe.aggregate.checks.evidence import (
     steps_cost_ms,
     victims_of,
 )
-from mcp_probe.aggregate.checks.first_calls import is_of_first_call
+from mcp_probe.aggregate.checks.first_calls import are_of_first_calls
 from mcp_probe.aggregate.checks.loop_calls import loop_calls, many_blocking_calls
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import IMPORT
@@ -184,10 +185,10 @@ def _finding(
     span = phrasing.duration(longest_ms)
     sentence = f"{phrasing.subject_of(tool)} {did} the event loop for {'' if count == 1 else 'up to '}{span}"
     sentence += f" ({', '.join(asides)})"
-    is_first = count == 1 and longest_ms < options.cold_ms and is_of_first_call(summary, options, tool, longest_ms)
+    is_cold = longest_ms < options.cold_ms and are_of_first_calls(summary, options, tool, longest_ms, count)
     return Finding(
         code=code,
-        severity="info" if is_first else _severity(longest_ms, count, is_harmful, options),
+        severity="info" if is_cold else _severity(summary, options, tool, steps, is_harmful),
         confidence=_confidence(steps, victims),
         subject=tool,
         sentence=f"{sentence}{_victims(summary, options, tool, steps, victims, is_harmful)}.",
@@ -215,11 +216,16 @@ def _finding(
     )
 
 
-def _severity(longest_ms: float, count: int, is_harmful: bool, options: FindingOptions) -> Severity:
-    """By length. ``info`` for a single step below the critical length that held nobody up."""
-    if longest_ms >= options.critical_step_ms:
+def _severity(
+    summary: Summary, options: FindingOptions, tool: str, steps: Sequence[SlowStep], is_harmful: bool
+) -> Severity:
+    """By length. ``info`` below the critical length for one step, or a few among many short ones, if nobody waited."""
+    if max(step.ms for step in steps) >= options.critical_step_ms:
         return "critical"
-    return "info" if count == 1 and not is_harmful else "warn"
+    few = sum(step.count for step in steps) == 1 or (
+        step_total_ms(steps) < options.surroundings_share * busy_ms(summary, tool)
+    )
+    return "info" if few and not is_harmful else "warn"
 
 
 def _confidence(steps: Iterable[SlowStep], victims: Victims) -> Tag:
