@@ -329,20 +329,20 @@ def abandoned_work():
     return {"": work}
 
 
-def computing(in_threads, function, seldom):
-    """Six threads, or two processes, call ``function`` all the time; in the near miss they do ``seldom`` instead."""
+def computing(threads, function, seldom):
+    """``threads``, or two processes if none, call ``function`` all the time; in the near miss they do ``seldom`` instead."""
 
     @start
     async def begin():
         begun, over, others = threading.Event(), threading.Event(), []
-        if in_threads and not MENDED:
+        if threads and not MENDED:
 
             def run():
                 begun.wait()  # else each start waits for those that compute already: another fault
-                while not over.wait(0.1 if NEAR else 0):
+                while not (over.wait(0.1) if NEAR else over.is_set()):  # a wait gives up the GIL
                     (seldom if NEAR else function)()
 
-            others = [threading.Thread(target=run) for _ in range(6)]
+            others = [threading.Thread(target=run) for _ in range(threads)]
         elif not MENDED:
             code = f"import time\nwhile True:\n{seldom if NEAR else function}"
             others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
@@ -350,10 +350,10 @@ def computing(in_threads, function, seldom):
         async def stop():
             over.set()
             for one in others:
-                one.join() if in_threads else one.kill()
+                one.join() if threads else one.kill()
 
         ENDS.append(stop)
-        for one in others if in_threads else ():
+        for one in others if threads else ():
             one.start()
         begun.set()
 
@@ -366,7 +366,7 @@ def computing(in_threads, function, seldom):
 
 
 def gil_contention():
-    return computing(True, lambda: sum(range(20_000)), lambda: sum(range(2_000)))
+    return computing(3, lambda: sum(range(20_000)), lambda: sum(range(2_000)))
 
 
 def own_threads():
@@ -376,13 +376,13 @@ def own_threads():
     def hash_for(rounds):
         return lambda: hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
 
-    return computing(True, hash_for(20_000), hash_for(500))
+    return computing(6, hash_for(20_000), hash_for(500))
 
 
 def host_pressure():
     """One CPU, and other processes on it."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    return computing(False, " pass", " time.sleep(0.1)")
+    return computing(0, " pass", " time.sleep(0.1)")
 
 
 def dispatch_backlog():
