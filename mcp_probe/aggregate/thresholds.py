@@ -88,6 +88,7 @@ class FindingOptions:
     serial_awaiting_share: float = 0.5  # serial-client: "awaiting-bound" means most of the time
     serial_example: int = 10  # serial-client: in flight, in the sentence
     flush_ms: float = 50.0  # slow-reader: p95
+    flush_answers: int = 10  # slow-reader: info below; p95 of one answer, `initialize`, is no percentile
     notifications: float = 20.0  # chatty-notifications: mean of a call
     notification_share: float = 0.20  # chatty-notifications: of the time in which the transport writes
     # Workload: a tool that reports each percent of its two seconds. Writing that takes 0.1 s on a busy machine.

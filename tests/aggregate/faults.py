@@ -380,6 +380,8 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
         _signals(_SERIAL, serial_gaps=15, serial_awaiting_share=0.5), requests=make_summary(count=30).requests
     ),
     ("transport-starvation", "certain, in five calls"): make_summary(executors=(_STARVED,), count=5, seconds=0.3),
+    ("slow-reader", "nine answers"): make_summary(replace(_UNREAD, count=9)),
+    ("slow-reader", "ten answers"): make_summary(replace(_UNREAD, count=10)),
     ("slow-reader", "one answer of many"): make_summary(
         replace(_UNREAD, name="initialize", count=1), make_operation("export", busy=40.0)
     ),

@@ -665,6 +665,11 @@ def test_a_slow_reader_shows_size_and_share() -> None:
     assert "answers of `export` needed 51 ms at p95 to be taken (largest 910 kB, 75% of its time)" in finding.sentence
 
 
+@pytest.mark.parametrize(("case", "severity"), [("nine answers", "info"), ("ten answers", "warn")])
+def test_a_few_answers_that_were_long_on_their_way_are_no_verdict(case: str, severity: str) -> None:
+    assert one(ALSO_FAULTS["slow-reader", case], "slow-reader").severity == severity
+
+
 # --- order and verdict ------------------------------------------------------------------------------
 
 

@@ -330,7 +330,7 @@ def abandoned_work():
 
 
 def computing(threads, function, seldom):
-    """``threads``, or two processes if none, call ``function`` all the time; in the near miss they do ``seldom`` instead."""
+    """Threads, or two processes if none, call ``function`` all the time; in the near miss ``seldom``, now and then."""
 
     @start
     async def begin():

@@ -88,9 +88,11 @@ def _slow_reader(summary: Summary, options: FindingOptions, slow: list[tuple[flo
     if others:
         sentence += f"; so with {phrasing.listed(others)}"
     cost = sum(_flush_ms(operation) for _, operation in slow)
+    is_minor = cost < options.surroundings_share * (clients_waited_ms(summary) or 0.0)
+    are_few = sum(operation.count for _, operation in slow) < options.flush_answers
     return Finding(
         code="slow-reader",
-        severity="info" if cost < options.surroundings_share * (clients_waited_ms(summary) or 0.0) else "warn",
+        severity="info" if is_minor or are_few else "warn",
         confidence=worst(tag_of(operation, "write_flush") for _, operation in slow),
         subject=first.name,
         sentence=f"{sentence}.",
