@@ -81,6 +81,9 @@ def test_a_busy_machine_excuses_what_is_said_of_the_host_and_no_more() -> None:
     assert wrong_of(healthy, "x", summary(of_host), is_busy=True) is None
     assert wrong_of(healthy, "x", summary(of_host), is_busy=False) is not None
     assert wrong_of(healthy, "x", summary([*of_host, found("crowding")]), is_busy=True) is not None
+    beside = summary([found("host-pressure", "matrix"), found("cold-start", "x_1", severity="info")])
+    assert wrong_of(cell("cold_start"), "x", beside, is_busy=True) is None
+    assert wrong_of(cell("cold_start"), "x", beside, is_busy=False) is not None
     told = summary([found("blocking-call", "x_1", severity="info")])
     assert wrong_of(cell(form="mended"), "x", told, is_busy=True) is None
     assert wrong_of(cell(form="mended"), "x", told, is_busy=False) is not None

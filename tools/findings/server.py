@@ -195,15 +195,21 @@ def serial_awaits():
 
 
 def slow_backend():
-    """Mended: it asks once. Near miss: a backend that is quick, in a tool that is slow by itself."""
-    shared, known = client(), {}
+    """Mended: it asks once, as it starts. Near miss: a backend that is quick, in a tool that is slow by itself."""
+    shared = client()
+
+    async def ask():
+        await shared.get(SLOW)
+
+    if MENDED:
+        start(ask)
 
     async def work() -> str:
         if NEAR:
             await asyncio.sleep(0.15)
             await shared.get(QUICK)
-        elif FAULT or "answer" not in known:
-            known["answer"] = await shared.get(SLOW)
+        elif FAULT:
+            await ask()
         return "ok"
 
     return {"": work}
