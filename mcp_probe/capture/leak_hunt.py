@@ -23,9 +23,7 @@ from mcp_probe.capture.peak_lines import PeakWatch, blocks_of, held_by
 from mcp_probe.capture.places import Code
 from mcp_probe.capture.process_memory import ProcessMemory
 from mcp_probe.capture.tracemalloc_sites import (
-    Blocks,
     Grown,
-    Places,
     Traces,
     Types,
     grown_in,
@@ -87,7 +85,6 @@ class Kept:
     name: str
     calls: int = 0
     holders: list[tuple[int, int, Any]] = field(default_factory=list)  # (number of the call, stands for, request)
-    sited: int = 0  # calls at the latest look for its lines
 
     def add(self, raw: Any) -> None:
         """One more call has ended. The probe's own notes of it are released, because some were allocated for it."""
@@ -102,16 +99,6 @@ class Kept:
             return False
         rates = [held / max(1, calls) for calls, held in self.groups()]
         return sum(rate >= MIN_HELD for rate in rates[1 : GROUPS // 2]) >= STILL_HELD * (GROUPS // 2 - 1)
-
-    def blocks(self) -> tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]:
-        """(address, size) of what the calls hold that the latest look for lines has seen, and the same of the others.
-
-        A call that has ended allocates no more, so the former were there then, and at the same addresses.
-        """
-        seen = blocks_of([raw for number, _, raw in self.holders if number < self.sited], MAX_BLOCKS)
-        others = [raw for number, _, raw in self.holders if number >= self.sited]
-        self.sited = self.calls
-        return seen, blocks_of(others, max(0, MAX_BLOCKS - len(seen)))
 
     def groups(self) -> list[tuple[int, int]]:
         """(calls, bytes) of equal shares of the calls, oldest first; forgets those that hold nothing any more."""
@@ -165,7 +152,6 @@ class LeakHunt:
         self._traces: Traces | None = Traces() if tracing_state() else None
         self._process = ProcessMemory()
         self._types: Types = ()  # of the latest look that had the time for them
-        self._places: Places = {}  # of the blocks of the latest look
         self._peaks = PeakWatch(lambda: live() if owners() else ())
         self._codes: tuple[Code, ...] = ()
         self._codes_of = 0  # operations known when they were asked for
@@ -299,23 +285,18 @@ class LeakHunt:
 
     def _sites(self, now: int, owners: bool, grown: Sequence[Grown], until_ns: int | None) -> Iterator[GrowthSites]:
         if owners:
-            blocks, self._places = self._blocks_of_suspects()
+            suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
+            blocks = {
+                address: (kept.name, size)
+                for kept in suspects
+                for address, size in blocks_of([raw for _, _, raw in kept.holders], MAX_BLOCKS)
+            }
             if blocks:
-                for frame in sites_of_blocks(now, blocks, self._places, self._types, until_ns):
+                for frame in sites_of_blocks(now, blocks, self._types, until_ns):
                     self._types = frame.types
                     yield frame
         elif self._traces is not None:
             yield sites_of_traces(now, grown, self._own_codes(), self._traces)
-
-    def _blocks_of_suspects(self) -> tuple[Blocks, Places]:
-        """What the calls of suspects hold, and the places of those blocks that the latest look has seen."""
-        blocks: dict[int, tuple[str, int]] = {}
-        places: Places = {}
-        for kept in [kept for kept in self._kept.values() if kept.is_suspect()]:
-            seen, others = kept.blocks()
-            blocks.update((address, (kept.name, size)) for address, size in (*seen, *others))
-            places.update((address, self._places[address]) for address, _ in seen if address in self._places)
-        return blocks, places
 
     def _own_codes(self) -> tuple[Code, ...]:
         if self._codes_of != len(self._kept):

@@ -154,9 +154,6 @@ Grown = tuple[Frames, int, int]
 Blocks = Mapping[int, tuple[str, int]]
 """address -> (operation, size)"""
 
-Places = dict[int, "tuple[str, int] | None"]
-"""address -> (file, line) that allocated the block; ``None`` if that line is the probe's own, or not known."""
-
 Types = tuple[tuple[str, str, int, "int | None", "int | None"], ...]
 """As in :class:`~mcp_probe.model.GrowthSites`."""
 
@@ -235,20 +232,18 @@ def sites_of_traces(now: int, grown: Iterable[Grown], codes: Sequence[Code], tra
     lines: dict[Line, list[int]] = {}
     for frames, size, count in grown:
         for tool in _tools_in(frames, codes) or {""}:
-            _count(lines, tool, line_among(frames), size, count)
+            _count(lines, tool, frames, size, count)
     types = tuple(("", _name_of(cls), count, None, None) for cls, count in traces.new_types() if not _is_ours(cls))
     return _sites(now, lines, types[:MOST])
 
 
-def sites_of_blocks(
-    now: int, blocks: Blocks, places: Places, known: Types = (), until_ns: int | None = None
-) -> Iterator[GrowthSites]:
+def sites_of_blocks(now: int, blocks: Blocks, known: Types = (), until_ns: int | None = None) -> Iterator[GrowthSites]:
     """Lines that allocated ``blocks`` beside the types already ``known``, then the same with types as they are now.
 
     Types take far longer: a second per 100 000 living objects while tracemalloc runs, but others run meanwhile. What
-    is not done at ``until_ns`` is given up. ``places`` holds those of the blocks that are known, and gets the others.
+    is not done at ``until_ns`` is given up.
     """
-    lines = lines_of(blocks, places, until_ns) if tracing_state() and _trace_of() is not None else None
+    lines = _lines_of(blocks, until_ns) if tracing_state() and _trace_of() is not None else None
     if lines is not None:
         yield _sites(now, lines, known)
     objects: dict[Line, list[int]] = {}
@@ -257,17 +252,16 @@ def sites_of_blocks(
         yield _sites(now, objects if lines is None else lines, types)
 
 
-def lines_of(blocks: Blocks, places: Places, until_ns: int | None = None) -> dict[Line, list[int]] | None:
-    """By the blocks' own traces, some 30 us for each that is not in ``places``; ``None`` if ``until_ns`` came first."""
+def _lines_of(blocks: Blocks, until_ns: int | None) -> dict[Line, list[int]] | None:
+    """By the blocks' own traces, some 30 us each; ``None`` if ``until_ns`` came first."""
     trace_of = _trace_of()
     lines: dict[Line, list[int]] = {}
     for address, (operation, size) in blocks.items() if trace_of is not None else ():
-        if address not in places:
-            if _is_late(until_ns):
-                return None
-            frames = trace_of(0, address)  # type: ignore[misc]
-            places[address] = None if frames is None else line_among(frames)
-        _count(lines, operation, places[address], size, 1)
+        if _is_late(until_ns):
+            return None
+        frames = trace_of(0, address)  # type: ignore[misc]
+        if frames is not None:
+            _count(lines, operation, frames, size, 1)
     return lines
 
 
@@ -292,7 +286,7 @@ def _types_of(blocks: Blocks, until_ns: int | None, lines: dict[Line, list[int]]
         traceback = tracemalloc.get_object_traceback(found) if lines is not None else None
         if traceback is not None and lines is not None:
             frames = tuple((frame.filename, frame.lineno) for frame in reversed(traceback))
-            _count(lines, operation, line_among(frames), size, 1)
+            _count(lines, operation, frames, size, 1)
     return tuple(_top_types(types, samples))
 
 
@@ -345,7 +339,8 @@ def _before(cls: type) -> int:
     return 2 * _HEADER if cls.__flags__ & _PRE_HEADER and sys.version_info >= (3, 11) else _HEADER
 
 
-def _count(lines: dict[Line, list[int]], operation: str, place: tuple[str, int] | None, size: int, count: int) -> None:
+def _count(lines: dict[Line, list[int]], operation: str, frames: Frames, size: int, count: int) -> None:
+    place = line_among(frames)
     if place is not None:
         row = lines.setdefault((operation, *place), [0, 0])
         row[0] += size

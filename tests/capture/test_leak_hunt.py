@@ -14,15 +14,7 @@ import pytest
 from mcp_probe import native
 from mcp_probe.adapters.tools import functions_of_tools
 from mcp_probe.capture.leak_hunt import GROUPS, Kept
-from mcp_probe.capture.tracemalloc_sites import (
-    Places,
-    _top_lines,
-    function_at,
-    is_start_safe,
-    lines_of,
-    living,
-    start_tracing,
-)
+from mcp_probe.capture.tracemalloc_sites import _top_lines, function_at, is_start_safe, living, start_tracing
 from tests.capture import leaking
 from tests.docs.test_docs import ROOT
 
@@ -131,60 +123,6 @@ def test_only_a_tool_whose_older_calls_hold_memory_is_worth_a_look() -> None:
     assert not kept_of([1_000_000] + [0] * 59).is_suspect()
     assert not kept_of([0] * 30 + [500] * 30).is_suspect()
     assert not kept_of([500] * 49).is_suspect()
-
-
-# --- the lines of blocks that a look has seen before are known --------------------------------------
-
-
-class Asked:
-    """Stands for what tells a block's frames: counts how often it was asked, and is never in time."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.addresses: list[int] = []
-        monkeypatch.setattr("mcp_probe.capture.tracemalloc_sites._trace_of", lambda: self)
-
-    def __call__(self, domain: int, address: int) -> tuple[tuple[str, int], ...]:
-        self.addresses.append(address)
-        return (("/srv/server.py", address % 10),)
-
-
-def test_a_later_look_asks_only_for_the_lines_of_new_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, places = Asked(monkeypatch), Places()
-    blocks = {number: ("add", 64) for number in range(1001, 1101)}
-    assert lines_of({1001: ("add", 64), 1011: ("add", 64)}, places) == {("add", "/srv/server.py", 1): [128, 2]}
-    found = lines_of(blocks, places)
-    assert found is not None
-    assert found["add", "/srv/server.py", 1] == [640, 10]
-    assert sorted(asked.addresses) == sorted(blocks), "each once"
-
-
-def test_a_last_look_that_has_no_time_tells_the_lines_it_knows_and_no_part_of_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A leak of 275 B a call was not named, because the last look gave up the lines of blocks that it had seen."""
-    Asked(monkeypatch)
-    blocks = {number: ("add", 64) for number in range(1001, 1101)}
-    places: Places = {}
-    assert lines_of(blocks, places, until_ns=0) is None
-    lines_of(blocks, places)
-    assert lines_of(blocks, places, until_ns=0) is not None
-    assert lines_of({**blocks, 2001: ("add", 64)}, places, until_ns=0) is None
-
-
-def test_blocks_of_calls_that_ended_before_the_latest_look_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address that another call's block had at that look is not taken for the same block."""
-    held = {1: [(1001, 64)], 2: [(1002, 64)], 3: [(1003, 64)]}
-    monkeypatch.setattr(
-        "mcp_probe.capture.leak_hunt.blocks_of",
-        lambda calls, most: [block for call in calls for block in held[call.size]][:most],
-    )
-    kept = Kept("tools/call", "add")
-    kept.add(Holding(1))
-    kept.add(Holding(2))
-    assert kept.blocks() == ([], [(1001, 64), (1002, 64)])
-    held[1], held[3] = [], [(1001, 64)]  # the first call's block was freed, and the third has its address
-    kept.add(Holding(3))
-    assert kept.blocks() == ([(1002, 64)], [(1001, 64)])
 
 
 def test_tracing_is_started_beside_threads_only_where_that_is_safe() -> None:
