@@ -139,6 +139,7 @@ class Client:
         self._open: list[Connection] = []
         self.sent: dict[str, Span] = {}
         self.answered: dict[str, Span] = {}
+        self.held_until: dict[str, int] = {}  # of what was sent behind a block: before then it certainly did not end
 
     def connect(self) -> Connection:
         connection = Connection(self._bind, self._context)
@@ -165,11 +166,12 @@ class Client:
     @contextmanager
     def block(self, lag_ms: float = LAG_MS) -> Iterator[None]:
         """The loop is blocked; ``lag_ms`` of it have passed."""
-        blocker = self.used()
-        blocker.send(post("block", ms=BLOCK_MS))
+        blocker, before = self.used(), set(self.sent)
+        began, _ = blocker.send(post("block", ms=BLOCK_MS))
         time.sleep(lag_ms / 1000)
         yield
         blocker.answer()
+        self.held_until |= dict.fromkeys(self.sent.keys() - before, began + BLOCK_MS * MS)
 
     def play(self) -> None:
         """Every scene that any server can serve."""
@@ -249,6 +251,10 @@ class Seen:
     def waited_ms(self, name: str) -> tuple[float, float]:
         """How long the client waited for its answer, at least and at most."""
         return waited_ms(self.client.sent[name], self.client.answered[name])
+
+    def held_ms(self, name: str) -> float:
+        """Of that, what the block took at least. On a busy machine the answer takes its time after it, too."""
+        return (self.client.held_until[name] - self.client.sent[name][1]) / MS
 
 
 def waited_ms(sent: Span, answered: Span) -> tuple[float, float]:
