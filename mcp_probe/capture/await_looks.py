@@ -204,11 +204,11 @@ class AwaitLooks:
         return list(dict.fromkeys(jobs))  # a job belongs to its request and to those that this one is part of
 
     def look_at_jobs(self, jobs: list[Job], most: int) -> None:
-        """At most ``most`` looks at ``jobs``, all that run on worker threads now."""
+        """At most ``most`` looks at ``jobs``, all that run on worker threads now, and as many that end earlier ones."""
         self._jobs.forget(jobs)
         again = self._jobs.unsure(jobs)[:most]
-        others = [job for job in jobs if job not in again]
-        for job in (*again, *random.sample(others, min(len(others), max(1, most - len(again))))):
+        others = [job for job in jobs if job not in again] if again else jobs
+        for job in (*again, *(others if len(others) <= most else random.sample(others, most))):
             self._jobs.look(job)
 
     def _due(self, most: int) -> list[Suspension]:

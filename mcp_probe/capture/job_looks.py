@@ -87,7 +87,7 @@ class JobLooks:
             thing, where = self._names.of_thread(frames, job.called)
             still = False
             is_new = thing is not last.thing or where != last.where
-            last.unsure = thing.kind in _BRIEF and is_new and not _is_taken(thing)
+            last.unsure = thing.kind == "lock" and is_new and not _is_taken(thing)
             if worked > MOST_WORK * gap:
                 last.since_ns = now
             elif last.thing is None:
