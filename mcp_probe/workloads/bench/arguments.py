@@ -1,4 +1,4 @@
-"""The arguments of ``mcp-probe bench`` and ``mcp-probe compare``; loads nothing but argparse."""
+"""The arguments of ``mcp-probe bench``; loads nothing but argparse."""
 
 from __future__ import annotations
 
@@ -53,10 +53,3 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         "--no-probe", action="store_true", help="do not run --server under the probe: no reasons are given"
     )
     add_target(own)
-
-
-def add_compare(parser: argparse.ArgumentParser) -> None:
-    """Declares what ``mcp-probe compare`` takes."""
-    parser.add_argument("before", metavar="A", type=Path, help="results that `mcp-probe bench --json A` wrote")
-    parser.add_argument("after", metavar="B", type=Path, help="results to hold against them")
-    parser.add_argument("--all", action="store_true", dest="every_row", help="rows without a difference, too")

@@ -1,4 +1,4 @@
-"""What ``mcp-probe bench`` and ``mcp-probe compare`` do; the command line only chooses the exit code."""
+"""What ``mcp-probe bench`` does; the command line only chooses the exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp_probe.workloads.bench import console, registry
 from mcp_probe.workloads.bench.machine import describe_machine, version
 from mcp_probe.workloads.bench.progress import Progress
 from mcp_probe.workloads.bench.registry import Find
-from mcp_probe.workloads.bench.results import read_results, write_results
+from mcp_probe.workloads.bench.results import write_results
 from mcp_probe.workloads.bench.shapes import INTERRUPTED, Results, Workload
 
 
@@ -52,13 +52,6 @@ def bench(options: argparse.Namespace) -> bool:
     if interrupted:
         raise KeyboardInterrupt
     return all(result.error is None for result in results.results)
-
-
-def compare(options: argparse.Namespace) -> None:
-    """Shows two results side by side. Raises: RecordingError where a file holds no results."""
-    before, after = read_results(options.before), read_results(options.after)
-    names = (options.before.name, options.after.name)
-    _say(console.comparison(before, after, names, every_row=options.every_row, look=_look(options)))
 
 
 def _chosen(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Find]:

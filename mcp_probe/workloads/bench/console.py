@@ -1,4 +1,4 @@
-"""The pages of ``mcp-probe bench`` and ``compare`` on a terminal, made of the report's own blocks."""
+"""The pages of ``mcp-probe bench`` on a terminal, made of the report's own blocks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TextIO
 
 from mcp_probe.report.blocks import Block, Box, Column, Flow, Grid, Heading, Paragraph, Role, Span, Spans, Words
 from mcp_probe.report.console import draw
 from mcp_probe.workloads.bench import figures
-from mcp_probe.workloads.bench.compare import Difference, differences, setting_changes, turns
 from mcp_probe.workloads.bench.documents import by_table
 from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Result, Results, Row, Verdict, Workload
 
@@ -67,68 +65,6 @@ def listing(
     told = [(_words(number, "name"), _words(title)) for number, title in documents.items()]
     blocks.append(Grid((Column(), Column()), tuple(told), ((1, 20),)))
     return _painted(blocks, look)
-
-
-def comparison(
-    before: Results,
-    after: Results,
-    names: tuple[str, str],
-    *,
-    every_row: bool = False,
-    look: Look = DEFAULT_LOOK,
-) -> str:
-    """Both, their difference, and whether it is more than noise."""
-    found = differences(before, after)
-    blocks: list[Block] = [Heading(f"A {names[0]}  B {names[1]}", f"{len(found)} rows")]
-    if changes := setting_changes(before, after):
-        blocks.append(Flow(tuple((Span(change, "warn"),) for change in changes), lead=(Span("not the same: "),)))
-    counts = Counter(each.judgement for each in found)
-    blocks.append(Flow(tuple((Span(f"{count} {judgement}"),) for judgement, count in counts.items())))
-    shown = [each for each in found if every_row or each.judgement in ("more than noise", "noise unknown")]
-    for workload, group in groupby(shown, key=lambda each: each.workload):
-        blocks.append(Heading(workload))
-        blocks.append(_difference_grid(list(group)))
-    if changed := turns(before, after):
-        blocks.append(Heading("Claims that came out differently"))
-        rows = [
-            (
-                _words(turn.claim, "name"),
-                _words(f"{turn.before} → {turn.after}", "warn"),
-                _words(turn.sentence),
-            )
-            for turn in changed
-        ]
-        blocks.append(Grid((Column(), Column(), Column()), tuple(rows), ((2, 20),)))
-    blocks.append(
-        _dim(
-            "Noise is the greater of the A/A floors and the 95 % interval of the difference; "
-            "! marks rows that others' load spoilt."
-        )
-    )
-    return _painted(blocks, look)
-
-
-def _difference_grid(found: Sequence[Difference]) -> Grid:
-    columns = (
-        Column("row", most=46),
-        *(Column(title, right=True) for title in ("A", "B", "B of A", "noise")),
-        Column(),
-    )
-    rows = []
-    for each in found:
-        role: Role = "warn" if each.judgement == "more than noise" else "plain"
-        mark = "!" if each.contended else ""
-        rows.append(
-            (
-                _words(f"{each.table} {each.label}"),
-                _words(figures.with_unit(each.before, each.unit)),
-                _words(figures.with_unit(each.after, each.unit) + mark),
-                _words(figures.times(each.change), role),
-                _words(figures.times(each.noise), "dim"),
-                _words(each.judgement, role),
-            )
-        )
-    return Grid(columns, tuple(rows), ((0, 20), (5, 0)))
 
 
 # --- a workload ---------------------------------------------------------------------------------

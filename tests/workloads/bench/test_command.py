@@ -140,10 +140,10 @@ def test_ctrl_c_keeps_the_rows_of_a_workload_whose_server_still_runs(tmp_path: P
 
 def test_compare_refuses_what_is_no_result(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
-    path.write_text(json.dumps({"format": "mcp_probe.summary/1"}))
+    path.write_text(json.dumps({"format": "somebody.else/1"}))
     done = run("compare", str(path), str(path))
     assert (done.returncode, done.stdout) == (3, "")
-    assert "mcp_probe.bench/1" in done.stderr
+    assert "somebody.else/1" in done.stderr and "mcp_probe.bench/1" in done.stderr
 
 
 def test_compare_shows_the_difference(tmp_path: Path) -> None:
@@ -151,5 +151,5 @@ def test_compare_shows_the_difference(tmp_path: Path) -> None:
     write_results(results(result(row("20 calls", 999.0, floor=1.02, series="pool of 4"))), tmp_path / "b.json")
     done = run("compare", "a.json", "b.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    line = next(line for line in done.stdout.splitlines() if "20 calls" in line)
+    line = next(line for line in done.stdout.splitlines() if "20 calls" in line and "●" not in line)
     assert "265 ms" in line and "999 ms" in line and "3.77×" in line and "more than noise" in line

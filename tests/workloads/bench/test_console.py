@@ -7,10 +7,10 @@ import re
 import pytest
 
 from mcp_probe.workloads.bench import figures
-from mcp_probe.workloads.bench.console import Look, comparison, listing, page
+from mcp_probe.workloads.bench.console import Look, listing, page
 from mcp_probe.workloads.bench.registry import DOCUMENTS, WORKLOADS
 from mcp_probe.workloads.bench.shapes import Little, Row
-from tests.workloads.bench.made import check, full, result, results, row, stats
+from tests.workloads.bench.made import full, result, results, row, stats
 
 PLAIN = Look(width=100, color=False)
 
@@ -108,7 +108,6 @@ def test_no_line_is_wider_than_asked(width: int) -> None:
     for text in (
         page(results(result(long), *full().results), details=True, look=look),
         listing(WORKLOADS, DOCUMENTS, look=look),
-        comparison(full(), full(), ("a.json", "b.json"), every_row=True, look=look),
     ):
         assert max(map(len, text.splitlines())) <= width
 
@@ -117,22 +116,6 @@ def test_the_listing_has_every_workload_and_document() -> None:
     text = listing(WORKLOADS, DOCUMENTS, look=Look(width=120, color=False))
     assert all(workload.name in text and workload.about in text for workload in WORKLOADS)
     assert all(number in text for number in DOCUMENTS)
-
-
-def test_a_comparison_shows_what_is_more_than_noise_first_of_all() -> None:
-    before = results(result(row("same", 100.0, floor=1.1), row("slower", 100.0, floor=1.1), checks=(check(),)))
-    after = results(
-        result(
-            row("same", 101.0, floor=1.1), row("slower", 150.0, floor=1.1), checks=(check(verdict="does not hold"),)
-        ),
-        python="3.14.0",
-    )
-    text = comparison(before, after, ("a.json", "b.json"), look=PLAIN)
-    assert "1.50×" in line_of(text, "slower") and "more than noise" in line_of(text, "slower")
-    assert "same" not in "".join(line for line in text.splitlines() if "001 §4" in line)
-    assert "python 3.13.0 → 3.14.0" in text
-    assert "holds → does not hold" in text
-    assert "001 §4 same" in comparison(before, after, ("a", "b"), every_row=True, look=PLAIN)
 
 
 @pytest.mark.parametrize(
