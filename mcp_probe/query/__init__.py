@@ -1,0 +1,1 @@
+"""``mcp-probe query``: SQL over recordings."""
