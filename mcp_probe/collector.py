@@ -11,20 +11,23 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from mcp_probe.capture.drain import Drain, open_request, record_of, running_mark
+from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.places import frame_of
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
-from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestGroup, RequestRecord
-from mcp_probe.record.raw import RawRequest
+from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestGroup, Timeline
+from mcp_probe.record.raw import RawRequest, StepMark
 from mcp_probe.record.sampling import Sampler
+from mcp_probe.record.timeline import timeline_of
 
 if TYPE_CHECKING:
     from mcp_probe.capture.leak_hunt import LeakHunt
@@ -68,6 +71,10 @@ class Listener(Protocol):
     def slow_request_ms(self) -> float | None:
         """Requests that take this long are slow; ``None``: compared with others."""
 
+    @property
+    def wants_timelines(self) -> bool:
+        """Each request's record is to be followed by what it did, one by one."""
+
     def emit(self, frames: Iterable[Frame]) -> None:
         """Take frames, on the collector's thread or on the one that flushes."""
 
@@ -103,6 +110,7 @@ class Collector:
         self._hub = hub
         self._drain = Drain(hub)
         self._listeners: tuple[Listener, ...] = ()
+        self._timelines = Guard("timelines", hub.fail)  # a fault in one costs timelines, and no record
         self._samplers: dict[Listener, Sampler] = {}
         self._lock = threading.Lock()
         self._wakes: SimpleQueue[None] = SimpleQueue()  # a finalizer may wake this thread from within its own wait
@@ -135,6 +143,7 @@ class Collector:
         if listener not in self._listeners:
             return
         began = time.monotonic()
+        self._hurry_hunt()
         if reason == "exit":
             self._records_until = began + RECORDS_SHARE * EXIT_BUDGET_S
         waits = not self._hub.runs_loop()
@@ -197,6 +206,7 @@ class Collector:
 
     def catch_up(self) -> None:
         """Drain now, samples included. Any thread; never raises, and gives up where the thread hangs in a sink."""
+        self._hurry_hunt()
         if not self._lock.acquire(timeout=self._exit_budget_s):
             return
         try:
@@ -210,6 +220,7 @@ class Collector:
         """A transport has closed: the thread hands on all that has ended, then an ``End``. Any thread; never waits."""
         if self._thread is None or not self._thread.is_alive():  # it may have failed
             return
+        self._hurry_hunt()
         self._last_flush = done = threading.Event()
         self._flushes.append(done)
         self.wake()
@@ -264,20 +275,19 @@ class Collector:
 
     def _drain_once(self) -> list[threading.Event]:
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
-        self._drain_all(samples=bool(flushes))
-        for listener in self._listeners if flushes else ():
-            listener.emit([End(now_ns(), TRANSPORT_CLOSED)])
+        self._drain_all(samples=bool(flushes), closed=bool(flushes))
         return flushes
 
-    def _drain_all(self, *, samples: bool = False, leaving: Listener | None = None) -> None:
+    def _drain_all(self, *, samples: bool = False, closed: bool = False, leaving: Listener | None = None) -> None:
+        """One drain; with an ``End`` if a transport has ``closed``."""
         self._hub.memory.check()
         hunt = self._hub.hunt
         if hunt is not None:
             self._hunting(lambda: hunt.settle(waiting=self._waiting(), final=samples))
         with nullcontext() if hunt is None else hunt.on_own_account():
-            self._drain_parts(hunt, samples=samples, leaving=leaving)
+            self._drain_parts(hunt, samples=samples, closed=closed, leaving=leaving)
 
-    def _drain_parts(self, hunt: LeakHunt | None, *, samples: bool, leaving: Listener | None) -> None:
+    def _drain_parts(self, hunt: LeakHunt | None, *, samples: bool, closed: bool, leaving: Listener | None) -> None:
         steps: list[Frame] = list(self._drain.steps())
         self._tell_all(steps)
         self._taken = len(steps)
@@ -295,12 +305,22 @@ class Collector:
             self._sampled_ns = now
             self._idle = True
             self._tell_samples(now, final=leaving is not None and len(self._listeners) == 1)
-        if hunt is not None:  # after the samples: they free some memory that requests allocated
-            self._hunting(lambda: self._tell_growth(hunt, samples))
+        # The hunt comes after the samples: they free some memory that requests allocated.
+        growth: Iterator[Frame] = iter(()) if hunt is None else hunt.frames(now_ns(), final=samples)
+        self._hunting(lambda: self._tell_all([*islice(growth, 1)]))
+        if closed:
+            self._tell_all([End(now_ns(), TRANSPORT_CLOSED)])
+        # Lines and types take long. If the process ends meanwhile, those of the look before stand, and no more is lost.
+        self._hunting(lambda: self._tell_each(growth))
 
-    def _tell_growth(self, hunt: LeakHunt, final: bool) -> None:
-        for frame in hunt.frames(now_ns(), final=final):  # one by one: the next takes long, and the process may end
+    def _tell_each(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
             self._tell_all([frame])
+
+    def _hurry_hunt(self) -> None:
+        hunt = self._hub.hunt
+        if hunt is not None:
+            self._hunting(hunt.hurry)
 
     def _waiting(self) -> int:
         return sum(listener.backlog() for listener in self._listeners)
@@ -340,7 +360,9 @@ class Collector:
             self._drain.take_polls()
             some = picked[first : first + SLICE]
             self._drain.note_small_steps(some)
-            listener.emit([self._record(raw, weight) for raw, weight in some])
+            listener.emit(
+                frame for raw, weight in some for frame in self._frames(raw, weight, full=listener.wants_timelines)
+            )
             self._let_others(listener)
         listener.emit([*sampler.groups.take(), *overflow])
         if self._hub.hunt is not None:
@@ -350,9 +372,12 @@ class Collector:
         if self._thread is not None and self._thread.is_current() and listener.backlog() < BACKLOG:
             time.sleep(0)
 
-    def _record(self, raw: RawRequest, weight: int) -> RequestRecord:
+    def _frames(self, raw: RawRequest, weight: int, *, full: bool) -> Iterator[Frame]:
         self._pace += 1  # a record may search for the name of what was awaited
-        return record_of(self._hub, raw, raw.end_ns or now_ns(), weight=weight)
+        end = raw.end_ns or now_ns()
+        yield record_of(self._hub, raw, end, weight=weight)
+        if full:
+            yield from self._timeline(raw, end)
 
     def _tell_open(self, listener: Listener, now: int, *, everything: bool) -> None:
         """Name requests that have been in flight for a while; in a snapshot, all that are."""
@@ -384,11 +409,19 @@ class Collector:
         for first in range(0, len(live), SLICE):
             if first >= ALWAYS_RECORDED and self._is_late():
                 return
-            listener.emit([self._unfinished(raw, now) for raw in live[first : first + SLICE]])
+            some = live[first : first + SLICE]
+            listener.emit(frame for raw in some for frame in self._unfinished(raw, now, full=listener.wants_timelines))
 
-    def _unfinished(self, raw: RawRequest, now: int) -> RequestRecord:
+    def _unfinished(self, raw: RawRequest, now: int, *, full: bool) -> Iterator[Frame]:
         raw.outcome = "unfinished"
-        return record_of(self._hub, raw, now, running_mark(self._hub, raw, now))
+        running = running_mark(self._hub, raw, now)
+        yield record_of(self._hub, raw, now, running)
+        if full:
+            yield from self._timeline(raw, now, running)
+
+    def _timeline(self, raw: RawRequest, end: int, running: StepMark | None = None) -> Iterable[Timeline]:
+        timeline = self._timelines.call(timeline_of, raw, end, running)
+        return () if timeline is None else (timeline,)
 
 
 def _whereabouts(thread: Worker | None) -> str:

@@ -26,6 +26,7 @@ class Known:
     name: str | None = None
     package: str | None = None  # mcp or fastmcp
     transports: frozenset[str] = frozenset()
+    full: bool = False  # a Timeline follows each record
 
 
 def changes_with(known: Known, hub: Hub) -> tuple[object, ...]:
@@ -59,6 +60,7 @@ def header_of(known: Known, hub: Hub) -> Header:
         cpus=cpus(),
         client_spans=client_spans(),
         awaits="on" if hub.awaits.active else "off",
+        full=known.full,
     )
 
 

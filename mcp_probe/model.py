@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 Tag = Literal["exact", "lower", "upper", "bounded", "estimate", "unavailable"]
 """How exact a number is; from best to worst: exact, bounded, lower, upper, estimate, unavailable."""
@@ -260,6 +260,51 @@ class RequestRecord:
     jobs_looked: bool = False  # looks saw what its jobs waited for, or that they did not
 
 
+class StepRun(NamedTuple):
+    """One run of one of a request's tasks on its loop, and the suspension before it."""
+
+    task: int  # in the order of first runs, from 1; a later task may have the number again. 0: a plain callback
+    suspended_ns: int  # end of the task's run before this one; its first run: when it was made
+    earliest_ns: int  # it was ready no earlier than this
+    ready_ns: int  # it was certainly ready
+    start_ns: int
+    end_ns: int
+    wake: int  # WAKE_* of record/raw.py: what made it ready
+
+
+class JobRun(NamedTuple):
+    """One job of a request on a worker thread; ``None`` = has not happened, or is not known."""
+
+    pool: int  # PoolSample.pool; 0: not known
+    executor: str
+    thread: int  # of the system; 0: it has not begun
+    submit_ns: int
+    start_ns: int | None
+    finish_ns: int | None
+    resumed_ns: int | None  # whoever waited for it ran again; cancelled before it began: when it was given up
+    cpu_ns: int | None  # of its thread
+    awaited: bool  # its waiter can be seen to resume
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What the tasks and jobs of one request did, one by one. Comes right after its record, in full recordings.
+
+    It holds causes: who ran when, what was awaited, who held it. The parts of the budget, and who waited for whom,
+    follow from them (``record/timeline.py``).
+    """
+
+    request: int  # RequestRecord.id
+    taken_ns: int | None  # off the transport
+    write_taken_ns: int | None  # by the writer of the answer
+    steps: tuple[StepRun, ...]  # in the order of their ends
+    suspended: tuple[tuple[int, int], ...]  # (task, end of its last run) of those that had not ended
+    pauses: tuple[tuple[int, int], ...]  # (from_ns, to_ns): the collector ran inside one of its steps
+    jobs: tuple[JobRun, ...]  # in the order of submission
+    awaits: tuple[Await, ...]  # as hooks and looks saw them: they may overlap, and ``ns`` is to_ns - from_ns
+    left_out: tuple[tuple[str, int], ...] = ()  # ("steps" | "jobs" | "awaits", how many; 0: not known how many)
+
+
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
     """Requests that ended the same way and have no record, because there were too many to make one of each.
@@ -473,6 +518,7 @@ class Header:
     awaits: str = ""  # "on" or "off"; empty in older recordings
     client_spans: tuple[str, ...] = ()  # of "http" and "db" those whose calls another library makes client spans of
     cpus: float | None = None  # that the process may use: its affinity, or less by its control group's limit
+    full: bool = False  # a Timeline follows each request's record
 
 
 TRANSPORT_CLOSED = "transport closed"
@@ -489,6 +535,7 @@ class End:
 Frame = (
     Header
     | RequestRecord
+    | Timeline
     | RequestGroup
     | OpenRequest
     | StepRecord
@@ -1053,6 +1100,7 @@ class Signals:
     stdout_foreign_bytes: int = 0  # written through sys.stdout beside the stdio transport
     stdout_foreign_at: str | None = None  # file:line of the first such write
     stdout_is_wire: bool = False  # they got between the transport's messages
+    busiest_share: float | None = None  # of the time between two samples of the loop, about a second: most busy
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ CONTENT_KINDS = ("arguments", "result", "prompt", "resource")
 """What ``capture_content`` may name; nothing of it leaves the process unless named."""
 
 NOT_FROM_ENVIRONMENT = frozenset({"redact"})
-SWITCHES = ("awaits", "replay_histograms", "await_hosts")
+SWITCHES = ("awaits", "full", "replay_histograms", "await_hosts")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -28,6 +28,8 @@ class Options:
         slow_step_ms: A step this long on the event loop is looked into.
         report: Where the report goes at exit: ``"stderr"`` or a path.
         record: A path that gets every frame.
+        full: Record what each request's tasks and jobs did one by one, too (docs/timeline.md). The recording is several
+            times larger. Nothing else changes.
         memory: What is measured of each request's memory. ``"light"``: bytes requested, and peak and retained of
             blocks above 512 bytes with bounds for the rest. ``"detailed"``: of every block, and the sizes of some
             arguments and results. ``"leaks"``: a hunt for tools that keep what they allocate, which makes the server
@@ -62,6 +64,7 @@ class Options:
     slow_step_ms: float = 10.0
     report: str | None = None
     record: str | None = None
+    full: bool = False
     memory: MemoryTier = "light"
     measures: MeasureTier = "light"
     awaits: bool = True

@@ -11,6 +11,7 @@ from mcp_probe.adapters.all_hooks import Attachable, ProcessHooks
 from mcp_probe.capture.hub import Hub
 from mcp_probe.collector import Collector
 from mcp_probe.options import Options
+from mcp_probe.record.timeline import MAX_STEPS
 
 logger = logging.getLogger("mcp_probe")
 
@@ -50,6 +51,8 @@ class Process:
             self.hooks.hub.memory.want(session, session.options.memory)
             self.hooks.hub.measuring.want(session, session.options.measures)
             self.hooks.hub.outbound.redact_with(session, session.options.redact)
+            if session.options.full:
+                self.hooks.hub.kept_marks = MAX_STEPS
             if session.options.awaits:
                 self.hooks.follow_awaits()
             return self.hooks

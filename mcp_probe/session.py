@@ -74,7 +74,7 @@ class Probe:
         self._done = False  # the last frame has been emitted
         self._tracing: Tracing | None = None
         self._told_dropped: dict[str, int] = {}
-        self._known = Known(*wall_anchor())
+        self._known = Known(*wall_anchor(), full=self.options.full)
         self._told_name = ""  # what its server calls itself
         self._sinks: list[FrameSink] = []
         self._listeners = Listeners(lambda exc: self._hub.fail("telemetry", exc))
@@ -336,6 +336,11 @@ class Probe:
     def slow_request_ms(self) -> float | None:
         """From where on a request is slow; ``None``: compared with others."""
         return self.options.slow_request_ms
+
+    @property
+    def wants_timelines(self) -> bool:
+        """Each request's record is followed by what it did, one by one."""
+        return self.options.full
 
     def take_finished(self) -> list[RawRequest]:
         """Finished requests, oldest first."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mcp_probe.launch.inject import Seen
     from mcp_probe.launch.receive import Served
     from mcp_probe.model import Ending, Summary
+    from mcp_probe.report.page.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Report:
     pid: int | None
     summary: Summary
     requests: int
+    window: Window | None = None  # what its page is drawn from; None: no page is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ def outcome(command: Sequence[str], exit_code: int | None, served: Sequence[Serv
     sentences += failures
     failures += [_incomplete(process, exit_code) for process in served if process.ends_early]
     reports = tuple(
-        Report(process.pid, _one_of(len(served), process.summary, ending), process.requests) for process in served
+        Report(process.pid, _one_of(len(served), process.summary, ending), process.requests, process.window)
+        for process in served
     )
     return Outcome(exit_code, reports, tuple(sentence for sentence in sentences if sentence), tuple(failures), ending)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mcp_probe.export.exporters import TelemetrySettings
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.launch.receive import Receiver, Served
+    from mcp_probe.report.page.window import Window
 
 _DRAIN_S = 0.25
 
@@ -44,6 +45,7 @@ def run_command(
     record: Path | None = None,
     tiers: Mapping[str, str] | None = None,
     relay: TelemetrySettings | None = None,
+    window: Callable[[], Window] | None = None,
 ) -> Outcome:
     """Runs ``command`` under the probe and returns its last outcome. Main thread only; blocks until it ends.
 
@@ -52,9 +54,10 @@ def run_command(
             lingers after having been told to end, since a SIGKILL of the whole group may follow.
         prepare: called on a thread while the command runs, to load what ``publish`` will need; may raise.
         slow_step_ms: as in ``mcp_probe.attach``.
-        tiers: its ``memory``, ``measures`` and ``awaits``; what is not there is left to the command's MCP_PROBE_*.
+        tiers: its ``memory``, ``measures``, ``awaits`` and ``full``; what is not there is left to its MCP_PROBE_*.
         record: gets the frames of the first serving process as they arrive; FILE.2, FILE.3 … those of others.
         relay: where this process sends the telemetry of what is served; the last delivery may take its ``exit_s``.
+        window: makes what takes a serving process's frames in for its page; ``None`` for no pages.
 
     Raises: LaunchError where the command cannot be started, OptionError or MissingExtraError where telemetry cannot be
         set up; nothing has run then.
@@ -80,7 +83,7 @@ def run_command(
         environment = inject.environment(run, os.environ, **options)
         source = stack.enter_context(signal_source())
         process = _spawn(program, command, environment, source)
-        channel = _Channel(listener, recording, slow_step_ms, relay, prepare)
+        channel = _Channel(listener, recording, slow_step_ms, relay, window, prepare)
 
         def report(exit_code: int | None) -> Outcome:
             from mcp_probe.launch.outcome import outcome
@@ -170,12 +173,14 @@ class _Channel:
         recording: tuple[FileIO, Path] | None,
         slow_step_ms: float,
         relay: TelemetrySettings | None,
+        window: Callable[[], Window] | None,
         prepare: Callable[[], None],
     ) -> None:
         self._listener = listener
         self._recording = recording
         self._slow_step_ms = slow_step_ms
         self._relay = relay
+        self._window = window
         self._prepare = prepare
         self._receiver: Receiver | None = None
         self._loaded = threading.Event()
@@ -186,7 +191,11 @@ class _Channel:
             from mcp_probe.launch.receive import Receiver
 
             self._receiver = Receiver(
-                self._listener, record=self._recording, slow_step_ms=self._slow_step_ms, relay=self._relay
+                self._listener,
+                record=self._recording,
+                slow_step_ms=self._slow_step_ms,
+                relay=self._relay,
+                window=self._window,
             )
         finally:
             self._loaded.set()

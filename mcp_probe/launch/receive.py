@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import RecordingError
@@ -26,6 +27,9 @@ from mcp_probe.model import End, Frame, Header, RequestGroup, RequestRecord, Sum
 from mcp_probe.record.file import LineDecoder
 from mcp_probe.record.listeners import Listeners
 from mcp_probe.record.private_file import create
+
+if TYPE_CHECKING:
+    from mcp_probe.report.page.window import Window
 
 _CHUNK_BYTES = 1 << 18
 # Between two looks at the sockets: some 10 ms of folding, in which their buffers cannot fill up.
@@ -47,6 +51,7 @@ class Served:
     connected: bool  # it may still send
     problem: str | None  # why its recording or its report holds less than it sent
     ends_early: bool = False  # it is the summary that holds less
+    window: Window | None = None  # of the same frames as the summary; may still take more in
 
 
 def numbered(path: Path, position: int) -> Path:
@@ -61,6 +66,7 @@ class Receiver:
         record: the stream that gets the first serving process's lines, open for writing without a buffer, and its path.
         slow_step_ms: as in :class:`Fold`.
         relay: where telemetry of each serving process goes; ``None`` for nowhere. Adds ``exit_s`` to :meth:`finish`.
+        window: makes what takes each serving process's frames in for its page; ``None`` for no page.
     """
 
     def __init__(
@@ -70,9 +76,11 @@ class Receiver:
         record: tuple[FileIO, Path] | None,
         slow_step_ms: float,
         relay: TelemetrySettings | None = None,
+        window: Callable[[], Window] | None = None,
     ) -> None:
         self._record = record
         self._relay = relay
+        self._window = window
         self._recordings = 0
         self._slow_step_ms = slow_step_ms
         self._lock = threading.Lock()
@@ -130,7 +138,7 @@ class Receiver:
             return
         peer.setblocking(False)
         with self._lock:
-            connection = _Connection(peer, self._slow_step_ms, self._relay)
+            connection = _Connection(peer, self._slow_step_ms, self._relay, self._window)
             self._connections.append(connection)
         self._selector.register(peer, selectors.EVENT_READ, connection)
 
@@ -182,7 +190,13 @@ class Receiver:
 class _Connection:
     """One serving process: its bytes go to the recording as they are, its frames into a fold and to the relay."""
 
-    def __init__(self, peer: socket.socket, slow_step_ms: float, relay: TelemetrySettings | None) -> None:
+    def __init__(
+        self,
+        peer: socket.socket,
+        slow_step_ms: float,
+        relay: TelemetrySettings | None,
+        window: Callable[[], Window] | None,
+    ) -> None:
         self.peer = peer
         self.connected = True
         self.recording: FileIO | None = None
@@ -197,6 +211,7 @@ class _Connection:
         self._rest = b""
         self._decoder: LineDecoder | None = LineDecoder("the server's channel")
         self._fold = Fold(slow_step_ms=slow_step_ms)
+        self._window = None if window is None else window()
         self.telemetry = Listeners(self._telemetry_failed)
         self._relay = Relay(relay, self._telemetry_failed) if relay is not None else None
         if self._relay is not None:
@@ -262,6 +277,8 @@ class _Connection:
                 return None
             self.frames += 1
             self._fold.add(frame)
+            if self._window is not None:
+                self._window.add(frame)
         except Exception as exc:  # noqa: BLE001 - the recording still gets every byte, the command its exit code
             self._decoder = None
             what = str(exc) if isinstance(exc, RecordingError) else f"{type(exc).__name__}: {exc}"
@@ -285,7 +302,9 @@ class _Connection:
         summary = self._fold.summary()
         if self._relay is not None:
             summary = with_deliveries(summary, self._relay.deliveries())
-        return Served(self._pid, summary, self._requests, self._ended, self.connected, problem, ends_early)
+        return Served(
+            self._pid, summary, self._requests, self._ended, self.connected, problem, ends_early, self._window
+        )
 
     def close(self) -> None:
         self.peer.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Protocol
 
 from mcp_probe.model import STEPS, WAKE_UPS, Await, Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
 from mcp_probe.record.awaits import SHORT_AWAIT_NS, job_looks, looked_at, name_awaits, still_suspended
@@ -22,6 +23,7 @@ from mcp_probe.record.raw import (
     AwaitMark,
     Claim,
     Job,
+    Kept,
     RawRequest,
     Spilled,
     StepMark,
@@ -53,7 +55,7 @@ MAX_TEXT = 128
 
 _QualityRow = tuple[str, Tag, int | None, int | None]
 
-_DraftRecord, _DraftBudget = draft_of(RequestRecord), draft_of(Budget)
+_DraftRecord, _DraftBudget, _DraftWait = draft_of(RequestRecord), draft_of(Budget), draft_of(Wait)
 
 
 def assemble(
@@ -169,8 +171,10 @@ def _job_times(job: Job) -> JobTimes:
     return JobTimes(str(name or "executor"), job.submit_ns, job.start_ns, job.finish_ns, job.resumed_ns)
 
 
-def spill(raw: RawRequest, until_ns: int) -> None:
+def spill(raw: RawRequest, until_ns: int, keep: int = 0) -> None:
     """Fold ``raw``'s marks up to ``until_ns`` into totals, so that its memory stays bounded.
+
+    The first ``keep`` marks stay beside the totals, for its timeline.
 
     A unit that is suspended now may turn out to have been ready for some time already. So everything since
     the first of them was suspended stays open, as far as :data:`MAX_TAIL` allows. A child that has not taken
@@ -187,14 +191,29 @@ def spill(raw: RawRequest, until_ns: int) -> None:
     _close(spilled, min(raw.units.values(), default=until_ns))
     spilled.last = dict(raw.units)
     raw.spilled = spilled
+    if keep:
+        _keep(spilled, raw, keep)
     raw.clear_marks()
     raw.pauses = ()
     if raw.looks:
         raw.looks = [look for look in raw.looks if spilled.last.get(look.unit) == look.suspended_ns]
     if raw.jobs:
         still_open = [job for job in raw.jobs if _open(job, until_ns)]
-        spilled.jobs = _first_jobs((*spilled.jobs, *(job for job in raw.jobs if job not in still_open)))
+        over = [job for job in raw.jobs if job not in still_open]
+        spilled.jobs = _first_jobs((*spilled.jobs, *over))
+        if spilled.kept is not None:
+            spilled.kept.jobs.extend(over)
         raw.jobs = still_open
+
+
+def _keep(spilled: Spilled, raw: RawRequest, most: int) -> None:
+    kept = spilled.kept = spilled.kept or Kept()
+    marks = raw.marks
+    taken = marks[: max(0, most - len(kept.marks))]
+    kept.marks.extend(taken)
+    kept.marks_left_out += len(marks) - len(taken)
+    if taken:
+        kept.pauses.extend(raw.pauses)
 
 
 def _close(spilled: Spilled, settled_ns: int) -> None:
@@ -248,11 +267,11 @@ def _fold(total: Spilled, raw: RawRequest, marks: Sequence[StepMark], end: int) 
     if alone and _fold_single(total, marks, units, start, end):
         total.horizon_ns = end
         return
-    claims = _unit_claims(marks, units, total.last, start, end)
+    claims = unit_claims(marks, units, total.last, start, end)
     claims.extend(total.tail)
     claims.extend((a, b, _GC) for a, b in raw.pauses)
     for job in raw.jobs:
-        claims.extend(_job_claims(job, end))
+        claims.extend(job_claims(job, end))
         if job.start_ns is not None:
             finish = end if job.finish_ns is None else min(job.finish_ns, end)
             total.run_sum_ns += max(0, finish - max(job.start_ns, start))
@@ -336,7 +355,7 @@ def _count(total: Spilled, marks: Sequence[StepMark]) -> None:
     total.step = (unit_before, since, ended_before)
 
 
-def _unit_claims(
+def unit_claims(
     marks: Sequence[StepMark], units: dict[int, int], before: dict[int, int], start: int, end: int
 ) -> list[Claim]:
     """What the units claim; ``before``: end of the last step that was folded already, per unit.
@@ -394,7 +413,27 @@ def _count_lone_awaits(total: Spilled, marks: Sequence[StepMark], units: dict[in
             total.awaits += index >= 0 and alone[index][1] >= at
 
 
-def _job_claims(job: Job, end: int) -> Iterable[Claim]:
+class JobStamps(Protocol):
+    """A job, while it lives or in a recording."""
+
+    @property
+    def submit_ns(self) -> int: ...
+
+    @property
+    def start_ns(self) -> int | None: ...
+
+    @property
+    def finish_ns(self) -> int | None: ...
+
+    @property
+    def resumed_ns(self) -> int | None: ...
+
+    @property
+    def awaited(self) -> bool: ...
+
+
+def job_claims(job: JobStamps, end: int) -> Iterable[Claim]:
+    """What ``job`` claims for its request up to ``end``."""
     started, finished, resumed = job.start_ns, job.finish_ns, job.resumed_ns
     yield (job.submit_ns, (end if resumed is None else resumed) if started is None else started, _WAIT)
     if started is not None:
@@ -472,7 +511,9 @@ def _awaits(raw: RawRequest, total: Spilled, result: int, short_ns: int) -> tupl
     looked = [*total.looked, *still_suspended(still, raw.units, result)]
     awaiting, running, busy, pauses = ([claim for claim in stretches if claim[2] == part] for part in _STAGES)
     in_jobs = job_looks(job for job in (*total.jobs, *raw.jobs))
-    return name_awaits(awaiting, running, marks, looked, result, short_ns, in_jobs, busy, pauses)
+    return name_awaits(
+        awaiting, running, marks, looked, result, short_ns, in_jobs, busy, pauses, raw.result_ns is not None
+    )
 
 
 def _client_wait(raw: RawRequest, first: int, result: int) -> int | None:
@@ -507,7 +548,9 @@ def _write_waits(raw: RawRequest, end_ns: int) -> Iterable[Wait]:
             end = taken
         start, end = max(start, result), min(end, end_ns)
         if end - start > LATE_NS:
-            yield Wait(start, start, end, "write")
+            wait = _DraftWait(start, start, end, "write")  # an answer behind many others has dozens
+            wait.__class__ = Wait
+            yield wait
 
 
 def _quality(raw: RawRequest, total: Spilled, first: int, *, runs: bool, wakes: bool) -> tuple[_QualityRow, ...]:

@@ -6,7 +6,8 @@ Invariants: an instant gets at most one name, so the awaits of a request never a
 jobs; the parts of an await's holders never add up to more than the await.
 
 Where several units of a request await at once, the name is that of the await that ends last: it is what kept the
-request waiting. That a task waits for other tasks of the same request names only what nothing else does.
+request waiting. The result did not wait for what lasts longer than it: that, and that a task waits for other tasks of
+the same request, names only what nothing else does.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def name_awaits(
     in_jobs: Sequence[AwaitMark] = (),
     busy: Sequence[Claim] = (),
     pauses: Sequence[Claim] = (),
+    answered: bool = False,
 ) -> tuple[Await, ...]:
     """The awaits of one request, in the order of time, sums of short ones last.
 
@@ -92,6 +94,7 @@ def name_awaits(
         in_jobs: what looks saw in jobs; names what hooks do not.
         busy: its stretches on the event loop. Only calls that kept the loop from beginning to end name them.
         pauses: of the collector, on the loop.
+        answered: the result came at ``end``.
     """
     blocking, hooked = _parted([mark for mark in marks if not mark.in_job], [*busy, *pauses])
     own_tasks = [_of_look(one) for one in looked if one[2].own_tasks]
@@ -100,14 +103,14 @@ def name_awaits(
         alike = [mark for mark in hooked if mark.where == look.where is not None and _overlap(look, mark, end)]
         if not alike:
             seen.append(look)
-        elif not _is_covered(look, alike, end):  # the hook knows more of what this line waited for
+        elif not is_covered(look, alike, end):  # the hook knows more of what this line waited for
             again.append(look)
     found = _Found(short_ns)
-    order = [*_last_first(seen, end), *_last_first(again, end), *_last_first(own_tasks, end)]
+    order = [mark for some in (seen, again, own_tasks) for mark in _last_first(some, end, answered)]
     found.add(awaiting, "awaiting", order, end)
     found.add(busy, "busy", _last_first(blocking, end), end)
     hooked = [mark for mark in marks if mark.in_job]
-    more = [look for look in in_jobs if not _is_covered(look, hooked, end)]
+    more = [look for look in in_jobs if not is_covered(look, hooked, end)]
     found.add(running, "executor_run", [*_last_first(hooked, end), *_last_first(more, end)], end)
     return found.awaits()
 
@@ -140,7 +143,7 @@ def _of_look(looked: Looked) -> AwaitMark:
     return AwaitMark(since, until, look.thing, look.where, looks=int(look.drawn))
 
 
-def _is_covered(look: AwaitMark, hooked: Iterable[AwaitMark], end: int) -> bool:
+def is_covered(look: AwaitMark, hooked: Iterable[AwaitMark], end: int) -> bool:
     """Whether ``look`` saw a wait that a hook saw, too. What is left of it at its ends is no wait of its own."""
     since, until = look.from_ns, _until(look, end)
     covered = sum(_overlap(look, mark, end) for mark in hooked)
@@ -151,12 +154,42 @@ def _overlap(one: AwaitMark, other: AwaitMark, end: int) -> int:
     return max(0, min(_until(one, end), _until(other, end)) - max(one.from_ns, other.from_ns))
 
 
-def _last_first(marks: Iterable[AwaitMark], end: int) -> list[AwaitMark]:
-    return sorted(marks, key=lambda mark: (-_until(mark, end), mark.from_ns, mark.thing.name))
+def _last_first(marks: Iterable[AwaitMark], end: int, answered: bool = False) -> list[AwaitMark]:
+    """By their ends, latest first; but those that last until an answer at ``end`` come after all others."""
+
+    def rank(mark: AwaitMark) -> tuple[bool, int, int, str]:
+        until = _until(mark, end)
+        return answered and until >= end, -until, mark.from_ns, mark.thing.name
+
+    return sorted(marks, key=rank)
 
 
 def _until(mark: AwaitMark, end: int) -> int:
     return end if mark.to_ns is None else mark.to_ns
+
+
+def await_of(
+    mark: AwaitMark, stage: AwaitStage, span: _Span, ns: int, holders: Sequence[HolderPart], library: str | None
+) -> Await:
+    """What ``mark`` saw, as a recording has it: ``ns`` of ``span``."""
+    return Await(
+        kind=mark.thing.kind,
+        object=mark.thing.name,
+        where=mark.where,
+        from_ns=span[0],
+        to_ns=span[1],
+        ns=ns,
+        tag=mark.thing.tag,
+        holders=tuple(holders),
+        stage=stage,
+        phase=mark.phase,
+        calls=mark.calls,
+        opened=mark.opened,
+        limit=mark.limit,
+        pending=mark.pending,
+        looks=mark.looks,
+        library=library,
+    )
 
 
 class _Found:
@@ -175,24 +208,8 @@ class _Found:
             ns = sum(b - a for a, b in taken)
             if not ns and not mark.calls and not mark.opened:
                 continue
-            one = Await(
-                kind=mark.thing.kind,
-                object=mark.thing.name,
-                where=mark.where,
-                from_ns=taken[0][0] if taken else mark.from_ns,
-                to_ns=taken[-1][1] if taken else mark.from_ns,
-                ns=ns,
-                tag=mark.thing.tag,
-                holders=_held(mark.holders, taken),
-                stage=stage,
-                phase=mark.phase,
-                calls=mark.calls,
-                opened=mark.opened,
-                limit=mark.limit,
-                pending=mark.pending,
-                looks=mark.looks,
-                library=mark.library if stage == "busy" else None,
-            )
+            span = (taken[0][0], taken[-1][1]) if taken else (mark.from_ns, mark.from_ns)
+            one = await_of(mark, stage, span, ns, _held(mark.holders, taken), mark.library if stage == "busy" else None)
             if ns >= self._short_ns:
                 self._single.append(one)
             else:

@@ -26,6 +26,7 @@ from mcp_probe.model import (
     GrowthSites,
     Header,
     HolderPart,
+    JobRun,
     JobTimes,
     LoopSample,
     MemoryUse,
@@ -35,6 +36,8 @@ from mcp_probe.model import (
     RequestGroup,
     RequestRecord,
     StepRecord,
+    StepRun,
+    Timeline,
     Wait,
 )
 from mcp_probe.record.private_file import create_alone
@@ -42,13 +45,15 @@ from mcp_probe.record.private_file import create_alone
 # 1: first version (2026-11). Added later: `memory` at the end of requests and of the header; `weight`, `seen` and
 # `awaits` at the end of requests, and frames of the kind `group` (requests without a record). An older reader skips
 # groups, so it counts too few requests if there were too many to make a record of each. Groups got `closes`: a reader
-# that does not know it takes those requests for unfinished ones as well.
+# that does not know it takes those requests for unfinished ones as well. Frames of the kind `timeline` (`full`), which
+# an older reader skips.
 FORMAT_NAME = "mcp_probe.recording"
 FORMAT_VERSION = 1
 
 _KINDS: dict[str, type] = {
     "header": Header,
     "request": RequestRecord,
+    "timeline": Timeline,
     "group": RequestGroup,
     "open": OpenRequest,
     "step": StepRecord,
@@ -132,6 +137,15 @@ class LineDecoder:
         self._as_ours: set[str] = set()  # kinds with the same fields as in this version
         self._lines = 0
 
+    @property
+    def fields(self) -> dict[str, list[str]]:
+        """Kind of frame -> the names of its fields, in the order of this recording; empty before the preamble."""
+        return self._fields or {}
+
+    def skip(self, lines: int) -> None:
+        """So many lines were read elsewhere, and count where a damaged one is named."""
+        self._lines += lines
+
     def feed(self, line: bytes) -> Frame | None:
         """The frame in ``line``, or ``None`` for the preamble and for kinds this version does not know."""
         self._lines += 1
@@ -201,6 +215,10 @@ class LineDecoder:
             known["jobs"] = tuple(JobTimes(*job) for job in known.get("jobs", ()))
             known["memory"] = _memory_use(known.get("memory"))
             known["awaits"] = _awaits(known.get("awaits"))
+        elif cls is Timeline:
+            known["steps"] = tuple(StepRun(*step) for step in known["steps"])
+            known["jobs"] = tuple(JobRun(*job) for job in known["jobs"])
+            known["awaits"] = _awaits(known["awaits"])
         frame: Frame = cls(**known)
         return frame
 
@@ -210,6 +228,7 @@ _WAITS_AT = _FIELDS["request"].index("waits")
 _JOBS_AT = _FIELDS["request"].index("jobs")
 _MEMORY_AT = _FIELDS["request"].index("memory")
 _AWAITS_AT = _FIELDS["request"].index("awaits")
+_RUNS_AT, _RUN_JOBS_AT, _RUN_AWAITS_AT = (_FIELDS["timeline"].index(name) for name in ("steps", "jobs", "awaits"))
 
 
 def _make(cls: type, values: list[Any]) -> Frame:
@@ -220,6 +239,10 @@ def _make(cls: type, values: list[Any]) -> Frame:
         values[_JOBS_AT] = tuple(JobTimes(*job) for job in values[_JOBS_AT])
         values[_MEMORY_AT] = _memory_use(values[_MEMORY_AT])
         values[_AWAITS_AT] = _awaits(values[_AWAITS_AT])
+    elif cls is Timeline:
+        values[_RUNS_AT] = tuple(StepRun(*step) for step in values[_RUNS_AT])
+        values[_RUN_JOBS_AT] = tuple(JobRun(*job) for job in values[_RUN_JOBS_AT])
+        values[_RUN_AWAITS_AT] = _awaits(values[_RUN_AWAITS_AT])
     frame: Frame = cls(*values)
     return frame
 

@@ -136,6 +136,18 @@ def give_up(jobs: Sequence[Job], at_ns: int) -> None:
             job.unwanted_ns = at_ns
 
 
+class Kept:
+    """Marks that were folded into totals, as they were: the first of them. ``copy`` is a view of its own."""
+
+    __slots__ = ("jobs", "marks", "marks_left_out", "pauses")
+
+    def __init__(self) -> None:
+        self.marks: list[StepMark] = []
+        self.marks_left_out = 0
+        self.pauses: list[tuple[int, int]] = []
+        self.jobs: list[Job] = []  # that are over
+
+
 class Spilled:
     """Totals of marks that were folded away while the request was still alive."""
 
@@ -145,6 +157,7 @@ class Spilled:
         "horizon_ns",
         "immediate",
         "jobs",
+        "kept",
         "last",
         "looked",
         "parts",
@@ -176,6 +189,7 @@ class Spilled:
         self.waits: list[Wait] = []
         self.jobs: list[Job] = []  # the earliest jobs that are over
         self.stages: list[Claim] | None = None  # stretches of ``parts`` that waits may name; None: not kept
+        self.kept: Kept | None = None  # what was folded, one by one; None: nobody wants it
         self.looked: list[tuple[int, int, AwaitLook]] = []  # (from_ns, to_ns, look): suspensions that have ended
 
 

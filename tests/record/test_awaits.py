@@ -57,7 +57,12 @@ class Named:
         ]
         named += [(a, b, thing) for a, b, thing, own in seen if not own]
         tasks = [(a, b, thing) for a, b, thing, own in seen if own]
-        return [*sorted(named, key=_last_first), *sorted(tasks, key=_last_first)]
+        return [*sorted(named, key=self._last_first), *sorted(tasks, key=self._last_first)]
+
+    def _last_first(self, claim: tuple[int, int, Thing]) -> tuple[bool, int, int, str]:
+        """The result did not wait for what lasts longer."""
+        is_left = self.life.result is not None and claim[1] >= self.life.until
+        return is_left, -claim[1], claim[0], claim[2].name
 
     def _stretches(self, unit: int, since: int) -> list[tuple[int, int]]:
         found = [
@@ -79,10 +84,6 @@ class Named:
             if thing is not None:
                 found[thing.name] += 1
         return found
-
-
-def _last_first(claim: tuple[int, int, Thing]) -> tuple[int, int, str]:
-    return -claim[1], claim[0], claim[2].name
 
 
 @st.composite
@@ -236,6 +237,18 @@ def test_where_a_hook_saw_parts_of_what_a_line_waited_for_a_look_there_names_onl
         short_ns=0,
     )
     assert {one.object: one.ns for one in found} == {"looking up": 60, "elsewhere": 10, "the library": 29}
+
+
+def test_what_lasts_longer_than_the_result_is_not_what_it_waited_for() -> None:
+    """mcp 2.x waits in a task of the request's for its client to leave."""
+    looked = [
+        (0, 100, AwaitLook(1, 0, Thing("disconnect"), None, False)),
+        (10, 90, AwaitLook(2, 10, Thing("gate"), "tool.py:7", False)),
+    ]
+    found = name_awaits([(0, 100, 0)], [], [], looked, end=100, short_ns=0, answered=True)
+    assert {one.object: one.ns for one in found} == {"gate": 80, "disconnect": 20}
+    found = name_awaits([(0, 100, 0)], [], [], looked, end=100, short_ns=0)
+    assert {one.object: one.ns for one in found} == {"disconnect": 100}
 
 
 def test_a_wait_that_the_running_step_has_ended_is_not_taken_for_one_that_goes_on() -> None:

@@ -26,6 +26,7 @@ from mcp_probe.model import (
     RequestGroup,
     RequestRecord,
     StepRecord,
+    Timeline,
 )
 from mcp_probe.record.file import (
     FORMAT_NAME,
@@ -42,7 +43,7 @@ from tests.frames import make_end, make_header, make_open, make_request, make_st
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 KINDS = [
-    *(Header, RequestRecord, RequestGroup, OpenRequest, StepRecord, LoopSample, PoolSample, ProcessSample),
+    *(Header, RequestRecord, Timeline, RequestGroup, OpenRequest, StepRecord, LoopSample, PoolSample, ProcessSample),
     *(GrowthSample, GrowthSites, End),
 ]
 

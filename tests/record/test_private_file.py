@@ -81,6 +81,7 @@ ELSEWHERE = {
     "launch/inject.py": "in a folder of mode 0700, with mode 0600",
     "workloads/servers/serving.py": "in a folder of mode 0700: the port of a bundled server",
     "workloads/servers/delays.py": "with mode 0600: starts of a bundled server, one line a process",
+    "query/parquet.py": "in a folder of mode 0700, which stays so: pieces of a recording, and which one it was",
     "workloads/demo.py": "in a folder of mode 0700: stderr of a bundled server",
     "workloads/bench/serving.py": "the same",
     "workloads/scenarios/providers.py": "the same",
