@@ -1,7 +1,7 @@
 """The command line: arguments in, public API out. The only module that prints or chooses an exit code.
 
-Exit codes: 0 fine; 1 findings that --fail-on asks for, or no way to know; 2 bad use; 3 unreadable recording or
-baseline. `mcp-probe run` ends as the command it ran: with its exit code, or by the signal that ended it.
+Exit codes: 0 fine; 1 what --fail-on or --max-regression asks for, or no way to know; 2 bad use; 3 unreadable recording,
+baseline or other file. `mcp-probe run` ends as the command it ran: with its exit code, or by the signal that ended it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mcp_probe.export.exporters import TelemetrySettings
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.model import Summary
+    from mcp_probe.report.page.window import Window
+    from mcp_probe.report.tracks import TrackReader, Tracks
 
 OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
 
@@ -118,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(commands)
     _add_load(commands)
     _add_compare(commands)
+    _add_query(commands)
     _add_doctor(commands)
     return parser
 
@@ -138,20 +141,50 @@ class _Version(argparse.Action):
 _Commands = argparse._SubParsersAction  # the type of what add_subparsers returns has no public name
 
 
+def _command(
+    commands: _Commands[argparse.ArgumentParser],
+    name: str,
+    action: Callable[[argparse.Namespace], int],
+    *,
+    help: str,
+    description: str,
+    usage: str | None = None,
+    epilog: str | None = None,
+) -> argparse.ArgumentParser:
+    """Declares a command that is done by ``action``. Its examples, ``epilog``, keep their lines."""
+    parser = commands.add_parser(
+        name,
+        help=help,
+        usage=usage,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter if epilog else argparse.HelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(action=action)
+    return parser
+
+
 def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
-    run = commands.add_parser(
+    run = _command(
+        commands,
         "run",
+        _run,
         help="profile any Python MCP server, unmodified",
         usage="mcp-probe run [options] -- COMMAND [ARGUMENT ...]",
         description="Starts COMMAND with the probe inside and reports when it ends.",
         epilog=_RUN_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     run.add_argument("--output", metavar="FILE", type=_not_stdout, help="write the report to FILE instead of stderr")
     run.add_argument("--json", metavar="FILE", type=_not_stdout, help="write the summary to FILE as JSON, too")
     run.add_argument(
+        "--html", metavar="FILE", type=_not_stdout, help="write one page to FILE, to be opened in a browser"
+    )
+    run.add_argument(
         "--record", metavar="FILE", type=_not_stdout, help="keep every frame in FILE, for `mcp-probe report FILE`"
+    )
+    run.add_argument(
+        "--full", action="store_true", default=None, help="with --record: keep what each request did one by one, too"
     )
     _add_fail_on(
         run, "exit with 1 if the command exits with 0 and one of these findings is raised, or if nothing was measured"
@@ -182,96 +215,114 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="send spans and metrics to ENDPOINT, by default where the OTEL_* variables say (needs the extra `otel`)",
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    run.set_defaults(action=_run)
 
 
 def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
-    report = commands.add_parser(
+    report = _command(
+        commands,
         "report",
+        _report,
         help="print the report of a recording",
         description="Prints the report of a recording made by `mcp-probe run --record FILE`.",
-        allow_abbrev=False,
     )
     report.add_argument("file", metavar="FILE", type=Path)
     report.add_argument("--json", metavar="FILE", help="write the summary to FILE as JSON, too; `-` = print only that")
+    report.add_argument("--trace", metavar="FILE", type=_file, help="write a trace for Perfetto to FILE, too")
+    report.add_argument("--speedscope", metavar="FILE", type=_file, help="write a profile for speedscope to FILE, too")
+    report.add_argument("--html", metavar="FILE", type=_file, help="write one page to FILE instead of printing")
     _add_fail_on(report, "exit with 1 if one of these findings is raised, or if nothing was measured")
     _add_slow_step(report)
     _add_looks(report)
-    report.set_defaults(action=_report)
 
 
 def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
-    demo = commands.add_parser(
+    demo = _command(
+        commands,
         "demo",
+        _demo,
         help="profile a bundled server under a bundled load",
         description="Profiles a bundled server with known faults under a mixed load, and prints the report.",
-        allow_abbrev=False,
     )
     demo.add_argument("--seconds", metavar="N", type=float, help="about how long the load lasts (default: 5)")
     _add_looks(demo)
-    demo.set_defaults(action=_demo)
 
 
 def _add_load(commands: _Commands[argparse.ArgumentParser]) -> None:
     from mcp_probe.workloads.load import arguments
 
-    load = commands.add_parser(
+    load = _command(
+        commands,
         "load",
+        _load,
         help="send requests to a server on a fixed schedule",
         usage="mcp-probe load (--server 'CMD ARGS' | --url URL) (--tool NAME | --mix FILE) [options]",
         description="Loads an MCP server, over stdio or streamable HTTP, and says how long requests wait.",
         epilog=arguments.LOAD_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     arguments.add_load(load)
     _add_looks(load)
-    load.set_defaults(action=_load)
 
 
 def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     from mcp_probe.workloads.bench import arguments
 
-    bench = commands.add_parser(
+    bench = _command(
+        commands,
         "bench",
+        _bench,
         help="reproduce published comparisons, with the reasons",
         description="Runs bundled workloads, each of which reproduces tables of a published document, and prints "
         "every figure beside the documented one, with what the probe saw.",
         epilog=arguments.BENCH_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     arguments.add_bench(bench)
     _add_looks(bench)
-    bench.set_defaults(action=_bench)
 
 
 def _add_compare(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.workloads.bench import arguments
+    from mcp_probe.compare import arguments
 
-    compare = commands.add_parser(
+    compare = _command(
+        commands,
         "compare",
-        help="compare two results of bench",
-        description="Prints two results of `mcp-probe bench --json` side by side: each difference, and whether it is "
-        "more than noise.",
-        allow_abbrev=False,
+        _compare,
+        help="say what differs between two runs, and whether it is more than noise",
+        usage="mcp-probe compare (BEFORE AFTER | --before FILE ... --after FILE ...) [options]",
+        description="Compares recordings, JSON reports, or results of `mcp-probe bench --json`: each difference with "
+        "an interval, what is noise, which part of the budget moved, and findings that came and went.",
+        epilog=arguments.EXAMPLES,
     )
     arguments.add_compare(compare)
     _add_looks(compare)
-    compare.set_defaults(action=_compare)
+
+
+def _add_query(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.query import arguments
+
+    query = _command(
+        commands,
+        "query",
+        _query,
+        help="ask recordings in SQL",
+        description="Answers a query of DuckDB's SQL over recordings. Their Parquet files are made once and kept "
+        "beside them, in FILE.parquet.",
+        epilog=arguments.EXAMPLES,
+    )
+    arguments.add_query(query)
+    _add_looks(query)
 
 
 def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
-    doctor = commands.add_parser(
+    doctor = _command(
+        commands,
         "doctor",
+        _doctor,
         help="say which hooks work here, and why others do not",
         usage="mcp-probe doctor [-- COMMAND [ARGUMENT ...]]",
         description="Says which of the probe's hooks would be active in this Python or, with a COMMAND, in the Python "
         "that COMMAND starts. Does not run the server itself.",
-        allow_abbrev=False,
     )
     doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    doctor.set_defaults(action=_doctor)
 
 
 def _add_fail_on(parser: argparse.ArgumentParser, help: str) -> None:
@@ -370,7 +421,7 @@ def _run(options: argparse.Namespace) -> int:
     _check_distinct(options)
     relay = _relay(options)
     gate = _Gate(options)
-    publisher = _Publisher(options.output, options.json, gate)
+    publisher = _Publisher(options.output, options.json, options.html, gate)
     outcome = run_command(
         options.command,
         publish=publisher.publish,
@@ -379,6 +430,7 @@ def _run(options: argparse.Namespace) -> int:
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
         tiers=_tiers(options),
         relay=relay,
+        window=_window if options.html is not None else None,
     )
     _deliver(gate.told())
     exit_code = outcome.exit_code or 0
@@ -413,16 +465,43 @@ def _report(options: argparse.Namespace) -> int:
     _check_distinct(options)
     gate = _Gate(options)
     fold = Fold(slow_step_ms=_slow_step_ms(options.slow_step_ms))
+    window = None if options.html is None else _window()
+    tracks = None if options.trace is None and options.speedscope is None else _track_reader()
+    takers = [taker.add for taker in (fold, window, tracks) if taker is not None]
     for frame in read_recording(options.file):
-        fold.add(frame)
+        for take in takers:
+            take(frame)
     summary = fold.summary()
     gate.judge([summary])
     try:
+        if window is not None:
+            _write_page(summary, window, options.html)
         _show(summary, options)
     except BrokenPipeError:  # the exit code must be the gate's all the same
         _give_up_stdout()
+    if tracks is not None:
+        _draw(tracks.tracks(), options)
     _deliver(gate.told())
     return gate.exit_code()
+
+
+def _track_reader() -> TrackReader:
+    from mcp_probe.report.tracks import TrackReader
+
+    return TrackReader()
+
+
+def _draw(tracks: Tracks, options: argparse.Namespace) -> None:
+    """Writes what --trace and --speedscope ask for, and says on stderr what it leaves out."""
+    from mcp_probe.record.private_file import opened
+    from mcp_probe.report import speedscope, trace
+
+    for path, module in ((options.trace, trace), (options.speedscope, speedscope)):
+        if path is not None:
+            with opened(path) as stream:
+                module.write(tracks, stream)
+    for note in tracks.notes:
+        _complain(note)
 
 
 def _show(summary: Summary, options: argparse.Namespace) -> None:
@@ -433,7 +512,7 @@ def _show(summary: Summary, options: argparse.Namespace) -> None:
 
         with opened(Path(options.json)) as stream:
             _write_json(summary, stream)
-    return _print_report(summary, options)
+    return None if options.html is not None else _print_report(summary, options)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -456,9 +535,22 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from mcp_probe.workloads.bench import command
+    from mcp_probe.compare import command
 
-    command.compare(options)
+    try:
+        found = command.compare(options)
+    except BrokenPipeError:  # nobody knows what was not shown
+        _give_up_stdout()
+        return FINDINGS if options.max_regression else OK
+    for sentence in (*found.remarks, *found.unknown, *found.failing):
+        _complain(sentence)
+    return OK if found.passes else FINDINGS
+
+
+def _query(options: argparse.Namespace) -> int:
+    from mcp_probe.query import command
+
+    command.query(options)
     return OK
 
 
@@ -482,7 +574,8 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _check_distinct(options: argparse.Namespace) -> None:
     """No file is written twice, or emptied before it is read; and no failing run becomes its own baseline."""
-    given = {name: getattr(options, name, None) for name in ("file", "output", "json", "record", "junit", "baseline")}
+    files = ("file", "output", "json", "html", "record", "junit", "baseline", "trace", "speedscope")
+    given = {name: getattr(options, name, None) for name in files}
     paths = {name: Path(path).resolve() for name, path in given.items() if path and path != "-"}
     paths = {name: path for name, path in paths.items() if path != Path(os.devnull)}
     if len(set(paths.values())) < len(paths):
@@ -510,13 +603,16 @@ def _slow_step_ms(given: float | None) -> float:
 
 
 def _tiers(options: argparse.Namespace) -> dict[str, str]:
-    """What --memory, --measures and --awaits say, or MCP_PROBE_*; the command would find a bad one too late to tell."""
+    """What --memory, --measures, --awaits, --full or MCP_PROBE_* say; the command would find a bad one too late."""
     from mcp_probe.options import Options
 
+    if options.full and options.record is None:
+        raise OptionError("--full was given without --record. Say where it goes: add --record FILE.")
     awaits = None if options.awaits is None else options.awaits == "on"
     given = {"memory": options.memory, "measures": options.measures, "awaits": awaits, "otlp": False}
-    found = Options.from_environment(given)
-    return {"memory": found.memory, "measures": found.measures, "awaits": "on" if found.awaits else "off"}
+    found = Options.from_environment({**given, "full": options.full})
+    tiers = {"memory": found.memory, "measures": found.measures, "awaits": "on" if found.awaits else "off"}
+    return {**tiers, "full": "1" if found.full and options.record is not None else "0"}
 
 
 # --- failing in CI --------------------------------------------------------------------------------
@@ -592,13 +688,14 @@ class _Gate:
 class _Publisher:
     """Puts an outcome where it was asked for. Files are opened first of all, so that a bad path starts nothing."""
 
-    def __init__(self, output: Path | None, json: Path | None, gate: _Gate) -> None:
+    def __init__(self, output: Path | None, json: Path | None, html: Path | None, gate: _Gate) -> None:
         self._output = output
         self._json = json
+        self._html = html
         self._gate = gate
         from mcp_probe.record.private_file import opened
 
-        for path in (output, json):
+        for path in (output, json, html):
             if path is not None:
                 opened(path).close()
         self._shown = False
@@ -610,6 +707,10 @@ class _Publisher:
         from mcp_probe.report.console import render
 
         render(Fold().summary(), stream=sys.stderr)
+        if self._html is not None:
+            from mcp_probe.report.page import compose
+
+            compose.render(Fold().summary(), _window(), cwd="/")
 
     def publish(self, outcome: Outcome) -> None:
         """Files are written anew each time, stderr once. Never raises: the command's exit code must get through."""
@@ -627,6 +728,8 @@ class _Publisher:
         if not self._shown:
             self._shown = True
             _deliver(text + "".join(f"mcp-probe: {sentence}\n" for sentence in sentences))
+        if self._html is not None and outcome.exit_code is not None:  # before, frames may still come
+            self._write_pages(outcome, self._html)
 
     def _report(self, outcome: Outcome) -> str:
         """What stderr gets: the reports, one below the other, or nothing where they went to a file."""
@@ -649,6 +752,18 @@ class _Publisher:
             with opened(numbered(path, position)) as stream:
                 _write_json(summary, stream)
 
+    def _write_pages(self, outcome: Outcome, path: Path) -> None:
+        """A browser knows a page by the end of its name: FILE.2.html."""
+        windows = [report.window for report in outcome.reports] or [None]
+        try:
+            for position, (summary, window) in enumerate(zip(_with_sentences(outcome), windows, strict=True), 1):
+                named = path if position == 1 else path.with_name(f"{path.stem}.{position}{path.suffix}")
+                _write_page(summary, window or _window(), named)
+        except ProbeError as exc:
+            _complain(str(exc))
+        except Exception as exc:  # noqa: BLE001 - the command's exit code must get through
+            _complain(f"The page could not be made ({type(exc).__name__}: {exc}); please report this.")
+
 
 def _with_sentences(outcome: Outcome) -> list[Summary]:
     """What files get: each must be understood without stderr, and have its keys where nothing was measured."""
@@ -668,6 +783,22 @@ def _print_report(summary: Summary, options: argparse.Namespace) -> None:
     color = False if options.no_color else None
     sys.stdout.write(render(summary, width=options.width, color=color, stream=sys.stdout))
     sys.stdout.flush()
+
+
+def _window() -> Window:
+    from mcp_probe.report.page.window import Window
+
+    return Window()
+
+
+def _write_page(summary: Summary, window: Window, path: str | Path) -> None:
+    from mcp_probe.record.private_file import opened
+    from mcp_probe.report.page.compose import render
+    from mcp_probe.report.places import working_directory
+
+    page = render(summary, window, cwd=working_directory())
+    with opened(Path(path)) as stream:
+        stream.write(page)
 
 
 def _write_json(summary: Summary, stream: TextIO) -> None:

@@ -4,7 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from mcp_probe.model import Delivery, ProbeSelf, RequestCounts, ServerInfo, Summary, Verdict, Window
+from mcp_probe.model import (
+    AwaitSummary,
+    BlockedBy,
+    Delivery,
+    OperationSummary,
+    ProbeSelf,
+    RequestCounts,
+    ServerInfo,
+    Summary,
+    Verdict,
+    Window,
+)
 from mcp_probe.report.console import render
 from tests.report.summaries import (
     blocking,
@@ -94,6 +105,27 @@ def test_the_verdict_says_how_much_of_what_clients_waited_it_explains_and_who_wa
     text = flowing(blocking())
     assert "Explains 23.7 s (8%) of the 286 s that clients waited; who waited for it: `lookup` 14.9 s, `fetch`" in text
     assert "Explains" not in flowing(replace(blocking(), clients_waited_ms=None))
+
+
+def test_who_waited_for_a_lock_is_who_awaited_it_not_who_waited_for_the_tool() -> None:
+    def calls(name: str, ms: float) -> OperationSummary:
+        awaited = AwaitSummary("lock", "threading.Lock app.LOCK", "app.py:3", 9, ms, 50.0, (), (), "estimate")
+        return make_operation(name, 9, 100.0, 200.0, 200.0, make_budget(executor_run=100.0), awaits=(awaited,))
+
+    evidence = {"object": "threading.Lock app.LOCK"}
+    summary = make_summary(
+        operations=(calls("log", 700.0), calls("show", 1_900.0)),
+        blocked_by=(BlockedBy("show", "log", 3, 276.0, 276.0, "exact"),),
+        findings=(make_finding("serial-handler", "warn", "log", "", "", evidence=evidence, cost_ms=2_600.0),),
+        verdict=Verdict("serial-handler", "log", "`log` waits."),
+        clients_waited_ms=5_000.0,
+    )
+    assert "that clients waited; who waited for it: `show` 1.90 s, `log` 700 ms." in flowing(summary)
+
+
+def test_calls_that_waited_for_others_of_their_own_tool_are_called_so() -> None:
+    rows = (BlockedBy("resize", "resize", 3, 900.0, 900.0, "exact"),)
+    assert "who waited for it: other calls of its own 900 ms." in flowing(replace(blocking(), blocked_by=rows))
 
 
 def test_a_share_of_what_clients_waited_is_never_above_all_of_it() -> None:
