@@ -16,7 +16,7 @@ tests/adapters/test_stdio.py tests/adapters/test_budgets.py tests/adapters/test_
 tests/native/test_handles.py tests/native/test_loops.py tests/native/test_poll.py tests/adapters/test_loop_conformance.py
 
 # What asks no clock, and the twins after it, run beside the rest. What the rest prints if it crashes comes last.
-BESIDE := tests/aggregate tests/report tests/record tests/docs tests/benchmarks tests/native tests/suites tests/workloads \
+BESIDE := tests/aggregate tests/report tests/compare tests/query tests/record tests/docs tests/benchmarks tests/native tests/suites tests/workloads \
 tests/platform tests/launch tests/export/backends tests/safety/test_exit.py tests/test_examples.py \
 tests/test_instrumentor.py tests/test_packaging.py tests/adapters/test_mcp1.py tests/harm/test_odd_input.py \
 tests/test_cli.py tests/safety/test_planted_secrets.py tests/safety/test_privacy.py tests/adapters/waits/test_faults.py \
@@ -27,7 +27,7 @@ COVER = $(if $(COVERAGE),--cov --cov-report=)
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
 ENVS := mcp1 cell-mcp1.6 cell-mcp1.22 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust peers peers-mcp1
 
-# More real servers, which only `make field` asks for. They need Python 3.11.
+# More real servers, which only `make field` and `make verdicts` ask for. They need Python 3.11.
 FIELD := $(addprefix field-,alchemy atlassian calculator cli clickhouse elasticsearch excel excel-fastmcp2 fetch-mcp1 git-mcp1 graphql \
 markitdown openapi opensearch prometheus proxy redis shell time-mcp1 word word-fastmcp2)
 
@@ -64,7 +64,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: databases help demo test coverage test-suites test-endurance test-soak test-workloads test-backends lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth soak-memory soak docs-check wheels matrix field findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: databases help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth compare-truth soak-memory soak docs-check wheels matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -94,6 +94,12 @@ test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte,
 
 test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some twelve minutes
 	@$(PY) -m pytest -m workloads tests/workloads tests/benchmarks $(PYTEST_ARGS)
+
+test-browser: env .tools/node_modules/axe-core/axe.min.js  ## the report's page in a headless Chromium, where there is one
+	@$(PY) -m pytest -m browser tests/report $(PYTEST_ARGS)
+
+.tools/node_modules/axe-core/axe.min.js:
+	@npm install --silent --no-save --no-fund --no-audit --prefix .tools axe-core@4.14.1 || echo "no npm: accessibility is not tested"
 
 test-backends: env backends  ## what arrives at a real Collector, Jaeger, Prometheus and ClickHouse, by their own APIs
 	@$(PY) -m pytest tests/export/backends $(PYTEST_ARGS)
@@ -146,6 +152,9 @@ soak-memory: env  ## ten minutes of memory hooks that come and go under threads 
 tsan: env  ## the loop and memory tests of the accelerator under ThreadSanitizer
 	@$(PY) -m tests.native.tsan $(PYTEST_ARGS)
 
+compare-truth: env  ## how often `mcp-probe compare` is right where the truth is known; some ten minutes
+	@$(PY) benchmarks/compare_truth.py
+
 soak: env  ## a million requests through one probe; its memory must stay flat
 	@$(PY) benchmarks/soak.py
 
@@ -168,6 +177,9 @@ matrix: env  ## each interpreter, loop and SDK with its wheel from dist/; fills 
 field: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## real servers beside their client; fills docs/compatibility.md (some ten minutes)
 	@$(PY) -m tools.field
 
+verdicts: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## the verdict on real servers beside what their source says; fills docs/field-reports.md (some fifteen minutes)
+	@$(PY) -m tools.field.verdicts
+
 findings: env envs  ## how often each finding is right: the fault matrix; fills docs/findings.md (FINDINGS_ARGS='--runs 20 --minutes 600')
 	@$(PY) -m tools.findings --write $(FINDINGS_ARGS)
 
@@ -175,7 +187,7 @@ canary: env  ## the truths and the safety tests on the newest upstream, pre-rele
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/canary.py
 
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
-	@$(LOCK) --extra otel --extra memory --extra bench --group dev -o requirements/dev.txt pyproject.toml
+	@$(LOCK) --extra otel --extra memory --extra compare --extra query --extra bench --group dev -o requirements/dev.txt pyproject.toml
 	@for name in tool-uv tool-go tool-wheels $(ENVS) $(CELLS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 	@for name in $(FIELD); do $(LOCK:3.10=3.11) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 

@@ -3,7 +3,9 @@
 ``python benchmarks/memory_leaks.py`` runs the server of :mod:`benchmarks.memory_kinds` under ``mcp-probe run --memory
 leaks`` in five processes: the kinds that tools own, the three that they do not, and the innocents. It returns 0 if at
 least eleven of the fifteen leaks are named with tool and line, the others are told as nobody's or native within a
-quarter of their bytes, no innocent is accused, and no hunt loses its end. Its table stands in docs/memory.md.
+quarter of their bytes, no innocent is accused, and no hunt loses its end. With ``--state FILE`` each process's result
+is kept there, and a later call goes on where an earlier one was interrupted. ``--write`` puts the table into
+docs/memory.md, once all 23 are known.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
+from benchmarks.machine import describe_machine  # noqa: E402
 from benchmarks.memory_kinds import FILLED, KINDS, Kind  # noqa: E402
+from benchmarks.page import filled  # noqa: E402
 from mcp_probe.workloads.client import Call, stdio_client_session  # noqa: E402
+
+PAGE = ROOT / "docs" / "memory.md"
 
 CALLS = 3 * FILLED
 AT_ONCE = 10
@@ -41,6 +47,8 @@ class Row:
     kind: Kind
     told: str
     is_right: bool
+    calls: int = 0
+    has_end: bool = True  # of its hunt's recording
 
 
 def groups() -> list[list[Kind]]:
@@ -63,7 +71,7 @@ def _of_tool(kind: Kind, summary: Summary) -> Row:
     rows = {row["name"]: row for row in summary["leaks"]["operations"]}
     row = rows.get(kind.name, {"verdict": "absent", "lines": []})
     if kind.owner == "none":
-        return Row(kind, row["verdict"], row["verdict"] != "grows" and not _remainders_that_grow(summary))
+        return Row(kind, row["verdict"], row["verdict"] == "steady" and not _remainders_that_grow(summary))
     file, lines = kind.lines
     line = row["lines"][0] if row["lines"] else None
     told = row["verdict"] if row["verdict"] != "grows" else f"{row['bytes_per_call']:,.0f} B a call"
@@ -86,8 +94,8 @@ def _remainders_that_grow(summary: Summary) -> list[str]:
     return [part["kind"] for part in parts if part["verdict"] == "grows"]
 
 
-def hunted(kinds: Sequence[Kind], calls: int, folder: Path) -> Summary:
-    """The summary of a hunt of these kinds, each called so often."""
+def hunted(kinds: Sequence[Kind], calls: int, folder: Path) -> Summary | None:
+    """The summary of a hunt of these kinds, each called so often; ``None`` if the run left no report."""
     output = folder / "summary.json"
     probe = [sys.executable, "-m", "mcp_probe", "run", "--memory", "leaks", "--json", str(output), "--output"]
     command = [*probe, str(folder / "report"), "--", sys.executable, str(ROOT / "benchmarks" / "memory_kinds.py")]
@@ -102,8 +110,8 @@ def hunted(kinds: Sequence[Kind], calls: int, folder: Path) -> Summary:
                     )
 
     anyio.run(talk)
-    summary: Summary = json.loads(output.read_text("utf-8"))
-    return summary
+    report = output.read_text("utf-8") if output.exists() else ""
+    return json.loads(report) if report else None
 
 
 def line_of(row: Row) -> str:
@@ -112,30 +120,85 @@ def line_of(row: Row) -> str:
     return f"| {row.kind.name.replace('_', ' ')} | {keeps} | {row.told} | {'yes' if row.is_right else 'NO'} |"
 
 
-def main() -> int:
-    """Run every group; see the module's text."""
+HEAD = "| kind | a call keeps | told | right |\n|---|---|---|---|"
+
+
+def section(rows: Sequence[Row], about: str) -> str:
+    """The table, what it comes to, and how it was made."""
+    calls = sorted({row.calls for row in rows})
+    return "\n".join(
+        [
+            f"{' or '.join(map(str, calls))} calls of each kind, an innocent is full after {FILLED}; {about}.",
+            "",
+            HEAD,
+            *map(line_of, rows),
+            "",
+            _total(rows),
+        ]
+    )
+
+
+def _total(rows: Sequence[Row]) -> str:
+    named = sum(row.is_right for row in rows if row.kind.owner == "tool")
+    others = [row for row in rows if row.kind.owner != "tool"]
+    lost = sum(not row.has_end for row in rows)
+    end = "Every hunt has its end." if not lost else f"The hunts of {lost} kinds lost their end."
+    return (
+        f"{named} named with tool and line; {sum(row.is_right for row in others)} of {len(others)} others right. {end}"
+    )
+
+
+def rows_in(text: str) -> list[Row]:
+    """The rows that a state file holds."""
+    found = json.loads(text)["rows"]
+    return [Row(KINDS[name], told, right, calls, end) for name, told, right, calls, end in found]
+
+
+def text_of(rows: Sequence[Row]) -> str:
+    """A state file of these rows."""
+    kept = [(row.kind.name, row.told, row.is_right, row.calls, row.has_end) for row in rows]
+    return json.dumps({"rows": kept}, indent=1)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kinds", nargs="*", help="only these")
     parser.add_argument("--calls", type=int, default=CALLS)
-    given = parser.parse_args()
-    rows: list[Row] = []
-    complete = True
-    print("| kind | a call keeps | told | right |\n|---|---|---|---|")
+    parser.add_argument("--state", type=Path, help="a file that keeps what was found")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/memory.md")
+    return parser
+
+
+def main() -> int:
+    """Run every group that the state does not hold; see the module's text."""
+    given = _parser().parse_args()
+    rows = rows_in(given.state.read_text("utf-8")) if given.state is not None and given.state.exists() else []
+    print("\n".join([HEAD, *map(line_of, rows)]), flush=True)
+    missing = False
     for group in groups():
-        kinds = [kind for kind in group if not given.kinds or kind.name in given.kinds]
+        known = {row.kind.name for row in rows}
+        kinds = [kind for kind in group if kind.name not in known and (not given.kinds or kind.name in given.kinds)]
         if not kinds:
             continue
         with tempfile.TemporaryDirectory() as name:
             summary = hunted(kinds, given.calls, Path(name))
-        complete &= bool(summary["complete"])
+        if summary is None:
+            missing = True
+            print(f"NO REPORT of {', '.join(kind.name for kind in kinds)}", flush=True)
+            continue
         for row in judged(kinds, summary):
-            rows.append(row)
-            print(line_of(row), flush=True)
+            rows.append(replace(row, calls=given.calls, has_end=bool(summary["complete"])))
+            print(line_of(rows[-1]), flush=True)
+        if given.state is not None:
+            given.state.write_text(text_of(rows), "utf-8")
+    print(_total(rows))
+    if given.write and len(rows) == len(KINDS):
+        machine = describe_machine()
+        about = f"{machine['cores']} CPUs ({machine['cpu']}), Python {machine['python']}, {machine['date']}"
+        PAGE.write_text(filled(PAGE.read_text("utf-8"), {"kinds": section(rows, about)}), "utf-8")
     named = sum(row.is_right for row in rows if row.kind.owner == "tool")
-    others = [row for row in rows if row.kind.owner != "tool"]
-    print(f"{named} named with tool and line; {sum(row.is_right for row in others)} of {len(others)} others right")
-    print("every hunt has its end" if complete else "A HUNT LOST ITS END")
-    return 0 if complete and all(row.is_right for row in others) and (given.kinds or named >= NAMED) else 1
+    is_right = all(row.has_end and (row.is_right or row.kind.owner == "tool") for row in rows)
+    return 0 if is_right and not missing and (given.kinds or named >= NAMED) else 1
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from tests.field.servers import SERVERS, WITH_BACKENDS
 
 DOCS = ROOT / "docs"
 REAL = {**SERVERS, **WITH_BACKENDS}
-PAGES = (DOCS / "reading-the-report.md", DOCS / "field-reports.md", DOCS / "memory.md")
+PAGES = (DOCS / "reading-the-report.md", DOCS / "memory.md")
 WIDTH = 100
 BLOCK = re.compile(r"(<!-- report: (?P<run>[\w-]+), (?P<section>[^>]+) -->\n+```text\n).*?^```$", re.M | re.S)
 TITLE = re.compile(r"^(?:╭─ )?([A-Z][A-Za-z ]+?) ─")

@@ -7,7 +7,8 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,17 @@ from mcp_probe.capture import drain
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.collector import ALWAYS_RECORDED, BUSY, BUSY_DRAIN_S, DRAIN_S, SLICE, SOON_DRAIN_S, Collector
-from mcp_probe.model import TRANSPORT_CLOSED, End, Header, OpenRequest, RequestGroup, RequestRecord
+from mcp_probe.model import (
+    TRANSPORT_CLOSED,
+    End,
+    Frame,
+    GrowthSample,
+    GrowthSites,
+    Header,
+    OpenRequest,
+    RequestGroup,
+    RequestRecord,
+)
 from mcp_probe.record import sampling
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.file import read_recording
@@ -161,6 +172,54 @@ def test_requests_for_whose_records_an_exit_has_no_time_are_counted(
     assert (summary.requests.dropped, summary.requests.unfinished) == (0, 1)
     records = [frame for frame in frames if isinstance(frame, RequestRecord) and frame.name == "add"]
     assert (len(records) == many) is in_time
+
+
+class HuntThatIsWatched:
+    """Stands for a leak hunt; notes which frames had been told when it began to look for lines."""
+
+    exit_patience_s = 60.0
+
+    def __init__(self, told: list[Frame]) -> None:
+        self._told = told
+        self.is_hurried = False
+        self.told_before_lines: list[type] = []
+
+    def hurry(self) -> None:
+        self.is_hurried = True
+
+    def settle(self, *, waiting: int, final: bool) -> None: ...
+
+    def on_own_account(self) -> nullcontext[None]:
+        return nullcontext()
+
+    def take(self, batch: object) -> None: ...
+
+    def frames(self, now: int, *, final: bool) -> Iterator[Frame]:
+        if final and not self.told_before_lines:
+            yield GrowthSample(now, "native-shadow", "", (), 0, 0)
+            self.told_before_lines = [type(frame) for frame in self._told]
+            yield GrowthSites(now, (), ())
+
+
+def test_the_end_of_a_transport_is_told_before_the_hunt_looks_for_lines() -> None:
+    """That takes long beside others that compute, and a client sends a signal 2 s after it has closed the pipe."""
+    probe = Probe()
+    kept = keep(probe)
+    hub = probe._hub
+    hub.requests.end(hub.begin("request", "tools/call", "add", "stdio", probe), now_ns())
+    hunt = hub.hunt = HuntThatIsWatched(kept.frames)  # type: ignore[assignment]
+    try:
+        hub.process_ends(60)
+        frames = list(kept.frames)
+    finally:
+        hub.hunt = None
+        probe.detach()
+    assert hunt.is_hurried
+    assert {RequestRecord, GrowthSample, End} <= set(hunt.told_before_lines)
+    assert [type(frame) for frame in frames][-2:] == [End, GrowthSites]
+    fold = Fold()
+    fold.add_all(frames)
+    assert fold.summary().complete
 
 
 def test_an_exit_whose_drain_begins_too_late_still_records_a_small_backlog(monkeypatch: pytest.MonkeyPatch) -> None:

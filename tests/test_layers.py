@@ -21,6 +21,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "mcp_probe"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
+    ("compare", "query"),
     ("launch", "workloads", "testing", "instrumentor"),
     ("session",),
     ("process", "at_exit", "header"),
@@ -61,6 +62,9 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "requests": ("workloads", "export"),
     "tomli": ("workloads",),
     "pytest": ("testing",),
+    "numpy": ("compare",),
+    "scipy": ("compare",),
+    "duckdb": ("query",),
 }
 
 

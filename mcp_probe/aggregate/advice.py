@@ -16,7 +16,11 @@ START_PROGRAM = (
     "`await asyncio.create_subprocess_exec(...)`."
 )
 _IN_THREADS_SINCE = {"mcp": 2, "fastmcp": 3}
-_SDK_FILE = re.compile(r"/(?:site|dist)-packages/(mcp|mcp_types|fastmcp|anyio|trio|starlette|uvicorn)/")
+_SDK_FILE = re.compile(
+    r"/(?:site|dist)-packages/"
+    r"(mcp|mcp_types|fastmcp|anyio|trio|starlette|sse_starlette|uvicorn|h11|httptools|pydantic|pydantic_core)/"
+)
+"""What serves messages: a server calls none of these itself while it works."""
 _MAKES_CLIENT = re.compile(
     r"^ssl\.(?:create_default_context|SSLContext)|\b(?:create|default)_ssl_context$|(?:Client|Session|Engine)\.__init__$"
     r"|^(?:httpx|aiohttp|openai|anthropic)\b.*\b__init__$|\bcreate_(?:async_)?engine$"
@@ -39,12 +43,18 @@ def operation_of(summary: Summary, name: str) -> OperationSummary | None:
     return max(rows, key=lambda operation: operation.count, default=None)
 
 
+def sdk_of(file: str) -> str | None:
+    """The package of the SDK, or of what it runs on, that ``file`` belongs to."""
+    found = _SDK_FILE.search(file.replace("\\", "/"))
+    return None if found is None else found[1]
+
+
 def off_the_loop(summary: Summary, name: str, step: SlowStep | None = None) -> str:
     """How to get a blocking call of ``name`` off the event loop; ``step`` is the longest at the line that lost most."""
     file = None if step is None else step.file
-    own = None if file is None else _SDK_FILE.search(file.replace("\\", "/"))
+    own = None if file is None else sdk_of(file)
     if own is not None:
-        return f"It stands in `{own[1]}`, not in the server's own code: look at what makes `{own[1]}` do it."
+        return f"It stands in `{own}`, not in the server's own code: look at what makes `{own}` do it."
     if step is not None and (better := _of_library(step)) is not None:
         return better
     if name == LOOP_OPERATION:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.advice import sdk_of
 from mcp_probe.aggregate.checks.awaits import INSIDE, long_wait, serial_awaits, unexplained_wait
 from mcp_probe.aggregate.checks.backends import client_per_request, slow_backend
 from mcp_probe.aggregate.checks.backlog import dispatch_backlog
@@ -33,7 +34,7 @@ from mcp_probe.aggregate.checks.waiting import crowding, head_of_line
 from mcp_probe.aggregate.codes import CODES, SEVERITIES, check_codes
 from mcp_probe.aggregate.growth import MIN_CALLS
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import Ending, Finding, LeakHunt, Summary, Verdict
+from mcp_probe.model import LOOP_OPERATION, Ending, Finding, LeakHunt, Summary, Verdict
 
 __all__ = ["CHECKS", "CODES", "FindingOptions", "check_codes", "findings_of", "verdict_of"]
 
@@ -101,7 +102,7 @@ def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[F
     whole = clients_waited_ms(summary)
     if whole is not None:
         found = [replace(finding, cost_ms=min(finding.cost_ms, whole)) for finding in found]
-    return tuple(sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.cost_ms)))
+    return _ranked(found)
 
 
 def verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
@@ -124,13 +125,18 @@ def with_ending(summary: Summary, ending: Ending) -> Summary:
     told = tuple(crashed(found, DEFAULTS))
     if not told:
         return found
-    findings = (*told, *summary.findings)
+    findings = _ranked((*told, *summary.findings))
     return replace(found, findings=findings, verdict=verdict_of(found, findings))
+
+
+def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The most severe first, and within a severity those that explain most."""
+    return tuple(sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.cost_ms)))
 
 
 def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
     for finding in findings:
-        if finding.code == "crashed":
+        if finding.code == "crashed" and finding.severity == "critical":
             return Verdict(finding.code, finding.subject, finding.sentence)
     if summary.leaks is not None:
         return _verdict_of_hunt(summary, summary.leaks, findings)
@@ -159,7 +165,7 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
 def _verdict_of_hunt(summary: Summary, hunt: LeakHunt, findings: Sequence[Finding]) -> Verdict:
     """The worst leak, or another finding about memory, or how certain it is that there is no leak."""
     leaks = [finding for finding in findings if finding.code == "memory-growth"]
-    others = [finding for finding in findings if finding.code == "memory-peak" and finding.severity != "info"]
+    others = [finding for finding in findings if finding.code == "memory-peak" and _is_serious(finding)]
     if leaks or others:
         told = max(leaks, key=_bytes_per_call) if leaks else others[0]
         return Verdict(told.code, told.subject, told.sentence)
@@ -201,11 +207,21 @@ def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
         return _holders_were_blocked(finding, findings)
     if finding.code == "executor-saturated":
         return any(_is_same_pool(finding, other) for other in findings if other.code == "transport-starvation")
+    if finding.code == "cpu-bound-step":
+        return _is_of_messages(finding) and any(other.code == "large-payload" for other in findings)
+    if finding.code == "slow-reader":
+        return any(other.code == "large-payload" and other.subject == finding.subject for other in findings)
     if finding.code == "gc-pause":
         return any(other.code == "unbounded-fan-out" for other in findings)
     if finding.code == "dispatch-backlog":
-        return any(other.code in _SLOW_DOWN and other.severity != "info" for other in findings)
+        return any(other.code in _SLOW_DOWN and _is_serious(other) for other in findings)
     return False
+
+
+def _is_of_messages(finding: Finding) -> bool:
+    """Work of no request at a line of the SDK's, or below: it encodes, writes and reads messages."""
+    file = finding.evidence.get("file")
+    return finding.subject == LOOP_OPERATION and isinstance(file, str) and sdk_of(file) is not None
 
 
 _SLOW_DOWN = frozenset((

@@ -7,12 +7,14 @@ the blame out without changing anything. So the order of frames within that time
 Requests known only from an :class:`~mcp_probe.model.OpenRequest` (the server was killed, or still
 runs) are *unfinished* in the summary: their age at the last instant of the stream counts as a lower bound
 of ``total_ms.max``, and never enters a percentile.
+
+``on_blame`` is told what each victim waited for as soon as that is worked out: for rows of single requests.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from mcp_probe.aggregate.at_once import RecentAwaits
@@ -73,6 +75,7 @@ class Fold:
         *,
         findings: FindingOptions | None = None,
         keep_steps: int = KEEP_STEPS,
+        on_blame: Callable[[Victim, Blame], None] | None = None,
     ) -> None:
         self._findings = findings or FindingOptions(slow_step_ms=slow_step_ms, critical_step_ms=critical_step_ms)
         self._slow_ns = round(slow_step_ms * _MS)
@@ -91,6 +94,7 @@ class Fold:
         self._waiters: deque[tuple[int, Waiter]] = deque(maxlen=MAX_HELD_WAITS)  # those held up by holders
         self._open: OrderedDict[int, OpenRequest] = OrderedDict()
         self._flight = Flight()
+        self._on_blame = on_blame
 
     # --- in ---
 
@@ -225,6 +229,12 @@ class Fold:
         self._held_waits -= sum(len(victim.waits) for victim in due)
         for victim, found in self._blames(due):
             self._totals.operations.add_blame(victim, found)
+            if self._on_blame is not None:
+                self._on_blame(victim, found)
+
+    def settle(self) -> None:
+        """Work out the blame of all victims that came so far; steps that come later are not held against them."""
+        self._settle(len(self._held))
 
     def _await(self, waiter: Waiter) -> None:
         if len(self._waiters) == MAX_HELD_WAITS:

@@ -37,13 +37,18 @@ MIN_BYTES = 256.0
 slow steps and thread jobs, contexts of idle worker threads)."""
 
 MIN_TRACED_BYTES = 32.0
-"""Bytes a call if they are not bookkeeping: one line of the server, or of a library that it chose, allocated most of
+"""Bytes a call if they are not bookkeeping: one line of the server, or of a library that it chose, allocated much of
 them in most calls. Workload: clean tools of mcp 2.3. Four groups in five hold 0-6 bytes a call; on a busy machine up to
 80, in tuples that the SDK's worker threads and the probe allocate."""
 
-AT_ONE_LINE, OF_CALLS = 0.5, 0.8
-"""Of the bytes, and of the calls so far. Workload: `lru_cache` passes the 56 bytes of its links from call to call. So
+AT_ONE_LINE, OF_CALLS = 0.25, 0.8
+"""Of the bytes, and of the calls by then. CPython takes up to two thirds of a small dict from its free lists, and then
+its trace is of whoever allocated it first. Workload: `lru_cache` passes the 56 bytes of its links from call to call. So
 calls that filled it seem to hold them for ever, but only as many as it has entries."""
+
+LINES_LATE = 0.5
+"""Share of the calls so far that a look at lines must have seen: a cache that was filling then is full, or twice as
+large."""
 
 STILL_HELD = 0.8
 """This share of the older half's groups must still hold as much: a cache that holds three quarters of the calls has
@@ -69,10 +74,12 @@ class Sites:
     own_files: tuple[str, ...] = ()
 
     def is_at_one_line(self, each: float, calls: int) -> bool:
-        """Whether one line of the server's own code allocated most of ``each`` bytes a call, in most of ``calls``."""
-        return self.calls is not None and any(
+        """Whether one line of the server's own code allocated much of ``each`` bytes a call, in most of ``calls``."""
+        if self.calls is None or self.calls < LINES_LATE * calls:
+            return False
+        return any(
             line.file in self.own_files
-            and line.blocks >= OF_CALLS * calls
+            and line.blocks >= OF_CALLS * self.calls
             and line.bytes >= AT_ONE_LINE * each * self.calls
             for line in self.lines
         )

@@ -16,6 +16,8 @@ from mcp_probe.histogram import bucket_bounds
 from mcp_probe.model import ArrivalDelay, LoopSample, LoopSummary, StepRecord, Tag
 
 MAX_LOOPS = 32
+LEAST_SPAN_NS = 500_000_000
+"""A loop's first and last samples may be short, and then full by chance."""
 OTHER_LOOP = -1
 """Loops beyond :data:`MAX_LOOPS` (a tool that calls ``asyncio.run`` each time) are one row, never the main one."""
 
@@ -35,6 +37,7 @@ class LoopTally:
         self.other_threads_cpu_ns: int | None = None
         self.contended_ns = 0  # off-CPU busy time while other threads burned as much CPU
         self.blocked_off_cpu_ns = 0  # off-CPU time of steps known to be blocking calls
+        self.busiest_share = 0.0
         self.queued_beside = 0.0  # run-queue ns x CPUs that the process's other threads used meanwhile
 
     def add(self, sample: LoopSample) -> None:
@@ -51,6 +54,8 @@ class LoopTally:
         if sample.cpu_ns is not None and sample.other_threads_cpu_ns is not None:
             off = sample.span_ns - sample.poll_ns - sample.cpu_ns - (sample.run_queue_ns or 0)
             self.contended_ns += max(0, min(off, sample.other_threads_cpu_ns))
+        if sample.span_ns >= LEAST_SPAN_NS:
+            self.busiest_share = max(self.busiest_share, max(0, sample.span_ns - sample.poll_ns) / sample.span_ns)
         if sample.run_queue_ns and sample.other_threads_cpu_ns and sample.span_ns > 0:
             self.queued_beside += sample.run_queue_ns * sample.other_threads_cpu_ns / sample.span_ns
 
@@ -73,6 +78,7 @@ class LoopTally:
         self.other_threads_cpu_ns = plus(self.other_threads_cpu_ns, other.other_threads_cpu_ns)
         self.contended_ns += other.contended_ns
         self.blocked_off_cpu_ns += other.blocked_off_cpu_ns
+        self.busiest_share = max(self.busiest_share, other.busiest_share)
         self.queued_beside += other.queued_beside
 
     @property

@@ -16,6 +16,10 @@ _LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.
 _BACKGROUND = "background work (start-up, a task of the server's own, the transport)"
 
 
+MORE_CPU = "First give the server more CPU and run it again: where it has none, everything waits. "
+"""What comes before other advice on a machine that was short of it."""
+
+
 _UNITS = ((1.0, "ms", 999.5), (1e3, "s", 599.5e3), (60e3, "min", 119.5 * 60e3), (3.6e6, "h", math.inf))
 
 
@@ -120,7 +124,12 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     shown = [f"`{name}`" if not name.startswith("(") else name for name in names[:most]]
     if len(names) > most:
         shown.append(f"{len(names) - most} more")
-    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) if shown else ""
+    return joined(shown)
+
+
+def joined(parts: Sequence[str]) -> str:
+    """``one, two and three``; empty for none."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
 def so_did(names: Sequence[str]) -> str:

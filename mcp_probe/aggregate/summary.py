@@ -214,6 +214,7 @@ def _signals(totals: Totals) -> Signals:
         stdout_foreign_bytes=process.stdout_foreign_bytes,
         stdout_foreign_at=process.stdout_foreign_at,
         stdout_is_wire=process.stdout_is_wire,
+        busiest_share=loop.busiest_share if loop.seen else None,
     )
 
 

@@ -186,6 +186,11 @@ def global_lock(frame: FrameType, written: str) -> tuple[str, Any] | None:
     return None if label is None else (label, thing)
 
 
+def is_taken(lock: Any) -> bool:
+    """Whether it is a lock of ``threading`` that somebody holds. Before CPython 3.14 an RLock says so only as text."""
+    return type(lock) in _LOCKS and repr(lock).startswith("<locked ")
+
+
 _ENTER = "__enter__"
 _LOCKS: dict[type, str] = {type(threading.Lock()): "threading.Lock", type(threading.RLock()): "threading.RLock"}
 

@@ -237,7 +237,9 @@ class AwaitLooks:
         thing, where, for_tasks = self._names.of(links, awaited, raw.units)
         if for_tasks and len(raw.units) < 2 and now_ns() - suspended < YOUNG_NS:
             raise _TooEarly  # its tasks have not begun
-        own_tasks = for_tasks or (thing.kind == "other" and unit == raw.handler)
+        # The SDK may wait, without a line of the server's, for what another task of the request sends it.
+        is_machinery = thing.kind == "other" or (thing.kind == "queue" and where is None)
+        own_tasks = for_tasks or (unit == raw.handler and is_machinery)
         return AwaitLook(unit, suspended, thing, where, own_tasks, drawn)
 
 

@@ -70,6 +70,7 @@ class Hub:
         self.memory.changed = self._use_memory
         self.measuring = Measuring(self)
         self.measuring.changed = self._use_meters
+        self.kept_marks = 0  # see StepSink; of loops that are met from now on
         self.hunt: LeakHunt | None = None
         self.functions_of_tools: Callable[[], Iterable[Code]] = tuple
         self.collecting = False  # the hunt runs a collection, which is not counted as a pause of the server
@@ -195,7 +196,13 @@ class Hub:
         self.memory.loop_begins()
         self._ordinals += 1
         sink = StepSink(
-            self._ordinals, self.slow, self.slow_step_ns, self.requests.settle, self.fail, self._lost_sight_of
+            self._ordinals,
+            self.slow,
+            self.slow_step_ns,
+            self.requests.settle,
+            self.fail,
+            self._lost_sight_of,
+            self.kept_marks,
         )
         monitor = make(sink)
         monitor.meter = self._meter()

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
+from mcp_probe.capture.await_kinds import is_taken
 from mcp_probe.capture.awaits import Awaited
 from mcp_probe.capture.places import frame_of, is_own
 from mcp_probe.capture.proc_files import read
@@ -82,12 +83,10 @@ class JobLooks:
         same = code is last.code and instruction == last.instruction
         if same and used is not None and used[1] == last.runs and last.thing is not None:
             still = last.thing.kind in _BRIEF and now - last.since_ns >= _least_still_ns() and _sleeps(job.native_id)
-            last.unsure = last.unsure and not still
         else:
             thing, where = self._names.of_thread(frames, job.called)
             still = False
-            is_new = thing is not last.thing or where != last.where
-            last.unsure = thing.kind == "lock" and is_new and not _is_taken(thing)
+            last.unsure = thing.kind == "lock" and (thing is not last.thing or where != last.where)
             if worked > MOST_WORK * gap:
                 last.since_ns = now
             elif last.thing is None:
@@ -97,12 +96,14 @@ class JobLooks:
             else:
                 last.since_ns = now
             last.thing, last.where = thing, where
+        sure = still or last.thing.kind not in _BRIEF or (last.thing.thing is not None and is_taken(last.thing.thing()))
+        last.unsure = last.unsure and not sure
         if job.looks is None and not last.unsure:
             job.looks = []
         last.code, last.instruction, last.at_ns = code, instruction, now
         if used is not None:
             last.cpu_ns, last.runs = used
-        if last.since_ns < now and (still or last.thing.kind not in _BRIEF or _is_taken(last.thing)):
+        if last.since_ns < now and sure:
             self._waited(job, last.since_ns, now, last.cpu_ns, last.thing, last.where)
 
     def unsure(self, running: Iterable[Job]) -> list[Job]:
@@ -148,12 +149,6 @@ def _frames_of(job: Job) -> list[FrameType] | None:
             frames.append(frame)
         frame = frame.f_back
     return None
-
-
-def _is_taken(thing: Awaited) -> bool:
-    """Whether it is a lock that somebody holds, so that a thread that takes it waits."""
-    lock = None if thing.kind != "lock" or thing.thing is None else thing.thing()
-    return repr(lock).startswith("<locked ")
 
 
 def _least_still_ns() -> float:

@@ -13,9 +13,11 @@ Everything runs on the collector's thread, or on the one that drains for the las
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from mcp_probe import native
@@ -69,12 +71,25 @@ MIN_LOOK_NS = 500_000_000
 EXIT_PATIENCE_S = 3.0
 """Extra time that the last look may add to the end of the server: the user asked for its result."""
 
-LAST_LOOK_NS = 700_000_000
-"""What is not known this long after the last look began is left as it was at the look before. An MCP client sends a
-signal after 2 s."""
+LAST_LOOK_NS = 1_200_000_000
+"""Lines and types that are not known this long after the end was asked for are left as they were at the look before. An
+MCP client sends a signal after 2 s, and the process has to end by then."""
+
+MOST_LOOK_NS = 2_000_000_000
+"""Any other look for them gives up after this long: calls that end meanwhile wait for it."""
+
+LEAST_LOOK_NS = 200_000_000
+"""The last look for them takes this long in any case: lines take some 30 us a block."""
 
 SHADOW_SCOPE = "all Python allocations"
 TRACES_SCOPE = "Python allocations below the tool's own function, 12 frames deep"
+
+
+clear_type_cache: Callable[[], object] = (
+    getattr(sys, "_clear_internal_caches", None) or getattr(sys, "_clear_type_cache", None) or (lambda: None)
+)
+"""Has CPython forget up to 4,096 names of attributes that it looked up last. A C library makes a new string for each
+look-up (`rpds`, below jsonschema, three a call of mcp 1.x), and the cache keeps it: that is no leak of the call's."""
 
 
 @dataclass(slots=True)
@@ -161,10 +176,12 @@ class LeakHunt:
         """When the last collection began: calls that ended before it hold no cyclic garbage any more."""
         self._free_ns = 0  # no collection before this time
         self._look_ns = 0  # no sample before this time
-        self._sites_ns = 0  # no look for lines and types before this time
+        self._lines_ns = 0  # no look for lines before this time
+        self._types_ns = 0  # no look for types before this time
         self._looked_at = 0  # calls seen by the last sample
         self._sited_at = 0  # calls seen by the last look at sites
         self._ended_at = 0  # calls seen by the latest final look
+        self._asked_ns: int | None = None  # since then somebody waits for a final look
 
     def watch_peaks(self, is_wanted: Callable[[], bool], fail: Callable[[Exception], None]) -> None:
         """Start a thread that looks for the lines of what calls in flight hold, if lines and owners can be known."""
@@ -172,6 +189,10 @@ class LeakHunt:
             self._peaks.start(is_wanted, fail)
 
     # --- in ---
+
+    def hurry(self) -> None:
+        """A final look is wanted: the one in progress gives up what it has not found yet. Any thread; never waits."""
+        self._asked_ns = now_ns()
 
     def on_own_account(self) -> AbstractContextManager[None]:
         """What the calling thread allocates meanwhile is the probe's own, and no growth of the server."""
@@ -190,6 +211,7 @@ class LeakHunt:
         self._pausing(True)
         try:
             gc.collect()
+            clear_type_cache()
         finally:
             self._pausing(False)
         took = now_ns() - now
@@ -214,6 +236,9 @@ class LeakHunt:
 
     def frames(self, now: int, *, final: bool) -> Iterator[GrowthSample | GrowthSites]:
         """What the hunt has found: at most twice a second, and once more if it is ``final``."""
+        asked_ns = self._asked_ns
+        if final:
+            self._asked_ns = None
         calls = self._calls()
         if calls == (self._ended_at if final else self._looked_at) or (now < self._look_ns and not final):
             return
@@ -231,12 +256,34 @@ class LeakHunt:
             grown = () if self._traces is None else tuple(self._traces.grown())
             yield self._sample_of_traces(now, grown)
         self._look_ns = max(now + MIN_LOOK_NS, now_ns() + LOOK_SHARE * (now_ns() - began))
-        if calls > self._sited_at and (final or (calls >= SITED_AGAIN * self._sited_at and began >= self._sites_ns)):
-            began = now_ns()
-            for frame in self._sites(now, owners, grown, began + LAST_LOOK_NS if final else None):
-                self._sited_at = calls
-                yield frame
-            self._sites_ns = now_ns() + LOOK_SHARE * (now_ns() - began)
+        if calls > self._sited_at and (final or (calls >= SITED_AGAIN * self._sited_at and began >= self._lines_ns)):
+            is_late = _later_than(asked_ns or began) if final else self._is_wanted_or_long()
+            yield from self._look_at_sites(now, owners, grown, calls, is_late, final=final)
+
+    def _look_at_sites(
+        self,
+        now: int,
+        owners: bool,
+        grown: Sequence[Grown],
+        calls: int,
+        is_late: Callable[[], bool],
+        *,
+        final: bool,
+    ) -> Iterator[GrowthSites]:
+        """Lines, and then types, which take far longer and are looked for less often."""
+        began = now_ns()
+        for frame in self._sites(now, owners, grown, is_late):
+            self._sited_at = calls
+            self._lines_ns = now_ns() + LOOK_SHARE * (now_ns() - began)
+            yield frame
+            if not final and began < self._types_ns:
+                return
+        self._types_ns = now_ns() + LOOK_SHARE * (now_ns() - began)
+
+    def _is_wanted_or_long(self) -> Callable[[], bool]:
+        """Whether a look that is not the last one must stop."""
+        is_over = _from_first_asked(lambda now: now + MOST_LOOK_NS)
+        return lambda: is_over() or self._asked_ns is not None
 
     def _calls(self) -> int:
         return sum(kept.calls for kept in self._kept.values())
@@ -283,16 +330,22 @@ class LeakHunt:
         if self._traces is None:
             yield f"Lines are not known: tracemalloc is off ({self._tracing or 'it was switched off'})."
 
-    def _sites(self, now: int, owners: bool, grown: Sequence[Grown], until_ns: int | None) -> Iterator[GrowthSites]:
+    def _sites(
+        self, now: int, owners: bool, grown: Sequence[Grown], is_late: Callable[[], bool]
+    ) -> Iterator[GrowthSites]:
         if owners:
             suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
-            blocks = {
-                address: (kept.name, size)
+            held = [
+                [
+                    (address, (kept.name, size))
+                    for address, size in blocks_of([raw for *_, raw in kept.holders], MAX_BLOCKS)
+                ]
                 for kept in suspects
-                for address, size in blocks_of([raw for _, _, raw in kept.holders], MAX_BLOCKS)
-            }
+            ]
+            # In turn, so that a look that is cut short has seen something of each.
+            blocks = dict(block for row in zip_longest(*held) for block in row if block is not None)
             if blocks:
-                for frame in sites_of_blocks(now, blocks, self._types, until_ns):
+                for frame in sites_of_blocks(now, blocks, self._types, is_late):
                     self._types = frame.types
                     yield frame
         elif self._traces is not None:
@@ -303,3 +356,20 @@ class LeakHunt:
             self._codes_of = len(self._kept)
             self._codes = tuple(self._functions())
         return self._codes
+
+
+def _later_than(asked_ns: int) -> Callable[[], bool]:
+    """Whether a last look that was asked for then takes too long."""
+    return _from_first_asked(lambda now: max(now + LEAST_LOOK_NS, asked_ns + LAST_LOOK_NS))
+
+
+def _from_first_asked(end_of: Callable[[int], int]) -> Callable[[], bool]:
+    """Whether the time of a look is over: it begins when this is first asked, and ends as ``end_of`` that instant."""
+    until: list[int] = []
+
+    def is_over() -> bool:
+        now = now_ns()
+        until[:] = until or [end_of(now)]
+        return now >= until[0]
+
+    return is_over

@@ -55,6 +55,7 @@ class StepSink(NamedTuple):
     settle: Callable[[RawRequest, int], None]  # the handler of a request is over
     fail: Fail = lambda hook, exc: None
     lost: Callable[[int], None] = lambda ordinal: None  # the hooks of this loop have failed
+    kept_marks: int = 0  # of a request that has many: so many stay for its timeline
 
 
 class PollCounts(NamedTuple):
@@ -203,7 +204,7 @@ class LoopMonitor(Steps):
                     else:
                         owner.set_unit(unit, now)
                 if owner.mark_count > MAX_MARKS:
-                    spill(owner, now)
+                    spill(owner, now, self._sink.kept_marks)
             owner = owner.parent
             if owner is not None:
                 suspended = owner.units.get(unit, suspended)

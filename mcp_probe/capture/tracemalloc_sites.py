@@ -22,7 +22,6 @@ from typing import Any
 
 from mcp_probe.capture import heap
 from mcp_probe.capture.places import Code, is_plumbing, is_users, line_among
-from mcp_probe.clock import now_ns
 from mcp_probe.model import GrowthSites
 
 FRAMES = 12
@@ -237,40 +236,42 @@ def sites_of_traces(now: int, grown: Iterable[Grown], codes: Sequence[Code], tra
     return _sites(now, lines, types[:MOST])
 
 
-def sites_of_blocks(now: int, blocks: Blocks, known: Types = (), until_ns: int | None = None) -> Iterator[GrowthSites]:
+def sites_of_blocks(
+    now: int, blocks: Blocks, known: Types = (), is_late: Callable[[], bool] = lambda: False
+) -> Iterator[GrowthSites]:
     """Lines that allocated ``blocks`` beside the types already ``known``, then the same with types as they are now.
 
     Types take far longer: a second per 100 000 living objects while tracemalloc runs, but others run meanwhile. What
-    is not done at ``until_ns`` is given up.
+    is not done once ``is_late`` returns true is given up.
     """
-    lines = _lines_of(blocks, until_ns) if tracing_state() and _trace_of() is not None else None
+    lines = _lines_of(blocks, is_late) if tracing_state() and _trace_of() is not None else None
     if lines is not None:
         yield _sites(now, lines, known)
     objects: dict[Line, list[int]] = {}
-    types = _types_of(blocks, until_ns, objects if lines is None and tracing_state() else None)
+    types = _types_of(blocks, is_late, objects if lines is None and tracing_state() else None)
     if types is not None:
         yield _sites(now, objects if lines is None else lines, types)
 
 
-def _lines_of(blocks: Blocks, until_ns: int | None) -> dict[Line, list[int]] | None:
-    """By the blocks' own traces, some 30 us each; ``None`` if ``until_ns`` came first."""
+def _lines_of(blocks: Blocks, is_late: Callable[[], bool]) -> dict[Line, list[int]] | None:
+    """By the blocks' own traces, some 30 us each, as far as it came until it was late; ``None`` if it never began."""
     trace_of = _trace_of()
     lines: dict[Line, list[int]] = {}
     for address, (operation, size) in blocks.items() if trace_of is not None else ():
-        if _is_late(until_ns):
-            return None
+        if is_late():
+            return lines or None
         frames = trace_of(0, address)  # type: ignore[misc]
         if frames is not None:
             _count(lines, operation, frames, size, 1)
     return lines
 
 
-def _types_of(blocks: Blocks, until_ns: int | None, lines: dict[Line, list[int]] | None) -> Types | None:
+def _types_of(blocks: Blocks, is_late: Callable[[], bool], lines: dict[Line, list[int]] | None) -> Types | None:
     """Of the objects that stand in ``blocks``; adds the lines of their traces to ``lines``, if given."""
     types: dict[tuple[str, type], list[int]] = {}
     samples: dict[tuple[str, type], list[Any]] = {}
     for operation, found in living(blocks):
-        if _is_late(until_ns):
+        if is_late():
             return None
         cls = type(found)
         if operation is None or _is_ours(cls):
@@ -287,11 +288,7 @@ def _types_of(blocks: Blocks, until_ns: int | None, lines: dict[Line, list[int]]
         if traceback is not None and lines is not None:
             frames = tuple((frame.filename, frame.lineno) for frame in reversed(traceback))
             _count(lines, operation, frames, size, 1)
-    return tuple(_top_types(types, samples))
-
-
-def _is_late(until_ns: int | None) -> bool:
-    return until_ns is not None and now_ns() >= until_ns
+    return tuple(_top_types(types, samples, is_late))
 
 
 def _sites(now: int, lines: Mapping[Line, Sequence[int]], types: Any) -> GrowthSites:
@@ -395,7 +392,9 @@ def _indent_of(text: str) -> int:
 
 
 def _top_types(
-    types: Mapping[tuple[str, type], Sequence[int]], samples: Mapping[tuple[str, type], Sequence[Any]]
+    types: Mapping[tuple[str, type], Sequence[int]],
+    samples: Mapping[tuple[str, type], Sequence[Any]],
+    is_late: Callable[[], bool],
 ) -> Iterator[tuple[str, str, int, int | None, int | None]]:
     told: Counter[str] = Counter()
     # Ranked without the largest of each: one dict of the whole process would outweigh a thousand small ones.
@@ -403,7 +402,7 @@ def _top_types(
         if told[operation] < MOST:
             told[operation] += 1
             is_suspect = told[operation] == 1 and count >= MIN_OBJECTS and cls not in _ATOMS
-            each = _graph_size(samples[operation, cls]) if is_suspect else None
+            each = _graph_size(samples[operation, cls]) if is_suspect and not is_late() else None
             yield operation, _name_of(cls), count, size, each
 
 

@@ -27,9 +27,14 @@ def read_baseline(path: Path) -> tuple[Finding, ...]:
     if found != FORMAT:
         what = f"of the format {found!r}" if found else "no report of mcp_probe"
         raise RecordingError(f"The baseline {path} is {what}. {_EXPECTED} Its format is {FORMAT!r}.")
+    return findings_in(report, path)
+
+
+def findings_in(report: dict[str, Any], path: Path) -> tuple[Finding, ...]:
+    """The findings of ``report``, which was read from ``path``. Raises: RecordingError where they cannot be read."""
     findings = report.get("findings")
     if not isinstance(findings, list) or not all(map(_is_finding, findings)):
-        raise RecordingError(f"The baseline {path} is damaged: its findings cannot be read. {_EXPECTED}")
+        raise RecordingError(f"The report {path} is damaged: its findings cannot be read. {_EXPECTED}")
     return tuple(_finding(each) for each in findings)
 
 
@@ -46,5 +51,6 @@ def _is_finding(value: Any) -> bool:
 
 
 def _finding(value: dict[str, Any]) -> Finding:
-    """What telling findings apart takes; its words are those of that run, and nobody reads them."""
-    return Finding(value["code"], value["severity"], "exact", value["subject"], "", "", value["evidence"])
+    """What telling findings apart takes, and what it said."""
+    sentence = str(value.get("sentence", ""))
+    return Finding(value["code"], value["severity"], "exact", value["subject"], sentence, "", value["evidence"])

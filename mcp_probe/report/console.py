@@ -12,6 +12,7 @@ from mcp_probe.report.blocks import Block
 from mcp_probe.report.content import build
 from mcp_probe.report.layout import NARROWEST, lay_out
 from mcp_probe.report.paint import Depth, paint
+from mcp_probe.report.places import working_directory
 from mcp_probe.report.theme import glyphs
 
 DEFAULT_WIDTH = 100
@@ -36,7 +37,7 @@ def render(
         stream: where the text will be written; by default stderr. Nothing is written here.
     """
     target = sys.stderr if stream is None else stream
-    return draw(build(summary, cwd=_working_directory()), target, width=width, color=color, ascii_only=ascii_only)
+    return draw(build(summary, cwd=working_directory()), target, width=width, color=color, ascii_only=ascii_only)
 
 
 def draw(
@@ -107,10 +108,3 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return stream is not None and stream.isatty()
     except ValueError:  # closed
         return False
-
-
-def _working_directory() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # deleted under us
-        return "/"

@@ -7,7 +7,8 @@ full, how the loop is, what else was found, how exact all this is and what it co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.codes import SEVERITIES
@@ -42,22 +43,28 @@ MARK_MEANINGS = (
 
 def build(summary: Summary, *, cwd: str) -> tuple[Block, ...]:
     """The report's blocks from top to bottom. Paths below ``cwd`` are shown relative to it."""
+    return tuple(chain.from_iterable(sections(summary, cwd=cwd).values()))
+
+
+def sections(summary: Summary, *, cwd: str) -> dict[str, tuple[Block, ...]]:
+    """The same blocks by the section that they stand in, in the console's order; empty where it has nothing to say."""
     notation = Notation()
-    body = (
-        *_header(summary),
-        *_verdict(summary),
-        *operations(summary, notation),
-        *blocked_by(summary, notation, cwd),
-        *slow_steps(summary, notation, cwd),
-        *awaits(summary, notation, cwd),
-        *leaks(summary, notation, cwd),
-        *executors(summary, notation, cwd),
-        *memory(summary, notation),
-        *measures(summary, notation),
-        *event_loop(summary, notation),
-        *_findings(summary),
-    )
-    return (*body, *_footnotes(summary, notation))
+    found: dict[str, Iterable[Block]] = {
+        "header": _header(summary),
+        "verdict": _verdict(summary),
+        "operations": operations(summary, notation),
+        "blocked-by": blocked_by(summary, notation, cwd),
+        "slow-steps": slow_steps(summary, notation, cwd),
+        "awaits": awaits(summary, notation, cwd),
+        "leaks": leaks(summary, notation, cwd),
+        "executors": executors(summary, notation, cwd),
+        "memory": memory(summary, notation),
+        "measures": measures(summary, notation),
+        "loop": event_loop(summary, notation),
+        "findings": _findings(summary),
+        "notes": _footnotes(summary, notation),  # last: it explains what those above it used
+    }
+    return {name: tuple(blocks) for name, blocks in found.items()}
 
 
 # --- header ---------------------------------------------------------------------------------------
@@ -169,24 +176,36 @@ def _explained(summary: Summary, finding: Finding) -> str:
 
 
 def _who_waited(summary: Summary, finding: Finding) -> str:
-    """``; who waited for it: `price` 4.76 s`` and so on, the worst first; empty where the matrix does not know."""
+    """``; who waited for it: `price` 4.76 s`` and so on, the worst first; empty where nobody knows."""
+    if finding.code not in MATRIX_CODES:
+        return ""
     held = finding.evidence.get("object") or finding.evidence.get("pool")
-    rows = [
-        row
-        for row in summary.blocked_by
-        if (row.kind is None and row.blocker == finding.subject) or (row.kind is not None and row.object == held)
-    ]
     waited: dict[str, float] = {}
-    for row in rows if finding.code in MATRIX_CODES else ():
-        waited[row.victim] = waited.get(row.victim, 0.0) + rank(row.lo_ms)
+    for name, ms in _waits_for_tool(summary, finding.subject) if held is None else _waits_for_object(summary, held):
+        waited[name] = waited.get(name, 0.0) + ms
     shown = [name for name, ms in sorted(waited.items(), key=lambda item: -item[1]) if ms >= WHO_MS]
     if not shown:
         return ""
     # The matrix knows who waited for a tool, not for which of its lines: that may be more than this finding is about.
-    is_part = sum(waited.values()) <= finding.cost_ms
-    told = ", ".join(f"`{name}` {figures.duration(waited[name])}" if is_part else f"`{name}`" for name in shown[:WHO])
+    is_part = sum(waited.values()) <= finding.cost_ms + WHO_MS
+    names = {
+        name: "other calls of its own" if name == finding.subject and held is None else f"`{name}`" for name in shown
+    }
+    told = ", ".join(
+        f"{names[name]} {figures.duration(waited[name])}" if is_part else names[name] for name in shown[:WHO]
+    )
     more = f" and {len(shown) - WHO} more" if len(shown) > WHO else ""
     return f"; who waited for it: {told}{more}"
+
+
+def _waits_for_tool(summary: Summary, tool: str) -> Iterator[tuple[str, float]]:
+    """(operation, ms)"""
+    return ((row.victim, rank(row.lo_ms)) for row in summary.blocked_by if row.kind is None and row.blocker == tool)
+
+
+def _waits_for_object(summary: Summary, name: object) -> Iterator[tuple[str, float]]:
+    """(operation, ms) of waits for a lock or a pool, whether or not somebody saw who held it."""
+    return ((each.name, row.total_ms) for each in summary.operations for row in each.awaits if row.object == name)
 
 
 def _nothing_seen(summary: Summary) -> Box:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 _LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
@@ -30,3 +31,11 @@ def place(file: str | None, line: int | None, cwd: str) -> str | None:
     if not file:
         return None
     return short_path(file, cwd) + (f":{line}" if line is not None else "")
+
+
+def working_directory() -> str:
+    """Where this process is; ``/`` if that folder has been deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"

@@ -72,9 +72,9 @@ def _head_of_line(**changed: object) -> Summary:
     return make_summary(victim, blocked_by=_BLOCKED, slow_steps=(make_slow(),))
 
 
-def _crowded(*, utilization: float | None = 0.91, **changed: object) -> Summary:
+def _crowded(*, utilization: float | None = 0.91, busiest_share: float | None = None, **changed: object) -> Summary:
     victim = replace(_CROWDED, **changed)  # type: ignore[arg-type]
-    return make_summary(victim, utilization=utilization)
+    return make_summary(victim, utilization=utilization, busiest_share=busiest_share)
 
 
 def _kept(
@@ -217,9 +217,9 @@ def _queued(share: float | None = 0.21, p95: float = 50.0, count: int = 100, **c
     return make_summary(make_operation("submit", p95=p95, count=count, awaiting=10.0, busy=35.0, awaits=(row,)))
 
 
-def _held_by_a_thread() -> OperationSummary:
+def _held_by_a_thread(kind: str = "lock", p95: float = 10.1) -> OperationSummary:
     """100 calls whose jobs wait 10 ms each for a lock."""
-    row = _await("lock", "threading.Lock repos.GATE", 1_000.0, p95_ms=10.1, stage="executor_run")
+    row = _await(kind, "threading.Lock repos.GATE", 1_000.0, p95_ms=p95, stage="executor_run")
     return make_operation("status", busy=2.0, executor_run=37.0, awaits=(row,))
 
 
@@ -343,6 +343,14 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("long-wait", "of several things, half of its time"): _scattered(),
     ("long-wait", "of several things, just long enough"): _scattered(20.5, busy=5.0),
     ("head-of-line", "just as long as a slow step"): _head_of_line(total_ms=replace(_VICTIM.total_ms, p95=48.0)),
+    ("slow-reader", "the GIL was not to be had, and what four in flight may get is too much for a pipe"): make_summary(
+        replace(_UNREAD, response_bytes_max=16_385), gil_wait_ms=201.0
+    ),
+    ("blocking-call", "why is not known, and the tool's other steps waited less for the GIL"): make_summary(
+        slow_steps=(make_slow(ms=60.0, cause="unknown"), make_slow(ms=59.0, cause="gil", line=7))
+    ),
+    ("crowding", "it had a CPU for half of the time"): _signals(_crowded(), busy_ms=1_000.0, loop_cpu_ms=500.0),
+    ("crowding", "its busiest second, in a longer window"): _crowded(utilization=0.5, busiest_share=0.91),
     ("gc-pause", "one request only"): make_summary(gc_worst_request_share=0.11, gc_max_pause_ms=12.0, gc_pause_ms=12.0),
     ("gc-pause", "just long enough in all"): make_summary(
         seconds=2.0, gc_worst_second_ms=250.0, gc_pause_ms=401.0, gc_max_pause_ms=90.0
@@ -487,6 +495,7 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("crashed", "its port is in use"): make_summary(
         ending=Ending(1, None, "OSError", "/srv/app/server.py:9", is_port_in_use=True)
     ),
+    ("crashed", "after all was answered"): make_summary(ending=Ending(1)),
     ("not-enough-data", "under a second"): make_summary(seconds=0.99),
 }
 
@@ -495,6 +504,9 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("blocking-call", "mostly CPU"): make_summary(slow_steps=(make_slow(cause="cpu"),)),
     ("blocking-call", "mostly the run queue"): make_summary(slow_steps=(make_slow(cause="run-queue"),)),
     ("blocking-call", "mostly the GIL"): make_summary(slow_steps=(make_slow(cause="gil"),)),
+    ("blocking-call", "why is not known, and the tool's other steps waited longer for the GIL"): make_summary(
+        slow_steps=(make_slow(ms=60.0, cause="unknown"), make_slow(ms=61.0, cause="gil", line=7))
+    ),
     ("blocking-call", "mostly the collector"): make_summary(slow_steps=(make_slow(cause="gc"),)),
     ("blocking-call", "a server that starts up"): make_summary(slow_steps=(make_slow(LOOP_OPERATION, 900.0, count=3),)),
     ("blocking-call", "the transport's many short steps are waited for, not its one long one"): make_summary(
@@ -517,6 +529,8 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("head-of-line", "many small steps on a full loop"): make_summary(
         replace(_VICTIM, crowding_ms=40.0), blocked_by=_BLOCKED, slow_steps=(make_slow(),), utilization=0.95
     ),
+    ("crowding", "it waited for a CPU for most of the time"): _signals(_crowded(), busy_ms=1_000.0, loop_cpu_ms=499.0),
+    ("crowding", "loop not full in its busiest second"): _crowded(utilization=0.5, busiest_share=0.90),
     ("crowding", "loop not full"): _crowded(utilization=0.90),
     ("crowding", "utilization not known"): _crowded(utilization=None),
     ("crowding", "a fifth of p95, not more"): _crowded(crowding_p95_share=0.20),
@@ -604,6 +618,9 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("slow-reader", "the writer waited for a thread as long"): make_summary(
         replace(_UNREAD, write_flush_p95_ms=150.0), executors=(make_pool(transport_wait_max_ms=100.0),)
     ),
+    ("slow-reader", "the GIL was not to be had, and what four in flight may get fits into a pipe"): make_summary(
+        replace(_UNREAD, response_bytes_max=16_384), gil_wait_ms=201.0
+    ),
     ("slow-reader", "writes not seen"): make_summary(replace(_UNREAD, write_flush_p95_ms=None)),
     ("slow-reader", "too few requests"): make_summary(_UNREAD, count=29),
     ("chatty-notifications", "20 for each answer, not more"): make_summary(_told(20.0)),
@@ -690,12 +707,8 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ),
     ("long-wait", "another finding says it"): make_summary(_held(p95_share=0.9)),
     ("long-wait", "the client's own answer"): _queued(kind="client", object="elicitation"),
-    ("serial-handler", "a lock of threads, for 10 ms and not more"): make_summary(
-        replace(_held_by_a_thread(), awaits=(replace(_held_by_a_thread().awaits[0], p95_ms=10.0),))
-    ),
-    ("serial-handler", "what jobs wait for is no lock"): make_summary(
-        replace(_held_by_a_thread(), awaits=(replace(_held_by_a_thread().awaits[0], kind="http"),))
-    ),
+    ("serial-handler", "a lock of threads, for 10 ms and not more"): make_summary(_held_by_a_thread(p95=10.0)),
+    ("serial-handler", "what jobs wait for is no lock"): make_summary(_held_by_a_thread("http")),
     ("long-wait", "of several things, half of its time, not more"): _scattered(25.0, busy=25.0),
     ("long-wait", "of several things, less than 20 ms"): _scattered(19.9, busy=5.0),
     ("long-wait", "of several things, 29 calls"): _scattered(count=29),

@@ -17,6 +17,7 @@ from mcp_probe.aggregate.findings import (
     check_codes,
     findings_of,
     verdict_of,
+    with_ending,
 )
 from mcp_probe.errors import OptionError
 from mcp_probe.model import (
@@ -30,6 +31,7 @@ from mcp_probe.model import (
     AwaitRoot,
     AwaitSummary,
     BudgetMeans,
+    Ending,
     Finding,
     LoadLevel,
     Outstanding,
@@ -38,6 +40,7 @@ from mcp_probe.model import (
     ProcessGrowth,
     Quality,
     Remainder,
+    RequestCounts,
     SerialAwaits,
     ServerInfo,
     Signals,
@@ -133,6 +136,28 @@ TIMELESS = {
 @pytest.mark.parametrize("code", sorted(set(CODES) - TIMELESS))
 def test_every_finding_that_loses_time_says_how_much(code: str) -> None:
     assert one(FAULTS[code], code).cost_ms > 0
+
+
+# --- the end ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("summary", "ending", "verdict"),
+    [
+        (FAULTS["blocking-call"], Ending(1), "blocking-call"),
+        (make_summary(), Ending(1), "crashed"),
+        (FAULTS["blocking-call"], Ending(1, None, "ValueError"), "crashed"),
+        (replace(FAULTS["blocking-call"], complete=False), Ending(3), "crashed"),
+        (replace(FAULTS["blocking-call"], requests=RequestCounts(100, 0, 0, 1, 0)), Ending(1), "crashed"),
+    ],
+    ids=["all was answered", "and nothing else is wrong", "an exception", "without Python's end", "one is unanswered"],
+)
+def test_a_bad_exit_code_hides_no_fault_of_a_server_that_had_answered_all(
+    summary: Summary, ending: Ending, verdict: str
+) -> None:
+    found = with_ending(replace(summary, findings=findings_of(summary)), ending)
+    assert found.verdict.code == verdict
+    assert "crashed" in {finding.code for finding in found.findings}
 
 
 # --- options ----------------------------------------------------------------------------------------
@@ -543,6 +568,19 @@ def test_modules_imported_in_first_calls_are_told_once_and_not_as_computing() ->
     assert (imports.code, imports.severity, imports.subject) == ("cpu-bound-step", "warn", "plot")
     assert "process pool" not in imports.advice and "when the server starts" in imports.advice
     assert (computing.code, computing.subject, computing.evidence["max_ms"]) == ("cpu-bound-step", "table", 20.0)
+    short = make_summary(slow_steps=(make_slow("plot", 99.0, "cpu", library="import of sniffio"),))
+    assert one(short, "cpu-bound-step").severity == "info", "below a cold start's 100 ms"
+
+
+def test_short_steps_of_unknown_cause_accuse_a_tool_only_if_others_waited_for_them() -> None:
+    """On a busy machine a program that is started waits for a CPU, and nobody sees it."""
+    steps = (make_slow("run", 25.0, "unknown", count=8), make_slow("run", 9.0, "cpu", count=100, line=7))
+    run = make_operation("run", count=60, busy=30.0)
+    assert one(make_summary(run, slow_steps=steps), "blocking-call").severity == "info"
+    blocked = replace(steps[0], cause="blocking-call")
+    assert one(make_summary(run, slow_steps=(blocked, *steps[1:])), "blocking-call").severity == "warn"
+    certain = replace(steps[0], ms=50.0)
+    assert one(make_summary(run, slow_steps=(certain, *steps[1:])), "blocking-call").severity == "critical"
 
 
 def test_what_waited_unseen_before_its_handler_began_is_not_denied() -> None:
@@ -594,6 +632,15 @@ def test_a_step_in_the_sdks_own_code_is_not_said_to_be_a_task_of_the_server() ->
 def test_advice_for_a_full_pool_says_how_many_and_where(pool: dict[str, Any], how: str) -> None:
     full = replace(FAULTS["executor-saturated"].executors[0], **pool)
     assert how in one(make_summary(executors=(full,)), "executor-saturated").advice
+
+
+def test_a_pool_that_was_full_on_a_machine_without_cpu_is_given_cpu_first_unless_the_load_needs_more_threads() -> None:
+    pool = FAULTS["executor-saturated"].executors[0]
+    for needed, is_cpu in ((12.0, True), (52.1, False)):
+        summary = make_summary(executors=(replace(pool, tokens_needed=needed),), run_queue_ms=600.0)
+        advice = one(summary, "executor-saturated").advice
+        assert advice.startswith("First give the server more CPU") is is_cpu
+        assert "Raise the limit to " in advice
 
 
 def test_a_full_pool_and_a_starved_transport_get_the_same_number() -> None:
@@ -668,6 +715,37 @@ def test_a_slow_reader_shows_size_and_share() -> None:
 @pytest.mark.parametrize(("case", "severity"), [("nine answers", "info"), ("ten answers", "warn")])
 def test_a_few_answers_that_were_long_on_their_way_are_no_verdict(case: str, severity: str) -> None:
     assert one(ALSO_FAULTS["slow-reader", case], "slow-reader").severity == severity
+
+
+def test_what_the_sdk_computes_to_write_a_large_result_is_that_results_fault() -> None:
+    large = make_operation("export", response_bytes_max=3_000_000, busy=5.0)
+    encoding = make_slow(LOOP_OPERATION, 40.0, "cpu", count=20, file="/env/lib/site-packages/sse_starlette/event.py")
+    waited = (make_blocked("export", LOOP_OPERATION, 800.0),)
+    for row, step, code in (
+        (large, encoding, "large-payload"),
+        (replace(large, response_bytes_max=3_000), encoding, "cpu-bound-step"),
+        (large, replace(encoding, file="/srv/app/server.py"), "cpu-bound-step"),
+    ):
+        summary = make_summary(row, slow_steps=(step,), blocked_by=waited)
+        assert verdict_of(summary, findings_of(summary)).code == code
+
+
+def test_a_result_that_is_too_large_comes_before_the_client_that_takes_long_to_read_it() -> None:
+    unread = FAULTS["slow-reader"].operations[0]
+    for size, code in ((910_000, "slow-reader"), (1_910_000, "large-payload")):
+        summary = make_summary(replace(unread, response_bytes_max=size))
+        assert "slow-reader" in codes_of(summary)
+        assert verdict_of(summary, findings_of(summary)).code == code
+
+
+@pytest.mark.parametrize(("waited_ms", "severity"), [(199.0, "info"), (201.0, "warn")])
+def test_a_full_pool_is_as_severe_as_its_share_of_what_clients_waited(waited_ms: float, severity: str) -> None:
+    (pool,) = FAULTS["executor-saturated"].executors
+    calls = make_operation("score", count=100, busy=40.0)  # 4 s in all
+    summary = make_summary(calls, executors=(replace(pool, wait_total_ms=waited_ms),))
+    assert one(summary, "executor-saturated").severity == severity
+    starved = replace(pool, wait_total_ms=waited_ms, transport_wait_max_ms=60.0)
+    assert one(make_summary(calls, executors=(starved,)), "executor-saturated").severity == "warn"
 
 
 # --- order and verdict ------------------------------------------------------------------------------
@@ -1292,6 +1370,7 @@ def test_calls_that_wait_for_several_things_are_not_healthy() -> None:
     )
     beside = replace(summary, signals=replace(summary.signals, run_queue_ms=600.0))
     assert one(beside, "long-wait").sentence.endswith("meanwhile the event loop waited 600 ms for a CPU of the host.")
+    assert one(beside, "long-wait").advice.startswith("First give the server more CPU")
 
 
 def test_waits_of_tasks_side_by_side_are_no_more_than_the_call_awaited() -> None:

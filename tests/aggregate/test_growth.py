@@ -98,6 +98,16 @@ def test_a_small_leak_is_told_where_one_line_allocates_it_in_nearly_every_call()
     assert (row.verdict, row.bytes_per_call, row.floor_bytes) == ("grows", SMALL, 32.0)
 
 
+def test_lines_that_were_looked_for_after_half_of_the_calls_still_tell_a_small_leak() -> None:
+    assert traced([SMALL] * 16, blocks=64, looked_at=80).verdict == "grows"
+    assert traced([SMALL] * 16, blocks=63, looked_at=80).verdict == "steady", "a cache was full before that"
+
+
+def test_a_line_tells_a_small_leak_though_most_of_its_bytes_came_from_free_lists() -> None:
+    assert traced([250.0] * 16, blocks=157).verdict == "grows", "a quarter of what is held"
+    assert traced([255.0] * 16, blocks=157).verdict == "steady"
+
+
 def test_of_a_small_leak_the_rate_is_that_of_most_calls_and_not_what_was_set_up_once() -> None:
     row = traced([SMALL] * 10 + [2_000.0] + [SMALL] * 5, blocks=150)
     assert (row.verdict, row.bytes_per_call) == ("grows", SMALL)
@@ -110,7 +120,7 @@ def test_of_a_small_leak_the_rate_is_that_of_most_calls_and_not_what_was_set_up_
     [
         pytest.param(0, 160, id="of no line but the probe's"),
         pytest.param(100, 160, id="the links of a cache, which those that filled it seem to hold"),
-        pytest.param(100, 100, id="looked for too long ago"),
+        pytest.param(79, 79, id="looked for too long ago"),
     ],
 )
 def test_a_little_that_may_be_bookkeeping_is_steady_and_says_what_would_not_have_been_told(

@@ -46,6 +46,17 @@ def test_blocks_of_500_ms_every_2_s_delay_a_random_arrival_by_480_ms_at_p99() ->
     assert summary.utilization == pytest.approx(0.25)
 
 
+def test_the_busiest_second_is_seen_beside_quiet_ones_and_a_short_sample_is_none() -> None:
+    tally = tally_of(
+        make_loop_sample([450 * MS, 480 * MS], span_ns=1_000 * MS),
+        make_loop_sample([], span_ns=9_000 * MS),
+        make_loop_sample([499 * MS], span_ns=499 * MS),
+    )
+    assert tally.busiest_share == pytest.approx(0.93)
+    tally.merge(tally_of(make_loop_sample([600 * MS], span_ns=600 * MS)))
+    assert tally.busiest_share == 1.0
+
+
 def test_a_loop_that_never_polls_delays_half_of_all_arrivals_by_half_an_iteration() -> None:
     summary = tally_of(make_loop_sample([100 * MS] * 10)).summary()
 

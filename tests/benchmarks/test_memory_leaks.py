@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.memory_kinds import KINDS, Kind
-from benchmarks.memory_leaks import groups, judged
+from benchmarks.memory_leaks import PAGE, Row, groups, judged, rows_in, section, text_of
+from benchmarks.page import filled
 
 
 def summary(kind: Kind, verdict: str, line: int, remainder: int = 0) -> dict[str, Any]:
@@ -55,3 +56,14 @@ def test_an_innocent_is_right_if_nothing_grows() -> None:
     assert is_right(kind, "steady", 1)
     assert not is_right(kind, "grows", 1)
     assert not is_right(kind, "steady", 1, 100_000)
+
+
+def test_a_state_keeps_every_row_and_the_table_counts_what_was_right_and_what_lost_its_end() -> None:
+    rows = [Row(kind, "told", True, 90) for kind in KINDS.values()]
+    rows[0] = Row(rows[0].kind, "steady", False, 90, has_end=False)
+    assert rows_in(text_of(rows)) == rows
+    text = section(rows, "2 CPUs")
+    assert text in filled(PAGE.read_text("utf-8"), {"kinds": text})
+    assert "90 calls of each kind" in text
+    assert "11 named with tool and line; 11 of 11 others right. The hunts of 1 kinds lost their end." in text
+    assert sum(line.startswith("| ") for line in text.splitlines()) == 1 + len(rows)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -13,8 +14,17 @@ import pytest
 
 from mcp_probe import native
 from mcp_probe.adapters.tools import functions_of_tools
-from mcp_probe.capture.leak_hunt import GROUPS, Kept
-from mcp_probe.capture.tracemalloc_sites import _top_lines, function_at, is_start_safe, living, start_tracing
+from mcp_probe.capture import leak_hunt, tracemalloc_sites
+from mcp_probe.capture.leak_hunt import GROUPS, Kept, LeakHunt, clear_type_cache
+from mcp_probe.capture.tracemalloc_sites import (
+    _top_lines,
+    function_at,
+    is_start_safe,
+    living,
+    sites_of_blocks,
+    start_tracing,
+)
+from mcp_probe.clock import now_ns
 from tests.capture import leaking
 from tests.docs.test_docs import ROOT
 
@@ -125,6 +135,30 @@ def test_only_a_tool_whose_older_calls_hold_memory_is_worth_a_look() -> None:
     assert not kept_of([500] * 49).is_suspect()
 
 
+def test_a_look_for_lines_ends_as_soon_as_the_last_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine one look took 36 s, and the hunt lost its end."""
+    late: list[bool] = []
+
+    def sites(now: int, blocks: object, known: object, is_late: Callable[[], bool]) -> Iterator[Any]:
+        late.append(is_late())
+        hunt.hurry()
+        late.append(is_late())
+        return iter(())
+
+    monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
+    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(1, 500)])
+    monkeypatch.setattr(leak_hunt, "LAST_LOOK_NS", 60_000_000_000)
+    hunt = LeakHunt(owners=lambda: True)
+    kept = hunt._kept["tools/call", "add"] = Kept("tools/call", "add")
+    for _ in range(60):
+        kept.add(Holding(500))
+    list(hunt.frames(now_ns(), final=False))
+    assert late == [False, True]
+    list(hunt.frames(now_ns(), final=True))
+    assert late == [False, True, False, False], "the last look has its own time"
+    assert not list(sites_of_blocks(0, {1: ("add", 500)}, (), lambda: True))
+
+
 def test_tracing_is_started_beside_threads_only_where_that_is_safe() -> None:
     safe = {(3, 12, 9), (3, 12, 11), (3, 13, 2), (3, 14, 0)}
     unsafe = {(3, 10, 13), (3, 11, 7), (3, 12, 1), (3, 12, 8), (3, 13, 0), (3, 13, 1)}
@@ -231,3 +265,35 @@ def test_the_tools_own_functions_are_found_below_decorators() -> None:
     assert [(known.file, known.first, known.last) for known in found] == [
         (__file__, code.co_firstlineno, code.co_firstlineno + 3)
     ]
+
+
+def _look_up_new_names() -> None:
+    """As a C library does: each look-up has a string of its own."""
+    names = ["".join(("mcp_", "probe_", str(number))) for number in range(4_000)]
+    for name in names:
+        getattr(names, name, None)
+
+
+def test_names_that_the_interpreter_remembers_of_a_call_are_nothing_that_the_call_keeps() -> None:
+    clear_type_cache()
+    _look_up_new_names()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    clear_type_cache()
+    if before - sys.getallocatedblocks() < 100:
+        pytest.skip("this interpreter does not keep them")
+    _look_up_new_names()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    LeakHunt(lambda: False).settle(waiting=1, final=True)
+    assert before - sys.getallocatedblocks() >= 100
+
+
+def test_a_look_for_lines_that_is_cut_short_tells_those_that_it_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracemalloc_sites, "tracing_state", lambda: True)
+    monkeypatch.setattr(tracemalloc_sites, "_trace_of", lambda: lambda domain, address: (("/srv/a.py", address),))
+    blocks = {1: ("add", 10), 2: ("sum", 20), 3: ("add", 30)}
+    answers = iter([False, False, True])
+    (frame,) = sites_of_blocks(0, blocks, (), lambda: next(answers, True))
+    assert {(line[0], line[2]) for line in frame.lines} == {("add", 1), ("sum", 2)}
+    assert list(sites_of_blocks(0, blocks, (), lambda: True)) == [], "what was known before stays"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ class Told:
         super().__init__()
         self.told: list[tuple[Any, ...]] = []
         self.detached: dict[str, int] = {}
+        self._sink = SimpleNamespace(kept_marks=0)
 
     def _keep(self, owner: Any, since: int, now: int) -> None:
         self.told.append(("keep", number_of(owner), since, now))

@@ -245,11 +245,12 @@ def item(path: str, body: bytes) -> Answer | None:
     return "application/json", json.dumps({"name": "chair", "price": 7}).encode()
 
 
-def graphql(path: str, body: bytes) -> Answer | None:
-    """A service that finds an item and says whether it lives; it describes itself to who asks for its schema."""
-    if b"__schema" not in body:
-        found: object = {"item": {"name": "chair"}, "health": {"name": "well"}}
-        return "application/json", json.dumps({"data": found}).encode()
+def graphql(parts: int = 0) -> Callable[[str, bytes], Answer | None]:
+    """A service that finds an item and says whether it lives; it describes itself to who asks for its schema.
+
+    An item has so many kinds of ``parts``, and each of these has all the others for parts: the more there are, the
+    longer is a query that asks for all fields to some depth.
+    """
 
     def kind(name: str, of: str, fields: list[object]) -> dict[str, object]:
         return {"kind": of, "name": name, "fields": fields, "interfaces": []}
@@ -259,13 +260,20 @@ def graphql(path: str, body: bytes) -> Answer | None:
 
     text, item = {"kind": "SCALAR", "name": "String"}, {"kind": "OBJECT", "name": "Item"}
     argument = {"name": "name", "type": text, "defaultValue": None}
+    names = [f"Part{number}" for number in range(parts)]
+    members: list[object] = [member(name.lower(), {"kind": "OBJECT", "name": name}, []) for name in names]
     types = [
         kind("Query", "OBJECT", [member("item", item, [argument]), member("health", item, [])]),
-        kind("Item", "OBJECT", [member("name", text, [])]),
+        *(kind(name, "OBJECT", [member("name", text, []), *members]) for name in ("Item", *names)),
         *(kind(name, "SCALAR", []) for name in ("String", "Boolean")),
     ]
     schema = {"queryType": {"name": "Query"}, "types": types, "directives": []}
-    return "application/json", json.dumps({"data": {"__schema": schema}}).encode()
+
+    def answer(path: str, body: bytes) -> Answer | None:
+        found: object = {"item": {"name": "chair"}, "health": {"name": "well"}}
+        return "application/json", json.dumps({"data": {"__schema": schema} if b"__schema" in body else found}).encode()
+
+    return answer
 
 
 def clickhouse(path: str, body: bytes) -> Answer | None:
@@ -282,13 +290,4 @@ def clickhouse(path: str, body: bytes) -> Answer | None:
 
 def prometheus(path: str, body: bytes) -> Answer | None:
     found = {"status": "success", "data": {"resultType": "vector", "result": []}}
-    return "application/json", json.dumps(found).encode()
-
-
-def docker(path: str, body: bytes) -> Answer | None:
-    """A daemon with one volume."""
-    if path == "/version":
-        found: object = {"ApiVersion": "1.47", "MinAPIVersion": "1.24", "Version": "27.0"}
-    else:
-        found = {"Volumes": [{"Name": "data", "Driver": "local", "Mountpoint": "/data"}], "Warnings": None}
     return "application/json", json.dumps(found).encode()

@@ -219,13 +219,6 @@ def prometheus(transport: Transport, port: int, folder: Path) -> Iterator[Settin
 
 
 @contextmanager
-def docker(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
-    with backends.slow_http(backends.docker) as address:
-        environment = {"DOCKER_HOST": address.replace("http", "tcp")}
-        yield Setting(Ask("list_volumes"), Ask("list_volumes"), (), environment)
-
-
-@contextmanager
 def opensearch(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
     with backends.slow_http(backends.opensearch) as address:
         environment = {"OPENSEARCH_URL": address, "OPENSEARCH_NO_AUTH": "true", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -242,10 +235,13 @@ def openapi(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
         yield Setting(Ask("find_items", {"name": "chair"}), Ask("health"), (*what, *allowed))
 
 
-@contextmanager
-def graphql(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
-    with backends.slow_http(backends.graphql) as address:
-        yield Setting(Ask("item", {"name": "chair"}), Ask("health"), ("--api-url", f"{address}/graphql"))
+def graphql(parts: int = 0) -> Callable[[Transport, int, Path], AbstractContextManager[Setting]]:
+    @contextmanager
+    def set_up(transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
+        with backends.slow_http(backends.graphql(parts)) as address:
+            yield Setting(Ask("item", {"name": "chair"}), Ask("health"), ("--api-url", f"{address}/graphql"))
+
+    return set_up
 
 
 @contextmanager
@@ -342,5 +338,5 @@ ROWS = [
         "HTTP, 150 ms",
         openapi,
     ),
-    Row("mcp-graphql", "field-graphql", "mcp-graphql", "stdio", False, "HTTP, 150 ms", graphql),
+    Row("mcp-graphql", "field-graphql", "mcp-graphql", "stdio", False, "HTTP, 150 ms", graphql()),
 ]

@@ -1,14 +1,15 @@
-"""`python -m tools.field.verdicts FOLDER [WORD …]`: the verdict on servers whose fault their source shows.
+"""`make verdicts`: the verdict on real servers whose fault their source shows, and on some that have none.
 
-FOLDER holds one environment for each of requirements/field-*.txt, named as the file; field-docker is mcp-server-docker
-0.2.1 with mcp<2, which needs Python 3.12 and has no lock. Somebody has read each server's source and written down
-where it loses its clients' time, or that it does not. Prints a Markdown table for docs/field-reports.md: the fault
-beside the verdict, and where the finding that was looked for came out.
+Somebody has read each server's source and written down where it loses its clients' time, or that it does not. The fault
+stands beside the verdict in the table that this puts into docs/field-reports.md, with the reports that the page names;
+with WORDs only the runs whose names hold one of them are made, and the table is printed.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -17,13 +18,17 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Literal
 
+from mcp_probe.aggregate.fold import Fold
+from mcp_probe.record.file import read_recording
+from mcp_probe.report.console import render
 from tools.compatibility import table
 from tools.field import __main__ as field
 from tools.field import servers
 from tools.field.client import Client, Silent
 from tools.field.servers import Ask, Row, Setting, Transport
+from tools.interpreters import ROOT
 
-Place = Literal["right", "second", "wrong"]
+Place = Literal["right", "second", "busy machine", "wrong"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class Case:
     @property
     def name(self) -> str:
         return f"{self.row.name} {self.pattern} {self.codes[0]}"
+
+    @property
+    def kept(self) -> Path:
+        """Where report, recording and stderr of its last run are."""
+        return field.KEPT / "verdicts" / self.name.replace(" ", "-")
 
 
 def ask(case: Case) -> Callable[[Client, Row, Setting], None]:
@@ -68,7 +78,7 @@ def run(case: Case, environments: Path) -> tuple[Client, Mapping[str, Any]]:
     Raises:
         Silent: The server cannot be asked here, or every third call fails; the message says why.
     """
-    kept = field.KEPT / "verdicts" / case.name.replace(" ", "-")
+    kept = case.kept
     client, _ = field.drive(case.row, environments, kept, ask(case))
     failures = [f"{one.operation}: {one.failure[:200]}" for one in client.exchanges if one.failure]
     if len(failures) > len(client.exchanges) / 3:
@@ -77,7 +87,7 @@ def run(case: Case, environments: Path) -> tuple[Client, Mapping[str, Any]]:
 
 
 def place(case: Case, report: Mapping[str, Any]) -> Place:
-    """Whether the verdict is the fault; else whether a finding that is not `info` is."""
+    """Whether the verdict is the fault; else whether a finding that is not `info` is; or it is about the machine."""
     verdict = report["verdict"]
     if verdict["code"] in case.codes and case.says in verdict["sentence"]:
         return "right"
@@ -85,7 +95,9 @@ def place(case: Case, report: Mapping[str, Any]) -> Place:
         one["code"] in case.codes and case.says in one["sentence"] and one["severity"] != "info"
         for one in report["findings"]
     )
-    return "second" if any(found) else "wrong"
+    if any(found):
+        return "second"
+    return "busy machine" if case.codes == HEALTHY and verdict["code"] == "host-pressure" else "wrong"
 
 
 def versions(folder: Path) -> Mapping[str, str]:
@@ -99,8 +111,10 @@ HEADS = ["server", "SDK", "transport", "calls", "the fault by its source", "verd
 def line(case: Case, client: Client, report: Mapping[str, Any], environments: Path) -> list[object]:
     installed = versions(environments / case.row.lock)
     sdk = [f"{name} {installed[name]}" for name in ("fastmcp", "mcp") if name in installed]
-    verdict, others = report["verdict"], [one["code"] for one in report["findings"] if one["severity"] != "info"]
-    also = "; also " + ", ".join(dict.fromkeys(others)) if others else ""
+    verdict = report["verdict"]
+    others = dict.fromkeys(one["code"] for one in report["findings"] if one["severity"] != "info")
+    others.pop(verdict["code"], None)
+    also = "; also " + ", ".join(others) if others else ""
     return [
         f"{case.row.package} {installed[case.row.package]}",
         " on ".join(sdk),
@@ -223,14 +237,6 @@ CASES = [
         calls=60,
     ),
     Case(
-        row("mcp-server-docker", "docker", servers.docker),
-        "docker-py's blocking client in an `async def` (server.py:454)",
-        BLOCKED,
-        "mcp_server_docker/server.py",
-        pattern="h",
-        calls=60,
-    ),
-    Case(
         row("mcp-server-calculator", "calculator", servers.calculator),
         "arithmetic without a bound on the loop (calculator.py:57)",
         COMPUTED,
@@ -266,8 +272,58 @@ CASES = [
         calls=150,
         in_flight=24,
     ),
+    Case(
+        row("excel-mcp-server", "excel-fastmcp2", servers.excel_of_2025, "HTTP"),
+        "`load_workbook` on the loop (data.py:190), over HTTP",
+        HELD,
+        "excel_mcp/",
+        calls=40,
+    ),
+    Case(
+        row("office-word-mcp-server", "word-fastmcp2", servers.word, "HTTP", "word_mcp_server"),
+        "a document is parsed on the loop (utils/document_utils.py:48, 52), over HTTP",
+        HELD,
+        "document_utils.py",
+        calls=40,
+    ),
+    Case(
+        row("opensearch-mcp-server-py", "opensearch", servers.opensearch),
+        "a client for each call, made in a thread and closed at its end (opensearch/client.py:196, 202)",
+        ("client-per-request", *HELD),
+        pattern="q",
+        calls=150,
+    ),
+    Case(
+        row("opensearch-mcp-server-py", "opensearch", servers.opensearch, "HTTP"),
+        "a client for each call, as above, over HTTP",
+        ("client-per-request", *HELD),
+        pattern="q",
+        calls=150,
+    ),
+    Case(
+        row("mcp-graphql", "graphql", servers.graphql(7)),
+        "each call builds and checks a query for all fields, five deep, on the loop (server.py:509, 512, 516)",
+        COMPUTED,
+        "mcp_graphql/server.py",
+        pattern="h",
+        calls=100,
+    ),
     Case(row("mcp-server-time", "time", servers.clock), "none", HEALTHY, calls=400),
     Case(row("mcp-server-time", "time-mcp1", servers.clock), "none", HEALTHY, calls=400),
+    Case(
+        row("awslabs.openapi-mcp-server", "openapi", servers.openapi),
+        "none: one client (utils/http_client.py:138), awaited",
+        HEALTHY,
+        pattern="q",
+        calls=150,
+    ),
+    Case(
+        row("elasticsearch-mcp-server", "elasticsearch", servers.elasticsearch, "HTTP"),
+        "none: one client, in threads, over HTTP",
+        HEALTHY,
+        pattern="q",
+        calls=150,
+    ),
     Case(row("mcp-shell-server", "shell", servers.shell), "none: asyncio's subprocesses", HEALTHY, calls=60),
     Case(
         row("elasticsearch-mcp-server", "elasticsearch", servers.elasticsearch),
@@ -287,27 +343,51 @@ CASES = [
 ]
 
 
+PAGE = ROOT / "docs" / "field-reports.md"
+BETWEEN = re.compile(r"(?<=<!-- verdicts:begin -->\n\n).*?(?=\n\n<!-- verdicts:end -->)", re.S)
+
+
+REPORT = re.compile(r"(<!-- verdict of: (?P<name>[^>]+) -->\n+```text\n).*?^```$", re.M | re.S)
+WIDTH = 100
+
+
+def rendered(block: re.Match[str]) -> str:
+    """The block with the report of the last run that it names."""
+    kept = next(case.kept for case in CASES if case.name == block["name"])
+    fold = Fold()
+    for frame in read_recording(kept / "recording"):
+        fold.add(frame)
+    return f"{block[1]}{render(fold.summary(), width=WIDTH, color=False, ascii_only=False)}```"
+
+
 def main() -> int:
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    environments, words = Path(sys.argv[1]).absolute(), sys.argv[2:]
+    parser = argparse.ArgumentParser(prog="python -m tools.field.verdicts", description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", metavar="WORD", help="run only what has one of these in its name")
+    parser.add_argument(
+        "--environments", type=Path, default=ROOT / ".envs", help="one for each requirements/field-*.txt"
+    )
+    chosen = parser.parse_args()
     lines, absent = [], []
     for case in CASES:
-        if words and not any(word in case.name for word in words):
+        if chosen.words and not any(word in case.name for word in chosen.words):
             continue
         try:
-            client, report = run(case, environments)
+            client, report = run(case, chosen.environments.absolute())
         except Silent as reason:
             absent.append((case.name, reason))
-            print(f"{case.name}: not run: {reason}", file=sys.stderr, flush=True)
+            print(f"{case.name}: not run: {reason}", flush=True)
             continue
-        cells = line(case, client, report, environments)
-        lines.append(cells)
+        lines.append(line(case, client, report, chosen.environments))
         code, sentence = report["verdict"]["code"], report["verdict"]["sentence"]
-        print(f"{case.name}: {place(case, report)}: {code}: {sentence}", file=sys.stderr, flush=True)
-    print("\n".join(table(HEADS, lines)))
+        print(f"{case.name}: {place(case, report)}: {code}: {sentence}", flush=True)
+    text = "\n".join(table(HEADS, lines))
     if absent:
-        print("\n".join(["", "Not run here:", "", *table(["server", "reason"], absent)]))
+        text += "\n".join(["", "", "Not run here:", "", *table(["server", "reason"], absent)])
+    if chosen.words:
+        print(text)
+    else:
+        page = BETWEEN.sub(lambda _: text, PAGE.read_text("utf-8"))
+        PAGE.write_text(REPORT.sub(rendered, page), "utf-8")
     return 0
 
 

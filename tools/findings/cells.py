@@ -106,7 +106,7 @@ FAULTS: tuple[Workload, ...] = (
     _fault("blocking-call", _bursts(3, 14)),
     _fault("cpu-bound-step", _bursts(3, 14)),
     _fault("head-of-line", _BLOCKED, near=_IN_TURN, verdicts=("blocking-call",)),
-    _fault("crowding", _bursts(8, 4), near=_bursts(1, 34), is_of_server=True),
+    _fault("crowding", _bursts(8, 6), near=_bursts(1, 34), is_of_server=True),
     _fault("busy-spin", _bursts(1, 2), near=_bursts(2, 16), mended=_bursts(2, 16)),
     _fault("serial-handler", _bursts(6, 8)),
     _fault("pool-exhausted", _bursts(6, 12), near=_bursts(2, 24)),

@@ -42,6 +42,29 @@ def burn(ms):
         pass
 
 
+def in_background(function):
+    """Runs a coroutine function from the server's start to its end."""
+
+    @start
+    async def begin():
+        task = asyncio.create_task(function())
+
+        async def stop():
+            task.cancel()
+
+        ENDS.append(stop)
+
+
+def sleeping(seconds):
+    """A tool that does nothing else."""
+
+    async def work() -> str:
+        await asyncio.sleep(seconds)
+        return "ok"
+
+    return work
+
+
 def client(**options):
     import httpx
 
@@ -219,19 +242,11 @@ def long_wait():
     """A queue that is fed each 40 ms. The near miss sleeps as long; mended, the queue is fed at once."""
     queue = asyncio.Queue(1)
 
-    @start
-    async def feed():
-        async def forever():
-            while True:
-                await asyncio.sleep(0.04 if FAULT else 0)
-                await queue.put(None)
-
-        task = asyncio.create_task(forever())
-
-        async def stop():
-            task.cancel()
-
-        ENDS.append(stop)
+    @in_background
+    async def forever():
+        while True:
+            await asyncio.sleep(0.04 if FAULT else 0)
+            await queue.put(None)
 
     async def work() -> str:
         if NEAR:
@@ -395,21 +410,13 @@ def dispatch_backlog():
     """Four calls come in each 0.25 s. One of them is answered, or four; all, when no more come."""
     waiting, came = collections.deque(), [0.0]
 
-    @start
-    async def feed():
-        async def forever():
-            while True:
-                await asyncio.sleep(0.25)
-                is_over = time.monotonic() - came[0] > 0.6
-                for _ in range(len(waiting) if is_over else min(len(waiting), 1 if FAULT else 4)):
-                    waiting.popleft().set()
-
-        task = asyncio.create_task(forever())
-
-        async def stop():
-            task.cancel()
-
-        ENDS.append(stop)
+    @in_background
+    async def forever():
+        while True:
+            await asyncio.sleep(0.25)
+            is_over = time.monotonic() - came[0] > 0.6
+            for _ in range(len(waiting) if is_over else min(len(waiting), 1 if FAULT else 4)):
+                waiting.popleft().set()
 
     async def work() -> str:
         came[0] = time.monotonic()
@@ -460,11 +467,7 @@ def large_payload():
 def schema_lookup():
     """The SDK lists all tools before each call. Mended, it need not; the near miss lists them quickly."""
 
-    async def work() -> str:
-        await asyncio.sleep(0.03)
-        return "ok"
-
-    return {"": work}
+    return {"": sleeping(0.03)}
 
 
 def chatty_notifications():
@@ -522,19 +525,11 @@ def crashed():
             os.kill(os.getpid(), signal.SIGTERM)
         return "ok"
 
-    async def work() -> str:
-        await asyncio.sleep(0.04)
-        return "ok"
-
-    return {"": work, "_last": last}
+    return {"": sleeping(0.04), "_last": last}
 
 
 def not_enough_data():
-    async def work() -> str:
-        await asyncio.sleep(0.04)
-        return "ok"
-
-    return {"": work}
+    return {"": sleeping(0.04)}
 
 
 def unbounded_fan_out():
@@ -559,11 +554,7 @@ def unbounded_fan_out():
 def serial_client():
     """The fault is the client's: it sends one at a time. Mended, eight; the near miss thinks between its calls."""
 
-    async def work() -> str:
-        await asyncio.sleep(0.02)
-        return "ok"
-
-    return {"": work}
+    return {"": sleeping(0.02)}
 
 
 # --- healthy servers ------------------------------------------------------------------------------------
@@ -616,25 +607,13 @@ def healthy_chunks():
 def healthy_busy_loop():
     """A task of the server's own computes half a millisecond each five."""
 
-    @start
-    async def begin():
-        async def forever():
-            while True:
-                burn(0.5)
-                await asyncio.sleep(0.005)
+    @in_background
+    async def forever():
+        while True:
+            burn(0.5)
+            await asyncio.sleep(0.005)
 
-        task = asyncio.create_task(forever())
-
-        async def stop():
-            task.cancel()
-
-        ENDS.append(stop)
-
-    async def work() -> str:
-        await asyncio.sleep(0.01)
-        return "ok"
-
-    return {"": work}
+    return {"": sleeping(0.01)}
 
 
 def healthy_sync_tools():
@@ -699,19 +678,11 @@ def healthy_warm_start():
 
         burn(150)
 
-    async def work() -> str:
-        await asyncio.sleep(0.01)
-        return "ok"
-
-    return {"": work}
+    return {"": sleeping(0.01)}
 
 
 def healthy_mounted():
-    async def work() -> str:
-        await asyncio.sleep(0.01)
-        return "ok"
-
-    return {"": work}
+    return {"": sleeping(0.01)}
 
 
 # --- serving ------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.awaits import INSIDE
-from mcp_probe.aggregate.checks.evidence import judged, total_ms, waited_by_clients, window_ms
+from mcp_probe.aggregate.checks.evidence import is_short_of_cpu, judged, parts_ms, total_ms, waited_by_clients
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import AwaitStage, BudgetMeans, Finding, OperationSummary, Summary
+from mcp_probe.model import AwaitStage, Finding, OperationSummary, Summary
 
 _READ, _WRITE, _TURN, _THREAD, _UNNAMED = (
     "to be read and taken up",
@@ -59,7 +59,7 @@ def _losses(operation: OperationSummary) -> dict[str, float]:
     """What its calls waited for, over the window in ms; the longest first."""
     parts: dict[str, float] = {}
     for part, what in _PARTS.items():
-        parts[what] = parts.get(what, 0.0) + _of(operation.budget_ms, part) * operation.count
+        parts[what] = parts.get(what, 0.0) + parts_ms(operation, part)
     stages: tuple[AwaitStage, ...] = ("awaiting", "executor_run")
     for stage in stages:
         for what, ms in _inside(operation, stage).items():
@@ -77,16 +77,11 @@ def _inside(operation: OperationSummary, stage: AwaitStage) -> dict[str, float]:
         if row.kind in INSIDE:
             what = f"for the {row.kind} `{row.object}`"
             parts[what] = parts.get(what, 0.0) + row.total_ms
-    whole, inside = _of(operation.budget_ms, stage) * operation.count, sum(parts.values())
+    whole, inside = parts_ms(operation, stage), sum(parts.values())
     outside = sum(row.total_ms for row in rows) - inside
     # Of tasks side by side each has its own waits: together they may be longer than the call's.
     scale = min(1.0, max(0.0, whole - outside) / inside) if inside > 0 else 0.0
     return {what: ms * scale for what, ms in parts.items()}
-
-
-def _of(budget: BudgetMeans, part: str) -> float:
-    found: float | None = getattr(budget, part)
-    return found or 0.0
 
 
 def _finding(
@@ -94,10 +89,9 @@ def _finding(
 ) -> Finding:
     whole = total_ms(operation)
     told = [f"{phrasing.percent(ms / whole)} {what}" for what, ms in parts.items() if ms >= 0.05 * whole][:3]
-    queued = summary.signals.run_queue_ms or 0.0
-    host = ""
-    if queued >= options.surroundings_share * window_ms(summary):
-        host = f"; meanwhile the event loop waited {phrasing.duration(queued)} for a CPU of the host"
+    no_cpu = is_short_of_cpu(summary, options)
+    queued = phrasing.duration(summary.signals.run_queue_ms or 0.0)
+    host = f"; meanwhile the event loop waited {queued} for a CPU of the host" if no_cpu else ""
     most = next(iter(parts))
     return Finding(
         code="long-wait",
@@ -106,9 +100,9 @@ def _finding(
         subject=operation.name,
         sentence=(
             f"`{operation.name}` spent {phrasing.percent(lost / whole)} of its time waiting, "
-            f"{phrasing.duration(lost / operation.count)} a call: {_and(told)}{host}."
+            f"{phrasing.duration(lost / operation.count)} a call: {phrasing.joined(told)}{host}."
         ),
-        advice=_ADVICE.get(most, _AWAITED),
+        advice=(phrasing.MORE_CPU if no_cpu else "") + _ADVICE.get(most, _AWAITED),
         evidence={
             "share": min(1.0, lost / whole),
             "lost_ms": lost,
@@ -120,7 +114,3 @@ def _finding(
         },
         cost_ms=waited_by_clients(operation, lost),
     )
-
-
-def _and(parts: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

@@ -24,15 +24,17 @@ def crashed(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     place = phrasing.place_at(ending.where)
     why = f": `{ending.exception}`, which nothing caught" if ending.exception else ""
     at = f", at {place}" if place and why else ""
-    asked = summary.requests.count
+    asked, in_order = summary.requests.count, _is_in_order(summary, ending)
     served = f"It had served {phrasing.plural(asked, 'request')}." if asked else "No client had asked it anything."
+    if in_order:
+        served = f"It had answered all {phrasing.plural(asked, 'request')}, and no exception is known."
     yield Finding(
         code="crashed",
-        severity="critical",
+        severity="warn" if in_order else "critical",
         confidence="exact",
         subject=summary.server.name,
         sentence=f"The server {how}{why}{at}. {served}",
-        advice=_advice(ending),
+        advice=_IN_ORDER if in_order else _advice(ending),
         evidence={
             "exit_code": ending.exit_code,
             "signal": ending.signal,
@@ -41,6 +43,18 @@ def crashed(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
             "requests": asked,
         },
     )
+
+
+_IN_ORDER = (
+    "If its client had gone, that is how a server ends whose last lines fail without one: a `print` to a closed "
+    "stdout, or a `sys.exit` with what its `main` returned. The last lines that it wrote to its own stderr say more."
+)
+
+
+def _is_in_order(summary: Summary, ending: Ending) -> bool:
+    """Whether it lost nobody's request, and Python ended it as it ends any program: only its exit code is bad."""
+    broke = ending.signal or ending.exception or ending.is_port_in_use
+    return summary.complete and not broke and bool(summary.requests.count) and not summary.requests.unfinished
 
 
 def _advice(ending: Ending) -> str:

@@ -38,17 +38,26 @@ def window_ms(summary: Summary) -> float:
     return summary.window.seconds * 1000
 
 
+def is_short_of_cpu(summary: Summary, options: FindingOptions) -> bool:
+    """Whether the loop's thread waited for a CPU of the host for more than a little of the window."""
+    return (summary.signals.run_queue_ms or 0.0) >= options.surroundings_share * window_ms(summary) > 0
+
+
 def total_ms(operation: OperationSummary) -> float:
     """Time of all its calls together, as far as it could be seen."""
-    parts: list[float | None] = [getattr(operation.budget_ms, part) for part in BUDGET_PARTS]
-    return operation.count * sum(part for part in parts if part is not None)
+    return parts_ms(operation, *BUDGET_PARTS)
 
 
 def in_hand_ms(operation: OperationSummary) -> float:
     """Time of all its calls from being taken up to their results: without what the transport had them for."""
     outside = ("queue_transport", "queue_dispatch", "write_wait", "write_flush")
-    parts: list[float | None] = [getattr(operation.budget_ms, part) for part in BUDGET_PARTS if part not in outside]
-    return operation.count * sum(part for part in parts if part is not None)
+    return parts_ms(operation, *(part for part in BUDGET_PARTS if part not in outside))
+
+
+def parts_ms(operation: OperationSummary, *parts: str) -> float:
+    """Time of all its calls in these parts of the budget, as far as it could be seen."""
+    means: list[float | None] = [getattr(operation.budget_ms, part) for part in parts]
+    return operation.count * sum(mean for mean in means if mean is not None)
 
 
 def mean_of(operation: OperationSummary, measure: str) -> float | None:
@@ -63,6 +72,11 @@ def clients_waited_ms(summary: Summary) -> float | None:
     The whole of which each finding explains a part. ``None`` where the time of no request is known.
     """
     return sum(total_ms(row) for row in summary.operations if row.kind == "request") or None
+
+
+def is_little(summary: Summary, options: FindingOptions, cost_ms: float) -> bool:
+    """True, but too small a part of what clients waited to be why."""
+    return cost_ms < options.surroundings_share * (clients_waited_ms(summary) or 0.0)
 
 
 def waited_by_clients(operation: OperationSummary, ms: float) -> float:

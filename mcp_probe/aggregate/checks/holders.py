@@ -118,8 +118,7 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
     sentence = (
         f"`{first.operation.name}` spent {phrasing.percent(first.share)} of its time, "
         f"{phrasing.duration(first.waited_ms)} in all, waiting for the {row.kind} `{row.object}`{slots}"
-        f"{'' if holder is None else _held_by(first.operation, holder)}"
-        f"{phrasing.waited_too([one.operation.name for one in held])}."
+        f"{_held_by(first.operation, holder)}{phrasing.waited_too([one.operation.name for one in held])}."
     )
     root = row.root[0] if row.root else None
     narrow_ms = _narrow_ms(summary, held)
@@ -179,12 +178,12 @@ def _needed(summary: Summary, row: AwaitSummary, limit: int) -> int | None:
     return limit + ceil(max(means)) if means else None
 
 
-def _held_by(operation: OperationSummary, holder: AwaitHolder) -> str:
+def _held_by(operation: OperationSummary, holder: AwaitHolder | None) -> str:
     """`` that `append` held (taken at notes.py:19)``; empty where nobody knows who."""
+    if holder is None or holder.operation == UNKNOWN_HOLDER:
+        return ""
     where = phrasing.place_at(holder.where)
     taken = f" (taken at {where})" if where else ""
-    if holder.operation == UNKNOWN_HOLDER:
-        return ""
     if holder.operation == BACKGROUND_OPERATION:
         return f" that a background task held{taken}"
     name = "other calls of its own" if holder.operation == operation.name else f"`{holder.operation}`"
@@ -252,7 +251,7 @@ def _exhausted(summary: Summary, held: list[Held]) -> Finding:
     sentence = (
         f"`{first.operation.name}` waited {phrasing.duration(row.p95_ms or 0.0)} at p95, "
         f"{phrasing.duration(first.waited_ms)} in all, for a connection of the pool `{row.object}`"
-        f"{f' ({aside})' if aside else ''}{'' if holder is None else _held_by(first.operation, holder)}"
+        f"{f' ({aside})' if aside else ''}{_held_by(first.operation, holder)}"
         f"{phrasing.waited_too([one.operation.name for one in held])}."
     )
     return Finding(

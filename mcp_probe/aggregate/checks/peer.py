@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import clients_waited_ms, is_enough, total_ms
+from mcp_probe.aggregate.checks.evidence import is_enough, is_little, total_ms
+from mcp_probe.aggregate.checks.runtime import gil_contention
 from mcp_probe.aggregate.quality import tag_of, worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import Finding, OperationSummary, Summary
+
+PIPE_BYTES = 65_536
+"""What a pipe of Linux holds: answers that fit into it together need no reader."""
 
 
 def serial_client(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
@@ -52,7 +56,8 @@ def serial_client(summary: Summary, options: FindingOptions) -> Iterator[Finding
 def slow_reader(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """Answers waited in the pipe or socket for the client, and for nothing of the server's own.
 
-    On stdio a flush is a job on a thread, so it also lasts while no thread is free, or while the loop is blocked.
+    On stdio a flush is a job on a thread, so it also lasts while no thread is free, or while the loop is blocked. It
+    waits for the GIL, too, and more than once: where others keep that, only answers that fill the pipe count.
     """
     if not is_enough(summary, options):
         return
@@ -65,8 +70,16 @@ def slow_reader(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
         for operation in summary.operations
         if operation.write_flush_p95_ms is not None and operation.write_flush_p95_ms - own_ms > options.flush_ms
     ]
+    if any(gil_contention(summary, options)):
+        slow = [(p95, operation) for p95, operation in slow if not _fits(summary, operation)]
     if slow:
         yield _slow_reader(summary, options, sorted(slow, key=lambda row: (-_flush_ms(row[1]), row[1].name)))
+
+
+def _fits(summary: Summary, operation: OperationSummary) -> bool:
+    """Whether the largest answers of all requests in flight fit into a pipe."""
+    largest = operation.response_bytes_max
+    return largest is not None and largest * max(1, summary.signals.max_in_flight) <= PIPE_BYTES
 
 
 def _flush_ms(operation: OperationSummary) -> float:
@@ -88,11 +101,10 @@ def _slow_reader(summary: Summary, options: FindingOptions, slow: list[tuple[flo
     if others:
         sentence += f"; so with {phrasing.listed(others)}"
     cost = sum(_flush_ms(operation) for _, operation in slow)
-    is_minor = cost < options.surroundings_share * (clients_waited_ms(summary) or 0.0)
     are_few = sum(operation.count for _, operation in slow) < options.flush_answers
     return Finding(
         code="slow-reader",
-        severity="info" if is_minor or are_few else "warn",
+        severity="info" if are_few or is_little(summary, options, cost) else "warn",
         confidence=worst(tag_of(operation, "write_flush") for _, operation in slow),
         subject=first.name,
         sentence=f"{sentence}.",

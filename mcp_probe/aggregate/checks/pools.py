@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough, window_ms
+from mcp_probe.aggregate.checks.evidence import is_enough, is_little, is_short_of_cpu, window_ms
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import ExecutorSummary, Finding, Summary
 
@@ -64,7 +64,7 @@ def _saturated(
         sentence += ", and the transport's reader and writer queued among them"
     return Finding(
         code="executor-saturated",
-        severity="warn",
+        severity="info" if is_little(summary, options, _waited_ms(pool)) and not is_starved(pool, options) else "warn",
         confidence="exact",
         subject=pool.name,
         sentence=f"{sentence}.",
@@ -105,12 +105,14 @@ def _saturated_advice(summary: Summary, options: FindingOptions, pool: ExecutorS
     if is_starved(pool, options):
         return "See transport-starvation of this pool: the same advice helps here."
     wanted = ceil(pool.tokens_needed) if pool.tokens_needed is not None else 0
+    first = ""
     if wanted > limit:
         why = f"the load needs about {phrasing.plural(wanted, 'thread')}"
     else:
         wanted = max(_most_at_once(summary, pool), ceil(limit) + 1)
         why = "the most that came at once" + (", and two for the transport" if pool.transport_jobs else "")
-    advice = f"Raise the limit to {wanted:,} ({why}): {_how_to_raise(pool, wanted)}; or bound the callers."
+        first = phrasing.MORE_CPU if is_short_of_cpu(summary, options) else ""  # jobs without one keep threads longer
+    advice = f"{first}Raise the limit to {wanted:,} ({why}): {_how_to_raise(pool, wanted)}; or bound the callers."
     run = (pool.run_ms or 0.0) * pool.jobs
     if pool.cpu_ms is not None and run > 0 and pool.cpu_ms > run / 2:
         advice += " Its jobs mostly compute, and more threads do not help that under the GIL: use a process pool."

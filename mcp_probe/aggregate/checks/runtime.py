@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import (
-    clients_waited_ms,
     is_enough,
+    is_little,
     slow_steps,
     step_total_ms,
     steps_cost_ms,
@@ -218,7 +218,7 @@ def _queued_ms(signals: Signals, steps: Sequence[SlowStep]) -> float:
 
 def _is_minor(summary: Summary, options: FindingOptions, cost_ms: float) -> bool:
     """True of the host or the collector, but too little of the window, or of what clients waited, to be why."""
-    return cost_ms < options.surroundings_share * max(window_ms(summary), clients_waited_ms(summary) or 0.0)
+    return is_little(summary, options, cost_ms) or cost_ms < options.surroundings_share * window_ms(summary)
 
 
 def _is_loss(

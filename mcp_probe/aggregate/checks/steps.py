@@ -84,7 +84,7 @@ def _imports(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     sentence = "; ".join(told) + more
     yield Finding(
         code="cpu-bound-step",
-        severity="warn" if first.ms >= options.critical_step_ms else "info",
+        severity="warn" if first.ms >= options.cold_ms else "info",
         confidence=_confidence(steps, victims),
         subject=first.tool,
         sentence=f"{sentence[0].upper()}{sentence[1:]}.",
@@ -117,11 +117,13 @@ def _by_tool(
 
     Of a line the longest step is first. Steps whose line nobody saw come last. A line belongs to one finding, whatever
     else its other steps did. Work of no request counts only where it did harm: every server has long steps before its
-    first request. What formats the tracebacks of a tool has a finding of its own where that is slow.
+    first request. What formats the tracebacks of a tool has a finding of its own where that is slow. Steps of unknown
+    cause in a tool that waited longer for the GIL are most likely the same.
     """
     logging = {logs.operation.name for logs in error_logs(summary, options)}
     steps = [step for step in slow_steps(summary, options, _OWN) if not is_import(step)]
     steps = [step for step in steps if step.tool not in logging or not is_formatting(step)]
+    for_gil = slow_steps(summary, options, ("gil",))
     for tool in dict.fromkeys(step.tool for step in steps):
         if tool == LOOP_OPERATION and not _is_harmful(summary, options, tool):
             continue
@@ -129,6 +131,10 @@ def _by_tool(
         for step in steps:
             if step.tool == tool:
                 lines.setdefault(_line(step), []).append(step)
+        unknown = [line for line, of_line in lines.items() if {step.cause for step in of_line} == {"unknown"}]
+        gil_ms = step_total_ms([step for step in for_gil if step.tool == tool])
+        if sum(step_total_ms(lines[line]) for line in unknown) < gil_ms:
+            lines = {line: of_line for line, of_line in lines.items() if line not in unknown}
         mostly = [of_line for of_line in lines.values() if _causes(of_line)[0][0] in causes]
         if mostly:
             mostly = [sorted(of_line, key=lambda step: -step.ms) for of_line in mostly]
@@ -185,10 +191,9 @@ def _finding(
     span = phrasing.duration(longest_ms)
     sentence = f"{phrasing.subject_of(tool)} {did} the event loop for {'' if count == 1 else 'up to '}{span}"
     sentence += f" ({', '.join(asides)})"
-    is_cold = longest_ms < options.cold_ms and are_of_first_calls(summary, options, tool, longest_ms, count)
     return Finding(
         code=code,
-        severity="info" if is_cold else _severity(summary, options, tool, steps, is_harmful),
+        severity=_severity(summary, options, tool, steps, is_harmful),
         confidence=_confidence(steps, victims),
         subject=tool,
         sentence=f"{sentence}{_victims(summary, options, tool, steps, victims, is_harmful)}.",
@@ -219,13 +224,16 @@ def _finding(
 def _severity(
     summary: Summary, options: FindingOptions, tool: str, steps: Sequence[SlowStep], is_harmful: bool
 ) -> Severity:
-    """By length. ``info`` below the critical length for one step, or a few among many short ones, if nobody waited."""
-    if max(step.ms for step in steps) >= options.critical_step_ms:
+    """By length. ``info`` below the critical length for one step, a few among many short ones, or steps of unknown
+    cause, if nobody waited for them; and for what only first calls do, if it is no cold start."""
+    longest_ms, count = max(step.ms for step in steps), sum(step.count for step in steps)
+    if longest_ms < options.cold_ms and are_of_first_calls(summary, options, tool, longest_ms, count):
+        return "info"
+    if longest_ms >= options.critical_step_ms:
         return "critical"
-    few = sum(step.count for step in steps) == 1 or (
-        step_total_ms(steps) < options.surroundings_share * busy_ms(summary, tool)
-    )
-    return "info" if few and not is_harmful else "warn"
+    few = count == 1 or step_total_ms(steps) < options.surroundings_share * busy_ms(summary, tool)
+    is_unknown = all(step.cause == "unknown" for step in steps)
+    return "info" if (few or is_unknown) and not is_harmful else "warn"
 
 
 def _confidence(steps: Iterable[SlowStep], victims: Victims) -> Tag:

@@ -23,13 +23,23 @@ def _victims(summary: Summary, options: FindingOptions) -> list[_Victim]:
 
 
 def _is_crowded(summary: Summary, victim: _Victim, options: FindingOptions) -> bool:
-    utilization = summary.loop.utilization
     return (
-        utilization is not None
-        and utilization > options.crowded_utilization
+        _utilization(summary) > options.crowded_utilization
+        and _computes(summary)
         and victim.waiting.is_crowded
         and victim.waiting.whole_share > options.waited_share
     )
+
+
+def _utilization(summary: Summary) -> float:
+    """Of the window, or of its busiest second: the time before and after a load says nothing of it."""
+    return max(summary.loop.utilization or 0.0, summary.signals.busiest_share or 0.0)
+
+
+def _computes(summary: Summary) -> bool:
+    """Whether the loop had a CPU, and the GIL, for half of its busy time. Else there are not too many steps."""
+    cpu = summary.signals.loop_cpu_ms
+    return cpu is None or cpu * 2 >= summary.signals.busy_ms
 
 
 def head_of_line(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
@@ -114,10 +124,11 @@ def crowding(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     if not crowded:
         return
     first = max(crowded, key=lambda victim: victim.waiting.small_ms)
-    share, utilization = first.waiting.whole_share, summary.loop.utilization or 0.0
+    share, utilization = first.waiting.whole_share, _utilization(summary)
+    when = "the time" if utilization == summary.loop.utilization else "its busiest second"
     delay, p95 = summary.loop.arrival_delay_ms.p99, first.operation.total_ms.p95
     sentence = (
-        f"The event loop was busy {phrasing.percent(utilization)} of the time with steps that are all short: "
+        f"The event loop was busy {phrasing.percent(utilization)} of {when} with steps that are all short: "
         f"`{first.operation.name}` spent {phrasing.percent(share)} of its p95"
         f"{'' if p95 is None else ' of ' + phrasing.percentile(first.operation, 'p95')} waiting for its turn"
     )

@@ -61,7 +61,7 @@ PSEUDO_BLOCKERS = {
 
 def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
     waits = sorted(summary.blocked_by, key=lambda wait: (-rank(wait.lo_ms), -rank(wait.hi_ms)))
-    certain = [wait for wait in waits if not _is_vague(wait)]
+    certain = [wait for wait in waits if not is_vague(wait)]
     vague = len([wait for wait in waits if wait.hi_ms >= VAGUE_MS]) - len(certain)
     if not certain and not vague:
         return
@@ -73,7 +73,7 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
             Words(one(wait.victim, "name"), "middle"),
             Words(one(f"×{quantity(wait.victims)}", "dim")),
             Words(one("waited", "dim")),
-            Words(one(_waited(wait, notation), "strong")),
+            Words(one(waited(wait, notation), "strong")),
             Gauge(wait.hi_ms / longest if longest else None, _role(wait), track=False),
             Words((Span("for ", "dim"), Span(PSEUDO_BLOCKERS.get(wait.blocker, wait.blocker), "name")), "middle"),
             _blocker_place(summary, wait.blocker, notation, cwd) if wait.kind is None else _held(wait, notation, cwd),
@@ -81,7 +81,7 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
         for wait in shown
     ]
     more = [
-        f"+{len(hidden)} more pairs: {_waited(_together(hidden), notation)} in all" if hidden else "",
+        f"+{len(hidden)} more pairs: {waited(together(hidden), notation)} in all" if hidden else "",
         f"for {plural(vague, 'pair')} it is not known whether one waited for the other" if vague else "",
     ]
     if any(more):
@@ -119,12 +119,13 @@ def _held(wait: BlockedBy, notation: Notation, cwd: str) -> Cell:
     return Items((one(wait.object or wait.kind or "", "plain"), *taken), "start", notation.mark(wait.quality))
 
 
-def _is_vague(wait: BlockedBy) -> bool:
+def is_vague(wait: BlockedBy) -> bool:
     """Whether its lower bound is about 0: an arrival between two polls may have come at the end of it."""
     return wait.lo_ms < max(VAGUE_MS, VAGUE_SHARE * wait.hi_ms)
 
 
-def _waited(wait: BlockedBy, notation: Notation) -> str:
+def waited(wait: BlockedBy, notation: Notation) -> str:
+    """How long, with its mark."""
     if wait.quality == "lower":
         return notation.duration(wait.lo_ms, Quality("lower"))
     if wait.lo_ms < wait.hi_ms:
@@ -132,7 +133,7 @@ def _waited(wait: BlockedBy, notation: Notation) -> str:
     return notation.duration(wait.hi_ms, Quality(wait.quality if wait.quality != "unavailable" else "estimate"))
 
 
-def _together(waits: Sequence[BlockedBy]) -> BlockedBy:
+def together(waits: Sequence[BlockedBy]) -> BlockedBy:
     """One row with the bounds of all."""
     return replace(
         waits[0],
