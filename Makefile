@@ -187,7 +187,7 @@ canary: env  ## the truths and the safety tests on the newest upstream, pre-rele
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/canary.py
 
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
-	@$(LOCK) --extra otel --extra memory --extra compare --extra query --extra bench --group dev -o requirements/dev.txt pyproject.toml
+	@$(LOCK) --extra otel --extra memory --extra look --extra bench --group dev -o requirements/dev.txt pyproject.toml
 	@for name in tool-uv tool-go tool-wheels $(ENVS) $(CELLS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 	@for name in $(FIELD); do $(LOCK:3.10=3.11) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 

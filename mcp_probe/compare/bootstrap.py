@@ -48,7 +48,7 @@ def libraries() -> tuple[ModuleType, ModuleType]:
     except ImportError as exc:
         raise MissingExtraError(
             "Differences are told from noise with scipy, which is not installed: "
-            'pip install "mcp-probe-profiler[compare]".'
+            'pip install "mcp-probe-profiler[look]".'
         ) from exc
     return numpy, stats
 

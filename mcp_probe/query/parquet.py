@@ -38,7 +38,7 @@ def connection() -> Any:
         import duckdb
     except ImportError as exc:
         raise MissingExtraError(
-            'Queries are answered by DuckDB, which is not installed: pip install "mcp-probe-profiler[query]".'
+            'Queries are answered by DuckDB, which is not installed: pip install "mcp-probe-profiler[look]".'
         ) from exc
     return duckdb.connect(
         config={

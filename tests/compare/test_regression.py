@@ -137,4 +137,4 @@ def test_without_scipy_it_says_what_to_install(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "compare", "a.jsonl", "a.jsonl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert 'pip install "mcp-probe-profiler[compare]"' in done.stderr
+    assert 'pip install "mcp-probe-profiler[look]"' in done.stderr

@@ -194,7 +194,7 @@ def test_without_duckdb_it_says_what_to_install(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "query", "SELECT 1", "a.jsonl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert 'pip install "mcp-probe-profiler[query]"' in done.stderr
+    assert 'pip install "mcp-probe-profiler[look]"' in done.stderr
 
 
 def test_the_page_has_every_view_with_all_its_columns() -> None:
