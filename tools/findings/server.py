@@ -128,7 +128,7 @@ def busy_spin():
     """Polls 40 000 times without a wait; the near miss polls each millisecond."""
 
     async def work() -> str:
-        for _ in range(40_000 if FAULT else 1 if MENDED else 60):
+        for _ in range(120_000 if FAULT else 1 if MENDED else 60):
             await asyncio.sleep(0.06 if MENDED else 0.001 if NEAR else 0)
         return "ok"
 
