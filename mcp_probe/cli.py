@@ -11,6 +11,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.model import Summary
     from mcp_probe.report.page.window import Window
+    from mcp_probe.report.page.written import PageWriter
     from mcp_probe.report.tracks import TrackReader, Tracks
 
 OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
 
 # Of the 0.5 s we may add to the command's exit; the rest is for the last frames and for the report itself.
 _STDERR_PATIENCE_S = 0.2
+_PREPARE_PATIENCE_S = 2.0  # what `prepare` loads is loaded long before, unless the command ended at once
 
 _EXAMPLES = """\
 examples:
@@ -52,7 +55,7 @@ installed where the server lives. The report comes on stderr when the command en
 `mcp-probe run` then exits as the command did: with its exit code, or by the same signal.
 
 Where several processes serve MCP (workers), each has a report of its own, in the order in which they connected:
-FILE is the first's, FILE.2 the second's, and so on.
+FILE is the first's, FILE.2 the second's, and so on; --html writes one page of them all.
 
 examples:
   mcp-probe run -- python server.py
@@ -225,11 +228,11 @@ def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="print the report of a recording",
         description="Prints the report of a recording made by `mcp-probe run --record FILE`.",
     )
-    report.add_argument("file", metavar="FILE", type=Path)
+    report.add_argument("files", metavar="FILE", nargs="+", type=Path, help="recordings; each has a report of its own")
     report.add_argument("--json", metavar="FILE", help="write the summary to FILE as JSON, too; `-` = print only that")
     report.add_argument("--trace", metavar="FILE", type=_file, help="write a trace for Perfetto to FILE, too")
     report.add_argument("--speedscope", metavar="FILE", type=_file, help="write a profile for speedscope to FILE, too")
-    report.add_argument("--html", metavar="FILE", type=_file, help="write one page to FILE instead of printing")
+    report.add_argument("--html", metavar="FILE", type=_file, help="write one page of all to FILE instead of printing")
     _add_fail_on(report, "exit with 1 if one of these findings is raised, or if nothing was measured")
     _add_slow_step(report)
     _add_looks(report)
@@ -459,30 +462,49 @@ def _relay(options: argparse.Namespace) -> TelemetrySettings | None:
 
 
 def _report(options: argparse.Namespace) -> int:
+    _check_distinct(options)
+    _check_number(options)
+    gate = _Gate(options)
+    read = [_read(path, options) for path in options.files]
+    summaries = [summary for summary, _, _ in read]
+    gate.judge(summaries)
+    try:
+        if options.html is not None:
+            _write_pages([(summary, window) for summary, window, _ in read], options.html)
+        for path, summary in zip(options.files, summaries, strict=True):
+            _show(summary, options, path if len(read) > 1 else None)
+    except BrokenPipeError:  # the exit code must be the gate's all the same
+        _give_up_stdout()
+    for _, _, tracks in read:
+        if tracks is not None:
+            _draw(tracks.tracks(), options)
+    _deliver(gate.told())
+    return gate.exit_code()
+
+
+def _read(path: Path, options: argparse.Namespace) -> tuple[Summary, Window | None, TrackReader | None]:
+    """One recording, taken in by whoever shows something of it."""
     from mcp_probe.aggregate.fold import Fold
     from mcp_probe.record.file import read_recording
 
-    _check_distinct(options)
-    gate = _Gate(options)
     fold = Fold(slow_step_ms=_slow_step_ms(options.slow_step_ms))
     window = None if options.html is None else _window()
     tracks = None if options.trace is None and options.speedscope is None else _track_reader()
     takers = [taker.add for taker in (fold, window, tracks) if taker is not None]
-    for frame in read_recording(options.file):
+    for frame in read_recording(path):
         for take in takers:
             take(frame)
-    summary = fold.summary()
-    gate.judge([summary])
-    try:
-        if window is not None:
-            _write_page(summary, window, options.html)
-        _show(summary, options)
-    except BrokenPipeError:  # the exit code must be the gate's all the same
-        _give_up_stdout()
-    if tracks is not None:
-        _draw(tracks.tracks(), options)
-    _deliver(gate.told())
-    return gate.exit_code()
+    return fold.summary(), window, tracks
+
+
+def _check_number(options: argparse.Namespace) -> None:
+    """What has no place for more than one recording says so before any is read."""
+    for name in ("json", "trace", "speedscope"):
+        if len(options.files) > 1 and getattr(options, name) is not None:
+            raise OptionError(
+                f"--{name} takes one recording, and {len(options.files)} were given. Name one FILE at a time; "
+                "--html shows several on one page."
+            )
 
 
 def _track_reader() -> TrackReader:
@@ -504,7 +526,8 @@ def _draw(tracks: Tracks, options: argparse.Namespace) -> None:
         _complain(note)
 
 
-def _show(summary: Summary, options: argparse.Namespace) -> None:
+def _show(summary: Summary, options: argparse.Namespace, path: Path | None = None) -> None:
+    """``path``: of several recordings, this one."""
     if options.json == "-":
         return _write_json(summary, sys.stdout)
     if options.json is not None:
@@ -512,7 +535,10 @@ def _show(summary: Summary, options: argparse.Namespace) -> None:
 
         with opened(Path(options.json)) as stream:
             _write_json(summary, stream)
-    return None if options.html is not None else _print_report(summary, options)
+    if options.html is None:
+        if path is not None:
+            sys.stdout.write(f"{path}\n\n")
+        _print_report(summary, options)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -574,12 +600,13 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _check_distinct(options: argparse.Namespace) -> None:
     """No file is written twice, or emptied before it is read; and no failing run becomes its own baseline."""
-    files = ("file", "output", "json", "html", "record", "junit", "baseline", "trace", "speedscope")
+    files = ("output", "json", "html", "record", "junit", "baseline", "trace", "speedscope")
     given = {name: getattr(options, name, None) for name in files}
+    given |= {f"FILE {number}": path for number, path in enumerate(getattr(options, "files", ()), 1)}
     paths = {name: Path(path).resolve() for name, path in given.items() if path and path != "-"}
     paths = {name: path for name, path in paths.items() if path != Path(os.devnull)}
     if len(set(paths.values())) < len(paths):
-        names = [name.upper() if name == "file" else f"--{name}" for name in paths]
+        names = [name if name.startswith("FILE") else f"--{name}" for name in paths]
         listed = f"{', '.join(names[:-1])} and {names[-1]}"
         raise OptionError(f"{listed} name the same file. Give each a file of its own.")
 
@@ -691,7 +718,6 @@ class _Publisher:
     def __init__(self, output: Path | None, json: Path | None, html: Path | None, gate: _Gate) -> None:
         self._output = output
         self._json = json
-        self._html = html
         self._gate = gate
         from mcp_probe.record.private_file import opened
 
@@ -699,18 +725,26 @@ class _Publisher:
             if path is not None:
                 opened(path).close()
         self._shown = False
+        self._page = None if html is None else _page_writer(html)
+        self._prepared = threading.Event()
 
     def prepare(self) -> None:
         """Loads what :meth:`publish` needs, by painting an empty report."""
+        try:
+            self._prepare()
+        finally:
+            self._prepared.set()
+
+    def _prepare(self) -> None:
         from mcp_probe.aggregate.fold import Fold
         from mcp_probe.report import jsonfile  # noqa: F401
         from mcp_probe.report.console import render
 
         render(Fold().summary(), stream=sys.stderr)
-        if self._html is not None:
+        if self._page is not None:
             from mcp_probe.report.page import compose
 
-            compose.render(Fold().summary(), _window(), cwd="/")
+            compose.render((Fold().summary(), _window()), cwd="/")
 
     def publish(self, outcome: Outcome) -> None:
         """Files are written anew each time, stderr once. Never raises: the command's exit code must get through."""
@@ -728,8 +762,8 @@ class _Publisher:
         if not self._shown:
             self._shown = True
             _deliver(text + "".join(f"mcp-probe: {sentence}\n" for sentence in sentences))
-        if self._html is not None and outcome.exit_code is not None:  # before, frames may still come
-            self._write_pages(outcome, self._html)
+        if self._page is not None:
+            self._draw(outcome, self._page)
 
     def _report(self, outcome: Outcome) -> str:
         """What stderr gets: the reports, one below the other, or nothing where they went to a file."""
@@ -752,17 +786,22 @@ class _Publisher:
             with opened(numbered(path, position)) as stream:
                 _write_json(summary, stream)
 
-    def _write_pages(self, outcome: Outcome, path: Path) -> None:
-        """A browser knows a page by the end of its name: FILE.2.html."""
-        windows = [report.window for report in outcome.reports] or [None]
+    def _draw(self, outcome: Outcome, page: PageWriter) -> None:
+        """One page of every process, drawn by a process of its own. A lock of an import must not be held meanwhile."""
+        self._prepared.wait(_PREPARE_PATIENCE_S)
+        windows = [report.window or _window() for report in outcome.reports] or [_window()]
         try:
-            for position, (summary, window) in enumerate(zip(_with_sentences(outcome), windows, strict=True), 1):
-                named = path if position == 1 else path.with_name(f"{path.stem}.{position}{path.suffix}")
-                _write_page(summary, window or _window(), named)
-        except ProbeError as exc:
-            _complain(str(exc))
+            told = page.start(list(zip(_with_sentences(outcome), windows, strict=True)))
         except Exception as exc:  # noqa: BLE001 - the command's exit code must get through
-            _complain(f"The page could not be made ({type(exc).__name__}: {exc}); please report this.")
+            told = f"The page could not be made ({type(exc).__name__}: {exc}); please report this."
+        if told is not None and outcome.exit_code is not None:
+            _complain(told)
+
+
+def _page_writer(path: Path) -> PageWriter:
+    from mcp_probe.report.page.written import PageWriter
+
+    return PageWriter(path)
 
 
 def _with_sentences(outcome: Outcome) -> list[Summary]:
@@ -791,14 +830,10 @@ def _window() -> Window:
     return Window()
 
 
-def _write_page(summary: Summary, window: Window, path: str | Path) -> None:
-    from mcp_probe.record.private_file import opened
-    from mcp_probe.report.page.compose import render
-    from mcp_probe.report.places import working_directory
+def _write_pages(processes: Sequence[tuple[Summary, Window | None]], path: Path) -> None:
+    from mcp_probe.report.page.written import write_page
 
-    page = render(summary, window, cwd=working_directory())
-    with opened(Path(path)) as stream:
-        stream.write(page)
+    write_page([(summary, window or _window()) for summary, window in processes], path)
 
 
 def _write_json(summary: Summary, stream: TextIO) -> None:

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mcp_probe.model import STEPS, WAKE_UPS, Await, AwaitStage, JobRun, RequestRecord, StepRun, Timeline
+from mcp_probe.model import (
+    STEPS,
+    WAKE_UPS,
+    Await,
+    AwaitStage,
+    JobRun,
+    RequestRecord,
+    StepRecord,
+    StepRun,
+    Timeline,
+)
 from mcp_probe.record.assemble import PRIORITY, job_claims, partition, unit_claims
 from mcp_probe.record.awaits import Looked, await_of, is_covered, job_looks, looked_at, still_suspended
 from mcp_probe.record.raw import MAX_AWAITS, AwaitMark, Job, RawRequest, StepMark
@@ -25,6 +35,7 @@ WAKES = ("loop", "thread", "socket", "unknown", "split")
 
 _NEEDS_WAKE_UPS = frozenset({"ready_wait", "executor_return", "awaiting", "unknown"})
 _NEEDS_STEPS = frozenset({"busy", "gc"})
+_WAIT_PARTS = {"queue": "unknown", "ready": "ready_wait", "return": "executor_return", "write": "unknown"}
 
 
 class Phase(NamedTuple):
@@ -130,6 +141,29 @@ def phases_of(record: RequestRecord, timeline: Timeline) -> list[Phase]:
         Phase(written, record.end_ns, "unaccounted" if record.budget.write_flush is None else "write_flush"),
     ]
     return [phase for phase in stretches if phase.to_ns > phase.from_ns]
+
+
+def kept_phases(record: RequestRecord, steps: Iterable[StepRecord]) -> list[Phase]:
+    """What an ordinary recording knows of a request, in the order of time; what it does not know is left open."""
+    result = record.end_ns if record.result_ns is None else record.result_ns
+    first = min(result, result if record.first_step_ns is None else record.first_step_ns)
+    rank = {name: number for number, name in enumerate(PRIORITY)}
+    claims = [(step.start_ns, step.end_ns, rank["busy"]) for step in steps]
+    claims += [
+        (wait.start_ns, wait.end_ns, rank[_WAIT_PARTS[wait.stage]])
+        for wait in record.waits
+        if wait.stage in ("ready", "return")
+    ]
+    for job in record.jobs:
+        if job.start_ns is not None:
+            claims.append((job.start_ns, job.finish_ns or result, rank["executor_run"]))
+        claims.append((job.submit_ns, job.start_ns or job.resumed_ns or result, rank["executor_wait"]))
+    for one in record.awaits or ():
+        if one.count == 1 and one.stage == "awaiting":
+            claims.append((one.from_ns, one.to_ns, rank["awaiting"]))
+    middle = [Phase(a, b, PRIORITY[part]) for a, b, part in partition(claims, first, result)]
+    phases = [Phase(min(record.arrival_ns, first), first, "queue"), *middle, Phase(result, record.end_ns, "write")]
+    return [phase for phase in phases if phase.to_ns > phase.from_ns]
 
 
 def _handling(record: RequestRecord, timeline: Timeline, first: int, result: int) -> Iterable[Phase]:

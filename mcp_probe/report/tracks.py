@@ -30,15 +30,12 @@ from mcp_probe.model import (
     StepRecord,
     Timeline,
 )
-from mcp_probe.record.assemble import PRIORITY, partition
-from mcp_probe.record.timeline import Phase, phases_of, ready_waits
+from mcp_probe.record.timeline import Phase, kept_phases, phases_of, ready_waits
 
 FLOW_NS = 1_000_000
 """Shorter waits get no arrow."""
 
 REQUESTS, LOOPS, COLLECTOR = "requests", "event loops", "garbage collector"
-
-_WAIT_PARTS = {"queue": "unknown", "ready": "ready_wait", "return": "executor_return", "write": "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +169,7 @@ class TrackReader:
         slices = self._drawn.slices
         timeline = self.timelines.get(record.id)
         if timeline is None:
-            phases, awaits = _kept_phases(record, self._steps_of.get(record.id, ())), record.awaits or ()
+            phases, awaits = kept_phases(record, self._steps_of.get(record.id, ())), record.awaits or ()
         else:
             phases, awaits = phases_of(record, timeline), timeline.awaits
         began = min(record.arrival_ns, phases[0].from_ns if phases else record.arrival_ns)
@@ -436,29 +433,6 @@ def _named(phase: Phase, awaits: Iterable[Await]) -> tuple[str, dict[str, Any]]:
     if best.holders:
         facts["held_by"] = ", ".join(dict.fromkeys(f"#{part.request} {part.operation}" for part in best.holders))
     return f"awaiting {best.kind}", {name: value for name, value in facts.items() if value is not None}
-
-
-def _kept_phases(record: RequestRecord, steps: Iterable[StepRecord]) -> list[Phase]:
-    """What an ordinary recording knows of a request, in the order of time; what it does not know is left open."""
-    result = record.end_ns if record.result_ns is None else record.result_ns
-    first = min(result, result if record.first_step_ns is None else record.first_step_ns)
-    rank = {name: number for number, name in enumerate(PRIORITY)}
-    claims = [(step.start_ns, step.end_ns, rank["busy"]) for step in steps]
-    claims += [
-        (wait.start_ns, wait.end_ns, rank[_WAIT_PARTS[wait.stage]])
-        for wait in record.waits
-        if wait.stage in ("ready", "return")
-    ]
-    for job in record.jobs:
-        if job.start_ns is not None:
-            claims.append((job.start_ns, job.finish_ns or result, rank["executor_run"]))
-        claims.append((job.submit_ns, job.start_ns or job.resumed_ns or result, rank["executor_wait"]))
-    for one in record.awaits or ():
-        if one.count == 1 and one.stage == "awaiting":
-            claims.append((one.from_ns, one.to_ns, rank["awaiting"]))
-    middle = [Phase(a, b, PRIORITY[part]) for a, b, part in partition(claims, first, result)]
-    phases = [Phase(min(record.arrival_ns, first), first, "queue"), *middle, Phase(result, record.end_ns, "write")]
-    return [phase for phase in phases if phase.to_ns > phase.from_ns]
 
 
 def _by_loop(runs: dict[tuple[int, int, int], Slice]) -> dict[int, list[Slice]]:

@@ -88,6 +88,34 @@ class Browser:
         taken = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         return base64.b64decode(taken["data"])
 
+    def press(self, key: str) -> None:
+        """One key, as a keyboard gives it to whatever has the focus."""
+        text = key if len(key) == 1 else ""
+        for kind in ("keyDown", "keyUp"):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key, text=text if kind == "keyDown" else "")
+
+    def middle_of(self, selector: str) -> tuple[float, float]:
+        """Where the first such element is in the window."""
+        box = self.evaluate(f"JSON.stringify(document.querySelector({json.dumps(selector)}).getBoundingClientRect())")
+        place = json.loads(box)
+        return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+
+    def tap(self, x: float, y: float) -> None:
+        """A finger, down and up."""
+        self.ask("Emulation.setTouchEmulationEnabled", enabled=True)
+        self.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        self.ask("Emulation.setTouchEmulationEnabled", enabled=False)
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """The mouse, with its button down from ``start`` to ``end``."""
+        for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
+            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+
+    def pdf(self) -> bytes:
+        """The page as it is printed."""
+        return base64.b64decode(self.ask("Page.printToPDF")["data"])
+
     def complaints(self) -> list[str]:
         """Errors and warnings on the console, and scripts that raised."""
         self.evaluate("0")  # what came before it has been read now

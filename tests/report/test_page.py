@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,10 @@ from tests.frames import (
     make_wait,
 )
 from tests.report.recordings import LINE, shop
+from tests.report.test_tracks import full, ordinary, timeline
 
 RECORDING = Path(__file__).parent.parent / "data" / "recording-v1.jsonl"
+NO_BREAK = "\u00a0"
 EVIL = "</script><img src=x onerror=alert(1)>"
 
 
@@ -53,7 +56,7 @@ def folded(frames: Iterable[Frame]) -> tuple[Summary, Window]:
 
 
 def page_of(frames: Iterable[Frame]) -> str:
-    return render(*folded(frames), cwd="/srv/shop")
+    return render(folded(frames), cwd="/srv/shop")
 
 
 class Reader(HTMLParser):
@@ -68,7 +71,7 @@ class Reader(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
+        self.elements.append((tag, {key: value and value.replace(NO_BREAK, " ") for key, value in attrs}))
         if tag in ("script", "style"):
             self._inside = tag
 
@@ -88,6 +91,7 @@ class Reader(HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
+        """Of the first process."""
         found: dict[str, Any] = json.loads(self.scripts[0])
         return found
 
@@ -189,9 +193,71 @@ def test_a_recorded_file_gives_a_page(tmp_path: Path) -> None:
 
 def test_nothing_at_all_gives_a_page_that_says_so() -> None:
     summary, window = folded(())
-    found = Reader(render(summary, window, cwd="/"))
+    found = Reader(render((summary, window), cwd="/"))
     assert "No request reached this server" in found.text
     assert found.data["requests"] == []
+
+
+# --- several ---------------------------------------------------------------------------------------
+
+
+def test_several_recordings_stand_on_one_page_without_an_id_twice(frames: list[Frame]) -> None:
+    found = Reader(render(folded(frames), folded(read_recording(RECORDING)), folded(frames), cwd="/"))
+    ids = [attributes["id"] for _, attributes in found.elements if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    assert "3 recordings" in found.text
+    links = [value for tag, found in found.elements if tag == "a" and (value := found.get("href"))]
+    assert {"#verdict", "#2-verdict", "#3-verdict"} <= set(links)
+    assert all(link[1:] in (*ids, "main") for link in links)
+    first, second, third = (json.loads(script) for script in found.scripts[:3])
+    assert first["requests"] == third["requests"] != second["requests"]
+
+
+def test_the_command_takes_several_recordings_for_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, copy = tmp_path / "page.html", tmp_path / "copy.jsonl"
+    copy.write_bytes(RECORDING.read_bytes())
+    assert cli.main(["report", "--html", str(page), str(RECORDING), str(copy)]) == 0
+    assert "2 recordings" in page.read_text("utf-8")
+    assert cli.main(["report", "--json", "-", str(RECORDING), str(copy)]) == cli.BAD_USE
+    assert "--json takes one recording, and 2 were given" in capsys.readouterr().err
+
+
+def test_the_console_names_each_of_several_recordings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(RECORDING.read_bytes())
+    assert cli.main(["report", str(RECORDING), str(copy)]) == 0
+    printed = capsys.readouterr().out
+    assert 0 <= printed.index(str(RECORDING)) < printed.index(str(copy))
+
+
+# --- full recordings -------------------------------------------------------------------------------
+
+
+def test_a_full_recording_draws_what_each_request_did_in_its_order() -> None:
+    data = page_data(*folded(full()), cwd="/")
+    names = [part["name"] for part in data["parts"]]
+    shown = {request["id"]: [(a, b, names[at]) for a, b, at in request["phases"]] for request in data["requests"]}
+    assert [name for _, _, name in shown[1]][:2] == ["queue transport", "busy"]
+    assert (11.0, 38.0, "awaiting") in shown[2] and (38.0, 40.0, "ready wait") in shown[2]
+    for request in data["requests"]:
+        phases = request["phases"]
+        assert phases[0][0] == request["from"] and phases[-1][1] == request["to"]
+        assert all(one[1] == next_[0] for one, next_ in pairwise(phases))
+
+
+def test_an_ordinary_recording_draws_what_it_knows_and_leaves_the_rest_open() -> None:
+    data = page_data(*folded(ordinary()), cwd="/")
+    names = [part["name"] for part in data["parts"]]
+    (request,) = (request for request in data["requests"] if request["id"] == 2)
+    assert (38.0, 40.0, "ready wait") in [(a, b, names[at]) for a, b, at in request["phases"]]
+    assert sum(b - a for a, b, _ in request["phases"]) <= request["to"] - request["from"]
+
+
+def test_phases_of_many_requests_are_kept_of_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_module, "MOST_WITH_PHASES", 10)
+    _, window = folded(frame for id in range(1, 60) for frame in (make_request(id, busy=id * MS), timeline(id)))
+    assert len(window.phases) <= 10
+    assert 59 in window.phases
 
 
 # --- what a recording has not ---------------------------------------------------------------------
@@ -207,7 +273,7 @@ def test_dropped_records_open_requests_and_a_missing_end_are_said() -> None:
     process = make_process(dropped=(("buffer full: requests", 3), ("buffer full: marks", 7)))
     summary, window = folded([make_header(), make_request(1, busy=MS), make_open(2), process])
     summary = replace(summary, requests=replace(summary.requests, dropped=3))
-    text = Reader(render(summary, window, cwd="/")).text
+    text = Reader(render((summary, window), cwd="/")).text
     assert "3 requests of this window were lost" in text
     assert "1 request had not ended when the recording did" in text
     assert "The recording stops without an end" in text
@@ -219,7 +285,7 @@ def test_steps_that_are_left_out_are_said(monkeypatch: pytest.MonkeyPatch) -> No
     steps = [make_step(at * 10 * MS, at * 10 * MS + (1 + at % 3) * MS) for at in range(30)]
     summary, window = folded([make_header(), *steps, make_request(1, busy=MS), make_end()])
     assert len(window.steps()) <= 20
-    assert "may be missing" in Reader(render(summary, window, cwd="/")).text
+    assert "may be missing" in Reader(render((summary, window), cwd="/")).text
 
 
 # --- nothing of the server is markup --------------------------------------------------------------

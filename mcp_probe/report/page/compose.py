@@ -1,82 +1,80 @@
-"""A summary and a window as one file of HTML, with its style, its script and its data inside.
-
-What the script draws comes as JSON, of which nothing can end the element that it stands in. A policy in the page lets
-a browser run this one script, by its hash, and load nothing.
-"""
+"""Summaries and windows as one file of HTML, with its style, its script and the data of its drawings inside."""
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
-from importlib.resources import files
-from string import Template
 from typing import Any
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.model import BUDGET_PARTS, LOOP_OPERATION, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.budget import PARTS
-from mcp_probe.report.content import sections
+from mcp_probe.report.content import sections as content
 from mcp_probe.report.figures import plural, quantity
 from mcp_probe.report.page.charts import distributions, heat
+from mcp_probe.report.page.document import Section, as_json, document, markup_of
 from mcp_probe.report.page.levels import Level
 from mcp_probe.report.page.markup import markup, plain, text_of
-from mcp_probe.report.page.waterfalls import Chosen, Waterfalls
+from mcp_probe.report.page.overview import overview
+from mcp_probe.report.page.waterfalls import WHOLE_PARTS, Chosen, Waterfalls
 from mcp_probe.report.page.window import Window
-from mcp_probe.report.theme import STYLES
 
 MOST_COLOURS = 10
 MOST_POOLS = 4
 MOST_POINTS = 512
 
-_UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+TITLES = {
+    "verdict": "Verdict",
+    "window": "Window",
+    "operations": "Operations",
+    "waits": "Waits",
+    "requests": "Requests",
+    "memory": "Memory",
+    "resources": "Pools and loop",
+    "notes": "Notes",
+}
 
 
-def render(summary: Summary, window: Window, *, cwd: str) -> str:
-    """The page. ``window`` has taken the same frames in as the fold that ``summary`` is of."""
+def render(*processes: tuple[Summary, Window], cwd: str) -> str:
+    """The page. Each window has taken the same frames in as the fold that its summary is of.
+
+    Of several, the page begins with what there is, and shows one at a time.
+    """
+    summaries = [summary for summary, _ in processes]
+    articles = [
+        _article(number, summary, window, cwd, count=len(processes))
+        for number, (summary, window) in enumerate(processes, 1)
+    ]
+    names = list(dict.fromkeys(summary.server.name or "unnamed server" for summary in summaries))
+    body = overview(summaries) + "\n".join(html for html, _ in articles)
+    return document(", ".join(names), body, articles[0][1], parts=("page",))
+
+
+def _article(number: int, summary: Summary, window: Window, cwd: str, *, count: int) -> tuple[str, list[Section]]:
+    """One process, all its ids with its number before them; those of the first have none."""
     data = page_data(summary, window, cwd=cwd)
-    found = {name: markup(blocks) for name, blocks in sections(summary, cwd=cwd).items()}
-    body = (
-        ("verdict", found["header"] + found["verdict"] + found["findings"]),
-        ("window", _window(summary, window, data)),
-        ("operations", found["operations"] + distributions(summary, window)),
-        ("waits", found["blocked-by"] + heat(summary) + found["slow-steps"] + found["awaits"]),
-        ("requests", _requests(summary, data)),
-        ("memory", found["memory"] + found["leaks"]),
-        ("resources", found["executors"] + found["loop"] + found["measures"]),
-        ("notes", found["notes"]),
+    prefix = "" if number == 1 else f"{number}-"
+    sections = [Section(name, TITLES[name], html) for name, html in _bodies(summary, window, data, cwd) if html]
+    title = text_of(summary.server.name or "unnamed server")
+    html = (
+        f'<article data-prefix="{prefix}" aria-label="{title}"><h1 class="hidden">{title}</h1>\n'
+        f"{markup_of(sections, prefix)}\n"
+        f'<script type="application/json" class="data">{as_json(data)}</script></article>'
     )
-    script = read("page.js")
-    return Template(read("page.html")).substitute(
-        title=text_of(f"{summary.server.name or 'unnamed server'} · mcp-probe"),
-        hash=b64encode(sha256(script.encode()).digest()).decode(),
-        style=read("look.css") + read("page.css") + _colours(),
-        body="\n".join(f'<section id="{name}">{html}</section>' for name, html in body if html),
-        data=as_json(data),
-        script=script,
-    )
+    return html, sections
 
 
-def read(name: str) -> str:
-    """A file of the page beside this module."""
-    return files("mcp_probe.report.page").joinpath(name).read_text("utf-8")
-
-
-def as_json(data: Any) -> str:
-    """JSON that may stand in a ``script`` element: it holds no character that markup is made of."""
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_UNSAFE)
-
-
-def _colours() -> str:
-    """Fills of the budget's parts, as on the console."""
-    parts = {role: style.rgb for role, style in STYLES.items() if role.startswith("part-") and style.rgb}
-    return "".join(
-        f"i.{role},.{role}::before{{background:{colour}}}.{role}{{fill:{colour}}}"
-        for role, rgb in parts.items()
-        for colour in ("#{:02x}{:02x}{:02x}".format(*rgb),)
-    )
+def _bodies(summary: Summary, window: Window, data: dict[str, Any], cwd: str) -> Iterator[tuple[str, str]]:
+    found = {name: markup(blocks) for name, blocks in content(summary, cwd=cwd).items()}
+    yield "verdict", found["header"] + found["verdict"] + found["findings"]
+    yield "window", _window(summary, window, data)
+    yield "operations", found["operations"] + distributions(summary, window)
+    yield "waits", found["blocked-by"] + heat(summary) + found["slow-steps"] + found["awaits"]
+    yield "requests", _requests(summary, data)
+    yield "memory", found["memory"] + found["leaks"]
+    yield "resources", found["executors"] + found["loop"] + found["measures"]
+    yield "notes", found["notes"]
 
 
 # --- data -----------------------------------------------------------------------------------------
@@ -90,7 +88,8 @@ def page_data(summary: Summary, window: Window, *, cwd: str) -> dict[str, Any]:
         {"victim": victim, "blocker": blocker, "ids": [id for id in ids if id in shown]}
         for (victim, blocker), ids in chosen.pairs.items()
     ]
-    pools = sorted(window.pools.values(), key=lambda pool: -sum(pool[1].means()))[:MOST_POOLS]
+    used = [pool for pool in window.pools.values() if any(map(any, (pool[1].means(), pool[2].means())))]
+    pools = sorted(used, key=lambda pool: -sum(pool[1].means()))[:MOST_POOLS]
     data: dict[str, Any] = _shown(
         {
             "ms": round((window.bins.end_ns - window.bins.start_ns) / 1e6, 3),
@@ -110,7 +109,7 @@ def page_data(summary: Summary, window: Window, *, cwd: str) -> dict[str, Any]:
                 for sample, running, waiting in pools
             ],
             "resident": _resident(window),
-            "parts": [_part(name) for name in BUDGET_PARTS],
+            "parts": [*map(_part, BUDGET_PARTS), *map(_whole_part, WHOLE_PARTS)],
             "requests": Waterfalls(chosen, window.bins.start_ns, cwd).all(),
             "pairs": pairs,
             "missing": list(_missing(summary, window)),
@@ -163,6 +162,12 @@ def _part(name: str) -> dict[str, str]:
     return {"name": name.replace("_", " "), "role": part.role, "meaning": part.meaning}
 
 
+def _whole_part(name: str) -> dict[str, str]:
+    """A part of which an ordinary recording does not know the fields one by one."""
+    (part,) = (part for part in PARTS if name == part.name)
+    return {"name": name, "role": part.role, "meaning": part.meaning}
+
+
 # --- what the recording has not -------------------------------------------------------------------
 
 
@@ -205,7 +210,7 @@ def _window(summary: Summary, window: Window, data: dict[str, Any]) -> str:
     length, point = figures.duration(summary.window.seconds * 1000), figures.fine_duration(data["bin"])
     return (
         f"<h2>The window <small>{text_of(f'{length}; one point is {point}')}</small></h2>"
-        '<div id="timeline"></div>' + _WITHOUT_SCRIPT + (f'<ul class="dim notes">{notes}</ul>' if notes else "")
+        '<div class="timeline"></div>' + _WITHOUT_SCRIPT + (f'<ul class="dim remarks">{notes}</ul>' if notes else "")
     )
 
 
@@ -219,5 +224,5 @@ def _requests(summary: Summary, data: dict[str, Any]) -> str:
     )
     return (
         f'<h2>The slowest requests <small>open one for what happened in it</small></h2><p class="dim">{told}</p>'
-        '<div id="waterfalls"></div>' + _WITHOUT_SCRIPT
+        '<div class="waterfalls"></div>' + _WITHOUT_SCRIPT
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from math import isfinite
 
@@ -34,11 +34,15 @@ _MEANINGS = {text[0]: f"{text[2:]}, not exact" for _, text in MARK_MEANINGS if t
 _PART_NAMES = {part.role: part.name for part in PARTS}
 _EXACT = "exact; percentiles are within 6.3 %"
 _NUMBER = re.compile(r"\d")
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:µs|ms|s|min|h|B|kB|MB|GB|TB)\b)")
 
 
 def text_of(words: str) -> str:
-    """``words`` as they may stand in a page: control characters shown as escapes, and nothing of it markup."""
-    return escape(_GLYPHS.text(words))
+    """``words`` as they may stand in a page: control characters shown as escapes, and nothing of it markup.
+
+    A figure and its unit stay on one line.
+    """
+    return escape(_BEFORE_UNIT.sub("\u00a0", _GLYPHS.text(words)))
 
 
 def plain(words: str) -> str:
@@ -72,9 +76,16 @@ def _indent(columns: int) -> str:
 def _flowing(block: Paragraph | Flow) -> str:
     if isinstance(block, Paragraph):
         return _spans(block.lead) + _spans(block.spans)
-    separator = '<span class="dim"> · </span>' if block.separator.strip() else " "
-    items = separator.join(f'<span class="item">{_spans(item)}</span>' for item in block.items)
-    return _spans(block.lead) + items + _spans(block.right)
+    return _spans(block.lead) + _items(block.items, "·" if block.separator.strip() else "") + _spans(block.right)
+
+
+def _items(items: Sequence[Spans], separator: str = "") -> str:
+    """A separator stays with what it follows, so that no line begins with one."""
+    kind, after = ("item", f'<span class="dim sep">{separator}</span>') if separator else ("item gap", "")
+    last = len(items) - 1
+    return " ".join(
+        f'<span class="{kind}">{_spans(item)}{after if at < last else ""}</span>' for at, item in enumerate(items)
+    )
 
 
 def _spans(spans: Spans) -> str:
@@ -120,7 +131,8 @@ def _head(column: Column) -> str:
 
 def _row(row: tuple[Cell, ...] | Paragraph | Flow, columns: tuple[Column, ...]) -> str:
     if isinstance(row, (Paragraph, Flow)):
-        return f'<tr class="under"><td colspan="{len(columns)}"{_indent(row.indent)}>{_flowing(row)}</td></tr>'
+        told = f'<td colspan="{len(columns)}"{_indent(row.indent)}><span>{_flowing(row)}</span></td>'
+        return f'<tr class="under">{told}</tr>'
     cells = []
     for cell, column in zip(row, columns, strict=True):
         kind = ' class="right"' if column.right else ""
@@ -144,8 +156,7 @@ def _cell(cell: Cell) -> str:
     if isinstance(cell, Words):
         return _spans(cell.spans)
     if isinstance(cell, Items):
-        items = " ".join(f'<span class="item">{_spans(item)}</span>' for item in cell.items)
-        return text_of(cell.mark) + items
+        return text_of(cell.mark) + _items(cell.items)
     if isinstance(cell, Stack):
         told = ", ".join(f"{_PART_NAMES[role]} {share(ratio)}" for role, _, ratio in cell.parts if ratio > 0)
         return f'<div class="bar" role="img" aria-label="{text_of(told)}">{"".join(_bricks(cell))}</div>'

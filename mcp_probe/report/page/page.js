@@ -1,69 +1,48 @@
 "use strict";
-// Draws the timeline and the waterfalls from the page's data. Texts go in as text nodes only, never as markup.
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const SVG = "http://www.w3.org/2000/svg";
+// Draws timelines and waterfalls from the page's data, one process at a time. Texts go in as text nodes only.
+const { make } = look;
 
-  function make(name, attributes = {}, ...children) {
-    const isSvg = ["svg", "g", "rect", "line", "path", "text", "title", "a:svg"].includes(name);
-    const node = isSvg ? document.createElementNS(SVG, name.split(":")[0]) : document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-      if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-      else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value);
-    }
-    node.append(...children.filter((child) => child !== null && child !== undefined));
-    return node;
-  }
+// As figures.duration: two or three digits, in the unit that keeps them.
+function duration(ms) {
+  if (ms === null || ms === undefined || !isFinite(ms)) return "–";
+  const units = [[1, "ms", 999.5], [1e3, "s", 6e5], [6e4, "min", 7.2e6], [3.6e6, "h", Infinity]];
+  const [scale, unit] = units.find((row) => Math.abs(ms) < row[2]);
+  const value = ms / scale;
+  const size = Math.abs(value);
+  if (size === 0) return `0 ${unit}`;
+  if (size < 0.005) return `<0.01 ${unit}`;
+  const isFine = unit === "s";
+  const digits = size < 0.995 || (isFine && size < 9.995) ? 2 : size < 9.95 || (isFine && size < 99.95) ? 1 : 0;
+  return `${value.toFixed(digits)} ${unit}`;
+}
 
-  // As figures.duration: two or three digits, in the unit that keeps them.
-  function duration(ms) {
-    if (ms === null || ms === undefined || !isFinite(ms)) return "–";
-    const units = [[1, "ms", 999.5], [1e3, "s", 6e5], [6e4, "min", 7.2e6], [3.6e6, "h", Infinity]];
-    const [scale, unit] = units.find((row) => Math.abs(ms) < row[2]);
-    const value = ms / scale;
-    const size = Math.abs(value);
-    if (size === 0) return `0 ${unit}`;
-    if (size < 0.005) return `<0.01 ${unit}`;
-    const isFine = unit === "s";
-    const digits = size < 0.995 || (isFine && size < 9.995) ? 2 : size < 9.95 || (isFine && size < 99.95) ? 1 : 0;
-    return `${value.toFixed(digits)} ${unit}`;
-  }
+function bytes(count) {
+  if (count === null || count === undefined) return "–";
+  const units = ["B", "kB", "MB", "GB"];
+  let at = 0;
+  while (Math.abs(count) >= 999.5 && at < 3) { count /= 1000; at += 1; }
+  return `${Number(count.toPrecision(3))} ${units[at]}`;
+}
 
-  function bytes(count) {
-    if (count === null || count === undefined) return "–";
-    const units = ["B", "kB", "MB", "GB"];
-    let at = 0;
-    while (Math.abs(count) >= 999.5 && at < 3) { count /= 1000; at += 1; }
-    return `${Number(count.toPrecision(3))} ${units[at]}`;
-  }
+// Paper is narrower than most windows: pictures are drawn for its width before they are printed.
+const PAPER = 720;
+let isPrinting = false;
+addEventListener("beforeprint", () => { isPrinting = true; });
+addEventListener("afterprint", () => { isPrinting = false; });
+const widthOf = (node) => (isPrinting ? PAPER : Math.max(240, node.clientWidth));
+
+function draw(article) {
+  const data = JSON.parse(article.querySelector("script.data").textContent);
+  const prefix = article.dataset.prefix;
 
   const colours = new Map();
   data.occupancy.forEach((series, at) => {
     colours.set(series.name, series.kind === "operation" ? `var(--op${at % 9})` : `var(--${series.kind})`);
   });
 
-  // --- theme and sections -----------------------------------------------------------------------
-
-  const switcher = document.getElementById("theme");
-  switcher.hidden = false;
-  switcher.addEventListener("click", () => {
-    const root = document.documentElement;
-    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = isDark ? "light" : "dark";
-  });
-
-  const titles = {
-    verdict: "Verdict", window: "Window", operations: "Operations", waits: "Waits", requests: "Requests",
-    memory: "Memory", resources: "Pools and loop", notes: "Notes",
-  };
-  const nav = document.querySelector("header nav");
-  for (const section of document.querySelectorAll("main section")) {
-    nav.append(make("a", { href: `#${section.id}` }, titles[section.id]));
-  }
-
   // --- timeline ---------------------------------------------------------------------------------
 
-  const place = document.getElementById("timeline");
+  const place = article.querySelector(".timeline");
   const range = { from: 0, to: data.ms };
   const listeners = [];
 
@@ -108,8 +87,9 @@
   }
 
   function drawTimeline() {
-    const width = Math.max(300, place.clientWidth);
-    const gap = 22;
+    const width = widthOf(place);
+    const isNarrow = width < 560;
+    const gap = isNarrow ? 34 : 22;
     const rows = lanes();
     const height = rows.reduce((sum, row) => sum + row.height + gap, 0) + 18;
     const x = (ms) => ((ms - range.from) / (range.to - range.from)) * width;
@@ -129,8 +109,8 @@
       if (row.kind === "stack") told = drawStack(plot, top, row.height, width, count);
       else if (row.kind === "lines") told = drawLines(plot, row, top, width, count);
       else told = drawPoints(plot, row, top, x);
-      plot.append(make("text", { class: "label", x: 2, y: top - 6 }, row.name));
-      plot.append(make("text", { x: width - 2, y: top - 6, "text-anchor": "end" }, told));
+      plot.append(make("text", { class: "label", x: 2, y: top - (isNarrow ? 19 : 6) }, row.name));
+      plot.append(make("text", isNarrow ? { x: 2, y: top - 5 } : { x: width - 2, y: top - 6, "text-anchor": "end" }, told));
       top += row.height;
     }
     for (const at of ticks(range.from, range.to, width / 110)) {
@@ -189,9 +169,6 @@
 
   // --- pointing, brushing, keys -------------------------------------------------------------------
 
-  const tip = make("div", { class: "tip", hidden: "" });
-  document.body.append(tip);
-
   function show(from, to) {
     const least = Math.min(data.ms, Math.max(4 * data.bin, 1));
     let length = Math.min(data.ms, Math.max(least, to - from));
@@ -223,7 +200,6 @@
     };
     const instant = (x) => range.from + (x / width) * (range.to - range.from);
     plot.addEventListener("pointerdown", (event) => {
-      if (event.pointerType === "touch") return;
       start = at(event);
       plot.setPointerCapture(event.pointerId);
     });
@@ -244,7 +220,8 @@
       brush.setAttribute("width", 0);
       if (first !== null && Math.abs(x - first) > 4) show(instant(Math.min(first, x)), instant(Math.max(first, x)));
     });
-    plot.addEventListener("pointerleave", () => { tip.hidden = true; });
+    plot.addEventListener("pointercancel", () => { start = null; brush.setAttribute("width", 0); });
+    plot.addEventListener("pointerleave", look.hide);
     plot.addEventListener("dblclick", () => show(0, data.ms));
     plot.addEventListener("keydown", onKey);
   }
@@ -271,16 +248,12 @@
       const running = value(pool.running) / 100;
       if (running >= 0.05) rows.push([pool.name, `${running.toFixed(1)} running`]);
     }
-    tip.replaceChildren(...rows.map(([name, text]) => make("div", {}, make("span", {}, name), make("b", {}, text))));
-    tip.hidden = false;
-    const isRight = event.pageX + 240 > document.documentElement.scrollWidth;
-    tip.style.left = `${isRight ? event.pageX - tip.offsetWidth - 14 : event.pageX + 14}px`;
-    tip.style.top = `${event.pageY + 14}px`;
+    look.place(event.pageX, event.pageY, ...rows.map(([name, text]) => make("div", {}, make("span", {}, name), make("b", {}, text))));
   }
 
   // The whole window in one strip; what is shown above is left clear, and a click moves it.
   function drawOverview() {
-    const width = Math.max(300, place.clientWidth);
+    const width = widthOf(place);
     const height = 30;
     const strip = make("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
     strip.append(make("rect", { class: "lane", width, height, rx: 4 }));
@@ -292,11 +265,28 @@
     const right = (range.to / data.ms) * width;
     strip.append(make("rect", { class: "shade", width: left, height }), make("rect", { class: "shade", x: right, width: Math.max(0, width - right), height }));
     for (const x of [left, right]) strip.append(make("line", { class: "handle", x1: x, x2: x, y1: 0, y2: height }));
-    strip.addEventListener("click", (event) => {
+    // Drag to choose a time; a click moves the one that is shown.
+    const brush = make("rect", { class: "brush", y: 0, height, x: 0, width: 0 });
+    strip.append(brush);
+    const at = (event) => {
       const box = strip.getBoundingClientRect();
-      const middle = ((event.clientX - box.left) / box.width) * data.ms;
+      return Math.max(0, Math.min(width, ((event.clientX - box.left) / box.width) * width));
+    };
+    let start = null;
+    strip.addEventListener("pointerdown", (event) => { start = at(event); strip.setPointerCapture(event.pointerId); });
+    strip.addEventListener("pointermove", (event) => {
+      if (start === null) return;
+      brush.setAttribute("x", Math.min(start, at(event)));
+      brush.setAttribute("width", Math.abs(at(event) - start));
+    });
+    strip.addEventListener("pointercancel", () => { start = null; brush.setAttribute("width", 0); });
+    strip.addEventListener("pointerup", (event) => {
+      if (start === null) return;
+      const ends = [start, at(event)].map((x) => (x / width) * data.ms).sort((a, b) => a - b);
+      start = null;
+      if (((ends[1] - ends[0]) / data.ms) * width > 4) return show(...ends);
       const half = (range.to - range.from) / 2;
-      show(middle - half, middle + half);
+      show(ends[0] - half, ends[0] + half);
     });
     return strip;
   }
@@ -312,7 +302,7 @@
     const legend = make("div", { class: "legend" }, ...data.occupancy.map((series) =>
       make("span", {}, make("i", { style: `background:${colours.get(series.name)}` }), series.name)));
     const holder = make("div");
-    const strip = make("div");
+    const strip = make("div", { class: "overviewstrip" });
     place.append(tools, legend, holder, strip);
     const draw = () => {
       holder.replaceChildren(drawTimeline());
@@ -321,6 +311,8 @@
     };
     listeners.push(draw);
     draw();
+    addEventListener("beforeprint", draw);
+    addEventListener("afterprint", draw);
     let width = place.clientWidth;
     addEventListener("resize", () => { if (place.clientWidth !== width) { width = place.clientWidth; draw(); } });
   }
@@ -328,7 +320,7 @@
   // --- requests -----------------------------------------------------------------------------------
 
   const byId = new Map(data.requests.map((request) => [request.id, request]));
-  const list = document.getElementById("waterfalls");
+  const list = article.querySelector(".waterfalls");
   const filter = { operation: "", ids: null, told: "" };
   const FIRST = 25;
   let most = FIRST;
@@ -346,7 +338,7 @@
 
   function row(request) {
     const bad = request.outcome === "ok" ? null : make("span", { class: request.outcome === "cancelled" ? "warn" : "critical" }, ` ${request.outcome.replace("_", " ")}`);
-    const details = make("details", { class: "request", id: `r${request.id}` },
+    const details = make("details", { class: "request", id: `${prefix}r${request.id}` },
       make("summary", {}, make("b", {}, request.name, bad), make("span", { class: "time" }, duration(total(request))), budgetBar(request)));
     details.addEventListener("toggle", () => {
       if (details.open && details.childElementCount === 1) details.append(fall(request));
@@ -355,21 +347,21 @@
   }
 
   function link(id, text) {
-    return byId.has(id) ? make("a", { href: `#r${id}`, onclick: (event) => { event.preventDefault(); open(id); } }, text) : text;
+    return byId.has(id) ? make("a", { href: `#${prefix}r${id}`, onclick: (event) => { event.preventDefault(); open(id); } }, text) : text;
   }
 
   function open(id) {
-    let found = document.getElementById(`r${id}`);
+    let found = document.getElementById(`${prefix}r${id}`);
     if (!found) {
       Object.assign(filter, { operation: "", ids: null, told: "" });
       most = Math.max(most, data.requests.findIndex((request) => request.id === id) + 1);
       drawList();
-      found = document.getElementById(`r${id}`);
+      found = document.getElementById(`${prefix}r${id}`);
     }
     found.open = true;
     found.querySelector("summary").focus();
     found.scrollIntoView({ block: "center" });
-    history.replaceState(null, "", `#r${id}`);
+    history.replaceState(null, "", `#${prefix}r${id}`);
   }
 
   function drawList() {
@@ -386,7 +378,7 @@
     const clear = filter.ids || filter.operation ? make("button", { type: "button", onclick: () => { Object.assign(filter, { operation: "", ids: null, told: "" }); press(null); drawList(); } }, "Show all") : null;
     const rest = found.length - most;
     list.replaceChildren(
-      make("div", { class: "tools" }, select, clear, make("output", { "aria-live": "polite" }, [`${found.length} requests`, told].filter(Boolean).join(": "))),
+      make("div", { class: "tools" }, select, clear, make("output", { "aria-live": "polite" }, [found.length === 1 ? "1 request" : `${found.length} requests`, told].filter(Boolean).join(": "))),
       ...found.slice(0, most).map(row),
       rest > 0 ? make("p", {}, make("button", { type: "button", onclick: () => { most += 100; drawList(); } }, `Show ${Math.min(100, rest)} more`)) : "");
   }
@@ -398,8 +390,11 @@
     host.append(facts(request));
     const picture = make("div");
     host.append(picture, reasons(request));
-    const draw = () => picture.replaceChildren(drawFall(request, Math.max(300, host.clientWidth || list.clientWidth)));
+    look.reachable(host);
+    const draw = () => picture.replaceChildren(drawFall(request, widthOf(host.clientWidth ? host : list)));
     queueMicrotask(draw);
+    addEventListener("beforeprint", draw);
+    addEventListener("afterprint", draw);
     return host;
   }
 
@@ -414,7 +409,7 @@
           make("i", { class: part.role }), `${part.name} ${duration(ms)}`));
       }
     });
-    const told = [`arrived at ${duration(request.from)}`, `${request.steps} steps`];
+    const told = [`arrived at ${duration(request.from)}`, request.steps === 1 ? "1 step" : `${request.steps} steps`];
     if (request.weight > 1) told.push(`stands for ${request.weight} requests`);
     if (request.partial) told.push("partly seen");
     if (request.error) told.push(`error ${request.error}`);
@@ -426,12 +421,8 @@
   function spans(request) {
     const rows = [];
     const add = (label, bars, to) => rows.push({ label, bars, to });
-    const phases = [];
-    if (request.first !== null) phases.push([request.from, request.first, "queue", "queue: not started yet"]);
-    const end = request.result === null ? request.to : request.result;
-    if (request.first !== null) phases.push([request.first, end, "handling", "handling"]);
-    if (request.result !== null) phases.push([request.result, request.to, "write", "write: answer on its way out"]);
-    add("request", phases.length ? phases : [[request.from, request.to, "handling", "request"]]);
+    add("request", [[request.from, request.to, "handling", "not known in detail"], ...request.phases.map(([from, to, at]) =>
+      [from, to, data.parts[at].role, `${data.parts[at].name} ${duration(to - from)}: ${data.parts[at].meaning}`])]);
     if (request.own.length) {
       add("on the loop", request.own.map(([from, to, , , where, cause, sure]) => [from, to, "busy", [duration(to - from), cause, where && `${where} (${sure})`].filter(Boolean).join(", ")]));
     }
@@ -478,7 +469,7 @@
       const short = found.label.length > letters ? `${found.label.slice(0, letters - 1)}…` : found.label;
       const label = make("text", { class: "label", x: 0, y: y + 14 }, short, make("title", {}, found.label));
       if (found.to && byId.has(found.to)) {
-        const anchor = make("a:svg", { href: `#r${found.to}`, onclick: (event) => { event.preventDefault(); open(found.to); } }, label);
+        const anchor = make("a:svg", { href: `#${prefix}r${found.to}`, onclick: (event) => { event.preventDefault(); open(found.to); } }, label);
         svg.append(anchor);
       } else svg.append(label);
       for (const [start, end, kind, told, name] of found.bars) {
@@ -516,7 +507,7 @@
 
   // --- the map ----------------------------------------------------------------------------------------
 
-  const cells = document.querySelectorAll(".heat button");
+  const cells = article.querySelectorAll(".heat button");
 
   function press(cell) {
     for (const one of cells) one.setAttribute("aria-pressed", one === cell);
@@ -531,7 +522,7 @@
         Object.assign(filter, { operation: "", ids: new Set(pair.ids), told: `${pair.victim} that waited longest for ${pair.blocker}` });
         press(cell);
         drawList();
-        document.getElementById("requests").scrollIntoView();
+        article.querySelector(".requests").scrollIntoView();
         open(pair.ids[0]);
       });
     }
@@ -543,6 +534,40 @@
   startTimeline();
   drawList();
   startMap();
-  const wanted = /^#r(\d+)$/.exec(location.hash);
-  if (wanted && byId.has(Number(wanted[1]))) open(Number(wanted[1]));
-})();
+  return (id) => { if (byId.has(id)) open(id); };
+}
+
+// --- one of several -----------------------------------------------------------------------------------
+
+const articles = [...document.querySelectorAll("main article")];
+const opened = new Map();
+
+// Shows one process, drawn when it is first wanted.
+function choose(article) {
+  for (const one of articles) one.hidden = one !== article;
+  if (!opened.has(article)) {
+    opened.set(article, draw(article));
+    look.reachable(article);
+  }
+  const links = [...article.querySelectorAll("section")].map((section) => make("a", { href: `#${section.id}` }, section.dataset.title));
+  document.querySelector("header nav").replaceChildren(...links);
+  if (picker) picker.value = String(articles.indexOf(article));
+}
+
+const picker = articles.length < 2 ? null : make("select", { "aria-label": "Process", onchange: () => { choose(articles[picker.value]); scrollTo(0, 0); } },
+  ...articles.map((article, at) => make("option", { value: at }, `${at + 1} · ${article.getAttribute("aria-label")}`)));
+if (picker) document.querySelector("header nav").before(picker);
+
+// What the address names, in whichever process it is.
+function follow() {
+  const [, prefix, request] = /^#(\d+-)?(?:r(\d+))?/.exec(location.hash) || [];
+  const article = articles.find((one) => one.dataset.prefix === (prefix || "")) || articles[0];
+  const isHidden = article.hidden;
+  choose(article);
+  const target = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;
+  if (request) opened.get(article)(Number(request));
+  else if (target && isHidden) target.scrollIntoView();
+}
+
+addEventListener("hashchange", follow);
+follow();

@@ -13,6 +13,7 @@ from typing import Any
 from mcp_probe.aggregate.blocking import Blame, blame, blocker_of, victim_of
 from mcp_probe.aggregate.phrasing import file_and_line
 from mcp_probe.model import BUDGET_PARTS, RequestRecord, StepRecord
+from mcp_probe.record.timeline import Phase, kept_phases
 from mcp_probe.report.page.window import Window
 from mcp_probe.report.places import place
 from mcp_probe.report.sections.waits import CAUSES
@@ -24,6 +25,12 @@ MOST_PAIRS = 60
 MOST_SHOWN = 360
 MOST_ROWS = 40
 """Of one request: steps and awaits that are drawn; the longest ones where there are more."""
+
+MOST_PHASES = 150
+"""Of one request: the longest ones where there are more."""
+
+WHOLE_PARTS = ("queue", "write")
+"""Parts that an ordinary recording does not divide further; they come after those of the budget."""
 
 MOST_BLOCKERS = 12
 """Steps of others that held it up: the longest."""
@@ -37,6 +44,7 @@ class Chosen:
 
     def __init__(self, window: Window) -> None:
         self.candidates = window.candidates()
+        self.phases = window.phases
         steps, polls = window.indexes()
         self.blames: dict[int, Blame] = {}
         for record in self.candidates.values():
@@ -120,6 +128,7 @@ class Waterfalls:
 
     def __init__(self, chosen: Chosen, start_ns: int, cwd: str) -> None:
         self._chosen = chosen
+        self._parts = {name: at for at, name in enumerate((*BUDGET_PARTS, *WHOLE_PARTS))}
         self._start_ns = start_ns
         self._cwd = cwd
 
@@ -147,6 +156,7 @@ class Waterfalls:
             "partial": record.partial,
             "budget": [_length(getattr(record.budget, part)) for part in BUDGET_PARTS],
             "quality": {name: [tag, _length(lo), _length(hi)] for name, tag, lo, hi in record.quality},
+            "phases": [[self._ms(a), self._ms(b), self._parts[part]] for a, b, part in self._phases(record)],
             "steps": record.steps,
             "own": [self._step(step) for step in _longest(self._chosen.steps.own(record))],
             "waits": [
@@ -161,6 +171,12 @@ class Waterfalls:
             "awaits": self._awaits(record),
             "memory": None if record.memory is None else [record.memory.requested, record.memory.peak],
         }
+
+    def _phases(self, record: RequestRecord) -> list[Phase]:
+        """What it did, in the order of time, as far as the recording knows."""
+        known = self._chosen.phases.get(record.id)
+        found = kept_phases(record, self._chosen.steps.own(record)) if known is None else known
+        return sorted(sorted(found, key=lambda phase: phase.from_ns - phase.to_ns)[:MOST_PHASES])
 
     def _step(self, step: StepRecord) -> list[Any]:
         where = place(step.file, step.line, self._cwd)

@@ -22,7 +22,9 @@ from mcp_probe.model import (
     RequestGroup,
     RequestRecord,
     StepRecord,
+    Timeline,
 )
+from mcp_probe.record.timeline import Phase, phases_of
 from mcp_probe.report.page.levels import Bins, Level
 
 LONGEST = 2_000
@@ -30,6 +32,9 @@ LONGEST = 2_000
 
 LONGEST_OF_EACH = 40
 """The same of each operation: the longest, and those that waited longest for others."""
+
+MOST_WITH_PHASES = 2_000
+"""Of a full recording: so many requests have their phases, the longest ones."""
 
 MOST_STEPS = 100_000
 MOST_OPERATIONS = 256
@@ -48,14 +53,15 @@ class Best:
         self._most = most
         self._heap: list[tuple[int, int, RequestRecord]] = []
 
-    def add(self, rank: int, record: RequestRecord) -> None:
-        """Keeps ``record`` as long as few have a larger rank; a rank of 0 is none."""
-        if rank <= 0:
-            return
+    def add(self, rank: int, record: RequestRecord) -> bool:
+        """Keeps ``record`` as long as few have a larger rank; a rank of 0 is none. Returns whether it is kept."""
+        if rank <= 0 or (len(self._heap) == self._most and rank <= self._heap[0][0]):
+            return False
         if len(self._heap) < self._most:
             heapq.heappush(self._heap, (rank, record.id, record))
-        elif rank > self._heap[0][0]:
+        else:
             heapq.heapreplace(self._heap, (rank, record.id, record))
+        return True
 
     def __iter__(self) -> Iterator[RequestRecord]:
         """The largest first."""
@@ -67,6 +73,7 @@ class Window:
 
     Attributes:
         in_flight: Requests from arrival to end; where requests were sampled, estimated by the weights of records.
+        phases: Of a full recording: what requests did, by their ids; of an ordinary one empty.
         seen: How many requests have a record.
         hidden_steps_ns: Steps shorter than this may be missing from :attr:`steps`; 0 where all are there.
     """
@@ -84,6 +91,8 @@ class Window:
         self.seen = 0
         self.is_sampled = False
         self.hidden_steps_ns = 0
+        self.phases: dict[int, list[Phase]] = {}
+        self._latest: RequestRecord | None = None
         self._longest = Best(LONGEST)
         self._longest_steps = Best(LONGEST)
         self._longest_of: dict[Key, Best] = {}
@@ -101,6 +110,8 @@ class Window:
             self._add_request(frame)
         elif isinstance(frame, StepRecord):
             self._add_step(frame)
+        elif isinstance(frame, Timeline):
+            self._add_timeline(frame)
         elif isinstance(frame, RequestGroup):
             self._start(frame.first_ns)
             self.is_sampled = True
@@ -142,13 +153,23 @@ class Window:
         key = self._key(record)
         if record.outcome != "unfinished":
             self.durations[key][bucket_of(total)] += 1
-        self._longest.add(total, record)
-        self._longest_steps.add(record.step_max_ns, record)
+        kept = [self._longest.add(total, record), self._longest_steps.add(record.step_max_ns, record)]
         if key not in self._longest_of:
             self._longest_of[key] = Best(LONGEST_OF_EACH)
             self._waited_of[key] = Best(LONGEST_OF_EACH)
-        self._longest_of[key].add(total, record)
-        self._waited_of[key].add(sum(wait.end_ns - wait.start_ns for wait in record.waits), record)
+        kept.append(self._longest_of[key].add(total, record))
+        kept.append(self._waited_of[key].add(sum(wait.end_ns - wait.start_ns for wait in record.waits), record))
+        self._latest = record if any(kept) else None
+
+    def _add_timeline(self, timeline: Timeline) -> None:
+        """Comes right after its record, in full recordings."""
+        if self._latest is None or self._latest.id != timeline.request:
+            return
+        self.phases[timeline.request] = phases_of(self._latest, timeline)
+        if len(self.phases) > MOST_WITH_PHASES:
+            kept = self.candidates()
+            longest = [id for id in kept if id in self.phases][: MOST_WITH_PHASES // 2]
+            self.phases = {id: self.phases[id] for id in longest}
 
     def _add_step(self, step: StepRecord) -> None:
         """A step that still runs comes again, longer, until it has ended."""

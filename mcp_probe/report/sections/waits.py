@@ -87,7 +87,8 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
     if any(more):
         rows.append(Paragraph(one("; ".join(filter(None, more)), "dim"), indent=1))
     asides = ("longest step" if any(wait.kind is None for wait in shown) else "", "what it held" if held else "")
-    yield Heading("Who waited for whom", f"all calls together; {' or '.join(filter(None, asides))}")
+    told = " or ".join(filter(None, asides))
+    yield Heading("Who waited for whom", "; ".join(filter(None, ("all calls together", told))))
     yield Grid(
         columns=(
             Column(gap=1, most=32),
