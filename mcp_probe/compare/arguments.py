@@ -27,6 +27,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--after", metavar="FILE", nargs="+", type=Path, default=[], help="and of the other")
     parser.add_argument("--all", action="store_true", dest="every_row", help="rows without a difference, too")
     parser.add_argument("--json", metavar="FILE", help="write the comparison to FILE as JSON, too; `-` = only that")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write one page with every row to FILE, too")
     parser.add_argument(
         "--max-regression",
         metavar="ITEM[,ITEM…]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from mcp_probe.compare import jsonfile
@@ -26,10 +27,7 @@ def compare(options: argparse.Namespace) -> Checked:
         MissingExtraError: scipy is needed, and is not there.
     """
     before, after = _sides(options)
-    if options.json not in (None, "-"):
-        if Path(options.json).resolve() in {path.resolve() for path in (*before, *after)}:
-            raise OptionError(f"--json {options.json} is one of the files to compare. Name another file.")
-        private_file.check(Path(options.json))
+    _check_files(options, [*before, *after])
     old, new = read_side(before), read_side(after)
     check_kinds([*old, *new])
     comparison = compared(old, new)
@@ -37,6 +35,18 @@ def compare(options: argparse.Namespace) -> Checked:
     found = checked(comparison, limits) if limits else Checked()
     _show(comparison, found if limits else None, options)
     return found
+
+
+def _check_files(options: argparse.Namespace, read: Sequence[Path]) -> None:
+    """Before anything is read: what is written can be, and is nothing that will be read."""
+    taken = {path.resolve() for path in read}
+    for name, path in (("--json", options.json), ("--html", options.html)):
+        if path is None or str(path) == "-":
+            continue
+        if Path(path).resolve() in taken:
+            raise OptionError(f"{name} {path} is one of the other files of this comparison. Name another file.")
+        taken.add(Path(path).resolve())
+        private_file.check(Path(path))
 
 
 def _sides(options: argparse.Namespace) -> tuple[list[Path], list[Path]]:
@@ -65,3 +75,7 @@ def _show(comparison: Comparison, found: Checked | None, options: argparse.Names
     if options.json not in (None, "-"):
         with private_file.opened(Path(options.json)) as stream:
             jsonfile.write(comparison, found, stream)
+    if options.html is not None:
+        from mcp_probe.compare.html import html
+
+        private_file.write(options.html, html(comparison))

@@ -63,7 +63,7 @@ def _verdict(comparison: Comparison) -> Iterator[Block]:
         called = [row for row in differ if row.operation == operation]
         if called:
             role: Role = "critical" if _is_worse(called) else "good"
-            told = ", ".join(f"{row.measure} {_change(row)}" for row in called if row.measure not in BUDGET_PARTS)
+            told = ", ".join(f"{row.measure} {change_of(row)}" for row in called if row.measure not in BUDGET_PARTS)
             moved = _moved(comparison, operation)
             text = "; ".join(filter(None, (told, moved)))
             yield Paragraph((Span(text),), lead=(Span("● ", role), Span(f"{operation}  ", "name")))
@@ -101,7 +101,7 @@ def _moved(comparison: Comparison, operation: str) -> str:
     if not rows:
         return ""
     most = max(rows, key=lambda row: abs(row.change or 0.0))
-    return f"what moved is {most.measure}: {_change(most)} of the mean"
+    return f"what moved is {most.measure}: {change_of(most)} of the mean"
 
 
 def _grid(rows: Sequence[Difference]) -> Grid:
@@ -116,7 +116,7 @@ def _grid(rows: Sequence[Difference]) -> Grid:
                 Words((Span(f"{row.measure} {about}".strip()),), "middle"),
                 _words(_figure(row.before, row.unit)),
                 _words(_figure(row.after, row.unit)),
-                _words(_change(row), role),
+                _words(change_of(row), role),
                 _words(_interval(row), "dim"),
                 _words(_visible(row), "dim"),
                 _words(row.judgement, role),
@@ -135,25 +135,27 @@ def _figure(value: float | None, unit: str) -> str:
     return with_unit(value, unit)
 
 
-def _change(row: Difference) -> str:
+def change_of(row: Difference) -> str:
+    """As a figure: ``-38%``, ``0.29×``, ``+1.1 ms``."""
     if row.change is None:
         return UNKNOWN
-    return _signed(row.change, row.unit) if row.is_part else _ratio(row.change)
+    return signed(row.change, row.unit) if row.is_part else ratio(row.change)
 
 
-def _ratio(factor: float) -> str:
+def ratio(factor: float) -> str:
     """``+12%`` up to twice as much, then ``3.77×``."""
     return f"{100 * (factor - 1):+.0f}%" if 0.5 <= factor < 2 else times(factor)
 
 
-def _signed(value: float, unit: str) -> str:
+def signed(value: float, unit: str) -> str:
+    """``+1.1 ms``, ``−35 ms``"""
     return f"{'+' if value >= 0 else '−'}{_figure(abs(value), unit)}"
 
 
 def _interval(row: Difference) -> str:
     if row.low is None or row.high is None:
         return times(row.floor) if row.floor is not None else ""
-    ends = [_signed(end, row.unit) if row.is_part else _ratio(end) for end in (row.low, row.high)]
+    ends = [signed(end, row.unit) if row.is_part else ratio(end) for end in (row.low, row.high)]
     return f"{ends[0]} … {ends[1]}"
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from string import Template
 from typing import Any
 
-from mcp_probe.report.page.markup import text_of
+from mcp_probe.report.blocks import Block, Heading
+from mcp_probe.report.page.markup import markup, text_of
 from mcp_probe.report.theme import STYLES
 
 _UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -54,6 +55,29 @@ def markup_of(sections: Iterable[Section], prefix: str = "") -> str:
         for section in sections
         if section.html
     )
+
+
+def headed(blocks: Iterable[Block], charts: Mapping[str, str] | None = None) -> list[Section]:
+    """``blocks`` as sections, each with its heading. ``charts`` are put below the first one of that title.
+
+    What stands before the first heading is a section of its own, which the header does not lead to.
+    """
+    charts = dict(charts or {})
+    groups: list[tuple[str, list[Block]]] = [("", [])]
+    for block in blocks:
+        if isinstance(block, Heading):
+            groups.append((block.title, []))
+        groups[-1][1].append(block)
+    return [
+        Section(f"s{at}", title, markup(found) + charts.pop(title, ""))
+        for at, (title, found) in enumerate(groups)
+        if found
+    ]
+
+
+def page_of(title: str, sections: Sequence[Section]) -> str:
+    """A whole file of nothing but ``sections``."""
+    return document(title, f'<h1 class="hidden">{text_of(title)}</h1>\n{markup_of(sections)}', sections)
 
 
 def read(name: str) -> str:

@@ -53,6 +53,20 @@ def charts_of(results: Results) -> list[Chart]:
     return sorted(_named_apart(made), key=lambda chart: chart.document)
 
 
+def remark(chart: Chart) -> str:
+    """What stands below it."""
+    told = (
+        ["whiskers: 95 % of the mean"]
+        if any(point.low is not None for _, points in chart.series for point in points)
+        else []
+    )
+    if chart.scaled:
+        told.append("documented figures brought to the size that ran")
+    if chart.contended:
+        told.append("contended: others used the machine")
+    return " · ".join(told)
+
+
 def _worth_drawing(rows: list[Row]) -> bool:
     """At least two places, of which the document has two or more."""
     if not rows[0].unit:

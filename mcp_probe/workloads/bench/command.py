@@ -88,7 +88,7 @@ def _check_files(options: argparse.Namespace) -> None:
     for path in (options.json, options.html):
         if path is not None:
             private_file.check(path)
-    if options.html is not None or options.plots is not None:
+    if options.plots is not None:
         try:
             import matplotlib  # noqa: F401
         except ImportError as exc:

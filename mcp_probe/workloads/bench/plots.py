@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from mcp_probe.record import private_file
-from mcp_probe.workloads.bench.charts import Chart, Point, charts_of
+from mcp_probe.workloads.bench.charts import Chart, Point, charts_of, remark
 from mcp_probe.workloads.bench.shapes import Results
 
 # Told apart with every kind of colour vision. Source: Okabe and Ito, https://jfly.uni-koeln.de/color/.
@@ -90,7 +90,7 @@ def draw(chart: Chart) -> Figure:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
     rows = _legend(axes, chart, figure.get_figwidth())
     axes.set_title(chart.title, loc="left", pad=6 + 15 * rows)
-    if under := _remark(chart):
+    if under := remark(chart):
         figure.supxlabel(under, fontsize=7.5, color=FAINT, x=0.99, ha="right")
     return figure
 
@@ -198,19 +198,6 @@ def _legend(axes: Axes, chart: Chart, inches: float) -> int:
 
 def _colours(chart: Chart) -> list[str]:
     return [COLOURS[index % len(COLOURS)] for index in range(len(chart.series))]
-
-
-def _remark(chart: Chart) -> str:
-    told = (
-        ["whiskers: 95 % of the mean"]
-        if any(point.low is not None for _, points in chart.series for point in points)
-        else []
-    )
-    if chart.scaled:
-        told.append("documented figures brought to the size that ran")
-    if chart.contended:
-        told.append("contended: others used the machine")
-    return " · ".join(told)
 
 
 def _wrapped(place: float | str) -> str:

@@ -47,6 +47,7 @@ def add_load(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--profile", action="store_true", help="start the server under the probe, and show what it saw")
     out = parser.add_argument_group("results")
     out.add_argument("--json", metavar="FILE", type=Path, help="write the result to FILE; `-` = print only that")
+    out.add_argument("--html", metavar="FILE", type=Path, help="write one page with charts to FILE, too")
     out.add_argument("--export", choices=("locust", "k6"), help="write the same load as a script instead of running it")
     out.add_argument("--to", metavar="FILE", type=Path, help="where the script goes (default: stdout)")
 

@@ -31,8 +31,9 @@ def load(options: argparse.Namespace) -> bool:
         return True
     target = target_of(options, given.server, given.url, given.headers)
     to_stdout = options.json is not None and str(options.json) == "-"
-    if options.json is not None and not to_stdout:
-        private_file.check(options.json)
+    for path in (None if to_stdout else options.json, options.html):
+        if path is not None:
+            private_file.check(path)
     settings = LoadOptions(options.allow_failures, options.profile, options.connections)
     with StatusLine(sys.stderr, "load") as line:
         result = run_load(target, given.mix, settings, line.show)
@@ -44,6 +45,10 @@ def load(options: argparse.Namespace) -> bool:
             private_file.write(options.json, text)
         sys.stdout.write(page(result, width=options.width, color=False if options.no_color else None))
     sys.stdout.flush()
+    if options.html is not None:
+        from mcp_probe.workloads.load.html import html
+
+        private_file.write(options.html, html(result))
     return result.open.fates["ok"] == result.open.due
 
 

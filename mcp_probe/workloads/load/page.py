@@ -88,7 +88,7 @@ def judgement(result: LoadResult) -> tuple[str, Role, str]:
     return (
         "keeps up",
         "good",
-        f"{quantity(phase.due)} requests at {rate}: p50 {p50}, p99 {p99} from when they were due.",
+        f"{plural(phase.due, 'request')} at {rate}: p50 {p50}, p99 {p99} from when they were due.",
     )
 
 
