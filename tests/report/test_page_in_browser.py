@@ -10,11 +10,20 @@ from pathlib import Path
 import pytest
 
 from mcp_probe.aggregate.fold import Fold
+from mcp_probe.compare.html import html as comparison_html
+from mcp_probe.compare.judge import compared
+from mcp_probe.compare.reading import reading_of
+from mcp_probe.compare.samples import recorded
 from mcp_probe.model import Summary
 from mcp_probe.report.page.compose import render
 from mcp_probe.report.page.window import Window
+from mcp_probe.workloads.bench.html import write_html
+from mcp_probe.workloads.load.html import html as load_html
+from tests.compare.recordings import calls
 from tests.report.browser import Browser, browsing, find_browser
 from tests.report.recordings import shop
+from tests.workloads.bench.made import full
+from tests.workloads.load.test_result import log_of, result_of
 
 CHROMIUM = find_browser()
 SOON = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -170,14 +179,52 @@ def test_a_hundred_thousand_requests_are_a_small_page_of_little_memory(browser: 
     assert nodes < 5_000
 
 
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bench") / "page.html"
+    write_html(full(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("load") / "page.html"
+    log = log_of([(due % 2, due, due + 5 + due // 50, "ok") for due in range(0, 1000, 10)])
+    path.write_text(load_html(result_of(log, log)), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("comparison") / "page.html"
+    sides = [reading_of(recorded(calls(awaiting_ms=ms, seed=seed)), "a") for ms, seed in ((20.0, 1), (30.0, 2))]
+    path.write_text(comparison_html(compared(sides[:1], sides[1:])), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("which", ["bench", "load", "comparison"])
+def test_other_pages_are_drawn_alike_and_ask_for_nothing(
+    browser: Browser, width: int, which: str, request: pytest.FixtureRequest
+) -> None:
+    path: Path = request.getfixturevalue(which)
+    browser.show(path, width=width)
+    assert browser.complaints() == []
+    assert browser.requests() == [path.resolve().as_uri()]
+    assert browser.evaluate("document.querySelectorAll('figure.plot svg').length") > 0
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    browser.evaluate("document.getElementById('theme').click()")
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 18, 23)"
+
+
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not here: `make test-browser` gets it")
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 360)])
-@pytest.mark.parametrize("which", ["page", "several"])
+@pytest.mark.parametrize("which", ["page", "several", "bench", "load", "comparison"])
 def test_axe_finds_no_serious_fault(
     browser: Browser, theme: str, width: int, which: str, request: pytest.FixtureRequest
 ) -> None:
     browser.show(request.getfixturevalue(which), theme=theme, width=width)
-    browser.evaluate("document.querySelector('details.request').open = true")
+    browser.evaluate("for (const one of [...document.querySelectorAll('details')].slice(0, 1)) one.open = true")
     browser.evaluate(SOON)
     browser.evaluate(AXE.read_text("utf-8") + "; 0")
     told = json.loads(browser.evaluate("axe.run().then(found => JSON.stringify(found.violations))"))
