@@ -20,6 +20,7 @@ class Reader(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
+        self.source = page
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.scripts: list[str] = []
