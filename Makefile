@@ -64,7 +64,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: databases help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth compare-truth soak-memory soak docs-check wheels matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth compare-truth soak-memory soak docs-check wheels matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -95,8 +95,14 @@ test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte,
 test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some twelve minutes
 	@$(PY) -m pytest -m workloads tests/workloads tests/benchmarks $(PYTEST_ARGS)
 
-test-browser: env .tools/node_modules/axe-core/axe.min.js  ## the report's page in a headless Chromium, where there is one
+test-browser: env .tools/node_modules/axe-core/axe.min.js  ## the pages in a headless Chromium, where there is one
 	@$(PY) -m pytest -m browser tests/report $(PYTEST_ARGS)
+
+chromium:  ## a headless Chromium of Debian's packages, for `make test-browser` and `make pictures` (needs root)
+	apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core
+
+pictures: env  ## docs/pictures/*.png anew, by that Chromium
+	@$(PY) -m tests.report.pictures
 
 .tools/node_modules/axe-core/axe.min.js:
 	@npm install --silent --no-save --no-fund --no-audit --prefix .tools axe-core@4.14.1 || echo "no npm: accessibility is not tested"

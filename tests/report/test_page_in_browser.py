@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +71,15 @@ def test_it_is_drawn_without_a_complaint_and_asks_for_nothing(
     assert browser.requests() == [page.resolve().as_uri()]
     assert browser.evaluate("document.querySelectorAll('.timeline path').length") > 5
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_what_is_drawn_has_the_colours_of_its_style(browser: Browser, page: Path) -> None:
+    """A rule for another chart would win, and leave the lanes black."""
+    browser.show(page)
+    fill = "getComputedStyle(document.querySelector('{}')).fill"
+    assert browser.evaluate(fill.format(".timeline .lane")) == "rgb(245, 247, 249)"
+    assert browser.evaluate(fill.format(".timeline path")) == "rgb(61, 132, 224)"
+    assert browser.evaluate(fill.format(".timeline path.line")) == "none"
 
 
 def test_a_cell_of_the_map_opens_the_requests_in_question(browser: Browser, page: Path) -> None:
@@ -157,6 +169,36 @@ def test_of_several_processes_one_is_shown_and_another_is_chosen(browser: Browse
     browser.evaluate(f"{picker}.value = '0'; {picker}.dispatchEvent(new Event('change'))")
     assert browser.evaluate(shown) == [True, False]
     assert browser.complaints() == []
+
+
+# --- pictures in the docs -----------------------------------------------------------------------------
+
+
+def test_the_docs_show_what_is_drawn_today(browser: Browser, tmp_path: Path) -> None:
+    """Fonts differ between machines, so sizes may by a tenth; what is coloured may by a twentieth of the picture."""
+    pictures = pytest.importorskip("tests.report.pictures")
+    for name, png in pictures.all_pictures(browser, tmp_path):
+        now, kept = opened(png), opened((pictures.FOLDER / f"{name}.png").read_bytes())
+        assert now.width == kept.width, name
+        assert abs(now.height - kept.height) <= 0.1 * kept.height, f"{name}: run `make pictures`"
+        ink = [sum(colours(image).values()) for image in (now, kept)]
+        assert min(ink) > 0.001, name
+        changed = sum((colours(now) - colours(kept)).values()) + sum((colours(kept) - colours(now)).values())
+        assert changed < 0.05, f"{name}: run `make pictures`"
+
+
+def opened(png: bytes) -> Any:
+    image = pytest.importorskip("PIL.Image")
+    return image.open(io.BytesIO(png)).convert("RGB")
+
+
+def colours(image: Any) -> Counter[tuple[int, ...]]:
+    """How much of the picture each coarse colour covers, without grey ones: text and paper."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for count, colour in image.getcolors(1 << 24):
+        if max(colour) - min(colour) > 48:
+            found[tuple(part // 64 for part in colour)] += count / (image.width * image.height)
+    return found
 
 
 # --- 100 000 requests ---------------------------------------------------------------------------------
