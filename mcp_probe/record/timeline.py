@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mcp_probe.model import STEPS, WAKE_UPS, Await, AwaitStage, JobRun, RequestRecord, StepRun, Timeline
+from mcp_probe.model import STEPS, WAKE_UPS, Await, AwaitStage, JobRun, LockHold, RequestRecord, StepRun, Timeline
 from mcp_probe.record.assemble import PRIORITY, job_claims, partition, unit_claims
 from mcp_probe.record.awaits import Looked, await_of, is_covered, job_looks, looked_at, still_suspended
 from mcp_probe.record.raw import MAX_AWAITS, AwaitMark, Job, RawRequest, StepMark
@@ -35,7 +35,9 @@ class Phase(NamedTuple):
     part: str  # one of BUDGET_PARTS
 
 
-def timeline_of(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> Timeline:
+def timeline_of(
+    raw: RawRequest, end_ns: int, running: StepMark | None = None, holds: Iterable[LockHold] = ()
+) -> Timeline:
     """What ``raw`` did until ``end_ns``; does not change it. ``running``: its step on the loop right now, if any."""
     kept = None if raw.spilled is None else raw.spilled.kept
     marks = [*(kept.marks if kept is not None else ()), *raw.marks]
@@ -64,6 +66,7 @@ def timeline_of(raw: RawRequest, end_ns: int, running: StepMark | None = None) -
         jobs=tuple(map(_job_run, jobs[:MAX_JOB_RUNS])),
         awaits=_awaits(raw, marks, jobs, end_ns),
         left_out=tuple((what, count) for what, count in left_out.items() if count or what == "awaits"),
+        holds=tuple(holds),
     )
 
 
