@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,7 +14,7 @@ from mcp_probe.aggregate.gate import judge
 from mcp_probe.errors import OptionError, ProbeError
 from mcp_probe.report import figures
 from mcp_probe.testing.errors import NotMeasuredError
-from mcp_probe.testing.locks import short_place
+from mcp_probe.testing.locks import LockedAwait, short_place
 from mcp_probe.testing.profile import LOOKED_INTO_MS, Profile
 
 Value = Any
@@ -56,10 +56,18 @@ def _tasks(profile: Profile, most: float, operation: str | None) -> Iterator[str
 def _under_lock(profile: Profile, most: float, operation: str | None) -> Iterator[str]:
     found = profile.awaits_under_lock(operation)
     if len(found) > most:
-        told = list(dict.fromkeys(map(str, found)))
+        told = [str(one) for one in _together(found)]
         more = f" (and {len(told) - 3} more)" if len(told) > 3 else ""
         times = phrasing.plural(len(found), "time")
         yield f"{'; '.join(told[:3])}{more}: {times} in all; the budget is {most:g}."
+
+
+def _together(found: list[LockedAwait]) -> Iterator[LockedAwait]:
+    """One of each place, with all that was awaited there."""
+    places = dict.fromkeys((one.operation, one.lock, one.where) for one in found)
+    for place in places:
+        here = [one for one in found if (one.operation, one.lock, one.where) == place]
+        yield replace(here[0], awaited=tuple(dict.fromkeys(name for one in here for name in one.awaited)))
 
 
 def _findings(profile: Profile, rules: str, operation: str | None) -> Iterator[str]:
@@ -67,7 +75,7 @@ def _findings(profile: Profile, rules: str, operation: str | None) -> Iterator[s
     for rule in wanted:
         if rule.code is not None:
             profile.findings(rule.code)  # raises where it could not be judged
-    judgement = judge([profile.summary], wanted)
+    judgement = judge([profile.judged()], wanted)
     yield from judgement.problems
     for one in judgement.failing:
         if operation is None or one.subject == operation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
@@ -12,7 +13,7 @@ from mcp_probe.aggregate.gate import judge
 from mcp_probe.model import Await, Finding, Summary
 from mcp_probe.testing.errors import NotMeasuredError
 from mcp_probe.testing.locks import LockedAwait, short_place
-from mcp_probe.testing.tally import Call, Tally
+from mcp_probe.testing.tally import SLOW_STEP_MS, Call, Tally
 
 LOOKED_INTO_MS = 2.0
 """Steps from here on have their CPU time read; shorter ones count as long as they lasted."""
@@ -25,6 +26,7 @@ AT_ONCE_JUDGED = frozenset(
 )
 """Findings that a single call may raise. The others need statistics, which a short test does not give."""
 
+_OF_STEPS = ("blocking-call", "cpu-bound-step")
 _BACKENDS = ("connect", "http", "db", "connection-pool")
 
 
@@ -103,6 +105,8 @@ class Profile:
     def findings(self, code: str | None = None, operation: str | None = None) -> list[Finding]:
         """Findings, of one code or (without it) of all but ``not-enough-data``; about one operation or about any.
 
+        Slow steps of an operation's first call count only if it was the only one (``cold-start`` is about those).
+
         Without a code, what could not be judged is silent: name the codes that the test is about.
 
         Raises: NotMeasuredError if there is none with that code, and it could not be judged; OptionError for a code
@@ -110,8 +114,8 @@ class Profile:
         """
         if code is not None:
             check_codes([code])
-        summary = self.summary
         self._read().calls_of(operation)
+        summary = self.judged()
         found = [
             one
             for one in summary.findings
@@ -121,6 +125,12 @@ class Profile:
         if code is not None and not found:
             _check_judged(summary, code)
         return found
+
+    def judged(self) -> Summary:
+        """The summary without findings that only a first call raised: it imports, and starts threads."""
+        summary, tally = self.summary, self._read()
+        found = [one for one in summary.findings if one.code not in _OF_STEPS or _recurs(tally, one)]
+        return replace(summary, findings=tuple(found))
 
     def longest_step_cpu(self, operation: str | None = None) -> StepCpu:
         """The step on the event loop with the most CPU time, in ms, and its line.
@@ -228,6 +238,16 @@ class Profile:
     def _hooks(self) -> dict[str, str]:
         header = self._read().header
         return {} if header is None else dict(header.hooks)
+
+
+def _recurs(tally: Tally, finding: Finding) -> bool:
+    """Whether a call of its operation that is not the first had a slow step; ``True`` if there is only one call."""
+    calls = [call for call in tally.calls if call.operation == finding.subject]
+    later = _later(calls)
+    if not later:
+        return True
+    steps = (step for step, _ in tally.slow_steps(later))
+    return any(step.end_ns - step.start_ns >= SLOW_STEP_MS * 1e6 for step in steps)
 
 
 def _later(calls: Sequence[Call]) -> list[Call]:

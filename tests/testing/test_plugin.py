@@ -67,8 +67,9 @@ def check_budgets(found: dict[str, str], test: str) -> None:
         assert found[f"{test}[{key}]"].startswith("failure: mcp_budget is not kept:\n  " + key), found[f"{test}[{key}]"]
 
 
-def test_each_budget_fails_the_faulty_tool_and_passes_its_mended_twin_on_a_busy_machine_with_xdist(suite: Path) -> None:
-    with hogs(3):
+@pytest.mark.parametrize("busy", [0, pytest.param(3, marks=pytest.mark.endurance)])
+def test_each_budget_fails_the_faulty_tool_and_passes_its_mended_twin_with_xdist(suite: Path, busy: int) -> None:
+    with hogs(busy):
         output, found = run(suite, "-n", "2", "suite_of_budgets.py", CI="true")
     check_budgets(found, "test_async")
     assert found["test_z_nothing_is_attached"] == "passed"
@@ -209,6 +210,7 @@ def test_what_is_wrong_or_unknown_fails_with_a_sentence(suite: Path) -> None:
 
 LIGHT = """
 import sys
+
 
 def test_nothing_is_loaded():
     loaded = [name for name in sys.modules if name.split(".")[0] == "mcp_probe"]
