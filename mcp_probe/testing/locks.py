@@ -47,7 +47,7 @@ def locked_awaits(record: RequestRecord, timeline: Timeline) -> Iterator[LockedA
     """Each lock that the call held while it was suspended."""
     for hold in timeline.holds:
         suspensions = suspended_within(hold, timeline.steps)
-        if not suspensions:
+        if not suspensions or _is_inner(hold, timeline.holds):
             continue
         yield LockedAwait(
             operation=record.name or record.method,
@@ -57,6 +57,16 @@ def locked_awaits(record: RequestRecord, timeline: Timeline) -> Iterator[LockedA
             times=len(suspensions),
             held_ms=(hold.to_ns - hold.from_ns) / 1e6,
         )
+
+
+def _is_inner(hold: LockHold, holds: Sequence[LockHold]) -> bool:
+    """Whether it is trio's lock inside one of anyio's, which is the one that the user knows."""
+    return hold.object.startswith("trio.") and any(
+        other.object.startswith("anyio.")
+        and other.where == hold.where
+        and max(other.from_ns, hold.from_ns) < min(other.to_ns, hold.to_ns)
+        for other in holds
+    )
 
 
 def suspended_within(hold: LockHold, steps: Sequence[StepRun]) -> list[tuple[int, int]]:

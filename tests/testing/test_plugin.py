@@ -53,8 +53,9 @@ def lent_pytest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, packages = tmp_path_factory.mktemp("pytest-only"), Path(sysconfig.get_paths()["purelib"])
     for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py"):
         (folder / name).symlink_to(packages / name)
-    for found in packages.glob("mcp_probe_profiler-*.dist-info"):
-        (folder / found.name).symlink_to(found)
+    for name in ("mcp_probe_profiler", "pluggy", "pytest"):
+        for found in packages.glob(f"{name}-*.dist-info"):
+            (folder / found.name).symlink_to(found)
     return folder
 
 
@@ -110,6 +111,35 @@ def test_every_budget_of_a_command_that_a_client_starts_on_a_busy_machine(suite:
     with hogs(3):
         _, found = run(suite, "suite_of_budgets.py", "-k", "stdio", SHOP_RUNS="stdio")
     check_budgets(found, "test_sync_over_stdio")
+
+
+def test_the_documents_example_fails_as_it_is_shown(tmp_path: Path) -> None:
+    name = "test_your_server.py"
+    shutil.copy(ROOT / "examples" / name, tmp_path)
+    output, found = run(tmp_path, name)
+    page = (ROOT / "docs" / "testing.md").read_text("utf-8")
+    shown = page.partition(f"<!-- output: examples/{name} -->")[2].partition("```\n")[0]
+    for test, keys in (
+        ("test_search_blocks_nobody[asyncio]", ["findings: blocking-call: `search` blocked the event loop"]),
+        (
+            "test_note_keeps_little_and_locks_briefly[asyncio]",
+            [
+                "retained: Calls keep 12.",
+                "max_awaits_under_lock: `note` awaited",
+                "while it held asyncio.Lock test_your_server.lock (taken at test_your_server.py:",
+            ],
+        ),
+    ):
+        for key in keys:
+            assert key in found[test] and key in shown
+    assert sorted(name for name, outcome in found.items() if outcome == "passed") == [
+        "test_asserts_of_your_own[asyncio]",
+        "test_price_is_cheap[asyncio]",
+    ]
+    lines = {line.partition("at test_your_server.py:")[2][:2] for line in shown.splitlines() if "awaited sleep" in line}
+    source = (ROOT / "examples" / name).read_text("utf-8").splitlines()
+    assert all("await asyncio.sleep" in source[int(line) - 1] for line in lines) and lines
+    assert "2 failed, 2 passed" in output and "2 failed, 2 passed" in shown
 
 
 WRONG = """
