@@ -35,6 +35,7 @@ def mcp_profile(request: pytest.FixtureRequest) -> Iterator[Callable[..., Profil
 
     Both give a :class:`mcp_probe.testing.Profile`. Nothing is attached before the call, nor after the test.
     """
+    from mcp_probe import native
     from mcp_probe.testing.start import profile_command, profile_server
 
     profiles = request.node.stash.setdefault(_PROFILES, [])
@@ -45,9 +46,9 @@ def mcp_profile(request: pytest.FixtureRequest) -> Iterator[Callable[..., Profil
             from mcp_probe.errors import OptionError
 
             raise OptionError("mcp_profile takes a server object, or command=[…]: one of the two.")
+        if budget is not None and budget.needs_hunt and (command is not None or native.memory is None):
+            options.setdefault("memory", "leaks")
         if command is not None:
-            if budget is not None and budget.needs_hunt:
-                options.setdefault("memory", "leaks")
             made = profile_command(command, **options)
         else:
             made = profile_server(server, **options)

@@ -273,6 +273,9 @@ def _check_judged(summary: Summary, code: str) -> None:
 def _hunted(tally: Tally, operations: set[str]) -> float:
     """From the leak hunt: without the oldest group of each operation's calls, if it has several."""
     growth = tally.growth
+    state = "" if tally.header is None else tally.header.memory
+    if growth is None and state.startswith("leaks"):
+        raise NotMeasuredError(f"What calls retain could not be measured: no full collection was made ({state}).")
     if growth is None:
         raise NotMeasuredError(
             "What calls retain is known here only after full garbage collections. "
