@@ -48,10 +48,7 @@ def mcp_profile(request: pytest.FixtureRequest) -> Iterator[Callable[..., Profil
             raise OptionError("mcp_profile takes a server object, or command=[…]: one of the two.")
         if budget is not None and budget.needs_hunt and (command is not None or native.memory is None):
             options.setdefault("memory", "leaks")
-        if command is not None:
-            made = profile_command(command, **options)
-        else:
-            made = profile_server(server, **options)
+        made = profile_command(command, **options) if command is not None else profile_server(server, **options)
         profiles.append(made)
         return made
 

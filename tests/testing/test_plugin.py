@@ -125,10 +125,11 @@ def test_every_budget_of_a_command_that_a_client_starts_on_a_busy_machine(suite:
 
 def test_the_documents_example_fails_as_it_is_shown(tmp_path: Path) -> None:
     name = "test_your_server.py"
-    shutil.copy(ROOT / "examples" / name, tmp_path)
+    example = ROOT / "examples" / "testing" / name
+    shutil.copy(example, tmp_path)
     output, found = run(tmp_path, name)
     page = (ROOT / "docs" / "testing.md").read_text("utf-8")
-    shown = page.partition(f"<!-- output: examples/{name} -->")[2].partition("```\n")[0]
+    shown = page.partition(f"<!-- output: examples/testing/{name} -->")[2].partition("```\n")[0]
     for test, keys in (
         ("test_search_blocks_nobody", ["findings: blocking-call: `search` blocked the event loop"]),
         (
@@ -147,7 +148,7 @@ def test_the_documents_example_fails_as_it_is_shown(tmp_path: Path) -> None:
         "test_price_is_cheap",
     ]
     lines = {line.partition("at test_your_server.py:")[2][:2] for line in shown.splitlines() if "awaited sleep" in line}
-    source = (ROOT / "examples" / name).read_text("utf-8").splitlines()
+    source = example.read_text("utf-8").splitlines()
     assert all("await asyncio.sleep" in source[int(line) - 1] for line in lines) and lines
     assert "2 failed, 2 passed" in output and "2 failed, 2 passed" in shown
 

@@ -1,4 +1,4 @@
-"""Tests of a server with the pytest plugin: `python -m pytest examples/test_your_server.py`. Two of the four fail."""
+"""Tests of a server: `python -m pytest examples/testing/test_your_server.py`. Two of the four fail, on purpose."""
 
 import asyncio
 import time
@@ -73,3 +73,6 @@ async def test_asserts_of_your_own(mcp_profile):
     assert profile.longest_step_cpu("price").ms < 20
     assert profile.connections_opened() == 0
     assert profile.tasks_at_once("price") == 1
+
+
+# mypy: ignore-errors
