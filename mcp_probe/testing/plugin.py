@@ -35,7 +35,6 @@ def mcp_profile(request: pytest.FixtureRequest) -> Iterator[Callable[..., Profil
 
     Both give a :class:`mcp_probe.testing.Profile`. Nothing is attached before the call, nor after the test.
     """
-    from mcp_probe import native
     from mcp_probe.testing.start import profile_command, profile_server
 
     profiles = request.node.stash.setdefault(_PROFILES, [])
@@ -46,7 +45,7 @@ def mcp_profile(request: pytest.FixtureRequest) -> Iterator[Callable[..., Profil
             from mcp_probe.errors import OptionError
 
             raise OptionError("mcp_profile takes a server object, or command=[…]: one of the two.")
-        if budget is not None and budget.needs_hunt and (command is not None or native.memory is None):
+        if budget is not None and budget.needs_hunt and command is not None:
             options.setdefault("memory", "leaks")
         made = profile_command(command, **options) if command is not None else profile_server(server, **options)
         profiles.append(made)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mcp_probe import native
 from mcp_probe.errors import OptionError, ProbeError
 from mcp_probe.model import Frame
 from mcp_probe.process import PROCESS
@@ -121,6 +122,11 @@ class InProcess:
 
     def held_bytes(self, calls: Sequence[Call]) -> list[int] | None:
         """See :class:`Source`."""
+        if native.memory is None:
+            raise NotMeasuredError(
+                "What calls retain in this process is known only with the accelerator, which is not here "
+                "(`mcp-probe doctor` says why). Install a wheel that has it, or a compiler."
+            )
         header = self._tally.header
         if header is None or "native-shadow" not in header.memory:  # what others follow is not all
             return None
