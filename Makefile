@@ -87,7 +87,7 @@ test-suites: env .cache/suites/mcp2/.unpacked  ## the suites of mcp 2.x and asyn
 	@$(PY) -m pytest -m suites tests/suites $(PYTEST_ARGS)
 
 test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; each mcp 1.x beside its client; faults in a server on each path; other instrumentation beside ours; what is slow, in its other forms; some fifteen minutes
-	@$(PY) -m pytest -m "endurance and not soak" tests/adapters tests/harm tests/safety tests/field tests/platform $(PYTEST_ARGS)
+	@$(PY) -m pytest -m "endurance and not soak" tests/adapters tests/harm tests/safety tests/field tests/platform tests/testing $(PYTEST_ARGS)
 
 test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte, a thousand attachments under load, on each path; some fifteen minutes
 	@$(PY) -m pytest -m soak tests/safety $(PYTEST_ARGS)

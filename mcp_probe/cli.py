@@ -210,6 +210,12 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="whether to say what requests wait for while they are suspended: locks, backends, sleeps (default: on)",
     )
     run.add_argument(
+        "--resources",
+        action="store_true",
+        default=None,
+        help="add probe://report and probe://findings to the server's resources: its clients may read them",
+    )
+    run.add_argument(
         "--otlp",
         metavar="ENDPOINT",
         nargs="?",
@@ -630,15 +636,16 @@ def _slow_step_ms(given: float | None) -> float:
 
 
 def _tiers(options: argparse.Namespace) -> dict[str, str]:
-    """What --memory, --measures, --awaits, --full or MCP_PROBE_* say; the command would find a bad one too late."""
+    """What --memory and its like, or MCP_PROBE_*, say; the command would find a bad one too late."""
     from mcp_probe.options import Options
 
     if options.full and options.record is None:
         raise OptionError("--full was given without --record. Say where it goes: add --record FILE.")
     awaits = None if options.awaits is None else options.awaits == "on"
     given = {"memory": options.memory, "measures": options.measures, "awaits": awaits, "otlp": False}
-    found = Options.from_environment({**given, "full": options.full})
+    found = Options.from_environment({**given, "full": options.full, "resources": options.resources})
     tiers = {"memory": found.memory, "measures": found.measures, "awaits": "on" if found.awaits else "off"}
+    tiers["resources"] = "1" if found.resources else "0"
     return {**tiers, "full": "1" if found.full and options.record is not None else "0"}
 
 

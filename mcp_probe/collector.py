@@ -420,7 +420,7 @@ class Collector:
             yield from self._timeline(raw, now, running)
 
     def _timeline(self, raw: RawRequest, end: int, running: StepMark | None = None) -> Iterable[Timeline]:
-        timeline = self._timelines.call(timeline_of, raw, end, running)
+        timeline = self._timelines.call(timeline_of, raw, end, running, self._hub.awaits.holds_of(raw))
         return () if timeline is None else (timeline,)
 
 

@@ -286,6 +286,16 @@ class JobRun(NamedTuple):
     awaited: bool  # its waiter can be seen to resume
 
 
+class LockHold(NamedTuple):
+    """A lock that a request had and gave back, from the return of the call that got it."""
+
+    kind: AwaitKind
+    object: str
+    where: str | None  # file:line at which it took it
+    from_ns: int
+    to_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """What the tasks and jobs of one request did, one by one. Comes right after its record, in full recordings.
@@ -303,6 +313,7 @@ class Timeline:
     jobs: tuple[JobRun, ...]  # in the order of submission
     awaits: tuple[Await, ...]  # as hooks and looks saw them: they may overlap, and ``ns`` is to_ns - from_ns
     left_out: tuple[tuple[str, int], ...] = ()  # ("steps" | "jobs" | "awaits", how many; 0: not known how many)
+    holds: tuple[LockHold, ...] = ()  # locks that it held, whether or not somebody waited; in the order of their ends
 
 
 @dataclass(frozen=True, slots=True)

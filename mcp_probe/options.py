@@ -16,7 +16,7 @@ CONTENT_KINDS = ("arguments", "result", "prompt", "resource")
 """What ``capture_content`` may name; nothing of it leaves the process unless named."""
 
 NOT_FROM_ENVIRONMENT = frozenset({"redact"})
-SWITCHES = ("awaits", "full", "replay_histograms", "await_hosts")
+SWITCHES = ("awaits", "full", "replay_histograms", "await_hosts", "resources")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -42,6 +42,8 @@ class Options:
             the hooks: they are there from the first probe that wants them on, until the last probe has gone.
         wait_ms: A wait of at least this is kept by itself, with its holders; shorter ones are summed. The first probe
             of a process decides.
+        resources: Add ``probe://report`` and ``probe://findings`` to the resources of attached servers
+            (docs/resources.md): every client of the server may read them.
         otlp: ``True`` sends spans and metrics as the ``OTEL_*`` environment variables say, a URL sends them there;
             signals for which the application has set a provider go to that instead. Needs the extra ``otel``.
         telemetry: ``"auto"`` uses the application's OpenTelemetry providers as soon as there are any, ``"enrich"``
@@ -69,6 +71,7 @@ class Options:
     measures: MeasureTier = "light"
     awaits: bool = True
     wait_ms: float = 5.0
+    resources: bool = False
     otlp: bool | str = False
     telemetry: TelemetryMode = "auto"
     otlp_exit_ms: float = 1_000.0

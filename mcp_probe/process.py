@@ -53,6 +53,7 @@ class Process:
             self.hooks.hub.outbound.redact_with(session, session.options.redact)
             if session.options.full:
                 self.hooks.hub.kept_marks = MAX_STEPS
+                self.hooks.hub.awaits.keep_holds()
             if session.options.awaits:
                 self.hooks.follow_awaits()
             return self.hooks

@@ -90,6 +90,8 @@ class Probe:
             self.add_sink(Recording(path) if self._silent else open_recording(path))
         self._hooks = PROCESS.enter(self)
         self._hub = self._hooks.hub
+        if self.options.resources:
+            self._hooks.check_resources()
         self.guard = Guard("profile", self._hub.fail)
         self._loose = ServerHooks(self._hub, self._hooks.loops, self._hooks.asgi, self)
         self._collector = PROCESS.collector_of(self._hub)
@@ -257,6 +259,16 @@ class Probe:
         name = known.name or str(getattr(server, "name", None) or getattr(lowlevel, "name", None) or "server")
         self._known = replace(known, name=name, package=known.package or package_of(server))
         self._begin_telemetry()
+
+    @property
+    def tell(self) -> Callable[[str], str] | None:
+        """Makes the text of a resource (``report``, ``findings``); ``None``: the option ``resources`` is off."""
+        return self._told if self.options.resources else None
+
+    def _told(self, kind: str) -> str:
+        from mcp_probe.report.resources import TEXTS
+
+        return TEXTS[kind](self.snapshot())
 
     def release(self, server: Any) -> None:
         """Leave ``server`` to another probe, before it runs."""
@@ -597,6 +609,14 @@ class ForwardingProbe(Probe):
     def keep_summary(self) -> None:
         """Nothing is folded here; the parent does it."""
         self.add_sink(self._forward_to)
+
+    def _told(self, kind: str) -> str:
+        """The process that gets the frames knows; nothing that could tell is loaded here."""
+        ask: Callable[[str], str] | None = getattr(self._forward_to, "ask", None)
+        if ask is None:
+            raise ProbeError("Whoever gets this probe's frames answers no questions.")
+        self._collector.catch_up()
+        return ask(kind)
 
     def _ready_for_header(self, batch: list[Frame]) -> bool:
         return super()._ready_for_header(batch) and bool(self._servers)

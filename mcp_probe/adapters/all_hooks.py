@@ -15,6 +15,8 @@ from mcp_probe.adapters.http_transports import HttpHooks
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.adapters.in_process import InProcessHooks
 from mcp_probe.adapters.loops import Loops
+from mcp_probe.adapters.probe_resources import HOOK as RESOURCES
+from mcp_probe.adapters.probe_resources import cannot_add
 from mcp_probe.adapters.schema_lookup import SchemaLookupHook
 from mcp_probe.adapters.stdio import StdioHooks
 from mcp_probe.adapters.tools import functions_of_tools
@@ -37,6 +39,10 @@ class Attachable(Protocol):
     """What a server's hooks need of the session they report to."""
 
     attached: bool
+
+    @property
+    def tell(self) -> Callable[[str], str] | None:
+        """Makes the text of a resource; ``None``: nobody asked for resources of the probe."""
 
     def finish(self, raw: Any) -> None: ...
 
@@ -143,6 +149,18 @@ class ProcessHooks:
             self._attach.wrap(module.Server, "__init__", after=made)
 
         self._imports.when_imported("mcp.server.lowlevel.server", self._attach.guarded(patch))
+
+    def check_resources(self) -> None:
+        """Say whether this SDK lets us add resources: for `mcp-probe doctor`, which has no server."""
+
+        def check(module: Any) -> None:
+            missing = cannot_add(module.Server)
+            if missing is None:
+                self.hub.working(RESOURCES)
+            else:
+                self.hub.missing(RESOURCES, missing)
+
+        self._imports.when_imported("mcp.server.lowlevel.server", self._attach.guarded(check))
 
     def hooks_for(self, server: Any, session: Attachable) -> tuple[Any, Hooks] | None:
         """(low-level server, its hooks, not yet installed), or ``None`` where no adapter knows ``server``."""

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
+from weakref import ref
 
 from mcp_probe.adapters.fastmcp3 import SEAM
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
+from mcp_probe.adapters.probe_resources import HOOK as RESOURCES
+from mcp_probe.adapters.probe_resources import LegacyHandlers, ProbeResources
 from mcp_probe.adapters.server_streams import Pair, ServerStreams
 from mcp_probe.adapters.span_middleware import client_of
 from mcp_probe.capture.current import EXCHANGE
@@ -170,6 +173,8 @@ class HandlerHooks:
         self._session = session
         self.guard = Hook(hub, HOOK)
         self._memory = Guard(MEMORY, hub.fail)
+        self._resources = Hook(hub, RESOURCES)
+        self._stand_in: Callable[[Any], None] | None = None  # before the server looks for a handler
         self._streams = ServerStreams(hub, loops, session, lambda: self.guard.active)
         self._tracing_guard = Guard(SPANS_HOOK, hub.fail, self._trace_no_more)
         self._tracing: Tracing | None = None
@@ -186,6 +191,14 @@ class HandlerHooks:
                 server, "run", lambda original: self._streams.around_run(original, self._begins, self._within)
             )
         self._hub.working(HOOK)
+        tell = self._session.tell
+        if tell is not None:
+            self._resources.call(self._add_resources, server, ProbeResources(tell))
+
+    def _add_resources(self, server: Any, resources: ProbeResources) -> None:
+        handlers, known = LegacyHandlers(self._resources, self._hub, resources), ref(server)
+        handlers.install(server)
+        self._stand_in = lambda req: handlers.stand_in(known(), req)
 
     def trace(self, tracing: Tracing) -> None:
         """Open a SERVER span for each request: mcp 1.x opens none, and fastmcp 3 gets ours."""
@@ -197,7 +210,8 @@ class HandlerHooks:
         self._tracing = None
         stuck = SEAM.restore() if self._shares else []
         self._shares = False
-        return stuck + self.guard.restore()
+        self._stand_in = None
+        return stuck + self._resources.restore() + self.guard.restore()
 
     # --- the session's receive loop ---
 
@@ -246,6 +260,8 @@ class HandlerHooks:
         @wraps(original)
         async def _handle_request(message: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
             entered = hooks._enter(message, req, args) if hooks.guard.active else None
+            if hooks._stand_in is not None and hooks._resources.active:
+                hooks._resources.call(hooks._stand_in, req)
             if entered is None:
                 return await original(message, req, *args, **kwargs)
             raw, monitor, token = entered

@@ -14,7 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mcp_probe.adapters.asgi import AsgiHooks, ProbedApp
+from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.loops import Loops
+from mcp_probe.adapters.probe_resources import HOOK as RESOURCES
+from mcp_probe.adapters.probe_resources import ModernHandlers, ProbeResources
 from mcp_probe.adapters.server_middleware import HOOK, ServerMiddleware
 from mcp_probe.adapters.server_streams import ServerStreams
 from mcp_probe.adapters.span_middleware import OuterNote, SpanMiddleware, opener_in
@@ -47,6 +50,7 @@ class ServerHooks:
         self.middleware = ServerMiddleware(hub, loops, session)
         self._hook = self.middleware.guard
         self.streams = ServerStreams(hub, loops, session, lambda: self._hook.active)
+        self._resources = Hook(hub, RESOURCES)
 
     def install(self, server: Any) -> None:
         """Attach to the low-level ``server``."""
@@ -56,6 +60,10 @@ class ServerHooks:
         if callable(getattr(server, "streamable_http_app", None)):
             self._hook.wrap(server, "streamable_http_app", after=self._app_made)
         self._hub.working(HOOK)
+        tell = self._session.tell
+        if tell is not None:
+            handlers = ModernHandlers(self._resources, self._hub, ProbeResources(tell))
+            self._resources.call(handlers.install, server)
 
     def trace(self, tracing: Tracing) -> None:
         """Put ``tracing`` directly inside the middleware that opens the SERVER span, or else in our own place."""
@@ -78,7 +86,7 @@ class ServerHooks:
 
     def restore(self) -> list[str]:
         """Put everything back; sentences for what could not be."""
-        stuck = self._hook.restore()
+        stuck = self._resources.restore() + self._hook.restore()
         self.middleware.spans = self.middleware.outer = None
         for spans in self._spans:
             spans.stop()

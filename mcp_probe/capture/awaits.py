@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -26,7 +26,7 @@ from weakref import ref
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.places import is_own, is_plumbing, users_frame
 from mcp_probe.clock import now_ns
-from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, Tag
+from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, LockHold, Tag
 from mcp_probe.record.awaits import SHORT_AWAIT_NS
 from mcp_probe.record.raw import MAX_AWAITS, AwaitMark, RawRequest
 
@@ -41,6 +41,9 @@ MAX_PAST = 256
 
 MAX_HOLDS = 4_096
 """Holders of one object at once. A semaphore that is only ever acquired has more: who holds it is not known then."""
+
+MAX_KEPT = 256
+"""Holds kept of one request, the earliest ones."""
 
 MAX_SEARCHES = 64
 """Objects without a name that wait for somebody to search for their variables."""
@@ -167,6 +170,8 @@ class Awaits:
         self._nameless_held: deque[Held] = deque(maxlen=MAX_SEARCHES)
         self.active = False  # hooks are there
         self.short_ns = SHORT_AWAIT_NS  # shorter waits are summed, without holders
+        self._got: dict[tuple[int, int], int] | None = None  # (object, request) -> when it had it; None: nobody asks
+        self._kept: OrderedDict[int, list[tuple[Held, Hold, int, int]]] = OrderedDict()  # request -> its holds
 
     def made(self, thing: Any, kind: AwaitKind, label: str) -> None:
         """``thing`` is being made by the caller's caller."""
@@ -183,6 +188,20 @@ class Awaits:
             self.nameless_files(label).add(maker.f_code.co_filename)
         elif not _passes_on(maker.f_code, maker, between):
             self.nameless_code(label).add(maker.f_code)
+
+    def keep_holds(self) -> None:
+        """Keep each lock that a request held and gave back, for :meth:`holds_of`."""
+        if self._got is None:
+            self._got = {}
+
+    def holds_of(self, raw: RawRequest) -> Sequence[LockHold]:
+        """The locks that ``raw`` held, in the order in which it gave them back; once. Never on a loop's thread."""
+        holds = []
+        for held, hold, since, until in self._kept.pop(raw.id, ()):
+            held.first = held.first or _line_of(hold[1], hold[2])
+            held.search()
+            holds.append(LockHold(held.kind, held.name, _line_of(hold[1], hold[2]), since, until))
+        return holds
 
     def nameless_files(self, label: str) -> set[str]:
         """Files of other libraries whose objects of class ``label`` have no line: nobody needs to look."""
@@ -258,6 +277,8 @@ class Awaits:
         if got:
             freed = held.freed.popleft() if held.freed else began  # each place that was given back is taken once
             since = max(began, freed) if waited else began
+            if self._got is not None and raw is not None and held.kind == "lock":
+                self._got[id(held), raw.id] = now  # it did not have its turn at ``since`` yet
             self._hold(held, raw, since, at or _instruction_of(sys._getframe(_CALLER)), part)
         if not held.opens and held.past:
             held.past.clear()
@@ -278,6 +299,8 @@ class Awaits:
         """
         held = self._objects.get(id(thing))
         if held is not None and not held.opens and not held.unasked and len(held.holds) == 1 and part is None:
+            if self._got is not None:
+                self._keep(held, held.holds[0], now_ns())
             held.holds.clear()
             held.unseen = False
             return
@@ -299,6 +322,8 @@ class Awaits:
             mine = holds[0]
             held.unseen = len(holds) > 1
         holds.remove(mine)
+        if self._got is not None:
+            self._keep(held, mine, now)
         if not holds:
             held.unseen = False
         if held.opens:
@@ -306,6 +331,19 @@ class Awaits:
             if len(held.past) >= MAX_PAST:
                 self._forget_past(held)
             held.past.append((mine, now))
+
+    def _keep(self, held: Held, hold: Hold, now: int) -> None:
+        raw = hold[0]
+        if raw is None or held.kind != "lock" or self._got is None:
+            return
+        since = self._got.pop((id(held), raw.id), hold[3])
+        if raw.ended:
+            return
+        kept = self._kept.setdefault(raw.id, [])
+        if len(kept) < MAX_KEPT:
+            kept.append((held, hold, since, now))
+        while len(self._kept) > MAX_OBJECTS:
+            self._kept.popitem(last=False)
 
     @staticmethod
     def _forget_past(held: Held) -> None:
@@ -330,6 +368,7 @@ class Awaits:
         self._objects.clear()
         self._references.clear()
         self._nameless_held.clear()
+        self._kept.clear()
 
     def _remember(self, thing: Any, held: Held) -> Held | None:
         if len(self._objects) >= MAX_OBJECTS:

@@ -90,6 +90,17 @@ class LiveRequests:
         self.end(raw, now, "ok" if raw.kind == "notification" else "cancelled")
 
 
+class _Unprofiled:
+    """Whose requests are nobody's: no report has them."""
+
+    def finish(self, raw: RawRequest) -> None:
+        """One of them has ended."""
+
+
+UNPROFILED = _Unprofiled()
+"""The ``session`` of a request that is the probe's own matter."""
+
+
 class Finished:
     """Requests that have ended and wait for the collector.
 

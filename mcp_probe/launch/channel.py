@@ -8,6 +8,7 @@ until it has read; the socket has one writing process; when the parent is gone t
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import select
 import socket
@@ -17,11 +18,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
 
+from mcp_probe.errors import ProbeError
 from mcp_probe.model import Header, ProcessSample
-from mcp_probe.record.file import LineDecoder, encode, preamble
+from mcp_probe.record.file import LineDecoder, encode, encode_json, preamble
 
 PATIENCE_S = 0.25
 PENDING_LIMIT_BYTES = 8 << 20
+ANSWER_S = 30.0
+ASK = "ask"
+"""A connection whose first line is an object with this key asks a question, and sends no frames."""
 
 # A server may have restored SIGPIPE's default; macOS lacks the flag.
 _NO_SIGPIPE = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -83,6 +88,23 @@ class ChannelSink:
                 return
             self._enqueue(lines)
             self._send()
+
+    def ask(self, question: str) -> str:
+        """What the parent answers to ``question`` about this process; blocks for up to ``ANSWER_S``.
+
+        On a connection of its own. Raises: ProbeError if the parent does not answer.
+        """
+        try:
+            with _connected(self._path) as connection:
+                connection.settimeout(ANSWER_S)
+                connection.sendall(encode_json({ASK: question, "pid": os.getpid()}))
+                parts = iter(lambda: connection.recv(1 << 16), b"")
+                answer = json.loads(b"".join(parts) or "null")
+        except (OSError, ValueError) as exc:
+            raise ProbeError(f"`mcp-probe run` did not answer ({type(exc).__name__}).") from exc
+        if not isinstance(answer, dict) or "text" not in answer:
+            raise ProbeError(str((answer or {}).get("error", "`mcp-probe run` is about to end.")))
+        return str(answer["text"])
 
     def close(self) -> None:
         """Sends what still waits, for at most ``PATIENCE_S``, and hangs up."""

@@ -54,7 +54,8 @@ def run_command(
             lingers after having been told to end, since a SIGKILL of the whole group may follow.
         prepare: called on a thread while the command runs, to load what ``publish`` will need; may raise.
         slow_step_ms: as in ``mcp_probe.attach``.
-        tiers: its ``memory``, ``measures``, ``awaits`` and ``full``; what is not there is left to its MCP_PROBE_*.
+        tiers: its ``memory``, ``measures``, ``awaits``, ``full`` and ``resources``; what is not there is left to its
+            MCP_PROBE_*.
         record: gets the frames of the first serving process as they arrive; FILE.2, FILE.3 … those of others.
         relay: where this process sends the telemetry of what is served; the last delivery may take its ``exit_s``.
         window: makes what takes a serving process's frames in for its page; ``None`` for no pages.

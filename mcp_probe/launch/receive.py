@@ -7,12 +7,14 @@ left at its end is small; :meth:`Receiver.finish` bounds it all the same.
 
 from __future__ import annotations
 
+import json
 import selectors
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -23,8 +25,9 @@ from mcp_probe.errors import RecordingError
 from mcp_probe.export.delivery import with_deliveries
 from mcp_probe.export.exporters import TelemetrySettings
 from mcp_probe.export.telemetry import Relay
+from mcp_probe.launch.channel import ANSWER_S, ASK
 from mcp_probe.model import End, Frame, Header, RequestGroup, RequestRecord, Summary
-from mcp_probe.record.file import LineDecoder
+from mcp_probe.record.file import LineDecoder, encode_json
 from mcp_probe.record.listeners import Listeners
 from mcp_probe.record.private_file import create
 
@@ -36,6 +39,7 @@ _CHUNK_BYTES = 1 << 18
 _SLICE_LINES = 100
 # Beyond this the server drops frames, and counts them.
 _BACKLOG_BYTES = 64 << 20
+_QUESTION = encode_json({ASK: 0})[:-3]
 
 _OpenRecord = Callable[[], FileIO | None]
 
@@ -85,6 +89,7 @@ class Receiver:
         self._slow_step_ms = slow_step_ms
         self._lock = threading.Lock()
         self._connections: list[_Connection] = []
+        self._asked: list[_Connection] = []  # questions that have not been answered
         self._deadline: float | None = None
         self._done = threading.Event()
         self._listener = listener
@@ -113,7 +118,7 @@ class Receiver:
         finishing = False
         while True:
             folding = any(connection.lines for connection in self._connections)
-            ready = self._selector.select(0 if finishing or folding else None)
+            ready = self._selector.select(0 if finishing or folding or self._asked else None)
             if finishing and (not (ready or folding) or time.monotonic() > (self._deadline or 0)):
                 break
             for key, _ in ready:
@@ -127,6 +132,8 @@ class Receiver:
             with self._lock:
                 for connection in self._connections:
                     connection.fold(_SLICE_LINES)
+            if self._asked and not ready:
+                self._answer()
         self._close()
         self._close_relays()
         self._done.set()
@@ -152,12 +159,29 @@ class Receiver:
         except OSError:
             chunk = b""
         with self._lock:
+            if chunk and connection.asks(chunk):
+                self._connections.remove(connection)
+                self._selector.unregister(connection.peer)
+                connection.end_telemetry()
+                self._asked.append(connection)
+                return
             if chunk:
                 connection.take(chunk, self._open_record)
                 return
             connection.connected = False
             self._selector.unregister(connection.peer)
             connection.close()
+
+    def _answer(self) -> None:
+        """All that was sent before the questions has been folded. A thread of its own says what follows from it."""
+        with self._lock:
+            if any(connection.lines for connection in self._connections):
+                return
+            asked, self._asked = self._asked, []
+            for one in asked:
+                about = [each for each in self._connections if each.pid == one.pid]
+                summary = about[-1].summary_so_far() if about else None
+                threading.Thread(target=_reply, args=(one.peer, one.question, summary), daemon=True).start()
 
     def _open_record(self) -> FileIO | None:
         if self._record is None:
@@ -171,7 +195,7 @@ class Receiver:
         for resource in (self._listener, self._wake_read, self._wake_write):
             resource.close()
         with self._lock:
-            for connection in self._connections:
+            for connection in (*self._connections, *self._asked):
                 connection.close()
 
     def _close_relays(self) -> None:
@@ -185,6 +209,22 @@ class Receiver:
             connection.end_telemetry()
         for connection in connections:
             connection.telemetry.close(max(0.0, deadline - time.monotonic()))
+
+
+def _reply(peer: socket.socket, question: str, summary: Summary | None) -> None:
+    """Answers, and hangs up. Whoever asked may be gone."""
+    try:
+        from mcp_probe.report.resources import TEXTS
+
+        if summary is None or question not in TEXTS:
+            answer = {"error": "`mcp-probe run` has seen no request of this process yet."}
+        else:
+            answer = {"text": TEXTS[question](summary)}
+    except Exception as exc:  # noqa: BLE001 - the server's client is told, and the run goes on
+        answer = {"error": f"The report could not be made ({type(exc).__name__}: {exc}); please report this."}
+    with peer, suppress(OSError):
+        peer.settimeout(ANSWER_S)
+        peer.sendall(encode_json(answer))
 
 
 class _Connection:
@@ -205,7 +245,8 @@ class _Connection:
         self.backlog = 0  # their bytes
         self._started = False
         self._requests = 0
-        self._pid: int | None = None
+        self.pid: int | None = None
+        self.question = ""
         self._ended = False
         self._problem: str | None = None
         self._rest = b""
@@ -216,6 +257,15 @@ class _Connection:
         self._relay = Relay(relay, self._telemetry_failed) if relay is not None else None
         if self._relay is not None:
             self.telemetry.add(self._relay)
+
+    def asks(self, chunk: bytes) -> bool:
+        """Whether it begins with a question, which is one short line, and not with frames."""
+        if self._started or not chunk.startswith(_QUESTION):
+            return False
+        with suppress(ValueError, TypeError):
+            asked = json.loads(chunk)
+            self.question, self.pid = str(asked[ASK]), int(asked["pid"])
+        return True
 
     def take(self, chunk: bytes, open_record: _OpenRecord) -> None:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
@@ -285,7 +335,7 @@ class _Connection:
             self._problem = f"its report ends early, at a frame that could not be read ({what})"
             return None
         if isinstance(frame, Header):
-            self._pid = frame.pid
+            self.pid = frame.pid
         elif isinstance(frame, RequestRecord):
             self._requests += 1
         elif isinstance(frame, RequestGroup):
@@ -293,6 +343,10 @@ class _Connection:
         elif isinstance(frame, End):
             self._ended = True
         return frame
+
+    def summary_so_far(self) -> Summary:
+        """Of a process that still serves."""
+        return self._fold.summary(live=True)
 
     def served(self) -> Served:
         problem, ends_early = self._problem, self._decoder is None
@@ -302,9 +356,7 @@ class _Connection:
         summary = self._fold.summary()
         if self._relay is not None:
             summary = with_deliveries(summary, self._relay.deliveries())
-        return Served(
-            self._pid, summary, self._requests, self._ended, self.connected, problem, ends_early, self._window
-        )
+        return Served(self.pid, summary, self._requests, self._ended, self.connected, problem, ends_early, self._window)
 
     def close(self) -> None:
         self.peer.close()

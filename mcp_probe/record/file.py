@@ -28,6 +28,7 @@ from mcp_probe.model import (
     HolderPart,
     JobRun,
     JobTimes,
+    LockHold,
     LoopSample,
     MemoryUse,
     OpenRequest,
@@ -46,7 +47,7 @@ from mcp_probe.record.private_file import create_alone
 # `awaits` at the end of requests, and frames of the kind `group` (requests without a record). An older reader skips
 # groups, so it counts too few requests if there were too many to make a record of each. Groups got `closes`: a reader
 # that does not know it takes those requests for unfinished ones as well. Frames of the kind `timeline` (`full`), which
-# an older reader skips.
+# an older reader skips, and `holds` at their end.
 FORMAT_NAME = "mcp_probe.recording"
 FORMAT_VERSION = 1
 
@@ -219,6 +220,7 @@ class LineDecoder:
             known["steps"] = tuple(StepRun(*step) for step in known["steps"])
             known["jobs"] = tuple(JobRun(*job) for job in known["jobs"])
             known["awaits"] = _awaits(known["awaits"])
+            known["holds"] = tuple(LockHold(*hold) for hold in known.get("holds", ()))
         frame: Frame = cls(**known)
         return frame
 
@@ -228,7 +230,9 @@ _WAITS_AT = _FIELDS["request"].index("waits")
 _JOBS_AT = _FIELDS["request"].index("jobs")
 _MEMORY_AT = _FIELDS["request"].index("memory")
 _AWAITS_AT = _FIELDS["request"].index("awaits")
-_RUNS_AT, _RUN_JOBS_AT, _RUN_AWAITS_AT = (_FIELDS["timeline"].index(name) for name in ("steps", "jobs", "awaits"))
+_RUNS_AT, _RUN_JOBS_AT, _RUN_AWAITS_AT, _HOLDS_AT = (
+    _FIELDS["timeline"].index(name) for name in ("steps", "jobs", "awaits", "holds")
+)
 
 
 def _make(cls: type, values: list[Any]) -> Frame:
@@ -243,6 +247,7 @@ def _make(cls: type, values: list[Any]) -> Frame:
         values[_RUNS_AT] = tuple(StepRun(*step) for step in values[_RUNS_AT])
         values[_RUN_JOBS_AT] = tuple(JobRun(*job) for job in values[_RUN_JOBS_AT])
         values[_RUN_AWAITS_AT] = _awaits(values[_RUN_AWAITS_AT])
+        values[_HOLDS_AT] = tuple(LockHold(*hold) for hold in values[_HOLDS_AT])
     frame: Frame = cls(*values)
     return frame
 

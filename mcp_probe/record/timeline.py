@@ -15,6 +15,7 @@ from mcp_probe.model import (
     Await,
     AwaitStage,
     JobRun,
+    LockHold,
     RequestRecord,
     StepRecord,
     StepRun,
@@ -46,7 +47,9 @@ class Phase(NamedTuple):
     part: str  # one of BUDGET_PARTS
 
 
-def timeline_of(raw: RawRequest, end_ns: int, running: StepMark | None = None) -> Timeline:
+def timeline_of(
+    raw: RawRequest, end_ns: int, running: StepMark | None = None, holds: Iterable[LockHold] = ()
+) -> Timeline:
     """What ``raw`` did until ``end_ns``; does not change it. ``running``: its step on the loop right now, if any."""
     kept = None if raw.spilled is None else raw.spilled.kept
     marks = [*(kept.marks if kept is not None else ()), *raw.marks]
@@ -75,6 +78,7 @@ def timeline_of(raw: RawRequest, end_ns: int, running: StepMark | None = None) -
         jobs=tuple(map(_job_run, jobs[:MAX_JOB_RUNS])),
         awaits=_awaits(raw, marks, jobs, end_ns),
         left_out=tuple((what, count) for what, count in left_out.items() if count or what == "awaits"),
+        holds=tuple(holds),
     )
 
 
