@@ -63,6 +63,9 @@ BUDGET_PARTS = (
 )
 """The parts that partition a request's wall-clock time, in the order reports show them."""
 
+LOOP_WAITS = ("queue_transport", "queue_dispatch", "ready_wait", "executor_return")
+"""Parts of the budget in which a request could go on, but waits for the event loop."""
+
 LOOP_OPERATION = "(loop)"
 """Operation name of work that belongs to no request: transports, timers, the server's own tasks."""
 
@@ -778,6 +781,32 @@ class FirstCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class GrownPart:
+    """What slow calls spent longer in than quick ones, on average. ``ms`` is negative where it was shorter.
+
+    ``part`` is a part of the budget, or ``loop`` for all waits for the event loop. ``name``: who held the loop, or what
+    was awaited; ``None`` where that is not known.
+    """
+
+    part: str
+    kind: AwaitKind | None
+    name: str | None
+    ms: float
+    quality: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCalls:
+    """The mean call of the quickest half, that of the slow calls (around p95), and what the difference is made of."""
+
+    quick_ms: float
+    quick_calls: int
+    slow_ms: float
+    slow_calls: int
+    parts: tuple[GrownPart, ...]  # what grew most first; all together are slow_ms - quick_ms
+
+
+@dataclass(frozen=True, slots=True)
 class OperationSummary:
     name: str
     method: str
@@ -817,6 +846,7 @@ class OperationSummary:
     awaits_unnamed_p95_share: float | None = None  # the same, of the time of the calls near p95
     serial_awaits: tuple[SerialAwaits, ...] = ()  # most time in sum first
     first_calls: FirstCalls | None = None  # None: what they did is not known
+    slow_calls: SlowCalls | None = None  # None: its slow calls take no longer than its quick ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,6 +301,20 @@ class AwaitsTally:
         found = self.near.share(self.near.unnamed, near)
         return found if found is None or self._looks < LEAST_LOOKS else 0.0
 
+    def looked_shares(self) -> dict[tuple[AwaitStage, AwaitKind, str], float]:
+        """Of suspensions, and of jobs, that nobody looked at: the share of each await, if there were enough looks."""
+        found: dict[tuple[AwaitStage, AwaitKind, str], float] = {}
+        for row in self.rows.values():
+            share = 0.0
+            if row.stage == "awaiting" and self._looks >= LEAST_LOOKS:
+                share = row.looks / self._looks
+            elif row.stage == "executor_run" and self.run_calls >= LEAST_LOOKS and row.looks and self.run_looked_ns:
+                share = min(1.0, row.looked_ns / self.run_looked_ns)
+            if share:
+                key = row.stage, row.kind, row.object
+                found[key] = found.get(key, 0.0) + share
+        return found
+
     @property
     def _looks(self) -> int:
         return sum(row.looks for row in self.rows.values() if row.stage == "awaiting")

@@ -12,9 +12,9 @@ from statistics import median
 from mcp_probe.aggregate.bounded import earlier_ns
 from mcp_probe.aggregate.checks.awaits import INSIDE
 from mcp_probe.aggregate.first_calls import OUTSIDE
+from mcp_probe.aggregate.grown import Arm, grown, told
 from mcp_probe.aggregate.phrasing import duration, percent, place_of, plural, ranged, subject_of
 from mcp_probe.aggregate.seen import (
-    LOOP_WAITS,
     MS,
     Ends,
     ends_of,
@@ -32,7 +32,7 @@ from mcp_probe.aggregate.seen import (
 from mcp_probe.aggregate.seen import Reason as Reason
 from mcp_probe.aggregate.seen import Seen as Seen
 from mcp_probe.aggregate.thread_reasons import thread_wait, threads_compute, transport_starved
-from mcp_probe.model import CROWDING_OPERATION
+from mcp_probe.model import CROWDING_OPERATION, LOOP_WAITS
 
 WORTH_SAYING = 0.10
 """A wait below this share of the requests' time explains nothing."""
@@ -65,6 +65,20 @@ def reasons(seen: Seen, operation: str | None = None) -> list[Reason]:
         return []
     waits = [reason for look in _LOOKS if (reason := look(chosen)) is not None and reason.share >= WORTH_SAYING]
     return sorted(waits, key=lambda reason: -reason.share) or [_nothing_waited(chosen)]
+
+
+def what_grew(quick: Seen, slow: Seen, operation: str | None = None) -> str:
+    """One sentence on two stretches of time: what the calls of the second took longer for; empty if they did not."""
+    arms = [
+        Arm.of((seen if operation is None else seen.only(operation)).requests, seen.summary.blocked_by)
+        for seen in (quick, slow)
+    ]
+    found = grown(*arms) if all(arm.weight for arm in arms) else None
+    if found is None:
+        return ""
+    what = "call" if _are_functions(slow) else "request"
+    before, after = duration(found.quick_ms), duration(found.slow_ms)
+    return f"A {what} took {after} instead of {before} on average: {told(found, operation)}."
 
 
 # --- the loop -------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from mcp_probe.aggregate.blocking import OTHER, Blame, Matrix, PollIndex, StepIn
 from mcp_probe.aggregate.bounded import Bounded, earlier_ns, is_open, seen_in
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.first_calls import FirstCallsTally
+from mcp_probe.aggregate.grown import GrownTally, leaves_of
 from mcp_probe.aggregate.measured import MeasuresTally
 from mcp_probe.aggregate.memory_use import MemoryTally
 from mcp_probe.aggregate.quality import worst
@@ -40,12 +41,16 @@ from mcp_probe.model import (
     RequestGroup,
     RequestKind,
     RequestRecord,
+    SlowCalls,
     StepStats,
     Tag,
 )
 
 MAX_OPERATIONS = 200
 """Operation names counted separately; calls of further ones are counted under ``other``."""
+
+LEAST_CALLS = 10
+"""Calls of an operation from which its slow ones are told from its quick ones."""
 
 OperationKey = tuple[str, str]
 """(method, name)"""
@@ -215,6 +220,7 @@ class OperationTally:
     memory: MemoryTally = field(default_factory=MemoryTally)
     measures: MeasuresTally = field(default_factory=MeasuresTally)
     awaits: AwaitsTally = field(default_factory=AwaitsTally)
+    grown: GrownTally = field(default_factory=GrownTally)
 
     def add(self, record: RequestRecord) -> None:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
@@ -228,6 +234,7 @@ class OperationTally:
         if record.measures:
             self.measures.add(record.measures, weight)
         self.awaits.add(record)
+        self.grown.add(record)
         self._add_budget(record, weight)
         if record.sent_ns is not None:
             self._add_pipe_wait(record.sent_ns, record)
@@ -316,6 +323,7 @@ class OperationTally:
             bucket = bucket_of(victim.total_ns)
             self.waited_per_bucket[bucket] += waited
             self.crowded_per_bucket[bucket] += lo
+            self.grown.add_blame(bucket, found.rows, victim.weight)
 
     def _add_bounds(self, values: tuple[int | None, ...], rows: tuple[QualityRow, ...], weight: int) -> bool:
         """Note how far the bounds are from the values, which are summed as if exact; False if a bound is missing."""
@@ -374,6 +382,7 @@ class OperationTally:
         self.memory.merge(other.memory)
         self.measures.merge(other.measures)
         self.awaits.merge(other.awaits)
+        self.grown.merge(other.grown)
 
     def _merge_sums(self, other: OperationTally) -> None:
         self.count += other.count
@@ -418,6 +427,17 @@ class OperationTally:
         if low is None or high is None:
             return []
         return [bucket for bucket in self.totals.least.rows if low <= bucket <= high]
+
+    def slow_calls(self) -> SlowCalls | None:
+        """What the calls near p95 spent longer in than the quicker half; ``None`` where they are alike, or few."""
+        half, high = self.totals.least.bucket_at(0.5), self.totals.least.bucket_at(0.95)
+        if half is None or high is None or half >= high or self.records < LEAST_CALLS:
+            return None
+        quick = [bucket for bucket in self.totals.least.rows if bucket <= half]
+        inexact = set(BUDGET_PARTS) if self.estimated else set(self.quality()) & set(BUDGET_PARTS)
+        inexact |= {row.stage for row in self.awaits.rows.values() if row.looks}
+        slow = [bucket for bucket in self.near_p95() if bucket > half]
+        return self.grown.summary(quick, slow, self.awaits, leaves_of(inexact))
 
     def quality(self) -> dict[str, Quality]:
         """The quality of each number of the row that is not exact."""
@@ -515,6 +535,7 @@ class OperationTally:
             awaits_unnamed_p95_share=self.awaits.unnamed_share(near),
             serial_awaits=self.awaits.serial.summary(),
             first_calls=firsts.summary((self.method, self.name), self.totals.least),
+            slow_calls=self.slow_calls(),
             unseen=tuple(name for name, bit in CAPABILITIES.items() if not self.seen & bit),
         )
 

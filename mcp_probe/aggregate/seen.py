@@ -23,9 +23,6 @@ from mcp_probe.model import (
 )
 
 MS = 1e6
-LOOP_WAITS = ("queue_transport", "queue_dispatch", "ready_wait", "executor_return")
-"""Parts of the budget in which a request could go on, but waits for the event loop."""
-
 _AROUND = ("queue_transport", "queue_dispatch", "write_wait", "write_flush")
 
 

@@ -8,8 +8,8 @@ from math import ceil
 from statistics import median
 
 from mcp_probe.aggregate.phrasing import duration, object_of, plural
-from mcp_probe.aggregate.seen import LOOP_WAITS, MS, Reason, Seen, most_at_once, of_time, share_of
-from mcp_probe.model import PoolSample
+from mcp_probe.aggregate.seen import MS, Reason, Seen, most_at_once, of_time, share_of
+from mcp_probe.model import LOOP_WAITS, PoolSample
 
 _STEP_SLACK = 0.25  # a wait this close to a multiple of the step belongs to a wave
 _STARVED_NS = 10_000_000

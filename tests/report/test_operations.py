@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from mcp_probe.model import AwaitSummary, OperationSummary, Quality, RequestCounts, ServerInfo
+from mcp_probe.model import AwaitSummary, GrownPart, OperationSummary, Quality, RequestCounts, ServerInfo, SlowCalls
 from mcp_probe.report.console import render
 from tests.report.summaries import make_budget, make_operation, make_summary
 
@@ -218,3 +219,14 @@ def test_a_long_host_loses_its_middle_and_never_its_share() -> None:
         row = named(host, width=width, busy=10.0, awaiting=90.0)
         assert "90%" in row
         assert len(row) <= width
+
+
+def test_a_line_says_what_slow_calls_took_longer_for() -> None:
+    parts = (GrownPart("loop", None, "resize", 140.0, "estimate"), GrownPart("busy", None, None, -14.0, "exact"))
+    slow = SlowCalls(quick_ms=12.0, quick_calls=50, slow_ms=138.0, slow_calls=9, parts=parts)
+    shown = " ".join(" ".join(table(replace(one(busy=1.0), slow_calls=slow), one(busy=0.1))).split())
+    assert (
+        "slow calls of search 138 ms around p95, 12 ms in the quicker half: about +140 ms waiting for `resize`, "
+        "−14 ms of its own on the event loop."
+    ) in shown
+    assert shown.count("slow calls of") == 1

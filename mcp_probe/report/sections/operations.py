@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from mcp_probe.aggregate.backends import backend_of
+from mcp_probe.aggregate.grown import told
 from mcp_probe.aggregate.quality import total_quality
 from mcp_probe.model import AwaitSummary, OperationSummary, Quality, Summary
 from mcp_probe.report import figures
@@ -26,10 +27,11 @@ from mcp_probe.report.blocks import (
 )
 from mcp_probe.report.budget import PARTS, Slice, known_ms, slices_of, total_ms, whole_ms
 from mcp_probe.report.figures import EXACT, UNKNOWN, Notation, plural, quantity
-from mcp_probe.report.phrases import first, number, one, rank
+from mcp_probe.report.phrases import first, number, one, prose, rank
 from mcp_probe.report.sections.awaits import LABELS as AWAITED
 
 OPERATION_ROWS = 15
+SLOW_ROWS = 3
 NAMES_IN_A_LINE = 8
 VISIBLE = 0.01  # share of a request's time from which a part is named
 WORTH_SAYING = 0.1  # share of an operation's time from which a sub-figure gets a line of its own
@@ -56,6 +58,7 @@ def operations(summary: Summary, notation: Notation) -> Iterator[Block]:
     if hidden:
         rows.append(Paragraph(one(_hidden_operations(ranked, hidden), "dim"), indent=1))
     rows.append(_legend(budgets.values()))
+    rows.extend(_slow_calls(ranked))
     rows.extend(_operation_notes(ranked))
     yield Grid(
         columns=(
@@ -168,6 +171,18 @@ def _hidden_operations(ranked: Sequence[OperationSummary], hidden: Sequence[Oper
     whole = sum(map(total_ms, ranked))
     part = f", {figures.share(sum(map(total_ms, hidden)) / whole)} of the time" if whole > 0 else ""
     return f"+{len(hidden)} more: {plural(sum(operation.count for operation in hidden), 'call')}{part}"
+
+
+def _slow_calls(operations: Sequence[OperationSummary]) -> Iterator[Paragraph]:
+    """What makes slow calls slow: of the operations whose slow calls take most time in all."""
+    known = [(found, operation) for operation in operations if (found := operation.slow_calls) is not None]
+    known.sort(key=lambda row: -(row[0].slow_ms - row[0].quick_ms) * row[0].slow_calls)
+    for found, operation in known[:SLOW_ROWS]:
+        took = (
+            f" {figures.duration(found.slow_ms)} around p95, {figures.duration(found.quick_ms)} in the quicker half: "
+        )
+        lead = (Span("slow calls of ", "dim"), Span(figures.brief(operation.name), "name"))
+        yield Paragraph((*lead, Span(took), *prose(told(found, operation.name) + ".")), lead=(Span(" "),), indent=1)
 
 
 def _operation_notes(operations: Sequence[OperationSummary]) -> Iterator[Flow]:

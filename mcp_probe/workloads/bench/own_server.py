@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mcp_probe.aggregate.explain import Seen, explain
+from mcp_probe.aggregate.explain import Seen, explain, what_grew
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import OptionError, RecordingError
 from mcp_probe.model import Frame
@@ -77,7 +77,15 @@ class _Phases:
         """One sentence on that phase; empty where nobody can say."""
         if self._frames is None or name not in self._spans:
             return ""
-        return explain(Seen.of(self._frames, *self._spans[name]), operation)
+        return explain(self._seen(name), operation)
+
+    def grew(self, quick: str, slow: str) -> str:
+        """What the calls of one phase took longer for than those of another; empty where nobody can say."""
+        known = self._frames is not None and {quick, slow} <= self._spans.keys()
+        return what_grew(self._seen(quick), self._seen(slow)) if known else ""
+
+    def _seen(self, name: str) -> Seen:
+        return Seen.of(self._frames or (), *self._spans[name])
 
 
 async def compare(own: OwnServer, bench: Bench) -> Outcome:
@@ -132,10 +140,11 @@ class _Comparison:
     def _row(
         self, table: str, label: str, unit: str, measured: Stats | float | None, phase: str = "", **more: Any
     ) -> None:
-        operation = more.pop("operation", None)
+        operation, quicker = more.pop("operation", None), more.pop("quicker", "")
 
         def hand_over() -> None:
             why = self._phases.why(phase, operation) if phase else ""
+            why = " ".join(filter(None, (why, self._phases.grew(quicker, phase) if quicker else "")))
             self._bench.row(table, label, unit, measured, why=why, **more)
 
         self._later.append(hand_over)
@@ -409,7 +418,10 @@ class _Comparison:
             note=note,
         )
         self._row(
-            table, f"{level.in_flight} in flight, latency", "ms", stats, phase, x=level.in_flight, series=main.label
+            *(table, f"{level.in_flight} in flight, latency", "ms", stats, phase),
+            quicker=self._swept[1] if level.in_flight > 1 else "",
+            x=level.in_flight,
+            series=main.label,
         )
 
     async def _sessions(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from mcp_probe.aggregate.explain import Seen, explain
+from mcp_probe.aggregate.explain import Seen, explain, what_grew
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench, Ms
 from mcp_probe.workloads.bench.serving import ProfiledServer
@@ -217,6 +217,7 @@ def _check(bench: Bench, groups: list[Group], seen: dict[str, Seen]) -> None:
     gains = {f"{group.count:,} calls": group.gain for group in on_loop}
     largest = max(on_loop, key=lambda group: group.count)
     worst = min(gains.values())
+    pipelined = seen[largest.phase("pipelined")]
     judge(
         bench,
         "000-7",
@@ -228,5 +229,5 @@ def _check(bench: Bench, groups: list[Group], seen: dict[str, Seen]) -> None:
         tolerance="refuted where pipelined calls reach 0.95 of the throughput on a real stdio server, quickest rounds",
         value=worst,
         contended=largest.stats["pipelined"].contended,
-        why=explain(seen[largest.phase("pipelined")]),
+        why=f"{explain(pipelined)} {what_grew(seen[largest.phase('one by one')], pipelined)}".strip(),
     )
