@@ -342,7 +342,7 @@ class RequestGroup:
     max_longest_ns: int
     first_ns: int  # first arrival
     last_ns: int  # last end
-    serial_gaps: int = 0  # of them and of records with a weight: came within 1 ms after an answer, with none in flight
+    serial_gaps: int = 0  # of them and of records with a weight: came at once after an answer, with none in flight
     overlapping: int = 0  # of the same: came while another was in flight
     closes: tuple[int, ...] = ()  # ids of those that an OpenRequest has named
 
@@ -1116,7 +1116,7 @@ class Signals:
     """Evidence for findings that is not in the row of an operation, a pool or a loop."""
 
     max_in_flight: int
-    serial_gaps: int  # gaps response -> next request below 1 ms with nothing else in flight
+    serial_gaps: int  # gaps response -> next request below 1 ms (over HTTP 5 ms) with nothing else in flight
     serial_awaiting_share: float | None
     gc_pause_ms: float
     gc_worst_second_ms: float  # this and the next: by the CPU time of the pauses, where it is known

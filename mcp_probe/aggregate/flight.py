@@ -17,12 +17,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mcp_probe.model import OpenRequest, RequestGroup, RequestRecord
-from mcp_probe.record.sampling import GAP_NS, NEVER_NS
+from mcp_probe.record.sampling import NEVER_NS, gap_ns_of
 
 REORDER = 1024
 MAX_ACTIVE = 65_536
-_Flown = tuple[int, int, int]
-"""(arrival, result, end)"""
+_Flown = tuple[int, int, int, int]
+"""(arrival, result, end, the gap before it that shows a waiting client)"""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Flight:
             totals.awaiting_ns += (awaiting + (record.budget.executor_run or 0)) * record.weight
         if record.weight > 1:
             return
-        insort(self._waiting, (arrival, end if result is None else result, end))
+        insort(self._waiting, (arrival, end if result is None else result, end, gap_ns_of(record.transport)))
         if len(self._waiting) > REORDER:
             self._take(self._waiting.pop(0), open_since_ns)
 
@@ -86,7 +86,7 @@ class Flight:
 
     def _take(self, request: _Flown, open_since_ns: int) -> None:
         """The next one in the order of arrivals."""
-        arrival, result, end = request
+        arrival, result, end, gap_ns = request
         if self._last_arrival_ns is not None and arrival < self._last_arrival_ns:
             self._totals.max_in_flight = max(self._totals.max_in_flight, 2)
         else:
@@ -94,7 +94,7 @@ class Flight:
         while self._active and self._active[0] <= arrival:
             heapq.heappop(self._active)
         alone = not self._active and arrival <= open_since_ns
-        if alone and self._last_end_ns is not None and arrival - self._last_end_ns < GAP_NS:
+        if alone and self._last_end_ns is not None and arrival - self._last_end_ns < gap_ns:
             self._totals.serial_gaps += 1
         if len(self._active) < MAX_ACTIVE:
             heapq.heappush(self._active, result)
@@ -108,7 +108,7 @@ class Flight:
         rest._active = list(self._active)
         rest._last_arrival_ns, rest._last_end_ns = self._last_arrival_ns, self._last_end_ns
         rest._totals = replace(self._totals)
-        never = [(request.arrival_ns, NEVER_NS, NEVER_NS) for request in opened]
+        never = [(request.arrival_ns, NEVER_NS, NEVER_NS, 0) for request in opened]
         open_since_ns = min((request.arrival_ns for request in opened), default=NEVER_NS)
         for request in sorted([*self._waiting, *never]):
             rest._take(request, open_since_ns)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +35,13 @@ def test_a_client_that_sends_at_once_after_each_answer_shows_a_gap_per_request()
 
 def test_a_client_that_thinks_between_requests_shows_none() -> None:
     assert flight_of(serial(40, 5 * MS)).totals([]).serial_gaps == 0
+
+
+def test_over_http_the_way_between_the_two_is_not_the_clients_thinking() -> None:
+    over_http = [replace(each, transport="http") for each in serial(40, 4 * MS)]
+    assert flight_of(over_http).totals([]).serial_gaps == 39
+    assert flight_of(serial(40, 4 * MS)).totals([]).serial_gaps == 0
+    assert flight_of([replace(each, transport="http") for each in serial(40, 9 * MS)]).totals([]).serial_gaps == 0
 
 
 def test_a_request_that_comes_while_the_last_answer_is_being_written_is_still_one_by_one() -> None:

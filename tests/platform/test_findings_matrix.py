@@ -76,6 +76,13 @@ def test_a_fault_must_be_the_verdict_or_stand_behind_one_that_it_may() -> None:
     )
 
 
+def test_a_wait_that_nothing_explains_stands_behind_a_busy_host() -> None:
+    both = summary([found("host-pressure", "matrix"), found("unexplained-wait", severity="info")], "host-pressure")
+    fault = cell("unexplained_wait")
+    assert wrong_of(fault, "find_photos_7", both, is_busy=True) is None
+    assert wrong_of(fault, "find_photos_7", both, is_busy=False) is not None
+
+
 def test_a_busy_machine_excuses_what_is_said_of_the_host_and_no_more() -> None:
     healthy, of_host = cell("healthy_cache", "healthy"), [found("host-pressure", "matrix")]
     assert wrong_of(healthy, "x", summary(of_host), is_busy=True) is None

@@ -114,6 +114,7 @@ FAULTS: tuple[Workload, ...] = (
     _fault("serial-awaits", _bursts(4, 10)),
     _fault("slow-backend", _bursts(10, 4), verdicts=("healthy",)),  # info: it is not this server that is slow
     _fault("long-wait", _bursts(8, 8)),
+    _fault("unexplained-wait", _bursts(1, 40)),
     _fault("cold-start", _bursts(1, 60), verdicts=("healthy",)),  # info
     _fault("cold-start-stampede", _bursts(3, 20), near=(*_bursts(1, 1), *_bursts(3, 20))),
     _fault("gc-pause", _bursts(1, 34), is_of_server=True),

@@ -10,6 +10,7 @@ from mcp_probe.aggregate.checks.runtime import gil_contention
 from mcp_probe.aggregate.quality import tag_of, worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import Finding, OperationSummary, Summary
+from mcp_probe.record.sampling import gap_ns_of
 
 PIPE_BYTES = 65_536
 """What a pipe of Linux holds: answers that fit into it together need no reader."""
@@ -26,6 +27,7 @@ def serial_client(summary: Summary, options: FindingOptions) -> Iterator[Finding
         return
     if not is_enough(summary, options):
         return
+    gap_ms = max(gap_ns_of(each.strip()) for each in summary.server.transport.split(",")) / 1e6
     together = max(2, options.serial_example)
     awaiting = min(1.0, awaiting)
     speed_up = 1.0 / (1.0 - awaiting + awaiting / together)
@@ -37,14 +39,15 @@ def serial_client(summary: Summary, options: FindingOptions) -> Iterator[Finding
         subject=summary.server.name,
         sentence=(
             f"The client never had more than one request in flight: {signals.serial_gaps:,} of {count:,} came within "
-            f"1 ms of the answer before, and {phrasing.percent(awaiting)} of their time the server only awaited; "
-            f"with {together} in flight it would be about {speed_up:.1f} times as fast."
+            f"{gap_ms:.0f} ms of the answer before, and {phrasing.percent(awaiting)} of their time the server only "
+            f"awaited; with {together} in flight it would be about {speed_up:.1f} times as fast."
         ),
         advice="Send requests without waiting for earlier answers, in a task group: the protocol allows that.",
         evidence={
             "requests": count,
             "max_in_flight": signals.max_in_flight,
-            "gaps_below_1_ms": signals.serial_gaps,
+            "gaps": signals.serial_gaps,
+            "gap_ms": gap_ms,
             "awaiting_share": awaiting,
             "in_flight": together,
             "speed_up": speed_up,
