@@ -261,6 +261,9 @@ class RequestRecord:
     starved: tuple[tuple[Literal["read", "write"], int, int, str, str], ...] = ()
     awaits: tuple[Await, ...] | None = None  # what its awaiting was for; None: nobody looked
     jobs_looked: bool = False  # looks saw what its jobs waited for, or that they did not
+    jobs_cpu_ns: int = 0  # of the threads of its jobs, while these ran
+    # (file:line, function called there, CPU ns, looks): where looks saw its jobs compute
+    job_work: tuple[tuple[str | None, str, int, int], ...] = ()
 
 
 class StepRun(NamedTuple):
@@ -781,6 +784,19 @@ class FirstCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class JobLine:
+    """A line at which jobs of an operation computed on worker threads: ``share`` of their CPU time, in [lo, hi]."""
+
+    where: str | None  # file:line of the user's own code
+    called: str  # what that line calls, or the function that it stands in
+    cpu_ms: float
+    share: float
+    lo: float
+    hi: float
+    looks: int
+
+
+@dataclass(frozen=True, slots=True)
 class GrownPart:
     """What slow calls spent longer in than quick ones, on average. ``ms`` is negative where it was shorter.
 
@@ -846,6 +862,8 @@ class OperationSummary:
     awaits_unnamed_p95_share: float | None = None  # the same, of the time of the calls near p95
     serial_awaits: tuple[SerialAwaits, ...] = ()  # most time in sum first
     first_calls: FirstCalls | None = None  # None: what they did is not known
+    jobs_cpu_ms: float = 0.0  # of its thread jobs, over the window
+    job_lines: tuple[JobLine, ...] = ()  # where they computed, most first; empty where too few looks saw them
     slow_calls: SlowCalls | None = None  # None: its slow calls take no longer than its quick ones
 
 

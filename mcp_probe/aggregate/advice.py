@@ -49,6 +49,11 @@ def sdk_of(file: str) -> str | None:
     return None if found is None else found[1]
 
 
+def makes_client(called: str) -> bool:
+    """Whether a function of this name makes a client, a session, an engine, or what they need."""
+    return _MAKES_CLIENT.search(called) is not None
+
+
 def off_the_loop(summary: Summary, name: str, step: SlowStep | None = None) -> str:
     """How to get a blocking call of ``name`` off the event loop; ``step`` is the longest at the line that lost most."""
     file = None if step is None else step.file

@@ -22,6 +22,7 @@ from mcp_probe.aggregate.bounded import Bounded, earlier_ns, is_open, seen_in
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.first_calls import FirstCallsTally
 from mcp_probe.aggregate.grown import GrownTally, leaves_of
+from mcp_probe.aggregate.job_lines import JobLinesTally
 from mcp_probe.aggregate.measured import MeasuresTally
 from mcp_probe.aggregate.memory_use import MemoryTally
 from mcp_probe.aggregate.quality import worst
@@ -221,6 +222,7 @@ class OperationTally:
     measures: MeasuresTally = field(default_factory=MeasuresTally)
     awaits: AwaitsTally = field(default_factory=AwaitsTally)
     grown: GrownTally = field(default_factory=GrownTally)
+    job_lines: JobLinesTally = field(default_factory=JobLinesTally)
 
     def add(self, record: RequestRecord) -> None:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
@@ -235,6 +237,7 @@ class OperationTally:
             self.measures.add(record.measures, weight)
         self.awaits.add(record)
         self.grown.add(record)
+        self.job_lines.add(record)
         self._add_budget(record, weight)
         if record.sent_ns is not None:
             self._add_pipe_wait(record.sent_ns, record)
@@ -383,6 +386,7 @@ class OperationTally:
         self.measures.merge(other.measures)
         self.awaits.merge(other.awaits)
         self.grown.merge(other.grown)
+        self.job_lines.merge(other.job_lines)
 
     def _merge_sums(self, other: OperationTally) -> None:
         self.count += other.count
@@ -535,6 +539,8 @@ class OperationTally:
             awaits_unnamed_p95_share=self.awaits.unnamed_share(near),
             serial_awaits=self.awaits.serial.summary(),
             first_calls=firsts.summary((self.method, self.name), self.totals.least),
+            jobs_cpu_ms=self.job_lines.cpu_ns / 1e6,
+            job_lines=self.job_lines.summary(),
             slow_calls=self.slow_calls(),
             unseen=tuple(name for name, bit in CAPABILITIES.items() if not self.seen & bit),
         )

@@ -6,6 +6,9 @@ the thread has run, the time between two looks is a wait only if it used hardly 
 call of a library that waits by its kind; a thread that waits for the GIL looks the same otherwise. Without these
 counts (not Linux) only such calls are named.
 
+What a thread computed between two looks is counted for the line that the second one finds, by the CPU time it used. A
+line that computes for long is found that much more often, so the lines' shares are an estimate of where the CPU went.
+
 Source: Linux, Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
 """
 
@@ -32,6 +35,13 @@ STILL_INTERVALS = 2.2
 that was still for longer waits for something else."""
 
 MOST_DEEP = 200
+
+LEAST_WORK_NS = 1_000_000
+"""CPU time between two looks that is counted for the line it is at. A share of the time would not do: a thread that
+waits for the GIL among six others computes a sixth of the time."""
+
+MOST_LINES = 32
+"""Lines of one job at which it was seen computing; further ones are not told apart."""
 
 _BRIEF = ("other", "lock")
 """What may take no time at all, so that a thread found there twice may have waited for the GIL meanwhile."""
@@ -87,6 +97,10 @@ class JobLooks:
             thing, where = self._names.of_thread(frames, job.called)
             still = False
             last.unsure = thing.kind == "lock" and (thing is not last.thing or where != last.where)
+            computed = worked >= LEAST_WORK_NS and thing.kind == "other"
+            job.work_goes_on = None
+            if computed and used is not None:
+                _computed(job, (where, thing.name), worked, used[0])
             if worked > MOST_WORK * gap:
                 last.since_ns = now
             elif last.thing is None:
@@ -127,6 +141,15 @@ class JobLooks:
             known.to_ns, known.cpu_ns = until, cpu
         elif len(looks) < MOST_LOOKS:
             job.looks = [*looks, JobLook(since, until, cpu, thing, where)]
+
+
+def _computed(job: Job, key: tuple[str | None, str], worked: int, cpu: int) -> None:
+    known = job.work or {}
+    if key not in known and len(known) >= MOST_LINES:
+        key = (None, "other")
+    ns, looks = known.get(key, (0, 0))
+    job.work = {**known, key: (ns + worked, looks + 1)}
+    job.work_goes_on = key, cpu
 
 
 def running_jobs(jobs: Iterable[Job]) -> list[Job]:

@@ -1,23 +1,55 @@
 """The process's memory during a leak hunt: resident, asked for by Python, and what the probe itself holds of both.
 
 What the server's process grows by is owned by calls, or is Python's and nobody's, or was taken by native code. The
-parts only add up if the probe's own memory is left out, which grows with the calls that the hunt remembers.
+parts only add up if the probe's own memory is left out, which grows with the calls that the hunt remembers. Pages of
+files (a library that is loaded late) and blocks that ``malloc`` has free (holes in the heap) are nobody's growth either.
 """
 
 from __future__ import annotations
 
+import ctypes
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mcp_probe import native
 from mcp_probe.capture.peak_lines import held_by
-from mcp_probe.capture.proc_files import rss_bytes
+from mcp_probe.capture.proc_files import private_bytes
 from mcp_probe.capture.tracemalloc_sites import tracing_state
 from mcp_probe.record.raw import RawRequest
 
 Reading = tuple[int, int]
 """(resident, asked for by Python), bytes, both without what is the probe's: see ``GrowthSample``."""
+
+
+class _MallInfo(ctypes.Structure):
+    """``struct mallinfo2``. Source: glibc 2.33, malloc/malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in [
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        ]
+    ]
+
+
+def free_in_heap() -> Callable[[], int]:
+    """A function that says how many bytes ``malloc`` has free; one that says 0 where that cannot be asked."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError, TypeError):  # not glibc, or older than 2.33
+        return lambda: 0
+    mallinfo.restype = _MallInfo
+    return lambda: int(mallinfo().fordblks)
 
 
 class ProcessMemory:
@@ -26,6 +58,7 @@ class ProcessMemory:
     def __init__(self) -> None:
         self._own = RawRequest(0, "function", "", "mcp_probe", "memory")
         self._epoch: int | None = None  # the hooks that know the account of this request
+        self._free = free_in_heap()
 
     @contextmanager
     def on_own_account(self) -> Iterator[None]:
@@ -44,9 +77,9 @@ class ProcessMemory:
 
     def read(self) -> Reading | None:
         """How things stand; ``None`` where that cannot be known here."""
-        resident = rss_bytes()
+        resident = private_bytes()
         if resident is None or native.memory is None or not tracing_state():
             return None
         own = held_by(self._own)
         tables: int = native.memory.state()["table_bytes"] + tracemalloc.get_tracemalloc_memory()
-        return resident - own - tables, tracemalloc.get_traced_memory()[0] - own
+        return resident - own - tables - self._free(), tracemalloc.get_traced_memory()[0] - own

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from mcp_probe.model import STEPS, WAKE_UPS, Await, Budget, JobTimes, MemoryUse, RequestRecord, Tag, Wait, draft_of
-from mcp_probe.record.awaits import SHORT_AWAIT_NS, job_looks, looked_at, name_awaits, still_suspended
+from mcp_probe.record.awaits import SHORT_AWAIT_NS, job_looks, job_work, looked_at, name_awaits, still_suspended
 from mcp_probe.record.raw import (
     WAKE_SPLIT,
     WAKE_THREAD,
@@ -151,6 +151,8 @@ def assemble(
         starved=tuple(raw.starved),
         awaits=_awaits(raw, total, result, short_await_ns) if named and wakes else None,
         jobs_looked=any(job.looks is not None for job in (*total.jobs, *raw.jobs)),
+        jobs_cpu_ns=sum(job.cpu_ns or 0 for job in (*total.jobs, *raw.jobs)),
+        job_work=job_work((*total.jobs, *raw.jobs)) if raw.jobs or total.jobs else (),
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
     )
     record.__class__ = RequestRecord

@@ -70,6 +70,21 @@ def job_looks(jobs: Iterable[Job]) -> list[AwaitMark]:
     return marks
 
 
+def job_work(jobs: Iterable[Job]) -> tuple[tuple[str | None, str, int, int], ...]:
+    """Where looks saw jobs compute. What a job used after its last look counts for the line that this one found."""
+    found: dict[tuple[str | None, str], tuple[int, int]] = {}
+    for job in jobs:
+        work = dict(job.work or {})
+        if job.work_goes_on is not None and job.cpu_ns is not None:
+            key, at = job.work_goes_on
+            ns, looks = work[key]
+            work[key] = ns + max(0, job.start_cpu_ns + job.cpu_ns - at), looks
+        for key, (ns, looks) in work.items():
+            known = found.get(key, (0, 0))
+            found[key] = known[0] + ns, known[1] + looks
+    return tuple((*key, *values) for key, values in sorted(found.items(), key=lambda item: -item[1][0]))
+
+
 def name_awaits(
     awaiting: Sequence[Claim],
     running: Sequence[Claim],

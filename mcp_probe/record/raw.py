@@ -105,6 +105,8 @@ class Job:
         "thread_id",
         "transport",
         "unwanted_ns",
+        "work",
+        "work_goes_on",
     )
 
     def __init__(self, pool: Any, raw: RawRequest | None, operation: str, submit_ns: int) -> None:
@@ -121,6 +123,10 @@ class Job:
         self.native_id = 0  # of the system
         self.called: str | None = None  # a function that has no frame
         self.looks: list[JobLook] | None = None  # by the thread that looks, which is the only one to write
+        # (file:line, function called there) -> (CPU ns, looks), as looks saw it compute; replaced, never changed
+        self.work: dict[tuple[str | None, str], tuple[int, int]] | None = None
+        # Where it computed at the last look, and the thread's CPU time then; ``None``: it waited
+        self.work_goes_on: tuple[tuple[str | None, str], int] | None = None
         self.transport = False
         self.carried: Any = None  # calls a function in the trace context of whoever submitted the job
         self.cancelled = False  # its waiter was gone before the job began

@@ -21,6 +21,7 @@ from mcp_probe.model import (
     Ending,
     FirstCall,
     FirstCalls,
+    JobLine,
     LoadLevel,
     MeasureStats,
     OperationSummary,
@@ -176,6 +177,13 @@ def _connecting(opened: int = 9, connect_ms: float = 6.0, calls: int = 10, **cha
         _await("connect", _SHOP, connect_ms / 2, phase="tls", where=None),
     )
     return make_summary(make_operation("buy", awaiting=1.0, awaits=rows, **changed))  # type: ignore[arg-type]
+
+
+_MAKING = (
+    JobLine("/srv/app/client.py:196", "boto3.session.Session.__init__", 30.0, 0.75, 0.6, 0.9, 30),
+    JobLine("/srv/app/client.py:202", "json.loads", 10.0, 0.25, 0.1, 0.4, 10),
+)
+_PARSING = (replace(_MAKING[0], called="json.loads"), _MAKING[1])
 
 
 def _in_turn(
@@ -454,6 +462,8 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ),
     ("client-per-request", "connecting is a twentieth of its time"): _connecting(connect_ms=5.0),
     ("client-per-request", "connecting is less than that"): _connecting(connect_ms=4.9),
+    ("client-per-request", "threads make clients"): _connecting(connect_ms=1.0, job_lines=_MAKING),
+    ("client-per-request", "threads compute something else"): _connecting(connect_ms=1.0, job_lines=_PARSING),
     ("client-per-request", "a database"): make_summary(
         make_operation(
             "ask",

@@ -1226,6 +1226,19 @@ def test_a_client_per_request_is_told_with_connections_and_what_one_takes() -> N
     assert finding.advice.startswith("Make one client when the server starts")
     cheap = one(ALSO_FAULTS["client-per-request", "connecting is less than that"], "client-per-request")
     assert (finding.severity, cheap.severity) == ("warn", "info")
+    made = one(ALSO_FAULTS["client-per-request", "threads make clients"], "client-per-request")
+    assert made.sentence.endswith(
+        "0.1 ms a connection and about 0.3 ms of a thread's CPU a call for making clients at client.py:196 "
+        "(`boto3.session.Session.__init__`), 31% of its time."
+    )
+    assert (made.severity, made.confidence, made.evidence["making_cpu_ms"], made.cost_ms) == (
+        "warn",
+        "estimate",
+        30.0,
+        31.0,
+    )
+    other = one(ALSO_FAULTS["client-per-request", "threads compute something else"], "client-per-request")
+    assert (other.severity, other.evidence["making_cpu_ms"]) == ("info", 0)
     database = one(ALSO_FAULTS["client-per-request", "a database"], "client-per-request")
     assert "100 statements" in database.sentence and "one pool or engine" in database.advice
 

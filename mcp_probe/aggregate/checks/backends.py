@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mcp_probe.aggregate import phrasing
+from mcp_probe.aggregate.advice import makes_client
 from mcp_probe.aggregate.checks.evidence import is_enough, judged, total_ms, waited_by_clients
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import AwaitKind, AwaitSummary, Finding, LoadLevel, OperationSummary, Summary
+from mcp_probe.model import AwaitKind, AwaitSummary, Finding, JobLine, LoadLevel, OperationSummary, Summary, Tag
 
 _CALLS: frozenset[AwaitKind] = frozenset({"http", "db"})
 
@@ -30,10 +31,20 @@ class _Traffic:
     rows: tuple[AwaitSummary, ...]
 
     @property
+    def making(self) -> list[JobLine]:
+        """Lines at which jobs on threads computed what a client needs."""
+        return [line for line in self.operation.job_lines if makes_client(line.called)]
+
+    @property
+    def made_ms(self) -> float:
+        """CPU time of threads for making clients."""
+        return sum(line.cpu_ms for line in self.making)
+
+    @property
     def share(self) -> float:
-        """Of the operation's time: opening connections."""
+        """Of the operation's time: opening connections, and making clients in threads."""
         whole = total_ms(self.operation)
-        return min(1.0, self.connect_ms / whole) if whole > 0 else 0.0
+        return min(1.0, (self.connect_ms + self.made_ms) / whole) if whole > 0 else 0.0
 
 
 def client_per_request(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
@@ -71,13 +82,14 @@ def _client_per_request(found: list[_Traffic], options: FindingOptions) -> Findi
     sentence = (
         f"`{first.operation.name}` opened {phrasing.plural(first.opened, 'connection')} for "
         f"{phrasing.plural(first.calls, sent)} to `{first.name}`{f' at {where}' if where else ''}: "
-        f"{phrasing.duration(each_ms)} a connection, {phrasing.percent(first.share)} of its time"
+        f"{phrasing.duration(each_ms)} a connection{_made(first)}, {phrasing.percent(first.share)} of its time"
     )
+    tag: Tag = "estimate" if first.making else "exact"
     shared = "one client" if first.kind == "http" else "one pool or engine"
     return Finding(
         code="client-per-request",
         severity="warn" if first.share >= options.connect_share else "info",
-        confidence=worst(row.quality for one in found for row in one.rows),
+        confidence=worst((tag, *(row.quality for one in found for row in one.rows))),
         subject=first.operation.name,
         sentence=f"{sentence}{phrasing.so_did([one.operation.name for one in found])}.",
         advice=(
@@ -91,12 +103,32 @@ def _client_per_request(found: list[_Traffic], options: FindingOptions) -> Findi
             "calls": first.calls,
             "connect_ms": each_ms,
             "connect_total_ms": sum(one.connect_ms for one in found),
+            "making_cpu_ms": first.made_ms,
             "share": first.share,
             "where": where,
             "operations": len({one.operation.name for one in found}),
         },
-        cost_ms=sum(waited_by_clients(one.operation, one.connect_ms) for one in found),
+        cost_ms=_cost_ms(found),
     )
+
+
+def _made(traffic: _Traffic) -> str:
+    """What the client costs besides, where threads of a pool make it."""
+    if not traffic.making or not traffic.operation.count:
+        return ""
+    line = max(traffic.making, key=lambda one: one.cpu_ms)
+    at = phrasing.place_at(line.where)
+    each = phrasing.duration(traffic.made_ms / traffic.operation.count)
+    return f" and about {each} of a thread's CPU a call for making clients{f' at {at}' if at else ''} (`{line.called}`)"
+
+
+def _cost_ms(found: list[_Traffic]) -> float:
+    """Making clients counts once for each operation, whatever number of hosts it asks."""
+    spent = {one.operation.name: (one.operation, one.made_ms) for one in found}
+    for one in found:
+        operation, ms = spent[one.operation.name]
+        spent[one.operation.name] = operation, ms + one.connect_ms
+    return sum(waited_by_clients(*each) for each in spent.values())
 
 
 # --- one slow host ----------------------------------------------------------------------------------

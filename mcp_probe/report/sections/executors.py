@@ -10,10 +10,11 @@ from mcp_probe.model import ExecutorSummary, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Cell, Column, Flow, Gauge, Grid, Heading, Paragraph, Role, Span, Spans, Words
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
-from mcp_probe.report.phrases import first, number, one, rank
+from mcp_probe.report.phrases import first, number, one, prose, rank
 from mcp_probe.report.places import place
 
 EXECUTOR_ROWS = 8
+LINE_OPERATIONS, LINES, LEAST_SHARE = 3, 3, 0.05
 STARVED_MS = FindingOptions().transport_wait_ms
 
 
@@ -28,6 +29,7 @@ def executors(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]
         details = tuple(_executor_details(pool, cwd))
         if details:
             rows.append(Flow(details, indent=3))
+    rows.extend(_lines(summary, cwd))
     if hidden:
         jobs = plural(sum(pool.jobs for pool in hidden), "job")
         rows.append(Paragraph(one(f"+{len(hidden)} more: {jobs}", "dim"), indent=1))
@@ -71,6 +73,26 @@ def _executor_row(pool: ExecutorSummary, notation: Notation) -> tuple[Cell, ...]
     )
 
 
+def _lines(summary: Summary, cwd: str) -> Iterator[Paragraph]:
+    """Where jobs computed, of the operations whose jobs used most CPU time."""
+    ranked = sorted((each for each in summary.operations if each.job_lines), key=lambda each: -rank(each.jobs_cpu_ms))
+    for operation in ranked[:LINE_OPERATIONS]:
+        told = []
+        for line in operation.job_lines[:LINES]:
+            if line.share < LEAST_SHARE:
+                break
+            at = "" if line.where is None else f" at {place(*_file_and_line(line.where), cwd)}"
+            told.append(f"~{figures.share(line.share)}{at} in `{line.called}`")
+        used = f" computed {figures.duration(operation.jobs_cpu_ms)} in threads: {', '.join(told)}"
+        if told:
+            yield Paragraph((Span(figures.brief(operation.name), "name"), *prose(used)), lead=(Span("  "),), indent=1)
+
+
+def _file_and_line(where: str) -> tuple[str, int | None]:
+    file, colon, line = where.rpartition(":")
+    return (file, int(line)) if colon and line.isdigit() else (where, None)
+
+
 def _needed(pool: ExecutorSummary) -> str:
     """Nobody can have 43.9 threads."""
     needed = pool.tokens_needed
@@ -96,6 +118,4 @@ def _executor_details(pool: ExecutorSummary, cwd: str) -> Iterator[Spans]:
     if pool.transport_jobs and pool.transport_wait_max_ms >= 1:
         yield one(f"{plural(pool.transport_jobs, 'more job')} read requests and wrote answers", "dim")
     if pool.made_at:
-        file, colon, line = pool.made_at.rpartition(":")
-        where = place(file, int(line), cwd) if colon and line.isdigit() else place(pool.made_at, None, cwd)
-        yield one(f"made at {where}", "dim")
+        yield one(f"made at {place(*_file_and_line(pool.made_at), cwd)}", "dim")

@@ -1,0 +1,40 @@
+"""What counts as growth of the process: not the pages of files, and not what `malloc` has free."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_probe.capture.proc_files import private_bytes, rss_bytes
+from mcp_probe.capture.process_memory import free_in_heap
+
+MB = 1_000_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what of a process are pages of files")
+def test_a_file_that_is_mapped_is_resident_and_not_the_processs_own(tmp_path: Path) -> None:
+    path = tmp_path / "library"
+    path.write_bytes(bytes(40 * MB))
+    resident, private = rss_bytes(), private_bytes()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert sum(mapped[at] for at in range(0, 40 * MB, 4096)) == 0
+        after, private_after = rss_bytes(), private_bytes()
+    assert resident is not None and private is not None and after is not None and private_after is not None
+    assert after - resident > 30 * MB
+    assert private_after - private < 5 * MB
+
+
+def test_holes_in_the_heap_are_free() -> None:
+    """60 MB in blocks of 3 000 bytes, nine in ten of them freed."""
+    free = free_in_heap()
+    if not free():
+        pytest.skip("this is not glibc, or one older than 2.33")
+    blocks = [bytes(3_000) for _ in range(20_000)]
+    before = free()
+    kept = blocks[::10]
+    del blocks
+    assert free() - before > 45 * MB
+    assert len(kept) == 2_000
