@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import sysconfig
@@ -53,7 +54,8 @@ def time_to_end() -> Iterator[None]:
 def nothing_allocates_outside() -> Iterator[None]:
     """Other tests, and what they import, load numpy: then no figure of memory would be exact any more."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcp_probe.capture.memory_tier._OUTSIDE", ())
+        patch.setattr("mcp_probe.capture.outside_memory.LIBRARIES", ())
+        patch.setattr("mcp_probe.capture.outside_memory.IMPORTS", re.compile(rb"(?!)"))
         yield
 
 

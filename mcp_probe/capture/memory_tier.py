@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mcp_probe import native
+from mcp_probe.capture.outside_memory import OutsideMemory
 from mcp_probe.capture.tiers import Tiered
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
@@ -41,9 +42,6 @@ _NATIVE: dict[MemoryTier, tuple[MemoryMethod, ...]] = {
     "detailed": ("native-shadow", "native-hybrid", "native-gross"),
     "leaks": ("native-shadow",),
 }
-_OUTSIDE = ("numpy", "pandas", "polars", "pyarrow", "torch", "tensorflow", "cv2", "PIL", "lxml", "duckdb")
-"""Libraries whose data the allocators of Python do not see, or not all of it. numpy asks them from 2.5 on."""
-
 _OWNING: tuple[MemoryMethod | None, ...] = ("native-hybrid", "native-shadow")
 _Row = tuple[str, Tag, "int | None", "int | None"]
 _NO_OWNERS: tuple[_Row, ...] = (("peak", "unavailable", None, None), ("retained", "unavailable", None, None))
@@ -96,7 +94,8 @@ class Memory(Tiered[MemoryTier]):
         self._tracing = False  # we have started tracemalloc
         self._hooks: native.Memory | None = None  # the accelerator's, where they are installed
         self._lost = False  # another tool has removed them
-        self._outside = ""  # the library that allocates outside Python's allocators, if one is loaded
+        self._outside_memory = OutsideMemory()
+        self._outside = ""  # who allocates outside Python's allocators, as far as somebody does
         self._above = ""  # which other tool's hook lies over ours, and what that means
         self.looping = False  # a loop is followed: servers are made, modules imported, and threads come next
         self.tier: MemoryTier = "off"
@@ -255,7 +254,7 @@ class Memory(Tiered[MemoryTier]):
             state = self._hooks.state()
             if state["valid"]:
                 above = str(state["reason"]) if state.get("covered") else ""
-                outside = self._outside or _outside()
+                outside = self._outside_memory.found()
                 if (above, outside) != (self._above, self._outside):
                     self._above, self._outside = above, outside
                     self._tell()
@@ -353,20 +352,6 @@ def _with_sizes(use: MemoryUse, arguments: int | None, result: int | None) -> Me
     return MemoryUse(
         use.method, use.scope, use.requested, use.allocations, use.peak, use.retained, use.quality, arguments, result
     )
-
-
-def _outside() -> str:
-    """The first library that is loaded and allocates outside Python's allocators."""
-    for name in _OUTSIDE:
-        module = sys.modules.get(name)
-        if module is not None and not (name == "numpy" and _version_of(module) >= (2, 5)):
-            return name
-    return ""
-
-
-def _version_of(module: Any) -> tuple[int, ...]:
-    parts = str(getattr(module, "__version__", "")).split(".")[:2]
-    return tuple(int(part) for part in parts if part.isdigit())
 
 
 def _no_accelerator() -> str:

@@ -2,12 +2,11 @@
 
 What the server's process grows by is owned by calls, or is Python's and nobody's, or was taken by native code. The
 parts only add up if the probe's own memory is left out, which grows with the calls that the hunt remembers. Pages of
-files (a library that is loaded late) and blocks that ``malloc`` has free (holes in the heap) are nobody's growth either.
+files (a library that is loaded late) and what ``malloc`` has free (holes in the heap) are nobody's growth either.
 """
 
 from __future__ import annotations
 
-import ctypes
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,33 +21,23 @@ Reading = tuple[int, int]
 """(resident, asked for by Python), bytes, both without what is the probe's: see ``GrowthSample``."""
 
 
-class _MallInfo(ctypes.Structure):
-    """``struct mallinfo2``. Source: glibc 2.33, malloc/malloc.h."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in [
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        ]
-    ]
-
-
 def free_in_heap() -> Callable[[], int]:
-    """A function that says how many bytes ``malloc`` has free; one that says 0 where that cannot be asked."""
+    """A function that says how many bytes ``malloc`` has free; one that says 0 where that cannot be asked.
+
+    Source: ``mallinfo2`` and its ``fordblks``, glibc 2.33, malloc/malloc.h.
+    """
+    import ctypes  # only a hunt needs it
+
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+
+    class MallInfo(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError, TypeError):  # not glibc, or older than 2.33
         return lambda: 0
-    mallinfo.restype = _MallInfo
+    mallinfo.restype = MallInfo
     return lambda: int(mallinfo().fordblks)
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from mcp_probe.capture import memory_tier
+from mcp_probe.capture import memory_tier, outside_memory
 from mcp_probe.capture.memory_tier import Choice, Memory, choose
 from mcp_probe.model import MemoryTier, MemoryUse
 from mcp_probe.record.raw import RawRequest
@@ -60,7 +60,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     there = SimpleNamespace(core=object(), memory=made, absence="", memory_absence="")
     monkeypatch.setattr(memory_tier, "native", there)
     monkeypatch.setattr(memory_tier, "_start_leak_tracing", lambda: "")
-    monkeypatch.setattr(memory_tier, "_OUTSIDE", ())  # other tests may have loaded some
+    monkeypatch.setattr(outside_memory, "LIBRARIES", ())  # other tests may have loaded some
     return made
 
 
@@ -345,7 +345,7 @@ def test_no_figure_is_exact_beside_a_library_that_allocates_elsewhere(
     core: Core, clock: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, name: str, version: str, is_outside: bool
 ) -> None:
     """9.05 MB of pandas was shown as "75.6 kB, exact"."""
-    monkeypatch.setattr(memory_tier, "_OUTSIDE", (name,))
+    monkeypatch.setattr(outside_memory, "LIBRARIES", (name,))
     memory, said, faults = measuring("detailed")
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(__version__=version))
     clock(5_000)

@@ -1,0 +1,57 @@
+"""Who allocates outside Python's allocators: told of the server's own modules, by what they import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from mcp_probe.capture import outside_memory
+from mcp_probe.capture.outside_memory import OutsideMemory
+
+IMPORTS = outside_memory.IMPORTS  # before the fixture of all tests takes it away
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """A folder for the server's own modules, and the modules that are loaded."""
+
+    folder: Path
+    modules: dict[str, ModuleType] = field(default_factory=dict)
+
+    def load(self, source: str) -> None:
+        file = self.folder / "its_tools.py"
+        file.write_text(source)
+        module = self.modules["its_tools"] = ModuleType("its_tools")
+        module.__file__ = str(file)
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tools:
+    found = Tools(tmp_path)
+    monkeypatch.setattr(outside_memory, "IMPORTS", IMPORTS)
+    monkeypatch.setattr(outside_memory, "sys", SimpleNamespace(modules=found.modules))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import mmap\n", "mmap (in its_tools)"),
+        ("def load():\n    from ctypes import CDLL\n", "ctypes (in its_tools)"),
+        ("import json  # not ctypes\n", ""),
+        ("import mmapped\n", ""),
+    ],
+)
+def test_a_module_of_the_servers_own_is_told_by_its_imports(tools: Tools, source: str, told: str) -> None:
+    tools.load(source)
+    assert OutsideMemory().found() == told
+
+
+def test_a_module_that_is_loaded_later_is_found_then(tools: Tools) -> None:
+    outside = OutsideMemory()
+    assert outside.found() == ""
+    tools.load("import ctypes\n")
+    assert outside.found() == "ctypes (in its_tools)"
