@@ -497,8 +497,7 @@ static PyObject *memory_py_state(PyObject *module, PyObject *ignored)
 {
     int in_place = is_in_place();
     unsigned long long entries = gil_table.used, untracked = gil_table.refused + small.refused,
-                       bytes = bytes_of(&gil_table) +
-                               (unsigned long long)small.chunks * CHUNK_WORDS * sizeof(int);
+                       bytes = bytes_of(&gil_table); /* most words of small.h are never touched */
     for (size_t i = 0; i < SHARDS; i++) {
         lock_shard(i);
         entries += shards[i].table.used;
