@@ -13,6 +13,9 @@ from mcp_probe.model import LOOP_OPERATION, OperationSummary, RequestCounts, Tag
 _LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
 
 
+_NO_NAMES = {"(no request)": "background jobs of no request", "(loop)": "background work"}
+"""What a name in brackets says of work, in a sentence."""
+
 _BACKGROUND = "background work (start-up, a task of the server's own, the transport)"
 
 
@@ -121,10 +124,15 @@ def object_of(operation: str) -> str:
 
 def listed(names: Sequence[str], most: int = 3) -> str:
     """```a`, `b` and 2 more``; empty for no names."""
-    shown = [f"`{name}`" if not name.startswith("(") else name for name in names[:most]]
+    shown = [_NO_NAMES.get(name, name) if name.startswith("(") else f"`{name}`" for name in names[:most]]
     if len(names) > most:
         shown.append(f"{len(names) - most} more")
     return joined(shown)
+
+
+def holder_name(name: str) -> str:
+    """Who held something, where no sentence is around it."""
+    return _NO_NAMES.get(name, name)
 
 
 def joined(parts: Sequence[str]) -> str:

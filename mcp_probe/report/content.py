@@ -7,7 +7,7 @@ full, how the loop is, what else was found, how exact all this is and what it co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from mcp_probe.aggregate import phrasing
@@ -33,6 +33,7 @@ SURE: dict[Tag, str] = {"lower": "at least ", "bounded": "at least ", "upper": "
 MATRIX_CODES = frozenset({"blocking-call", "cpu-bound-step", "serial-handler", "pool-exhausted"})
 """Findings whose victims the matrix of waits knows."""
 WHO, WHO_MS = 3, 1.0
+OWN = 0.05  # of what a finding explains, from which the tool's own steps are told from what others waited
 MARK_MEANINGS = (
     ("lower", "≥ at least"),
     ("upper", "≤ at most"),
@@ -195,7 +196,14 @@ def _who_waited(summary: Summary, finding: Finding) -> str:
         f"{names[name]} {figures.duration(waited[name])}" if is_part else names[name] for name in shown[:WHO]
     )
     more = f" and {len(shown) - WHO} more" if len(shown) > WHO else ""
-    return f"; who waited for it: {told}{more}"
+    return f"; who waited for it: {told}{more}{_own_part(summary, finding, waited) if is_part else ''}"
+
+
+def _own_part(summary: Summary, finding: Finding, waited: Mapping[str, float]) -> str:
+    """``; the rest is its own steps``: so that what it explains and what others waited are seen to fit."""
+    cost = min(finding.cost_ms, summary.clients_waited_ms or 0.0)
+    is_of_steps = isinstance(finding.evidence.get("max_ms"), (int, float))
+    return "; the rest is its own steps" if is_of_steps and cost - sum(waited.values()) >= OWN * cost else ""
 
 
 def _waits_for_tool(summary: Summary, tool: str) -> Iterator[tuple[str, float]]:

@@ -141,14 +141,24 @@ def transport_starvation(summary: Summary, options: FindingOptions) -> Iterator[
             yield _starvation(summary, options, pool)
 
 
+_SEVERAL = 1.1
+"""Times as long as the transport waited: then more than one request waited for it, and a sentence says how long."""
+
+
 def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> Finding:
     held = f"{phrasing.listed(pool.holders)} held" if pool.holders else "other jobs held"
+    lost_ms = _starved_ms(summary, pool)
+    several = lost_ms > _SEVERAL * pool.transport_wait_ms
+    jobs_ms = 0.0 if _saturated_ms(summary, options, pool) is None else _waited_ms(pool)
     threads = "its threads" if pool.max is None else f"its {pool.max:g} threads"
     sentence = (
         f"The transport's own reader or writer waited up to {phrasing.duration(pool.transport_wait_max_ms)} for a "
         f"thread of `{pool.name}` ({phrasing.duration(pool.transport_wait_ms)} in all), because {held} {threads}: "
-        "meanwhile requests stayed unread, or answers unwritten."
+        "meanwhile requests stayed unread, or answers unwritten"
     )
+    sentence += f", several at once: about {phrasing.duration(lost_ms)} of their time." if several else "."
+    if jobs_ms:
+        sentence += f" Jobs waited {phrasing.duration(jobs_ms)} for a thread, too."
     tools = phrasing.listed([name for name in pool.holders if not name.startswith("(")]) or "the slow tools"
     return Finding(
         code="transport-starvation",
@@ -171,8 +181,7 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
             "pending_peak": pool.pending_peak,
             "holders": ", ".join(pool.holders),
         },
-        cost_ms=_starved_ms(summary, pool)
-        + (0.0 if _saturated_ms(summary, options, pool) is None else _waited_ms(pool)),
+        cost_ms=lost_ms + jobs_ms,
     )
 
 

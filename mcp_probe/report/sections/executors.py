@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, isfinite
 
+from mcp_probe.aggregate.phrasing import holder_name
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import ExecutorSummary, Summary
 from mcp_probe.report import figures
@@ -107,7 +108,7 @@ def _executor_details(pool: ExecutorSummary, cwd: str) -> Iterator[Spans]:
         yield one(f"the transport itself waited up to {longest} for a thread", "critical" if is_starved else "plain")
     if pool.holders:
         rest = f" and {len(pool.holders) - 4} more" if len(pool.holders) > 4 else ""
-        yield (Span("held by ", "dim"), Span(", ".join(pool.holders[:4]) + rest))
+        yield (Span("held by ", "dim"), Span(", ".join(map(holder_name, pool.holders[:4])) + rest))
     if pool.jobs:
         run = "" if pool.run_ms is None else f" of {figures.duration(pool.run_ms)} on average"
         yield one(f"{plural(pool.jobs, 'job')}{run}", "dim")
