@@ -258,7 +258,9 @@ class LeakHunt:
         self._look_ns = max(now + MIN_LOOK_NS, now_ns() + LOOK_SHARE * (now_ns() - began))
         if calls > self._sited_at and (final or (calls >= SITED_AGAIN * self._sited_at and began >= self._lines_ns)):
             is_late = _later_than(asked_ns or began) if final else self._is_wanted_or_long()
-            yield from self._look_at_sites(now, owners, grown, calls, is_late, final=final)
+            with self._process.leaving_holes():
+                found = tuple(self._look_at_sites(now, owners, grown, calls, is_late, final=final))
+            yield from found
 
     def _look_at_sites(
         self,

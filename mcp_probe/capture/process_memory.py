@@ -51,6 +51,7 @@ class ProcessMemory:
         self._own = RawRequest(0, "function", "", "mcp_probe", "memory")
         self._epoch: int | None = None  # the hooks that know the account of this request
         self._free = free_in_heap()
+        self._holes = 0  # that our looks left in the heap
 
     @contextmanager
     def on_own_account(self) -> Iterator[None]:
@@ -75,4 +76,16 @@ class ProcessMemory:
         own = held_by(self._own)
         asked = tracemalloc.get_traced_memory()[0]
         tables: int = native.memory.state()["table_bytes"] + tracemalloc.get_tracemalloc_memory()
-        return resident - own - tables - round(WORDS_SHARE * asked) - self._free(), asked - own
+        resident -= own + tables + round(WORDS_SHARE * asked) + self._free() + self._holes
+        return resident, asked - own
+
+    @contextmanager
+    def leaving_holes(self) -> Iterator[None]:
+        """What native memory seems to grow by meanwhile are arenas that the caller fills, and leaves with holes."""
+        before = self.read()
+        try:
+            yield
+        finally:
+            after = self.read()
+            if before is not None and after is not None:
+                self._holes += max(0, (after[0] - after[1]) - (before[0] - before[1]))

@@ -19,6 +19,7 @@ from mcp_probe.aggregate.findings import (
     verdict_of,
     with_ending,
 )
+from mcp_probe.aggregate.phrasing import duration, listed
 from mcp_probe.errors import OptionError
 from mcp_probe.model import (
     BACKGROUND_OPERATION,
@@ -1515,3 +1516,18 @@ def test_pauses_that_are_little_of_what_clients_waited_are_information() -> None
     calm = replace(pauses, operations=(waits,))
     assert pause.severity == "warn"
     assert [finding.severity for finding in findings_of(calm) if finding.code == "gc-pause"] == ["info"]
+
+
+def test_jobs_of_no_request_have_words() -> None:
+    assert listed(["(no request)", "render"]) == "background jobs of no request and `render`"
+
+
+def test_a_reader_that_several_requests_wait_for_says_how_long_they_waited() -> None:
+    summary = FAULTS["transport-starvation"]
+    alone = one(summary, "transport-starvation")
+    wait_ms = summary.executors[0].transport_wait_ms
+    slow = replace(summary.operations[0].budget_ms, write_wait=50.0 * wait_ms)
+    queued = replace(summary, operations=(replace(summary.operations[0], budget_ms=slow), *summary.operations[1:]))
+    several = one(queued, "transport-starvation")
+    assert "several at once" not in alone.sentence
+    assert f", several at once: about {duration(several.cost_ms)} of their time." in several.sentence

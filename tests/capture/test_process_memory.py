@@ -5,11 +5,13 @@ from __future__ import annotations
 import mmap
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mcp_probe.capture import process_memory
 from mcp_probe.capture.proc_files import private_bytes, rss_bytes
-from mcp_probe.capture.process_memory import free_in_heap
+from mcp_probe.capture.process_memory import ProcessMemory, free_in_heap
 
 MB = 1_000_000
 
@@ -25,6 +27,31 @@ def test_a_file_that_is_mapped_is_resident_and_not_the_processs_own(tmp_path: Pa
     assert resident is not None and private is not None and after is not None and private_after is not None
     assert after - resident > 30 * MB
     assert private_after - private < 5 * MB
+
+
+def test_what_a_look_of_ours_leaves_behind_is_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(resident, asked for): a look takes 5 MB, of which 1 MB is still in use; then the server takes 3 MB."""
+    memory = ProcessMemory()
+    resident, asked = [50 * MB], [2 * MB]
+    monkeypatch.setattr(process_memory, "private_bytes", lambda: resident[0])
+    monkeypatch.setattr(process_memory, "tracing_state", lambda: 1)
+    monkeypatch.setattr(process_memory, "held_by", lambda raw: 0)
+    hooks = SimpleNamespace(memory=SimpleNamespace(state=lambda: {"table_bytes": 0}))
+    monkeypatch.setattr(process_memory, "native", hooks)
+    traced = SimpleNamespace(get_traced_memory=lambda: (asked[0], 0), get_tracemalloc_memory=lambda: 0)
+    monkeypatch.setattr(process_memory, "tracemalloc", traced)
+    monkeypatch.setattr(memory, "_free", lambda: 0)
+    monkeypatch.setattr(process_memory, "WORDS_SHARE", 0.0)
+    before = memory.read()
+    with memory.leaving_holes():
+        resident[0] += 5 * MB
+        asked[0] += 1 * MB
+    between = memory.read()
+    resident[0] += 3 * MB
+    after = memory.read()
+    assert before is not None and between is not None and after is not None
+    assert between[0] - between[1] == before[0] - before[1]
+    assert after[0] - after[1] == between[0] - between[1] + 3 * MB
 
 
 def test_holes_in_the_heap_are_free() -> None:

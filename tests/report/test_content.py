@@ -123,6 +123,18 @@ def test_who_waited_for_a_lock_is_who_awaited_it_not_who_waited_for_the_tool() -
     assert "that clients waited; who waited for it: `show` 1.90 s, `log` 700 ms." in flowing(summary)
 
 
+def test_what_others_waited_and_what_is_explained_differ_by_the_tools_own_steps() -> None:
+    steps = make_finding(
+        "blocking-call", "critical", "resize", "", "", evidence={"max_ms": 180.0}, cost_ms=6_900.0, confidence="exact"
+    )
+    rows = (BlockedBy("lookup", "resize", 30, 6_100.0, 6_100.0, "exact"),)
+    summary = replace(blocking(), findings=(steps,), blocked_by=rows, clients_waited_ms=72_000.0)
+    summary = replace(summary, verdict=Verdict("blocking-call", "resize", "`resize` blocks."))
+    assert "who waited for it: `lookup` 6.10 s; the rest is its own steps." in flowing(summary)
+    alone = replace(summary, findings=(replace(steps, cost_ms=6_110.0),))
+    assert "the rest is its own steps" not in flowing(alone)
+
+
 def test_calls_that_waited_for_others_of_their_own_tool_are_called_so() -> None:
     rows = (BlockedBy("resize", "resize", 3, 900.0, 900.0, "exact"),)
     assert "who waited for it: other calls of its own 900 ms." in flowing(replace(blocking(), blocked_by=rows))
