@@ -241,7 +241,11 @@ _PHRASES = {
     "gc": "in the garbage collector",
     "unaccounted": "where the probe could not look",
 }
-_NAMED = {"awaiting": "awaiting", "executor_run": "in a worker thread, on", "busy": "blocking the event loop, on"}
+_NAMED = {
+    "awaiting": "awaiting {}",
+    "executor_run": "waiting for {} in a worker thread",
+    "busy": "blocking the event loop, on {}",
+}
 
 
 def phrase(part: GrownPart, operation: str | None = None) -> str:
@@ -254,7 +258,7 @@ def phrase(part: GrownPart, operation: str | None = None) -> str:
     thing = part.name if part.kind in (part.name, None) else f"{part.kind} `{part.name}`"
     if part.kind == "other":
         thing = f"`{part.name}`"
-    return _NAMED.get(part.part, "in") + f" {thing}"
+    return _NAMED.get(part.part, "in {}").format(thing)
 
 
 def _tag(leaf: Leaf, inexact: Collection[str]) -> Tag:

@@ -196,14 +196,17 @@ def _who_waited(summary: Summary, finding: Finding) -> str:
         f"{names[name]} {figures.duration(waited[name])}" if is_part else names[name] for name in shown[:WHO]
     )
     more = f" and {len(shown) - WHO} more" if len(shown) > WHO else ""
-    return f"; who waited for it: {told}{more}{_own_part(summary, finding, waited) if is_part else ''}"
+    return f"; who waited for it: {told}{more}{_rest(summary, finding, waited, is_part)}"
 
 
-def _own_part(summary: Summary, finding: Finding, waited: Mapping[str, float]) -> str:
-    """``; the rest is its own steps``: so that what it explains and what others waited are seen to fit."""
+def _rest(summary: Summary, finding: Finding, waited: Mapping[str, float], is_part: bool) -> str:
+    """Why what it explains and what others waited differ, where they do."""
+    if not isinstance(finding.evidence.get("max_ms"), (int, float)):
+        return ""
+    if not is_part:
+        return ", also for other steps of it, and while it had no CPU"
     cost = min(finding.cost_ms, summary.clients_waited_ms or 0.0)
-    is_of_steps = isinstance(finding.evidence.get("max_ms"), (int, float))
-    return "; the rest is its own steps" if is_of_steps and cost - sum(waited.values()) >= OWN * cost else ""
+    return "; the rest is its own steps" if cost - sum(waited.values()) >= OWN * cost else ""
 
 
 def _waits_for_tool(summary: Summary, tool: str) -> Iterator[tuple[str, float]]:

@@ -97,7 +97,7 @@ def test_jobs_that_nobody_looked_at_go_by_those_that_were() -> None:
     ]
     found = slow_calls_of(*frames)
     assert found is not None
-    assert told(found) == "about +80 ms in a worker thread, on sleep"
+    assert told(found) == "about +80 ms waiting for sleep in a worker thread"
 
 
 def test_two_stretches_of_time_say_what_grew() -> None:

@@ -133,6 +133,8 @@ def test_what_others_waited_and_what_is_explained_differ_by_the_tools_own_steps(
     assert "who waited for it: `lookup` 6.10 s; the rest is its own steps." in flowing(summary)
     alone = replace(summary, findings=(replace(steps, cost_ms=6_110.0),))
     assert "the rest is its own steps" not in flowing(alone)
+    less = replace(summary, findings=(replace(steps, cost_ms=1_000.0),))
+    assert "who waited for it: `lookup`, also for other steps of it, and while it had no CPU." in flowing(less)
 
 
 def test_calls_that_waited_for_others_of_their_own_tool_are_called_so() -> None:
