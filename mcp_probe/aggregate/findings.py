@@ -206,7 +206,8 @@ def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
     if finding.code == "serial-handler":
         return _holders_were_blocked(finding, findings)
     if finding.code == "executor-saturated":
-        return any(_is_same_pool(finding, other) for other in findings if other.code == "transport-starvation")
+        starved = any(_is_same_pool(finding, other) for other in findings if other.code == "transport-starvation")
+        return starved or any(_makes_clients(other, finding) for other in findings)
     if finding.code == "cpu-bound-step":
         return _is_of_messages(finding) and any(other.code == "large-payload" for other in findings)
     if finding.code == "slow-reader":
@@ -216,6 +217,14 @@ def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
     if finding.code == "dispatch-backlog":
         return any(other.code in _SLOW_DOWN and _is_serious(other) for other in findings)
     return False
+
+
+def _makes_clients(finding: Finding, saturated: Finding) -> bool:
+    """The jobs that fill the pool mostly make clients: those are too many, not the threads too few."""
+    if finding.code != "client-per-request" or not _is_serious(finding):
+        return False
+    share, holders = finding.evidence.get("making_share"), str(saturated.evidence.get("holders")).split(", ")
+    return finding.subject in holders and isinstance(share, (int, float)) and share > 0.5
 
 
 def _is_of_messages(finding: Finding) -> bool:

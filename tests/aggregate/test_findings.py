@@ -672,6 +672,17 @@ def test_a_full_pool_shows_its_waves() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("jobs", "told"),
+    [("threads make clients", "client-per-request"), ("threads compute something else", "executor-saturated")],
+)
+def test_a_pool_that_is_full_of_jobs_that_make_clients_follows_from_them(jobs: str, told: str) -> None:
+    summary = ALSO_FAULTS["client-per-request", jobs]
+    pool = replace(FAULTS["executor-saturated"].executors[0], holders=("buy",))
+    both = replace(summary, executors=(pool,))
+    assert verdict_of(both, findings_of(both)).code == told
+
+
 def test_starvation_of_the_transport_outranks_the_full_pool_that_caused_it() -> None:
     pool = replace(FAULTS["transport-starvation"].executors[0], wait_total_ms=90_000.0)
     findings = findings_of(make_summary(executors=(pool,)))

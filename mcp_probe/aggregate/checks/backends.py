@@ -104,6 +104,7 @@ def _client_per_request(found: list[_Traffic], options: FindingOptions) -> Findi
             "connect_ms": each_ms,
             "connect_total_ms": sum(one.connect_ms for one in found),
             "making_cpu_ms": first.made_ms,
+            "making_share": sum(line.share for line in first.making),
             "share": first.share,
             "where": where,
             "operations": len({one.operation.name for one in found}),
