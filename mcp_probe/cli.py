@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import signal
 import sys
 import threading
@@ -125,6 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_query(commands)
     _add_doctor(commands)
+    _add_init(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -326,12 +327,42 @@ def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
         commands,
         "doctor",
         _doctor,
-        help="say which hooks work here, and why others do not",
+        help="say what will be seen here, how exactly, and why not more",
         usage="mcp-probe doctor [-- COMMAND [ARGUMENT ...]]",
-        description="Says which of the probe's hooks would be active in this Python or, with a COMMAND, in the Python "
-        "that COMMAND starts. Does not run the server itself.",
+        description="Says what the probe would see in this Python or, with a COMMAND, in the Python that COMMAND "
+        "starts, and how exactly. Does not run the server itself. Exits with 1 if no request would be seen.",
     )
+    _add_looks(doctor)
     doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def _add_init(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.init import arguments
+
+    init = _command(
+        commands,
+        "init",
+        _init,
+        help="print the configuration of an MCP client that starts a server under the probe",
+        usage="mcp-probe init [options] (-- COMMAND [ARGUMENT ...] | --file FILE | --client CLIENT)",
+        description="Prints what to put into a client's configuration, or puts the probe into one that is there.",
+        epilog=arguments.EXAMPLES,
+    )
+    arguments.add_init(init)
+
+
+def _add_completion(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.completion import EXAMPLES, SHELLS
+
+    completion = _command(
+        commands,
+        "completion",
+        _completion,
+        help="print what makes a shell complete mcp-probe's commands and options",
+        description="Prints a script for SHELL. It calls nothing when you press Tab, so it is fast.",
+        epilog=EXAMPLES,
+    )
+    completion.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
 
 
 def _add_fail_on(parser: argparse.ArgumentParser, help: str) -> None:
@@ -587,20 +618,51 @@ def _query(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    from mcp_probe.launch.seen import blocks, is_blind
+    from mcp_probe.report.console import draw
+
     if options.command:
         _require_posix()
         from mcp_probe.launch.doctor import diagnose_command
 
-        there = diagnose_command(options.command)
-        python, executable, hooks = there.python, there.executable, there.hooks
+        facts = diagnose_command(options.command)
     else:
-        from mcp_probe.session import diagnose
+        from mcp_probe.launch.sight import look
 
-        python, executable, hooks = platform.python_version(), sys.executable, diagnose()
-    print(f"Python {python}, {executable}")
-    width = max((len(hook) for hook, _ in hooks), default=0)
-    for hook, state in hooks:
-        print(f"  {hook:<{width}}  {state}")
+        facts = look()
+    color = False if options.no_color else None
+    sys.stdout.write(draw(blocks(facts, _no_telemetry()), sys.stdout, width=options.width, color=color))
+    return FINDINGS if is_blind(facts) else OK
+
+
+def _no_telemetry() -> str:
+    """Why `mcp-probe run --otlp`, which sends from this Python, could not."""
+    from importlib.util import find_spec
+
+    for package in ("opentelemetry.sdk", "opentelemetry.exporter.otlp"):
+        try:
+            if find_spec(package) is not None:
+                continue
+        except ImportError:
+            pass
+        return f"{package} is missing in {sys.executable}: install mcp-probe-profiler[otel] there"
+    return ""
+
+
+def _init(options: argparse.Namespace) -> int:
+    _require_posix()
+    from mcp_probe.init import command
+
+    is_one = options.client is not None or options.file is not None  # then stdout is what goes into its file
+    for line in command.init(options):
+        print(line, file=sys.stderr if is_one and isinstance(line, command.Remark) else sys.stdout, flush=True)
+    return OK
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from mcp_probe.completion import script
+
+    print(script(_parser(), options.shell), end="")
     return OK
 
 

@@ -16,7 +16,7 @@ def test_hooks_of_the_commands_interpreter_are_told_and_its_program_never_starts
     started = tmp_path / "started"
     found = diagnose_command(program(tmp_path, f"open({str(started)!r}, 'w')"))
     assert found.python == ".".join(map(str, sys.version_info[:3]))
-    assert "active" in dict(found.hooks).values()
+    assert "active" in found.hooks.values()
     assert not started.exists()
 
 
@@ -35,7 +35,7 @@ def test_the_tier_of_memory_and_its_back_end_are_told(
     tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_PROBE_MEMORY", tier)
-    told = dict(diagnose_command(program(tmp_path, "")).hooks)
+    told = diagnose_command(program(tmp_path, "")).hooks
     back_end = {"light": "native-hybrid", "detailed": "native-shadow"}.get(tier)
     if tier == "off":
         assert told["memory"] == "does not apply: switched off"
