@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mcp_probe.report.tracks import TrackReader, Tracks
 
 OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
+INTERRUPTED = 128 + signal.SIGINT
 
 # Of the 0.5 s we may add to the command's exit; the rest is for the last frames and for the report itself.
 _STDERR_PATIENCE_S = 0.2
@@ -71,7 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     May end the process instead of returning: by the signal that ended the command of `mcp-probe run`.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _main(arguments: list[str]) -> int:
     arguments, command = _split_command(arguments)
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -88,8 +95,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProbeError as exc:
         _complain(str(exc))
         return UNREADABLE if isinstance(exc, RecordingError) else BAD_USE
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
     except BrokenPipeError:
         _give_up_stdout()
         return OK
@@ -581,8 +586,9 @@ def _show(summary: Summary, options: argparse.Namespace, path: Path | None = Non
 def _demo(options: argparse.Namespace) -> int:
     from mcp_probe.workloads import demo
 
-    _print_report(demo.run(seconds=options.seconds), options)
-    return OK
+    summary = demo.run(seconds=options.seconds)
+    _print_report(summary, options)
+    return INTERRUPTED if demo.INTERRUPTED in summary.notes else OK
 
 
 def _load(options: argparse.Namespace) -> int:

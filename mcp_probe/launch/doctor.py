@@ -52,4 +52,7 @@ def _run_to_end(command: Sequence[str], environment: dict[str, str], limit_s: fl
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return False
+        except BaseException:  # a Ctrl-C reaches only this process: the command has a session of its own
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     return True

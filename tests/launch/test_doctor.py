@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -44,3 +46,20 @@ def test_the_tier_of_memory_and_its_back_end_are_told(
     else:
         assert told["memory"].startswith(f"active ({tier}: ")
         assert "no accelerator" in told["memory"]
+
+
+def test_a_ctrl_c_ends_the_command_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not in our process group, so nobody else would."""
+    begun: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen.wait
+
+    def wait(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        if process not in begun:
+            begun.append(process)
+            raise KeyboardInterrupt
+        return real(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        diagnose_command(["/bin/sh", "-c", "exec sleep 1000"])
+    assert begun[0].wait(30) == -signal.SIGKILL
