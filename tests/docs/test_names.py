@@ -24,6 +24,7 @@ SPAN = re.compile(r"`([a-z]+(?:-[a-z]+)+)`")
 # Words with a hyphen that are no codes of ours.
 WORKLOAD_NAMES = {workload.name for workload in WORKLOADS}
 PROGRAMS = {"mcp-probe", "mcp-probe-profiler", "opentelemetry-instrument", "my-mcp-server", "mcp-python-sdk"}
+PROGRAMS |= {"check-wheel-contents"}
 
 # What `mcp-probe init` calls MCP clients.
 CLIENT_NAMES = set(NAMES)

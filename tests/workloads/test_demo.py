@@ -137,7 +137,7 @@ def interrupting_after(monkeypatch: pytest.MonkeyPatch, frames: list[Frame]) -> 
 def test_an_interrupted_demo_reports_what_was_served_by_then(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    interrupting_after(monkeypatch, [make_header(), make_request(1, operation="lookup")])
+    interrupting_after(monkeypatch, [make_header(), make_request(1, name="lookup")])
     assert cli.main(["demo", "--no-color"]) == cli.INTERRUPTED
     out, err = capfd.readouterr()
     assert "lookup" in out
