@@ -19,7 +19,7 @@ tests/native/test_handles.py tests/native/test_loops.py tests/native/test_poll.p
 BESIDE := tests/aggregate tests/report tests/compare tests/query tests/record tests/docs tests/benchmarks tests/native tests/suites tests/workloads \
 tests/platform tests/launch tests/export/backends tests/safety/test_exit.py tests/test_examples.py \
 tests/test_instrumentor.py tests/test_packaging.py tests/adapters/test_mcp1.py tests/harm/test_odd_input.py \
-tests/test_cli.py tests/safety/test_planted_secrets.py tests/safety/test_privacy.py tests/adapters/waits/test_faults.py \
+tests/test_cli.py tests/init tests/test_completion.py tests/safety/test_planted_secrets.py tests/safety/test_privacy.py tests/adapters/waits/test_faults.py \
 tests/adapters/waits/test_http_secrets.py
 # Coverage more than doubles what the tests compute (tests/record and the console's: 45 s of processor time, then 103).
 COVER = $(if $(COVERAGE),--cov --cov-report=)

@@ -337,6 +337,7 @@ def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
         description="Says what the probe would see in this Python or, with a COMMAND, in the Python that COMMAND "
         "starts, and how exactly. Does not run the server itself. Exits with 1 if no request would be seen.",
     )
+    doctor.add_argument("--hooks", action="store_true", help="list every hook that was tried, too")
     _add_looks(doctor)
     doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -637,7 +638,8 @@ def _doctor(options: argparse.Namespace) -> int:
 
         facts = look()
     color = False if options.no_color else None
-    sys.stdout.write(draw(blocks(facts, _no_telemetry()), sys.stdout, width=options.width, color=color))
+    found = blocks(facts, _no_telemetry(), every_hook=options.hooks)
+    sys.stdout.write(draw(found, sys.stdout, width=options.width, color=color))
     return FINDINGS if is_blind(facts) else OK
 
 

@@ -125,8 +125,8 @@ def _accelerator(facts: Facts) -> Row:
     return Row("accelerator", ("active",) if state == "active" else (ABSENT,), "" if state == "active" else state)
 
 
-def blocks(facts: Facts, telemetry: str) -> list[Block]:
-    """What `mcp-probe doctor` prints."""
+def blocks(facts: Facts, telemetry: str, *, every_hook: bool = False) -> list[Block]:
+    """What `mcp-probe doctor` prints; ``every_hook`` names those that work, too."""
     packages = ", ".join(f"{name} {version}" for name, version in facts.packages.items())
     return [
         Paragraph((Span(f"Python {facts.python}, {facts.executable}"),)),
@@ -134,7 +134,7 @@ def blocks(facts: Facts, telemetry: str) -> list[Block]:
         Paragraph((Span(""),)),
         _table(rows(facts, telemetry), tuple(facts.loops) or ("any loop",)),
         *(Paragraph((Span(f"{facts.absent[name]}.", "dim"),)) for name in LOOPS if name in facts.absent),
-        *_other_hooks(facts.hooks),
+        *_hooks(facts.hooks, every_hook),
     ]
 
 
@@ -152,10 +152,11 @@ def _words(text: str, role: Role = "plain") -> Words:
     return Words((Span(text, role),))
 
 
-def _other_hooks(hooks: Mapping[str, str]) -> Iterator[Block]:
+def _hooks(hooks: Mapping[str, str], every_hook: bool) -> Iterator[Block]:
     """Hooks that do not work, by name, whether a row tells of them or not: a report of a fault needs them."""
     faults = {name: state for name, state in hooks.items() if not state.startswith(("active", "does not apply"))}
     faults.pop("accelerator", None)
-    if faults:
-        yield Heading("hooks that do not work here")
-        yield from (Paragraph((Span(state),), (Span(f"{name}: ", "strong"),)) for name, state in faults.items())
+    shown = hooks if every_hook else faults
+    if shown:
+        yield Heading("hooks" if every_hook else "hooks that do not work here")
+        yield from (Paragraph((Span(state),), (Span(f"{name}: ", "strong"),)) for name, state in shown.items())

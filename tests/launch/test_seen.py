@@ -12,6 +12,7 @@ from mcp_probe.launch import sight
 from mcp_probe.launch.seen import ABSENT, Row, blocks, is_blind, rows
 from mcp_probe.launch.sight import Facts, look
 from mcp_probe.process import PROCESS
+from mcp_probe.report.blocks import Paragraph
 from mcp_probe.report.layout import lay_out
 from mcp_probe.report.paint import paint
 from mcp_probe.report.theme import glyphs
@@ -115,6 +116,14 @@ def test_every_line_fits_and_every_loop_is_named(width: int) -> None:
     assert any("asyncio" in line and "uvloop" in line for line in lines)
     assert "trio is not installed." in lines
     assert any(line.startswith("gc: ") for line in lines)
+
+
+def test_hooks_that_work_are_named_where_all_are_asked_for() -> None:
+    faulty = with_hook("gc", "no callbacks")
+    for every_hook, wanted in ((False, {"gc"}), (True, faulty.hooks.keys())):
+        found = blocks(faulty, "", every_hook=every_hook)
+        leads = {block.lead[0].text.rstrip(": ") for block in found if isinstance(block, Paragraph) and block.lead}
+        assert leads == wanted
 
 
 def test_the_facts_of_a_real_interpreter_travel_as_json_and_nothing_stays_attached() -> None:
