@@ -19,7 +19,7 @@ tests/native/test_handles.py tests/native/test_loops.py tests/native/test_poll.p
 BESIDE := tests/aggregate tests/report tests/compare tests/query tests/record tests/docs tests/benchmarks tests/native tests/suites tests/workloads \
 tests/platform tests/launch tests/export/backends tests/safety/test_exit.py tests/test_examples.py \
 tests/test_instrumentor.py tests/test_packaging.py tests/adapters/test_mcp1.py tests/harm/test_odd_input.py \
-tests/test_cli.py tests/safety/test_planted_secrets.py tests/safety/test_privacy.py tests/adapters/waits/test_faults.py \
+tests/test_cli.py tests/init tests/test_completion.py tests/safety/test_planted_secrets.py tests/safety/test_privacy.py tests/adapters/waits/test_faults.py \
 tests/adapters/waits/test_http_secrets.py
 # Coverage more than doubles what the tests compute (tests/record and the console's: 45 s of processor time, then 103).
 COVER = $(if $(COVERAGE),--cov --cov-report=)
@@ -58,13 +58,16 @@ CELLS := cell-mcp2.0 cell-mcp2.3
 PY := .venv/bin/python
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(LOCK_ARGS)
 
+# The time that files in archives get, so that the same commit always gives the same bytes.
+export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
+
 # The interpreter is the machine's: never a downloaded one.
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth compare-truth soak-memory soak docs-check wheels matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -176,6 +179,16 @@ backends: $(BACKENDS:%=.tools/backends/%) .envs/chdb/.installed  ## Collector, J
 wheels: .cells/wheels/.installed  ## dist/: an sdist, a pure wheel, and one for each CPython, processor and libc
 	@.cells/wheels/bin/python tools/wheels.py
 
+release: .cells/release/.installed  ## release/: checksums and an SBOM of what is in dist/, all of it checked, installed and run (some five minutes)
+	@[ -d dist ] || $(MAKE) wheels
+	@.cells/release/bin/python tools/release.py
+
+first-minutes: env  ## what a new user types, from `pip install` to the first page, timed; each command as the docs have it
+	@$(PY) tools/first_minutes.py
+
+docs: .cells/docs/.installed  ## site/: the documentation as a site that loads nothing from elsewhere
+	@.cells/docs/bin/python tools/site.py
+
 matrix: env  ## each interpreter, loop and SDK with its wheel from dist/; fills docs/compatibility.md (some 20 minutes)
 	@[ -d dist ] || $(MAKE) wheels
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/matrix.py
@@ -194,11 +207,11 @@ canary: env  ## the truths and the safety tests on the newest upstream, pre-rele
 
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
 	@$(LOCK) --extra otel --extra memory --extra look --extra bench --group dev -o requirements/dev.txt pyproject.toml
-	@for name in tool-uv tool-go tool-wheels $(ENVS) $(CELLS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
+	@for name in tool-uv tool-go tool-wheels tool-release tool-docs $(ENVS) $(CELLS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 	@for name in $(FIELD); do $(LOCK:3.10=3.11) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made
-	rm -rf .venv .envs .tools .cells .cache/suites .cache/tsan dist build *.egg-info mcp_probe/native/_*.so .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .envs .tools .cells .cache/suites .cache/tsan dist release site build *.egg-info mcp_probe/native/_*.so .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 # The project itself is built by the locked setuptools of this environment, so nothing unpinned is fetched. The cache
 # would hand out the accelerator of an older source; what a failed build would leave behind is older still.
@@ -214,6 +227,14 @@ clean:  ## remove everything make has made
 
 .cells/wheels/.installed: requirements/tool-wheels.txt | $(UV)
 	@$(call make-venv,.cells/wheels,$<)
+	@touch $@
+
+.cells/release/.installed: requirements/tool-release.txt | $(UV)
+	@$(call make-venv,.cells/release,$<)
+	@touch $@
+
+.cells/docs/.installed: requirements/tool-docs.txt | $(UV)
+	@$(call make-venv,.cells/docs,$<)
 	@touch $@
 
 .envs/%/.installed: requirements/%.txt | $(UV)

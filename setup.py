@@ -5,6 +5,7 @@ MCP_PROBE_BUILD=pure leaves it out on purpose: that wheel serves every interpret
 """
 
 import os
+import re
 from glob import glob
 from pathlib import Path
 
@@ -21,4 +22,17 @@ EXTENSIONS = [
     for source in sorted(glob("mcp_probe/native/*.c"))
 ]
 
-setup(ext_modules=[] if os.environ.get("MCP_PROBE_BUILD") == "pure" else EXTENSIONS)
+# tomllib is not there on Python 3.10, and what builds a package needs nothing but setuptools.
+_ADDRESS = re.search(r'^repository = "(.*)"$', Path(__file__).with_name("pyproject.toml").read_text("utf-8"), re.M)
+REPOSITORY = _ADDRESS[1].rstrip("/") if _ADDRESS else ""
+URLS = {
+    "Documentation": f"{REPOSITORY}/blob/main/docs/getting-started.md",
+    "Changelog": f"{REPOSITORY}/blob/main/CHANGELOG.md",
+    "Issues": f"{REPOSITORY}/issues",
+    "Source": REPOSITORY,
+}
+
+setup(
+    project_urls=URLS if REPOSITORY else {},
+    ext_modules=[] if os.environ.get("MCP_PROBE_BUILD") == "pure" else EXTENSIONS,
+)

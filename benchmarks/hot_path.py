@@ -24,6 +24,7 @@ import mcp_probe.session as session
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
+from mcp_probe.launch.sight import look
 from mcp_probe.model import RequestRecord
 from mcp_probe.record.assemble import assemble
 from mcp_probe.record.file import encode
@@ -317,7 +318,7 @@ def busiest(top: int = 18) -> list[str]:
 
 def hooks_off() -> list[str]:
     """Hooks that do not work here: their cost is missing from the figures."""
-    return [f"{hook}: {state}" for hook, state in session.diagnose() if not state.startswith("active")]
+    return [f"{hook}: {state}" for hook, state in look().hooks.items() if not state.startswith("active")]
 
 
 def measure() -> dict[str, Any]:

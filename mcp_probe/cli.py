@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import signal
 import sys
 import threading
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from mcp_probe.report.tracks import TrackReader, Tracks
 
 OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
+INTERRUPTED = 128 + signal.SIGINT
 
 # Of the 0.5 s we may add to the command's exit; the rest is for the last frames and for the report itself.
 _STDERR_PATIENCE_S = 0.2
@@ -72,7 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     May end the process instead of returning: by the signal that ended the command of `mcp-probe run`.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _main(arguments: list[str]) -> int:
     arguments, command = _split_command(arguments)
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -89,8 +95,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProbeError as exc:
         _complain(str(exc))
         return UNREADABLE if isinstance(exc, RecordingError) else BAD_USE
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
     except BrokenPipeError:
         _give_up_stdout()
         return OK
@@ -125,6 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_query(commands)
     _add_doctor(commands)
+    _add_init(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -326,12 +332,43 @@ def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
         commands,
         "doctor",
         _doctor,
-        help="say which hooks work here, and why others do not",
+        help="say what will be seen here, how exactly, and why not more",
         usage="mcp-probe doctor [-- COMMAND [ARGUMENT ...]]",
-        description="Says which of the probe's hooks would be active in this Python or, with a COMMAND, in the Python "
-        "that COMMAND starts. Does not run the server itself.",
+        description="Says what the probe would see in this Python or, with a COMMAND, in the Python that COMMAND "
+        "starts, and how exactly. Does not run the server itself. Exits with 1 if no request would be seen.",
     )
+    doctor.add_argument("--hooks", action="store_true", help="list every hook that was tried, too")
+    _add_looks(doctor)
     doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def _add_init(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.init import arguments
+
+    init = _command(
+        commands,
+        "init",
+        _init,
+        help="print the configuration of an MCP client that starts a server under the probe",
+        usage="mcp-probe init [options] (-- COMMAND [ARGUMENT ...] | --file FILE | --client CLIENT)",
+        description="Prints what to put into a client's configuration, or puts the probe into one that is there.",
+        epilog=arguments.EXAMPLES,
+    )
+    arguments.add_init(init)
+
+
+def _add_completion(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.completion import EXAMPLES, SHELLS
+
+    completion = _command(
+        commands,
+        "completion",
+        _completion,
+        help="print what makes a shell complete mcp-probe's commands and options",
+        description="Prints a script for SHELL. It calls nothing when you press Tab, so it is fast.",
+        epilog=EXAMPLES,
+    )
+    completion.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
 
 
 def _add_fail_on(parser: argparse.ArgumentParser, help: str) -> None:
@@ -550,8 +587,9 @@ def _show(summary: Summary, options: argparse.Namespace, path: Path | None = Non
 def _demo(options: argparse.Namespace) -> int:
     from mcp_probe.workloads import demo
 
-    _print_report(demo.run(seconds=options.seconds), options)
-    return OK
+    summary = demo.run(seconds=options.seconds)
+    _print_report(summary, options)
+    return INTERRUPTED if demo.INTERRUPTED in summary.notes else OK
 
 
 def _load(options: argparse.Namespace) -> int:
@@ -587,20 +625,52 @@ def _query(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    from mcp_probe.launch.seen import blocks, is_blind
+    from mcp_probe.report.console import draw
+
     if options.command:
         _require_posix()
         from mcp_probe.launch.doctor import diagnose_command
 
-        there = diagnose_command(options.command)
-        python, executable, hooks = there.python, there.executable, there.hooks
+        facts = diagnose_command(options.command)
     else:
-        from mcp_probe.session import diagnose
+        from mcp_probe.launch.sight import look
 
-        python, executable, hooks = platform.python_version(), sys.executable, diagnose()
-    print(f"Python {python}, {executable}")
-    width = max((len(hook) for hook, _ in hooks), default=0)
-    for hook, state in hooks:
-        print(f"  {hook:<{width}}  {state}")
+        facts = look()
+    color = False if options.no_color else None
+    found = blocks(facts, _no_telemetry(), every_hook=options.hooks)
+    sys.stdout.write(draw(found, sys.stdout, width=options.width, color=color))
+    return FINDINGS if is_blind(facts) else OK
+
+
+def _no_telemetry() -> str:
+    """Why `mcp-probe run --otlp`, which sends from this Python, could not."""
+    from importlib.util import find_spec
+
+    for package in ("opentelemetry.sdk", "opentelemetry.exporter.otlp"):
+        try:
+            if find_spec(package) is not None:
+                continue
+        except ImportError:
+            pass
+        return f"{package} is missing in {sys.executable}: install mcp-probe-profiler[otel] there"
+    return ""
+
+
+def _init(options: argparse.Namespace) -> int:
+    _require_posix()
+    from mcp_probe.init import command
+
+    is_one = options.client is not None or options.file is not None  # then stdout is what goes into its file
+    for line in command.init(options):
+        print(line, file=sys.stderr if is_one and isinstance(line, command.Remark) else sys.stdout, flush=True)
+    return OK
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from mcp_probe.completion import script
+
+    print(script(_parser(), options.shell), end="")
     return OK
 
 

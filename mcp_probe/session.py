@@ -17,7 +17,6 @@ from dataclasses import asdict, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from mcp_probe import native
 from mcp_probe.adapters.all_hooks import Hooks
 from mcp_probe.adapters.exits import is_made_by_multiprocessing
 from mcp_probe.adapters.hook import guarded
@@ -629,27 +628,6 @@ class ForwardingProbe(Probe):
 def attached() -> tuple[Probe, ...]:
     """Every probe that is attached in this process."""
     return tuple(PROCESS.sessions)
-
-
-def diagnose() -> tuple[tuple[str, str], ...]:
-    """Which hooks work in this interpreter: (hook, "active" or why not). Attaches nothing for good."""
-    import asyncio
-
-    probe = Probe()
-    try:
-
-        async def follow() -> None:
-            probe._hooks.loops.follow()
-
-        for module in ("mcp.server.stdio", "mcp.server.streamable_http_manager"):
-            try:
-                __import__(module)
-            except Exception as exc:  # noqa: BLE001 - a broken SDK is a finding here, not a fault
-                probe._hub.hooks[module] = f"cannot be imported: {type(exc).__name__}: {exc}"
-        asyncio.run(follow())
-        return tuple(sorted({**probe._hub.hooks, "accelerator": native.state()}.items()))
-    finally:
-        probe.detach()
 
 
 def current_operation() -> str | None:

@@ -16,6 +16,7 @@ import mcp_probe
 from mcp_probe import cli
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import MissingExtraError
+from mcp_probe.launch.sight import Facts
 from mcp_probe.model import Frame, Summary
 from mcp_probe.record.file import encode, preamble
 from tests.frames import MS, SECOND, make_end, make_header, make_request, make_step, make_wait
@@ -404,11 +405,22 @@ def test_demo_without_what_it_needs_says_what_to_install(call: Cli, monkeypatch:
     assert call("demo") == (2, "", "mcp-probe: Install this and that.\n")
 
 
-def test_doctor_lists_the_hooks_of_this_python(call: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_probe.session.diagnose", lambda: (("steps", "active"), ("trio", "not installed")))
-    code, out, _ = call("doctor")
+def test_doctor_says_what_is_seen_in_this_python(call: Cli) -> None:
+    code, out, _ = call("doctor", "--width", 80, "--no-color")
     assert code == 0
-    assert out.splitlines()[1:] == ["  steps  active", "  trio   not installed"]
+    assert max(map(len, out.splitlines())) <= 80
+    row = next(line.split() for line in out.splitlines() if line.strip().startswith("steps "))
+    assert row[1] == "exact"
+
+
+def test_doctor_of_a_python_in_which_no_request_would_be_seen_is_exit_1(
+    call: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = Facts(loops={"asyncio": {"steps": "exact"}}, absent={"requests": "this Python has no package mcp"})
+    monkeypatch.setattr("mcp_probe.launch.sight.look", lambda: facts)
+    code, out, _ = call("doctor")
+    assert code == 1
+    assert "this Python has no package mcp" in out
 
 
 def test_doctor_of_a_command_that_is_no_python_program_is_exit_2(call: Cli) -> None:

@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "mcp_probe"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("compare", "query"),
+    ("compare", "query", "init", "completion"),
     ("launch", "workloads", "testing", "instrumentor"),
     ("session",),
     ("process", "at_exit", "header"),
@@ -58,9 +58,9 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "httpx": ("workloads",),
     "httpx2": ("workloads",),
     "aiohttp": ("workloads",),
-    "tomllib": ("workloads",),  # in the standard library from 3.11 on
+    "tomllib": ("workloads", "init"),  # in the standard library from 3.11 on
     "requests": ("workloads", "export"),
-    "tomli": ("workloads",),
+    "tomli": ("workloads", "init"),
     "pytest": ("testing",),
     "numpy": ("compare",),
     "scipy": ("compare",),

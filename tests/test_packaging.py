@@ -211,7 +211,7 @@ def test_what_is_built_without_a_compiler_does_the_same_and_says_so(sdist: Path,
 
 
 def test_the_version_stands_in_one_place_which_the_package_is_built_from() -> None:
-    assert "version" not in PROJECT["project"] and PROJECT["project"]["dynamic"] == ["version"]
+    assert "version" not in PROJECT["project"] and "version" in PROJECT["project"]["dynamic"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "mcp_probe.__version__"}
     assert metadata.version("mcp-probe-profiler") == mcp_probe.__version__
 

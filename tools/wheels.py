@@ -9,6 +9,8 @@ macros of 3.14 and of 3.15, none of which a header reads for a size or a layout;
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import json
 import os
 import re
@@ -114,6 +116,22 @@ def unpacked(sdist: Path, into: Path) -> Path:
         archive.extractall(into)
     (folder,) = into.iterdir()
     return folder
+
+
+def reproducible(sdist: Path) -> None:
+    """Packs it anew, so that the same source always gives the same bytes: one time and one owner, sorted by name."""
+    when = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    if not when:
+        return
+    packed = io.BytesIO()
+    with tarfile.open(sdist) as source, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as target:
+        for member in sorted(source.getmembers(), key=lambda each: each.name):
+            content = source.extractfile(member) if member.isfile() else None
+            member.mtime, member.uid, member.gid, member.uname, member.gname = when, 0, 0, "", ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.pax_headers = {}
+            target.addfile(member, content)
+    sdist.write_bytes(gzip.compress(packed.getvalue(), mtime=when))
 
 
 def headers_of(python: Interpreter, into: Path) -> Path:
@@ -227,6 +245,7 @@ def main() -> int:
     builds: list[str | Path] = [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist]
     run([*builds, "--sdist", ROOT], env=environment())
     (sdist,) = dist.iterdir()
+    reproducible(sdist)
     with tempfile.TemporaryDirectory() as work:
         source = unpacked(sdist, Path(work) / "unpacked")
         run([*builds, "--wheel", source], env=environment(MCP_PROBE_BUILD="pure"))

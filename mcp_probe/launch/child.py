@@ -142,9 +142,9 @@ def _diagnose(run: str, note: Note) -> None:
     try:
         import json
 
-        from mcp_probe.session import diagnose
+        from mcp_probe.launch.sight import look
 
-        note(run, "doctor", json.dumps(diagnose()))
+        note(run, "doctor", json.dumps(look().to_json()))
     except BaseException as exc:  # noqa: BLE001 - whatever it was, the program must not start
         note(run, "failed", f"{type(exc).__name__}: {exc}")
     finally:

@@ -1,4 +1,4 @@
-"""`mcp-probe doctor -- CMD`: which hooks would be active inside the interpreter that CMD starts."""
+"""`mcp-probe doctor -- CMD`: what would be seen inside the interpreter that CMD starts."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mcp_probe.errors import LaunchError
 from mcp_probe.launch import inject
 from mcp_probe.launch.outcome import nothing_served
 from mcp_probe.launch.parent import find_program
+from mcp_probe.launch.sight import Facts
 
 LIMIT_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Hooks of one interpreter: (hook, "active" or why not)."""
-
-    executable: str
-    python: str
-    hooks: tuple[tuple[str, str], ...]
-
-
-def diagnose_command(command: Sequence[str], *, limit_s: float = LIMIT_S) -> Diagnosis:
+def diagnose_command(command: Sequence[str], *, limit_s: float = LIMIT_S) -> Facts:
     """Starts ``command``; its first Python diagnoses itself and ends there, so the server never runs.
 
     A command that is no Python program runs as it is, with empty input, and is ended after ``limit_s``.
@@ -46,8 +37,7 @@ def diagnose_command(command: Sequence[str], *, limit_s: float = LIMIT_S) -> Dia
         shutil.rmtree(run, ignore_errors=True)
     for process in seen:
         if process.kind == "doctor":
-            hooks = tuple((str(hook), str(state)) for hook, state in json.loads(process.detail))
-            return Diagnosis(process.executable, process.python, hooks)
+            return Facts(**json.loads(process.detail))
         if process.kind == "failed":
             raise LaunchError(f"The probe could not start in {process.executable}: {process.detail}.")
     late = "" if ended else f" It was ended after {limit_s:.0f} s."
@@ -62,4 +52,7 @@ def _run_to_end(command: Sequence[str], environment: dict[str, str], limit_s: fl
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return False
+        except BaseException:  # a Ctrl-C reaches only this process: the command has a session of its own
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     return True

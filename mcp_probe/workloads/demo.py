@@ -9,15 +9,18 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TextIO
 
 from mcp_probe.aggregate.fold import Fold
-from mcp_probe.errors import LaunchError, MissingExtraError, OptionError
+from mcp_probe.errors import LaunchError, MissingExtraError, OptionError, RecordingError
 from mcp_probe.model import Summary
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.status_line import StatusLine
+
+INTERRUPTED = "Interrupted: the report is of what had been served by then."
 
 LOAD_SECONDS = 5.0
 """How long the load takes at scale 1 on two slow cores; starting and stopping adds some 3 s."""
@@ -30,6 +33,8 @@ _LIMIT_EXTRA_SECONDS = 30.0
 def run(*, seconds: float | None = None) -> Summary:
     """Runs the demo and returns what the probe saw; blocks for some 8 s, or ``seconds`` of load and 3 more.
 
+    The first Ctrl-C ends it early: what was seen by then is returned, with the note :data:`INTERRUPTED`.
+
     ``seconds`` scales the number of calls and is met only roughly; ``None`` = ``LOAD_SECONDS``. Writes one
     changing line of progress to stderr if that is a terminal. Must not be called inside a running event loop.
 
@@ -38,6 +43,7 @@ def run(*, seconds: float | None = None) -> Summary:
         OptionError: ``seconds`` is not above 0.
         LaunchError: the server could not be started, ended too early, or did not answer in time.
         RecordingError: the profiled server left no readable recording.
+        KeyboardInterrupt: Ctrl-C before anything was seen.
     """
     if seconds is not None and not 0 < seconds <= 3600:
         raise OptionError(f"seconds is {seconds}; expected more than 0 and at most 3600.")
@@ -45,12 +51,31 @@ def run(*, seconds: float | None = None) -> Summary:
     scale = (seconds or LOAD_SECONDS) / LOAD_SECONDS
     with tempfile.TemporaryDirectory(prefix="mcp-probe-demo-") as folder:
         recording = Path(folder, "recording.jsonl")
+        interrupted = False
         with Path(folder, "stderr.txt").open("w+", encoding="utf-8", errors="replace") as stderr:
-            _load(recording, stderr, scale)
-        fold = Fold()
-        for frame in read_recording(recording):
-            fold.add(frame)
-        return fold.summary()
+            try:
+                _load(recording, stderr, scale)
+            except KeyboardInterrupt:
+                interrupted = True
+        return _interrupted(recording) if interrupted else _folded(recording)
+
+
+def _folded(recording: Path) -> Summary:
+    fold = Fold()
+    for frame in read_recording(recording):
+        fold.add(frame)
+    return fold.summary()
+
+
+def _interrupted(recording: Path) -> Summary:
+    """What had been seen by then. Raises: KeyboardInterrupt where that is nothing."""
+    try:
+        summary = _folded(recording)
+    except RecordingError:
+        raise KeyboardInterrupt from None
+    if not summary.operations:
+        raise KeyboardInterrupt
+    return replace(summary, notes=(*summary.notes, INTERRUPTED))
 
 
 def server_command(recording: Path) -> list[str]:

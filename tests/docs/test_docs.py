@@ -16,7 +16,8 @@ import pytest
 import mcp_probe
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FRONT = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = [*FRONT, *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(
     r"^(?:<!-- file: (?P<file>\S+) -->\n+)?(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```$",

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from mcp_probe.aggregate.codes import CODES
+from mcp_probe.init.clients import NAMES
 from mcp_probe.metrics import METRICS
 from mcp_probe.model import BUDGET_PARTS, AwaitHolder, AwaitKind, AwaitPhase, AwaitRoot, AwaitSummary
 from mcp_probe.report.budget import PARTS
@@ -23,6 +24,10 @@ SPAN = re.compile(r"`([a-z]+(?:-[a-z]+)+)`")
 # Words with a hyphen that are no codes of ours.
 WORKLOAD_NAMES = {workload.name for workload in WORKLOADS}
 PROGRAMS = {"mcp-probe", "mcp-probe-profiler", "opentelemetry-instrument", "my-mcp-server", "mcp-python-sdk"}
+PROGRAMS |= {"check-wheel-contents"}
+
+# What `mcp-probe init` calls MCP clients.
+CLIENT_NAMES = set(NAMES)
 
 # What is awaited, and the phases of calls.
 AWAITED = {*get_args(AwaitKind), *get_args(AwaitPhase)}
@@ -65,7 +70,7 @@ def test_every_code_has_its_place_in_findings() -> None:
 def test_a_page_names_no_code_that_does_not_exist(page: Path) -> None:
     words = set(SPAN.findall(FENCE.sub("", page.read_text("utf-8"))))
     servers = {word for word in words if word.startswith("mcp-server-")}
-    assert words - servers - AWAITED - PROGRAMS - WORKLOAD_NAMES - CODES.keys() == set()
+    assert words - servers - AWAITED - PROGRAMS - CLIENT_NAMES - WORKLOAD_NAMES - CODES.keys() == set()
 
 
 def test_reading_the_report_explains_every_letter_of_the_bar_and_every_cause() -> None:

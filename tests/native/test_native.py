@@ -19,8 +19,9 @@ import pytest
 from mcp_probe import native
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.launch.doctor import diagnose_command
+from mcp_probe.launch.sight import look
 from mcp_probe.report.console import render
-from mcp_probe.session import Probe, diagnose
+from mcp_probe.session import Probe
 from tests.kept import keep
 from tests.native.twins import needs_the_accelerator
 
@@ -183,7 +184,7 @@ def test_it_is_loaded_into_the_interpreter_of_a_command(
 ) -> None:
     monkeypatch.delenv("MCP_PROBE_NATIVE", raising=False)
     found = diagnose_command([str(env_python(environment)), "-c", ""])
-    assert dict(found.hooks)["accelerator"] == "active"
+    assert found.hooks["accelerator"] == "active"
 
 
 @pytest.mark.parametrize("absence", ["", "not built here"])
@@ -192,7 +193,7 @@ def test_doctor_header_summary_and_report_say_whether_it_is_active(
 ) -> None:
     monkeypatch.setattr(native, "absence", absence)
     state = absence or "active"
-    assert dict(diagnose())["accelerator"] == state
+    assert look().hooks["accelerator"] == state
     probe = Probe()
     kept = keep(probe)
     asyncio.run(probe.profile(works)())

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from mcp_probe import cli
 from mcp_probe.errors import LaunchError, OptionError
-from mcp_probe.model import Summary
+from mcp_probe.model import Frame, Summary
+from mcp_probe.record.file import encode, preamble
 from mcp_probe.workloads import demo, demo_server
+from tests.frames import make_header, make_request
 from tests.rounds import slowdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,3 +118,37 @@ def test_without_mcp_the_sentence_says_what_to_install() -> None:
 def test_with_mcp_1_the_sentence_names_its_version(env_python: Callable[[str], Path]) -> None:
     said = run_in(env_python("mcp1"), RUN)
     assert "has mcp 1." in said and 'pip install "mcp-probe-profiler[bench]"' in said
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+def interrupting_after(monkeypatch: pytest.MonkeyPatch, frames: list[Frame]) -> None:
+    """The load is one that Ctrl-C ends when ``frames`` have been recorded."""
+
+    def load(recording: Path, stderr: object, scale: float) -> None:
+        if frames:
+            recording.write_bytes(preamble() + b"".join(map(encode, frames)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "_load", load)
+
+
+def test_an_interrupted_demo_reports_what_was_served_by_then(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    interrupting_after(monkeypatch, [make_header(), make_request(1, name="lookup")])
+    assert cli.main(["demo", "--no-color"]) == cli.INTERRUPTED
+    out, err = capfd.readouterr()
+    assert "lookup" in out
+    assert " ".join(demo.INTERRUPTED.split()[:5]) in " ".join(out.split())
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("frames", [[], [make_header()]])
+def test_a_demo_interrupted_before_anything_was_served_ends_silently(
+    frames: list[Frame], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    interrupting_after(monkeypatch, frames)
+    assert cli.main(["demo"]) == cli.INTERRUPTED
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,1 @@
+"""`mcp-probe init`: the configuration that has an MCP client start its server under the probe."""
