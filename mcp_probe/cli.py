@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
 INTERRUPTED = 128 + signal.SIGINT
+_READERS = ("report", "compare", "query")
 
 # Of the 0.5 s we may add to the command's exit; the rest is for the last frames and for the report itself.
 _STDERR_PATIENCE_S = 0.2
@@ -98,6 +99,15 @@ def _main(arguments: list[str]) -> int:
     except BrokenPipeError:
         _give_up_stdout()
         return OK
+    except Exception as exc:
+        if options.name not in _READERS or sys.flags.dev_mode:
+            raise
+        _complain(
+            f"What was read cannot be understood ({type(exc).__name__}: {exc}). Expected files as mcp-probe writes "
+            "them; these were edited or damaged. If they were not, please report this, with what "
+            "`python -X dev -m mcp_probe` says of them."
+        )
+        return UNREADABLE
 
 
 def _split_command(arguments: list[str]) -> tuple[list[str], list[str] | None]:
@@ -193,6 +203,11 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
         "--record", metavar="FILE", type=_not_stdout, help="keep every frame in FILE, for `mcp-probe report FILE`"
     )
     run.add_argument(
+        "--record-limit",
+        metavar="SIZE",
+        help="with --record: keep the newest frames within SIZE, such as 500MB, in several files",
+    )
+    run.add_argument(
         "--full", action="store_true", default=None, help="with --record: keep what each request did one by one, too"
     )
     _add_fail_on(
@@ -244,6 +259,10 @@ def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
     report.add_argument("--json", metavar="FILE", help="write the summary to FILE as JSON, too; `-` = print only that")
     report.add_argument("--trace", metavar="FILE", type=_file, help="write a trace for Perfetto to FILE, too")
     report.add_argument("--speedscope", metavar="FILE", type=_file, help="write a profile for speedscope to FILE, too")
+    report.add_argument(
+        "--from", dest="since", metavar="S", type=_seconds, help="the trace begins S seconds after the recording"
+    )
+    report.add_argument("--to", dest="until", metavar="S", type=_seconds, help="and ends S seconds after its start")
     report.add_argument("--html", metavar="FILE", type=_file, help="write one page of all to FILE instead of printing")
     _add_fail_on(report, "exit with 1 if one of these findings is raised, or if nothing was measured")
     _add_slow_step(report)
@@ -438,6 +457,16 @@ def _milliseconds(text: str) -> float:
     return value
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds, such as 90.")
+    return value
+
+
 def _endpoint(text: str) -> bool | str:
     from mcp_probe.options import parse_otlp
 
@@ -473,6 +502,7 @@ def _run(options: argparse.Namespace) -> int:
         publish=publisher.publish,
         prepare=publisher.prepare,
         record=options.record,
+        record_limit=_record_limit(options),
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
         tiers=_tiers(options),
         relay=relay,
@@ -528,15 +558,17 @@ def _report(options: argparse.Namespace) -> int:
 def _read(path: Path, options: argparse.Namespace) -> tuple[Summary, Window | None, TrackReader | None]:
     """One recording, taken in by whoever shows something of it."""
     from mcp_probe.aggregate.fold import Fold
-    from mcp_probe.record.file import read_recording
+    from mcp_probe.record.parts import read_parts
+    from mcp_probe.workloads.status_line import StatusLine
 
     fold = Fold(slow_step_ms=_slow_step_ms(options.slow_step_ms))
     window = None if options.html is None else _window()
-    tracks = None if options.trace is None and options.speedscope is None else _track_reader()
+    tracks = _track_reader(options)
     takers = [taker.add for taker in (fold, window, tracks) if taker is not None]
-    for frame in read_recording(path):
-        for take in takers:
-            take(frame)
+    with StatusLine(sys.stderr, "report") as status:
+        for frame in read_parts(path, status.share_of(path.name)):
+            for take in takers:
+                take(frame)
     return fold.summary(), window, tracks
 
 
@@ -550,10 +582,20 @@ def _check_number(options: argparse.Namespace) -> None:
             )
 
 
-def _track_reader() -> TrackReader:
+def _track_reader(options: argparse.Namespace) -> TrackReader | None:
+    """For --trace and --speedscope."""
+    since, until = options.since, options.until
+    if options.trace is None and options.speedscope is None:
+        if since is not None or until is not None:
+            raise OptionError(
+                "--from and --to were given without --trace. They say what a trace shows: add --trace FILE."
+            )
+        return None
+    if (since or 0.0) >= (float("inf") if until is None else until):
+        raise OptionError(f"--from {since or 0:g} --to {until:g} is no window. Give a --to that is larger.")
     from mcp_probe.report.tracks import TrackReader
 
-    return TrackReader()
+    return TrackReader((since or 0.0, float("inf") if until is None else until))
 
 
 def _draw(tracks: Tracks, options: argparse.Namespace) -> None:
@@ -620,7 +662,8 @@ def _compare(options: argparse.Namespace) -> int:
 def _query(options: argparse.Namespace) -> int:
     from mcp_probe.query import command
 
-    command.query(options)
+    for sentence in command.query(options):
+        _complain(sentence)
     return OK
 
 
@@ -717,6 +760,17 @@ def _tiers(options: argparse.Namespace) -> dict[str, str]:
     tiers = {"memory": found.memory, "measures": found.measures, "awaits": "on" if found.awaits else "off"}
     tiers["resources"] = "1" if found.resources else "0"
     return {**tiers, "full": "1" if found.full and options.record is not None else "0"}
+
+
+def _record_limit(options: argparse.Namespace) -> int | None:
+    """What --record-limit or MCP_PROBE_RECORD_LIMIT say, in bytes."""
+    from mcp_probe.options import Options
+    from mcp_probe.record.parts import bytes_of
+
+    if options.record_limit is not None and options.record is None:
+        raise OptionError("--record-limit was given without --record. Say where it goes: add --record FILE.")
+    found = Options.from_environment({"record_limit": options.record_limit, "otlp": False}).record_limit
+    return None if found is None else bytes_of(found)
 
 
 # --- failing in CI --------------------------------------------------------------------------------
@@ -844,7 +898,7 @@ class _Publisher:
 
     def _report(self, outcome: Outcome) -> str:
         """What stderr gets: the reports, one below the other, or nothing where they went to a file."""
-        from mcp_probe.launch.receive import numbered
+        from mcp_probe.launch.parent import numbered
         from mcp_probe.record.private_file import opened
         from mcp_probe.report.console import render
 
@@ -856,7 +910,7 @@ class _Publisher:
         return ""
 
     def _write_json(self, outcome: Outcome, path: Path) -> None:
-        from mcp_probe.launch.receive import numbered
+        from mcp_probe.launch.parent import numbered
         from mcp_probe.record.private_file import opened
 
         for position, summary in enumerate(_with_sentences(outcome), 1):

@@ -26,7 +26,7 @@ from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
 from mcp_probe.model import TRANSPORT_CLOSED, End, Frame, RequestGroup, Timeline
 from mcp_probe.record.raw import RawRequest, StepMark
-from mcp_probe.record.sampling import Sampler
+from mcp_probe.record.sampling import Allowance, Sampler
 from mcp_probe.record.timeline import timeline_of
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Collector:
         self._listeners: tuple[Listener, ...] = ()
         self._timelines = Guard("timelines", hub.fail)  # a fault in one costs timelines, and no record
         self._samplers: dict[Listener, Sampler] = {}
+        self._allowances: dict[Listener, Allowance] = {}
         self._lock = threading.Lock()
         self._wakes: SimpleQueue[None] = SimpleQueue()  # a finalizer may wake this thread from within its own wait
         self._thread: Worker | None = None
@@ -128,6 +129,8 @@ class Collector:
     def add(self, listener: Listener) -> None:
         """``listener`` hears everything from now on; the first one starts the thread."""
         self._samplers[listener] = Sampler(listener.slow_request_ms)
+        if not listener.wants_timelines:  # who asks for them pays for a record of each request
+            self._allowances[listener] = Allowance()
         self._listeners = (*self._listeners, listener)
         if self._thread is None:
             self._thread = thread = Worker("mcp-probe-collector", lambda: self._run(thread))
@@ -184,6 +187,7 @@ class Collector:
     def _forget(self, listener: Listener) -> None:
         self._listeners = tuple(known for known in self._listeners if known is not listener)
         self._samplers.pop(listener, None)
+        self._allowances.pop(listener, None)
 
     def _take_over(self, *, leaving_process: bool) -> bool:
         """Get the lock for the last drain; False if the thread makes no progress (a sink hangs), or not soon enough."""
@@ -351,7 +355,10 @@ class Collector:
         for transport in {raw.transport for raw in batch} | {group.transport for group in overflow}:
             listener.note_transport(transport)
         sampler = self._samplers[listener]
-        picked = sampler.pick(batch, listener.live())
+        allowance = self._allowances.get(listener)
+        picked = sampler.pick(batch, listener.live(), None if allowance is None else allowance.at(now_ns()))
+        if allowance is not None:
+            allowance.take(len(picked))
         for first in range(0, len(picked), SLICE):
             if first >= ALWAYS_RECORDED and self._is_late():
                 for raw, _ in picked[first:]:

@@ -547,6 +547,20 @@ class End:
 
     at_ns: int
     reason: str  # TRANSPORT_CLOSED: of one transport only; others may follow
+    frames: int | None = None  # that came before it, headers and parts left out; None: not known
+    missing: int = 0  # of these, as the reader of the recording found; negative: there are too many
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where one file of a recording of limited size begins, or (``ends``) where the one before it ends."""
+
+    number: int  # of the file that begins, counted from 1
+    requests_before: int  # in all files before it, deleted ones included: with a record, or counted in a group
+    frames_before: int  # the same for all frames but headers and parts
+    limit_bytes: int  # of all files together
+    ends: bool = False
+    missing: int = 0  # as with End, where it ends a file
 
 
 Frame = (
@@ -561,6 +575,7 @@ Frame = (
     | ProcessSample
     | GrowthSample
     | GrowthSites
+    | Part
     | End
 )
 

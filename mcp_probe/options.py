@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from mcp_probe.errors import OptionError
 from mcp_probe.model import MeasureTier, MemoryTier
+from mcp_probe.record.parts import bytes_of
 
 TelemetryMode = Literal["auto", "off", "enrich", "relay"]
 CONTENT_KINDS = ("arguments", "result", "prompt", "resource")
@@ -28,6 +29,8 @@ class Options:
         slow_step_ms: A step this long on the event loop is looked into.
         report: Where the report goes at exit: ``"stderr"`` or a path.
         record: A path that gets every frame.
+        record_limit: Keep the newest frames within this size, such as ``"500MB"`` or a number of bytes. They are in
+            several files then, which every command reads as one (docs/recordings.md). ``None``: no limit.
         full: Record what each request's tasks and jobs did one by one, too (docs/timeline.md). The recording is several
             times larger. Nothing else changes.
         memory: What is measured of each request's memory. ``"light"``: bytes requested, and peak and retained of
@@ -66,6 +69,7 @@ class Options:
     slow_step_ms: float = 10.0
     report: str | None = None
     record: str | None = None
+    record_limit: int | str | None = None
     full: bool = False
     memory: MemoryTier = "light"
     measures: MeasureTier = "light"
@@ -95,6 +99,8 @@ class Options:
             if not isinstance(path, (str, os.PathLike, type(None))):
                 what = 'a path or "stderr"' if name == "report" else "a path"
                 raise OptionError(f"{name} is {path!r}; expected {what}.")
+        if self.record_limit is not None:
+            bytes_of(self.record_limit)
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} is {getattr(self, name)!r}; expected True or False.")

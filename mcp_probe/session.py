@@ -29,11 +29,12 @@ from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, wall_anchor
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
 from mcp_probe.header import Known, changes_with, header_of, package_of
-from mcp_probe.model import Frame, FrameListener, Header, MemoryTier, OpenRequest, RequestGroup, RequestRecord
+from mcp_probe.model import End, Frame, FrameListener, Header, MemoryTier, OpenRequest, RequestGroup, RequestRecord
 from mcp_probe.options import Options, check_tier
 from mcp_probe.process import PROCESS
-from mcp_probe.record.file import FrameSink, RecordingWriter, encode
+from mcp_probe.record.file import FrameSink, encode
 from mcp_probe.record.listeners import Listeners
+from mcp_probe.record.parts import RecordingWriter, bytes_of
 from mcp_probe.record.raw import RawRequest
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Probe:
         self._tracing: Tracing | None = None
         self._told_dropped: dict[str, int] = {}
         self._known = Known(*wall_anchor(), full=self.options.full)
+        self._emitted = 0  # frames, headers left out
         self._told_name = ""  # what its server calls itself
         self._sinks: list[FrameSink] = []
         self._listeners = Listeners(lambda exc: self._hub.fail("telemetry", exc))
@@ -85,8 +87,9 @@ class Probe:
         # A child that multiprocessing spawns imports the parent's main module, and attaches where that does.
         self._silent = is_made_by_multiprocessing()  # until a request comes
         if self.options.record is not None:
-            path = self.options.record
-            self.add_sink(Recording(path) if self._silent else open_recording(path))
+            path, given = self.options.record, self.options.record_limit
+            limit = None if given is None else bytes_of(given)
+            self.add_sink(Recording(path, limit) if self._silent else open_recording(path, limit))
         self._hooks = PROCESS.enter(self)
         self._hub = self._hooks.hub
         if self.options.resources:
@@ -385,6 +388,9 @@ class Probe:
             if header != self._header:
                 self._header = header
                 batch.insert(0, header)
+        self._emitted += sum(type(frame) is not Header for frame in batch)
+        if type(batch[-1]) is End:  # an End is emitted alone
+            batch[-1] = replace(batch[-1], frames=self._emitted - 1)
         if self._fold is not None:
             with self._folding:
                 self._fold.add_all(batch)
@@ -537,10 +543,10 @@ def attach(server: Any, **options: Any) -> Probe:
         return probe
 
 
-def open_recording(path: str) -> RecordingWriter:
+def open_recording(path: str, limit_bytes: int | None = None) -> RecordingWriter:
     """A recording at ``path``. Raises: OptionError where it cannot be written."""
     try:
-        writer = RecordingWriter(path)
+        writer = RecordingWriter(path, limit_bytes)
     except OSError as exc:
         raise OptionError(
             f"record={path!r}: the file cannot be written ({exc.strerror}). "
@@ -556,14 +562,15 @@ def open_recording(path: str) -> RecordingWriter:
 class Recording:
     """A sink that makes its file for the first frames it gets."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, limit_bytes: int | None = None) -> None:
         self._path = path
+        self._limit = limit_bytes
         self._writer: RecordingWriter | None = None
 
     def write(self, lines: list[bytes]) -> None:
         """Append ``lines``. Raises: OptionError, OSError."""
         if self._writer is None:
-            self._writer = open_recording(self._path)
+            self._writer = open_recording(self._path, self._limit)
         self._writer.write(lines)
 
     def close(self) -> None:

@@ -43,6 +43,7 @@ from mcp_probe.model import (
     Header,
     LoopSample,
     OpenRequest,
+    Part,
     PoolSample,
     ProcessSample,
     RequestGroup,
@@ -84,6 +85,10 @@ class Fold:
         self._first_ns: int | None = None
         self._last_ns: int | None = None
         self._ended = False
+        self._told = 0  # requests that have a record, or are counted in a group
+        self._cut: int | None = None  # requests that are missing from a recording of limited size
+        self._limit_bytes = 0
+        self._missing = 0  # frames that the recording had and the file has not
         self._steps = RecentSteps(keep_steps)
         self._polls: deque[LoopSample] = deque(maxlen=KEEP_SAMPLES)
         self._running: dict[int, StepRecord] = {}
@@ -132,10 +137,14 @@ class Fold:
             self._totals.leaks.add(frame)
         elif isinstance(frame, Header):
             self._header = frame
-            self._saw(frame.start_ns, frame.start_ns)
+            if self._cut is None:
+                self._saw(frame.start_ns, frame.start_ns)
+        elif isinstance(frame, Part):
+            self._add_part(frame)
         elif isinstance(frame, End):
             self._saw(frame.at_ns, frame.at_ns)
             self._ended = True
+            self._missing = frame.missing
 
     def _saw(self, since_ns: int, until_ns: int) -> None:
         if self._first_ns is None or since_ns < self._first_ns:
@@ -143,7 +152,22 @@ class Fold:
         if self._last_ns is None or until_ns > self._last_ns:
             self._last_ns = until_ns
 
+    def _add_part(self, part: Part) -> None:
+        if part.ends:
+            self._ended = True
+            self._missing = part.missing
+            self._totals.notes.add(
+                f"The recording goes on in another file: part {part.number} is not among what was read."
+            )
+            return
+        if not self._told:  # its time begins with what is left
+            self._first_ns = self._last_ns = None
+        self._cut = part.requests_before - self._told + (self._cut or 0)
+        self._told = part.requests_before
+        self._limit_bytes = part.limit_bytes
+
     def _add_request(self, record: RequestRecord) -> None:
+        self._told += 1
         self._saw(record.arrival_ns, record.end_ns)
         self._totals.operations.of(record).add(record)
         self._totals.firsts.add(record)
@@ -163,6 +187,7 @@ class Fold:
             self._await(waiter)
 
     def _add_group(self, group: RequestGroup) -> None:
+        self._told += group.count
         self._saw(group.first_ns, group.last_ns)
         self._totals.operations.of(group).add_group(group)
         self._totals.firsts.add_group(group)
@@ -293,7 +318,8 @@ class Fold:
         totals = Totals(self._totals.slow_ns, self._totals.critical_ns)
         totals.merge(self._totals)
         if self._first_ns is not None and self._last_ns is not None:
-            totals.streams.append(Stream(self._header, self._first_ns, self._last_ns, self._ended))
+            cut = None if self._cut is None else (self._cut, self._limit_bytes)
+            totals.streams.append(Stream(self._header, self._first_ns, self._last_ns, self._ended, cut, self._missing))
         for victim, found in self._blames([victim for _, victim in self._held]):
             totals.operations.add_blame(victim, found)
         self._add_roots(totals, [waiter for _, waiter in self._waiters])

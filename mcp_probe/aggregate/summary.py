@@ -29,6 +29,10 @@ from mcp_probe.model import (
 FORMAT = "mcp_probe.summary/1"
 """Names the structure of :meth:`mcp_probe.model.Summary.to_json`. Keys may be added to it, but not renamed."""
 
+NO_END = (
+    "The recording stops without an end: the server was killed, crashed, or is still running. "
+    "What it did in its last second may be missing."
+)
 SECOND_NS = 1_000_000_000
 
 
@@ -40,11 +44,15 @@ class Stream:
     first_ns: int
     last_ns: int
     complete: bool
+    cut: tuple[int, int] | None = None  # (requests that are missing, limit in bytes) of one of a limited size
+    missing: int = 0  # frames that were recorded and are not in the file; negative: there are too many
 
     @property
     def start_unix(self) -> float:
-        """Wall-clock start, or 0 where the stream had no header."""
-        return 0.0 if self.header is None else self.header.start_unix
+        """Wall-clock time of its first instant, or 0 where the stream had no header."""
+        if self.header is None:
+            return 0.0
+        return self.header.start_unix + (max(0, self.first_ns - self.header.start_ns) / SECOND_NS if self.cut else 0)
 
     @property
     def seconds(self) -> float:
@@ -222,11 +230,10 @@ def _notes(totals: Totals, streams: list[Stream], ended: bool) -> list[str]:
     notes = sorted(totals.notes)
     if not streams or any(stream.header is None for stream in streams):
         notes.append("The recording has no header: nothing is known of the server, and no time of day.")
+    notes += [missing_sentence(stream.missing) for stream in streams if stream.missing]
+    notes += [cut_sentence(*stream.cut) for stream in streams if stream.cut is not None]
     if not ended:
-        notes.append(
-            "The recording stops without an end: the server was killed, crashed, or is still running. "
-            "What it did in its last second may be missing."
-        )
+        notes.append(NO_END)
     clipped = sum(tally.partial for tally in totals.operations.by_key.values())
     if clipped:
         notes.append(f"{clipped} requests are partial: the probe was attached while they ran, or lost marks of them.")
@@ -237,6 +244,21 @@ def _notes(totals: Totals, streams: list[Stream], ended: bool) -> list[str]:
             "They are left out; the version that recorded them shows them."
         )
     return notes
+
+
+def missing_sentence(missing: int) -> str:
+    """The file has fewer or more frames than were recorded."""
+    if missing > 0:
+        return f"The recording is damaged: {missing:,} of its lines are missing. Figures are too low."
+    return f"The recording is damaged: it has {-missing:,} lines too many. Figures are too high."
+
+
+def cut_sentence(requests: int, limit_bytes: int) -> str:
+    """What is missing from a recording of limited size."""
+    return (
+        f"The recording is cut: {requests:,} earlier requests are not in it, which keeps the newest "
+        f"{limit_bytes / 1e6:,.0f} MB (--record-limit). All figures are of what is left."
+    )
 
 
 def _ms(ns: int | None) -> float | None:

@@ -16,6 +16,7 @@ from mcp_probe.compare.shapes import Comparison
 from mcp_probe.errors import OptionError
 from mcp_probe.record import private_file
 from mcp_probe.report.console import draw
+from mcp_probe.workloads.status_line import StatusLine
 
 
 def compare(options: argparse.Namespace) -> Checked:
@@ -28,7 +29,8 @@ def compare(options: argparse.Namespace) -> Checked:
     """
     before, after = _sides(options)
     _check_files(options, [*before, *after])
-    old, new = read_side(before), read_side(after)
+    with StatusLine(sys.stderr, "compare") as status:
+        old, new = read_side(before, status), read_side(after, status)
     check_kinds([*old, *new])
     comparison = compared(old, new)
     limits = options.max_regression

@@ -12,11 +12,13 @@ from mcp_probe.compare.samples import SIZES, Recorded, recorded
 from mcp_probe.compare.shapes import Figure, Key, Reading
 from mcp_probe.errors import OptionError, RecordingError
 from mcp_probe.model import BUDGET_PARTS, Finding
-from mcp_probe.record.file import FORMAT_NAME, read_recording
+from mcp_probe.record.file import FORMAT_NAME
+from mcp_probe.record.parts import Show, files_of, read_parts
 from mcp_probe.report.baseline import findings_in
 from mcp_probe.workloads.bench.results import FORMAT as BENCH_FORMAT
 from mcp_probe.workloads.bench.results import read_results
 from mcp_probe.workloads.bench.shapes import Results, Row, Stats
+from mcp_probe.workloads.status_line import StatusLine
 
 _EXPECTED = (
     f"Expected a recording (format {FORMAT_NAME!r}, `mcp-probe run --record FILE`), a JSON report "
@@ -24,17 +26,20 @@ _EXPECTED = (
 )
 
 
-def read_side(paths: list[Path]) -> list[Reading]:
-    """Each file of one side. Raises: RecordingError, OptionError, MissingExtraError."""
-    return [read(path) for path in paths]
+def read_side(paths: list[Path], status: StatusLine | None = None) -> list[Reading]:
+    """Each file of one side; ``status`` says how far that is.
+
+    Raises: RecordingError, OptionError, MissingExtraError.
+    """
+    return [read(path, None if status is None else status.share_of(path.name)) for path in paths]
 
 
-def read(path: Path) -> Reading:
+def read(path: Path, show: Show | None = None) -> Reading:
     """One file. Raises: RecordingError where it cannot be read or is none of ours; MissingExtraError."""
     values = _first_object(path)
     found = values.get("format")
     if found == FORMAT_NAME:
-        return _of_recording(path)
+        return reading_of(recorded(read_parts(path, show)), path.name)
     if found == BENCH_FORMAT:
         return _of_bench(read_results(path), path.name)
     if found == SUMMARY_FORMAT:
@@ -55,7 +60,7 @@ def check_kinds(readings: list[Reading]) -> None:
 def _first_object(path: Path) -> dict[str, Any]:
     """The first line of a recording, or all of a report."""
     try:
-        with path.open("rb") as stream:
+        with files_of(path)[-1].open("rb") as stream:
             first = stream.readline()
             values = _object(first)
             if values is None or values.get("format") != FORMAT_NAME:
@@ -74,10 +79,6 @@ def _object(text: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return values if isinstance(values, dict) else {}
-
-
-def _of_recording(path: Path) -> Reading:
-    return reading_of(recorded(read_recording(path)), path.name)
 
 
 def reading_of(found: Recorded, name: str) -> Reading:

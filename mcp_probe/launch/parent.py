@@ -16,13 +16,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcp_probe.errors import LaunchError
 from mcp_probe.launch import inject, lifeline
 from mcp_probe.launch.signals import SignalSource, await_command, signal_source
+from mcp_probe.record.parts import RecordingFile
 from mcp_probe.record.private_file import create
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def run_command(
     prepare: Callable[[], None],
     slow_step_ms: float = 10.0,
     record: Path | None = None,
+    record_limit: int | None = None,
     tiers: Mapping[str, str] | None = None,
     relay: TelemetrySettings | None = None,
     window: Callable[[], Window] | None = None,
@@ -57,6 +58,7 @@ def run_command(
         tiers: its ``memory``, ``measures``, ``awaits``, ``full`` and ``resources``; what is not there is left to its
             MCP_PROBE_*.
         record: gets the frames of the first serving process as they arrive; FILE.2, FILE.3 … those of others.
+        record_limit: bytes that each of these recordings may take; the newest frames are kept.
         relay: where this process sends the telemetry of what is served; the last delivery may take its ``exit_s``.
         window: makes what takes a serving process's frames in for its page; ``None`` for no pages.
 
@@ -72,9 +74,9 @@ def run_command(
         options |= {"telemetry": "relay", "otlp": ""}
         relay = relay if ready(relay) else None
     with ExitStack() as stack:
-        recording = _open_recording(record)
-        if recording is not None:
-            stack.callback(recording[0].close)
+        recordings = None if record is None else Recordings(record, record_limit)
+        if recordings is not None:
+            stack.callback(recordings.close)
         run = inject.make_run_folder()
         held = lifeline.hold(str(run))
         if held is not None:
@@ -84,7 +86,7 @@ def run_command(
         environment = inject.environment(run, os.environ, **options)
         source = stack.enter_context(signal_source())
         process = _spawn(program, command, environment, source)
-        channel = _Channel(listener, recording, slow_step_ms, relay, window, prepare)
+        channel = _Channel(listener, recordings, slow_step_ms, relay, window, prepare)
 
         def report(exit_code: int | None) -> Outcome:
             from mcp_probe.launch.outcome import outcome
@@ -116,13 +118,37 @@ def find_program(command: Sequence[str]) -> str:
     raise LaunchError(f"Cannot run {name}: no program of that name is on PATH. Nothing was started.{hint}")
 
 
-def _open_recording(path: Path | None) -> tuple[FileIO, Path] | None:
-    if path is None:
-        return None
-    try:
-        return create(path), path
-    except OSError as exc:
-        raise LaunchError(f"Cannot write the recording {path}: {exc.strerror}. Nothing was started.") from exc
+def numbered(path: Path, position: int) -> Path:
+    """Where the output of the ``position``-th serving process goes: FILE, FILE.2, FILE.3 …"""
+    return path if position == 1 else path.with_name(f"{path.name}.{position}")
+
+
+class Recordings:
+    """FILE, made before anything starts, and FILE.2, FILE.3 … of further serving processes.
+
+    Raises: LaunchError where FILE cannot be written.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int | None) -> None:
+        self._path = path
+        self._limit = limit_bytes
+        self._made = 0
+        try:
+            self._first = self._make(path)
+        except OSError as exc:
+            raise LaunchError(f"Cannot write the recording {path}: {exc.strerror}. Nothing was started.") from exc
+
+    def next(self) -> RecordingFile:
+        """The next one. Raises: OSError where it cannot be written."""
+        self._made += 1
+        return self._first if self._made == 1 else self._make(numbered(self._path, self._made))
+
+    def close(self) -> None:
+        """What nothing has been written to is left as it is; whoever writes to another one closes it."""
+        self._first.close()
+
+    def _make(self, path: Path) -> RecordingFile:
+        return RecordingFile(create(path), str(path), self._limit, reopen=lambda: create(path))
 
 
 def _spawn(
@@ -171,14 +197,14 @@ class _Channel:
     def __init__(
         self,
         listener: socket.socket,
-        recording: tuple[FileIO, Path] | None,
+        recordings: Recordings | None,
         slow_step_ms: float,
         relay: TelemetrySettings | None,
         window: Callable[[], Window] | None,
         prepare: Callable[[], None],
     ) -> None:
         self._listener = listener
-        self._recording = recording
+        self._recordings = recordings
         self._slow_step_ms = slow_step_ms
         self._relay = relay
         self._window = window
@@ -193,7 +219,7 @@ class _Channel:
 
             self._receiver = Receiver(
                 self._listener,
-                record=self._recording,
+                open_record=None if self._recordings is None else self._recordings.next,
                 slow_step_ms=self._slow_step_ms,
                 relay=self._relay,
                 window=self._window,

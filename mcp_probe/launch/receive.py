@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from io import FileIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcp_probe.aggregate.fold import Fold
@@ -29,7 +27,7 @@ from mcp_probe.launch.channel import ANSWER_S, ASK
 from mcp_probe.model import End, Frame, Header, RequestGroup, RequestRecord, Summary
 from mcp_probe.record.file import LineDecoder, encode_json
 from mcp_probe.record.listeners import Listeners
-from mcp_probe.record.private_file import create
+from mcp_probe.record.parts import RecordingFile
 
 if TYPE_CHECKING:
     from mcp_probe.report.page.window import Window
@@ -41,7 +39,7 @@ _SLICE_LINES = 100
 _BACKLOG_BYTES = 64 << 20
 _QUESTION = encode_json({ASK: 0})[:-3]
 
-_OpenRecord = Callable[[], FileIO | None]
+_OpenRecord = Callable[[], RecordingFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +56,11 @@ class Served:
     window: Window | None = None  # of the same frames as the summary; may still take more in
 
 
-def numbered(path: Path, position: int) -> Path:
-    """Where the output of the ``position``-th serving process goes: FILE, FILE.2, FILE.3 …"""
-    return path if position == 1 else path.with_name(f"{path.name}.{position}")
-
-
 class Receiver:
     """Reads what connects to ``listener``, which it closes in the end.
 
     Args:
-        record: the stream that gets the first serving process's lines, open for writing without a buffer, and its path.
+        open_record: makes the file that gets the next serving process's lines; ``None`` for no recordings.
         slow_step_ms: as in :class:`Fold`.
         relay: where telemetry of each serving process goes; ``None`` for nowhere. Adds ``exit_s`` to :meth:`finish`.
         window: makes what takes each serving process's frames in for its page; ``None`` for no page.
@@ -77,15 +70,14 @@ class Receiver:
         self,
         listener: socket.socket,
         *,
-        record: tuple[FileIO, Path] | None,
+        open_record: _OpenRecord | None,
         slow_step_ms: float,
         relay: TelemetrySettings | None = None,
         window: Callable[[], Window] | None = None,
     ) -> None:
-        self._record = record
+        self._open_record = open_record
         self._relay = relay
         self._window = window
-        self._recordings = 0
         self._slow_step_ms = slow_step_ms
         self._lock = threading.Lock()
         self._connections: list[_Connection] = []
@@ -183,13 +175,6 @@ class Receiver:
                 summary = about[-1].summary_so_far() if about else None
                 threading.Thread(target=_reply, args=(one.peer, one.question, summary), daemon=True).start()
 
-    def _open_record(self) -> FileIO | None:
-        if self._record is None:
-            return None
-        stream, path = self._record
-        self._recordings += 1
-        return stream if self._recordings == 1 else create(numbered(path, self._recordings))
-
     def _close(self) -> None:
         self._selector.close()
         for resource in (self._listener, self._wake_read, self._wake_write):
@@ -239,7 +224,7 @@ class _Connection:
     ) -> None:
         self.peer = peer
         self.connected = True
-        self.recording: FileIO | None = None
+        self.recording: RecordingFile | None = None
         self.frames = 0
         self.lines: deque[bytes] = deque()  # recorded and not yet folded
         self.backlog = 0  # their bytes
@@ -267,14 +252,14 @@ class _Connection:
             self.question, self.pid = str(asked[ASK]), int(asked["pid"])
         return True
 
-    def take(self, chunk: bytes, open_record: _OpenRecord) -> None:
+    def take(self, chunk: bytes, open_record: _OpenRecord | None) -> None:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if not lines:
             return
         if not self._started:
             self._started = True
             self._start_recording(open_record)
-        self._write(b"\n".join(lines) + b"\n")
+        self._write(lines)
         self.lines.extend(lines)
         self.backlog += sum(map(len, lines))
 
@@ -300,21 +285,20 @@ class _Connection:
     def _telemetry_failed(self, exc: Exception) -> None:
         self._problem = self._problem or f"its telemetry is incomplete ({type(exc).__name__}: {exc})"
 
-    def _start_recording(self, open_record: _OpenRecord) -> None:
+    def _start_recording(self, open_record: _OpenRecord | None) -> None:
         try:
-            self.recording = open_record()
+            self.recording = None if open_record is None else open_record()
         except OSError as exc:
             self._problem = f"its recording could not be opened ({exc.strerror})"
 
-    def _write(self, lines: bytes) -> None:
+    def _write(self, lines: list[bytes]) -> None:
         if self.recording is None:
             return
-        rest = memoryview(lines)
         try:
-            while rest:
-                rest = rest[self.recording.write(rest) :]
-        except OSError as exc:
-            self._problem = f"its recording stopped early ({exc.strerror})"
+            self.recording.write([line + b"\n" for line in lines])
+        except (OSError, ValueError, LookupError) as exc:  # the latter two: the first line is not one of ours
+            why = exc.strerror if isinstance(exc, OSError) else f"{type(exc).__name__}: {exc}"
+            self._problem = f"its recording stopped early ({why})"
             self.recording.close()
             self.recording = None
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mcp_probe.errors import OptionError, RecordingError
-from mcp_probe.query.parquet import connection, convert, create_views, is_current, kept_folder
+from mcp_probe.query.parquet import connection, convert, create_views, is_current, kept_folder, said_of
+from mcp_probe.record.parts import files_of, is_part
 from mcp_probe.report.blocks import Column, Grid, Paragraph, Span, Words
 from mcp_probe.report.console import draw
 from mcp_probe.workloads.status_line import StatusLine
@@ -23,8 +24,8 @@ MOST_ROWS = 1000
 """Rows of a table; beyond, its widths would take all rows into memory."""
 
 
-def query(options: argparse.Namespace) -> None:
-    """Answers one query on stdout.
+def query(options: argparse.Namespace) -> list[str]:
+    """Answers one query on stdout; returns what the reader must know besides.
 
     Raises:
         RecordingError: a file cannot be read, is none of ours, or is damaged.
@@ -33,11 +34,23 @@ def query(options: argparse.Namespace) -> None:
     """
     with ExitStack() as stack:
         database = stack.enter_context(connection())
-        folders = [(path.name, _folder(path, options.no_cache, stack)) for path in options.files]
+        folders = [(path.name, _folder(file, options.no_cache, stack)) for path, file in _files_of(options.files)]
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-probe-query-"))
         database.execute(f"SET temp_directory = '{scratch}'")
         create_views(database, folders)
         _answer(database, options)
+        names = dict.fromkeys(name for name, _ in folders)
+        return [sentence for name in names for sentence in said_of(name, [one for its, one in folders if its == name])]
+
+
+def _files_of(paths: list[Path]) -> Iterator[tuple[Path, Path]]:
+    """(recording, each of its files); a part that is named besides its recording counts once."""
+    seen: set[Path] = set()
+    for path in sorted(paths, key=is_part):
+        for file in files_of(path):
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield path, file
 
 
 def _folder(recording: Path, is_passing: bool, stack: ExitStack) -> Path:

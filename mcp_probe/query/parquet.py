@@ -10,19 +10,20 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mcp_probe.aggregate.summary import NO_END, cut_sentence, missing_sentence
 from mcp_probe.errors import MissingExtraError, OptionError, RecordingError
-from mcp_probe.model import Header, RequestRecord
+from mcp_probe.model import End, Header, Part, RequestRecord
 from mcp_probe.query.blame import BlameRows
 from mcp_probe.query.views import BLOCKED_BY, NAMES, VIEWS, View
-from mcp_probe.record.file import FORMAT_NAME, FORMAT_VERSION, LineDecoder, encode_json
+from mcp_probe.record.file import FORMAT_NAME, FORMAT_VERSION, NO_FRAME, LineDecoder, encode_json
 
-FORMAT = "mcp_probe.parquet/1"
+FORMAT = "mcp_probe.parquet/2"
 PIECE_BYTES = 24 << 20
 MEMORY = "320MB"
 _FIELD = re.compile(r"\{(\w+)((?:\.\d+)*)\}")
@@ -63,6 +64,19 @@ def is_current(folder: Path, recording: Path) -> bool:
         return False
 
 
+def said_of(name: str, folders: Sequence[Path]) -> Iterator[str]:
+    """What is missing from the recording called ``name``, whose files are in ``folders``."""
+    edges = [json.loads((folder / "edges.json").read_text("utf-8")) for folder in folders]
+    if edges[0]["cut"]:
+        yield f"{name}: {cut_sentence(*edges[0]['cut'])}"
+    if missing := sum(edge["missing"] for edge in edges):
+        yield f"{name}: {missing_sentence(missing)}"
+    if edges[-1]["continues"]:
+        yield f"{name} goes on in another file."
+    elif not edges[-1]["ended"]:
+        yield f"{name}: {NO_END}"
+
+
 def convert(recording: Path, folder: Path, show: Show) -> None:
     """Makes ``folder`` of ``recording``. Raises: RecordingError, OptionError where it cannot be written."""
     partly = folder.with_name(f"{folder.name}.{os.getpid()}")
@@ -77,7 +91,8 @@ def convert(recording: Path, folder: Path, show: Show) -> None:
                 f"Cannot write {partly}: {exc.strerror}. The Parquet files are kept beside the recording; "
                 "--no-cache makes them in the folder for temporary files."
             ) from exc
-        _Conversion(recording, partly, show).run()
+        edges = _Conversion(recording, partly, show).run()
+        (partly / "edges.json").write_text(json.dumps(edges), "utf-8")
         (partly / "source.json").write_text(json.dumps(source), "utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         partly.rename(folder)
@@ -107,9 +122,14 @@ class _Conversion:
         self._blame = BlameRows()
         self._start = (0, 0.0)
         self._pieces = 0
+        self._edges: dict[str, Any] = {"cut": None, "continues": False, "ended": False, "missing": 0}
+        self._frames = 0
+        self._told: int | None = None  # frames, by the last End
+        self._is_end_last = False
         self._database = connection()
 
-    def run(self) -> None:
+    def run(self) -> dict[str, Any]:
+        """Returns how it begins and ends."""
         with self._database:
             lines = 0
             for piece, first in _pieces(self._recording, self._folder, self._decoder, self._show):
@@ -119,6 +139,11 @@ class _Conversion:
                 self._pieces += 1
             self._blame.fold.settle()
             self._keep_blame()
+            if not lines:
+                raise RecordingError(NO_FRAME.format(self._recording))
+        if self._is_end_last and self._told is not None:
+            self._edges["missing"] = self._told + 1 - self._frames
+        return self._edges
 
     def _begin(self, first: bytes) -> None:
         """The clock of the recording, which its first frame knows."""
@@ -146,7 +171,10 @@ class _Conversion:
         except duckdb.Error as exc:
             self._find_damage(piece, lines_before)
             raise RecordingError(f"{self._recording} cannot be read: {exc}") from exc
-        (count,) = execute("SELECT count(*) FROM lines").fetchone()
+        counted = "SELECT count(*), count(*) FILTER (kind NOT IN ('header', 'part')) FROM lines"
+        count, frames = execute(counted).fetchone()
+        self._frames += frames
+        self._is_end_last = _last_line(piece).startswith(b'["end"')
         return lines_before + int(count)
 
     def _check_lengths(self, piece: Path, lines_before: int) -> None:
@@ -217,15 +245,27 @@ class _Conversion:
         waits = self._decoder.fields.get("request", [])
         at = waits.index("waits") + 1 if "waits" in waits else 0
         found = self._database.execute(
-            "SELECT json FROM lines WHERE kind IN ('header', 'step', 'loop') OR "
+            "SELECT json FROM lines WHERE kind IN ('header', 'step', 'loop', 'part', 'end') OR "
             f"(kind = 'request' AND json_array_length(json, '$[{at}]') > 0)"
         )
         while rows := found.fetchmany(2000):
             for (line,) in rows:
                 frame = self._decoder.feed(line.encode())
-                if frame is not None:
+                if isinstance(frame, (Part, End)):
+                    self._note(frame)
+                elif frame is not None:
                     self._blame.fold.add(_without_awaits(frame))
         self._keep_blame()
+
+    def _note(self, edge: Part | End) -> None:
+        if isinstance(edge, End):
+            self._edges["ended"] = True
+            self._told = edge.frames
+        elif edge.ends:
+            self._edges["continues"] = True
+        else:
+            self._frames += edge.frames_before
+            self._edges["cut"] = [edge.requests_before, edge.limit_bytes]
 
     def _keep_blame(self) -> None:
         rows = self._blame.take()
@@ -279,6 +319,13 @@ def _pieces(recording: Path, folder: Path, decoder: LineDecoder, show: Show) -> 
                 break
             rest = block[end:]
     piece.unlink(missing_ok=True)
+
+
+def _last_line(piece: Path) -> bytes:
+    """Enough of it to know its kind; lines may be longer than what is looked at."""
+    with piece.open("rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4096))
+        return stream.read().rstrip(b"\n").rsplit(b"\n", 1)[-1]
 
 
 def _text(value: str) -> str:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from mcp_probe.errors import RecordingError
 from mcp_probe.model import (
@@ -32,6 +32,7 @@ from mcp_probe.model import (
     LoopSample,
     MemoryUse,
     OpenRequest,
+    Part,
     PoolSample,
     ProcessSample,
     RequestGroup,
@@ -41,13 +42,13 @@ from mcp_probe.model import (
     Timeline,
     Wait,
 )
-from mcp_probe.record.private_file import create_alone
 
 # 1: first version (2026-11). Added later: `memory` at the end of requests and of the header; `weight`, `seen` and
 # `awaits` at the end of requests, and frames of the kind `group` (requests without a record). An older reader skips
 # groups, so it counts too few requests if there were too many to make a record of each. Groups got `closes`: a reader
 # that does not know it takes those requests for unfinished ones as well. Frames of the kind `timeline` (`full`), which
-# an older reader skips, and `holds` at their end.
+# an older reader skips, and `holds` at their end. Frames of the kind `part` (a limited size), which an older reader
+# skips; `frames` and `missing` at the end of `end`.
 FORMAT_NAME = "mcp_probe.recording"
 FORMAT_VERSION = 1
 
@@ -63,8 +64,17 @@ _KINDS: dict[str, type] = {
     "process": ProcessSample,
     "growth": GrowthSample,
     "sites": GrowthSites,
+    "part": Part,
     "end": End,
 }
+LONGEST_LINE = 64 << 20
+NO_FRAME = (
+    "{} holds no frame: it ends after its first line. The server was killed before it had sent any, "
+    "or the file was cut."
+)
+_SHOW_BYTES = 4 << 20
+_NO_RECORDING = "is not an mcp_probe recording:"
+_EXPECTED = "Expected a file written by `mcp-probe run --record FILE`."
 _NAMES = {cls: name for name, cls in _KINDS.items()}
 _FIELDS = {name: tuple(f.name for f in fields(cls)) for name, cls in _KINDS.items()}
 _GETTERS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
@@ -137,11 +147,20 @@ class LineDecoder:
         self._fields: dict[str, list[str]] | None = None
         self._as_ours: set[str] = set()  # kinds with the same fields as in this version
         self._lines = 0
+        self._frames = 0  # but headers and parts
 
     @property
     def fields(self) -> dict[str, list[str]]:
         """Kind of frame -> the names of its fields, in the order of this recording; empty before the preamble."""
         return self._fields or {}
+
+    def checked(self, edge: End | Part) -> End | Part:
+        """``edge``, the latest frame, with what is missing of the frames that were fed."""
+        if isinstance(edge, Part) and not edge.ends:
+            self._frames = edge.frames_before
+            return edge
+        told = edge.frames_before if isinstance(edge, Part) else edge.frames
+        return edge if told is None else replace(edge, missing=told - self._frames + isinstance(edge, End))
 
     def skip(self, lines: int) -> None:
         """So many lines were read elsewhere, and count where a damaged one is named."""
@@ -152,7 +171,7 @@ class LineDecoder:
         self._lines += 1
         try:
             value = json.loads(line)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             if self._fields is None:
                 raise RecordingError(
                     f"{self._source} is not an mcp_probe recording: its first line is not JSON ({exc}). "
@@ -198,6 +217,8 @@ class LineDecoder:
         if not isinstance(value, list):
             raise ValueError(f"expected a list, found a {type(value).__name__}")
         kind = value[0]
+        if kind != "header" and kind != "part":
+            self._frames += 1
         cls = _KINDS.get(kind)
         if cls is None:
             return None
@@ -270,8 +291,10 @@ def _awaits(rows: tuple[Any, ...] | None) -> tuple[Await, ...] | None:
     return tuple(awaits)
 
 
-def read_recording(path: str | os.PathLike[str]) -> Iterator[Frame]:
-    """Frames of the recording at ``path``, oldest first; a last line without its newline is left out.
+def read_recording(path: str | os.PathLike[str], show: Callable[[float], None] | None = None) -> Iterator[Frame]:
+    """Frames of the file at ``path``, oldest first; a last line without its newline is left out.
+
+    ``show`` is told now and then which share of it has been read.
 
     Raises: RecordingError when the file is missing, not ours, of another version, or damaged.
     """
@@ -283,45 +306,45 @@ def read_recording(path: str | os.PathLike[str]) -> Iterator[Frame]:
             "Expected a file written by `mcp-probe run --record FILE`."
         ) from exc
     with stream:
-        yield from decode_lines(stream, os.fspath(path))
+        try:
+            yield from decode_lines(_lines_of(stream, show), os.fspath(path))
+        except OSError as exc:
+            raise RecordingError(f"Cannot read the recording {os.fspath(path)}: {exc.strerror}.") from exc
+
+
+def _lines_of(stream: BinaryIO, show: Callable[[float], None] | None) -> Iterator[bytes]:
+    size, done, told = max(1, os.fstat(stream.fileno()).st_size), 0, 0
+    while line := stream.readline(LONGEST_LINE + 1):
+        yield line
+        done += len(line)
+        if show is not None and done - told >= _SHOW_BYTES:
+            told = done
+            show(min(1.0, done / size))
 
 
 def decode_lines(lines: Iterable[bytes], source: str) -> Iterator[Frame]:
     """Frames of ``lines`` (each with its newline; a cut-off last line is left out)."""
     decoder = LineDecoder(source)
-    empty = True
+    said = empty = True
     for line in lines:
         empty = False
         if not line.endswith(b"\n"):
+            if len(line) > LONGEST_LINE:
+                raise RecordingError(
+                    f"{source} has a line of more than {LONGEST_LINE >> 20} MiB. Expected one frame a line, as "
+                    "`mcp-probe run --record FILE` writes them."
+                )
+            if not decoder.fields:
+                raise RecordingError(f"{source} {_NO_RECORDING} its first line does not end. {_EXPECTED}")
             break
         frame = decoder.feed(line)
         if frame is not None:
-            yield frame
+            said = False
+            yield frame if type(frame) is not End and type(frame) is not Part else decoder.checked(frame)
     if empty:
         raise RecordingError(
             f"{source} is empty. Expected a file written by `mcp-probe run --record FILE`; "
             "a server that never started leaves no recording."
         )
-
-
-class RecordingWriter:
-    """A :class:`FrameSink` that appends to a file and flushes every batch to the kernel.
-
-    Flushed bytes survive a SIGKILL of this process, not a power cut. Unbuffered: a forked child would
-    inherit a half-written buffer and write it again, or a lock that no thread of its own releases.
-
-    Attributes:
-        path: The file that is written: ``PATH.2`` where somebody else is writing to ``PATH``, and so on.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._stream, self.path = create_alone(path)
-        self.write([preamble()])
-
-    def write(self, lines: list[bytes]) -> None:
-        rest = memoryview(b"".join(lines))
-        while rest:
-            rest = rest[self._stream.write(rest) or 0 :]
-
-    def close(self) -> None:
-        self._stream.close()
+    if said:
+        raise RecordingError(NO_FRAME.format(source))

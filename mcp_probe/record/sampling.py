@@ -24,6 +24,13 @@ from mcp_probe.record.raw import RawRequest
 RECORDS_A_DRAIN = 2048
 """About how many records one drain makes of plain requests: 0.1 s of the collector's thread."""
 
+RECORDS_A_SECOND = 1024
+"""About how many come of them in the long run. A record takes some 50 us of the GIL: of a saturated
+loop, these take 5 % (benchmarks/record_load.py)."""
+
+FEWEST_RECORDS = 64
+"""Of one drain, however many there have been before it."""
+
 MAX_GROUPS = 1024
 """Kinds of requests counted separately; further ones are counted under the name ``other``."""
 
@@ -203,6 +210,25 @@ class _Operation:
         self.left = one_in - position - 1
 
 
+class Allowance:
+    """How many records may be made by now: :data:`RECORDS_A_SECOND`, and what a quiet time has left of them."""
+
+    def __init__(self) -> None:
+        self._left = float(RECORDS_A_DRAIN)
+        self._at_ns: int | None = None
+
+    def at(self, now_ns: int) -> int:
+        """For a drain at this instant; at most :data:`RECORDS_A_DRAIN`."""
+        passed_ns = 0 if self._at_ns is None else max(0, now_ns - self._at_ns)
+        self._at_ns = now_ns
+        self._left = min(RECORDS_A_DRAIN, self._left + passed_ns * RECORDS_A_SECOND / 1e9)
+        return min(RECORDS_A_DRAIN, max(FEWEST_RECORDS, int(self._left)))
+
+    def take(self, records: int) -> None:
+        """So many were made."""
+        self._left = max(0.0, self._left - records)
+
+
 class Sampler:
     """Picks the requests of one session that get a record. Used by one thread.
 
@@ -218,14 +244,15 @@ class Sampler:
         self._last_end_ns: int | None = None
         self._random = random.Random(seed)
 
-    def pick(self, batch: Sequence[RawRequest], live: Iterable[RawRequest]) -> Picked:
+    def pick(self, batch: Sequence[RawRequest], live: Iterable[RawRequest], most: int | None = None) -> Picked:
         """Those of ``batch`` that get a record, with their weights; the others are counted.
 
         Args:
             batch: All that have ended since the last call, in the order of their ends.
             live: Those that have not ended yet.
+            most: About how many records of plain requests; by default :data:`RECORDS_A_DRAIN`.
         """
-        self._choose(len(batch))
+        self._choose(len(batch), RECORDS_A_DRAIN if most is None else most)
         if self.one_in == 1:
             self._last_end_ns = None
             return [(raw, 1) for raw in batch]
@@ -243,9 +270,9 @@ class Sampler:
         self._note_gaps(flights, min((_arrival_of(raw) for raw in live if raw.kind == "request"), default=NEVER_NS))
         return picked
 
-    def _choose(self, waiting: int) -> None:
+    def _choose(self, waiting: int, most: int) -> None:
         one_in = 1
-        while waiting > one_in * RECORDS_A_DRAIN:
+        while waiting > one_in * most:
             one_in *= 2
         for operation in self._operations.values() if one_in > 1 else ():
             operation.limit_ns = self._limit_of(operation)

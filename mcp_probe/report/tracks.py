@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from mcp_probe.errors import OptionError
 from mcp_probe.model import (
     Await,
     Frame,
@@ -23,6 +24,7 @@ from mcp_probe.model import (
     JobTimes,
     LoopSample,
     OpenRequest,
+    Part,
     PoolSample,
     ProcessSample,
     RequestGroup,
@@ -98,10 +100,20 @@ def tracks_of(frames: Iterable[Frame]) -> Tracks:
     return reader.tracks()
 
 
-class TrackReader:
-    """Sorts frames by kind, and draws them."""
+MOST_DRAWN = 80_000
+"""Requests of a trace: it needs 5 kB of memory for each. Steps, jobs and awaits of a timeline count for a quarter."""
 
-    def __init__(self) -> None:
+
+class TrackReader:
+    """Sorts frames by kind, and draws them.
+
+    Args:
+        window: draw only what lies, at least in part, between these two, in seconds from the recording's start.
+    """
+
+    def __init__(self, window: tuple[float, float] = (0.0, float("inf"))) -> None:
+        self._window = window
+        self._size = 0.0
         self.header: Header | None = None
         self.records: dict[int, RequestRecord] = {}
         self.timelines: dict[int, Timeline] = {}
@@ -111,18 +123,24 @@ class TrackReader:
         self.pools: list[PoolSample] = []
         self.processes: list[ProcessSample] = []
         self.counted = 0
+        self.cut: Part | None = None
         self._drawn = Tracks()
         self._runs: dict[int, list[tuple[int, int, Track, int]]] = defaultdict(list)  # of a loop, by their starts
 
     def add(self, frame: Frame) -> None:
-        """Take one frame in."""
+        """Take one frame in. Raises: OptionError where there are too many to be drawn."""
+        if not self._is_wanted(frame):
+            return
         if isinstance(frame, RequestRecord):
             self.records[frame.id] = frame
             self.open.pop(frame.id, None)
+            self._grow(1)
         elif isinstance(frame, Timeline):
             self.timelines[frame.request] = frame
+            self._grow((len(frame.steps) + len(frame.jobs) + len(frame.awaits)) / 4)
         elif isinstance(frame, StepRecord):
             self.steps[frame.loop, frame.start_ns] = frame
+            self._grow(0.25)
         elif isinstance(frame, OpenRequest):
             self.open[frame.id] = frame
         elif isinstance(frame, RequestGroup):
@@ -137,6 +155,30 @@ class TrackReader:
             self.processes.append(frame)
         elif isinstance(frame, Header):
             self.header = frame
+        elif isinstance(frame, Part) and not frame.ends:
+            self.cut = frame
+
+    def _grow(self, size: float) -> None:
+        self._size += size
+        if self._size > MOST_DRAWN:
+            raise OptionError(
+                f"There are more requests and steps than a trace can show ({MOST_DRAWN:,}). Expected a window: add "
+                "--from and --to, in seconds from the recording's start, such as --from 60 --to 90."
+            )
+
+    def _is_wanted(self, frame: Frame) -> bool:
+        if isinstance(frame, RequestRecord):
+            since, until = frame.arrival_ns, frame.end_ns
+        elif isinstance(frame, StepRecord):
+            since, until = frame.start_ns, frame.end_ns
+        elif isinstance(frame, (LoopSample, PoolSample, ProcessSample)):
+            since, until = frame.at_ns - frame.span_ns, frame.at_ns
+        elif isinstance(frame, OpenRequest):
+            since, until = frame.arrival_ns, frame.seen_ns
+        else:
+            return not isinstance(frame, Timeline) or frame.request in self.records
+        zero = 0 if self.header is None else self.header.start_ns
+        return (until - zero) / 1e9 >= self._window[0] and (since - zero) / 1e9 <= self._window[1]
 
     def tracks(self) -> Tracks:
         """The tracks of all frames so far. To be asked once."""
@@ -376,6 +418,11 @@ class TrackReader:
                 "The recording was made without --full: steps shorter than 0.5 ms on the event loop, and waits shorter "
                 "than 1 ms, are not in it. `mcp-probe run --record FILE --full` keeps each of them."
             )
+        if self._window != (0.0, float("inf")):
+            yield f"Drawn is a window of the recording: {self._window[0]:g} to {self._window[1]:g} s from its start."
+        if self.cut is not None:
+            before, size = self.cut.requests_before, self.cut.limit_bytes / 1e6
+            yield f"The recording is cut: of {before:,} earlier requests it has only what fits into {size:,.0f} MB."
         if self.counted:
             yield f"There were too many requests for a record each: {self.counted:,} of them are counted, not drawn."
         missing = sum(1 for id in self.records if id not in self.timelines) if self._drawn.is_full else 0

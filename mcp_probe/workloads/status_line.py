@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TextIO
 
 from mcp_probe.report.console import choose_width
@@ -27,6 +28,12 @@ class StatusLine:
         if self._stream is not None:
             text = f"mcp-probe {self._command}: {what} …"
             self._write(_WIPE + text[: choose_width(self._stream) - 1])
+
+    def share_of(self, name: str) -> Callable[[float], None] | None:
+        """What shows how much of ``name`` has been read; ``None`` where nobody would see it."""
+        if self._stream is None:
+            return None
+        return lambda share: self.show(f"{name}, {100 * share:.0f} %")
 
     def wipe(self) -> None:
         """Nothing is shown, until the next :meth:`show`."""

@@ -21,7 +21,8 @@ from mcp_probe.export.metrics import MetricExport
 from mcp_probe.export.phase_spans import SpanExport
 from mcp_probe.measures import MEASURES
 from mcp_probe.model import Await, Frame, HolderPart, JobTimes, MemoryUse, RequestRecord
-from mcp_probe.record.file import RecordingWriter, encode, read_recording
+from mcp_probe.record.file import encode, read_recording
+from mcp_probe.record.parts import RecordingWriter
 from mcp_probe.report.console import render
 from tests.docs.test_telemetry import rows_of
 from tests.export.collected import Backend

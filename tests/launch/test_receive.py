@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_probe.launch.receive import Receiver, numbered
+from mcp_probe.launch.parent import Recordings, numbered
+from mcp_probe.launch.receive import Receiver
 from mcp_probe.record.file import encode, preamble
 from tests.frames import make_end, make_header, make_request
 
@@ -25,8 +26,8 @@ class Receiving:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(self._address)
         listener.listen()
-        recording = None if record is None else (record.open("wb", buffering=0), record)
-        self.receiver = Receiver(listener, record=recording, slow_step_ms=10.0)
+        open_record = None if record is None else Recordings(record, None).next
+        self.receiver = Receiver(listener, open_record=open_record, slow_step_ms=10.0)
         self._thread = threading.Thread(target=self.receiver.receive)
         self._thread.start()
         self._peers: list[socket.socket] = []

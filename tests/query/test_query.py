@@ -103,7 +103,7 @@ def test_requests_without_a_record_are_groups(tmp_path: Path) -> None:
 
 
 def test_a_recording_of_nothing_has_empty_views(tmp_path: Path) -> None:
-    path = recording(tmp_path / "a.jsonl", [])
+    path = recording(tmp_path / "a.jsonl", [make_header()])
     assert [asked(f"SELECT count(*) FROM {view}", path) for view in VIEWS] == [[(0,)]] * len(VIEWS)
 
 
@@ -181,7 +181,7 @@ def test_the_command_answers_in_each_form(tmp_path: Path) -> None:
     ],
 )
 def test_bad_use_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...], code: int, told: str) -> None:
-    recording(tmp_path / "a.jsonl", [])
+    recording(tmp_path / "a.jsonl", [make_header()])
     (tmp_path / "a.jsonl.parquet").mkdir()
     done = run(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (code, "")

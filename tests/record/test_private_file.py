@@ -14,17 +14,15 @@ from typing import Any
 import pytest
 
 import mcp_probe
-from mcp_probe.launch.parent import _open_recording
-from mcp_probe.record.file import RecordingWriter
+from mcp_probe.launch.parent import Recordings
+from mcp_probe.record.parts import RecordingWriter
 from mcp_probe.record.private_file import check, create, opened, write
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def recorded_by_a_run(path: Path) -> Any:
-    opened = _open_recording(path)
-    assert opened is not None
-    return opened[0]
+    return Recordings(path, None)
 
 
 class CheckedAndWritten:
@@ -45,7 +43,7 @@ WAYS: list[Callable[[Path], Any]] = [create, RecordingWriter, recorded_by_a_run,
 def test_only_the_owner_may_read_it(way: Callable[[Path], Any], existed: bool, tmp_path: Path) -> None:
     path = tmp_path / "file"
     if existed:
-        path.write_text("before")
+        path.write_text("older content")
         path.chmod(0o666)
     before = os.umask(0)
     try:
@@ -53,7 +51,7 @@ def test_only_the_owner_may_read_it(way: Callable[[Path], Any], existed: bool, t
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert "before" not in path.read_text("utf-8")
+    assert "older content" not in path.read_text("utf-8")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -70,9 +68,9 @@ def test_a_link_is_not_followed(way: Callable[[Path], Any], dangles: bool, tmp_p
 
 def test_trying_a_file_leaves_what_is_in_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_text("before")
+    path.write_text("older content")
     check(path)
-    assert path.read_text() == "before"
+    assert path.read_text() == "older content"
 
 
 WRITES = re.compile(r"""\.write_(?:text|bytes)\(|\.touch\(|\bopen\([^)]*["'][rb+]*[wax][bt+]*["']|O_CREAT""")

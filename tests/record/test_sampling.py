@@ -277,3 +277,35 @@ def test_threads_that_count_at_once_lose_nothing() -> None:
         for bucket, number, _ in group.durations:
             counts[bucket] += number
     assert sum(counts.values()) == sum(group.count for group in taken) == 8_000
+
+
+# --- how many records in a time -----------------------------------------------------------------------------
+
+
+def test_after_a_quiet_time_a_drain_may_make_all_its_records() -> None:
+    allowance = sampling.Allowance()
+    assert allowance.at(0) == sampling.RECORDS_A_DRAIN
+    allowance.take(sampling.RECORDS_A_DRAIN)
+    assert allowance.at(3600 * 1000 * MS) == sampling.RECORDS_A_DRAIN
+
+
+@given(st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 5_000)), min_size=1, max_size=50))
+def test_in_the_long_run_no_more_records_are_made_than_a_second_allows(drains: list[tuple[int, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "RECORDS_A_DRAIN", 2_048)
+        allowance, now, made = sampling.Allowance(), 0, 0
+        for pause_ms, waiting in drains:
+            now += pause_ms * MS
+            taken = min(waiting, allowance.at(now))
+            allowance.take(taken)
+            made += taken
+        fewest = sampling.FEWEST_RECORDS * len(drains)
+        assert made <= 2_048 + now / 1e9 * sampling.RECORDS_A_SECOND + fewest
+
+
+def test_a_drain_picks_about_as_many_as_it_is_allowed() -> None:
+    drain = raws_of([Call("add", 10 * number, 0, 5) for number in range(64)])
+    assert len(Sampler(seed=1).pick(drain, [], 64)) == 64
+    picked = Sampler(seed=1).pick(drain, [], 16)
+    assert 16 <= len(picked) <= 17  # and the first one
+    assert {weight for _, weight in picked} == {1, 4}

@@ -17,6 +17,7 @@ from mcp_probe.model import (
     Header,
     LoopSample,
     OpenRequest,
+    Part,
     PoolSample,
     ProcessSample,
     RequestGroup,
@@ -132,6 +133,8 @@ class Window:
                 self._open[frame.id] = frame
         elif isinstance(frame, Header):
             self._start(frame.start_ns)
+        elif isinstance(frame, Part) and not self.seen and not frame.ends:
+            self._has_start = False  # its time begins with what is left
 
     def _start(self, instant_ns: int) -> None:
         """The first frame says when the window begins; a header is the first of a whole recording."""
