@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from mcp_probe.aggregate.fail_on import Rule
     from mcp_probe.aggregate.gate import Judgement
     from mcp_probe.export.exporters import TelemetrySettings
+    from mcp_probe.launch.inside.visit import Visited
     from mcp_probe.launch.outcome import Outcome
+    from mcp_probe.launch.outside.shapes import Look
     from mcp_probe.model import Summary
     from mcp_probe.report.page.window import Window
     from mcp_probe.report.page.written import PageWriter
@@ -42,6 +44,7 @@ examples:
   mcp-probe demo                                      see what a report looks like
   mcp-probe run -- python server.py                   profile a stdio or HTTP server as it is
   mcp-probe run --record calls.jsonl -- my-mcp-server
+  mcp-probe attach 4711                               a server that hangs now: look into it, without a restart
   mcp-probe report calls.jsonl                        the report again, from the recording
   mcp-probe doctor -- my-mcp-server                   can it be profiled, and how exactly?
 
@@ -132,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
     _add_run(commands)
+    _add_attach(commands)
     _add_report(commands)
     _add_demo(commands)
     _add_bench(commands)
@@ -245,6 +249,23 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="send spans and metrics to ENDPOINT, by default where the OTEL_* variables say (needs the extra `otel`)",
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def _add_attach(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.launch.inside import arguments
+
+    attach = _command(
+        commands,
+        "attach",
+        _attach,
+        help="look into a server that hangs now, and profile it without a restart",
+        usage="mcp-probe attach PID [options]",
+        description="Looks at a running server from outside, then profiles it.",
+        epilog=arguments.EXAMPLES,
+    )
+    arguments.add_attach(attach)
+    _add_slow_step(attach)
+    _add_looks(attach)
 
 
 def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
@@ -513,6 +534,80 @@ def _run(options: argparse.Namespace) -> int:
     if exit_code < 0:
         _die_by(-exit_code)
     return exit_code or gate.exit_code()
+
+
+def _attach(options: argparse.Namespace) -> int:
+    _require_posix()
+    from mcp_probe.launch.outside.look import look
+    from mcp_probe.launch.outside.target import find
+
+    target = find(options.pid)
+    _check_distinct(options)
+    seen = look(target)
+    if options.look:
+        _show_look(seen, options)
+        return OK
+    from mcp_probe.launch.inside.visit import Wish, visit
+
+    tiers = _tiers(options)
+    wish = Wish(
+        options={**tiers, "awaits": tiers["awaits"] == "on", "full": tiers["full"] == "1"},
+        slow_step_ms=_slow_step_ms(options.slow_step_ms),
+        seconds=options.seconds,
+        wake=options.wake,
+        record=options.record,
+        window=None if options.html is None else _window,
+    )
+    _open_outputs(options)
+    if options.json != "-":
+        _show_look(seen, options)
+    visited = visit(target, wish, tell=_complain)
+    _show_visited(visited, options)
+    return OK
+
+
+def _open_outputs(options: argparse.Namespace) -> None:
+    """First of all, so that a bad path injects nothing."""
+    from mcp_probe.record.private_file import opened
+
+    for path in (options.json, options.html):
+        if path is not None and path != "-":
+            opened(Path(path)).close()
+
+
+def _show_look(seen: Look, options: argparse.Namespace) -> None:
+    from mcp_probe.launch.outside.told import as_json, as_text
+
+    if not options.look or options.json != "-":
+        sys.stdout.write(as_text(seen, sys.stdout, width=options.width, color=False if options.no_color else None))
+        sys.stdout.flush()
+    if options.look and options.json is not None:
+        import json
+
+        text = json.dumps(as_json(seen), indent=2) + "\n"
+        if options.json == "-":
+            sys.stdout.write(text)
+            return
+        from mcp_probe.record.private_file import opened
+
+        with opened(Path(options.json)) as stream:
+            stream.write(text)
+
+
+def _show_visited(visited: Visited, options: argparse.Namespace) -> None:
+    """One report: a server that is entered is one process. It has its keys where nothing was measured, too."""
+    from mcp_probe.aggregate.fold import Fold
+
+    report = visited.reports[0] if visited.reports else None
+    summary = Fold().summary() if report is None else report.summary
+    sentences = [sentence for sentence in visited.sentences if sentence]
+    summary = replace(summary, notes=(*summary.notes, *sentences))
+    if options.html is not None:
+        _write_page(summary, (report and report.window) or _window(), options.html)
+        options.html = None  # the text is wanted all the same
+    _show(summary, options)
+    for sentence in sentences:
+        _complain(sentence)
 
 
 def _relay(options: argparse.Namespace) -> TelemetrySettings | None:

@@ -25,3 +25,7 @@ class MissingExtraError(ProbeError):
 
 class LaunchError(ProbeError):
     """``mcp-probe run`` could not start the command."""
+
+
+class AttachError(ProbeError):
+    """`mcp-probe attach` cannot look at a process, or cannot bring the probe into it."""

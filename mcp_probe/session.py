@@ -63,9 +63,11 @@ class Probe:
 
     automatic = False
     """Nobody asked for it by name: an explicit :func:`attach` takes its servers over."""
+    reads_environment = True
+    """What ``MCP_PROBE_*`` say counts, unless the options say otherwise."""
 
     def __init__(self, **options: Any) -> None:
-        self.options = Options.from_environment(options)
+        self.options = Options.from_environment(options) if self.reads_environment else Options(**options)
         self._memory = self.options.memory
         self.attached = True
         self._changing = threading.RLock()  # of which servers it is attached to
@@ -271,6 +273,11 @@ class Probe:
         from mcp_probe.report.resources import TEXTS
 
         return TEXTS[kind](self.snapshot())
+
+    @property
+    def stuck(self) -> tuple[str, ...]:
+        """Sentences for what a detach could not put back."""
+        return tuple(self._stuck)
 
     def release(self, server: Any) -> None:
         """Leave ``server`` to another probe, before it runs."""
@@ -630,6 +637,24 @@ class ForwardingProbe(Probe):
     def succeed(self) -> None:
         """Each process that creates a server reports: the sink connects anew once this child has one."""
         attach_everywhere(self._forward_to, **asdict(self.options))
+
+
+class VisitingProbe(Probe):
+    """A probe that `mcp-probe attach` has brought into a server that runs: its frames go to that command.
+
+    Raises: OptionError for bad options.
+    """
+
+    reads_environment = False
+
+    def __init__(self, sink: FrameSink, **options: Any) -> None:
+        self._forward_to = sink
+        super().__init__(**options)
+        self.at_exit.arm()
+
+    def keep_summary(self) -> None:
+        """Nothing is folded here; the command that attached does it."""
+        self.add_sink(self._forward_to)
 
 
 def attached() -> tuple[Probe, ...]:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
+from weakref import WeakSet
 
 from mcp_probe.errors import ProbeError
 from mcp_probe.model import Header, ProcessSample
@@ -56,7 +57,7 @@ class ChannelSink:
         self._limit = pending_limit_bytes
         self._header: bytes | None = None
         self._begin()
-        os.register_at_fork(after_in_child=self._begin_in_forked_child)
+        _sinks.add(self)
 
     def _begin(self) -> None:
         self._lock = Lock()
@@ -116,7 +117,7 @@ class ChannelSink:
     def _connect(self, first_line: bytes) -> bool:
         self._on_first_write()
         try:
-            self._socket = _connected(self._path)
+            self._socket = connected(self._path)
         except OSError:
             self._stopped = True
             return False
@@ -188,7 +189,20 @@ class ChannelSink:
             connection.detach()
 
 
-def _connected(path: str) -> socket.socket:
+_sinks: WeakSet[ChannelSink] = WeakSet()
+
+
+def _begin_in_forked_child() -> None:
+    for sink in list(_sinks):
+        sink._begin_in_forked_child()
+
+
+# Once for all sinks: what is registered stays for good, and a server may be attached to many times.
+os.register_at_fork(after_in_child=_begin_in_forked_child)
+
+
+def connected(path: str) -> socket.socket:
+    """A connection to the socket at ``path``, without blocking from now on. Raises: OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if connection.fileno() < 3:

@@ -42,10 +42,7 @@ def make_run_folder() -> Path:
     Raises: LaunchError where it cannot be made.
     """
     try:
-        run = Path(tempfile.mkdtemp(prefix="mcp-probe-")).resolve()
-        if len(os.fsencode(run / "channel")) > _LONGEST_SOCKET_NAME or os.pathsep in str(run):
-            run.rmdir()
-            run = Path(tempfile.mkdtemp(prefix="mcp-probe-", dir="/tmp")).resolve()
+        run = make_private_folder()
         (run / "processes").touch(mode=0o600)
         inject = run / "inject"
         inject.mkdir()
@@ -59,6 +56,15 @@ def make_run_folder() -> Path:
     return run
 
 
+def make_private_folder() -> Path:
+    """A new folder that only this user may enter, for sockets whose names must be short. Raises: OSError."""
+    run = Path(tempfile.mkdtemp(prefix="mcp-probe-")).resolve()
+    if len(os.fsencode(run / "channel")) > _LONGEST_SOCKET_NAME or os.pathsep in str(run):
+        run.rmdir()
+        run = Path(tempfile.mkdtemp(prefix="mcp-probe-", dir="/tmp")).resolve()
+    return run
+
+
 def _link_package(link: Path) -> None:
     """A link rather than a copy: the child finds compiled files there, and the package outlives the run."""
     try:
@@ -67,11 +73,11 @@ def _link_package(link: Path) -> None:
         shutil.copytree(_PACKAGE, link)
 
 
-def listen(run: Path) -> socket.socket:
-    """The listening socket of ``run``. Raises: LaunchError where the file system allows none."""
+def listen(run: Path, name: str = "channel") -> socket.socket:
+    """A listening socket of ``run``. Raises: LaunchError where the file system allows none."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        listener.bind(str(run / "channel"))
+        listener.bind(str(run / name))
         listener.listen(128)
     except OSError as exc:
         listener.close()

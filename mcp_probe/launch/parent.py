@@ -86,7 +86,7 @@ def run_command(
         environment = inject.environment(run, os.environ, **options)
         source = stack.enter_context(signal_source())
         process = _spawn(program, command, environment, source)
-        channel = _Channel(listener, recordings, slow_step_ms, relay, window, prepare)
+        channel = ReceiverThread(listener, recordings, slow_step_ms, relay, window, prepare)
 
         def report(exit_code: int | None) -> Outcome:
             from mcp_probe.launch.outcome import outcome
@@ -191,7 +191,7 @@ def _prctl() -> Callable[..., int] | None:
         return None
 
 
-class _Channel:
+class ReceiverThread:
     """Loads the receiver and runs it while the command runs, so that neither delays its start or its end."""
 
     def __init__(
@@ -234,10 +234,12 @@ class _Channel:
             self._prepare()
 
     def served(self) -> tuple[Served, ...]:
+        """As :meth:`Receiver.served`."""
         self._loaded.wait()
         return () if self._receiver is None else self._receiver.served()
 
-    def finish(self) -> None:
+    def finish(self, seconds: float = _DRAIN_S) -> None:
+        """Take what has been sent by now, for at most ``seconds``; then stop."""
         self._loaded.wait()
         if self._receiver is not None:
-            self._receiver.finish(_DRAIN_S)
+            self._receiver.finish(seconds)

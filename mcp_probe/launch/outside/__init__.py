@@ -1,0 +1,1 @@
+"""A running process, looked at from outside: nothing is injected, and nothing of it need run."""
