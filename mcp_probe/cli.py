@@ -554,6 +554,7 @@ def _attach(options: argparse.Namespace) -> int:
         options={**tiers, "awaits": tiers["awaits"] == "on", "full": tiers["full"] == "1"},
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
         seconds=options.seconds,
+        patience_s=options.seconds,
         wake=options.wake,
         record=options.record,
         window=None if options.html is None else _window,

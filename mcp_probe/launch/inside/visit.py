@@ -65,11 +65,12 @@ class Visited:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asks for. ``seconds``: how long to stay, and how long to wait at the door; ``None``: no limit."""
+    """What the user asks for. ``seconds``: how long to stay; ``patience_s``: how long to wait at the door."""
 
     options: Mapping[str, Any]
     slow_step_ms: float = 10.0
     seconds: float | None = None
+    patience_s: float | None = None
     wake: bool = False
     record: Path | None = None
     window: Callable[[], Window] | None = None
@@ -156,7 +157,7 @@ def _enter(
     with _watching(control, ending, target.pid) as ready:
         while True:
             waited_s = time.monotonic() - began
-            left_s = 0.25 if wish.seconds is None else min(0.25, wish.seconds - waited_s)
+            left_s = 0.25 if wish.patience_s is None else min(0.25, wish.patience_s - waited_s)
             who = ready(left_s) if left_s > 0 else ("late",)
             if "control" in who:
                 return _Peer(control.accept()[0])
@@ -201,7 +202,7 @@ def _waiting(target: Target, wish: Wish) -> str:
 
 
 def _never_ran(target: Target, wish: Wish) -> str:
-    limit = "" if wish.seconds is None else f" within {wish.seconds:g} s"
+    limit = "" if wish.patience_s is None else f" within {wish.patience_s:g} s"
     return (
         f"Process {target.pid} did not run Python on its main thread{limit}, so the probe did not get in, and nothing "
         "was recorded. The look from outside says what that thread does."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, TextIO
@@ -18,6 +19,8 @@ from mcp_probe.report.console import draw
 FORMAT = 1
 """Of :func:`as_json`. 1: the first."""
 _SHOWN_NAMES = 3
+_LONGEST_NAME = 40
+_NAME_PARTS = 4
 _SHOWN_GROUPS = 40
 _MEANS = {
     "interpreter": "read by the server's own interpreter",
@@ -134,18 +137,26 @@ def _task(group: Sequence[Task], runs: bool) -> Iterator[Block]:
     if len(group) > 1:
         waits = waits.replace("waits", "wait", 1).replace("is suspended", "are suspended")
     role: Role = "warn" if _rank(first) < _OTHERS else "plain"
-    yield Paragraph((Span(_names(group), "strong"), Span(f"  {waits}", role)), indent=2)
+    title = first.place.function if first.place is not None else _names(group)
+    times = f" ×{len(group)}" if len(group) > 1 else ""
+    yield Paragraph((Span(f"{title}{times}", "strong"), Span(f"  {waits}", role)), indent=2)
     yield Paragraph(_chain(first.chain), indent=6)
     awaiting = sorted({name for task in group for name in task.awaited_by})
-    if awaiting:
-        yield Paragraph((Span(f"awaited by {', '.join(awaiting[:_SHOWN_NAMES])}", "dim"),), indent=6)
+    above = f", awaited by {', '.join(map(_name, awaiting[:_SHOWN_NAMES]))}" if awaiting else ""
+    yield Paragraph((Span(f"task {_names(group)}{above}", "dim"),), indent=6)
 
 
 def _names(group: Sequence[Task]) -> str:
-    names = [task.name for task in group]
+    names = [f"{name} ×{times}" if times > 1 else name for name, times in Counter(_name(t.name) for t in group).items()]
     more = len(names) - _SHOWN_NAMES
     listed = ", ".join(names[:_SHOWN_NAMES])
     return f"{listed} and {more} more" if more > 0 else listed
+
+
+def _name(name: str) -> str:
+    """anyio names tasks by module and function: the function is enough."""
+    parts = name.split(".")
+    return name if len(name) <= _LONGEST_NAME or " " in name else ".".join(parts[-_NAME_PARTS:])
 
 
 def _chain(chain: Sequence[Line]) -> Spans:
