@@ -68,6 +68,7 @@ export UV_NO_PROGRESS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: attach-cells databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth compare-truth soak-memory soak docs-check wheels matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -90,10 +91,13 @@ test-suites: env .cache/suites/mcp2/.unpacked  ## the suites of mcp 2.x and asyn
 	@$(PY) -m pytest -m suites tests/suites $(PYTEST_ARGS)
 
 test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; each mcp 1.x beside its client; faults in a server on each path; other instrumentation beside ours; what is slow, in its other forms; some fifteen minutes
-	@$(PY) -m pytest -m "endurance and not soak" tests/adapters tests/harm tests/safety tests/field tests/platform tests/testing $(PYTEST_ARGS)
+	@$(PY) -m pytest -m "endurance and not soak" tests/adapters tests/harm tests/safety tests/field tests/platform tests/launch tests/testing $(PYTEST_ARGS)
 
-test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte, a thousand attachments under load, on each path; some fifteen minutes
-	@$(PY) -m pytest -m soak tests/safety $(PYTEST_ARGS)
+attach-cells: env  ## CPython 3.14 and 3.15 with mcp 1.x and 2.x, for the tests of `mcp-probe attach`
+	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) -m tests.launch.attach_cells
+
+test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte, a thousand attachments under load, on each path, and a thousand visits of `attach`; some fifty minutes
+	@$(PY) -m pytest -m soak tests/safety tests/launch $(PYTEST_ARGS)
 
 test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some twelve minutes
 	@$(PY) -m pytest -m workloads tests/workloads tests/benchmarks $(PYTEST_ARGS)

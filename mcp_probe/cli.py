@@ -39,6 +39,10 @@ _READERS = ("report", "compare", "query")
 _STDERR_PATIENCE_S = 0.2
 _PREPARE_PATIENCE_S = 2.0  # what `prepare` loads is loaded long before, unless the command ended at once
 
+_IN_FLIGHT = (
+    "Requests that were in the server before the probe came are not in this report; the look shows their tasks."
+)
+
 _EXAMPLES = """\
 examples:
   mcp-probe demo                                      see what a report looks like
@@ -602,7 +606,7 @@ def _show_visited(visited: Visited, options: argparse.Namespace) -> None:
     report = visited.reports[0] if visited.reports else None
     summary = Fold().summary() if report is None else report.summary
     sentences = [sentence for sentence in visited.sentences if sentence]
-    summary = replace(summary, notes=(*summary.notes, *sentences))
+    summary = replace(summary, notes=(*summary.notes, _IN_FLIGHT, *sentences))
     if options.html is not None:
         _write_page(summary, (report and report.window) or _window(), options.html)
         options.html = None  # the text is wanted all the same

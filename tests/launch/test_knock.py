@@ -65,7 +65,7 @@ def test_an_interpreter_is_looked_up_where_the_server_found_it(tmp_path: Path) -
 
 
 def test_what_cannot_be_asked_is_not_entered() -> None:
-    with pytest.raises(AttachError, match="cannot be brought into process .*: it is in another container"):
+    with pytest.raises(AttachError, match=r"cannot be brought into process .*: it is in another container"):
         knock.check(dataclasses.replace(HERE, unaskable="it is in another container"))
 
 

@@ -48,7 +48,7 @@ def look(target: Target, *, between_s: float = BETWEEN_S) -> Look:
             found = _by_py_spy(target, between_s, unseen)
         except _Unseen as exc:
             unseen.append(str(exc))
-            found = _by_kernel(target, between_s)
+            found = _by_kernel(target, between_s, unseen)
     if not found.threads:
         raise AttachError(f"Process {target.pid} ended while it was looked at.")
     return found
@@ -105,11 +105,11 @@ def _by_py_spy(target: Target, between_s: float, unseen: list[str]) -> Look:
     return _look(target, "py-spy", threads, None, between_s, unseen)
 
 
-def _by_kernel(target: Target, between_s: float) -> Look:
+def _by_kernel(target: Target, between_s: float, unseen: list[str]) -> Look:
     before, began = kernel.threads(target.pid), time.monotonic()
     time.sleep(between_s)
     after, took_s = kernel.threads(target.pid), time.monotonic() - began
-    return _look(target, "kernel", _threads(target.pid, {}, {}, before, after, took_s, set()), None, between_s, [])
+    return _look(target, "kernel", _threads(target.pid, {}, {}, before, after, took_s, set()), None, between_s, unseen)
 
 
 def _look(

@@ -68,7 +68,7 @@ def as_json(look: Look) -> dict[str, Any]:
 
 def _blocks(look: Look) -> Iterator[Block]:
     yield Paragraph(
-        (Span(f"process {look.pid}", "strong"), Span(f"  Python {look.python}  {shown(look.command)}", "dim"))
+        (Span(f"process {look.pid}", "strong"), Span(f" · Python {look.python} · {shown(look.command)}", "dim"))
     )
     for verdict in verdicts(look):
         yield _box(look, verdict)
@@ -139,7 +139,7 @@ def _task(group: Sequence[Task], runs: bool) -> Iterator[Block]:
     role: Role = "warn" if _rank(first) < _OTHERS else "plain"
     title = first.place.function if first.place is not None else _names(group)
     times = f" ×{len(group)}" if len(group) > 1 else ""
-    yield Paragraph((Span(f"{title}{times}", "strong"), Span(f"  {waits}", role)), indent=2)
+    yield Paragraph((Span(f"{title}{times}", "strong"), Span(f" · {waits}", role)), indent=2)
     yield Paragraph(_chain(first.chain), indent=6)
     awaiting = sorted({name for task in group for name in task.awaited_by})
     above = f", awaited by {', '.join(map(_name, awaiting[:_SHOWN_NAMES]))}" if awaiting else ""
@@ -198,8 +198,8 @@ def _threads(look: Look) -> Iterator[Block]:
         said = "polls for events" if idle else thread.kernel or ""
         same = "" if not thread.stack or thread.is_same or idle else ", moves on"
         cpu = "" if thread.cpu is None or thread.cpu < 0.01 else f", {thread.cpu:.0%} of a CPU"
-        loop = f"  event loop ({thread.loop})" if thread.loop else ""
-        yield Paragraph((Span(name, "strong"), Span(f"{loop}  {said}{same}{cpu}")), indent=2)
+        loop = f" · event loop ({thread.loop})" if thread.loop else ""
+        yield Paragraph((Span(name, "strong"), Span(f"{loop} · {said}{same}{cpu}")), indent=2)
         if thread.stack and not idle:
             yield Paragraph(_chain(thread.stack), indent=6)
 

@@ -66,7 +66,8 @@ def _verdict(look: Look, thread: Thread) -> Verdict:
         then = place_among(thread.later) or (thread.later[0] if thread.later else None)
         moved = "" if then is None or then == place else f", then {at(then)}"
         return Verdict("runs", thread, (f"{named} runs: it was in {where}{moved}{_cpu(thread)}.",))
-    if thread.cpu is not None and thread.cpu >= BUSY_CPU:
+    # Where others take the CPU a line that computes gets little of it; the kernel still says that it wants it.
+    if (thread.cpu or 0.0) >= BUSY_CPU or (thread.kernel or "").startswith("runs"):
         said = f"{named} is held by {where}, which computes{_cpu(thread)}."
         return Verdict("computes", thread, (said, "Nothing else on this loop runs until that line returns."))
     kernel = "" if thread.kernel is None else f": the thread {thread.kernel}"
