@@ -93,9 +93,11 @@ def lock(name: str) -> Any:
 
 def parts() -> dict[str, str]:
     """Every attribute of every module and class by identity, and what else a process has."""
+    names = sorted(thread.name for thread in threading.enumerate())
+    others = [name for name in names if not name.startswith("AnyIO")]  # those come and go with the load
     found = {
-        "threads": str(_thread._count()),
-        "known threads": str(sorted(thread.name for thread in threading.enumerate())),
+        "threads": str(_thread._count() - len(names) + len(others)),
+        "known threads": str(others),
         "sys.path": str(sys.path),
         "meta_path": str([id(finder) for finder in sys.meta_path]),
         "path_hooks": str([id(hook) for hook in sys.path_hooks]),
@@ -130,7 +132,9 @@ def attributes(owner: str, thing: Any) -> dict[str, str]:
     return {f"{owner}.{name}": str(id(value)) for name, value in list(own(thing).items()) if name not in PASSING}
 
 
+# `collections` of the standard library has its `heapq` only once somebody has asked for the most common of something.
 PASSING = {
+    "heapq",
     "__dict__",
     "__weakref__",
     "__doc__",
