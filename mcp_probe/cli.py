@@ -608,7 +608,7 @@ def _show_visited(visited: Visited, options: argparse.Namespace) -> None:
     sentences = [sentence for sentence in visited.sentences if sentence]
     summary = replace(summary, notes=(*summary.notes, _IN_FLIGHT, *sentences))
     if options.html is not None:
-        _write_page(summary, (report and report.window) or _window(), options.html)
+        _write_pages([(summary, None if report is None else report.window)], Path(options.html))
         options.html = None  # the text is wanted all the same
     _show(summary, options)
     for sentence in sentences:

@@ -65,6 +65,7 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "numpy": ("compare",),
     "scipy": ("compare",),
     "duckdb": ("query",),
+    "_remote_debugging": ("launch",),  # in the standard library from 3.14 on
 }
 
 

@@ -96,7 +96,7 @@ class ChannelSink:
         On a connection of its own. Raises: ProbeError if the parent does not answer.
         """
         try:
-            with _connected(self._path) as connection:
+            with connected(self._path) as connection:
                 connection.settimeout(ANSWER_S)
                 connection.sendall(encode_json({ASK: question, "pid": os.getpid()}))
                 parts = iter(lambda: connection.recv(1 << 16), b"")

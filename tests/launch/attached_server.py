@@ -26,7 +26,7 @@ import anyio.to_thread
 try:
     from mcp.server.mcpserver import MCPServer
 except ImportError:  # mcp 1.x
-    from mcp.server.fastmcp import FastMCP as MCPServer  # type: ignore[no-redef,import-not-found,unused-ignore]
+    from mcp.server.fastmcp import FastMCP as MCPServer  # type: ignore[no-redef,attr-defined,import-not-found,unused-ignore]
 
 HOW = sys.argv[1]
 LOOP = sys.argv[2] if len(sys.argv) > 2 else "asyncio"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -107,7 +108,7 @@ class Command:
     async def end(self, number: int | None = None) -> tuple[int, str]:
         """Its exit code and its stdout, after it was sent the signal ``number``."""
         if number is not None:
-            self.process.send_signal(number)
+            self.process.send_signal(signal.Signals(number))
         out = ""
         with anyio.fail_after(LIMIT_S):
             async for text in self._out:

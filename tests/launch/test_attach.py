@@ -287,7 +287,7 @@ async def test_visits_under_load_change_no_answer(tmp_path: Path) -> None:
     await rounds(python_of("3.14"), tmp_path, "stdio", 5)
 
 
-@pytest.mark.endurance
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("version", "how"), [("3.14", "stdio"), ("3.15", "http")])
 async def test_a_thousand_visits_under_load_change_no_answer(version: str, how: str, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from mcp_probe.launch.inside import knock
 from mcp_probe.launch.outcome import Report
 from mcp_probe.launch.parent import ReceiverThread, open_recording
 from mcp_probe.launch.receive import Served
+from mcp_probe.record.private_file import opened
 
 if TYPE_CHECKING:
     from mcp_probe.launch.outside.target import Target
@@ -128,7 +129,8 @@ def _script(run: Path, target: Target, options: Mapping[str, Any]) -> Path:
         shutil.copytree(_PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     script = run / "enter.py"
     call = f"_enter({str(run)!r}, {str(package)!r}, {__version__!r}, {dict(options)!r})"
-    script.write_text(f"{_ENTRANCE.read_text('utf-8')}\n\n{call}\n", "utf-8")
+    with opened(script) as stream:
+        stream.write(f"{_ENTRANCE.read_text('utf-8')}\n\n{call}\n")
     _give(run, target)
     return script
 
