@@ -554,8 +554,9 @@ def _attach(options: argparse.Namespace) -> int:
     from mcp_probe.launch.inside.visit import Wish, visit
 
     tiers = _tiers(options)
+    given = {"memory": tiers["memory"], "measures": tiers["measures"]}
     wish = Wish(
-        options={**tiers, "awaits": tiers["awaits"] == "on", "full": tiers["full"] == "1"},
+        options={**given, "awaits": tiers["awaits"] == "on", "full": tiers["full"] == "1"},
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
         seconds=options.seconds,
         patience_s=options.seconds,
@@ -856,7 +857,7 @@ def _tiers(options: argparse.Namespace) -> dict[str, str]:
         raise OptionError("--full was given without --record. Say where it goes: add --record FILE.")
     awaits = None if options.awaits is None else options.awaits == "on"
     given = {"memory": options.memory, "measures": options.measures, "awaits": awaits, "otlp": False}
-    found = Options.from_environment({**given, "full": options.full, "resources": options.resources})
+    found = Options.from_environment({**given, "full": options.full, "resources": getattr(options, "resources", None)})
     tiers = {"memory": found.memory, "measures": found.measures, "awaits": "on" if found.awaits else "off"}
     tiers["resources"] = "1" if found.resources else "0"
     return {**tiers, "full": "1" if found.full and options.record is not None else "0"}

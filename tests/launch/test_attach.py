@@ -20,8 +20,6 @@ from tools.interpreters import ROOT
 ATTACHED = "Ctrl-C detaches and reports"
 CELLS = [
     ("3.14", "mcp 2.3", "stdio", "asyncio"),
-    ("3.15", "mcp 2.3", "http", "uvloop"),
-    ("3.14", "mcp 1.30", "http", "asyncio"),
 ]
 MORE = [
     (version, sdk, how, loop)
