@@ -121,6 +121,7 @@ def test_a_parent_that_never_reads_is_waited_for_once(
         sink.write([REQUEST * 1000])
     assert [deadline for deadline in waits if deadline > 1000.0] == [1000.25]
     assert len(waits) > 2
+    sink.close()
 
 
 def test_a_descriptor_that_the_program_closed_and_reused_is_left_alone(address: Path, listener: socket.socket) -> None:
