@@ -30,7 +30,7 @@ from mcp_probe.errors import AttachError, LaunchError
 from mcp_probe.launch import inject
 from mcp_probe.launch.inside import knock
 from mcp_probe.launch.outcome import Report
-from mcp_probe.launch.parent import ReceiverThread, open_recording
+from mcp_probe.launch.parent import ReceiverThread, Recordings
 from mcp_probe.launch.receive import Served
 from mcp_probe.record.private_file import opened
 
@@ -90,16 +90,16 @@ def visit(
     """
     knock.check(target)
     with ExitStack() as stack:
-        recording = open_recording(wish.record)
-        if recording is not None:
-            stack.callback(recording[0].close)
+        recordings = None if wish.record is None else Recordings(wish.record, None)
+        if recordings is not None:
+            stack.callback(recordings.close)
         run = _folder(target)
         stack.callback(shutil.rmtree, run, ignore_errors=True)
         control, channel = inject.listen(run, "control"), inject.listen(run, "channel")
         stack.callback(control.close)
         _give(run, target)
         script = _script(run, target, {**wish.options, "slow_step_ms": wish.slow_step_ms})
-        listening = ReceiverThread(channel, recording, wish.slow_step_ms, None, wish.window, prepare)
+        listening = ReceiverThread(channel, recordings, wish.slow_step_ms, None, wish.window, prepare)
         try:
             ending = stack.enter_context(_endings())
             peer = _enter(target, wish, script, control, ending, tell)
