@@ -25,3 +25,7 @@ class MissingExtraError(ProbeError):
 
 class LaunchError(ProbeError):
     """``mcp-probe run`` could not start the command."""
+
+
+class LiveError(ProbeError):
+    """A running server cannot be watched: it is not there, speaks another version, or has no place for its socket."""
