@@ -146,6 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_load(commands)
     _add_compare(commands)
     _add_query(commands)
+    _add_top(commands)
     _add_doctor(commands)
     _add_init(commands)
     _add_completion(commands)
@@ -222,6 +223,7 @@ def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
         run, "exit with 1 if the command exits with 0 and one of these findings is raised, or if nothing was measured"
     )
     _add_slow_step(run)
+    _add_live(run)
     run.add_argument(
         "--memory",
         choices=("off", "light", "detailed", "leaks"),
@@ -270,6 +272,19 @@ def _add_attach(commands: _Commands[argparse.ArgumentParser]) -> None:
     arguments.add_attach(attach)
     _add_slow_step(attach)
     _add_looks(attach)
+
+
+def _add_live(run: argparse.ArgumentParser) -> None:
+    live = run.add_argument_group("while it runs")
+    live.add_argument("--live", action="store_true", default=None, help="let `mcp-probe top` watch the server")
+    live.add_argument(
+        "--flight", metavar="DIR", help="write the last seconds to DIR when a request is slow or a finding is raised"
+    )
+    live.add_argument("--flight-seconds", metavar="N", help="how many seconds, as far as 4 MB hold them (default: 60)")
+    live.add_argument("--flight-factor", metavar="K", help="slow is K times the operation's p99 (default: 3)")
+    live.add_argument(
+        "--dump-signal", action="store_true", default=None, help="with --flight: SIGUSR1 has them written, too"
+    )
 
 
 def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
@@ -369,6 +384,22 @@ def _add_query(commands: _Commands[argparse.ArgumentParser]) -> None:
     )
     arguments.add_query(query)
     _add_looks(query)
+
+
+def _add_top(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.top import arguments
+
+    top = _command(
+        commands,
+        "top",
+        _top,
+        help="watch running servers",
+        usage="mcp-probe top [PID] [--once | --json | --dump PID] [options]",
+        description="Shows what live servers do right now: requests in flight, what each waits for and who holds it.",
+        epilog=arguments.EXAMPLES,
+    )
+    arguments.add_top(top)
+    _add_looks(top)
 
 
 def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
@@ -768,6 +799,21 @@ def _query(options: argparse.Namespace) -> int:
     return OK
 
 
+def _top(options: argparse.Namespace) -> int:
+    _require_posix("Watching a server")
+    from mcp_probe.errors import LiveError
+    from mcp_probe.top import command
+
+    try:
+        problems = command.top(options)
+    except LiveError as exc:
+        _complain(str(exc))
+        return FINDINGS
+    for problem in problems:
+        _complain(problem)
+    return FINDINGS if problems else OK
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from mcp_probe.launch.seen import blocks, is_blind
     from mcp_probe.report.console import draw
@@ -831,10 +877,10 @@ def _check_distinct(options: argparse.Namespace) -> None:
         raise OptionError(f"{listed} name the same file. Give each a file of its own.")
 
 
-def _require_posix() -> None:
+def _require_posix(what: str = "Profiling a command") -> None:
     if os.name != "posix":
         raise LaunchError(
-            f"Profiling a command needs a POSIX system (Linux, macOS); this is {sys.platform}. "
+            f"{what} needs a POSIX system (Linux, macOS); this is {sys.platform}. "
             'Attach in the server instead: mcp_probe.attach(server, report="stderr").'
         )
 
@@ -857,9 +903,18 @@ def _tiers(options: argparse.Namespace) -> dict[str, str]:
         raise OptionError("--full was given without --record. Say where it goes: add --record FILE.")
     awaits = None if options.awaits is None else options.awaits == "on"
     given = {"memory": options.memory, "measures": options.measures, "awaits": awaits, "otlp": False}
-    found = Options.from_environment({**given, "full": options.full, "resources": getattr(options, "resources", None)})
+    run_only = ("full", "resources", "live", "flight", "dump_signal", "flight_seconds", "flight_factor")
+    asked = {name: getattr(options, name, None) for name in run_only}  # `attach` has none of them but --full
+    given |= {name: _number(name, value) if name in run_only[-2:] else value for name, value in asked.items()}
+    found = Options.from_environment(given)
     tiers = {"memory": found.memory, "measures": found.measures, "awaits": "on" if found.awaits else "off"}
     tiers["resources"] = "1" if found.resources else "0"
+    if found.flight is not None:
+        from mcp_probe.live.flight_files import folder_of
+
+        found = replace(found, flight=folder_of(found.flight))  # a server may change its working directory
+        tiers |= {name: str(getattr(found, name)) for name in ("flight", "flight_seconds", "flight_factor")}
+    tiers |= {name: "1" for name in ("live", "dump_signal") if getattr(found, name)}
     return {**tiers, "full": "1" if found.full and options.record is not None else "0"}
 
 
@@ -872,6 +927,13 @@ def _record_limit(options: argparse.Namespace) -> int | None:
         raise OptionError("--record-limit was given without --record. Say where it goes: add --record FILE.")
     found = Options.from_environment({"record_limit": options.record_limit, "otlp": False}).record_limit
     return None if found is None else bytes_of(found)
+
+
+def _number(name: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise OptionError(f"--{name.replace('_', '-')} is {text!r}; expected a number.") from None
 
 
 # --- failing in CI --------------------------------------------------------------------------------

@@ -29,3 +29,7 @@ class LaunchError(ProbeError):
 
 class AttachError(ProbeError):
     """`mcp-probe attach` cannot look at a process, or cannot bring the probe into it."""
+
+
+class LiveError(ProbeError):
+    """A running server cannot be watched: it is not there, speaks another version, or has no place for its socket."""

@@ -17,7 +17,16 @@ CONTENT_KINDS = ("arguments", "result", "prompt", "resource")
 """What ``capture_content`` may name; nothing of it leaves the process unless named."""
 
 NOT_FROM_ENVIRONMENT = frozenset({"redact"})
-SWITCHES = ("awaits", "full", "replay_histograms", "await_hosts", "resources")
+SWITCHES = ("awaits", "full", "live", "dump_signal", "replay_histograms", "await_hosts", "resources")
+_NUMBERS = {
+    "slow_step_ms": "a number of milliseconds",
+    "wait_ms": "a number of milliseconds",
+    "otlp_exit_ms": "a number of milliseconds",
+    "slow_request_ms": "a number of milliseconds",
+    "detail": "a share from 0 to 1",
+    "flight_seconds": "a number of seconds",
+    "flight_factor": "a number",
+}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -33,6 +42,13 @@ class Options:
             several files then, which every command reads as one (docs/recordings.md). ``None``: no limit.
         full: Record what each request's tasks and jobs did one by one, too (docs/timeline.md). The recording is several
             times larger. Nothing else changes.
+        live: Let this user's `mcp-probe top` watch the running server (docs/live.md): a Unix socket in a folder that
+            only he may enter. Nothing is computed while nobody watches.
+        flight: A folder. The last seconds are kept in memory, and written there as a recording when a request is slow,
+            when a finding is raised, or when somebody asks (docs/flight-recorder.md).
+        flight_seconds: How many seconds are kept, as far as they fit into 4 MB.
+        flight_factor: A request is written about when it takes so many times its operation's p99.
+        dump_signal: SIGUSR1 has the flight recording written, where nobody else handles that signal.
         memory: What is measured of each request's memory. ``"light"``: bytes requested, and peak and retained of
             blocks above 512 bytes with bounds for the rest. ``"detailed"``: of every block, and the sizes of some
             arguments and results. ``"leaks"``: a hunt for tools that keep what they allocate, which makes the server
@@ -71,6 +87,11 @@ class Options:
     record: str | None = None
     record_limit: int | str | None = None
     full: bool = False
+    live: bool = False
+    flight: str | None = None
+    flight_seconds: float = 60.0
+    flight_factor: float = 3.0
+    dump_signal: bool = False
     memory: MemoryTier = "light"
     measures: MeasureTier = "light"
     awaits: bool = True
@@ -94,7 +115,7 @@ class Options:
             _check_number("slow_request_ms", self.slow_request_ms, 0, 3_600_000)
         if not isinstance(self.detail, (int, float)) or not 0 <= self.detail <= 1:
             raise OptionError(f"detail is {self.detail!r}; expected a share from 0 to 1.")
-        for name in ("report", "record"):
+        for name in ("report", "record", "flight"):
             path = getattr(self, name)
             if not isinstance(path, (str, os.PathLike, type(None))):
                 what = 'a path or "stderr"' if name == "report" else "a path"
@@ -104,12 +125,19 @@ class Options:
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} is {getattr(self, name)!r}; expected True or False.")
+        self._check_flight()
         check_tier(self.memory)
         if self.measures not in get_args(MeasureTier):
             known = ", ".join(f'"{each}"' for each in get_args(MeasureTier))
             raise OptionError(f"measures is {self.measures!r}; expected one of {known}.")
         self._check_telemetry()
         self._check_content()
+
+    def _check_flight(self) -> None:
+        _check_number("flight_seconds", self.flight_seconds, 1, 3_600, "seconds")
+        _check_number("flight_factor", self.flight_factor, 1, 1_000, "times the p99")
+        if self.dump_signal and self.flight is None:
+            raise OptionError("dump_signal was given without flight. Say where recordings go: flight=DIR.")
 
     def _check_telemetry(self) -> None:
         if self.telemetry not in get_args(TelemetryMode):
@@ -174,10 +202,10 @@ def parse_otlp(text: str) -> bool | str:
     return text.strip()
 
 
-def _check_number(name: str, value: object, least: float, most: float) -> None:
+def _check_number(name: str, value: object, least: float, most: float, unit: str = "milliseconds") -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         limits = f"{least:g} to {most:,.0f}".replace(",", " ")
-        raise OptionError(f"{name} is {value!r}; expected a number of milliseconds from {limits}.")
+        raise OptionError(f"{name} is {value!r}; expected a number of {unit} from {limits}.")
 
 
 def _parse(name: str, text: str) -> Any:
@@ -190,10 +218,10 @@ def _parse(name: str, text: str) -> Any:
         if word not in _TRUE + _FALSE:
             raise OptionError(f"MCP_PROBE_{name.upper()} is {text!r}; expected 1 or 0.")
         return word in _TRUE
-    if name not in ("slow_step_ms", "wait_ms", "otlp_exit_ms", "slow_request_ms", "detail"):
+    if name not in _NUMBERS:
         return text
     try:
         return float(text)
     except ValueError:
-        what = "a share from 0 to 1" if name == "detail" else "a number of milliseconds"
+        what = _NUMBERS[name]
         raise OptionError(f"MCP_PROBE_{name.upper()} is {text!r}; expected {what}.") from None

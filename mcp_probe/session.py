@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import asdict, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mcp_probe.adapters.all_hooks import Hooks
@@ -40,7 +40,10 @@ from mcp_probe.record.raw import RawRequest
 if TYPE_CHECKING:
     from mcp_probe.aggregate.fold import Fold
     from mcp_probe.export.telemetry import Telemetry
-    from mcp_probe.model import Summary
+    from mcp_probe.live.channel import LiveChannel
+    from mcp_probe.live.dump_signal import DumpSignal
+    from mcp_probe.live.flight import FlightRecorder
+    from mcp_probe.model import Finding, Summary
 
 logger = logging.getLogger("mcp_probe")
 P = ParamSpec("P")
@@ -73,6 +76,9 @@ class Probe:
         self._changing = threading.RLock()  # of which servers it is attached to
         self._servers: list[tuple[weakref.ref[Any], Hooks]] = []  # a server dies when nobody else holds it
         self._stuck: list[str] = []
+        self._live: LiveChannel | None = None
+        self._flight: FlightRecorder | None = None
+        self._dump_signal: DumpSignal | None = None
         self._done = False  # the last frame has been emitted
         self._tracing: Tracing | None = None
         self._told_dropped: dict[str, int] = {}
@@ -92,6 +98,7 @@ class Probe:
             path, given = self.options.record, self.options.record_limit
             limit = None if given is None else bytes_of(given)
             self.add_sink(Recording(path, limit) if self._silent else open_recording(path, limit))
+        flight = None if self.options.flight is None else flight_folder(self.options.flight)
         self._hooks = PROCESS.enter(self)
         self._hub = self._hooks.hub
         if self.options.resources:
@@ -104,7 +111,14 @@ class Probe:
         self._collector.add(self)
         self.at_exit = AtExit(self._end, self.options.report, self._hub.fail)
         self._telemetry = self._make_telemetry()
-        if self.options.report is not None or self.options.record is not None:
+        if flight is not None:
+            self._flight = self._make_flight(flight)
+        if self.options.live:
+            self._live = self._make_live()
+        if self._live is not None or self._flight is not None:
+            self._hub.leaving.append(partial(self._stop_watching, "a signal ends its process"))
+        parts = (self.options.report, self.options.record, self._flight, self._live)
+        if any(part is not None for part in parts):
             self.at_exit.arm()
 
     # --- what users call ---
@@ -112,19 +126,19 @@ class Probe:
     @property
     def middleware(self) -> Any:
         """For ``MCPServer(middleware=[probe.middleware])``: the SDK's own extension point (mcp 2.x)."""
-        self._begin_telemetry()
+        self._begin()
         return self._loose.middleware
 
     def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
         """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)`` (mcp 2.x)."""
-        self._begin_telemetry()
+        self._begin()
         if not self._hooks.can_follow_streams(is_attached=bool(self._servers)):
             return read_stream, write_stream
         return self._loose.streams.followed(read_stream, write_stream)
 
     def asgi(self, app: Any) -> Any:
         """An ASGI app whose MCP exchanges are followed from the outermost call on."""
-        self._begin_telemetry()
+        self._begin()
         return self._hooks.wrap_asgi(app)
 
     def profile(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -198,6 +212,7 @@ class Probe:
 
     def _detach(self) -> None:
         self.attached = False
+        self._stop_watching("its probe was detached")
         self._collector.remove(self, "detached")
         self._finished.close()
         if self._telemetry is not None and self._telemetry.deliver in self._hub.ending:
@@ -225,6 +240,11 @@ class Probe:
             if isinstance(sink, (RecordingWriter, Recording)):
                 sink.close()
         self._sinks.clear()
+        for part in (self._live, self._flight):
+            if part is not None:
+                part.abandon()
+        if self._dump_signal is not None:
+            self._dump_signal.restore()
         self._listeners.forget()
         for _, hooks in self._servers:
             hooks.restore()
@@ -262,7 +282,7 @@ class Probe:
         known = self._known
         name = known.name or str(getattr(server, "name", None) or getattr(lowlevel, "name", None) or "server")
         self._known = replace(known, name=name, package=known.package or package_of(server))
-        self._begin_telemetry()
+        self._begin()
 
     @property
     def tell(self) -> Callable[[str], str] | None:
@@ -343,7 +363,7 @@ class Probe:
 
     def is_read(self) -> bool:
         """Frames leave the process as they come."""
-        return bool(self._sinks)
+        return bool(self._sinks) or (self._live is not None and self._live.watched)
 
     def add_sink(self, sink: FrameSink) -> None:
         """Send frames to ``sink`` too, from the next drain on."""
@@ -401,8 +421,10 @@ class Probe:
         if self._fold is not None:
             with self._folding:
                 self._fold.add_all(batch)
-        if self._sinks:
+        if self._sinks or self._flight is not None:
             lines = [encode(frame) for frame in batch]
+            if self._flight is not None:
+                self._flight.take(batch, lines)
             for sink in list(self._sinks):
                 try:
                     sink.write(lines)
@@ -445,7 +467,9 @@ class Probe:
         self._listeners.close(self.options.otlp_exit_ms / 1e3 if self.options.otlp else 0.0)
 
     def _ready_for_header(self, batch: list[Frame]) -> bool:
-        self._silent = self._silent and not any(isinstance(frame, _OF_REQUESTS) for frame in batch)
+        if self._silent and any(isinstance(frame, _OF_REQUESTS) for frame in batch):
+            self._silent = False
+            self._begin()
         return not self._silent
 
     @guarded
@@ -498,9 +522,53 @@ class Probe:
             self._hub.exit_s = max(self._hub.exit_s, options.otlp_exit_ms / 1e3)
         return telemetry
 
-    def _begin_telemetry(self) -> None:
+    def _stop_watching(self, reason: str) -> None:
+        """Nobody watches, and nothing is kept any more."""
+        waits = not self._hub.runs_loop()
+        if self._live is not None:
+            self._live.close(reason, waits=waits)
+        if self._flight is not None:
+            self._flight.close(waits=waits)
+        if self._dump_signal is not None:
+            self._stuck += self._dump_signal.restore()
+
+    def _begin(self) -> None:
+        """It has a server, or will have one."""
         if self._telemetry is not None:
             self._telemetry.begin(self._known.name)
+        if self._live is not None and not self._silent:
+            self._live.open()
+
+    def findings(self) -> tuple[Finding, ...]:
+        """What is raised now; nothing where no summary is kept. Not on a loop's thread."""
+        if self._fold is None:
+            return ()
+        with self._folding:
+            return self._fold.summary(live=not self._done).findings
+
+    def _make_flight(self, folder: str) -> FlightRecorder:
+        from mcp_probe.live.dump_signal import HOOK, DumpSignal
+        from mcp_probe.live.flight import FlightRecorder
+        from mcp_probe.live.triggers import Triggers
+
+        options, hub = self.options, self._hub
+        slow_ns = None if options.slow_request_ms is None else round(options.slow_request_ms * 1e6)
+        triggers = Triggers(options.flight_factor, slow_ns)
+        catch_up = self._collector.catch_up
+        flight = FlightRecorder(folder, options.flight_seconds, triggers, hub, self, catch_up, hub.fail)
+        if options.dump_signal:
+            self._dump_signal = DumpSignal(flight.ask)
+            hub.tell(HOOK, self._dump_signal.install())
+        return flight
+
+    def _make_live(self) -> LiveChannel:
+        from mcp_probe.live.channel import HOOK, LiveChannel
+        from mcp_probe.live.source import LiveSource
+
+        hub = self._hub
+        source = LiveSource(hub, self, lambda: header_of(self._known, hub), self._collector.wake, self._flight)
+        self.add_listener(source.recent)
+        return LiveChannel(source, hub.fail, partial(hub.tell, HOOK))
 
     def _with_deliveries(self, summary: Summary) -> Summary:
         deliveries = self._telemetry.deliveries() if self._telemetry is not None else ()
@@ -517,6 +585,7 @@ class Probe:
 
     def _end(self) -> Summary | None:
         """The process ends: hand on what there is. Returns what is to be reported; not if another process does it."""
+        self._stop_watching("its process ends")
         self._collector.remove(self, "exit")
         return None if self.options.report is None or self._fold is None or self._silent else self.snapshot()
 
@@ -564,6 +633,13 @@ def open_recording(path: str, limit_bytes: int | None = None) -> RecordingWriter
             "mcp_probe: another process or probe writes to %s; this one's recording is %s", path, writer.path
         )
     return writer
+
+
+def flight_folder(path: str) -> str:
+    """The folder of flight recordings. Raises: OptionError where it cannot be used."""
+    from mcp_probe.live.flight_files import folder_of
+
+    return folder_of(path)
 
 
 class Recording:
@@ -620,8 +696,10 @@ class ForwardingProbe(Probe):
         self.attach_every_server()
 
     def keep_summary(self) -> None:
-        """Nothing is folded here; the parent does it."""
+        """Nothing is folded here, the parent does it; but a flight recorder is told of findings here."""
         self.add_sink(self._forward_to)
+        if self.options.flight is not None:
+            super().keep_summary()
 
     def _told(self, kind: str) -> str:
         """The process that gets the frames knows; nothing that could tell is loaded here."""

@@ -21,16 +21,17 @@ PACKAGE = Path(__file__).resolve().parent.parent / "mcp_probe"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("compare", "query", "init", "completion"),
+    ("compare", "query", "top", "init", "completion"),
     ("launch", "workloads", "testing", "instrumentor"),
     ("session",),
-    ("process", "at_exit", "header"),
+    ("process", "at_exit", "header", "live"),
     ("collector", "options"),
     ("adapters", "export", "report"),
     ("capture", "aggregate"),
     ("record",),
     ("metrics",),
     ("measures",),
+    ("now",),
     ("model", "clock", "histogram", "errors", "native"),
 )
 ROW_OF = {room: row for row, rooms in enumerate(LAYERS) for room in rooms}
@@ -66,6 +67,7 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "scipy": ("compare",),
     "duckdb": ("query",),
     "_remote_debugging": ("launch",),  # in the standard library from 3.14 on
+    "textual": ("top.app",),
 }
 
 
@@ -171,7 +173,7 @@ def test_every_module_imports_only_what_its_layer_may() -> None:
         (
             "mcp_probe.record.buffer",
             "import os\nimport mcp_probe.capture.stdin_reads",
-            "record may import only metrics, measures, model, clock",
+            "record may import only metrics, measures, now, model, clock",
         ),
         (
             "mcp_probe.report.console",

@@ -37,6 +37,10 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
     "Questions": (
         "awaits.md",
         "memory.md",
+        "live.md",
+        "attach.md",
+        "recordings.md",
+        "flight-recorder.md",
         "timeline.md",
         "compare.md",
         "query.md",

@@ -63,6 +63,10 @@ class TrioMonitor(LoopMonitor):
         if id(task) not in self._tasks:
             self._tasks[id(task)] = ref(task)
 
+    def is_scheduled(self, unit: int) -> bool:
+        """From when trio told so until the task's next step."""
+        return unit in self._scheduled
+
     def waits_for(self, job: Job) -> None:
         """Its result is what the running task will be scheduled for."""
         self._jobs[self.unit] = job

@@ -76,7 +76,7 @@ class AwaitLooks:
     ) -> None:
         self._live = live
         self._monitors = monitors
-        self._names = _Names(awaits)
+        self._names = StackNames(awaits)
         self._guard = Guard(HOOK, fail, self.stop)
         self._worker: Worker | None = None
         self._wakes: SimpleQueue[None] = SimpleQueue()  # an event would take a lock on the loop's thread
@@ -226,7 +226,7 @@ class AwaitLooks:
         return found if len(found) <= most else random.sample(found, most)
 
     def _look_at(self, task: Any, raw: RawRequest, unit: int, suspended: int, drawn: bool) -> AwaitLook | None:
-        coroutine = _coroutine_of(task)
+        coroutine = coroutine_of(task)
         if coroutine is None:
             return None
         links, awaited = chain_of(coroutine)
@@ -252,7 +252,7 @@ class _TooEarly(Exception):
     """A later look at the same suspension will know more."""
 
 
-class _Names:
+class StackNames:
     """What was looked at, by name. The same name is the same object, so that requests share it."""
 
     def __init__(self, awaits: Awaits) -> None:
@@ -306,7 +306,7 @@ class _Names:
             kind = kind_of(module, function)
             if kind is not None:
                 return self._named(kind, frame, None, f"{module}.{function}", where), where
-        called, lock = self._called(frames[0]) if frames else (called, None)
+        called, lock = self.called(frames[0]) if frames else (called, None)
         if lock is not None:
             found = global_lock(frames[0], lock)
             if found is None:
@@ -318,7 +318,7 @@ class _Names:
         label = ".".join(_function_of(at[-1])) if at else called
         return self._known_as("other", label or (_function_of(frames[0])[1] if frames else "a thread")), where
 
-    def _called(self, frame: FrameType) -> tuple[str | None, str | None]:
+    def called(self, frame: FrameType) -> tuple[str | None, str | None]:
         """(function that it calls, lock that it takes) where no frame is of what it runs."""
         key = (frame.f_code, frame.f_lasti)
         if key not in self._callees:
@@ -420,15 +420,15 @@ def _suspended(at: Any) -> tuple[FrameType | None, Any]:
 
 
 def _hidden_in(at: Any) -> Any:
-    if _is_future(at):
+    if is_future(at):
         return None
     for one in gc.get_referents(at):
-        if _is_future(one) or any(hasattr(one, name) for name in ("cr_await", "gi_yieldfrom", "ag_await")):
+        if is_future(one) or any(hasattr(one, name) for name in ("cr_await", "gi_yieldfrom", "ag_await")):
             return one
     return None
 
 
-def _is_future(at: Any) -> bool:
+def is_future(at: Any) -> bool:
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and isinstance(at, asyncio.Future)
 
@@ -439,7 +439,7 @@ def _is_task(at: Any) -> bool:
 
 
 def _has_begun(task: Any) -> bool:
-    coroutine = _coroutine_of(task)
+    coroutine = coroutine_of(task)
     frame = getattr(coroutine, "cr_frame", None)
     return frame is None or (frame.f_lasti >= 0 and getattr(coroutine, "cr_await", None) is not None)
 
@@ -453,7 +453,7 @@ def _task_name(task: Any) -> str:
     return str(getattr(coroutine, "__qualname__", type(coroutine).__name__))
 
 
-def _coroutine_of(task: Any) -> Any:
+def coroutine_of(task: Any) -> Any:
     if task is None:
         return None
     get = getattr(task, "get_coro", None)

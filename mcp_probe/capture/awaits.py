@@ -132,11 +132,12 @@ class Held(Awaited):
 class Open:
     """A call that waits, or has waited: in the context of the task that makes it and of those it starts."""
 
-    __slots__ = ("began_ns", "held", "over")
+    __slots__ = ("__weakref__", "began_ns", "held", "over", "raw")
 
-    def __init__(self, held: Held | None, began_ns: int) -> None:
+    def __init__(self, held: Held | None, began_ns: int, raw: RawRequest | None) -> None:
         self.held = held  # None: a call of a backend (capture/outbound.py)
         self.began_ns = began_ns
+        self.raw = raw  # whose wait it is
         self.over = False
 
 
@@ -219,6 +220,10 @@ class Awaits:
         """What is known of it, if anything is."""
         return self._objects.get(id(thing))
 
+    def waiting(self) -> list[Open]:
+        """Calls that wait now for what somebody can hold. Any thread."""
+        return [opened for held in list(self._objects.values()) if held.opens for opened in list(held.opens)]
+
     def search(self, marks: Iterable[AwaitMark] = ()) -> None:
         """Look for the variables of what ``marks`` are of, and of what somebody waits for. Never on a loop's thread."""
         while self._nameless_held:
@@ -245,7 +250,7 @@ class Awaits:
             held.wanted = True
             held.first = held.first or where_now()
             self._nameless_held.append(held)
-        opened = Open(held, now_ns())
+        opened = Open(held, now_ns(), CURRENT.get())
         held.opens.add(opened)
         OPEN.set(opened)
         return opened, outer
@@ -274,6 +279,7 @@ class Awaits:
         if waited and raw is not None:
             self._note(raw, held, began, now)
         held.opens.discard(opened)
+        opened.raw = None  # tasks that were started meanwhile have it in their context
         if got:
             freed = held.freed.popleft() if held.freed else began  # each place that was given back is taken once
             since = max(began, freed) if waited else began
@@ -434,6 +440,17 @@ def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
             else:
                 parts.append(HolderPart(raw.id, raw.operation, line, a, b, len(there), *_span_of(raw)))
     return tuple(parts)
+
+
+def holders_now(held: Held) -> list[tuple[RawRequest | None, str | None, int]]:
+    """(request, file:line at which it was taken, since_ns) of each who holds it now; ``None``: no request's task.
+
+    Empty: nobody does, or it is not known who. Any thread.
+    """
+    found = []
+    for raw, code, instruction, since, _ in () if held.unseen else list(held.holds):
+        found.append((None if raw is None or raw.ended else raw, _line_of(code, instruction), since))
+    return found
 
 
 def _span_of(raw: RawRequest) -> tuple[str | None, str | None]:

@@ -368,15 +368,19 @@ def _ancestors(raw: RawRequest | None) -> tuple[int, ...]:
     return tuple(found)
 
 
+def unread_lines(channels: list[Any]) -> int:
+    """Messages read off stdin that nobody has parsed yet. Any thread; it changes nothing."""
+    return sum(len(channel.stamps.waiting) for channel in channels if channel.stamps is not None)
+
+
 def _unread(channels: list[Any]) -> tuple[int, int | None]:
     """(lines, bytes) read off stdin or waiting in it, not yet consumed."""
-    lines = 0
+    lines = unread_lines(channels)
     backlog: int | None = None
     for channel in channels:
         stamps = channel.stamps
         if stamps is None:
             continue
-        lines += len(stamps.waiting)
         peak = max(stamps.waiting_bytes_peak, stamps.waiting_bytes)
         stamps.waiting_bytes_peak = 0
         backlog = (backlog or 0) + peak + stamps.in_pipe()

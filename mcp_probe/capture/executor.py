@@ -179,6 +179,10 @@ class Pools:
         else:
             self._note(job.resumed_ns, RESUME, job)
 
+    def rows(self) -> list[Pool]:
+        """Every executor that has had a job, as long as it lives. Any thread."""
+        return list(self._by_key.values())
+
     def samples(self, now: int) -> Iterable[PoolSample]:
         """Integrate every transition up to ``now``; one sample per pool that has had a job."""
         batches: dict[Pool, list[Transition]] = {}
@@ -255,6 +259,15 @@ class Pool:
             return False
         most, taken = self._limit(owner)
         return most is not None and taken >= most
+
+    def jobs(self) -> list[Job]:
+        """Those of requests that have not ended, the oldest first."""
+        return list(self._open)
+
+    def level(self) -> tuple[float | None, int]:
+        """(max, taken) now, of its threads or tokens, the transport's among them; (None, 0) where its owner is gone."""
+        owner = self.owner()
+        return (None, 0) if owner is None else self._limit(owner)
 
     def holder(self, since_ns: int, until_ns: int) -> str:
         """The operation whose jobs ran longest between the two, summed over threads."""

@@ -79,6 +79,7 @@ class Hub:
         self._channels: list[ref[Any]] = []
         self.closing: list[Callable[[], None]] = []  # called as a transport closes; they wait for nothing
         self.ending: list[Callable[[], None]] = []  # called once on the collector's thread as an application closes
+        self.leaving: list[Callable[[], None]] = []  # called as a signal is about to end the process
         self.hand_over: Callable[[float], None] = lambda seconds: None  # waits for what ``closing`` has asked for
         self.exit_s = 0.0  # how long ``ending`` may take
         self._ends = False
@@ -104,6 +105,13 @@ class Hub:
         if self.hooks.get(hook) != why:
             self.hooks[hook] = why
             logger.warning("mcp_probe: %s is off: %s", hook, why)
+
+    def tell(self, hook: str, why: str | None) -> None:
+        """``hook`` works, or why it does not."""
+        if why is None:
+            self.working(hook)
+        else:
+            self.missing(hook, why)
 
     def _note(self, hook: str, state: str) -> None:
         """Set the state of ``hook``, which may change more than once; logged if the hook has stopped."""
@@ -174,6 +182,8 @@ class Hub:
 
     def process_ends(self, seconds: float) -> None:
         """A signal is about to end the process: have everything handed on, within ``seconds`` plus ``exit_s``."""
+        for leave in list(self.leaving):
+            Guard("live channel", self.fail).call(leave)
         self.transport_closed()
         self.hand_over(seconds + self.exit_s)
 

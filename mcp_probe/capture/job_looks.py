@@ -84,7 +84,7 @@ class JobLooks:
             last = self._last[job] = _Look(job)
         used = _used(job.native_id)
         now = now_ns()
-        frames = _frames_of(job)
+        frames = frames_of(job)
         if frames is None or job.finish_ns is not None or not (frames or job.called):
             return
         code, instruction = (frames[0].f_code, frames[0].f_lasti) if frames else (None, 0)
@@ -92,7 +92,7 @@ class JobLooks:
         worked = 0 if used is None else used[0] - last.cpu_ns
         same = code is last.code and instruction == last.instruction
         if same and used is not None and used[1] == last.runs and last.thing is not None:
-            still = last.thing.kind in _BRIEF and now - last.since_ns >= _least_still_ns() and _sleeps(job.native_id)
+            still = last.thing.kind in _BRIEF and now - last.since_ns >= _least_still_ns() and sleeps(job.native_id)
         else:
             thing, where = self._names.of_thread(frames, job.called)
             still = False
@@ -157,7 +157,7 @@ def running_jobs(jobs: Iterable[Job]) -> list[Job]:
     return [job for job in list(jobs) if job.thread_id and job.finish_ns is None and not job.transport]
 
 
-def _frames_of(job: Job) -> list[FrameType] | None:
+def frames_of(job: Job) -> list[FrameType] | None:
     """The job's own frames, innermost first: those of the thread down to where the probe calls the job.
 
     ``None``: the thread does something else by now.
@@ -178,7 +178,7 @@ def _least_still_ns() -> float:
     return STILL_INTERVALS * sys.getswitchinterval() * 1e9
 
 
-def _sleeps(thread: int) -> bool:
+def sleeps(thread: int) -> bool:
     """Whether a thread sleeps. One that waits for a CPU does not."""
     try:
         return read(f"/proc/self/task/{thread}/stat").rpartition(b")")[2].split()[0] in (b"S", b"D")

@@ -154,6 +154,10 @@ class LoopMonitor(Steps):
         """Its tasks that have not ended, by id: units of requests are among them. Any thread; drop it soon."""
         return {}
 
+    def is_scheduled(self, unit: int) -> bool:
+        """Whether the loop is known to have scheduled this suspended task. Any thread."""
+        return False
+
     def waits_for(self, job: Job) -> None:
         """The running task waits for a worker thread from now on."""
 

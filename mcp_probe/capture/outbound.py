@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 from mcp_probe.capture.awaits import OPEN, Awaited, Awaits, Open, note, note_of, where_now
 from mcp_probe.capture.current import CURRENT
@@ -34,6 +35,9 @@ TOGETHER_NS = 1_000_000
 
 READ_NS = 20_000
 """A read of a body that returns within this time found it there."""
+
+MAX_OPEN = 16_384
+"""Calls that are remembered while they wait."""
 
 MAX_BACKENDS = 1_024
 """Names that are remembered; further ones are ``other hosts``."""
@@ -62,11 +66,12 @@ def located(scheme: str, host: str, port: object) -> str:
 class Call(Open):
     """One call of a backend, and the phase that it is in."""
 
-    __slots__ = ("calls", "kind", "library", "name", "opened", "outer", "phase", "raw", "where")
+    __slots__ = ("calls", "kind", "library", "name", "opened", "outer", "phase", "where")
+
+    raw: RawRequest
 
     def __init__(self, raw: RawRequest, outer: Open | None, kind: AwaitKind, name: str) -> None:
-        super().__init__(None, now_ns())
-        self.raw = raw
+        super().__init__(None, now_ns(), raw)
         self.outer = outer
         self.kind: AwaitKind = kind
         self.name = name
@@ -84,6 +89,7 @@ class Outbound:
         self._awaits = awaits
         self._known: dict[tuple[AwaitKind, str], Awaited] = {}
         self._redact: dict[int, Redact] = {}
+        self._open: dict[int, ref[Call]] = {}  # by id; a call that is dropped never ends
         self._told = False
 
     def redact_with(self, who: object, redact: Redact | None) -> None:
@@ -142,6 +148,10 @@ class Outbound:
         call.where = where
         call.library = library
         OPEN.set(call)
+        if len(self._open) >= MAX_OPEN:
+            self._open = {key: known for key, known in list(self._open.items()) if known() is not None}
+        if len(self._open) < MAX_OPEN:
+            self._open[id(call)] = ref(call)
         return call
 
     def turn(self, call: Call | None, kind: AwaitKind, phase: AwaitPhase | None = None, *, calls: int = 0) -> None:
@@ -160,6 +170,7 @@ class Outbound:
         if call is None or call.over:
             return
         call.over = True
+        self._open.pop(id(call), None)
         if OPEN.get() is call:
             OPEN.set(call.outer)
         now = now_ns()
@@ -169,6 +180,10 @@ class Outbound:
             call.where = where_now()
         self._note(call, now)
 
+    def waiting(self) -> list[Call]:
+        """Calls that wait now. Any thread."""
+        return [call for known in list(self._open.values()) if (call := known()) is not None and not call.over]
+
     def clear(self) -> None:
         """Forget all names."""
         self._known.clear()
@@ -177,7 +192,7 @@ class Outbound:
         raw = call.raw
         if now - call.began_ns < 1 and not call.calls and not call.opened:
             return
-        thing = self._thing(call.kind, call.name)
+        thing = self.thing(call.kind, call.name)
         job = self._awaits.is_job(raw)
         mark = AwaitMark(
             *(call.began_ns, now, thing, call.where, (), job, call.phase, call.calls, call.opened),
@@ -188,7 +203,8 @@ class Outbound:
         else:
             note(raw, mark)
 
-    def _thing(self, kind: AwaitKind, name: str) -> Awaited:
+    def thing(self, kind: AwaitKind, name: str) -> Awaited:
+        """The backend ``name``, as it may be shown. Any thread."""
         known = self._known.get((kind, name))
         if known is None:
             if len(self._known) >= MAX_BACKENDS:

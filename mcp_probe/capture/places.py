@@ -91,7 +91,7 @@ def place_of(frame: Any, of_request: bool = False) -> Place | None:
     The tool of a request may have no frame (Cython), or none with a file (``exec``): then a step ``of_request`` has no
     place, for the innermost line that can be seen is the SDK's, which only calls it.
     """
-    frames = _own_frames(frame)
+    frames = own_frames(frame)
     importing, frames = _without_import(frames)
     if not frames:
         return None
@@ -176,7 +176,7 @@ def place_among(frames: list[Any]) -> tuple[str, int] | None:
 
 def calling_frame(frame: Any, libraries: frozenset[str]) -> Any:
     """The frame of the user's own code that calls into ``libraries``, of ``frame`` and its callers; or ``None``."""
-    frames = [one for one in _own_frames(frame) if _kind(one.f_code.co_filename)[1] not in libraries]
+    frames = [one for one in own_frames(frame) if _kind(one.f_code.co_filename)[1] not in libraries]
     index = _index_of_place(frames) if frames else None
     if index is None or is_plumbing(frames[index].f_code.co_filename):
         return None
@@ -251,7 +251,7 @@ def _runs_steps(code: CodeType) -> bool:
     return code.co_name == "_run_once" or (code.co_name in _LOOP_FUNCTIONS and code.co_filename.endswith(_LOOP_FILES))
 
 
-def _own_frames(frame: Any) -> list[Any]:
+def own_frames(frame: Any) -> list[Any]:
     """The step's frames without ours, innermost first."""
     frames = []
     depth = 0

@@ -51,7 +51,7 @@ from mcp_probe.export.span_attributes import (
     waited_for,
     write_attributes,
 )
-from mcp_probe.histogram import bucket_of, quantile
+from mcp_probe.histogram import bucket_of
 from mcp_probe.model import (
     Await,
     Frame,
@@ -64,6 +64,7 @@ from mcp_probe.model import (
     RequestRecord,
     StepRecord,
 )
+from mcp_probe.record.running_p99 import RunningP99
 
 HOLD_NS = 2_000_000_000
 """As long as the fold waits for blockers: the steps of a request's time may be drained a batch later than it."""
@@ -424,11 +425,6 @@ def _step_attributes(step: StepRecord, blocked_ns: int) -> Attributes:
 # --- which requests are looked at closely -----------------------------------------------------------------
 
 DEFAULT_LIMIT_NS = 1_000_000_000
-MIN_COUNT = 100
-"""Requests of an operation before its p99 means anything."""
-
-FORGET_AT = 10_000
-"""Requests after which older ones count half: a running percentile, not one of all time."""
 
 
 class SlowLimit:
@@ -436,42 +432,22 @@ class SlowLimit:
 
     def __init__(self, slow_request_ms: float | None) -> None:
         self._fixed_ns = None if slow_request_ms is None else round(slow_request_ms * 1e6)
-        self._durations: dict[str, dict[int, int]] = {}  # operation -> histogram
-        self._totals: dict[str, int] = {}
+        self._p99 = RunningP99(names.MAX_NAMES, names.OTHER)
 
     def passed_by(self, record: RequestRecord) -> bool:
         """Whether ``record`` is slow, compared with those before it."""
         duration = record.end_ns - record.arrival_ns
         if self._fixed_ns is not None:
             return duration >= self._fixed_ns
-        slow, operation = duration >= DEFAULT_LIMIT_NS, self._known(record.name or record.method)
-        if slow and self._totals[operation] >= MIN_COUNT:
-            slow = duration >= (quantile(self._durations[operation], 0.99) or 0)
-        self._count(operation, [(bucket_of(duration), 1)])
+        operation = record.name or record.method
+        slow = duration >= DEFAULT_LIMIT_NS and duration >= (self._p99.of(operation) or 0)
+        self._p99.count(operation, [(bucket_of(duration), 1)])
         return slow
 
     def merge(self, operation: str, durations: Iterable[tuple[int, int]]) -> None:
         """Count requests of which only (bucket, how many) are known."""
         if self._fixed_ns is None:
-            self._count(self._known(operation), durations)
-
-    def _known(self, operation: str) -> str:
-        """``operation``, or what stands for all for which there is no place."""
-        if operation not in self._durations:
-            if len(self._durations) >= names.MAX_NAMES:
-                operation = names.OTHER
-            self._durations.setdefault(operation, {})
-            self._totals.setdefault(operation, 0)
-        return operation
-
-    def _count(self, operation: str, durations: Iterable[tuple[int, int]]) -> None:
-        known = self._durations[operation]
-        for bucket, count in durations:
-            known[bucket] = known.get(bucket, 0) + count
-            self._totals[operation] += count
-        if self._totals[operation] > FORGET_AT:
-            halved = {bucket: count // 2 for bucket, count in known.items() if count > 1}
-            self._durations[operation], self._totals[operation] = halved, sum(halved.values())
+            self._p99.count(operation, durations)
 
 
 def detailed(record: RequestRecord, share: float) -> bool:

@@ -7,7 +7,6 @@ until it has read; the socket has one writing process; when the parent is gone t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -21,6 +20,7 @@ from weakref import WeakSet
 
 from mcp_probe.errors import ProbeError
 from mcp_probe.model import Header, ProcessSample
+from mcp_probe.record.descriptors import above_standard_streams, close_own, identity_of
 from mcp_probe.record.file import LineDecoder, encode, encode_json, preamble
 
 PATIENCE_S = 0.25
@@ -75,10 +75,7 @@ class ChannelSink:
         self._begin()
         if inherited is None:
             return
-        if _identity_of(inherited.fileno()) == identity:
-            inherited.close()
-        else:
-            inherited.detach()
+        close_own(inherited, identity)
 
     def write(self, lines: list[bytes]) -> None:
         """Sends what the parent takes now and keeps the rest for the next batch. Never raises."""
@@ -121,7 +118,7 @@ class ChannelSink:
         except OSError:
             self._stopped = True
             return False
-        self._identity = _identity_of(self._socket.fileno())
+        self._identity = identity_of(self._socket.fileno())
         self._push(preamble())
         if self._header is not None and not first_line.startswith(_VITAL[0]):
             self._push(_header_of_this_process(self._header))
@@ -148,7 +145,7 @@ class ChannelSink:
         deadline = time.monotonic() + self._patience_s
         connection = self._socket
         # A program that closes all descriptors (a daemon) may have given our number to a file of its own.
-        if connection is None or _identity_of(connection.fileno()) != self._identity:
+        if connection is None or identity_of(connection.fileno()) != self._identity:
             self._stop()
             return
         while self._pending:
@@ -183,10 +180,7 @@ class ChannelSink:
         connection, self._socket = self._socket, None
         if connection is None:
             return
-        if _identity_of(connection.fileno()) == self._identity:
-            connection.close()
-        else:
-            connection.detach()
+        close_own(connection, self._identity)
 
 
 _sinks: WeakSet[ChannelSink] = WeakSet()
@@ -205,11 +199,7 @@ def connected(path: str) -> socket.socket:
     """A connection to the socket at ``path``, without blocking from now on. Raises: OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if connection.fileno() < 3:
-            # The program closed a standard stream: whatever it opens next must still get that number.
-            moved = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
-            connection.close()
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=moved)
+        connection = above_standard_streams(connection)
         connection.settimeout(PATIENCE_S)
         connection.connect(path)
         connection.setblocking(False)
@@ -217,14 +207,6 @@ def connected(path: str) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-def _identity_of(fd: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(fd)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _writable(connection: socket.socket, deadline: float) -> bool:

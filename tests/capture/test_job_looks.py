@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mcp_probe.capture.await_kinds import callee_of, path_of_callee
-from mcp_probe.capture.await_looks import _Names
+from mcp_probe.capture.await_looks import StackNames
 from mcp_probe.capture.awaits import Awaits
 from mcp_probe.capture.executor import Pools
 from mcp_probe.capture.hub import Hub
@@ -51,7 +51,7 @@ def running(function: Callable[[], Any]) -> Iterator[Job]:
 
 def looked(function: Callable[[], Any], pause_s: float) -> tuple[list[AwaitMark], Job]:
     """(what looks until its end saw, the job after its end)."""
-    looks = JobLooks(_Names(Awaits()))
+    looks = JobLooks(StackNames(Awaits()))
     with running(function) as job:
         while not job.thread_id:
             time.sleep(0.001)
@@ -140,7 +140,7 @@ def two_lines() -> None:
 @needs_counts
 def test_what_a_job_computes_is_divided_among_its_lines() -> None:
     """420 ms of CPU at one line and 180 at the next, looked at some 100 times: 0.7 with an error of 0.05."""
-    looks = JobLooks(_Names(Awaits()))
+    looks = JobLooks(StackNames(Awaits()))
     with running(two_lines) as job:
         while running_jobs([job]) or not job.thread_id:
             looks.look(job)
@@ -205,7 +205,7 @@ def is_at(function: Callable[[], None], job: Job) -> bool:
 def test_a_lock_that_one_look_cannot_tell_from_the_gil_is_looked_at_again() -> None:
     """A module's lock that is held needs one look; of one that is an attribute it is not known whether it is held."""
     for function, lock, is_sure in ((wait_at_with, GATE, True), (Gated().wait, Gated.gate, False)):
-        looks = JobLooks(_Names(Awaits()))
+        looks = JobLooks(StackNames(Awaits()))
         with held_for(1.0, lock), running(function) as job:
             while not (job.thread_id and is_at(function, job)):
                 time.sleep(0.001)

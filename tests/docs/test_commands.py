@@ -40,6 +40,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
         "_bench",
         "_compare",
         "_query",
+        "_top",
         "_doctor",
         "_load",
         "_init",
@@ -108,7 +109,16 @@ def test_every_command_line_of_a_page_parses(page: Path, parsed: list[argparse.N
 
 
 def test_getting_started_or_the_page_of_the_command_names_every_option() -> None:
-    pages = ("getting-started.md", "attach.md", "bench.md", "load.md", "compare.md", "query.md", "clients.md")
+    pages = (
+        "getting-started.md",
+        "attach.md",
+        "bench.md",
+        "load.md",
+        "compare.md",
+        "query.md",
+        "clients.md",
+        "live.md",
+    )
     text = "".join((ROOT / "docs" / page).read_text("utf-8") for page in pages if (ROOT / "docs" / page).exists())
     choices = next(action.choices for action in cli._parser()._actions if isinstance(action.choices, dict))
     given = {option for parser in choices.values() for action in parser._actions for option in action.option_strings}

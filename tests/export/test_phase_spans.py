@@ -10,9 +10,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode
 
-from mcp_probe.export.phase_spans import HOLD_NS, MAX_HELD, MIN_COUNT, SlowLimit, SpanExport, detailed
+from mcp_probe.export.phase_spans import HOLD_NS, MAX_HELD, SlowLimit, SpanExport, detailed
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import Frame, JobTimes, RequestRecord
+from mcp_probe.record.running_p99 import MIN_COUNT
 from tests.frames import MS, SECOND, make_group, make_loop_sample, make_request, make_step, make_wait
 from tests.tracing import Spans, attributes_of
 
@@ -275,7 +276,7 @@ def test_made_up_tool_names_do_not_grow_it() -> None:
     limit = SlowLimit(None)
     for number in range(10_000):
         limit.passed_by(make_request(name=f"tool {number}", end_ns=MS))
-    assert len(limit._durations) <= 201
+    assert len(limit._p99._durations) <= 201
 
 
 @pytest.mark.parametrize(("share", "chosen"), [(0.0, False), (0.5, True), (1.0, True)])

@@ -1,0 +1,1 @@
+"""What a running server tells who watches it, and what it keeps for when something goes wrong."""

@@ -1,0 +1,1 @@
+"""`mcp-probe top`: what this user's live servers do right now."""
