@@ -119,7 +119,7 @@ def test_the_command_shows_judges_and_writes(tmp_path: Path) -> None:
     [
         (("a.jsonl",), 2, "Expected two files"),
         (("a.jsonl", "a.jsonl", "--before", "a.jsonl"), 2, "both sides"),
-        (("a.jsonl", "a.jsonl", "--json", "a.jsonl"), 2, "one of the files"),
+        (("a.jsonl", "a.jsonl", "--json", "a.jsonl"), 2, "one of the other files"),
         (("a.jsonl", "gone.jsonl"), 3, "gone.jsonl"),
         (("a.jsonl", "a.jsonl", "--max-regression", "search.p50"), 2, "is not understood"),
     ],
