@@ -458,7 +458,7 @@ class _Simulation:
         self._step(live.call.way.in_run_ns, self._taken_off, live, None)
 
     def _taken_off(self, live: _Live, _: Any) -> None:
-        self._at(self.now + live.call.way.dispatch_ns, self._start, live, 0)
+        self._start(live, 0)
         if self._is_serial:
             self._read(None, None)
 

@@ -48,7 +48,7 @@ class _Ways:
             out_run = min(out_ns, max(unseen, record.encode_ns or 0)) + self._out_runs[record.id]
             if record.transport == "http":  # at least a step each way, however short
                 in_run, out_run = max(in_run, _STEP_NS), max(out_run, _STEP_NS)
-            ways.append(Way(max(0, in_ns - in_run), in_run, 0, out_run, max(0, out_ns - out_run)))
+            ways.append(Way(max(0, in_ns - in_run), in_run, out_run, max(0, out_ns - out_run)))
         return ways, background
 
     # --- steps of no request ---
@@ -59,26 +59,20 @@ class _Ways:
         inward = sorted((r.arrival_ns, r.first_step_ns or r.end_ns, r.id) for r in self._order)
         outward = sorted((r.result_ns, r.end_ns, r.id) for r in self._order if r.result_ns is not None)
         others = []
-        own: list[tuple[int, int]] = []
         for step in self._recorded.background:
             run = step.end_ns - step.start_ns
-            taken = self._of(step.start_ns, step.end_ns, inward)
-            if taken is not None:
-                at = timelines[taken].taken_ns
-                if at is not None and step.start_ns <= at <= step.end_ns:
-                    run -= min(run, self._recorded.records[taken].decode_ns or 0)
-                self._in_runs[taken] += run
-                own.append((step.start_ns, step.end_ns))
-                continue
-            written = self._of(step.start_ns, step.end_ns, outward)
-            if written is not None:
-                at = timelines[written].write_taken_ns
-                if at is not None and step.start_ns <= at <= step.end_ns:
-                    run -= min(run, self._recorded.records[written].encode_ns or 0)
-                self._out_runs[written] += run
-                own.append((step.start_ns, step.end_ns))
-                continue
-            others.append((step.start_ns, run))
+            for ways, runs, is_in in ((inward, self._in_runs, True), (outward, self._out_runs, False)):
+                id = self._of(step.start_ns, step.end_ns, ways)
+                if id is None:
+                    continue
+                record, timeline = self._recorded.records[id], timelines[id]
+                at = timeline.taken_ns if is_in else timeline.write_taken_ns
+                if at is not None and step.start_ns <= at <= step.end_ns:  # parsing or serialising is told apart
+                    run -= min(run, (record.decode_ns if is_in else record.encode_ns) or 0)
+                runs[id] += run
+                break
+            else:
+                others.append((step.start_ns, run))
         return others
 
     def _of(self, start: int, end: int, ways: list[tuple[int, int, int]]) -> int | None:

@@ -62,7 +62,6 @@ class Way:
 
     in_ns: int = 0
     in_run_ns: int = 0
-    dispatch_ns: int = 0
     out_run_ns: int = 0
     out_ns: int = 0
 
