@@ -43,6 +43,9 @@ _IN_FLIGHT = (
     "Requests that were in the server before the probe came are not in this report; the look shows their tasks."
 )
 
+# Of a full recording of this size findings get their predicted gains at the exit (0.1 s); of a longer one by `report`.
+_PREDICTED_BYTES = 400_000
+
 _EXAMPLES = """\
 examples:
   mcp-probe demo                                      see what a report looks like
@@ -50,6 +53,7 @@ examples:
   mcp-probe run --record calls.jsonl -- my-mcp-server
   mcp-probe attach 4711                               a server that hangs now: look into it, without a restart
   mcp-probe report calls.jsonl                        the report again, from the recording
+  mcp-probe what-if calls.jsonl --offload resize      what would a change give? (--record FILE --full)
   mcp-probe doctor -- my-mcp-server                   can it be profiled, and how exactly?
 
 In a desktop client's configuration, put `mcp-probe run --` before the server's own command:
@@ -147,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_query(commands)
     _add_top(commands)
+    _add_what_if(commands)
     _add_doctor(commands)
     _add_init(commands)
     _add_completion(commands)
@@ -402,6 +407,23 @@ def _add_top(commands: _Commands[argparse.ArgumentParser]) -> None:
     _add_looks(top)
 
 
+def _add_what_if(commands: _Commands[argparse.ArgumentParser]) -> None:
+    from mcp_probe.predict import arguments
+
+    what_if = _command(
+        commands,
+        "what-if",
+        _what_if,
+        help="say what a change would give, before it is made",
+        usage="mcp-probe what-if FILE [changes] [options]",
+        description="Runs a full recording again as a simulation, with changes, and says how long calls would take. "
+        "Refuses where the simulation does not give what was measured.",
+        epilog=arguments.EXAMPLES,
+    )
+    arguments.add_what_if(what_if)
+    _add_looks(what_if)
+
+
 def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
     doctor = _command(
         commands,
@@ -552,7 +574,9 @@ def _run(options: argparse.Namespace) -> int:
     _check_distinct(options)
     relay = _relay(options)
     gate = _Gate(options)
-    publisher = _Publisher(options.output, options.json, options.html, gate)
+    tiers = _tiers(options)
+    full = options.record if tiers["full"] == "1" else None
+    publisher = _Publisher(options.output, options.json, options.html, gate, full)
     outcome = run_command(
         options.command,
         publish=publisher.publish,
@@ -560,7 +584,7 @@ def _run(options: argparse.Namespace) -> int:
         record=options.record,
         record_limit=_record_limit(options),
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
-        tiers=_tiers(options),
+        tiers=tiers,
         relay=relay,
         window=_window if options.html is not None else None,
     )
@@ -690,18 +714,20 @@ def _report(options: argparse.Namespace) -> int:
 def _read(path: Path, options: argparse.Namespace) -> tuple[Summary, Window | None, TrackReader | None]:
     """One recording, taken in by whoever shows something of it."""
     from mcp_probe.aggregate.fold import Fold
+    from mcp_probe.predict.gains import Collected
     from mcp_probe.record.parts import read_parts
     from mcp_probe.workloads.status_line import StatusLine
 
     fold = Fold(slow_step_ms=_slow_step_ms(options.slow_step_ms))
     window = None if options.html is None else _window()
     tracks = _track_reader(options)
-    takers = [taker.add for taker in (fold, window, tracks) if taker is not None]
+    collected = Collected()
+    takers = [taker.add for taker in (fold, window, tracks, collected) if taker is not None]
     with StatusLine(sys.stderr, "report") as status:
         for frame in read_parts(path, status.share_of(path.name)):
             for take in takers:
                 take(frame)
-    return fold.summary(), window, tracks
+    return collected.predicted(fold.summary()), window, tracks
 
 
 def _check_number(options: argparse.Namespace) -> None:
@@ -812,6 +838,13 @@ def _top(options: argparse.Namespace) -> int:
     for problem in problems:
         _complain(problem)
     return FINDINGS if problems else OK
+
+
+def _what_if(options: argparse.Namespace) -> int:
+    from mcp_probe.predict import command
+
+    command.what_if(options)
+    return OK
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -1009,7 +1042,10 @@ class _Gate:
 class _Publisher:
     """Puts an outcome where it was asked for. Files are opened first of all, so that a bad path starts nothing."""
 
-    def __init__(self, output: Path | None, json: Path | None, html: Path | None, gate: _Gate) -> None:
+    def __init__(
+        self, output: Path | None, json: Path | None, html: Path | None, gate: _Gate, full: Path | None = None
+    ) -> None:
+        self._full = full
         self._output = output
         self._json = json
         self._gate = gate
@@ -1035,6 +1071,8 @@ class _Publisher:
         from mcp_probe.report.console import render
 
         render(Fold().summary(), stream=sys.stderr)
+        if self._full is not None:
+            from mcp_probe.predict import gains  # noqa: F401
         if self._page is not None:
             from mcp_probe.report.page import compose
 
@@ -1045,6 +1083,7 @@ class _Publisher:
         sentences = list(outcome.sentences)
         text = ""
         try:
+            outcome = self._predicted(outcome)
             text = self._report(outcome)
             if self._json is not None:
                 self._write_json(outcome, self._json)
@@ -1058,6 +1097,22 @@ class _Publisher:
             _deliver(text + "".join(f"mcp-probe: {sentence}\n" for sentence in sentences))
         if self._page is not None:
             self._draw(outcome, self._page)
+
+    def _predicted(self, outcome: Outcome) -> Outcome:
+        """With the gains of its findings, where one process served and its recording is short enough for the exit."""
+        if self._full is None or outcome.exit_code is None or len(outcome.reports) != 1:
+            return outcome
+        try:
+            if self._full.stat().st_size > _PREDICTED_BYTES:
+                return outcome
+        except OSError:  # somebody has moved it
+            return outcome
+        from mcp_probe.predict.gains import with_gains
+        from mcp_probe.record.parts import read_parts
+
+        report = outcome.reports[0]
+        summary = with_gains(report.summary, read_parts(self._full))
+        return replace(outcome, reports=(replace(report, summary=summary),))
 
     def _report(self, outcome: Outcome) -> str:
         """What stderr gets: the reports, one below the other, or nothing where they went to a file."""

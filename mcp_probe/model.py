@@ -1107,6 +1107,20 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """What the advice of a finding would give, by a simulation that gives what was measured where nothing changes.
+
+    Of the operation whose calls would gain most. ``percentile`` is 95, of fewer than 20 calls 50.
+    """
+
+    operation: str
+    percentile: int
+    before_ms: float  # measured
+    after_ms: float  # predicted
+    changes: tuple[str, ...]  # as options of `mcp-probe what-if`
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     code: str
     severity: Severity
@@ -1116,6 +1130,7 @@ class Finding:
     advice: str
     evidence: dict[str, float | int | str | None]
     cost_ms: float = 0.0  # waiting of clients that it explains; at most `Summary.clients_waited_ms`; ranks findings
+    gain: Gain | None = None  # None: not predicted
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "mcp_probe"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("compare", "query", "top", "init", "completion"),
+    ("compare", "query", "predict", "top", "init", "completion"),
     ("launch", "workloads", "testing", "instrumentor"),
     ("session",),
     ("process", "at_exit", "header", "live"),

@@ -12,7 +12,7 @@ from itertools import chain
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.codes import SEVERITIES
-from mcp_probe.model import Finding, Summary, Tag
+from mcp_probe.model import Finding, Gain, Summary, Tag
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Box, Flow, Heading, Paragraph, Role, Span, Spans
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
@@ -143,6 +143,8 @@ def _verdict(summary: Summary) -> Iterator[Block]:
         body.append(Paragraph(prose(told), indent=2))
     if finding is not None and finding.advice:
         body.append(Paragraph(prose(finding.advice), lead=(Span("→ ", role),)))
+        if finding.gain is not None:
+            body.append(Paragraph(prose(_predicted(finding.gain)), indent=2))
     elsewhere = _severity_counts(_other_findings(summary))
     if elsewhere:
         body.append(Paragraph(one(f"Also found, below: {elsewhere}.", "dim"), indent=2))
@@ -253,6 +255,13 @@ def _other_findings(summary: Summary) -> list[Finding]:
     return sorted(others, key=lambda finding: (SEVERITIES.index(finding.severity), -rank(finding.cost_ms)))
 
 
+def _predicted(gain: Gain) -> str:
+    then = f"{figures.duration(gain.before_ms)} → {figures.duration(gain.after_ms)}"
+    return (
+        f"Predicted: `{gain.operation}` p{gain.percentile} {then} (`mcp-probe what-if FILE {' '.join(gain.changes)}`)."
+    )
+
+
 def _findings(summary: Summary) -> Iterator[Block]:
     shown, hidden = first(_other_findings(summary), FINDING_ROWS)
     if not shown:
@@ -267,6 +276,8 @@ def _findings(summary: Summary) -> Iterator[Block]:
         yield Paragraph((Span(f"{code}: ", "dim"), *prose(finding.sentence)), lead=lead)
         if finding.advice:
             yield Paragraph(prose(finding.advice), lead=(Span("→ ", "dim"),), indent=11)
+        if finding.gain is not None:
+            yield Paragraph(prose(_predicted(finding.gain)), indent=13)
     if hidden:
         yield Paragraph(one(f"+{len(hidden)} more, all in the JSON summary", "dim"), indent=11)
 

@@ -41,6 +41,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
         "_compare",
         "_query",
         "_top",
+        "_what_if",
         "_doctor",
         "_load",
         "_init",
@@ -118,6 +119,7 @@ def test_getting_started_or_the_page_of_the_command_names_every_option() -> None
         "query.md",
         "clients.md",
         "live.md",
+        "predicting.md",
     )
     text = "".join((ROOT / "docs" / page).read_text("utf-8") for page in pages if (ROOT / "docs" / page).exists())
     choices = next(action.choices for action in cli._parser()._actions if isinstance(action.choices, dict))

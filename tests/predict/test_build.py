@@ -1,0 +1,175 @@
+"""Recordings whose truth is known: demands come out as they went in, whatever was waited for meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_probe.errors import ProbeError
+from mcp_probe.model import End, Frame, Header, Part, RequestGroup, RequestRecord, Timeline
+from mcp_probe.predict.build import workload_of
+from mcp_probe.predict.changes import Change, changed
+from mcp_probe.predict.check import check
+from mcp_probe.predict.recorded import CannotPredictError, Recorded
+from mcp_probe.predict.simulate import simulate
+from mcp_probe.predict.workload import ANSWER, DELAY, HOLD, JOB, RELEASE, SUBMIT, Resource, Step, Workload
+from tests.frames import make_group, make_open, make_process
+from tests.predict.made import MS, call, durations, job, threads, workload
+from tests.predict.replayed import recording_of, without_waits_written
+
+
+def read(frames: list[Frame]) -> Workload:
+    return workload_of(Recorded.of(frames))
+
+
+def by_operation(made: Workload) -> list[int]:
+    """Durations in the order of operations and lengths: of calls that came at once, any may be the first."""
+    return [ns for _, ns in sorted(zip((one.operation for one in made.calls), durations(made), strict=True))]
+
+
+def at_lock(hold_ns: int, resource: int = 1) -> tuple[Step, ...]:
+    """Some work, then a lock held over a sleep, then some work."""
+    return (
+        Step(DELAY, 0, MS),
+        Step(HOLD, resource, 0),
+        Step(DELAY, hold_ns, MS, ends=((RELEASE, resource),)),
+        Step(DELAY, 0, MS, ends=((ANSWER, 0),)),
+    )
+
+
+def on_thread() -> tuple[Step, ...]:
+    return (Step(DELAY, 0, MS, ends=((SUBMIT, 0),)), Step(JOB, 0, MS, ends=((ANSWER, 0),)))
+
+
+def sleeping(ns: int) -> tuple[Step, ...]:
+    return (Step(DELAY, 0, MS), Step(DELAY, ns, MS, ends=((ANSWER, 0),)))
+
+
+def mixed(bursts: int, of: int, pool: int, places: int, lock_ns: int = 10 * MS) -> Workload:
+    """Bursts of calls of three tools; each burst comes once the one before is answered."""
+    calls = []
+    for burst in range(bursts):
+        after = tuple(range((burst - 1) * of, burst * of)) if burst else ()
+        for number in range(of):
+            at = MS * (1 + number // 100)
+            kind = number % 3
+            if kind == 0:
+                calls.append(call(at_lock(lock_ns), at=at, after=after, operation="locks", took_ns=1))
+            elif kind == 1:
+                calls.append(call(on_thread(), at=at, after=after, jobs=(job(20 * MS),), operation="threads"))
+            else:
+                calls.append(call(sleeping(7 * MS), at=at, after=after, operation="sleeps"))
+    return workload(calls, threads(pool), Resource("the lock", "lock", places))
+
+
+def test_an_unchanged_window_gives_back_what_was_recorded() -> None:
+    made = mixed(bursts=8, of=9, pool=2, places=1)
+    found = read(recording_of(made))
+    assert [one.took_ns for one in found.calls] == pytest.approx(durations(made), abs=1)
+    assert by_operation(found) == pytest.approx(by_operation(made), rel=0.05)
+    check(found, simulate(found))
+
+
+def test_blank_waits_change_nothing() -> None:
+    frames = recording_of(mixed(bursts=6, of=9, pool=2, places=1))
+    blank = without_waits_written(frames)
+    assert blank != frames
+    assert read(blank) == read(frames)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 3), st.integers(4, 9), st.integers(3, 9))
+def test_waits_in_the_recording_do_not_show_in_what_is_predicted(few: int, many: int, of: int) -> None:
+    """Calls recorded at a small pool and at a large one give the same window once both have the same pool."""
+    crowded = read(recording_of(mixed(bursts=6, of=of, pool=few, places=1)))
+    roomy = read(recording_of(mixed(bursts=6, of=of, pool=many, places=1)))
+    for size in (few, many):
+        change = [Change("pool", "threads", size)]
+        truth = by_operation(mixed(bursts=6, of=of, pool=size, places=1))
+        assert by_operation(changed(crowded, change)) == pytest.approx(truth, rel=0.05)
+        assert by_operation(changed(roomy, change)) == pytest.approx(truth, rel=0.05)
+
+
+def test_a_lock_that_is_narrowed_is_held_for_its_last_step_only() -> None:
+    made = mixed(bursts=6, of=9, pool=9, places=1, lock_ns=30 * MS)
+    predicted = changed(read(recording_of(made)), [Change("narrow", "the lock")])
+    narrow = (
+        Step(DELAY, 0, MS),
+        Step(DELAY, 30 * MS, 0),
+        Step(HOLD, 1, MS, ends=((RELEASE, 1),)),
+        Step(DELAY, 0, MS, ends=((ANSWER, 0),)),
+    )
+    calls = [replace(one, units=(narrow,)) if one.operation == "locks" else one for one in made.calls]
+    truth = by_operation(replace(made, calls=tuple(calls)))
+    assert by_operation(predicted) == pytest.approx(truth, rel=0.05)
+
+
+def test_who_held_a_lock_while_nobody_waited_holds_it_all_the_same_under_more_load() -> None:
+    """Alone, a call leaves no trace of the lock. Others of its tool do."""
+    alone = [call(at_lock(10 * MS, 0), at=MS * 100 * n, operation="locks") for n in range(3)]
+    pairs = [call(at_lock(10 * MS, 0), at=MS * (400 + 100 * (n // 2)), operation="locks") for n in range(8)]
+    made = workload([*alone, *pairs], Resource("the lock", "lock", 1))
+    found = read(recording_of(made))
+    assert all(sum(step.after == HOLD for step in one.units[0]) == 1 for one in found.calls)
+    assert all(sum((RELEASE, 0) in step.ends for step in one.units[0]) == 1 for one in found.calls)
+
+
+def test_clients_that_wait_are_told_from_those_that_do_not() -> None:
+    closed = read(recording_of(mixed(bursts=8, of=3, pool=2, places=1)))
+    assert closed.is_closed
+    every = [call(sleeping(3 * MS), at=20 * MS * n, operation="sleeps") for n in range(30)]
+    slow = [call(sleeping(55 * MS), at=20 * MS * n + MS, operation="slow") for n in range(0, 30, 3)]
+    opened = read(recording_of(workload(sorted([*every, *slow], key=lambda one: one.sent_ns))))
+    assert not opened.is_closed
+    assert "open" in opened.arrivals
+    assert "closed" in closed.arrivals
+
+
+# --- refusals -----------------------------------------------------------------------------------------
+
+
+def reason(frames: list[Frame]) -> str:
+    with pytest.raises(CannotPredictError) as caught:
+        read(frames)
+    assert isinstance(caught.value, ProbeError)
+    return str(caught.value)
+
+
+def test_windows_that_are_not_whole_are_refused_by_name() -> None:
+    whole = recording_of(mixed(bursts=2, of=3, pool=2, places=1))
+    header = whole[0]
+    assert isinstance(header, Header)
+    assert "not a full one" in reason([replace(header, full=False), *whole[1:]])
+    group = make_group([(100, 5, 500)])
+    assert isinstance(group, RequestGroup)
+    assert "is sampled: 5 requests" in reason([*whole, group])
+    weighted = [replace(one, weight=4) if isinstance(one, RequestRecord) else one for one in whole]
+    assert "is sampled" in reason(weighted)
+    assert "lost frames: 7 (channel full)" in reason([*whole, make_process(dropped=(("channel full", 7),))])
+    assert "truncated: 1 requests had not ended" in reason([*whole, make_open(id=99)])
+    timelines = [one for one in whole if isinstance(one, Timeline)]
+    assert "truncated: 1 requests have a record and no timeline" in reason(
+        [one for one in whole if one is not timelines[-1]]
+    )
+    cut = [replace(one, left_out=(("steps", 3),)) if isinstance(one, Timeline) else one for one in whole]
+    assert "only the first steps" in reason(cut)
+    blind = [replace(one, seen=2) if isinstance(one, RequestRecord) else one for one in whole]
+    assert "could not be seen" in reason(blind)
+    assert "no requests" in reason([header])
+    assert "oldest files were deleted" in reason([Part(2, 10, 30, 1_000_000), *whole])
+    assert "frames of it are missing" in reason([*whole, End(0, "exit", missing=3)])
+
+
+def test_a_simulation_that_does_not_give_what_was_measured_is_refused_with_its_figures() -> None:
+    made = mixed(bursts=8, of=3, pool=2, places=1)
+    frames = [
+        replace(one, end_ns=one.end_ns + 40 * MS) if isinstance(one, RequestRecord) and one.name == "sleeps" else one
+        for one in recording_of(made)
+    ]
+    found = read(frames)
+    outcome = simulate(replace(found, calls=tuple(replace(one, way=replace(one.way, out_ns=0)) for one in found.calls)))
+    with pytest.raises(CannotPredictError, match=r"`sleeps` p\d\d .* measured, .* simulated"):
+        check(found, outcome)
