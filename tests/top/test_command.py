@@ -106,7 +106,7 @@ def test_a_blocked_loop_is_seen_in_a_terminal_of_80x24(hanging: StdioClient, tmp
         place = Path(line_of("# blocks", SERVER)).name
         assert any(line.startswith("BLOCKED for") and "by blocks #" in line and place in line for line in lines)
         until("q quit")
-        tmux("send-keys", "Down", "Down", "Enter")  # the second oldest
+        tmux("send-keys", "Home", "Enter")  # who holds the loop comes first
         until("on the event loop")
         tmux("send-keys", "Escape")
         until("IN FLIGHT")
