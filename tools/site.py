@@ -44,6 +44,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "timeline.md",
         "compare.md",
         "query.md",
+        "predicting.md",
         "ci.md",
         "testing.md",
         "resources.md",
