@@ -15,6 +15,7 @@ import tempfile
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from threading import Lock
 
 from mcp_probe.errors import LiveError
 
@@ -24,6 +25,18 @@ _LONGEST_SOCKET_NAME = 100
 """Linux allows 107 bytes and macOS 103 for the name of a socket."""
 _ROOM_FOR_NAME = 24
 _NO_UID = -1
+_naming = Lock()
+"""Probes of one process name their sockets one after the other: the names are made of the process's number."""
+
+
+def _renew_lock() -> None:
+    """In a forked child: the thread that had it may be its parent's."""
+    global _naming
+    _naming = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def candidates() -> list[Path]:
@@ -87,6 +100,11 @@ def listen(folder: Path) -> tuple[socket.socket, Path]:
 
     It gets its name only once it listens: a socket that refuses a connection is left over by a process that is gone.
     """
+    with _naming:
+        return _listen(folder)
+
+
+def _listen(folder: Path) -> tuple[socket.socket, Path]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         for number in count(1):

@@ -166,7 +166,8 @@ def test_without_lines_the_kernel_has_the_word() -> None:
 # ---- how it is said ----
 
 
-def test_alike_tasks_are_one_row_and_libraries_stand_apart() -> None:
+def test_alike_tasks_are_one_row_and_libraries_stand_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)  # a log of CI is plain ASCII
     library = task("reader", [Line(f"{SITE}/mcp/server/stdio.py", 187, "stdin_reader")])
     found = seen([thread(POLL)], [*(task(f"t{number}", LOCK) for number in range(50)), library])
     text = as_text(found, io.TextIOWrapper(io.BytesIO(), "utf-8"), width=120, color=False)

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -81,23 +82,31 @@ def test_a_server_that_handles_sigterm_loses_no_count(way: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("way", ["attach", "run"])
 def test_a_server_that_sigterm_kills_has_a_recording_that_says_so(way: str, tmp_path: Path) -> None:
-    assert ended_by_sigterm(tmp_path, way) == -signal.SIGTERM
+    assert ended_by_sigterm(tmp_path, way, lines=3) == -signal.SIGTERM
     count, summary = counted(tmp_path / "calls.jsonl")
     assert count <= CALLS
     assert "stops without an end" in " ".join(summary.notes)
 
 
-def ended_by_sigterm(folder: Path, way: str, *arguments: str) -> int:
-    """Its exit code; the signal comes as soon as the last call has been answered."""
+def ended_by_sigterm(folder: Path, way: str, *arguments: str, lines: int = 0) -> int:
+    """Its exit code; the signal comes once the last call has been answered and the recording has so many lines."""
     process = subprocess.Popen(command(folder, way, "wait", *arguments), cwd=folder, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"answered\n"
+        deadline = time.monotonic() + 60
+        while lines and count_lines(folder / "calls.jsonl") < lines:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         return process.wait(60)
     finally:
         process.kill()
         process.communicate()
+
+
+def count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 @pytest.mark.parametrize("way", ["attach", "run"])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,20 @@ def test_the_kernel_says_who_is_at_the_other_end() -> None:
     assert folder.uid_of_peer(ours) == os.geteuid()
     ours.close()
     theirs.close()
+
+
+def test_probes_that_start_at_once_have_a_socket_each(runtime: Path) -> None:
+    place = folder.make()
+    for _ in range(50):
+        together = threading.Barrier(4)
+
+        def listen(together: threading.Barrier = together) -> tuple[socket.socket, Path]:
+            together.wait()
+            return folder.listen(place)
+
+        with ThreadPoolExecutor(4) as pool:
+            made = [future.result() for future in [pool.submit(listen) for _ in range(4)]]
+        assert sorted(folder.sockets(place)) == sorted(path for _, path in made)
+        for listener, path in made:
+            listener.close()
+            path.unlink()
