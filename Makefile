@@ -107,7 +107,7 @@ attach-cells: env  ## CPython 3.14 and 3.15 with mcp 1.x and 2.x, for the tests 
 test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte, a thousand attachments under load, on each path, and a thousand visits of `attach`; some fifty minutes
 	@$(PY) -m pytest -m soak tests/safety tests/launch $(PYTEST_ARGS)
 
-test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some twelve minutes
+test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some fifteen minutes
 	@$(PY) -m pytest -m workloads tests/workloads tests/benchmarks $(PYTEST_ARGS)
 
 test-browser: env .tools/node_modules/axe-core/axe.min.js  ## the pages in a headless Chromium, where there is one
