@@ -170,11 +170,12 @@ def check(cell: Cell, python: Path, folder: Path, lent: str) -> None:
         check_threads(client, connection, cell.transport)
         server = until(connection, lambda now: now.in_flight == 0).server
         assert (server.loop, server.transport) == (cell.loop, "http" if cell.transport == "http" else "stdio")
-    with pytest.raises(Gone, match=r"its process ends|a signal ends its process"):
+    # A busy machine's client may kill a server before it has said so.
+    with pytest.raises(Gone, match=r"its process ends|a signal ends its process|it ended without a word"):
         while True:
             connection.read(LIMIT_S)
     connection.close()
-    assert not path.exists()
+    assert path not in find().paths and not path.exists()
 
 
 @pytest.mark.slow
