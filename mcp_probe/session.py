@@ -116,7 +116,7 @@ class Probe:
         if self.options.live:
             self._live = self._make_live()
         if self._live is not None or self._flight is not None:
-            self._hub.leaving.append(partial(self._stop_watching, "a signal ends its process"))
+            self._hub.leaving.append(self._process_ends)
         parts = (self.options.report, self.options.record, self._flight, self._live)
         if any(part is not None for part in parts):
             self.at_exit.arm()
@@ -212,11 +212,13 @@ class Probe:
 
     def _detach(self) -> None:
         self.attached = False
-        self._stop_watching("its probe was detached")
+        self._stop_watching("its probe was detached", waits=not self._hub.runs_loop())
         self._collector.remove(self, "detached")
         self._finished.close()
         if self._telemetry is not None and self._telemetry.deliver in self._hub.ending:
             self._hub.ending.remove(self._telemetry.deliver)
+        if self._process_ends in self._hub.leaving:
+            self._hub.leaving.remove(self._process_ends)
         if self.options.report is None:
             self.at_exit.disarm()
         for _, hooks in self._servers:
@@ -408,6 +410,7 @@ class Probe:
             return
         if self._told_name and self._known.name != self._told_name:
             self._known = replace(self._known, name=self._told_name)
+        self._emitted += len(batch)
         changes = changes_with(self._known, self._hub)
         if changes != self._header_of:
             self._header_of = changes
@@ -415,7 +418,6 @@ class Probe:
             if header != self._header:
                 self._header = header
                 batch.insert(0, header)
-        self._emitted += sum(type(frame) is not Header for frame in batch)
         if type(batch[-1]) is End:  # an End is emitted alone
             batch[-1] = replace(batch[-1], frames=self._emitted - 1)
         if self._fold is not None:
@@ -522,9 +524,12 @@ class Probe:
             self._hub.exit_s = max(self._hub.exit_s, options.otlp_exit_ms / 1e3)
         return telemetry
 
-    def _stop_watching(self, reason: str) -> None:
+    def _process_ends(self) -> None:
+        """A signal is about to end it: a loop that runs here has nothing more to do, so it may wait."""
+        self._stop_watching("a signal ends its process", waits=True)
+
+    def _stop_watching(self, reason: str, *, waits: bool) -> None:
         """Nobody watches, and nothing is kept any more."""
-        waits = not self._hub.runs_loop()
         if self._live is not None:
             self._live.close(reason, waits=waits)
         if self._flight is not None:
@@ -585,7 +590,7 @@ class Probe:
 
     def _end(self) -> Summary | None:
         """The process ends: hand on what there is. Returns what is to be reported; not if another process does it."""
-        self._stop_watching("its process ends")
+        self._stop_watching("its process ends", waits=not self._hub.runs_loop())
         self._collector.remove(self, "exit")
         return None if self.options.report is None or self._fold is None or self._silent else self.snapshot()
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from weakref import ref
 
 import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
 
 from mcp_probe.live import folder
+from mcp_probe.live.channel import LiveChannel
 from mcp_probe.now import Snapshot
 from mcp_probe.session import attach
 from mcp_probe.top.servers import Connection, Gone
@@ -66,6 +69,47 @@ def test_two_probes_of_one_process_are_two_servers(runtime: Path) -> None:
         for probe in probes:
             probe.detach()
     assert list(runtime.iterdir()) == []
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_a_signal_on_its_loop_ends_it_only_after_its_last_word(
+    backend: Backend, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvicorn sends itself its signal there; on a busy machine the thread that says so comes last."""
+    end = LiveChannel._end
+
+    def end_late(channel: LiveChannel, path: Path) -> None:
+        time.sleep(0.1)
+        end(channel, path)
+
+    monkeypatch.setattr(LiveChannel, "_end", end_late)
+    probe = attach(MCPServer("first"), live=True, telemetry="off")
+    try:
+        connection = Connection(sockets_in(runtime)[0])
+
+        async def is_signalled() -> None:
+            probe._hub.process_ends(0.0)
+
+        run_on(backend, is_signalled)
+        assert list(runtime.iterdir()) == []
+        with pytest.raises(Gone, match="a signal ends its process"):
+            connection.read(LIMIT_S)
+        connection.close()
+    finally:
+        probe.detach()
+
+
+def test_a_probe_that_was_detached_is_held_by_no_other(runtime: Path) -> None:
+    stays = attach(MCPServer("stays"), live=True, telemetry="off")
+    try:
+        goes = attach(MCPServer("goes"), live=True, telemetry="off")
+        held = ref(goes)
+        goes.detach()
+        del goes
+        gc.collect()
+        assert held() is None
+    finally:
+        stays.detach()
 
 
 def test_without_the_option_there_is_nothing(runtime: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -128,6 +128,37 @@ def test_what_is_asked_for_is_written_by_whoever_asks(tmp_path: Path) -> None:
     frames = list(read_recording(path))
     assert note_of(frames).endswith("Written because: the test asked for it.")
     assert path.name == name_of("asked", path.stat().st_mtime, os.getpid()) or "asked" in path.name
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_what_has_fired_is_written_before_a_signal_ends_the_process(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvicorn sends itself its signal on the loop's thread."""
+    writing = threading.Event()
+
+    def write_late(folder: str, name: str, lines: Sequence[bytes]) -> str:
+        writing.set()
+        time.sleep(0.1)
+        return write(folder, name, lines)
+
+    monkeypatch.setattr(flights, "write", write_late)
+    searching = Searching()
+    probe = attach(searching.server, telemetry="off", flight=str(tmp_path))
+
+    async def call() -> None:
+        async with over_memory_streams(searching.server) as session:
+            await session.call_tool("search", {})
+            assert probe._flight is not None
+            probe._flight.ask("It fired.")
+            await anyio.to_thread.run_sync(writing.wait, LIMIT_S)
+            probe._hub.process_ends(0.0)
+            assert len(files_in(tmp_path)) == 1
+
+    try:
+        run_on(backend, call)
+    finally:
+        probe.detach()
 
 
 def sent_to_itself(probe: Probe, folder: Path) -> list[Path]:
