@@ -427,8 +427,11 @@ class Collector:
             yield from self._timeline(raw, now, running)
 
     def _timeline(self, raw: RawRequest, end: int, running: StepMark | None = None) -> Iterable[Timeline]:
-        timeline = self._timelines.call(timeline_of, raw, end, running, self._hub.awaits.holds_of(raw))
+        timeline = self._timelines.call(self._timeline_with_holds, raw, end, running)
         return () if timeline is None else (timeline,)
+
+    def _timeline_with_holds(self, raw: RawRequest, end: int, running: StepMark | None) -> Timeline:
+        return timeline_of(raw, end, running, self._hub.awaits.holds_of(raw))
 
 
 def _whereabouts(thread: Worker | None) -> str:

@@ -51,9 +51,7 @@ class Process:
             self.hooks.hub.memory.want(session, session.options.memory)
             self.hooks.hub.measuring.want(session, session.options.measures)
             self.hooks.hub.outbound.redact_with(session, session.options.redact)
-            if session.options.full:
-                self.hooks.hub.kept_marks = MAX_STEPS
-                self.hooks.hub.awaits.keep_holds()
+            self._keep_for_timelines(self.hooks.hub)
             if session.options.awaits:
                 self.hooks.follow_awaits()
             return self.hooks
@@ -76,6 +74,7 @@ class Process:
                     self.hub.memory.forget(session)
                     self.hub.measuring.forget(session)
                     self.hub.outbound.forget(session)
+                    self._keep_for_timelines(self.hub)
             if self.sessions or self.hooks is None or self.hub is None:
                 return []
             hooks, hub = self.hooks, self.hub
@@ -85,6 +84,12 @@ class Process:
             hub.close()
             hub.memory.close()
             return stuck
+
+    def _keep_for_timelines(self, hub: Hub) -> None:
+        """What only timelines need, as long as some session wants them."""
+        wanted = any(session.options.full for session in self.sessions)
+        hub.kept_marks = MAX_STEPS if wanted else 0
+        hub.awaits.keep_holds(wanted)
 
 
 PROCESS = Process()

@@ -154,11 +154,7 @@ class ProcessHooks:
         """Say whether this SDK lets us add resources: for `mcp-probe doctor`, which has no server."""
 
         def check(module: Any) -> None:
-            missing = cannot_add(module.Server)
-            if missing is None:
-                self.hub.working(RESOURCES)
-            else:
-                self.hub.missing(RESOURCES, missing)
+            self.hub.tell(RESOURCES, cannot_add(module.Server))
 
         self._imports.when_imported("mcp.server.lowlevel.server", self._attach.guarded(check))
 

@@ -190,10 +190,13 @@ class Awaits:
         elif not _passes_on(maker.f_code, maker, between):
             self.nameless_code(label).add(maker.f_code)
 
-    def keep_holds(self) -> None:
-        """Keep each lock that a request held and gave back, for :meth:`holds_of`."""
-        if self._got is None:
+    def keep_holds(self, wanted: bool) -> None:
+        """Whether to keep each lock that a request held and gave back, for :meth:`holds_of`."""
+        if wanted and self._got is None:
             self._got = {}
+        elif not wanted:
+            self._got = None
+            self._kept.clear()
 
     def holds_of(self, raw: RawRequest) -> Sequence[LockHold]:
         """The locks that ``raw`` held, in the order in which it gave them back; once. Never on a loop's thread."""
@@ -283,8 +286,9 @@ class Awaits:
         if got:
             freed = held.freed.popleft() if held.freed else began  # each place that was given back is taken once
             since = max(began, freed) if waited else began
-            if self._got is not None and raw is not None and held.kind == "lock":
-                self._got[id(held), raw.id] = now  # it did not have its turn at ``since`` yet
+            kept_since = self._got
+            if kept_since is not None and raw is not None and held.kind == "lock":
+                kept_since[id(held), raw.id] = now  # it did not have its turn at ``since`` yet
             self._hold(held, raw, since, at or _instruction_of(sys._getframe(_CALLER)), part)
         if not held.opens and held.past:
             held.past.clear()
@@ -339,10 +343,10 @@ class Awaits:
             held.past.append((mine, now))
 
     def _keep(self, held: Held, hold: Hold, now: int) -> None:
-        raw = hold[0]
-        if raw is None or held.kind != "lock" or self._got is None:
+        raw, got = hold[0], self._got
+        if raw is None or held.kind != "lock" or got is None:
             return
-        since = self._got.pop((id(held), raw.id), hold[3])
+        since = got.pop((id(held), raw.id), hold[3])
         if raw.ended:
             return
         kept = self._kept.setdefault(raw.id, [])
@@ -374,7 +378,7 @@ class Awaits:
         self._objects.clear()
         self._references.clear()
         self._nameless_held.clear()
-        self._kept.clear()
+        self.keep_holds(False)
 
     def _remember(self, thing: Any, held: Held) -> Held | None:
         if len(self._objects) >= MAX_OBJECTS:
