@@ -17,7 +17,10 @@ from mcp_probe.capture.places import is_users
 LIBRARIES = ("numpy", "pandas", "polars", "pyarrow", "torch", "tensorflow", "cv2", "PIL", "lxml", "duckdb")
 """Libraries whose data the allocators of Python do not see, or not all of it. numpy asks them from 2.5 on."""
 
-IMPORTS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(ctypes|cffi|mmap)\b", re.MULTILINE)
+WAYS = ("ctypes", "cffi", "mmap")
+"""What a server's own code can take memory by. Few processes have loaded any of them, so that nothing is read."""
+
+_IMPORTS = re.compile(rf"^[ \t]*(?:import|from)[ \t]+({'|'.join(WAYS)})\b".encode(), re.MULTILINE)
 _LONGEST_SOURCE = 1_000_000
 
 
@@ -34,6 +37,8 @@ class OutsideMemory:
         return self._found
 
     def _own_module(self) -> str:
+        if not any(way in sys.modules for way in WAYS):
+            return ""
         for name, module in list(sys.modules.items()):
             if name in self._read:
                 continue
@@ -58,7 +63,7 @@ def _imported_by(module: ModuleType) -> str:
         return ""
     try:
         with open(file, "rb") as source:
-            found = IMPORTS.search(source.read(_LONGEST_SOURCE))
+            found = _IMPORTS.search(source.read(_LONGEST_SOURCE))
     except OSError:
         return ""
     return "" if found is None else found[1].decode()

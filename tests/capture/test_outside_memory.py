@@ -11,7 +11,7 @@ import pytest
 from mcp_probe.capture import outside_memory
 from mcp_probe.capture.outside_memory import OutsideMemory
 
-IMPORTS = outside_memory.IMPORTS  # before the fixture of all tests takes it away
+WAYS = outside_memory.WAYS  # before the fixture of all tests takes them away
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,18 @@ class Tools:
     folder: Path
     modules: dict[str, ModuleType] = field(default_factory=dict)
 
-    def load(self, source: str) -> None:
+    def load(self, source: str, *loads: str) -> None:
         file = self.folder / "its_tools.py"
         file.write_text(source)
         module = self.modules["its_tools"] = ModuleType("its_tools")
         module.__file__ = str(file)
+        self.modules.update({name: ModuleType(name) for name in loads})
 
 
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tools:
     found = Tools(tmp_path)
-    monkeypatch.setattr(outside_memory, "IMPORTS", IMPORTS)
+    monkeypatch.setattr(outside_memory, "WAYS", WAYS)
     monkeypatch.setattr(outside_memory, "sys", SimpleNamespace(modules=found.modules))
     return found
 
@@ -46,12 +47,20 @@ def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tools:
     ],
 )
 def test_a_module_of_the_servers_own_is_told_by_its_imports(tools: Tools, source: str, told: str) -> None:
-    tools.load(source)
+    tools.load(source, *WAYS)
     assert OutsideMemory().found() == told
+
+
+def test_a_module_that_has_not_imported_it_yet_is_told_once_it_has(tools: Tools) -> None:
+    outside = OutsideMemory()
+    tools.load("def load():\n    import mmap\n")
+    assert outside.found() == ""
+    tools.load("def load():\n    import mmap\n", "mmap")
+    assert outside.found() == "mmap (in its_tools)"
 
 
 def test_a_module_that_is_loaded_later_is_found_then(tools: Tools) -> None:
     outside = OutsideMemory()
     assert outside.found() == ""
-    tools.load("import ctypes\n")
+    tools.load("import ctypes\n", "ctypes")
     assert outside.found() == "ctypes (in its_tools)"

@@ -57,28 +57,20 @@ def slow_steps(backend: Backend, function: Callable[[], Awaitable[None]], rounds
             for _ in range(rounds):
                 await anyio.sleep(0.02)
                 await profiled()
-            for _ in range(200):  # where other threads keep the GIL, detaching does not wait for all frames
-                if len(longest_steps(kept, function.__qualname__)) == rounds:
-                    break
-                await anyio.sleep(0.05)
         finally:
             probe.detach()
         return kept
 
-    longest = longest_steps(run_on(backend, run), function.__qualname__)
-    assert len(longest) == rounds
-    return list(longest.values())
-
-
-def longest_steps(kept: Kept, name: str) -> dict[int, StepRecord]:
-    """Of each call."""
+    kept = run_on(backend, run)
+    name = function.__qualname__
     longest: dict[int, StepRecord] = {}
     for step in kept.steps():
         if step.operation == name:
             known = longest.get(step.request)
             if known is None or step.end_ns - step.start_ns > known.end_ns - known.start_ns:
                 longest[step.request] = step
-    return longest
+    assert len(longest) == rounds
+    return list(longest.values())
 
 
 def most_common(values: list[Any]) -> Any:
