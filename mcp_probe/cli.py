@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.launch.outside.shapes import Look
     from mcp_probe.model import Summary
+    from mcp_probe.options import Options
     from mcp_probe.report.page.window import Window
     from mcp_probe.report.page.written import PageWriter
     from mcp_probe.report.tracks import TrackReader, Tracks
@@ -569,23 +570,23 @@ def _width(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     _require_posix()
     from mcp_probe.launch.parent import find_program, run_command
+    from mcp_probe.record.parts import bytes_of
 
     find_program(options.command)  # before any file is emptied
     _check_distinct(options)
-    relay = _relay(options)
+    asked = _asked(options)
+    tiers = _tiers(asked)
     gate = _Gate(options)
-    tiers = _tiers(options)
-    full = options.record if tiers["full"] == "1" else None
-    publisher = _Publisher(options.output, options.json, options.html, gate, full)
+    publisher = _Publisher(options.output, options.json, options.html, gate, options.record if asked.full else None)
     outcome = run_command(
         options.command,
         publish=publisher.publish,
         prepare=publisher.prepare,
         record=options.record,
-        record_limit=_record_limit(options),
+        record_limit=None if asked.record_limit is None else bytes_of(asked.record_limit),
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
         tiers=tiers,
-        relay=relay,
+        relay=_relay(asked, options),
         window=_window if options.html is not None else None,
     )
     _deliver(gate.told())
@@ -608,10 +609,9 @@ def _attach(options: argparse.Namespace) -> int:
         return OK
     from mcp_probe.launch.inside.visit import Wish, visit
 
-    tiers = _tiers(options)
-    given = {"memory": tiers["memory"], "measures": tiers["measures"]}
+    asked = _asked(options)
     wish = Wish(
-        options={**given, "awaits": tiers["awaits"] == "on", "full": tiers["full"] == "1"},
+        options={name: getattr(asked, name) for name in ("memory", "measures", "awaits", "full")},
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
         seconds=options.seconds,
         patience_s=options.seconds,
@@ -619,7 +619,7 @@ def _attach(options: argparse.Namespace) -> int:
         record=options.record,
         window=None if options.html is None else _window,
     )
-    _open_outputs(options)
+    _open_first(*(path for path in (options.json, options.html) if path != "-"))
     if options.json != "-":
         _show_look(seen, options)
     visited = visit(target, wish, tell=_complain)
@@ -627,12 +627,12 @@ def _attach(options: argparse.Namespace) -> int:
     return OK
 
 
-def _open_outputs(options: argparse.Namespace) -> None:
-    """First of all, so that a bad path injects nothing."""
+def _open_first(*paths: Path | str | None) -> None:
+    """First of all, so that a bad path starts nothing. Raises: OptionError."""
     from mcp_probe.record.private_file import opened
 
-    for path in (options.json, options.html):
-        if path is not None and path != "-":
+    for path in paths:
+        if path is not None:
             opened(Path(path)).close()
 
 
@@ -671,22 +671,19 @@ def _show_visited(visited: Visited, options: argparse.Namespace) -> None:
         _complain(sentence)
 
 
-def _relay(options: argparse.Namespace) -> TelemetrySettings | None:
+def _relay(asked: Options, options: argparse.Namespace) -> TelemetrySettings | None:
     """Where telemetry goes, from --otlp or MCP_PROBE_OTLP."""
-    from mcp_probe.options import Options
-
-    given = Options.from_environment({"otlp": options.otlp})
-    if not given.otlp:
+    if not asked.otlp:
         return None
     from mcp_probe.export.exporters import TelemetrySettings
 
     return TelemetrySettings(
-        otlp=given.otlp,
-        exit_s=given.otlp_exit_ms / 1e3,
+        otlp=asked.otlp,
+        exit_s=asked.otlp_exit_ms / 1e3,
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
-        slow_request_ms=given.slow_request_ms,
-        detail=given.detail,
-        await_hosts=given.await_hosts,
+        slow_request_ms=asked.slow_request_ms,
+        detail=asked.detail,
+        await_hosts=asked.await_hosts,
     )
 
 
@@ -928,45 +925,43 @@ def _slow_step_ms(given: float | None) -> float:
         raise OptionError(f"MCP_PROBE_SLOW_STEP_MS is {exc}") from None
 
 
-def _tiers(options: argparse.Namespace) -> dict[str, str]:
-    """What --memory and its like, or MCP_PROBE_*, say; the command would find a bad one too late."""
+def _asked(options: argparse.Namespace) -> Options:
+    """What these options, or MCP_PROBE_*, say; the command would find a bad one too late."""
     from mcp_probe.options import Options
 
-    if options.full and options.record is None:
-        raise OptionError("--full was given without --record. Say where it goes: add --record FILE.")
-    awaits = None if options.awaits is None else options.awaits == "on"
-    given = {"memory": options.memory, "measures": options.measures, "awaits": awaits, "otlp": False}
-    run_only = ("full", "resources", "live", "flight", "dump_signal", "flight_seconds", "flight_factor")
-    asked = {name: getattr(options, name, None) for name in run_only}  # `attach` has none of them but --full
-    given |= {name: _number(name, value) if name in run_only[-2:] else value for name, value in asked.items()}
+    for name in ("full", "record_limit"):
+        if getattr(options, name, None) is not None and options.record is None:
+            raise OptionError(f"--{_spelt(name)} was given without --record. Say where it goes: add --record FILE.")
+    names = ("memory", "measures", "full", "record_limit", "resources", "live", "flight", "dump_signal")
+    given = {name: getattr(options, name, None) for name in names}  # `attach` has few of them
+    given |= {name: _number(name, getattr(options, name, None)) for name in ("flight_seconds", "flight_factor")}
+    given["awaits"] = None if options.awaits is None else options.awaits == "on"
+    given["otlp"] = getattr(options, "otlp", False)
     found = Options.from_environment(given)
-    tiers = {"memory": found.memory, "measures": found.measures, "awaits": "on" if found.awaits else "off"}
-    tiers["resources"] = "1" if found.resources else "0"
-    if found.flight is not None:
+    return found if options.record is not None else replace(found, full=False)
+
+
+def _tiers(asked: Options) -> dict[str, str]:
+    """The variables, without their prefix, that tell the command's Python what to measure."""
+    tiers = {"memory": asked.memory, "measures": asked.measures, "awaits": "on" if asked.awaits else "off"}
+    tiers |= {name: "1" if getattr(asked, name) else "0" for name in ("full", "resources")}
+    if asked.flight is not None:
         from mcp_probe.live.flight_files import folder_of
 
-        found = replace(found, flight=folder_of(found.flight))  # a server may change its working directory
-        tiers |= {name: str(getattr(found, name)) for name in ("flight", "flight_seconds", "flight_factor")}
-    tiers |= {name: "1" for name in ("live", "dump_signal") if getattr(found, name)}
-    return {**tiers, "full": "1" if found.full and options.record is not None else "0"}
+        asked = replace(asked, flight=folder_of(asked.flight))  # a server may change its working directory
+        tiers |= {name: str(getattr(asked, name)) for name in ("flight", "flight_seconds", "flight_factor")}
+    return tiers | {name: "1" for name in ("live", "dump_signal") if getattr(asked, name)}
 
 
-def _record_limit(options: argparse.Namespace) -> int | None:
-    """What --record-limit or MCP_PROBE_RECORD_LIMIT say, in bytes."""
-    from mcp_probe.options import Options
-    from mcp_probe.record.parts import bytes_of
-
-    if options.record_limit is not None and options.record is None:
-        raise OptionError("--record-limit was given without --record. Say where it goes: add --record FILE.")
-    found = Options.from_environment({"record_limit": options.record_limit, "otlp": False}).record_limit
-    return None if found is None else bytes_of(found)
+def _spelt(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _number(name: str, text: str | None) -> float | None:
     try:
         return None if text is None else float(text)
     except ValueError:
-        raise OptionError(f"--{name.replace('_', '-')} is {text!r}; expected a number.") from None
+        raise OptionError(f"--{_spelt(name)} is {text!r}; expected a number.") from None
 
 
 # --- failing in CI --------------------------------------------------------------------------------
@@ -985,12 +980,10 @@ class _Gate:
                 raise OptionError(f"--{name} was given without --fail-on. Say what shall fail: add --fail-on warn.")
         in_actions = os.environ.get("GITHUB_ACTIONS") == "true" if options.github is None else options.github
         self._workspace = os.environ.get("GITHUB_WORKSPACE") or os.getcwd() if in_actions else None
-        from mcp_probe.record.private_file import opened
         from mcp_probe.report.baseline import read_baseline
 
         self._baseline = None if options.baseline is None else read_baseline(options.baseline)
-        if self._junit is not None:
-            opened(self._junit).close()
+        _open_first(self._junit)
 
     def judge(self, summaries: Sequence[Summary], problems: Sequence[str] = ()) -> None:
         """Judges anew, and writes the file anew; without --fail-on there is nothing to judge."""
@@ -1049,11 +1042,7 @@ class _Publisher:
         self._output = output
         self._json = json
         self._gate = gate
-        from mcp_probe.record.private_file import opened
-
-        for path in (output, json, html):
-            if path is not None:
-                opened(path).close()
+        _open_first(output, json, html)
         self._shown = False
         self._page = None if html is None else _page_writer(html)
         self._prepared = threading.Event()
