@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.machine import describe_machine
 from benchmarks.page import filled
 from mcp_probe.errors import ProbeError
-from mcp_probe.predict.changes import Change
+from mcp_probe.predict.change import Change
 from mcp_probe.predict.outcome import figures_of, measured
 from mcp_probe.predict.recorded import Recorded
 from mcp_probe.predict.what_if import answer, window_of

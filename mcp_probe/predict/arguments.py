@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from mcp_probe.predict.changes import Change, Kind
+from mcp_probe.predict.change import Change, Kind
 
 EXAMPLES = """\
 examples:

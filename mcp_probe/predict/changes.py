@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from shlex import quote
-from typing import Literal
+from dataclasses import replace
 
 from mcp_probe.errors import OptionError
+from mcp_probe.predict.change import Change, Kind
 from mcp_probe.predict.gather import gathered
 from mcp_probe.predict.workload import (
     DELAY,
@@ -25,29 +24,11 @@ from mcp_probe.predict.workload import (
     Workload,
 )
 
-Kind = Literal["offload", "pool", "private-pool", "gather", "narrow", "share-client", "speed-up", "rate"]
-
 BLOCKING_NS = 1_000_000
 """A step this long is worth a thread: the hop there and back costs a tenth of it."""
 
 _DEFAULT_POOL, _DEFAULT_THREADS = "anyio default limiter", 40
 """Of ``anyio.to_thread.run_sync``. Source: anyio 4, ``current_default_thread_limiter``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing that would be other. ``value``: threads or places, a share of time saved, or a factor."""
-
-    kind: Kind
-    subject: str = ""
-    value: float = 0.0
-
-    def __str__(self) -> str:
-        """As it is given on the command line."""
-        shown = {"speed-up": f"={self.value:.0%}", "rate": f"{self.value:g}x"}.get(
-            self.kind, f"={self.value:g}" if self.kind in ("pool", "private-pool") else ""
-        )
-        return f"--{self.kind} {quote(f'{self.subject}{shown}')}"
 
 
 def changed(workload: Workload, changes: Iterable[Change]) -> Workload:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from mcp_probe.errors import OptionError, RecordingError
 from mcp_probe.model import Finding, Frame, Gain, Header, Summary
-from mcp_probe.predict.changes import Change, operations
+from mcp_probe.predict.change import Change
+from mcp_probe.predict.changes import operations
 from mcp_probe.predict.check import LEAST_CALLS_P95
 from mcp_probe.predict.outcome import Result
 from mcp_probe.predict.recorded import CannotPredictError, Recorded

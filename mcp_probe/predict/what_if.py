@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from mcp_probe.model import Frame
 from mcp_probe.predict.build import workload_of
-from mcp_probe.predict.changes import Change, changed
+from mcp_probe.predict.change import Change
+from mcp_probe.predict.changes import changed
 from mcp_probe.predict.check import Checked, check
 from mcp_probe.predict.outcome import Figures, Result, figures_of, measured, result_of
 from mcp_probe.predict.recorded import CannotPredictError, Recorded

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from mcp_probe.errors import ProbeError
 from mcp_probe.model import End, Frame, Header, Part, RequestGroup, RequestRecord, Timeline
 from mcp_probe.predict.build import workload_of
-from mcp_probe.predict.changes import Change, changed
+from mcp_probe.predict.change import Change
+from mcp_probe.predict.changes import changed
 from mcp_probe.predict.check import check
 from mcp_probe.predict.recorded import CannotPredictError, Recorded
 from mcp_probe.predict.simulate import simulate

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mcp_probe.errors import OptionError
-from mcp_probe.predict.changes import Change, changed
+from mcp_probe.predict.change import Change
+from mcp_probe.predict.changes import changed
 from mcp_probe.predict.simulate import simulate
 from mcp_probe.predict.workload import ANSWER, DELAY, JOB, RELEASE, SUBMIT, Resource, Step, Unit, Workload
 from tests.predict.made import MS, call, durations, holding, job, on_thread, runs, sleeps, threads, workload
