@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
+from mcp_probe.arguments import Declared, add_looks, milliseconds
 from mcp_probe.errors import LaunchError, OptionError, ProbeError, RecordingError
 
 if TYPE_CHECKING:
@@ -59,24 +60,6 @@ examples:
 
 In a desktop client's configuration, put `mcp-probe run --` before the server's own command:
   "command": "mcp-probe", "args": ["run", "--output", "/tmp/report.txt", "--", "my-mcp-server"]
-"""
-
-_RUN_EXAMPLES = """\
-The command's stdin and stdout stay untouched, so any MCP client can start it in place of the server. It may be
-a console script of another environment, `python server.py`, `uv run …` or a shell script; mcp_probe need not be
-installed where the server lives. The report comes on stderr when the command ends, however it ends.
-`mcp-probe run` then exits as the command did: with its exit code, or by the same signal.
-
-Where several processes serve MCP (workers), each has a report of its own, in the order in which they connected:
-FILE is the first's, FILE.2 the second's, and so on; --html writes one page of them all.
-
-examples:
-  mcp-probe run -- python server.py
-  mcp-probe run --output report.txt --json report.json -- uvx mcp-server-time
-  (cat session.jsonl; sleep 5) | mcp-probe run --fail-on blocking-call -- python -m my_server > answers.jsonl
-  mcp-probe run --fail-on 'critical,memory-peak>100MB' --junit findings.xml -- python server.py
-
-At the end of its input a server cancels the calls it is still at, so a session from a file needs the pause after it.
 """
 
 
@@ -143,19 +126,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
-    _add_run(commands)
-    _add_attach(commands)
-    _add_report(commands)
-    _add_demo(commands)
-    _add_bench(commands)
-    _add_load(commands)
-    _add_compare(commands)
-    _add_query(commands)
-    _add_top(commands)
-    _add_what_if(commands)
-    _add_doctor(commands)
-    _add_init(commands)
-    _add_completion(commands)
+    for name, (declared, action) in _commands().items():
+        command = commands.add_parser(
+            name,
+            help=declared.help,
+            usage=declared.usage,
+            description=declared.description,
+            epilog=declared.examples,  # which keep their lines
+            formatter_class=argparse.RawDescriptionHelpFormatter if declared.examples else argparse.HelpFormatter,
+            allow_abbrev=False,
+        )
+        declared.options(command)
+        if declared.has_looks:
+            add_looks(command)
+        command.set_defaults(action=action)
     return parser
 
 
@@ -172,396 +156,36 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-_Commands = argparse._SubParsersAction  # the type of what add_subparsers returns has no public name
+def _commands() -> dict[str, tuple[Declared, Callable[[argparse.Namespace], int]]]:
+    """Each command, and what does it."""
+    from mcp_probe.compare.arguments import COMPARE
+    from mcp_probe.completion import COMPLETION
+    from mcp_probe.init.arguments import INIT
+    from mcp_probe.launch.arguments import DOCTOR, RUN
+    from mcp_probe.launch.inside.arguments import ATTACH
+    from mcp_probe.predict.arguments import WHAT_IF
+    from mcp_probe.query.arguments import QUERY
+    from mcp_probe.report.arguments import REPORT
+    from mcp_probe.top.arguments import TOP
+    from mcp_probe.workloads.arguments import DEMO
+    from mcp_probe.workloads.bench.arguments import BENCH
+    from mcp_probe.workloads.load.arguments import LOAD
 
-
-def _command(
-    commands: _Commands[argparse.ArgumentParser],
-    name: str,
-    action: Callable[[argparse.Namespace], int],
-    *,
-    help: str,
-    description: str,
-    usage: str | None = None,
-    epilog: str | None = None,
-) -> argparse.ArgumentParser:
-    """Declares a command that is done by ``action``. Its examples, ``epilog``, keep their lines."""
-    parser = commands.add_parser(
-        name,
-        help=help,
-        usage=usage,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter if epilog else argparse.HelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(action=action)
-    return parser
-
-
-def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
-    run = _command(
-        commands,
-        "run",
-        _run,
-        help="profile any Python MCP server, unmodified",
-        usage="mcp-probe run [options] -- COMMAND [ARGUMENT ...]",
-        description="Starts COMMAND with the probe inside and reports when it ends.",
-        epilog=_RUN_EXAMPLES,
-    )
-    run.add_argument("--output", metavar="FILE", type=_not_stdout, help="write the report to FILE instead of stderr")
-    run.add_argument("--json", metavar="FILE", type=_not_stdout, help="write the summary to FILE as JSON, too")
-    run.add_argument(
-        "--html", metavar="FILE", type=_not_stdout, help="write one page to FILE, to be opened in a browser"
-    )
-    run.add_argument(
-        "--record", metavar="FILE", type=_not_stdout, help="keep every frame in FILE, for `mcp-probe report FILE`"
-    )
-    run.add_argument(
-        "--record-limit",
-        metavar="SIZE",
-        help="with --record: keep the newest frames within SIZE, such as 500MB, in several files",
-    )
-    run.add_argument(
-        "--full", action="store_true", default=None, help="with --record: keep what each request did one by one, too"
-    )
-    _add_fail_on(
-        run, "exit with 1 if the command exits with 0 and one of these findings is raised, or if nothing was measured"
-    )
-    _add_slow_step(run)
-    _add_live(run)
-    run.add_argument(
-        "--memory",
-        choices=("off", "light", "detailed", "leaks"),
-        help="what to measure of each request's memory (default: light); `leaks` finds tools that keep what they "
-        "allocate, and makes the server several times slower",
-    )
-    run.add_argument(
-        "--measures",
-        choices=("off", "light", "detailed"),
-        help="what to read of each request besides (default: light); `detailed` adds what takes a system call a step",
-    )
-    run.add_argument(
-        "--awaits",
-        choices=("on", "off"),
-        help="whether to say what requests wait for while they are suspended: locks, backends, sleeps (default: on)",
-    )
-    run.add_argument(
-        "--resources",
-        action="store_true",
-        default=None,
-        help="add probe://report and probe://findings to the server's resources: its clients may read them",
-    )
-    run.add_argument(
-        "--otlp",
-        metavar="ENDPOINT",
-        nargs="?",
-        const=True,
-        type=_endpoint,
-        help="send spans and metrics to ENDPOINT, by default where the OTEL_* variables say (needs the extra `otel`)",
-    )
-    run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-
-
-def _add_attach(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.launch.inside import arguments
-
-    attach = _command(
-        commands,
-        "attach",
-        _attach,
-        help="look into a server that hangs now, and profile it without a restart",
-        usage="mcp-probe attach PID [options]",
-        description="Looks at a running server from outside, then profiles it.",
-        epilog=arguments.EXAMPLES,
-    )
-    arguments.add_attach(attach)
-    _add_slow_step(attach)
-    _add_looks(attach)
-
-
-def _add_live(run: argparse.ArgumentParser) -> None:
-    live = run.add_argument_group("while it runs")
-    live.add_argument("--live", action="store_true", default=None, help="let `mcp-probe top` watch the server")
-    live.add_argument(
-        "--flight", metavar="DIR", help="write the last seconds to DIR when a request is slow or a finding is raised"
-    )
-    live.add_argument("--flight-seconds", metavar="N", help="how many seconds, as far as 4 MB hold them (default: 60)")
-    live.add_argument("--flight-factor", metavar="K", help="slow is K times the operation's p99 (default: 3)")
-    live.add_argument(
-        "--dump-signal", action="store_true", default=None, help="with --flight: SIGUSR1 has them written, too"
-    )
-
-
-def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
-    report = _command(
-        commands,
-        "report",
-        _report,
-        help="print the report of a recording",
-        description="Prints the report of a recording made by `mcp-probe run --record FILE`.",
-    )
-    report.add_argument("files", metavar="FILE", nargs="+", type=Path, help="recordings; each has a report of its own")
-    report.add_argument("--json", metavar="FILE", help="write the summary to FILE as JSON, too; `-` = print only that")
-    report.add_argument("--trace", metavar="FILE", type=_file, help="write a trace for Perfetto to FILE, too")
-    report.add_argument("--speedscope", metavar="FILE", type=_file, help="write a profile for speedscope to FILE, too")
-    report.add_argument(
-        "--from", dest="since", metavar="S", type=_seconds, help="the trace begins S seconds after the recording"
-    )
-    report.add_argument("--to", dest="until", metavar="S", type=_seconds, help="and ends S seconds after its start")
-    report.add_argument("--html", metavar="FILE", type=_file, help="write one page of all to FILE instead of printing")
-    _add_fail_on(report, "exit with 1 if one of these findings is raised, or if nothing was measured")
-    _add_slow_step(report)
-    _add_looks(report)
-
-
-def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
-    demo = _command(
-        commands,
-        "demo",
-        _demo,
-        help="profile a bundled server under a bundled load",
-        description="Profiles a bundled server with known faults under a mixed load, and prints the report.",
-    )
-    demo.add_argument("--seconds", metavar="N", type=float, help="about how long the load lasts (default: 5)")
-    _add_looks(demo)
-
-
-def _add_load(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.workloads.load import arguments
-
-    load = _command(
-        commands,
-        "load",
-        _load,
-        help="send requests to a server on a fixed schedule",
-        usage="mcp-probe load (--server 'CMD ARGS' | --url URL) (--tool NAME | --mix FILE) [options]",
-        description="Loads an MCP server, over stdio or streamable HTTP, and says how long requests wait.",
-        epilog=arguments.LOAD_EXAMPLES,
-    )
-    arguments.add_load(load)
-    _add_looks(load)
-
-
-def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.workloads.bench import arguments
-
-    bench = _command(
-        commands,
-        "bench",
-        _bench,
-        help="reproduce published comparisons, with the reasons",
-        description="Runs bundled workloads, each of which reproduces tables of a published document, and prints "
-        "every figure beside the documented one, with what the probe saw.",
-        epilog=arguments.BENCH_EXAMPLES,
-    )
-    arguments.add_bench(bench)
-    _add_looks(bench)
-
-
-def _add_compare(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.compare import arguments
-
-    compare = _command(
-        commands,
-        "compare",
-        _compare,
-        help="say what differs between two runs, and whether it is more than noise",
-        usage="mcp-probe compare (BEFORE AFTER | --before FILE ... --after FILE ...) [options]",
-        description="Compares recordings, JSON reports, or results of `mcp-probe bench --json`: each difference with "
-        "an interval, what is noise, which part of the budget moved, and findings that came and went.",
-        epilog=arguments.EXAMPLES,
-    )
-    arguments.add_compare(compare)
-    _add_looks(compare)
-
-
-def _add_query(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.query import arguments
-
-    query = _command(
-        commands,
-        "query",
-        _query,
-        help="ask recordings in SQL",
-        description="Answers a query of DuckDB's SQL over recordings. Their Parquet files are made once and kept "
-        "beside them, in FILE.parquet.",
-        epilog=arguments.EXAMPLES,
-    )
-    arguments.add_query(query)
-    _add_looks(query)
-
-
-def _add_top(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.top import arguments
-
-    top = _command(
-        commands,
-        "top",
-        _top,
-        help="watch running servers",
-        usage="mcp-probe top [PID] [--once | --json | --dump PID] [options]",
-        description="Shows what live servers do right now: requests in flight, what each waits for and who holds it.",
-        epilog=arguments.EXAMPLES,
-    )
-    arguments.add_top(top)
-    _add_looks(top)
-
-
-def _add_what_if(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.predict import arguments
-
-    what_if = _command(
-        commands,
-        "what-if",
-        _what_if,
-        help="say what a change would give, before it is made",
-        usage="mcp-probe what-if FILE [changes] [options]",
-        description="Runs a full recording again as a simulation, with changes, and says how long calls would take. "
-        "Refuses where the simulation does not give what was measured.",
-        epilog=arguments.EXAMPLES,
-    )
-    arguments.add_what_if(what_if)
-    _add_looks(what_if)
-
-
-def _add_doctor(commands: _Commands[argparse.ArgumentParser]) -> None:
-    doctor = _command(
-        commands,
-        "doctor",
-        _doctor,
-        help="say what will be seen here, how exactly, and why not more",
-        usage="mcp-probe doctor [-- COMMAND [ARGUMENT ...]]",
-        description="Says what the probe would see in this Python or, with a COMMAND, in the Python that COMMAND "
-        "starts, and how exactly. Does not run the server itself. Exits with 1 if no request would be seen.",
-    )
-    doctor.add_argument("--hooks", action="store_true", help="list every hook that was tried, too")
-    _add_looks(doctor)
-    doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-
-
-def _add_init(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.init import arguments
-
-    init = _command(
-        commands,
-        "init",
-        _init,
-        help="print the configuration of an MCP client that starts a server under the probe",
-        usage="mcp-probe init [options] (-- COMMAND [ARGUMENT ...] | --file FILE | --client CLIENT)",
-        description="Prints what to put into a client's configuration, or puts the probe into one that is there.",
-        epilog=arguments.EXAMPLES,
-    )
-    arguments.add_init(init)
-
-
-def _add_completion(commands: _Commands[argparse.ArgumentParser]) -> None:
-    from mcp_probe.completion import EXAMPLES, SHELLS
-
-    completion = _command(
-        commands,
-        "completion",
-        _completion,
-        help="print what makes a shell complete mcp-probe's commands and options",
-        description="Prints a script for SHELL. It calls nothing when you press Tab, so it is fast.",
-        epilog=EXAMPLES,
-    )
-    completion.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
-
-
-def _add_fail_on(parser: argparse.ArgumentParser, help: str) -> None:
-    what = "items, separated by commas: a severity (critical, warn, info) and all above it; a code; a code with a "
-    what += "threshold, such as 'blocking-call>100ms' (quote the `>`)"
-    gate = parser.add_argument_group("failing in CI")
-    gate.add_argument("--fail-on", metavar="ITEM[,ITEM…]", type=_rules, default=(), help=f"{help}; {what}")
-    gate.add_argument(
-        "--baseline",
-        metavar="FILE",
-        type=Path,
-        help="JSON report of an earlier run: what --fail-on asks for and FILE has already does not fail",
-    )
-    gate.add_argument("--junit", metavar="FILE", type=_file, help="write what --fail-on checked to FILE as JUnit XML")
-    gate.add_argument(
-        "--github",
-        action=argparse.BooleanOptionalAction,
-        help="say on stderr what fails as annotations of GitHub Actions (default: where GITHUB_ACTIONS is true)",
-    )
-
-
-def _add_slow_step(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--slow-step-ms",
-        metavar="N",
-        type=_milliseconds,
-        help="a step this long on the event loop is slow (default: 10)",
-    )
-
-
-def _add_looks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--width", metavar="N", type=_width, help="columns (default: the terminal's, else 100)")
-    parser.add_argument("--no-color", action="store_true", help="no colours, whatever the terminal can show")
-
-
-def _not_stdout(text: str) -> Path:
-    if text == "-":
-        raise argparse.ArgumentTypeError(
-            "`-` would mix it into stdout, which belongs to the server: a stdio server speaks its protocol there. "
-            "Name a file."
-        )
-    return Path(text)
-
-
-def _file(text: str) -> Path:
-    if text == "-":
-        raise argparse.ArgumentTypeError("`-`: expected the name of a file; stdout has other content.")
-    return Path(text)
-
-
-def _rules(text: str) -> tuple[Rule, ...]:
-    from mcp_probe.aggregate.fail_on import parse_fail_on
-
-    try:
-        return parse_fail_on(text)
-    except OptionError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from None
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.5 <= value <= 3_600_000:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of milliseconds from 0.5 to 3600000.")
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds, such as 90.")
-    return value
-
-
-def _endpoint(text: str) -> bool | str:
-    from mcp_probe.options import parse_otlp
-
-    try:
-        return parse_otlp(text)
-    except OptionError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a URL with http or https, such as http://localhost:4318; the command comes after `--`."
-        ) from None
-
-
-def _width(text: str) -> int:
-    value = int(text) if text.isdecimal() else 0
-    if value < 60:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of columns, at least 60.")
-    return value
+    return {
+        "run": (RUN, _run),
+        "attach": (ATTACH, _attach),
+        "report": (REPORT, _report),
+        "demo": (DEMO, _demo),
+        "bench": (BENCH, _bench),
+        "load": (LOAD, _load),
+        "compare": (COMPARE, _compare),
+        "query": (QUERY, _query),
+        "top": (TOP, _top),
+        "what-if": (WHAT_IF, _what_if),
+        "doctor": (DOCTOR, _doctor),
+        "init": (INIT, _init),
+        "completion": (COMPLETION, _completion),
+    }
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -920,7 +544,7 @@ def _slow_step_ms(given: float | None) -> float:
     if given is not None or not text:
         return given or 10.0
     try:
-        return _milliseconds(text)
+        return milliseconds(text)
     except argparse.ArgumentTypeError as exc:
         raise OptionError(f"MCP_PROBE_SLOW_STEP_MS is {exc}") from None
 

@@ -10,9 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mcp_probe.arguments import Declared
+
 SHELLS = ("bash", "zsh", "fish")
 
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   source <(mcp-probe completion bash)                                     in ~/.bashrc
   source <(mcp-probe completion zsh)                                      in ~/.zshrc, after `compinit`
@@ -264,3 +266,16 @@ def _fish_option(option: Option) -> str:
 
 def _fish_quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
+
+
+COMPLETION = Declared(
+    help="print what makes a shell complete mcp-probe's commands and options",
+    description="Prints a script for SHELL. It calls nothing when you press Tab, so it is fast.",
+    options=_add_completion,
+    examples=_EXAMPLES,
+    has_looks=False,
+)

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("process", "at_exit", "header", "live"),
     ("collector", "options"),
     ("adapters", "export", "report"),
+    ("arguments",),
     ("capture", "aggregate"),
     ("record",),
     ("metrics",),
@@ -178,7 +179,7 @@ def test_every_module_imports_only_what_its_layer_may() -> None:
         (
             "mcp_probe.report.console",
             "from mcp_probe.adapters import mcp2",
-            "report may import only capture, aggregate,",
+            "report may import only arguments, capture, aggregate,",
         ),
         ("mcp_probe.capture.stdin_reads", "from mcp_probe import session", "capture may import only record, metrics,"),
         ("mcp_probe.clock", "from mcp_probe.model import Mark", "clock may import only the standard library"),

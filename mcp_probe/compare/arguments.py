@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mcp_probe.arguments import Declared
 from mcp_probe.errors import OptionError
 
 if TYPE_CHECKING:
     from mcp_probe.compare.regression import Limit
 
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   mcp-probe compare before.jsonl after.jsonl            two recordings
   mcp-probe compare --before a1.jsonl a2.jsonl a3.jsonl --after b1.jsonl b2.jsonl b3.jsonl
@@ -20,8 +21,7 @@ examples:
 """
 
 
-def add_compare(parser: argparse.ArgumentParser) -> None:
-    """Declares what ``mcp-probe compare`` takes."""
+def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="*", type=Path, help="what was before, and what is now")
     parser.add_argument("--before", metavar="FILE", nargs="+", type=Path, default=[], help="several files of one side")
     parser.add_argument("--after", metavar="FILE", nargs="+", type=Path, default=[], help="and of the other")
@@ -45,3 +45,13 @@ def _limits(text: str) -> tuple[Limit, ...]:
         return parse_limits(text)
     except OptionError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None
+
+
+COMPARE = Declared(
+    help="say what differs between two runs, and whether it is more than noise",
+    description="Compares recordings, JSON reports, or results of `mcp-probe bench --json`: each difference with "
+    "an interval, what is noise, which part of the budget moved, and findings that came and went.",
+    options=_add_compare,
+    usage="mcp-probe compare (BEFORE AFTER | --before FILE ... --after FILE ...) [options]",
+    examples=_EXAMPLES,
+)

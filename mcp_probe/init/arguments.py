@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from mcp_probe.arguments import Declared
 from mcp_probe.init.clients import NAMES
 
-EXAMPLES = """\
+_EXAMPLES = """\
 The server keeps its arguments and variables. Its report and recording go to ~/.mcp-probe (or --reports FOLDER),
 anew at each of its runs. The client must be restarted, or the server in it.
 
@@ -19,8 +20,7 @@ examples:
 """
 
 
-def add_init(parser: argparse.ArgumentParser) -> None:
-    """Declares what ``mcp-probe init`` takes."""
+def _add_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="the server's name (default: by its command; with a file: all)")
     parser.add_argument("--client", choices=NAMES, metavar="CLIENT", help=f"one of {', '.join(NAMES)}")
     parser.add_argument("--file", metavar="FILE", type=Path, help="read the servers of this configuration")
@@ -29,3 +29,13 @@ def add_init(parser: argparse.ArgumentParser) -> None:
         "--reports", metavar="FOLDER", type=Path, help="where reports and recordings go (default: ~/.mcp-probe)"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+INIT = Declared(
+    help="print the configuration of an MCP client that starts a server under the probe",
+    description="Prints what to put into a client's configuration, or puts the probe into one that is there.",
+    options=_add_init,
+    usage="mcp-probe init [options] (-- COMMAND [ARGUMENT ...] | --file FILE | --client CLIENT)",
+    examples=_EXAMPLES,
+    has_looks=False,
+)

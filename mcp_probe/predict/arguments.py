@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from mcp_probe.arguments import Declared
 from mcp_probe.predict.change import Change, Kind
 
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   mcp-probe run --record calls.jsonl --full -- python server.py
   mcp-probe what-if calls.jsonl                                 is the recording good enough, and what is its limit?
@@ -90,8 +91,7 @@ _OPTIONS: tuple[tuple[str, str, _Parse, str], ...] = (
 )
 
 
-def add_what_if(parser: argparse.ArgumentParser) -> None:
-    """Declares what ``mcp-probe what-if`` takes."""
+def _add_what_if(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="a recording made with --full")
     parser.set_defaults(changes=[])
     group = parser.add_argument_group("changes, several at once, in this order")
@@ -103,3 +103,13 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
         help="whether clients send at times of their own, or once they have answers (default: as it looks)",
     )
     parser.add_argument("--json", metavar="FILE", help="write figures to FILE as JSON, too; `-` = print only that")
+
+
+WHAT_IF = Declared(
+    help="say what a change would give, before it is made",
+    description="Runs a full recording again as a simulation, with changes, and says how long calls would take. "
+    "Refuses where the simulation does not give what was measured.",
+    options=_add_what_if,
+    usage="mcp-probe what-if FILE [changes] [options]",
+    examples=_EXAMPLES,
+)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from mcp_probe.arguments import Declared
+
 FORMS = ("table", "csv", "json")
-EXAMPLES = """\
+_EXAMPLES = """\
 views: requests, groups, steps, awaits, blocked_by, pools, memory, process (docs/query.md has their columns)
 
 examples:
@@ -16,8 +18,7 @@ examples:
 """
 
 
-def add_query(parser: argparse.ArgumentParser) -> None:
-    """Declares what ``mcp-probe query`` takes."""
+def _add_query(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sql", metavar="SQL", help="one statement, as DuckDB understands it")
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="recordings")
     parser.add_argument("--format", choices=FORMS, default="table", help="how rows are written (default: table)")
@@ -26,3 +27,12 @@ def add_query(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="make the Parquet files of a recording in the folder for temporary files, and keep none",
     )
+
+
+QUERY = Declared(
+    help="ask recordings in SQL",
+    description="Answers a query of DuckDB's SQL over recordings. Their Parquet files are made once and kept "
+    "beside them, in FILE.parquet.",
+    options=_add_query,
+    examples=_EXAMPLES,
+)

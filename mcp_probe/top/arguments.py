@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-EXAMPLES = """\
+from mcp_probe.arguments import Declared
+
+_EXAMPLES = """\
 A server is live that runs with `mcp-probe run --live -- ...`, with `mcp_probe.attach(server, live=True)`, or with
 MCP_PROBE_LIVE=1 in its environment. Only the user it runs as can watch it.
 
@@ -16,8 +18,7 @@ examples:
 """
 
 
-def add_top(parser: argparse.ArgumentParser) -> None:
-    """Declares what ``mcp-probe top`` takes."""
+def _add_top(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", metavar="PID", nargs="?", type=_pid, help="only the server with this process id")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="print one look at each server, and end")
@@ -29,3 +30,12 @@ def _pid(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected the id of a process, such as 4711.")
     return int(text)
+
+
+TOP = Declared(
+    help="watch running servers",
+    description="Shows what live servers do right now: requests in flight, what each waits for and who holds it.",
+    options=_add_top,
+    usage="mcp-probe top [PID] [--once | --json | --dump PID] [options]",
+    examples=_EXAMPLES,
+)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-EXAMPLES = """\
+from mcp_probe.arguments import Declared, add_slow_step, file, seconds
+
+_EXAMPLES = """\
 The server is looked at from outside first: what its event loop does, each task's chain of awaits, its threads. That
 needs nothing of it, and changes nothing in it. Then, if it runs on Python 3.14 or newer, the probe is brought into it
 (PEP 768), and taken out again at Ctrl-C, after --seconds, or if this command is killed. The report comes then.
@@ -19,14 +20,13 @@ examples:
 """
 
 
-def add_attach(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def _add_attach(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", metavar="PID", type=_pid, help="the server's process")
     parser.add_argument("--look", action="store_true", help="only look from outside; nothing is injected")
     parser.add_argument(
         "--seconds",
         metavar="N",
-        type=_seconds,
+        type=seconds(0.1),
         help="detach after N seconds, and wait no longer than that to get in (default: until Ctrl-C)",
     )
     parser.add_argument(
@@ -40,9 +40,9 @@ def add_attach(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the summary, with --look what was seen, to FILE as JSON; `-` = print only that",
     )
-    parser.add_argument("--html", metavar="FILE", type=_file, help="write one page to FILE, too")
+    parser.add_argument("--html", metavar="FILE", type=file, help="write one page to FILE, too")
     parser.add_argument(
-        "--record", metavar="FILE", type=_file, help="keep every frame in FILE, for `mcp-probe report FILE`"
+        "--record", metavar="FILE", type=file, help="keep every frame in FILE, for `mcp-probe report FILE`"
     )
     parser.add_argument(
         "--full", action="store_true", default=None, help="with --record: keep what each request did one by one, too"
@@ -50,6 +50,7 @@ def add_attach(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", choices=("off", "light", "detailed", "leaks"), help="as with `mcp-probe run`")
     parser.add_argument("--measures", choices=("off", "light", "detailed"), help="as with `mcp-probe run`")
     parser.add_argument("--awaits", choices=("on", "off"), help="as with `mcp-probe run`")
+    add_slow_step(parser)
 
 
 def _pid(text: str) -> int:
@@ -59,17 +60,10 @@ def _pid(text: str) -> int:
     return value
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds, at least 0.1.")
-    return value
-
-
-def _file(text: str) -> Path:
-    if text == "-":
-        raise argparse.ArgumentTypeError("`-`: expected the name of a file; stdout has other content.")
-    return Path(text)
+ATTACH = Declared(
+    help="look into a server that hangs now, and profile it without a restart",
+    description="Looks at a running server from outside, then profiles it.",
+    options=_add_attach,
+    usage="mcp-probe attach PID [options]",
+    examples=_EXAMPLES,
+)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from mcp_probe.arguments import Declared
 from mcp_probe.workloads.load.arguments import add_target
 
-BENCH_EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   mcp-probe bench --list                              the workloads and their documents
   mcp-probe bench waves fanout --quick                two of them, small
@@ -21,8 +22,7 @@ Ctrl-C ends a run early and keeps what is done.
 """
 
 
-def add_bench(parser: argparse.ArgumentParser) -> None:
-    """Declares what ``mcp-probe bench`` takes."""
+def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="workloads to run; `--list` names them")
     parser.add_argument("--list", action="store_true", help="say which workloads there are, and run none")
     parser.add_argument(
@@ -53,3 +53,12 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         "--no-probe", action="store_true", help="do not run --server under the probe: no reasons are given"
     )
     add_target(own)
+
+
+BENCH = Declared(
+    help="reproduce published comparisons, with the reasons",
+    description="Runs bundled workloads, each of which reproduces tables of a published document, and prints "
+    "every figure beside the documented one, with what the probe saw.",
+    options=_add_bench,
+    examples=_EXAMPLES,
+)

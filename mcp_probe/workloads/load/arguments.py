@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-LOAD_EXAMPLES = """\
+from mcp_probe.arguments import Declared
+
+_EXAMPLES = """\
 Requests are sent when they are due, whether or not earlier ones have been answered (an open loop), and latency is
 counted from when they were due. Beside it the same schedule is run by a client that waits for its answers.
 
@@ -26,8 +28,7 @@ a mix file:
 """
 
 
-def add_load(parser: argparse.ArgumentParser) -> None:
-    """Declares what ``mcp-probe load`` takes."""
+def _add_load(parser: argparse.ArgumentParser) -> None:
     add_target(parser.add_argument_group("the server"))
     what = parser.add_argument_group("what is sent")
     what.add_argument("--mix", metavar="FILE", type=Path, help="calls and their proportions, from a TOML file")
@@ -66,3 +67,12 @@ def add_target(group: argparse._ArgumentGroup) -> None:  # has no public name
         help="2026-07-28, or the handshake before it (default: the newest that the server speaks)",
     )
     group.add_argument("--stderr", metavar="FILE", type=Path, help="keep what the server writes to stderr")
+
+
+LOAD = Declared(
+    help="send requests to a server on a fixed schedule",
+    description="Loads an MCP server, over stdio or streamable HTTP, and says how long requests wait.",
+    options=_add_load,
+    usage="mcp-probe load (--server 'CMD ARGS' | --url URL) (--tool NAME | --mix FILE) [options]",
+    examples=_EXAMPLES,
+)
