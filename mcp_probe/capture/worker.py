@@ -6,17 +6,38 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
+import time
 from collections.abc import Callable
 
+BEGIN_S = 5.0
+"""The exit waits so long at most for threads that have been started and have not begun: they are about to."""
+
 _alive: set[Worker] = set()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_alive.clear)
+_beginning: set[Worker] = set()
 
 
 def workers_alive() -> int:
     """How many there are now."""
     return len(_alive)
+
+
+def _forget_all() -> None:
+    _alive.clear()
+    _beginning.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+@atexit.register
+def _wait_for_beginnings() -> None:
+    """CPython frees the state of a thread that has not begun when the interpreter ends, and 3.11.2 then crashes."""
+    until = time.monotonic() + BEGIN_S
+    while _beginning and time.monotonic() < until:
+        time.sleep(0.0005)
 
 
 class Worker:
@@ -35,6 +56,7 @@ class Worker:
         """Begin. Call it once. Raises: RuntimeError where the system allows no thread."""
         self._running.acquire(False)
         _alive.add(self)
+        _beginning.add(self)
         try:
             self.ident = _thread.start_new_thread(self._run, ())
         except BaseException:
@@ -55,6 +77,7 @@ class Worker:
             self._running.release()
 
     def _run(self) -> None:
+        _beginning.discard(self)
         self.ident = _thread.get_ident()
         set_name = getattr(_thread, "set_name", None)  # CPython 3.14
         try:
@@ -65,5 +88,6 @@ class Worker:
             self._ended()
 
     def _ended(self) -> None:
+        _beginning.discard(self)
         _alive.discard(self)
         self._running.release()
