@@ -129,6 +129,7 @@ def test_readings_and_their_loop_are_collected_and_their_file_is_closed(tmp_path
 
 def test_others_run_while_it_parks() -> None:
     monitor = NativeMonitor()
+    core.park((core.Readings(monitor, None, -1),), 1, 1_000, 10**7, core.PipeLooker())  # an earlier watchdog was woken
     over: list[bool] = []
     thread = threading.Thread(
         target=lambda: over.append(
