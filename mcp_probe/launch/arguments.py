@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mcp_probe.arguments import Declared, add_fail_on, add_slow_step, not_stdout
-from mcp_probe.errors import OptionError
+from mcp_probe.arguments import Declared, add_fail_on, add_otlp, add_record_limit, add_slow_step, not_stdout
 
 _EXAMPLES = """\
 The command's stdin and stdout stay untouched, so any MCP client can start it in place of the server. It may be
@@ -35,11 +34,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--record", metavar="FILE", type=not_stdout, help="keep every frame in FILE, for `mcp-probe report FILE`"
     )
-    run.add_argument(
-        "--record-limit",
-        metavar="SIZE",
-        help="with --record: keep the newest frames within SIZE, such as 500MB, in several files",
-    )
+    add_record_limit(run)
     run.add_argument(
         "--full", action="store_true", default=None, help="with --record: keep what each request did one by one, too"
     )
@@ -70,14 +65,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         default=None,
         help="add probe://report and probe://findings to the server's resources: its clients may read them",
     )
-    run.add_argument(
-        "--otlp",
-        metavar="ENDPOINT",
-        nargs="?",
-        const=True,
-        type=_endpoint,
-        help="send spans and metrics to ENDPOINT, by default where the OTEL_* variables say (needs the extra `otel`)",
-    )
+    add_otlp(run)
     run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
@@ -97,17 +85,6 @@ def _add_live(run: argparse.ArgumentParser) -> None:
 def _add_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("--hooks", action="store_true", help="list every hook that was tried, too")
     doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-
-
-def _endpoint(text: str) -> bool | str:
-    from mcp_probe.options import parse_otlp
-
-    try:
-        return parse_otlp(text)
-    except OptionError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a URL with http or https, such as http://localhost:4318; the command comes after `--`."
-        ) from None
 
 
 RUN = Declared(
