@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
 INTERRUPTED = 128 + signal.SIGINT
-_READERS = ("report", "compare", "query")
+_READERS = ("report", "compare", "query", "what-if")
 
 # Of the 0.5 s we may add to the command's exit; the rest is for the last frames and for the report itself.
 _STDERR_PATIENCE_S = 0.2
@@ -98,11 +98,20 @@ def _main(arguments: list[str]) -> int:
         if options.name not in _READERS or sys.flags.dev_mode:
             raise
         _complain(
-            f"What was read cannot be understood ({type(exc).__name__}: {exc}). Expected files as mcp-probe writes "
+            _damage(options)
+            or f"What was read cannot be understood ({type(exc).__name__}: {exc}). Expected files as mcp-probe writes "
             "them; these were edited or damaged. If they were not, please report this, with what "
             "`python -X dev -m mcp_probe` says of them."
         )
         return UNREADABLE
+
+
+def _damage(options: argparse.Namespace) -> str:
+    """What is wrong with the recordings that could not be understood."""
+    from mcp_probe.record.damage import first_fault
+
+    given = [getattr(options, name, None) for name in ("file", "files", "before", "after")]
+    return first_fault(path for some in given if some for path in (some if isinstance(some, list) else [some]))
 
 
 def _split_command(arguments: list[str]) -> tuple[list[str], list[str] | None]:
