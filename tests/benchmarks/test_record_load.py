@@ -28,6 +28,7 @@ def test_ratios_are_taken_within_a_cycle_and_against_both_bare_processes() -> No
     assert "| off by [-1], 50% have a record, 100 bytes a call |" in line
 
 
+@pytest.mark.workloads
 def test_processes_take_turns_and_each_recording_counts_what_its_client_counted(tmp_path: Path) -> None:
     names = ["bare", "record", "run record"]
     turns, counts = generation(names, 2, 0.05, 100, tmp_path / "servers")
