@@ -53,27 +53,6 @@ def add_fail_on(parser: argparse.ArgumentParser, help: str) -> None:
     )
 
 
-def add_record_limit(parser: argparse.ArgumentParser) -> None:
-    """Declares how large a recording may get."""
-    parser.add_argument(
-        "--record-limit",
-        metavar="SIZE",
-        help="with --record: keep the newest frames within SIZE, such as 500MB, in several files",
-    )
-
-
-def add_otlp(parser: argparse.ArgumentParser) -> None:
-    """Declares where telemetry goes."""
-    parser.add_argument(
-        "--otlp",
-        metavar="ENDPOINT",
-        nargs="?",
-        const=True,
-        type=_endpoint,
-        help="send spans and metrics to ENDPOINT, by default where the OTEL_* variables say (needs the extra `otel`)",
-    )
-
-
 def add_slow_step(parser: argparse.ArgumentParser) -> None:
     """Declares from when on a step is slow."""
     parser.add_argument(
@@ -147,14 +126,3 @@ def _width(text: str) -> int:
     if value < 60:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of columns, at least 60.")
     return value
-
-
-def _endpoint(text: str) -> bool | str:
-    from mcp_probe.options import parse_otlp
-
-    try:
-        return parse_otlp(text)
-    except OptionError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a URL with http or https, such as http://localhost:4318; the command comes after `--`."
-        ) from None

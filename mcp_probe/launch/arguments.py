@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from mcp_probe.arguments import Declared, add_fail_on, add_otlp, add_record_limit, add_slow_step, not_stdout
+from mcp_probe.arguments import Declared, add_fail_on, add_slow_step, not_stdout
+from mcp_probe.errors import OptionError
 
 _EXAMPLES = """\
 The command's stdin and stdout stay untouched, so any MCP client can start it in place of the server. It may be
@@ -85,6 +86,38 @@ def _add_live(run: argparse.ArgumentParser) -> None:
 def _add_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("--hooks", action="store_true", help="list every hook that was tried, too")
     doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def add_record_limit(parser: argparse.ArgumentParser) -> None:
+    """Declares how large a recording may get."""
+    parser.add_argument(
+        "--record-limit",
+        metavar="SIZE",
+        help="with --record: keep the newest frames within SIZE, such as 500MB, in several files",
+    )
+
+
+def add_otlp(parser: argparse.ArgumentParser) -> None:
+    """Declares where telemetry goes."""
+    parser.add_argument(
+        "--otlp",
+        metavar="ENDPOINT",
+        nargs="?",
+        const=True,
+        type=_endpoint,
+        help="send spans and metrics to ENDPOINT, by default where the OTEL_* variables say (needs the extra `otel`)",
+    )
+
+
+def _endpoint(text: str) -> bool | str:
+    from mcp_probe.options import parse_otlp
+
+    try:
+        return parse_otlp(text)
+    except OptionError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a URL with http or https, such as http://localhost:4318; the command comes after `--`."
+        ) from None
 
 
 RUN = Declared(

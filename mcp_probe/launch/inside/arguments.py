@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from mcp_probe.arguments import Declared, add_fail_on, add_otlp, add_record_limit, add_slow_step, file, seconds
+from mcp_probe.arguments import Declared, add_fail_on, add_slow_step, file, seconds
 from mcp_probe.errors import OptionError
+from mcp_probe.launch.arguments import add_otlp, add_record_limit
 
 _EXAMPLES = """\
 The server is looked at from outside first: what its event loop does, each task's chain of awaits, its threads. That
