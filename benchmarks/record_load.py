@@ -3,6 +3,7 @@
 Each variant is a process that stays, and serves an in-memory client which sends its next burst as soon as the last is
 answered, so the loop is never idle. The processes take turns of a second; between its turns one sleeps. A turn ends
 when everything seen in it has been recorded, and that time counts, so no variant leaves work to the next one's turn.
+A pause does not let a probe make more records than a loop gets that is always busy (`record/sampling.py`).
 Ratios are taken within one cycle of turns; generations start the processes anew.
 
 ``bare`` runs twice: ``bare again`` beside ``bare`` is the floor. On a machine that others use, throughput says how much
@@ -63,9 +64,10 @@ def serve(variant: str, work: int, recording: Path) -> None:
         async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
             group.start_soon(lambda: server.run(far[0], far[1], server.create_initialization_options()))
             await LeanClient(near).open()
-            catch_up = _catch_up()
+            begin, catch_up = _of_collector()
             while line := await anyio.to_thread.run_sync(sys.stdin.readline):
                 answered, seconds = 0, float(line)
+                begin()
                 began, cpu_s = time.perf_counter(), time.process_time()
                 while time.perf_counter() - began < seconds:
                     for _ in range(BURST):
@@ -81,14 +83,26 @@ def serve(variant: str, work: int, recording: Path) -> None:
     anyio.run(load)
 
 
-def _catch_up() -> Callable[[], None]:
-    """What has the probe, where there is one, make its records of all that it saw."""
+def _of_collector() -> tuple[Callable[[], None], Callable[[], None]]:
+    """(to be called before a turn, and at its end) where there is a probe.
+
+    A pause lets a probe make more records than a loop gets that is always busy: what it may make is used up before.
+    At the end it makes its records of all that it has seen.
+    """
     if "mcp_probe.session" not in sys.modules:
-        return lambda: None
+        return lambda: None, lambda: None
+    from mcp_probe.clock import now_ns
+    from mcp_probe.record.sampling import RECORDS_A_DRAIN
     from mcp_probe.session import attached
 
     (probe,) = attached()
-    return probe._collector.catch_up
+
+    def begin() -> None:
+        for allowance in probe._collector._allowances.values():
+            allowance.at(now_ns())
+            allowance.take(RECORDS_A_DRAIN)
+
+    return begin, probe._collector.catch_up
 
 
 def _let_compute(server: Any, turns: int) -> None:
