@@ -75,7 +75,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: attach-cells databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: attach-cells databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -159,6 +159,9 @@ bench-overhead: env  ## what the probe costs: A/A, then A/B interleaved
 
 bench-awaits: env  ## what naming awaits costs: on, off, and off again
 	@$(PY) benchmarks/awaits.py
+
+bench-flight: env  ## what the flight recorder costs: on, off, and off again
+	@$(PY) benchmarks/flight.py
 
 bench-memory: env  ## what memory per request costs, beside tracemalloc and memray
 	@$(PY) benchmarks/memory.py

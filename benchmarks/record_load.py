@@ -1,10 +1,14 @@
-"""What `--record` costs on a saturated loop, and whether its counts are exact: interleaved rounds of fresh processes.
+"""What `--record` costs on a saturated loop, and whether its counts are exact.
 
-Each process serves an in-memory client that sends its next burst as soon as the last is answered, so the loop is never
-idle. The client counts its answers itself; what the recording counts must be the same, to one. The tool computes for a
-while, so that a bare server answers some 3,000 to 4,000 requests a second: ``--work`` says how long.
+Each variant is a process that stays, and serves an in-memory client which sends its next burst as soon as the last is
+answered, so the loop is never idle. The processes take turns of a second; between its turns one sleeps. A turn ends
+when everything seen in it has been recorded, and that time counts, so no variant leaves work to the next one's turn.
+A pause does not let a probe make more records than a loop gets that is always busy (`record/sampling.py`).
+Ratios are taken within one cycle of turns; generations start the processes anew.
 
-``bare`` runs twice a round: the ratio of the two is the floor. ``--quick`` takes a minute. Linux only.
+``bare`` runs twice: ``bare again`` beside ``bare`` is the floor. On a machine that others use, throughput says how much
+of it a turn got; CPU time a call says what the server had to do. The tool computes for so long that a bare call takes
+1/3000 s of CPU. Each recording must count what its client counted, to one. ``--quick`` takes a minute. Linux only.
 """
 
 from __future__ import annotations
@@ -17,24 +21,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.blocks import Estimate, estimate
 from mcp_probe.workloads.bench.statistics import turn_order
 
 VARIANTS = ("bare", "bare again", "probe", "record", "full", "run", "run record", "run full")
 """``run`` ones: by ``mcp-probe run``, else by ``attach``. ``probe`` and ``run`` record nothing."""
+BARE = ("bare", "bare again")
 BURST = 16
-WORK = 3_000
 
 
-def serve(variant: str, seconds: float, work: int, recording: Path) -> None:
-    """One process: serves for ``seconds``, and prints what its client counted."""
+# --- one server -----------------------------------------------------------------------------------
+
+
+def serve(variant: str, work: int, recording: Path) -> None:
+    """One process: for each line on stdin, so many seconds, it serves and prints what its client counted."""
     import anyio
     import mcp_types as types
     from mcp.shared.memory import create_client_server_memory_streams
@@ -51,23 +60,49 @@ def serve(variant: str, seconds: float, work: int, recording: Path) -> None:
     params = {"name": "add", "arguments": {"a": 1, "b": 2}}
     call = SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=params))
 
-    async def load() -> dict[str, float]:
-        answered = 0
+    async def load() -> None:
         async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
             group.start_soon(lambda: server.run(far[0], far[1], server.create_initialization_options()))
             await LeanClient(near).open()
-            began, cpu_s = time.perf_counter(), time.process_time()
-            while time.perf_counter() - began < seconds:
-                for _ in range(BURST):
-                    await near[1].send(call)
-                for _ in range(BURST):
-                    await near[0].receive()
-                    answered += 1
-            took, cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
+            begin, catch_up = _of_collector()
+            while line := await anyio.to_thread.run_sync(sys.stdin.readline):
+                answered, seconds = 0, float(line)
+                begin()
+                began, cpu_s = time.perf_counter(), time.process_time()
+                while time.perf_counter() - began < seconds:
+                    for _ in range(BURST):
+                        await near[1].send(call)
+                    for _ in range(BURST):
+                        await near[0].receive()
+                        answered += 1
+                catch_up()
+                took, cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
+                print(json.dumps([answered, took, cpu_s]), flush=True)
             group.cancel_scope.cancel()
-        return {"answered": answered, "seconds": took, "cpu_s": cpu_s}
 
-    print(json.dumps(anyio.run(load)), flush=True)
+    anyio.run(load)
+
+
+def _of_collector() -> tuple[Callable[[], None], Callable[[], None]]:
+    """(to be called before a turn, and at its end) where there is a probe.
+
+    A pause lets a probe make more records than a loop gets that is always busy: what it may make is used up before.
+    At the end it makes its records of all that it has seen.
+    """
+    if "mcp_probe.session" not in sys.modules:
+        return lambda: None, lambda: None
+    from mcp_probe.clock import now_ns
+    from mcp_probe.record.sampling import RECORDS_A_DRAIN
+    from mcp_probe.session import attached
+
+    (probe,) = attached()
+
+    def begin() -> None:
+        for allowance in probe._collector._allowances.values():
+            allowance.at(now_ns())
+            allowance.take(RECORDS_A_DRAIN)
+
+    return begin, probe._collector.catch_up
 
 
 def _let_compute(server: Any, turns: int) -> None:
@@ -84,104 +119,189 @@ def _let_compute(server: Any, turns: int) -> None:
     server.add_request_handler("tools/call", types.CallToolRequestParams, computing)
 
 
+# --- turns ----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one process did. ``counted``: calls that its recording or report counts; ``None``: it has neither."""
+    """``cpu_us``: of all threads of its process, a call."""
 
-    variant: str
     answered: int
     per_second: float
-    cpu_us: float  # of all threads of its process, a call
+    cpu_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of one process in the end. ``counted``: calls in its recording or report; ``None``: it has neither."""
+
+    answered: int
     counted: int | None
     records: int | None
     bytes: int
 
 
-def take_turn(variant: str, seconds: float, work: int, folder: Path) -> Turn:
-    """A process of its own, and what it left."""
-    recording, report = folder / "recording.jsonl", folder / "report.json"
-    for path in (recording, report):
-        path.unlink(missing_ok=True)
-    command = [sys.executable, __file__, "--serve", variant, "--seconds", str(seconds), "--work", str(work)]
-    command += ["--recording", str(recording)]
-    if variant.startswith("run"):
-        given = [] if variant == "run" else ["--record", str(recording), *(["--full"] if "full" in variant else [])]
-        command = [sys.executable, "-m", "mcp_probe", "run", "--json", str(report), *given, "--", *command]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    said = json.loads(done.stdout.splitlines()[-1])
-    counted, records = _counts(recording, report)
-    size = sum(path.stat().st_size for path in folder.glob("recording.jsonl*"))
-    answered = said["answered"]
-    return Turn(variant, answered, answered / said["seconds"], said["cpu_s"] / answered * 1e6, counted, records, size)
+class Server:
+    """One variant's process, from its start to its end."""
 
-
-def _counts(recording: Path, report: Path) -> tuple[int | None, int | None]:
-    """(calls counted, requests with a record) by the recording, else by the report of the parent."""
-    if recording.exists():
-        subprocess.run(
-            [sys.executable, "-m", "mcp_probe", "report", str(recording), "--json", str(report)],
-            check=True,
-            capture_output=True,
+    def __init__(self, variant: str, work: int, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._recording, self._report = folder / "recording.jsonl", folder / "report.json"
+        command = [sys.executable, __file__, "--serve", variant, "--work", str(work)]
+        command += ["--recording", str(self._recording)]
+        if variant.startswith("run"):
+            given = [] if variant == "run" else ["--record", str(self._recording)]
+            given += ["--full"] if "full" in variant else []
+            command = [sys.executable, "-m", "mcp_probe", "run", "--json", str(self._report), *given, "--", *command]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-    if not report.exists():
-        return None, None
-    found = json.loads(report.read_text())
-    calls = [row["count"] for row in found["operations"] if row["name"] == "add"]
-    return sum(calls), found["requests"]["recorded"]
+        self._answered = 0
+
+    def turn(self, seconds: float) -> Turn:
+        """Serves for so long. Raises: ValueError if the process has ended."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        answered, took, cpu_s = json.loads(self._process.stdout.readline())
+        self._answered += answered
+        return Turn(answered, answered / took, cpu_s / answered * 1e6)
+
+    def end(self) -> Counts:
+        """Ends the process as a client does, and reads what it left."""
+        self._process.communicate()
+        recording, report = self._recording, self._report
+        if recording.exists():
+            command = [sys.executable, "-m", "mcp_probe", "report", str(recording), "--json", str(report)]
+            subprocess.run(command, check=True, capture_output=True)
+        size = sum(path.stat().st_size for path in self._folder.glob("recording.jsonl*"))
+        if not report.exists():
+            return Counts(self._answered, None, None, size)
+        found = json.loads(report.read_text())
+        calls = sum(row["count"] for row in found["operations"] if row["name"] == "add")
+        return Counts(self._answered, calls, found["requests"]["recorded"], size)
+
+    def kill(self) -> None:
+        """If it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
 
 
-def rows_of(turns: Sequence[Turn]) -> list[str]:
-    """A line a variant. Shares are medians of the ratios within one round."""
-    of = {name: [turn for turn in turns if turn.variant == name] for name in VARIANTS}
-    lines = [f"{'':12}{'a second':>10}{'of bare':>9}{'unrecorded':>12}{'CPU us':>9}{'of bare':>9}  counts"]
-    for name, taken in of.items():
-        if not taken:
-            continue
-        beside = of["run" if name.startswith("run") else "probe"]
-        speed, cpu = median(one.per_second for one in taken), median(one.cpu_us for one in taken)
-        line = f"{name:12}{speed:>10,.0f}{_share(taken, of['bare'], 'per_second'):>9}"
-        line += f"{_share(taken, beside, 'per_second') if taken[0].bytes else '':>12}"
-        lines.append(f"{line}{cpu:>9,.0f}{_share(taken, of['bare'], 'cpu_us'):>9}  {_counted(taken)}")
+Cycle = dict[str, Turn]
+
+
+@contextmanager
+def serving(names: Sequence[str], work: int, folder: Path) -> Iterator[dict[str, Server]]:
+    """A process of each variant, warmed up."""
+    with ExitStack() as stack:
+        servers = {}
+        for name in names:
+            servers[name] = Server(name, work, folder / name.replace(" ", "-"))
+            stack.callback(servers[name].kill)
+        for server in servers.values():
+            server.turn(0.3)
+        yield servers
+
+
+def generation(
+    names: Sequence[str], cycles: int, seconds: float, work: int, folder: Path
+) -> tuple[list[Cycle], dict[str, Counts]]:
+    """(turns of each cycle, what was counted in the end)."""
+    with serving(names, work, folder) as servers:
+        taken = [{name: servers[name].turn(seconds) for name in turn_order(names, cycle)} for cycle in range(cycles)]
+        return taken, {name: server.end() for name, server in servers.items()}
+
+
+def calibrated(per_second: float, folder: Path) -> int:
+    """Turns of the tool's loop with which a bare call takes 1/``per_second`` s of CPU."""
+    with serving(["bare"], 0, folder / "without") as bare:
+        least_us = min(bare["bare"].turn(0.5).cpu_us for _ in range(3))
+    with serving(["bare"], 3_000, folder / "with") as bare:
+        some_us = min(bare["bare"].turn(0.5).cpu_us for _ in range(3))
+    return max(0, round(3_000 * (1e6 / per_second - least_us) / max(1.0, some_us - least_us)))
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def ratios(found: Sequence[Sequence[Cycle]], of: str, base: Sequence[str], figure: str) -> list[list[float]]:
+    """``of`` beside the mean of ``base``, less one, in percent, of each cycle of each generation."""
+    return [
+        [
+            100 * (getattr(cycle[of], figure) / mean(getattr(cycle[name], figure) for name in base) - 1)
+            for cycle in cycles
+        ]
+        for cycles in found
+    ]
+
+
+def rows_of(found: Sequence[Sequence[Cycle]], counts: Sequence[dict[str, Counts]]) -> list[str]:
+    """A line a variant: medians, and the change against bare within one cycle with its 95 % interval."""
+    lines = [
+        "| variant | a second | throughput, of bare | of the same without a recording | CPU us a call | CPU, of bare "
+        "| counts |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for name in found[0][0]:
+        turns = [cycle[name] for cycles in found for cycle in cycles]
+        base = BARE[:1] if name in BARE else BARE
+        beside = "run" if name.startswith("run ") else "probe" if name in ("record", "full") else ""
+        cells = [
+            f"{median(turn.per_second for turn in turns):,.0f}",
+            "" if name == "bare" else _written(estimate(ratios(found, name, base, "per_second"))),
+            _written(estimate(ratios(found, name, [beside], "per_second"))) if beside in found[0][0] else "",
+            f"{median(turn.cpu_us for turn in turns):,.0f}",
+            "" if name == "bare" else _written(estimate(ratios(found, name, base, "cpu_us"))),
+            _counted([one[name] for one in counts]),
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
-def _share(taken: Sequence[Turn], base: Sequence[Turn], name: str) -> str:
-    ratios = [getattr(one, name) / getattr(other, name) for one, other in zip(taken, base, strict=False)]
-    return f"{median(ratios):.1%}" if ratios else ""
+def _written(one: Estimate) -> str:
+    return f"{one.us:+.1f} % ({one.low:+.1f} … {one.high:+.1f})"
 
 
-def _counted(taken: Sequence[Turn]) -> str:
-    off = [one.counted - one.answered for one in taken if one.counted is not None]
+def _counted(counts: Sequence[Counts]) -> str:
+    off = [one.counted - one.answered for one in counts if one.counted is not None]
     said = [] if not off else ["exact"] if not any(off) else [f"off by {off}"]
-    records = [one.records / one.answered for one in taken if one.records]
+    records = [one.records / one.answered for one in counts if one.records]
     said += [f"{median(records):.0%} have a record"] if records else []
-    size = max(one.bytes / one.answered for one in taken)
+    size = max(one.bytes / one.answered for one in counts)
     return ", ".join([*said, f"{size:,.0f} bytes a call"] if size else said)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--work", type=int, default=WORK, help="turns of a loop that the tool computes for")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--generations", type=int, default=3)
+    parser.add_argument("--cycles", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=1.0, help="a turn")
+    parser.add_argument("--per-second", type=float, default=3_000, help="of bare calls, with a CPU of its own")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="*", default=VARIANTS)
     parser.add_argument("--serve", metavar="VARIANT", help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--recording", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.serve, arguments.seconds, arguments.work, arguments.recording)
+        serve(arguments.serve, arguments.work, arguments.recording)
         return 0
-    rounds, seconds = (2, 2.0) if arguments.quick else (arguments.rounds, arguments.seconds)
-    turns: list[Turn] = []
+    generations, cycles = (1, 6) if arguments.quick else (arguments.generations, arguments.cycles)
+    names = [name for name in VARIANTS if name in (*BARE, *arguments.only)]
     print(f"load {os.getloadavg()[0]:.2f} at the start, {os.cpu_count()} cores, Python {platform.python_version()}")
-    with tempfile.TemporaryDirectory(prefix="record-load-") as folder:
-        for number in range(rounds):
-            for name in turn_order([name for name in VARIANTS if name in arguments.only], number):
-                turns.append(take_turn(name, seconds, arguments.work, Path(folder)))
-    print("\n".join(rows_of(turns)))
+    with tempfile.TemporaryDirectory(prefix="record-load-") as name:
+        folder = Path(name)
+        work = calibrated(arguments.per_second, folder)
+        made = [
+            generation(names, cycles, arguments.seconds, work, folder / str(number)) for number in range(generations)
+        ]
+    found, counts = [cycles for cycles, _ in made], [one for _, one in made]
+    print("\n".join(rows_of(found, counts)))
     print(f"load {os.getloadavg()[0]:.2f} at the end")
-    return 1 if any(turn.counted not in (None, turn.answered) for turn in turns) else 0
+    is_exact = all(one.counted in (None, one.answered) for each in counts for one in each.values())
+    return 0 if is_exact else 1
 
 
 if __name__ == "__main__":

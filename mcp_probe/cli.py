@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcp_probe.aggregate.fail_on import Rule
     from mcp_probe.aggregate.gate import Judgement
     from mcp_probe.export.exporters import TelemetrySettings
-    from mcp_probe.launch.inside.visit import Visited
+    from mcp_probe.launch.inside.visit import Visited, Wish
     from mcp_probe.launch.outcome import Outcome
     from mcp_probe.launch.outside.shapes import Look
     from mcp_probe.model import Summary
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 OK, FINDINGS, BAD_USE, UNREADABLE = 0, 1, 2, 3
 INTERRUPTED = 128 + signal.SIGINT
-_READERS = ("report", "compare", "query")
+_READERS = ("report", "compare", "query", "what-if")
 
 # Of the 0.5 s we may add to the command's exit; the rest is for the last frames and for the report itself.
 _STDERR_PATIENCE_S = 0.2
@@ -98,11 +98,20 @@ def _main(arguments: list[str]) -> int:
         if options.name not in _READERS or sys.flags.dev_mode:
             raise
         _complain(
-            f"What was read cannot be understood ({type(exc).__name__}: {exc}). Expected files as mcp-probe writes "
+            _damage(options)
+            or f"What was read cannot be understood ({type(exc).__name__}: {exc}). Expected files as mcp-probe writes "
             "them; these were edited or damaged. If they were not, please report this, with what "
             "`python -X dev -m mcp_probe` says of them."
         )
         return UNREADABLE
+
+
+def _damage(options: argparse.Namespace) -> str:
+    """What is wrong with the recordings that could not be understood."""
+    from mcp_probe.record.damage import first_fault
+
+    given = [getattr(options, name, None) for name in ("file", "files", "before", "after")]
+    return first_fault(path for some in given if some for path in (some if isinstance(some, list) else [some]))
 
 
 def _split_command(arguments: list[str]) -> tuple[list[str], list[str] | None]:
@@ -222,33 +231,51 @@ def _run(options: argparse.Namespace) -> int:
 
 def _attach(options: argparse.Namespace) -> int:
     _require_posix()
+    from mcp_probe.launch.inside.arguments import check
     from mcp_probe.launch.outside.look import look
     from mcp_probe.launch.outside.target import find
 
-    target = find(options.pid)
+    check(options)
+    wish = None if options.look else _wish(options)
+    target = find(options.pid)  # before any file is emptied
     _check_distinct(options)
+    gate = _Gate(options)
     seen = look(target)
-    if options.look:
+    if wish is None:
         _show_look(seen, options)
         return OK
-    from mcp_probe.launch.inside.visit import Wish, visit
+    from mcp_probe.launch.inside.visit import visit
+
+    _open_first(*(path for path in (options.json, options.html) if path != "-"))
+    if options.json != "-":
+        _show_look(seen, options)
+    visited = visit(target, wish, tell=_complain)
+    gate.judge([report.summary for report in visited.reports], visited.failures)
+    try:
+        _show_visited(visited, options)
+    except BrokenPipeError:  # the exit code must be the gate's all the same
+        _give_up_stdout()
+    _deliver(gate.told())
+    return gate.exit_code()
+
+
+def _wish(options: argparse.Namespace) -> Wish:
+    """What `mcp-probe attach` shall do in the server."""
+    from mcp_probe.launch.inside.visit import Wish
+    from mcp_probe.record.parts import bytes_of
 
     asked = _asked(options)
-    wish = Wish(
+    return Wish(
         options={name: getattr(asked, name) for name in ("memory", "measures", "awaits", "full")},
         slow_step_ms=_slow_step_ms(options.slow_step_ms),
         seconds=options.seconds,
         patience_s=options.seconds,
         wake=options.wake,
         record=options.record,
+        record_limit=None if asked.record_limit is None else bytes_of(asked.record_limit),
+        relay=_relay(asked, options),
         window=None if options.html is None else _window,
     )
-    _open_first(*(path for path in (options.json, options.html) if path != "-"))
-    if options.json != "-":
-        _show_look(seen, options)
-    visited = visit(target, wish, tell=_complain)
-    _show_visited(visited, options)
-    return OK
 
 
 def _open_first(*paths: Path | str | None) -> None:

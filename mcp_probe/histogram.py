@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 SUB_BITS = 4
 SUB_BUCKETS = 1 << SUB_BITS
 MAX_RELATIVE_ERROR = 1 / (2 * SUB_BUCKETS)
+LAST_BUCKET = 4095
+"""Of values below 2**258, more than any sum of ours. Edges of one that a damaged file names could take gigabytes."""
 
 
 def bucket_of(value: int) -> int:
@@ -25,7 +27,9 @@ def bucket_of(value: int) -> int:
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:
-    """Half-open range [low, high) of the values that fall in ``bucket``."""
+    """Half-open range [low, high) of the values that fall in ``bucket``. Raises: ValueError beyond the last one."""
+    if bucket > LAST_BUCKET:
+        raise ValueError(f"there is no bucket {bucket}; the last one is {LAST_BUCKET}")
     if bucket < 2 * SUB_BUCKETS:
         return bucket, bucket + 1
     shift = (bucket >> SUB_BITS) - 1

@@ -26,6 +26,7 @@ from mcp_probe.model import (
     StepRecord,
     Wait,
 )
+from mcp_probe.testing import make_record
 
 US = 1_000
 MS = 1_000_000
@@ -82,40 +83,7 @@ def make_request(id: int = 1, name: str | None = "add", **given: Any) -> Request
     """An answered tool call that arrived at 0; budget parts and record fields are both keywords."""
     parts = {part: given.pop(part) for part in BUDGET_PARTS if part in given}
     budget = given.pop("budget", None) or make_budget(**parts)
-    arrival_ns = given.pop("arrival_ns", 0)
-    queued = (budget.queue_transport or 0) + (budget.queue_dispatch or 0)
-    written = (budget.write_wait or 0) + (budget.write_flush or 0)
-    total = sum(getattr(budget, part) or 0 for part in BUDGET_PARTS)
-    end_ns = given.pop("end_ns", arrival_ns + total)
-    record = RequestRecord(
-        id=id,
-        kind="request",
-        method="tools/call",
-        name=name,
-        transport="stdio",
-        outcome="ok",
-        error=None,
-        arrival_ns=arrival_ns,
-        first_step_ns=arrival_ns + queued,
-        result_ns=end_ns - written,
-        end_ns=end_ns,
-        budget=budget,
-        steps=1,
-        step_max_ns=budget.busy or 0,
-        immediate_resumes=0,
-        sequential_awaits=0,
-        executor_run_sum_ns=budget.executor_run or 0,
-        detached_ns=0,
-        decode_ns=None,
-        encode_ns=None,
-        client_wait_ns=None,
-        request_bytes=None,
-        response_bytes=None,
-        waits=(),
-        quality=(),
-        partial=False,
-    )
-    return replace(record, **given)
+    return make_record(name, id=id, budget=budget, **given)
 
 
 def make_wait(start_ns: int, end_ns: int, stage: str = "ready", earliest_ns: int | None = None) -> Wait:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcp_probe.histogram import (
+    LAST_BUCKET,
     MAX_RELATIVE_ERROR,
     SUB_BUCKETS,
     add,
@@ -74,3 +76,10 @@ def test_a_quantile_is_the_nearest_ranks_value_within_the_stated_error(counted: 
 
 def test_an_empty_histogram_has_no_quantile() -> None:
     assert quantile({}, 0.5) is None
+
+
+def test_a_bucket_beyond_any_value_of_ours_is_refused_before_its_edges_take_gigabytes() -> None:
+    bucket_bounds(LAST_BUCKET)
+    for bucket in (LAST_BUCKET + 1, 10**12):
+        with pytest.raises(ValueError, match="there is no bucket"):
+            bucket_bounds(bucket)

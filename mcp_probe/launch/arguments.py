@@ -35,11 +35,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--record", metavar="FILE", type=not_stdout, help="keep every frame in FILE, for `mcp-probe report FILE`"
     )
-    run.add_argument(
-        "--record-limit",
-        metavar="SIZE",
-        help="with --record: keep the newest frames within SIZE, such as 500MB, in several files",
-    )
+    add_record_limit(run)
     run.add_argument(
         "--full", action="store_true", default=None, help="with --record: keep what each request did one by one, too"
     )
@@ -70,14 +66,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         default=None,
         help="add probe://report and probe://findings to the server's resources: its clients may read them",
     )
-    run.add_argument(
-        "--otlp",
-        metavar="ENDPOINT",
-        nargs="?",
-        const=True,
-        type=_endpoint,
-        help="send spans and metrics to ENDPOINT, by default where the OTEL_* variables say (needs the extra `otel`)",
-    )
+    add_otlp(run)
     run.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
@@ -97,6 +86,27 @@ def _add_live(run: argparse.ArgumentParser) -> None:
 def _add_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("--hooks", action="store_true", help="list every hook that was tried, too")
     doctor.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def add_record_limit(parser: argparse.ArgumentParser) -> None:
+    """Declares how large a recording may get."""
+    parser.add_argument(
+        "--record-limit",
+        metavar="SIZE",
+        help="with --record: keep the newest frames within SIZE, such as 500MB, in several files",
+    )
+
+
+def add_otlp(parser: argparse.ArgumentParser) -> None:
+    """Declares where telemetry goes."""
+    parser.add_argument(
+        "--otlp",
+        metavar="ENDPOINT",
+        nargs="?",
+        const=True,
+        type=_endpoint,
+        help="send spans and metrics to ENDPOINT, by default where the OTEL_* variables say (needs the extra `otel`)",
+    )
 
 
 def _endpoint(text: str) -> bool | str:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from mcp_probe.errors import MissingExtraError, OptionError, RecordingError
 from mcp_probe.model import End, Header, Part, RequestRecord
 from mcp_probe.query.blame import BlameRows
 from mcp_probe.query.views import BLOCKED_BY, NAMES, VIEWS, View
+from mcp_probe.record.damage import fault_of
 from mcp_probe.record.file import FORMAT_NAME, FORMAT_VERSION, NO_FRAME, LineDecoder, encode_json
 
 FORMAT = "mcp_probe.parquet/2"
@@ -147,10 +147,9 @@ class _Conversion:
 
     def _begin(self, first: bytes) -> None:
         """The clock of the recording, which its first frame knows."""
-        with suppress(RecordingError):  # told by whoever comes to that line
-            frame = self._decoder_again().feed(first) if first else None
-            if isinstance(frame, Header):
-                self._start = (frame.start_ns, frame.start_unix)
+        frame = self._decoder_again().feed(first) if first else None
+        if isinstance(frame, Header):
+            self._start = (frame.start_ns, frame.start_unix)
 
     def _take(self, piece: Path, lines_before: int) -> int:
         """One piece into all views; returns how many lines there were up to its end."""
@@ -186,8 +185,8 @@ class _Conversion:
             self._find_damage(piece, lines_before)
 
     def _decoder_again(self) -> LineDecoder:
-        """One that stands behind the preamble."""
-        decoder = LineDecoder(str(self._recording))
+        """One that stands behind the preamble, and looks at every value."""
+        decoder = LineDecoder(str(self._recording), fault_of)
         decoder.feed(encode_json({"format": FORMAT_NAME, "version": FORMAT_VERSION, "fields": self._decoder.fields}))
         return decoder
 

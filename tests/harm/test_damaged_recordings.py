@@ -13,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mcp_probe.aggregate.fold import Fold
 from mcp_probe.cli import main
 from mcp_probe.compare import bootstrap
 from mcp_probe.model import End, Frame
+from mcp_probe.record.damage import first_fault
 from mcp_probe.record.file import encode, preamble
 from tests.compare.recordings import calls
 from tests.frames import MS, make_end, make_header, make_loop_sample, make_open, make_request, make_step, make_wait
@@ -147,6 +149,7 @@ def ran(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int,
     assert "Traceback" not in told.out + told.err
     assert code in (0, 3), told.err
     assert code == 0 or told.err.startswith("mcp-probe: "), told.err
+    assert "cannot be understood" not in told.err and "cannot be read: " not in told.err, told.err
     return code, told.out, told.err
 
 
@@ -188,6 +191,98 @@ def test_compare_and_query_of_a_damaged_recording_give_a_sentence_or_a_result(
         assert code == 3 or shown.count("\n") > 1 or told
 
     each()
+
+
+@pytest.mark.parametrize("examples", [2, thoroughly])
+@pytest.mark.parametrize("how", MUTATIONS)
+def test_what_if_of_a_damaged_recording_gives_a_sentence_or_a_prediction(
+    how: str, examples: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "damaged.jsonl"
+    full = (DATA / "recording-v1-1126-fc996e6.jsonl").read_bytes()
+
+    @given(st.randoms(use_true_random=False))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    def each(chance: random.Random) -> None:
+        path.write_bytes(MUTATIONS[how](full, chance))
+        main(["what-if", str(path)])
+        assert "cannot be understood" not in capfd.readouterr().err
+
+    each()
+
+
+# --- a value that is none is named --------------------------------------------------------------------------
+
+
+def replaced(kind: str, field: str, value: Any) -> tuple[bytes, int]:
+    """(a recording in which the first frame of ``kind`` has ``value`` in ``field``, the number of its line)."""
+    lines = recorded().splitlines(keepends=True)
+    place = json.loads(lines[0])["fields"][kind].index(field) + 1
+    at = next(at for at, line in enumerate(lines) if line.startswith(f'["{kind}"'.encode()))
+    values = json.loads(lines[at])
+    values[place] = value
+    lines[at] = json.dumps(values).encode() + b"\n"
+    return b"".join(lines), at + 1
+
+
+@pytest.mark.parametrize("command", ["report", "compare", "query"])
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "sentence"),
+    [
+        ("request", "end_ns", "later", "`end_ns` is 'later'; expected a whole number"),
+        ("step", "end_ns", 10**400, "`end_ns` is a number of more than 30 digits; expected a number of 64 bits"),
+        ("request", "budget", [1, 2, "x", *[0] * 9], "`busy` is 'x'; expected a whole number"),
+        ("request", "waits", [[1, 2, {}, "queue"]], "`end_ns` is {}; expected a whole number"),
+        ("step", "start_ns", None, "`start_ns` is None; expected a whole number"),
+        ("loop", "iterations", [[10**12, 1, 1]], "`iterations` is (1000000000000, 1, 1); expected a bucket from 0 to"),
+        ("header", "start_ns", "x", "`start_ns` is 'x'; expected a whole number"),
+    ],
+)
+def test_the_value_that_cannot_be_understood_is_named_with_its_line_and_what_was_expected(
+    kind: str, field: str, value: Any, sentence: str, command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, sound = tmp_path / "damaged.jsonl", tmp_path / "sound.jsonl"
+    data, number = replaced(kind, field, value)
+    path.write_bytes(data)
+    sound.write_bytes(recorded())
+    given: dict[str, list[str | Path]] = {
+        "report": [path],
+        "compare": [sound, path],
+        "query": [SQL, path, "--no-cache"],
+    }
+    code, _, told = ran(capfd, command, *given[command])
+    if (kind, command) == ("loop", "query"):  # it computes nothing with them
+        assert code == 0
+        return
+    assert code == 3
+    assert f"{path}, line {number}: damaged, {sentence}" in told
+    assert "make the recording again" in told
+
+
+def test_a_fault_of_ours_is_not_told_as_damage(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Fold, frame: Frame) -> None:
+        raise ZeroDivisionError("ours")
+
+    path = tmp_path / "sound.jsonl"
+    path.write_bytes(recorded())
+    monkeypatch.setattr(Fold, "add", fail)
+    code = main(["report", str(path)])
+    told = capfd.readouterr().err
+    assert code == 3
+    assert "cannot be understood (ZeroDivisionError: ours)" in told and "please report this" in told
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_nothing_in_a_recording_that_was_ever_written_is_taken_for_damage(name: str) -> None:
+    assert first_fault([DATA / name]) == ""
+
+
+def test_files_of_other_kinds_are_not_taken_for_damaged_recordings(tmp_path: Path) -> None:
+    for number, data in enumerate([b"", b"{}\n", b"GET / HTTP/1.1\r\n", b"\x00" * 99]):
+        (tmp_path / f"{number}").write_bytes(data)
+    assert first_fault([*sorted(tmp_path.iterdir()), tmp_path / "gone", tmp_path]) == ""
 
 
 # --- what is missing is said --------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from mcp_probe.arguments import Declared, add_slow_step, file, seconds
+from mcp_probe.arguments import Declared, add_fail_on, add_slow_step, file, seconds
+from mcp_probe.errors import OptionError
+from mcp_probe.launch.arguments import add_otlp, add_record_limit
 
 _EXAMPLES = """\
 The server is looked at from outside first: what its event loop does, each task's chain of awaits, its threads. That
@@ -17,6 +19,7 @@ examples:
   mcp-probe attach 4711                       look, then profile until Ctrl-C
   mcp-probe attach 4711 --look                only look from outside; any Python from 3.10 on
   mcp-probe attach 4711 --seconds 30 --record calls.jsonl
+  mcp-probe attach 4711 --seconds 60 --fail-on critical
 """
 
 
@@ -44,13 +47,27 @@ def _add_attach(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record", metavar="FILE", type=file, help="keep every frame in FILE, for `mcp-probe report FILE`"
     )
+    add_record_limit(parser)
     parser.add_argument(
         "--full", action="store_true", default=None, help="with --record: keep what each request did one by one, too"
     )
     parser.add_argument("--memory", choices=("off", "light", "detailed", "leaks"), help="as with `mcp-probe run`")
     parser.add_argument("--measures", choices=("off", "light", "detailed"), help="as with `mcp-probe run`")
     parser.add_argument("--awaits", choices=("on", "off"), help="as with `mcp-probe run`")
+    add_otlp(parser)
+    add_fail_on(parser, "exit with 1 if one of these findings is raised, or if nothing was measured")
     add_slow_step(parser)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises: OptionError for what only a probe in the server could do, with --look."""
+    asked = ("seconds", "wake", "html", "record", "record_limit", "full", "otlp", "fail_on")
+    given = [f"--{name.replace('_', '-')}" for name in asked if options.look and getattr(options, name)]
+    if given:
+        raise OptionError(
+            f"With --look no probe is brought into the server, so nothing is measured for {', '.join(given)}. "
+            "Leave --look out: the look comes first anyway."
+        )
 
 
 def _pid(text: str) -> int:

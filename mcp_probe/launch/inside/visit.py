@@ -35,6 +35,7 @@ from mcp_probe.launch.receive import Served
 from mcp_probe.record.private_file import opened
 
 if TYPE_CHECKING:
+    from mcp_probe.export.exporters import TelemetrySettings
     from mcp_probe.launch.outside.target import Target
     from mcp_probe.report.page.window import Window
 
@@ -58,15 +59,22 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class Visited:
-    """What a visit has to say: a report, or none where the server never ran the script; and sentences."""
+    """What a visit has to say: a report, or none where no request came; and sentences.
+
+    ``failures`` are those of the sentences after which findings may be missing.
+    """
 
     reports: tuple[Report, ...]
     sentences: tuple[str, ...]
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asks for. ``seconds``: how long to stay; ``patience_s``: how long to wait at the door."""
+    """What the user asks for. ``seconds``: how long to stay; ``patience_s``: how long to wait at the door.
+
+    ``relay``: where this process sends the telemetry of the server.
+    """
 
     options: Mapping[str, Any]
     slow_step_ms: float = 10.0
@@ -74,6 +82,8 @@ class Wish:
     patience_s: float | None = None
     wake: bool = False
     record: Path | None = None
+    record_limit: int | None = None
+    relay: TelemetrySettings | None = None
     window: Callable[[], Window] | None = None
 
 
@@ -86,11 +96,14 @@ def visit(
         tell: called with a sentence when something has happened that the user waits for.
         prepare: as in ``run_command``.
 
-    Raises: AttachError where the server cannot be entered, LaunchError where a file cannot be written.
+    Raises: AttachError where the server cannot be entered, LaunchError where a file cannot be written, OptionError or
+        MissingExtraError where telemetry cannot be set up; nothing has been injected then.
     """
     knock.check(target)
+    relay = wish.relay if wish.relay is not None and _is_wanted(wish.relay) else None
+    traced = {} if wish.relay is None else {"telemetry": "relay"}
     with ExitStack() as stack:
-        recordings = None if wish.record is None else Recordings(wish.record, None)
+        recordings = None if wish.record is None else Recordings(wish.record, wish.record_limit)
         if recordings is not None:
             stack.callback(recordings.close)
         run = _folder(target)
@@ -98,8 +111,8 @@ def visit(
         control, channel = inject.listen(run, "control"), inject.listen(run, "channel")
         stack.callback(control.close)
         _give(run, target)
-        script = _script(run, target, {**wish.options, "slow_step_ms": wish.slow_step_ms})
-        listening = ReceiverThread(channel, recordings, wish.slow_step_ms, None, wish.window, prepare)
+        script = _script(run, target, {**wish.options, **traced, "slow_step_ms": wish.slow_step_ms})
+        listening = ReceiverThread(channel, recordings, wish.slow_step_ms, relay, wish.window, prepare)
         try:
             ending = stack.enter_context(_endings())
             peer = _enter(target, wish, script, control, ending, tell)
@@ -109,7 +122,15 @@ def visit(
         if peer is None:
             raise AttachError(_never_ran(target, wish))
         served = listening.served()
-        return Visited(tuple(map(_report, served)), (*sentences, *map(_incomplete, served)))
+        failures = tuple(_incomplete(process) for process in served if process.ends_early)
+        return Visited(tuple(map(_report, served)), (*sentences, *map(_incomplete, served)), failures)
+
+
+def _is_wanted(relay: TelemetrySettings) -> bool:
+    """Makes the exporters once, so that what is wrong shows before anything is injected."""
+    from mcp_probe.export.telemetry import ready
+
+    return ready(relay)
 
 
 # ---- at the door ----
