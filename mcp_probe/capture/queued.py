@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from itertools import islice
 from typing import Any
 from weakref import ref
 
@@ -133,23 +132,32 @@ class Line:
     def take(self, address: int) -> Ticket | None:
         """Of the item there, which was the first one in the queue; ``None`` if it is nobody's.
 
-        Raises: LookupError: the order is lost.
+        Raises: LookupError (IndexError is one): the order is lost.
         """
-        if self._older > 0:
-            self._older -= 1
-            return None
-        entries = self._entries
-        first = entries.popleft()
-        if first[0] == address:
-            return first[1]
+        is_older = self._older > 0
+        self._older -= is_older
         if self._races:
-            entries.appendleft(first)
-            for entry in tuple(islice(entries, NEAR)):
+            ticket = self._find(address)
+            return None if is_older else ticket
+        if is_older:
+            return None
+        found, ticket = self._entries.popleft()
+        if found != address:
+            raise LookupError
+        return ticket
+
+    def _find(self, address: int) -> Ticket | None:
+        """Take out the entry of the item there; ``None`` if it is not among the next ones."""
+        entries = self._entries
+        with suppress(IndexError, ValueError):  # the end; another thread has just taken the same object
+            for index in range(NEAR):  # no iterator: other threads add and remove meanwhile
+                entry = entries[index]
                 if entry[0] == address:
-                    with suppress(ValueError):  # another thread has just taken the same object
-                        entries.remove(entry)
+                    entries.remove(entry)
+                    if index > NEAR // 2:  # the first one will not be taken any more
+                        entries.popleft()
                     return entry[1]
-        raise LookupError
+        return None
 
 
 class Queued:

@@ -2,6 +2,7 @@
 
 Only queues that hand out their items in order: ``queue.Queue``, ``queue.SimpleQueue``, ``asyncio.Queue``, and anyio's
 memory object streams. What overrides how items are kept (``LifoQueue``, ``PriorityQueue``) does not come by here.
+Once the hook is off nothing is noted any more, and whoever takes the next item works for nobody.
 
 ``SimpleQueue`` is a type that nothing can be set on: a subclass of it stands under its name, in the module ``queue``,
 for queues that are made from then on. A class that was imported by name before stays as it is.
@@ -86,12 +87,12 @@ class _Ordered:
 
     def _putting(self, original: Any) -> Any:
         queued, guard, library, length = self._queued, self._guard, self._library, self._length
-        lines = queued.lines
+        lines, current = queued.lines, CURRENT.get
 
         @wraps(original)
         def _put(self: Any, item: Any) -> Any:
             result = original(self, item)
-            if guard.active and (CURRENT.get() is not None or id(self) in lines):
+            if (current() is not None or id(self) in lines) and guard.active:
                 try:
                     queued.put(self, item, length(self), library)
                 except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
@@ -102,12 +103,12 @@ class _Ordered:
 
     def _getting(self, original: Any) -> Any:
         queued, guard = self._queued, self._guard
-        lines = queued.lines
+        lines, ticket = queued.lines, TICKET.get
 
         @wraps(original)
         def _get(self: Any) -> Any:
             item = original(self)
-            if guard.active and (id(self) in lines or TICKET.get() is not None):
+            if id(self) in lines or ticket() is not None:
                 try:
                     queued.taken(self, item)
                 except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
@@ -121,7 +122,7 @@ class _Ordered:
 
         @wraps(original)
         def task_done(self: Any) -> Any:
-            if guard.active and TICKET.get() is not None:
+            if TICKET.get() is not None:
                 try:
                     queued.done(self)
                 except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
@@ -146,23 +147,23 @@ class _StandIn(type):
 def _simple_queue(queued: Queued, guard: Hook, file: str) -> Callable[[Any], Any]:
     """Makes the class that stands for ``SimpleQueue``."""
     library = (file,)
-    lines = queued.lines
+    lines, current, ticket = queued.lines, CURRENT.get, TICKET.get
 
     def note(queue: Any, item: Any) -> None:
-        if guard.active and (CURRENT.get() is not None or id(queue) in lines):
-            try:  # before it is there: another thread may take it at once
-                queued.put(queue, item, queue.qsize() + 1, library, races=True)
-            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                guard.fault(exc)
+        try:  # before it is there: another thread may take it at once
+            queued.put(queue, item, queue.qsize() + 1, library, races=True)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            guard.fault(exc)
 
     def took(queue: Any, item: Any) -> None:
-        if guard.active and (id(queue) in lines or TICKET.get() is not None):
-            try:
-                queued.taken(queue, item)
-            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                guard.fault(exc)
+        try:
+            queued.taken(queue, item)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            guard.fault(exc)
 
     def make(base: Any) -> Any:
+        base_put, base_put_nowait, base_get, base_get_nowait = base.put, base.put_nowait, base.get, base.get_nowait
+
         class SimpleQueue(base, metaclass=_StandIn):  # type: ignore[misc]
             __slots__ = ()
             stands_for = base
@@ -173,25 +174,29 @@ def _simple_queue(queued: Queued, guard: Hook, file: str) -> Callable[[Any], Any
                 return base.__new__(base if is_plain else cls, *args, **kwargs)
 
             @wraps(base.put)
-            def put(self, item: Any, *args: Any, **kwargs: Any) -> Any:
-                note(self, item)
-                return base.put(self, item, *args, **kwargs)
+            def put(self, item: Any, block: Any = True, timeout: Any = None) -> Any:
+                if (current() is not None or id(self) in lines) and guard.active:
+                    note(self, item)
+                return base_put(self, item, block, timeout)
 
             @wraps(base.put_nowait)
             def put_nowait(self, item: Any) -> Any:
-                note(self, item)
-                return base.put_nowait(self, item)
+                if (current() is not None or id(self) in lines) and guard.active:
+                    note(self, item)
+                return base_put_nowait(self, item)
 
             @wraps(base.get)
-            def get(self, *args: Any, **kwargs: Any) -> Any:
-                item = base.get(self, *args, **kwargs)
-                took(self, item)
+            def get(self, block: Any = True, timeout: Any = None) -> Any:
+                item = base_get(self, block, timeout)
+                if id(self) in lines or ticket() is not None:
+                    took(self, item)
                 return item
 
             @wraps(base.get_nowait)
             def get_nowait(self) -> Any:
-                item = base.get_nowait(self)
-                took(self, item)
+                item = base_get_nowait(self)
+                if id(self) in lines or ticket() is not None:
+                    took(self, item)
                 return item
 
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
@@ -253,7 +258,7 @@ class _Streams:
         @wraps(original)
         def receive_nowait(self: Any) -> Any:
             item = original(self)
-            if guard.active and (id(self._state) in lines or TICKET.get() is not None):
+            if id(self._state) in lines or TICKET.get() is not None:
                 try:
                     caller = sys._getframe(1)
                     if caller.f_code is not receive or caller.f_back is None or caller.f_back.f_code is not followed:
@@ -265,11 +270,11 @@ class _Streams:
         return receive_nowait
 
     def receiving(self, original: Any) -> Any:
-        guard, lines, received = self._guard, self._queued.lines, self._received
+        lines, received = self._queued.lines, self._received
 
         @wraps(original)
         def receive(self: Any) -> Any:
-            if not guard.active or (id(self._state) not in lines and TICKET.get() is None):
+            if id(self._state) not in lines and TICKET.get() is None:
                 return original(self)  # no frame of ours where no request has put anything
             return received(original, self)
 
@@ -277,9 +282,8 @@ class _Streams:
 
     async def _received(self, original: Any, stream: Any) -> Any:
         item = await original(stream)
-        if self._guard.active:
-            try:
-                self._queued.taken(stream._state, item)
-            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                self._guard.fault(exc)
+        try:
+            self._queued.taken(stream._state, item)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self._guard.fault(exc)
         return item
