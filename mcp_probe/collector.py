@@ -220,6 +220,16 @@ class Collector:
         finally:
             self._lock.release()
 
+    def look_before_threads_end(self) -> None:
+        """The process ends: have a hunt take its last look while threads still hold what is theirs. Waits for it."""
+        hunt, done, thread = self._hub.hunt, self._last_flush, self._thread
+        if hunt is None or thread is None or thread.is_current():
+            return
+        if done is None or done.is_set():
+            self.catch_up()
+        elif thread.is_alive():
+            done.wait(hunt.exit_patience_s)
+
     def flush(self) -> None:
         """A transport has closed: the thread hands on all that has ended, then an ``End``. Any thread; never waits."""
         if self._thread is None or not self._thread.is_alive():  # it may have failed

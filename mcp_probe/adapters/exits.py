@@ -16,7 +16,9 @@ import atexit
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -73,6 +75,17 @@ def forget_exit(finish: Callable[[], None]) -> None:
     """Do not call ``finish`` after all."""
     _forgotten.add(finish.__self__)  # type: ignore[attr-defined]
     atexit.unregister(finish)
+
+
+def call_before_threads_end(function: Callable[[], None]) -> None:
+    """Call ``function`` as the process ends, before executors let their threads go; not where CPython cannot do so.
+
+    That cannot be undone. Source: ``threading._register_atexit``, CPython 3.9-3.15.
+    """
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        with suppress(RuntimeError):  # the process ends already
+            register(function)
 
 
 def _finish(finish: Callable[[], None]) -> None:

@@ -347,10 +347,9 @@ class LeakHunt:
         if owners:
             suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
             held = [
-                [(address, (kept.name, size)) for address, size in blocks_of(kept.owners(), MAX_BLOCKS)]
-                for kept in suspects
+                [(address, (kept.name, size)) for address, size in _largest_first(kept.owners())] for kept in suspects
             ]
-            # In turn, so that a look that is cut short has seen something of each.
+            # In turn, so that a look that is cut short has seen something of each, and most bytes of it.
             blocks = dict(block for row in zip_longest(*held) for block in row if block is not None)
             if blocks:
                 for frame in sites_of_blocks(now, blocks, self._types, is_late):
@@ -364,6 +363,10 @@ class LeakHunt:
             self._codes_of = len(self._kept)
             self._codes = tuple(self._functions())
         return self._codes
+
+
+def _largest_first(owners: list[Any]) -> list[tuple[int, int]]:
+    return sorted(blocks_of(owners, MAX_BLOCKS), key=lambda block: block[1], reverse=True)
 
 
 def _later_than(asked_ns: int) -> Callable[[], bool]:

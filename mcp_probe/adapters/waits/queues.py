@@ -23,8 +23,8 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.queued import TICKET, Queued
 
 HOOK = "queues"
-_JOBS_OF = ("concurrent.futures.", "multiprocessing.")
-"""Modules whose own queues hand jobs over: they get the plain type."""
+_JOBS_OF = ("concurrent.futures.", "multiprocessing.", "mcp_probe.")
+"""Modules whose own queues hand jobs over, and ours: they get the plain type."""
 
 
 class QueueHooks:
