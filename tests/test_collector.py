@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -262,6 +263,56 @@ pool.submit(setattr, local, "thing", thing).result()
 probe = Probe()
 del thing
 PROCESS.hub.hunt = Hunt()
+"""
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["at the end", "as the transport closes"])
+def test_a_signal_that_ends_the_process_waits_for_the_last_look_of_a_hunt(asked: bool) -> None:
+    """An SDK's client sends it 2 s after it has closed the pipe. Beside others that compute, a look takes longer."""
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD_TO_END, *["asked"][:asked]],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "looked\n"), done.stderr
+
+
+TOLD_TO_END = """
+import os, signal, sys, threading
+from contextlib import nullcontext
+from mcp_probe.adapters.exits import HeldSignal
+from mcp_probe.process import PROCESS
+from mcp_probe.session import Probe
+
+held = threading.Event()
+class Held(HeldSignal):
+    def __enter__(self):
+        super().__enter__()
+        held.set()
+        return self
+import mcp_probe.collector
+mcp_probe.collector.HeldSignal = Held
+
+class Hunt:
+    exit_patience_s = 30.0
+    hurry = on_own_account = lambda self: nullcontext()
+    settle = take = lambda self, *args, **kwargs: None
+    def frames(self, now, *, final):
+        if final:
+            held.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("looked", flush=True)
+            PROCESS.hub.hunt = None
+        return iter(())
+
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+probe = Probe()
+PROCESS.hub.hunt = Hunt()
+if sys.argv[1:]:
+    PROCESS.hub.transport_closed()
 """
 
 

@@ -88,6 +88,36 @@ def call_before_threads_end(function: Callable[[], None]) -> None:
             register(function)
 
 
+class HeldSignal:
+    """SIGTERM, while this is entered: if it comes and nobody handles it, it ends the process on leaving.
+
+    An MCP client sends it 2 s after it has closed the pipe, and SIGKILL 2 s later. Only on the main thread; nothing is
+    held elsewhere, or where the server has a handler of its own.
+    """
+
+    def __init__(self) -> None:
+        self._came = threading.Event()
+        self._holds = False
+
+    def __enter__(self) -> HeldSignal:
+        on_main = threading.current_thread() is threading.main_thread()
+        if on_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: self._came.set())
+            self._holds = True
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._holds:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if self.came:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    @property
+    def came(self) -> bool:
+        """Whether the process has been told to end."""
+        return self._came.is_set()
+
+
 def _finish(finish: Callable[[], None]) -> None:
     if finish.__self__ not in _forgotten:  # type: ignore[attr-defined]
         finish()
