@@ -32,9 +32,9 @@ FILLED = 30
 """Calls after which every innocent keeps no more."""
 
 LARGE = 100_000
-"""Bytes a call that the kinds keep whose memory no tool owns: enough to stand out from the process's noise."""
+"""Bytes a call that the kinds keep whose memory no tool allocates: enough to stand out from the process's noise."""
 
-Owner = Literal["tool", "nobody", "native", "none"]
+Owner = Literal["tool", "native", "none"]
 
 server = MCPServer("memory kinds", log_level="WARNING")
 
@@ -271,9 +271,9 @@ def start_worker() -> None:
         _worker = contextvars.Context().run(asyncio.get_running_loop().create_task, _work_off(_jobs))
 
 
-@kind("nobody", LARGE, _work_off)
+@kind("tool", LARGE, _work_off)
 async def background_task(number: int) -> int:
-    """A task that outlives the calls keeps something for each."""
+    """A task that outlives the calls keeps something for each: for the item that the call has put."""
     start_worker()
     assert _jobs is not None
     _jobs.put_nowait(number)
@@ -293,7 +293,7 @@ def _store() -> None:
 _thread = threading.Thread(target=_store, daemon=True)
 
 
-@kind("nobody", LARGE, _store)
+@kind("tool", LARGE, _store)
 async def queue_thread(number: int) -> int:
     """A thread fed by a queue keeps something for each call."""
     if not _thread.is_alive():

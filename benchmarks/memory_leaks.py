@@ -1,9 +1,9 @@
 """What a leak hunt says of each way to keep memory, beside what the server is known to keep.
 
 ``python benchmarks/memory_leaks.py`` runs the server of :mod:`benchmarks.memory_kinds` under ``mcp-probe run --memory
-leaks`` in five processes: the kinds that tools own, the three that they do not, and the innocents. It returns 0 if at
-least eleven of the fifteen leaks are named with tool and line, the others are told as nobody's or native within a
-quarter of their bytes, no innocent is accused, and no hunt loses its end. With ``--state FILE`` each process's result
+leaks`` in three processes: the kinds that tools own, the one that none does, and the innocents. It returns 0 if at
+least eleven of the fifteen leaks are named with tool and line, the other is told as native, large ones within a quarter
+of their bytes, no innocent is accused, and no hunt loses its end. With ``--state FILE`` each process's result
 is kept there, and a later call goes on where an earlier one was interrupted. ``--write`` puts the table into
 docs/memory.md, once all 23 are known.
 """
@@ -26,7 +26,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from benchmarks.machine import describe_machine  # noqa: E402
-from benchmarks.memory_kinds import FILLED, KINDS, Kind  # noqa: E402
+from benchmarks.memory_kinds import FILLED, KINDS, LARGE, Kind  # noqa: E402
 from benchmarks.page import filled  # noqa: E402
 from mcp_probe.workloads.client import Call, stdio_client_session  # noqa: E402
 
@@ -55,13 +55,13 @@ def groups() -> list[list[Kind]]:
     """What runs in one process: memory that no tool owns can only be told apart alone."""
     owned = [kind for kind in KINDS.values() if kind.owner == "tool"]
     innocent = [kind for kind in KINDS.values() if kind.owner == "none"]
-    return [owned, *([kind] for kind in KINDS.values() if kind.owner in ("nobody", "native")), innocent]
+    return [owned, *([kind] for kind in KINDS.values() if kind.owner == "native"), innocent]
 
 
 def judged(kinds: Sequence[Kind], summary: Summary) -> Iterator[Row]:
     """What ``summary`` says of ``kinds``."""
     for kind in kinds:
-        if kind.owner in ("nobody", "native"):
+        if kind.owner == "native":
             yield _of_remainder(kind, summary)
         else:
             yield _of_tool(kind, summary)
@@ -77,7 +77,8 @@ def _of_tool(kind: Kind, summary: Summary) -> Row:
     told = row["verdict"] if row["verdict"] != "grows" else f"{row['bytes_per_call']:,.0f} B a call"
     where = "no line" if line is None else f"line {line['line']}"
     is_line = line is not None and line["file"] == file and line["line"] in lines
-    return Row(kind, f"{told}, {where}", row["verdict"] == "grows" and is_line)
+    is_near = kind.call_bytes < LARGE or abs((row.get("bytes_per_call") or 0) - kind.call_bytes) <= WITHIN * LARGE
+    return Row(kind, f"{told}, {where}", row["verdict"] == "grows" and is_line and is_near)
 
 
 def _of_remainder(kind: Kind, summary: Summary) -> Row:

@@ -18,6 +18,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
+from mcp_probe.adapters.exits import HeldSignal
 from mcp_probe.capture.drain import Drain, open_request, record_of, running_mark
 from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
@@ -57,6 +58,9 @@ ALWAYS_RECORDED = 4 * SLICE
 """Of one drain, late or not: a starved machine takes long to begin, but this many need only 13 ms of CPU."""
 DETACH_BUDGET_S = 3.0
 """If the server goes on, and that thread gets on: beside others that compute, it rarely gets the GIL (15 ms a turn)."""
+
+GOODBYE_S = 1.4
+"""A client sends a SIGKILL 2 s after SIGTERM, and `mcp-probe run` reports half a second before that."""
 
 TURN_S = 0.05
 """Whoever takes over asks for the lock so often."""
@@ -219,6 +223,19 @@ class Collector:
             self._hub.fail("collector", exc)
         finally:
             self._lock.release()
+
+    def look_before_threads_end(self) -> None:
+        """The process ends: have a hunt take its last look while threads still hold what is theirs. Waits for it."""
+        hunt, done, thread = self._hub.hunt, self._last_flush, self._thread
+        if hunt is None or thread is None or thread.is_current():
+            return
+        with HeldSignal() as told:
+            if done is None or done.is_set():
+                self.catch_up()
+                return
+            turns = hunt.exit_patience_s / TURN_S
+            while turns > 0 and thread.is_alive() and not done.wait(TURN_S):
+                turns = min(turns - 1, GOODBYE_S / TURN_S) if told.came else turns - 1
 
     def flush(self) -> None:
         """A transport has closed: the thread hands on all that has ended, then an ``End``. Any thread; never waits."""

@@ -52,7 +52,7 @@ REQUEST_METRICS = (
     Metric(
         "client_wait", "ms", "exact", None, "waiting for the client (sampling, elicitation, roots), inside awaiting"
     ),
-    Metric("detached", "ms", "exact", None, "step time of a request's work after the request's end"),
+    Metric("detached", "ms", "exact", None, "step time of its work after its end, or by others for it"),
     Metric("steps", "count", "exact", None, "uninterrupted runs of its tasks between two suspensions"),
     Metric("step_max", "ms", "exact", "mcp_probe.step.duration", "its longest step"),
     Metric("requested", "bytes", "exact", "mcp_probe.request.memory.requested", "asked of the allocator, cumulative"),

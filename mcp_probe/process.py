@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from functools import cache
 from typing import Any, Protocol
 
 from mcp_probe.adapters.all_hooks import Attachable, ProcessHooks
+from mcp_probe.adapters.exits import call_before_threads_end
 from mcp_probe.capture.hub import Hub
 from mcp_probe.collector import Collector
 from mcp_probe.options import Options
@@ -47,6 +49,7 @@ class Process:
                 self.hub.memory.want(session, session.options.memory)  # while no thread of ours exists
                 self.hooks = ProcessHooks(self.hub)
                 self.hooks.install()
+                _arm()
             self.sessions.append(session)
             self.hooks.hub.memory.want(session, session.options.memory)
             self.hooks.hub.measuring.want(session, session.options.measures)
@@ -93,6 +96,18 @@ class Process:
 
 
 PROCESS = Process()
+
+
+@cache
+def _arm() -> None:
+    """Once: it cannot be undone, and costs nothing where no hunt is on."""
+
+    def look() -> None:
+        collector = PROCESS.collector
+        if collector is not None:
+            collector.look_before_threads_end()
+
+    call_before_threads_end(look)
 
 
 def _leave_child_alone() -> None:

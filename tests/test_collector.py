@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -220,6 +223,97 @@ def test_the_end_of_a_transport_is_told_before_the_hunt_looks_for_lines() -> Non
     fold = Fold()
     fold.add_all(frames)
     assert fold.summary().complete
+
+
+def test_a_hunt_looks_for_the_last_time_before_python_lets_threads_go() -> None:
+    """What they keep of their own is freed then: a leak in a thread-local list read as none."""
+    done = subprocess.run(
+        [sys.executable, "-c", KEPT_BY_A_THREAD],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "there: True\n"), done.stderr
+
+
+KEPT_BY_A_THREAD = """
+import threading, weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from mcp_probe.process import PROCESS
+from mcp_probe.session import Probe
+
+class Thing: pass
+class Hunt:
+    exit_patience_s = 30.0
+    hurry = on_own_account = lambda self: nullcontext()
+    settle = take = lambda self, *args, **kwargs: None
+    def frames(self, now, *, final):
+        if final:
+            print("there:", kept() is not None, flush=True)
+            PROCESS.hub.hunt = None
+        return iter(())
+
+local, thing = threading.local(), Thing()
+kept = weakref.ref(thing)
+pool = ThreadPoolExecutor(1)
+pool.submit(setattr, local, "thing", thing).result()
+probe = Probe()
+del thing
+PROCESS.hub.hunt = Hunt()
+"""
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["at the end", "as the transport closes"])
+def test_a_signal_that_ends_the_process_waits_for_the_last_look_of_a_hunt(asked: bool) -> None:
+    """An SDK's client sends it 2 s after it has closed the pipe. Beside others that compute, a look takes longer."""
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD_TO_END, *["asked"][:asked]],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "looked\n"), done.stderr
+
+
+TOLD_TO_END = """
+import os, signal, sys, threading
+from contextlib import nullcontext
+from mcp_probe.adapters.exits import HeldSignal
+from mcp_probe.process import PROCESS
+from mcp_probe.session import Probe
+
+held = threading.Event()
+class Held(HeldSignal):
+    def __enter__(self):
+        super().__enter__()
+        held.set()
+        return self
+import mcp_probe.collector
+mcp_probe.collector.HeldSignal = Held
+
+class Hunt:
+    exit_patience_s = 30.0
+    hurry = on_own_account = lambda self: nullcontext()
+    settle = take = lambda self, *args, **kwargs: None
+    def frames(self, now, *, final):
+        if final:
+            held.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("looked", flush=True)
+            PROCESS.hub.hunt = None
+        return iter(())
+
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+probe = Probe()
+PROCESS.hub.hunt = Hunt()
+if sys.argv[1:]:
+    PROCESS.hub.transport_closed()
+"""
 
 
 def test_an_exit_whose_drain_begins_too_late_still_records_a_small_backlog(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from mcp_probe.adapters.waits.asyncpg import AsyncpgHooks
 from mcp_probe.adapters.waits.httpcore import HttpcoreHooks
 from mcp_probe.adapters.waits.locks import LockHooks
 from mcp_probe.adapters.waits.psycopg import PsycopgHooks
+from mcp_probe.adapters.waits.queues import QueueHooks
 from mcp_probe.adapters.waits.redis import RedisHooks
 from mcp_probe.adapters.waits.sqlalchemy import SqlAlchemyHooks
 from mcp_probe.adapters.waits.subprocesses import SubprocessHooks
@@ -92,6 +93,7 @@ class ProcessHooks:
             RedisHooks(hub),
             AiosqliteHooks(hub),
         )
+        self._queues = QueueHooks(hub)
         self._attach = Hook(hub, "attach")
         self._signals = SignalHook(hub)
         self._imports = ImportWatch()
@@ -103,6 +105,7 @@ class ProcessHooks:
         self.hub.watch_gc()
         self.hub.functions_of_tools = functions_of_tools
         self._http_servers.install(self._imports)
+        self._queues.install(self._imports)
         schemas = self._schemas.guard.guarded(self._schemas.install)
         self._imports.when_imported("mcp.server._streamable_http_modern", schemas)
         self._imports.when_imported("mcp.server.stdio", self.stdio.guard.guarded(self.stdio.install))
@@ -128,6 +131,7 @@ class ProcessHooks:
             *self._signals.restore(),
             *self._schemas.restore(),
             *(stuck for waits in self._waits for stuck in waits.restore()),
+            *self._queues.restore(),
             *self._http_servers.restore(),
             *self.http.restore(),
             *self.sessions.restore(),

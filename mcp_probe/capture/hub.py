@@ -31,6 +31,7 @@ from mcp_probe.capture.memory_tier import HOOK as MEMORY
 from mcp_probe.capture.memory_tier import Memory
 from mcp_probe.capture.outbound import Outbound
 from mcp_probe.capture.pipe_looks import PipeLooks
+from mcp_probe.capture.queued import Queued
 from mcp_probe.capture.watchdog import STOP_S, Watchdog
 from mcp_probe.clock import now_ns
 from mcp_probe.model import STEPS, WAKE_UPS, RequestKind
@@ -63,6 +64,7 @@ class Hub:
         self.watchdog = Watchdog(slow_step_ns, self.fail, self._pipes)
         self.awaits = Awaits(lambda: self.monitors)
         self.outbound = Outbound(self.awaits)
+        self.queued = Queued(self.monitor)
         self.looks = AwaitLooks(self.requests.live, lambda: self.monitors.values(), self.awaits, self.fail)
         self.hooks: dict[str, str] = {}
         self.memory = Memory(partial(self._note, MEMORY), partial(self.fail, MEMORY))
@@ -128,6 +130,7 @@ class Hub:
             hunt = self.hunt = self._make_hunt()
             hunt.watch_peaks(lambda: self.hunt is hunt, partial(self.fail, "lines of peaks"))
         self.pools.charge = self.memory.charge
+        self.queued.use(self.memory.charge, owns=self.hunt is not None and self.memory.method == "native-shadow")
         self.requests.sizer = self.memory.sizer
         self._use_meters()
 
@@ -153,6 +156,7 @@ class Hub:
             pausing=pausing,
             tracing=start_tracing(),
             live=lambda: list(self.requests.live.values()),
+            errand_of=self.queued.errand_of,
         )
 
     def fail(self, hook: str, exc: Exception) -> None:
@@ -270,6 +274,7 @@ class Hub:
         self.looks.stop(STOP_S if waits else 0.0)
         self.awaits.clear()
         self.outbound.clear()
+        self.queued.clear()
         for monitor in list(self.monitors.values()):
             self.drop_monitor(monitor)
 

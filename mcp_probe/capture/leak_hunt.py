@@ -21,9 +21,10 @@ from itertools import zip_longest
 from typing import Any
 
 from mcp_probe import native
-from mcp_probe.capture.peak_lines import PeakWatch, blocks_of, held_by
+from mcp_probe.capture.peak_lines import PeakWatch, blocks_of
 from mcp_probe.capture.places import Code
 from mcp_probe.capture.process_memory import ProcessMemory
+from mcp_probe.capture.queued import Errand, held_for
 from mcp_probe.capture.tracemalloc_sites import (
     Grown,
     Traces,
@@ -99,13 +100,14 @@ class Kept:
     method: str
     name: str
     calls: int = 0
-    holders: list[tuple[int, int, Any]] = field(default_factory=list)  # (number of the call, stands for, request)
+    # (number of the call, stands for, request, what others do for it)
+    holders: list[tuple[int, int, Any, Errand | None]] = field(default_factory=list)
 
-    def add(self, raw: Any) -> None:
+    def add(self, raw: Any, errand: Errand | None = None) -> None:
         """One more call has ended. The probe's own notes of it are released, because some were allocated for it."""
         keep = getattr(raw, "keep_memory", None)  # the Python twin owns no blocks
         if keep is not None and raw.memory() is not None:
-            self.holders.append((self.calls, 1, keep()))
+            self.holders.append((self.calls, 1, keep(), errand))
         self.calls += 1
 
     def is_suspect(self) -> bool:
@@ -121,15 +123,19 @@ class Kept:
         counts = [(index + 1) * self.calls // count - index * self.calls // count for index in range(count)]
         held = [0] * count
         still = []
-        for number, weight, raw in self.holders:
-            size = held_by(raw)
-            if size:
-                still.append((number, weight, raw))
+        for number, weight, raw, errand in self.holders:
+            size = held_for(raw, errand)
+            if size or (errand is not None and errand.is_due):
+                still.append((number, weight, raw, errand))
                 held[_group_of(number, self.calls, count)] += size * weight
         if len(still) > MAX_KEPT:
-            still = [(number, 2 * weight, raw) for number, weight, raw in still[::2]]
+            still = [(number, 2 * weight, raw, errand) for number, weight, raw, errand in still[::2]]
         self.holders = still
         return list(zip(counts, held, strict=True))
+
+    def owners(self) -> list[Any]:
+        """Who owns what they hold."""
+        return [owner for *_, raw, errand in self.holders for owner in (raw, errand and errand.owner()) if owner]
 
 
 def _group_of(number: int, calls: int, count: int) -> int:
@@ -147,6 +153,7 @@ class LeakHunt:
         pausing: Called with True before and False after our collection, which is not counted as a pause of the server.
         tracing: Why tracemalloc is not on; empty where it is.
         live: The requests in flight.
+        errand_of: What others do for a request that has ended, because of what it put into queues.
     """
 
     exit_patience_s = EXIT_PATIENCE_S
@@ -158,11 +165,13 @@ class LeakHunt:
         pausing: Callable[[bool], None] = lambda pausing: None,
         tracing: str = "",
         live: Callable[[], Iterable[RawRequest]] = tuple,
+        errand_of: Callable[[Any], Errand | None] = lambda raw: None,
     ) -> None:
         self._owners = owners
         self._functions = functions
         self._pausing = pausing
         self._tracing = tracing
+        self._errand_of = errand_of
         self._kept: dict[tuple[str, str], Kept] = {}
         self._traces: Traces | None = Traces() if tracing_state() else None
         self._process = ProcessMemory()
@@ -230,7 +239,7 @@ class LeakHunt:
                 if len(self._kept) >= MAX_OPERATIONS:
                     continue
                 kept = self._kept[key] = Kept(*key)
-            kept.add(raw)
+            kept.add(raw, self._errand_of(raw))
 
     # --- out ---
 
@@ -338,13 +347,9 @@ class LeakHunt:
         if owners:
             suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
             held = [
-                [
-                    (address, (kept.name, size))
-                    for address, size in blocks_of([raw for *_, raw in kept.holders], MAX_BLOCKS)
-                ]
-                for kept in suspects
+                [(address, (kept.name, size)) for address, size in _largest_first(kept.owners())] for kept in suspects
             ]
-            # In turn, so that a look that is cut short has seen something of each.
+            # In turn, so that a look that is cut short has seen something of each, and most bytes of it.
             blocks = dict(block for row in zip_longest(*held) for block in row if block is not None)
             if blocks:
                 for frame in sites_of_blocks(now, blocks, self._types, is_late):
@@ -358,6 +363,10 @@ class LeakHunt:
             self._codes_of = len(self._kept)
             self._codes = tuple(self._functions())
         return self._codes
+
+
+def _largest_first(owners: list[Any]) -> list[tuple[int, int]]:
+    return sorted(blocks_of(owners, MAX_BLOCKS), key=lambda block: block[1], reverse=True)
 
 
 def _later_than(asked_ns: int) -> Callable[[], bool]:

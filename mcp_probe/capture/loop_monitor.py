@@ -237,6 +237,12 @@ class LoopMonitor(Steps):
             self.unit = self.current_unit()
             self.split(owner, now_ns())
 
+    def work_for(self, owner: RawRequest | None) -> None:
+        """What is left of the running step is the work of ``owner``, if steps of this loop are seen."""
+        if self.alive and (self.since or self.stretches):
+            self.unit = self.current_unit()
+            self.split(owner, now_ns())
+
     def gc_ns_of(self, since: int) -> int:
         """Collector pauses inside the step that began at ``since``."""
         return self.gc_ns if self._gc_step == since else 0

@@ -135,6 +135,28 @@ def test_only_a_tool_whose_older_calls_hold_memory_is_worth_a_look() -> None:
     assert not kept_of([500] * 49).is_suspect()
 
 
+def test_a_look_for_lines_that_is_cut_short_has_seen_the_largest_blocks_of_each_operation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The accelerator tells small blocks first: on a busy machine the line of the payload was not among those seen."""
+    seen: list[tuple[str, int]] = []
+
+    def sites(now: int, blocks: dict[int, tuple[str, int]], known: object, is_late: object) -> Iterator[Any]:
+        seen.extend(blocks.values())
+        return iter(())
+
+    sizes = iter([[40, 50, 2000], [30, 600]])
+    monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
+    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(size, size) for size in next(sizes)])
+    hunt = LeakHunt(lambda: True)
+    for name in ("one", "two"):
+        kept = hunt._kept["tools/call", name] = Kept("tools/call", name)
+        for _ in range(64):
+            kept.add(Holding(1000))
+    list(hunt.frames(0, final=True))
+    assert seen == [("one", 2000), ("two", 600), ("one", 50), ("two", 30), ("one", 40)]
+
+
 def test_a_look_for_lines_ends_as_soon_as_the_last_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine one look took 36 s, and the hunt lost its end."""
     late: list[bool] = []
