@@ -13,6 +13,7 @@ from mcp_probe.workloads.load.mix import Mix, MixFile, changed, read_mix, tool_c
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.peer import Target, command_of
 from mcp_probe.workloads.load.running import LoadOptions, run_load
+from mcp_probe.workloads.load.verdict import json_of
 from mcp_probe.workloads.status_line import StatusLine
 
 
@@ -37,7 +38,7 @@ def load(options: argparse.Namespace) -> bool:
     settings = LoadOptions(options.allow_failures, options.profile, options.connections)
     with StatusLine(sys.stderr, "load") as line:
         result = run_load(target, given.mix, settings, line.show)
-    text = json.dumps(result.to_json(), indent=1) + "\n"
+    text = json.dumps(json_of(result), indent=1) + "\n"
     if to_stdout:
         sys.stdout.write(text)
     else:

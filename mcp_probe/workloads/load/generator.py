@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mcp_probe.clock import now_ns
+from mcp_probe.workloads.load.lateness import Beat
 from mcp_probe.workloads.load.mix import Call
 from mcp_probe.workloads.load.peer import Peer
 from mcp_probe.workloads.load.wire import Kind, Reply
@@ -47,6 +48,7 @@ class Log:
     outstanding_peak: int = 0
     outstanding_ns: int = 0  # integral of requests in flight over the phase
     interrupted: bool = False  # ended before everything that was due had been sent
+    pauses: list[tuple[int, int]] = field(default_factory=list)  # of the generator itself, see Beat
 
     def add(self, call: int, due_ns: int, sent_ns: int, done_ns: int, fate: Fate, failure: str = "") -> None:
         """One more request has met its fate."""
@@ -108,6 +110,20 @@ async def open_loop(
 
     ``stop`` ends it early; ``show`` is told (sent, outstanding) now and then. Never raises for what the server does.
     """
+    with Beat() as beat:
+        log = await _opened(peer, turns, schedule, drain_s, stop, show)
+    log.pauses = beat.pauses
+    return log
+
+
+async def _opened(
+    peer: Peer,
+    turns: Turns,
+    schedule: Iterable[tuple[int, int]],
+    drain_s: float,
+    stop: asyncio.Event,
+    show: Callable[[int, int], None] | None,
+) -> Log:
     log = Log(begun_ns=now_ns() + round(LEAD_S * 1e9))
     gauge = _Gauge(log)
     waiting: dict[asyncio.Future[Reply], tuple[int, int, int]] = {}

@@ -14,6 +14,7 @@ from typing import Any
 
 from mcp_probe.model import Percentiles
 from mcp_probe.workloads.load.generator import FATES, Fate, Log
+from mcp_probe.workloads.load.lateness import within
 from mcp_probe.workloads.load.mix import Mix
 
 FORMAT = "mcp-probe-load/1"
@@ -68,6 +69,7 @@ class Slice:
 
     start_s: float
     due: int
+    sent: int  # requests that were sent in it, whenever they had been due
     answered: int  # answers that came in it, whenever their requests had been due
     p50: float | None
     max: float | None
@@ -100,13 +102,27 @@ class Little:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How long the generator's own loop stood still, in seconds; by its beat, not by its requests."""
+
+    count: int
+    total_s: float
+    longest_s: float
+    in_drain_s: float  # after the last request was due
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
-    """The open or the closed loop. Rates are requests a second of the time in which requests were due."""
+    """The open or the closed loop. Each rate is of its own span, from the beginning of the window."""
 
     due: int
+    sent: int
     fates: dict[Fate, int]
-    offered_per_s: float
-    answered_per_s: float  # over the window and its drain
+    offered_per_s: float  # until the last request was due
+    sent_per_s: float  # until the last request was sent
+    answered_per_s: float  # until the last answer came
+    late_at_end_s: float  # how late the last request of the schedule that was sent was sent
+    standing: Standing  # of the generator
     due_to_answer: Latency
     sent_to_answer: Latency
     late: Latency  # the generator's own lateness: due to sent
@@ -191,6 +207,7 @@ def latency_of(times_ns: Sequence[int], given_up_ns: Sequence[int] = ()) -> Late
 def phase_of(log: Log, drain_limit_s: float) -> Phase:
     """The figures of one loop."""
     ok, gave_up, sent_ok, sent_gave_up, late, served = [], [], [], [], [], []
+    last_sent, last_answer = (0, 0), 0  # (due, sent) of the last that was sent
     for due, sent, done, number in zip(log.due_ns, log.sent_ns, log.done_ns, log.fate, strict=True):
         fate = FATES[number]
         if fate == "not sent":
@@ -199,12 +216,15 @@ def phase_of(log: Log, drain_limit_s: float) -> Phase:
             continue
         late.append(max(0, sent - due))
         served.append(done - sent)
+        last_sent = max(last_sent, (due, sent))
+        if fate == "cancelled":
+            gave_up.append(done - due)
+            sent_gave_up.append(done - sent)
+            continue
+        last_answer = max(last_answer, done) if fate != "transport error" else last_answer
         if fate == "ok":
             ok.append(done - due)
             sent_ok.append(done - sent)
-        elif fate == "cancelled":
-            gave_up.append(done - due)
-            sent_gave_up.append(done - sent)
     last_due = log.offered_until_ns or log.begun_ns
     window_s = max(last_due - log.begun_ns, 1) / 1e9
     span_s = max(log.ended_ns - log.begun_ns, 1) / 1e9
@@ -212,9 +232,13 @@ def phase_of(log: Log, drain_limit_s: float) -> Phase:
     answered = len(log) - fates["cancelled"] - fates["not sent"] - fates["transport error"]
     return Phase(
         due=len(log),
+        sent=len(late),
         fates=fates,
         offered_per_s=(len(log) - 1) / window_s if len(log) > 1 else 0.0,
-        answered_per_s=answered / span_s,
+        sent_per_s=_rate(len(late) - 1, log.begun_ns, last_sent[1]),
+        answered_per_s=_rate(answered, log.begun_ns, last_answer),
+        late_at_end_s=max(0, last_sent[1] - last_sent[0]) / 1e9,
+        standing=_standing(log, last_due),
         due_to_answer=latency_of(ok, gave_up),
         sent_to_answer=latency_of(sent_ok, sent_gave_up),
         late=latency_of(late),
@@ -227,11 +251,24 @@ def phase_of(log: Log, drain_limit_s: float) -> Phase:
     )
 
 
+def _rate(count: int, begun_ns: int, until_ns: int) -> float:
+    return count / ((until_ns - begun_ns) / 1e9) if count > 0 and until_ns > begun_ns else 0.0
+
+
+def _standing(log: Log, last_due: int) -> Standing:
+    lengths = [end - start for start, end in log.pauses]
+    in_drain = within(log.pauses, last_due, max(log.ended_ns, last_due))
+    return Standing(len(lengths), sum(lengths) / 1e9, max(lengths, default=0) / 1e9, in_drain / 1e9)
+
+
 def _growth(log: Log) -> float | None:
-    """A backlog that grows makes each request wait longer than the one before; one stall does not, for long."""
+    """A backlog that grows makes each request wait longer than the one before; one stall does not, for long.
+
+    Counted from sending: what the generator was late says nothing of the server.
+    """
     rows = sorted(
-        (due, done - due)
-        for due, done, number in zip(log.due_ns, log.done_ns, log.fate, strict=True)
+        (due, done - sent)
+        for due, sent, done, number in zip(log.due_ns, log.sent_ns, log.done_ns, log.fate, strict=True)
         if FATES[number] in ("ok", "cancelled")
     )
     third = len(rows) // 3
@@ -267,22 +304,25 @@ def slices_of(log: Log, parts: int = SLICES) -> tuple[Slice, ...]:
         return ()
     width = (last_due - log.begun_ns) // parts + 1
     times: list[list[int]] = [[] for _ in range(parts)]
-    due_in, answered_in, lower_in = [0] * parts, [0] * parts, [False] * parts
-    for due, done, number in zip(log.due_ns, log.done_ns, log.fate, strict=True):
+    due_in, sent_in, answered_in, lower_in = [0] * parts, [0] * parts, [0] * parts, [False] * parts
+    for due, sent, done, number in zip(log.due_ns, log.sent_ns, log.done_ns, log.fate, strict=True):
         fate = FATES[number]
         part = min(max((due - log.begun_ns) // width, 0), parts - 1)
         due_in[part] += 1
         if fate in ("ok", "cancelled"):
             times[part].append(done - due)
             lower_in[part] |= fate == "cancelled"
-        if fate not in ("cancelled", "not sent") and log.begun_ns <= done:
-            came = (done - log.begun_ns) // width
-            if came < parts:
-                answered_in[came] += 1
+        for instant, counts, known in (
+            (sent, sent_in, fate != "not sent"),
+            (done, answered_in, fate not in ("cancelled", "not sent")),
+        ):
+            if known and 0 <= (came := (instant - log.begun_ns) // width) < parts:
+                counts[came] += 1
     return tuple(
         Slice(
             part * width / 1e9,
             due_in[part],
+            sent_in[part],
             answered_in[part],
             latency_of(times[part]).p50,
             latency_of(times[part]).max,
