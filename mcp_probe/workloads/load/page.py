@@ -26,6 +26,7 @@ from mcp_probe.report.blocks import (
 from mcp_probe.report.console import draw
 from mcp_probe.report.figures import plural, quantity
 from mcp_probe.workloads.load.result import Latency, LoadResult, Phase
+from mcp_probe.workloads.load.stalls import stalls_told
 from mcp_probe.workloads.load.verdict import doubts, figure, judged, omission
 
 
@@ -74,7 +75,7 @@ def _title(result: LoadResult) -> Block:
 
 def _verdict(result: LoadResult) -> Box:
     verdict = judged(result)
-    sentences = [*verdict.sentences, omission(result)]
+    sentences = [*verdict.sentences, stalls_told(result.stalls), omission(result)]
     if result.server_side is not None:
         sentences.append(result.server_side.why)
     return Box(verdict.name, "", verdict.role, tuple(Paragraph((Span(each),)) for each in sentences if each))

@@ -16,6 +16,7 @@ from mcp_probe.model import Percentiles
 from mcp_probe.workloads.load.generator import FATES, Fate, Log
 from mcp_probe.workloads.load.lateness import within
 from mcp_probe.workloads.load.mix import Mix
+from mcp_probe.workloads.load.stalls import Stall
 
 FORMAT = "mcp-probe-load/1"
 
@@ -177,6 +178,7 @@ class LoadResult:
     machine: dict[str, Any]
     notes: tuple[str, ...] = ()
     server_side: ServerSide | None = None
+    stalls: tuple[Stall, ...] = ()  # of the open loop
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; keys may be added, none renamed without a new ``format``."""

@@ -31,6 +31,7 @@ from mcp_probe.workloads.load.result import (
     phase_of,
     slices_of,
 )
+from mcp_probe.workloads.load.stalls import stalls_of
 
 Show = Callable[[str], None]
 
@@ -106,6 +107,7 @@ async def _loaded(target: Target, mix: Mix, options: LoadOptions, show: Show) ->
         foreign_cores=foreign,
         machine=machine,
         notes=tuple(notes),
+        stalls=stalls_of(log, mix),
     )
     return result, log
 

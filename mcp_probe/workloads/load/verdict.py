@@ -71,6 +71,8 @@ def judged(result: LoadResult) -> Verdict:
         return Verdict("cannot be told", "warn", (*blame, _beyond(phase)), ceiling)
     p50, p99 = figure(phase.due_to_answer, 0.5), figure(phase.due_to_answer, 0.99)
     said = f"{plural(phase.due, 'request')} at {_per_s(phase.offered_per_s)}: p50 {p50}, p99 {p99} from when due."
+    if result.stalls:
+        return Verdict("keeps up, with stalls", "warn", (said,))
     return Verdict("keeps up", "good", (said,))
 
 
