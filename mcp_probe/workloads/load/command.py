@@ -35,7 +35,7 @@ def load(options: argparse.Namespace) -> bool:
     for path in (None if to_stdout else options.json, options.html):
         if path is not None:
             private_file.check(path)
-    settings = LoadOptions(options.allow_failures, options.profile, options.connections)
+    settings = LoadOptions(options.allow_failures, options.profile, options.connections, options.sessions)
     with StatusLine(sys.stderr, "load") as line:
         result = run_load(target, given.mix, settings, line.show)
     text = json.dumps(json_of(result), indent=1) + "\n"

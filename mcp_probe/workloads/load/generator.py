@@ -30,6 +30,7 @@ MOST_OUTSTANDING = 20_000
 """Requests in flight at most; what is due beyond is counted as not sent. Keeps a dead server from eating our memory."""
 
 _MOST_FAILURES = 200
+_MOST_CAUSES = 50
 
 
 @dataclass(slots=True)
@@ -43,6 +44,7 @@ class Log:
     done_ns: array[int] = field(default_factory=lambda: array("q"))
     fate: array[int] = field(default_factory=lambda: array("b"))
     failures: Counter[tuple[int, str]] = field(default_factory=Counter)  # (call, sentence) -> how often
+    causes: Counter[str] = field(default_factory=Counter)  # kind of failure -> how often
     ended_ns: int = 0  # the last answer, or the end of the drain
     offered_until_ns: int = 0  # nothing was due after this
     outstanding_peak: int = 0
@@ -59,6 +61,13 @@ class Log:
         self.fate.append(_NUMBER_OF[fate])
         if failure and ((call, failure) in self.failures or len(self.failures) < _MOST_FAILURES):
             self.failures[call, failure] += 1
+
+    def add_reply(self, call: int, due_ns: int, reply: Reply) -> None:
+        """One more request has been answered, or has failed."""
+        self.add(call, due_ns, reply.sent_ns, reply.answered_ns, reply.kind, reply.failure)
+        if reply.kind != "ok":
+            cause = reply.cause or reply.kind
+            self.causes[cause if cause in self.causes or len(self.causes) < _MOST_CAUSES else "other"] += 1
 
     def __len__(self) -> int:
         return len(self.call)
@@ -77,8 +86,11 @@ class _Gauge:
         self.now = 0
 
     def change(self, by: int, at_ns: int) -> None:
-        self._log.outstanding_ns += self.now * max(0, at_ns - self._since_ns)
-        self._since_ns = max(self._since_ns, at_ns)
+        if at_ns >= self._since_ns:
+            self._log.outstanding_ns += self.now * (at_ns - self._since_ns)
+            self._since_ns = at_ns
+        else:  # the answer was read before the last request was sent, and its callback ran after that
+            self._log.outstanding_ns += by * (self._since_ns - at_ns)
         self.now += by
         self._log.outstanding_peak = max(self._log.outstanding_peak, self.now)
 
@@ -136,7 +148,7 @@ async def _opened(
             gauge.change(-1, now)
         else:
             reply = future.result()
-            log.add(call, due, reply.sent_ns, reply.answered_ns, reply.kind, reply.failure)
+            log.add_reply(call, due, reply)
             gauge.change(-1, reply.answered_ns)
 
     number = 0
@@ -231,7 +243,7 @@ async def closed_loop(
                 log.add(call, due, sent, now, "cancelled")
                 gauge.change(-1, now)
             else:
-                log.add(call, due, reply.sent_ns, reply.answered_ns, reply.kind, reply.failure)
+                log.add_reply(call, due, reply)
                 gauge.change(-1, reply.answered_ns)
 
     await asyncio.gather(*(client() for _ in range(in_flight)))

@@ -27,7 +27,7 @@ from mcp_probe.report.console import draw
 from mcp_probe.report.figures import plural, quantity
 from mcp_probe.workloads.load.result import Latency, LoadResult, Phase
 from mcp_probe.workloads.load.stalls import stalls_told
-from mcp_probe.workloads.load.verdict import doubts, figure, judged, omission
+from mcp_probe.workloads.load.verdict import causes_told, doubts, figure, judged, omission
 
 
 def page(
@@ -65,6 +65,7 @@ def _title(result: LoadResult) -> Block:
         f"{mix.rate:g}/s {'Poisson' if mix.arrivals == 'poisson' else 'constant'}",
         length,
         f"{result.transport}, {result.protocol}",
+        "" if result.start is None or result.start.sessions == 1 else plural(result.start.sessions, "session"),
         result.server,
     ]
     return Flow(
@@ -230,6 +231,7 @@ def _checks(result: LoadResult) -> Iterator[Block]:
     fates = [f"{quantity(count)} {fate}" for fate, count in phase.fates.items() if count]
     items: list[Spans] = [
         _pair("requests", ", ".join(fates) or "none"),
+        *((_pair("failures", causes_told(phase)),) if phase.causes else ()),
         _pair("in flight at most", quantity(phase.outstanding_peak)),
         _pair("drain", f"{figures.duration(phase.drain_s * 1e3)} of {result.mix.drain:g} s"),
     ]
@@ -243,5 +245,20 @@ def _checks(result: LoadResult) -> Iterator[Block]:
             )
         )
     yield Flow(tuple(items), indent=1)
+    yield from _start(result)
     for role, sentence in doubts(result):
         yield Paragraph((Span(sentence, role),), indent=1)
+
+
+def _start(result: LoadResult) -> Iterator[Block]:
+    """Before the load, and in none of its figures."""
+    start = result.start
+    if start is None:
+        return
+    connect = figures.duration(start.connect.p50)
+    if start.sessions > 1:
+        connect += f" at p50, {figures.duration(start.connect.max)} at the longest of {start.sessions} sessions"
+    items = [_pair("before the load: connected in", connect)]
+    if start.first_call_ms is not None:
+        items.append(_pair("first call", figures.duration(start.first_call_ms)))
+    yield Flow(tuple(items), indent=1)

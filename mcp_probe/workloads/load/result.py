@@ -7,7 +7,7 @@ count with the time they had waited, and a percentile that one of them may move 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import ceil
 from statistics import median
 from typing import Any
@@ -109,7 +109,7 @@ class Standing:
     count: int
     total_s: float
     longest_s: float
-    in_drain_s: float  # after the last request was due
+    in_drain_s: float  # after the last request was sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,10 @@ class Phase:
     outstanding_peak: int
     little: Little | None
     window_s: float
-    drain_s: float  # how long answers took to come in after the last request was due
+    drain_s: float  # how long answers took to come in after the last request was due, or sent if that was later
     interrupted: bool
     growth: float | None = None  # median latency of the last third of what was due over that of the first third
+    causes: dict[str, int] = field(default_factory=dict)  # of ``failed``, by kind, the most frequent first
 
     @property
     def answered(self) -> int:
@@ -161,6 +162,16 @@ class ServerSide:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """What came before the load, and is in none of its figures."""
+
+    sessions: int  # clients of the server; over stdio each has a process of its own
+    connect: Latency  # from the start, or the first connection, to the end of the handshake, of each session
+    first_call_ms: float | None  # of the call that was made first, alone; None: none was made
+    lost: int = 0  # sessions whose server had gone at the end
+
+
+@dataclass(frozen=True, slots=True)
 class LoadResult:
     """One load, complete. Serialised by :meth:`to_json`."""
 
@@ -179,6 +190,7 @@ class LoadResult:
     notes: tuple[str, ...] = ()
     server_side: ServerSide | None = None
     stalls: tuple[Stall, ...] = ()  # of the open loop
+    start: Start | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; keys may be added, none renamed without a new ``format``."""
@@ -228,6 +240,7 @@ def phase_of(log: Log, drain_limit_s: float) -> Phase:
             ok.append(done - due)
             sent_ok.append(done - sent)
     last_due = log.offered_until_ns or log.begun_ns
+    last_out = max(last_due, last_sent[1])  # the drain begins here
     window_s = max(last_due - log.begun_ns, 1) / 1e9
     span_s = max(log.ended_ns - log.begun_ns, 1) / 1e9
     fates: dict[Fate, int] = {fate: log.count(fate) for fate in FATES}
@@ -240,16 +253,17 @@ def phase_of(log: Log, drain_limit_s: float) -> Phase:
         sent_per_s=_rate(len(late) - 1, log.begun_ns, last_sent[1]),
         answered_per_s=_rate(answered, log.begun_ns, last_answer),
         late_at_end_s=max(0, last_sent[1] - last_sent[0]) / 1e9,
-        standing=_standing(log, last_due),
+        standing=_standing(log, last_out),
         due_to_answer=latency_of(ok, gave_up),
         sent_to_answer=latency_of(sent_ok, sent_gave_up),
         late=latency_of(late),
         outstanding_peak=log.outstanding_peak,
         little=Little(log.outstanding_ns / 1e9 / span_s, sum(served) / 1e9 / span_s) if served else None,
         window_s=window_s,
-        drain_s=min(max(0.0, (log.ended_ns - last_due) / 1e9), drain_limit_s),
+        drain_s=min(max(0.0, (log.ended_ns - last_out) / 1e9), drain_limit_s),
         interrupted=log.interrupted,
         growth=_growth(log),
+        causes=dict(log.causes.most_common()),
     )
 
 
@@ -257,9 +271,9 @@ def _rate(count: int, begun_ns: int, until_ns: int) -> float:
     return count / ((until_ns - begun_ns) / 1e9) if count > 0 and until_ns > begun_ns else 0.0
 
 
-def _standing(log: Log, last_due: int) -> Standing:
+def _standing(log: Log, last_out: int) -> Standing:
     lengths = [end - start for start, end in log.pauses]
-    in_drain = within(log.pauses, last_due, max(log.ended_ns, last_due))
+    in_drain = within(log.pauses, last_out, max(log.ended_ns, last_out))
     return Standing(len(lengths), sum(lengths) / 1e9, max(lengths, default=0) / 1e9, in_drain / 1e9)
 
 

@@ -35,6 +35,10 @@ LONG_ENOUGH_S = 2.0
 longer: by this factor from the first third of the window to the last. One stall, or a short window, looks alike for a
 moment."""
 
+SLOW_START = 10.0
+SLOW_START_MS = 100.0
+"""From this factor over the median of later calls, and so many milliseconds, on the first call is a slow start."""
+
 BLIND = 0.5
 """From this share of the drain on that the generator stood still, unanswered requests are no sign of the server."""
 
@@ -65,7 +69,8 @@ def judged(result: LoadResult) -> Verdict:
         return Verdict("does not keep up", "critical", (_too_slow(phase, lost), *blame), ceiling)
     if phase.failed:
         share = figures.share(phase.failed / phase.due)
-        said = f"{quantity(phase.failed)} of {quantity(phase.due)} ({share}) failed at {_per_s(phase.sent_per_s)}."
+        rate = _per_s(phase.sent_per_s)
+        said = f"{quantity(phase.failed)} of {quantity(phase.due)} ({share}) failed at {rate}: {causes_told(phase)}."
         return Verdict("with failures", "warn", (said, *blame), ceiling)
     if behind:
         return Verdict("cannot be told", "warn", (*blame, _beyond(phase)), ceiling)
@@ -74,6 +79,11 @@ def judged(result: LoadResult) -> Verdict:
     if result.stalls:
         return Verdict("keeps up, with stalls", "warn", (said,))
     return Verdict("keeps up", "good", (said,))
+
+
+def causes_told(phase: Phase) -> str:
+    """What failed by kind, the most frequent first."""
+    return ", ".join(f"{quantity(count)} × {cause}" for cause, count in phase.causes.items())
 
 
 def json_of(result: LoadResult) -> dict[str, Any]:
@@ -113,10 +123,9 @@ def _blame(phase: Phase) -> str:
 
 
 def _beyond(phase: Phase) -> str:
-    p50, p99 = figure(phase.sent_to_answer, 0.5), figure(phase.sent_to_answer, 0.99)
     return (
-        f"The server answered all of what was sent (p50 {p50}, p99 {p99} from sending). Whether it keeps up cannot be "
-        f"told above {_per_s(phase.sent_per_s)}."
+        "The server answered all of what was sent. Whether it keeps up cannot be told above "
+        f"{_per_s(phase.sent_per_s)}; nor can its latency, because a late generator reads answers late as well."
     )
 
 
@@ -168,6 +177,7 @@ def omission(result: LoadResult) -> str:
 def doubts(result: LoadResult) -> Iterator[tuple[Role, str]]:
     """What a reader must know before trusting the figures."""
     yield from _own_doubts(result.open)
+    yield from _slow_start(result)
     if result.foreign_cores is not None and result.foreign_cores > 0.25:
         yield "warn", f"Others used {result.foreign_cores:.1f} cores of this machine meanwhile."
     closed = result.closed
@@ -180,6 +190,17 @@ def doubts(result: LoadResult) -> Iterator[tuple[Role, str]]:
         yield "dim", "The closed loop was cut short."
     for note in result.notes:
         yield "warn", note
+
+
+def _slow_start(result: LoadResult) -> Iterator[tuple[Role, str]]:
+    first = None if result.start is None else result.start.first_call_ms
+    later = result.open.sent_to_answer.p50
+    if first is not None and later is not None and first >= max(SLOW_START_MS, SLOW_START * later):
+        yield (
+            "warn",
+            f"Slow start: the first call took {figures.duration(first)}, and later ones {figures.duration(later)} at "
+            "p50. It is in no figure of the load.",
+        )
 
 
 def _own_doubts(phase: Phase) -> Iterator[tuple[Role, str]]:

@@ -159,6 +159,17 @@ def test_a_generator_too_slow_for_its_schedule_is_behind_by_its_own_clock() -> N
     assert generator_behind(phase)
 
 
+def test_requests_in_flight_are_integrated_though_their_ends_come_out_of_order() -> None:
+    log = Log()
+    gauge = generator._Gauge(log)
+    start = now_ns() + 10**9
+    gauge.change(0, start)
+    log.outstanding_ns = 0
+    for by, at in ((+1, 0), (+1, 100), (-1, 40), (+1, 120), (-1, 110), (-1, 130)):
+        gauge.change(by, start + at)
+    assert (log.outstanding_ns, gauge.now) == ((40 - 0) + (110 - 100) + (130 - 120), 0)
+
+
 def test_the_closed_loop_never_has_more_in_flight_than_it_was_told() -> None:
     async def whole() -> tuple[Log, int]:
         peer = Told(lambda number: None)
