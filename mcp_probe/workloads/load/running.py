@@ -19,7 +19,8 @@ from mcp_probe.model import QUEUE, Percentiles, RequestRecord
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.bench.machine import ForeignLoad, describe_machine
 from mcp_probe.workloads.load import loops, sessions
-from mcp_probe.workloads.load.generator import Log, Turns, closed_loop, open_loop
+from mcp_probe.workloads.load.generator import Turns, closed_loop, open_loop
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call, Mix, named
 from mcp_probe.workloads.load.peer import Peer, Target, listed, names
 from mcp_probe.workloads.load.result import (
@@ -141,7 +142,9 @@ async def _phases(peer: Peer, mix: Mix, stop: asyncio.Event, show: Show) -> tupl
         shown_ns = now_ns()
         show(f"open loop: {sent:,} of about {whole:,} sent, {outstanding:,} unanswered")
 
-    log = await open_loop(peer, turns, mix.schedule(), drain_s=mix.drain, stop=stop, show=progress)
+    log = await open_loop(
+        peer, turns, mix.schedule(), drain_s=mix.drain, stop=stop, show=progress, window_s=mix.window_s
+    )
     foreign = load.cores() if target_is_ours(peer) else None
     closed = None
     if mix.in_flight and not stop.is_set() and not peer.gone():

@@ -7,19 +7,19 @@ others are answered, and alone it cannot be told from one. What the generator it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mcp_probe.workloads.load.generator import FATES, Log
 from mcp_probe.workloads.load.lateness import within
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Mix
-
-STALL_NS = 100_000_000
-"""Shorter silences are not told from scheduling on a busy machine."""
+from mcp_probe.workloads.load.silences import SILENCE_NS, Silences
+from mcp_probe.workloads.load.tally import ANSWERED, FATES, Tally
+from mcp_probe.workloads.load.times import Times
 
 OVERDUE = 5.0
-OVERDUE_NS = STALL_NS // 2
+OVERDUE_NS = SILENCE_NS // 2
 WITNESSES = 2
 """So many requests must wait this many times longer than the median of their operation, and so long at least."""
 
@@ -34,60 +34,47 @@ class Stall:
     over: bool = True  # False: nothing was answered any more
 
 
-@dataclass(frozen=True, slots=True)
-class _Silence:
-    start_ns: int
-    end_ns: int
-    waiting: tuple[int, ...]  # rows of the log
-    over: bool
-
-
 def stalls_of(log: Log, mix: Mix) -> tuple[Stall, ...]:
     """In order. Empty for a server that answered nothing at all: that is no stall."""
-    if log.count("ok", "tool error", "protocol error") == 0:
+    tally = log.tally()
+    if not any(tally.fates[fate] for fate in ANSWERED):
         return ()
-    usual = _usual(log, mix)
+    usual = _usual(tally, mix)
     found = []
-    for silence in _silences(log):
+    for silence in (_replayed(log) if log.beyond is None else log.silences).found:
         length = silence.end_ns - silence.start_ns - within(log.pauses, silence.start_ns, silence.end_ns)
         overdue = sum(
-            silence.end_ns - log.sent_ns[row]
-            >= max(OVERDUE_NS, OVERDUE * usual.get(mix.calls[log.call[row]].operation, float("inf")))
-            for row in silence.waiting
+            silence.end_ns - sent >= max(OVERDUE_NS, OVERDUE * usual.get(mix.calls[call].operation, float("inf")))
+            for call, sent in silence.oldest
         )
-        if length >= STALL_NS and overdue >= WITNESSES:
+        if length >= SILENCE_NS and overdue >= WITNESSES:
             start_s = (silence.start_ns - log.begun_ns) / 1e9
-            found.append(Stall(start_s, length / 1e9, len(silence.waiting), silence.over))
+            found.append(Stall(start_s, length / 1e9, silence.waiting, silence.over))
     return tuple(found)
 
 
-def _usual(log: Log, mix: Mix) -> dict[str, float]:
+def _usual(tally: Tally, mix: Mix) -> dict[str, float]:
     """Median time from sending to answer of each operation that was ever answered, in nanoseconds."""
-    times: dict[str, list[int]] = {}
-    for call, sent, done, number in zip(log.call, log.sent_ns, log.done_ns, log.fate, strict=True):
-        if FATES[number] in ("ok", "tool error", "protocol error"):
-            times.setdefault(mix.calls[call].operation, []).append(done - sent)
-    return {operation: median(each) for operation, each in times.items()}
+    times: dict[str, Times] = {}
+    for number, row in tally.calls.items():
+        operation = mix.calls[number].operation
+        times[operation] = times.get(operation, Times()).merged(row.served)
+    return {operation: middle for operation, each in times.items() if (middle := each.median()) is not None}
 
 
-def _silences(log: Log) -> Iterator[_Silence]:
-    """Spans of :data:`STALL_NS` and more without an answer, while something was outstanding."""
+def _replayed(log: Log) -> Silences:
+    """Those of a log whose rows are all there, in the order of their instants: a callback may run out of it."""
     events = sorted(
         [(sent, 0, row) for row, sent in enumerate(log.sent_ns) if sent]
         + [(done, 1, row) for row, (sent, done) in enumerate(zip(log.sent_ns, log.done_ns, strict=True)) if sent]
     )
-    waiting: dict[int, None] = {}
-    since = 0
+    silences = Silences()
     for at, is_end, row in events:
-        if not is_end:
-            since = since if waiting else at
-            waiting[row] = None
-            continue
-        given_up = FATES[log.fate[row]] == "cancelled"
-        if at - since >= STALL_NS:
-            yield _Silence(since, at, tuple(waiting), not given_up)
-        since = at
-        del waiting[row]
+        if is_end:
+            silences.ended(row, at, given_up=FATES[log.fate[row]] == "cancelled")
+        else:
+            silences.sent(row, log.call[row], at)
+    return silences
 
 
 # --- in words -------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import Any
 
 from mcp_probe.clock import now_ns
 from mcp_probe.workloads.load import generator, lateness, loops
-from mcp_probe.workloads.load.generator import Log, Turns, closed_loop, open_loop
+from mcp_probe.workloads.load.generator import Turns, closed_loop, open_loop
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call
 from mcp_probe.workloads.load.result import phase_of
 from mcp_probe.workloads.load.verdict import generator_behind

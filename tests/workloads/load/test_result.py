@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_probe.workloads.load.generator import FATES, Fate, Log
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call, Mix
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.result import (
@@ -16,6 +16,7 @@ from mcp_probe.workloads.load.result import (
     phase_of,
     slices_of,
 )
+from mcp_probe.workloads.load.tally import FATES, Fate
 from mcp_probe.workloads.load.verdict import json_of, judged
 
 MS = 1_000_000

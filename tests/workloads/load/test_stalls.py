@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_probe.workloads.load.generator import Fate, Log
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call, Mix
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.peer import Target
 from mcp_probe.workloads.load.running import run_load
 from mcp_probe.workloads.load.stalls import Stall, stalls_of, stalls_told
+from mcp_probe.workloads.load.tally import Fate
 from mcp_probe.workloads.load.verdict import json_of, judged
 from tests.workloads.load.raw import mix_of, tool
 from tests.workloads.load.test_result import MS, log_of, result_of
