@@ -44,6 +44,9 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--in-flight", metavar="N", type=int, help="of the closed loop beside it (default: 1; 0: none)")
     what.add_argument("--seed", metavar="N", type=int, help="of instants and mix; equal seeds: equal loads")
     what.add_argument("--connections", metavar="N", type=int, default=0, help="to an HTTP server at most")
+    what.add_argument(
+        "--sessions", metavar="N", type=int, default=1, help="clients that take turns (default: 1); stdio: N servers"
+    )
     what.add_argument("--allow-failures", action="store_true", help="go on where a call fails when it is first made")
     what.add_argument("--profile", action="store_true", help="start the server under the probe, and show what it saw")
     out = parser.add_argument_group("results")

@@ -13,6 +13,7 @@ from mcp_probe.workloads.load.mix import Mix, MixFile, changed, read_mix, tool_c
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.peer import Target, command_of
 from mcp_probe.workloads.load.running import LoadOptions, run_load
+from mcp_probe.workloads.load.verdict import json_of
 from mcp_probe.workloads.status_line import StatusLine
 
 
@@ -34,10 +35,10 @@ def load(options: argparse.Namespace) -> bool:
     for path in (None if to_stdout else options.json, options.html):
         if path is not None:
             private_file.check(path)
-    settings = LoadOptions(options.allow_failures, options.profile, options.connections)
+    settings = LoadOptions(options.allow_failures, options.profile, options.connections, options.sessions)
     with StatusLine(sys.stderr, "load") as line:
         result = run_load(target, given.mix, settings, line.show)
-    text = json.dumps(result.to_json(), indent=1) + "\n"
+    text = json.dumps(json_of(result), indent=1) + "\n"
     if to_stdout:
         sys.stdout.write(text)
     else:

@@ -1,69 +1,22 @@
-"""Sends requests when they are due, whatever the server makes of them, and notes what became of each.
-
-Invariant: every request that was due in a phase is in its :class:`Log` exactly once, with one outcome. A request that
-nobody answered before the drain was over is there as cancelled, with the time it had waited by then.
-"""
+"""Sends requests when they are due, whatever the server makes of them, and notes what became of each."""
 
 from __future__ import annotations
 
 import asyncio
-from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
 
 from mcp_probe.clock import now_ns
+from mcp_probe.workloads.load.lateness import Beat
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call
 from mcp_probe.workloads.load.peer import Peer
-from mcp_probe.workloads.load.wire import Kind, Reply
-
-Fate = Literal["ok", "tool error", "protocol error", "transport error", "cancelled", "not sent"]
-FATES: tuple[Fate, ...] = ("ok", "tool error", "protocol error", "transport error", "cancelled", "not sent")
-_NUMBER_OF: dict[Kind | Fate, int] = {fate: number for number, fate in enumerate(FATES)}
+from mcp_probe.workloads.load.wire import Reply
 
 LEAD_S = 0.05
 """Between the order to begin and the first request that is due."""
 
 MOST_OUTSTANDING = 20_000
 """Requests in flight at most; what is due beyond is counted as not sent. Keeps a dead server from eating our memory."""
-
-_MOST_FAILURES = 200
-
-
-@dataclass(slots=True)
-class Log:
-    """One phase, a column per quantity; instants on :func:`mcp_probe.clock.now_ns`, 0 where it never happened."""
-
-    begun_ns: int = 0  # what was due was due from here on
-    call: array[int] = field(default_factory=lambda: array("i"))
-    due_ns: array[int] = field(default_factory=lambda: array("q"))
-    sent_ns: array[int] = field(default_factory=lambda: array("q"))
-    done_ns: array[int] = field(default_factory=lambda: array("q"))
-    fate: array[int] = field(default_factory=lambda: array("b"))
-    failures: Counter[tuple[int, str]] = field(default_factory=Counter)  # (call, sentence) -> how often
-    ended_ns: int = 0  # the last answer, or the end of the drain
-    offered_until_ns: int = 0  # nothing was due after this
-    outstanding_peak: int = 0
-    outstanding_ns: int = 0  # integral of requests in flight over the phase
-    interrupted: bool = False  # ended before everything that was due had been sent
-
-    def add(self, call: int, due_ns: int, sent_ns: int, done_ns: int, fate: Fate, failure: str = "") -> None:
-        """One more request has met its fate."""
-        self.call.append(call)
-        self.due_ns.append(due_ns)
-        self.sent_ns.append(sent_ns)
-        self.done_ns.append(done_ns)
-        self.fate.append(_NUMBER_OF[fate])
-        if failure and ((call, failure) in self.failures or len(self.failures) < _MOST_FAILURES):
-            self.failures[call, failure] += 1
-
-    def __len__(self) -> int:
-        return len(self.call)
-
-    def count(self, *fates: Fate) -> int:
-        """How many met one of these fates."""
-        return sum(self.fate.count(_NUMBER_OF[fate]) for fate in fates)
 
 
 class _Gauge:
@@ -75,8 +28,11 @@ class _Gauge:
         self.now = 0
 
     def change(self, by: int, at_ns: int) -> None:
-        self._log.outstanding_ns += self.now * max(0, at_ns - self._since_ns)
-        self._since_ns = max(self._since_ns, at_ns)
+        if at_ns >= self._since_ns:
+            self._log.outstanding_ns += self.now * (at_ns - self._since_ns)
+            self._since_ns = at_ns
+        else:  # the answer was read before the last request was sent, and its callback ran after that
+            self._log.outstanding_ns += by * (self._since_ns - at_ns)
         self.now += by
         self._log.outstanding_peak = max(self._log.outstanding_peak, self.now)
 
@@ -103,12 +59,29 @@ async def open_loop(
     drain_s: float,
     stop: asyncio.Event,
     show: Callable[[int, int], None] | None = None,
+    window_s: float | None = None,
 ) -> Log:
     """Sends each request at the instant it is due, however many are still unanswered.
 
-    ``stop`` ends it early; ``show`` is told (sent, outstanding) now and then. Never raises for what the server does.
+    ``stop`` ends it early; ``show`` is told (sent, outstanding) now and then. With ``window_s``, how long
+    requests shall be due, a long load needs no more memory than a short one. Never raises for what the server does.
     """
-    log = Log(begun_ns=now_ns() + round(LEAD_S * 1e9))
+    with Beat() as beat:
+        log = await _opened(peer, turns, schedule, drain_s, stop, show, window_s)
+    log.pauses = beat.pauses
+    return log
+
+
+async def _opened(
+    peer: Peer,
+    turns: Turns,
+    schedule: Iterable[tuple[int, int]],
+    drain_s: float,
+    stop: asyncio.Event,
+    show: Callable[[int, int], None] | None,
+    window_s: float | None,
+) -> Log:
+    log = Log(now_ns() + round(LEAD_S * 1e9), None if window_s is None else round(window_s * 1e9))
     gauge = _Gauge(log)
     waiting: dict[asyncio.Future[Reply], tuple[int, int, int]] = {}
 
@@ -117,10 +90,12 @@ async def open_loop(
         if future.cancelled():
             now = now_ns()
             log.add(call, due, sent, now, "cancelled")
+            log.silences.ended(future, now, given_up=True)
             gauge.change(-1, now)
         else:
             reply = future.result()
-            log.add(call, due, reply.sent_ns, reply.answered_ns, reply.kind, reply.failure)
+            log.add_reply(call, due, reply)
+            log.silences.ended(future, reply.answered_ns)
             gauge.change(-1, reply.answered_ns)
 
     number = 0
@@ -137,13 +112,14 @@ async def open_loop(
         now = now_ns()
         future = turns.post(peer, call)
         waiting[future] = (call, due, now)
+        log.silences.sent(future, call, now)
         gauge.change(1, now)
         future.add_done_callback(done)
         number += 1
         if show is not None:
             show(number, len(waiting))
     await _drained(waiting, drain_s, stop)
-    log.ended_ns = max(log.done_ns, default=now_ns()) if log.done_ns else now_ns()
+    log.ended_ns = log.last_done_ns or now_ns()
     return log
 
 
@@ -191,7 +167,7 @@ async def closed_loop(
     So a slow answer keeps the requests behind it from being sent, and from being timed: that is coordinated omission.
     What is due and was not sent within ``window_s`` seconds is not sent at all. ``due_ns`` is kept as in the open loop.
     """
-    log = Log(begun_ns=now_ns() + round(LEAD_S * 1e9))
+    log = Log(now_ns() + round(LEAD_S * 1e9), round(window_s * 1e9))
     gauge = _Gauge(log)
     end = log.begun_ns + round(window_s * 1e9)
 
@@ -215,11 +191,11 @@ async def closed_loop(
                 log.add(call, due, sent, now, "cancelled")
                 gauge.change(-1, now)
             else:
-                log.add(call, due, reply.sent_ns, reply.answered_ns, reply.kind, reply.failure)
+                log.add_reply(call, due, reply)
                 gauge.change(-1, reply.answered_ns)
 
     await asyncio.gather(*(client() for _ in range(in_flight)))
-    log.ended_ns = max(log.done_ns, default=now_ns()) if log.done_ns else now_ns()
+    log.ended_ns = log.last_done_ns or now_ns()
     return log
 
 

@@ -13,8 +13,27 @@ SHARES = ("p50", "p90", "p99", "p99.9", "max")
 
 def html(result: LoadResult) -> str:
     """The whole file."""
-    charts = {"Latency": _latency(result), "Over the window": _window(result)}
+    charts = {"Rates": _rates(result), "Latency": _latency(result), "Over the window": _window(result)}
     return page_of(f"load · {result.server or result.target}", headed(blocks(result), charts))
+
+
+def _rates(result: LoadResult) -> str:
+    """What was due, sent and answered in each tenth of the window; empty where that is no rate."""
+    slices = result.slices
+    if len(slices) < 2:
+        return ""
+    width_s = slices[1].start_s - slices[0].start_s
+    rows = {
+        "offered": [each.due / width_s for each in slices],
+        "sent": [each.sent / width_s for each in slices],
+        "answered": [each.answered / width_s for each in slices],
+    }
+    series = tuple(
+        Series(name, tuple(Place(round(each.start_s, 1), rate) for each, rate in zip(slices, values, strict=True)))
+        for name, values in rows.items()
+    )
+    remark = "Seconds since the window began. Offered above sent: the generator was late."
+    return _drawn(Plot("Requests a second", "lines", series, lambda rate: f"{figures.decimal(rate)}/s", remark=remark))
 
 
 def _latency(result: LoadResult) -> str:

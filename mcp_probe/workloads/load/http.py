@@ -7,6 +7,7 @@ import errno
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from mcp_probe.clock import now_ns
@@ -64,7 +65,7 @@ class HttpPeer:
             body = wire.encode(number, order, modern=self.modern, sent_ns=now if stamped else None)
             return await self._exchange(number, body, self._headers(order), now)
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError, ValueError) as exc:
-            return Reply(now, now_ns(), "transport error", _sentence(exc, self._target.url))
+            return Reply(now, now_ns(), "transport error", _sentence(exc, self._target.url), cause=_cause(exc))
 
     def _headers(self, order: Order) -> dict[str, str]:
         headers = wire.headers_of(order, modern=self.modern)
@@ -83,7 +84,7 @@ class HttpPeer:
                 await response.read()
                 now = now_ns()
                 failure = "" if response.status < 400 else f"HTTP {response.status}"
-                return Reply(sent_ns, now, "transport error" if failure else "ok", failure)
+                return Reply(sent_ns, now, "transport error" if failure else "ok", failure, cause=failure)
             if response.content_type == "text/event-stream":
                 return await self._events(response, number, sent_ns)
             content = await response.read()
@@ -91,10 +92,13 @@ class HttpPeer:
             with suppress(ValueError):
                 message = json.loads(content)
                 if isinstance(message, Mapping) and ("result" in message or "error" in message):
-                    return wire.read(message, sent_ns, now, len(content))
+                    reply = wire.read(message, sent_ns, now, len(content))
+                    return reply if response.status < 400 else replace(reply, cause=f"HTTP {response.status}")
         text = wire.one_line(content[:400].decode(errors="replace"))
         where = f" to {response.headers.get('location')}" if 300 <= response.status < 400 else ""
-        return Reply(sent_ns, now, "transport error", f"HTTP {response.status}{where}" + (f": {text}" if text else ""))
+        said = f"HTTP {response.status}{where}" + (f": {text}" if text else "")
+        cause = f"HTTP {response.status}" if response.status >= 300 else wire.NO_ANSWER
+        return Reply(sent_ns, now, "transport error", said, cause=cause)
 
     async def _events(self, response: aiohttp.ClientResponse, number: int, sent_ns: int) -> Reply:
         """The answer among the events of a stream."""
@@ -111,7 +115,8 @@ class HttpPeer:
                 elif message.get("id") == number or "error" in message:
                     await self._drained(response)
                     return wire.read(message, sent_ns, now, size)
-        return Reply(sent_ns, now_ns(), "transport error", "the event stream ended without an answer")
+        said = "the event stream ended without an answer"
+        return Reply(sent_ns, now_ns(), "transport error", said, cause=wire.NO_ANSWER)
 
     async def _drained(self, response: aiohttp.ClientResponse) -> None:
         """Reads the end of the stream, so that its connection can be used again."""
@@ -196,8 +201,34 @@ async def http_peer(target: Target, connections: int) -> AsyncIterator[HttpPeer]
             await asyncio.shield(peer.leave())
 
 
-def _sentence(exc: BaseException, url: str) -> str:
+def _cause(exc: BaseException) -> str:
+    """The kind of failure; a sentence may name ports, sizes and what else differs from one to the next."""
+    number = _errno(exc)
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "no file descriptor left"
+    if number == errno.ECONNREFUSED:
+        return "connection refused"
+    if number in (errno.ECONNRESET, errno.EPIPE):
+        return "connection reset"
+    for kind, name in (
+        (asyncio.TimeoutError, "no connection in time"),
+        (aiohttp.ServerDisconnectedError, "connection closed unanswered"),
+        (aiohttp.ClientPayloadError, "answer cut off"),
+        (aiohttp.ClientConnectionError, "no connection"),
+        (ValueError, wire.NO_ANSWER),
+    ):
+        if isinstance(exc, kind):
+            return name
+    return type(exc).__name__
+
+
+def _errno(exc: BaseException) -> int | None:
     number = getattr(exc, "errno", None) or getattr(getattr(exc, "os_error", None), "errno", None)
+    return number if isinstance(number, int) else None
+
+
+def _sentence(exc: BaseException, url: str) -> str:
+    number = _errno(exc)
     if number in (errno.EMFILE, errno.ENFILE):
         return "no file descriptor is left for another connection; raise the limit with `ulimit -n`, or send less"
     if number == errno.ECONNREFUSED:

@@ -33,8 +33,8 @@ ARRIVALS: tuple[Arrivals, ...] = ("constant", "poisson")
 
 FASTEST = 100_000.0
 LONGEST_S = 86_400.0
-MOST = 5_000_000
-"""Requests of one load: each keeps some 100 bytes until the end."""
+MOST = 1_000_000_000
+"""Requests of one load: a day at 10,000 a second and more."""
 
 _KINDS = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
 

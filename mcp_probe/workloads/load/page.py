@@ -26,19 +26,8 @@ from mcp_probe.report.blocks import (
 from mcp_probe.report.console import draw
 from mcp_probe.report.figures import plural, quantity
 from mcp_probe.workloads.load.result import Latency, LoadResult, Phase
-
-LATE_MS = 5.0
-"""From here on, at p99, the generator's own lateness is said to be in the figures."""
-
-OMITTED = 1.5
-SMALL_MS = 1.0
-"""What the closed loop leaves out is spoken of from this factor, and from this many milliseconds, on."""
-
-BEHIND = 0.95
-GROWN = 1.5
-LONG_ENOUGH_S = 2.0
-"""A server does not keep up when it answers less than this share of what arrives and requests wait ever longer: by
-this factor from the first third of the window to the last. One stall, or a short window, looks alike for a moment."""
+from mcp_probe.workloads.load.stalls import stalls_told
+from mcp_probe.workloads.load.verdict import causes_told, doubts, figure, judged, omission
 
 
 def page(
@@ -57,77 +46,12 @@ def blocks(result: LoadResult) -> Iterator[Block]:
     """The page before it has a width."""
     yield _title(result)
     yield _verdict(result)
+    yield from _rates(result)
     yield from _latency(result)
     yield from _operations(result)
     yield from _window(result)
     yield from _server(result)
     yield from _checks(result)
-
-
-def judgement(result: LoadResult) -> tuple[str, Role, str]:
-    """What to call it, how bad it is, and the sentence that says so."""
-    phase = result.open
-    p50, p99 = _figure(phase.due_to_answer, 0.5), _figure(phase.due_to_answer, 0.99)
-    rate = f"{figures.decimal(phase.offered_per_s)}/s"
-    if not phase.answered:
-        return "no answers", "critical", f"None of {plural(phase.due, 'request')} was answered."
-    if phase.fates["not sent"] or phase.fates["cancelled"] or _falls_behind(phase):
-        lost = phase.fates["cancelled"] + phase.fates["not sent"]
-        rest = (
-            f"; {quantity(lost)} of {quantity(phase.due)} were still unanswered when the drain was over" if lost else ""
-        )
-        return (
-            "does not keep up",
-            "critical",
-            f"{rate} arrived and {figures.decimal(phase.answered_per_s)}/s were answered; at the worst "
-            f"{quantity(phase.outstanding_peak)} were waiting{rest}.",
-        )
-    if phase.failed:
-        share = figures.share(phase.failed / phase.due)
-        return "with failures", "warn", f"{quantity(phase.failed)} of {quantity(phase.due)} ({share}) failed at {rate}."
-    return (
-        "keeps up",
-        "good",
-        f"{plural(phase.due, 'request')} at {rate}: p50 {p50}, p99 {p99} from when they were due.",
-    )
-
-
-def _falls_behind(phase: Phase) -> bool:
-    """Whether requests came faster than they were answered, for long enough to be sure."""
-    return (
-        phase.window_s >= LONG_ENOUGH_S
-        and phase.answered_per_s < BEHIND * phase.offered_per_s
-        and (phase.growth or 0.0) >= GROWN
-    )
-
-
-def omission(result: LoadResult) -> str:
-    """What the waiting client leaves out of its own figures; empty where it leaves out nothing.
-
-    Both figures are of one run, so that nothing else that happened meanwhile tells them apart.
-    """
-    closed = result.closed
-    if closed is None:
-        return ""
-    theirs, due = closed.sent_to_answer, closed.due_to_answer
-    hidden = [
-        (name, share)
-        for name, share in (("p99", 0.99), ("p90", 0.9), ("p50", 0.5))
-        if (reported := _value(theirs, share)) is not None
-        and (true := _value(due, share)) is not None
-        and true >= max(OMITTED * reported, reported + SMALL_MS)
-    ]
-    if not hidden:
-        return ""
-    name, share = hidden[0]
-    unsent = closed.fates["not sent"]
-    count = "one request" if result.mix.in_flight == 1 else f"{result.mix.in_flight} requests"
-    left = f" It never sent {quantity(unsent)} of {quantity(closed.due)}." if unsent else ""
-    return (
-        f"A client with {count} in flight reports {name} {_figure(theirs, share)}. Counted from when its requests were "
-        f"due it is {_figure(due, share)}: while it waits for an answer it sends nothing, so those that would have "
-        f"waited are missing (coordinated omission).{left}"
-    )
 
 
 # --- parts of the page ----------------------------------------------------------------------------
@@ -141,6 +65,7 @@ def _title(result: LoadResult) -> Block:
         f"{mix.rate:g}/s {'Poisson' if mix.arrivals == 'poisson' else 'constant'}",
         length,
         f"{result.transport}, {result.protocol}",
+        "" if result.start is None or result.start.sessions == 1 else plural(result.start.sessions, "session"),
         result.server,
     ]
     return Flow(
@@ -150,26 +75,53 @@ def _title(result: LoadResult) -> Block:
 
 
 def _verdict(result: LoadResult) -> Box:
-    name, role, sentence = judgement(result)
-    body = [Paragraph((Span(sentence),))]
-    if omitted := omission(result):
-        body.append(Paragraph((Span(omitted),)))
-    if result.server_side is not None and result.server_side.why:
-        body.append(Paragraph((Span(result.server_side.why),)))
-    return Box(name, "", role, tuple(body))
+    verdict = judged(result)
+    sentences = [*verdict.sentences, stalls_told(result.stalls), omission(result)]
+    if result.server_side is not None:
+        sentences.append(result.server_side.why)
+    return Box(verdict.name, "", verdict.role, tuple(Paragraph((Span(each),)) for each in sentences if each))
+
+
+def _rates(result: LoadResult) -> Iterator[Block]:
+    """Offered, sent and answered apart: between the first two stands the generator, between the last two the server."""
+    phase = result.open
+    late = phase.late.max
+    behind = "" if late is None else f"by the generator, at most {figures.duration(late)} late"
+    yield Heading("Rates", "requests a second")
+    rows = (
+        ("offered", phase.offered_per_s, phase.due, "due by the schedule"),
+        ("sent", phase.sent_per_s, phase.sent, behind),
+        ("answered", phase.answered_per_s, phase.answered, "by the server"),
+    )
+    yield Grid(
+        columns=(Column(gap=1), Column("rate", right=True), Column("requests", right=True), Column(gap=1)),
+        rows=tuple(
+            (
+                Words((Span(name, "name"),)),
+                Words((Span(f"{figures.decimal(rate)}/s"),)),
+                Words((Span(quantity(count)),)),
+                Words((Span(what, "dim"),)),
+            )
+            for name, rate, count, what in rows
+        ),
+        squeeze=((3, 0),),
+    )
 
 
 def _latency(result: LoadResult) -> Iterator[Block]:
-    phase = result.open
+    """Groups and short labels: a label that were cut would leave the reader to guess which row is which."""
+    phase, closed = result.open, result.closed
     rows: list[tuple[Cell, ...] | Paragraph | Flow] = [
-        _latency_row("open loop, from when it was due", phase.due_to_answer, "strong"),
-        _latency_row("open loop, from its sending", phase.sent_to_answer),
+        Paragraph((Span("open loop", "name"),), indent=1),
+        _latency_row(" from when due", phase.due_to_answer, "strong"),
+        _latency_row(" from sending", phase.sent_to_answer),
     ]
-    if result.closed is not None:
-        label = f"closed loop, {result.mix.in_flight} in flight"
-        rows.append(_latency_row(f"{label}, from its sending", result.closed.sent_to_answer))
-        rows.append(_latency_row(f"{label}, from when it was due", result.closed.due_to_answer))
-    rows.append(_latency_row("generator: due to sent", phase.late, "dim"))
+    if closed is not None:
+        rows.append(Paragraph((Span(f"closed loop, {result.mix.in_flight} in flight", "name"),), indent=1))
+        rows.append(_latency_row(" from sending", closed.sent_to_answer))
+        rows.append(_latency_row(" from when due", closed.due_to_answer))
+    rows.append(Paragraph((Span("generator", "name"),), indent=1))
+    rows.append(_latency_row(" due to sent", phase.late, "dim"))
     yield Heading("Latency", "per request")
     yield _grid("", rows)
 
@@ -188,24 +140,14 @@ def _latency_row(label: str, latency: Latency, role: Role = "plain") -> tuple[Ce
     return (
         Words((Span(label, "name" if role == "strong" else role),)),
         Words((Span(quantity(latency.n), role),)),
-        *(Words((Span(_figure(latency, share), role),)) for share in shares),
+        *(Words((Span(figure(latency, share), role),)) for share in shares),
     )
-
-
-def _figure(latency: Latency, share: float) -> str:
-    value = _value(latency, share)
-    return ("≥" if value is not None and latency.is_lower(share) else "") + figures.duration(value)
-
-
-def _value(latency: Latency, share: float) -> float | None:
-    values = {0.5: latency.p50, 0.9: latency.p90, 0.99: latency.p99, 0.999: latency.p999, 1.0: latency.max}
-    return values[share]
 
 
 def _operations(result: LoadResult) -> Iterator[Block]:
     if len(result.operations) < 2 and not result.failures:
         return
-    yield Heading("By operation", "open loop, from when it was due")
+    yield Heading("By operation", "open loop, from when due")
     rows: list[tuple[Cell, ...] | Paragraph | Flow] = []
     for operation in result.operations:
         rows.append(_latency_row(operation.name, operation.latency, "strong"))
@@ -226,6 +168,7 @@ def _window(result: LoadResult) -> Iterator[Block]:
         (
             Words((Span(f"{each.start_s:.1f} s", "dim"),)),
             Words((Span(quantity(each.due)),)),
+            Words((Span(quantity(each.sent)),)),
             Words((Span(quantity(each.answered)),)),
             Words((Span(figures.duration(each.p50)),)),
             Words((Span(("≥" if each.lower else "") + figures.duration(each.max)),)),
@@ -237,13 +180,14 @@ def _window(result: LoadResult) -> Iterator[Block]:
         columns=(
             Column("from", right=True, gap=1),
             Column("due", right=True),
+            Column("sent", right=True),
             Column("answers", right=True),
             Column("p50", right=True),
             Column("longest", right=True),
             Column(most=40),
         ),
         rows=rows,
-        squeeze=((5, 10), (5, 0)),
+        squeeze=((6, 10), (6, 0)),
     )
 
 
@@ -287,8 +231,7 @@ def _checks(result: LoadResult) -> Iterator[Block]:
     fates = [f"{quantity(count)} {fate}" for fate, count in phase.fates.items() if count]
     items: list[Spans] = [
         _pair("requests", ", ".join(fates) or "none"),
-        _pair("offered", f"{figures.decimal(phase.offered_per_s)}/s"),
-        _pair("answered", f"{figures.decimal(phase.answered_per_s)}/s"),
+        *((_pair("failures", causes_told(phase)),) if phase.causes else ()),
         _pair("in flight at most", quantity(phase.outstanding_peak)),
         _pair("drain", f"{figures.duration(phase.drain_s * 1e3)} of {result.mix.drain:g} s"),
     ]
@@ -302,27 +245,20 @@ def _checks(result: LoadResult) -> Iterator[Block]:
             )
         )
     yield Flow(tuple(items), indent=1)
-    for role, sentence in _warnings(result):
+    yield from _start(result)
+    for role, sentence in doubts(result):
         yield Paragraph((Span(sentence, role),), indent=1)
 
 
-def _warnings(result: LoadResult) -> Iterator[tuple[Role, str]]:
-    phase = result.open
-    if (phase.late.p99 or 0.0) >= LATE_MS:
-        yield (
-            "warn",
-            f"The generator itself sent 1 % of the requests {figures.duration(phase.late.p99)} late or more: this "
-            "machine had no time for it. Latencies from when requests were due contain that.",
-        )
-    if result.foreign_cores is not None and result.foreign_cores > 0.25:
-        yield "warn", f"Others used {result.foreign_cores:.1f} cores of this machine meanwhile."
-    closed = result.closed
-    if phase.due_to_answer.lower_bounds or (closed is not None and closed.due_to_answer.lower_bounds):
-        yield (
-            "dim",
-            "≥: requests were given up unanswered, or never sent, and count with the time they had waited by then.",
-        )
-    if closed is not None and closed.interrupted:
-        yield "dim", "The closed loop was cut short."
-    for note in result.notes:
-        yield "warn", note
+def _start(result: LoadResult) -> Iterator[Block]:
+    """Before the load, and in none of its figures."""
+    start = result.start
+    if start is None:
+        return
+    connect = figures.duration(start.connect.p50)
+    if start.sessions > 1:
+        connect += f" at p50, {figures.duration(start.connect.max)} at the longest of {start.sessions} sessions"
+    items = [_pair("before the load: connected in", connect)]
+    if start.first_call_ms is not None:
+        items.append(_pair("first call", figures.duration(start.first_call_ms)))
+    yield Flow(tuple(items), indent=1)

@@ -7,14 +7,17 @@ count with the time they had waited, and a percentile that one of them may move 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import ceil
-from statistics import median
 from typing import Any
 
 from mcp_probe.model import Percentiles
-from mcp_probe.workloads.load.generator import FATES, Fate, Log
+from mcp_probe.workloads.load.lateness import within
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Mix
+from mcp_probe.workloads.load.stalls import Stall
+from mcp_probe.workloads.load.tally import ANSWERED, CELLS, Cell, Fate, OfCall, Tally
+from mcp_probe.workloads.load.times import Times
 
 FORMAT = "mcp-probe-load/1"
 
@@ -68,6 +71,7 @@ class Slice:
 
     start_s: float
     due: int
+    sent: int  # requests that were sent in it, whenever they had been due
     answered: int  # answers that came in it, whenever their requests had been due
     p50: float | None
     max: float | None
@@ -100,22 +104,37 @@ class Little:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How long the generator's own loop stood still, in seconds; by its beat, not by its requests."""
+
+    count: int
+    total_s: float
+    longest_s: float
+    in_drain_s: float  # after the last request was sent
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
-    """The open or the closed loop. Rates are requests a second of the time in which requests were due."""
+    """The open or the closed loop. Each rate is of its own span, from the beginning of the window."""
 
     due: int
+    sent: int
     fates: dict[Fate, int]
-    offered_per_s: float
-    answered_per_s: float  # over the window and its drain
+    offered_per_s: float  # until the last request was due
+    sent_per_s: float  # until the last request was sent
+    answered_per_s: float  # until the last answer came
+    late_at_end_s: float  # how late the last request of the schedule that was sent was sent
+    standing: Standing  # of the generator
     due_to_answer: Latency
     sent_to_answer: Latency
     late: Latency  # the generator's own lateness: due to sent
     outstanding_peak: int
     little: Little | None
     window_s: float
-    drain_s: float  # how long answers took to come in after the last request was due
+    drain_s: float  # how long answers took to come in after the last request was due, or sent if that was later
     interrupted: bool
     growth: float | None = None  # median latency of the last third of what was due over that of the first third
+    causes: dict[str, int] = field(default_factory=dict)  # of ``failed``, by kind, the most frequent first
 
     @property
     def answered(self) -> int:
@@ -144,6 +163,16 @@ class ServerSide:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """What came before the load, and is in none of its figures."""
+
+    sessions: int  # clients of the server; over stdio each has a process of its own
+    connect: Latency  # from the start, or the first connection, to the end of the handshake, of each session
+    first_call_ms: float | None  # of the call that was made first, alone; None: none was made
+    lost: int = 0  # sessions whose server had gone at the end
+
+
+@dataclass(frozen=True, slots=True)
 class LoadResult:
     """One load, complete. Serialised by :meth:`to_json`."""
 
@@ -161,135 +190,137 @@ class LoadResult:
     machine: dict[str, Any]
     notes: tuple[str, ...] = ()
     server_side: ServerSide | None = None
+    stalls: tuple[Stall, ...] = ()  # of the open loop
+    start: Start | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; keys may be added, none renamed without a new ``format``."""
         return {"format": FORMAT, **asdict(self)}
 
 
-def latency_of(times_ns: Sequence[int], given_up_ns: Sequence[int] = ()) -> Latency:
-    """Of answered requests and of those given up unanswered after so long."""
-    ordered = sorted((*times_ns, *given_up_ns))
-    if not ordered:
+def latency_of(times: Times | Sequence[int], gave_up: Times | Sequence[int] = ()) -> Latency:
+    """Of answered requests and of those given up unanswered after so long; nanoseconds."""
+    answered = times if isinstance(times, Times) else Times(times)
+    every = answered.merged(gave_up if isinstance(gave_up, Times) else Times(gave_up))
+    n = every.count
+    if not n:
         return NO_LATENCY
-    n = len(ordered)
     ranks = [max(ceil(share * n) - 1, 0) for share in SHARES]
-    values = [ordered[rank] for rank in ranks]
+    values = every.at(ranks)
     lower: tuple[float, ...] = ()
-    if given_up_ns:
+    if n > answered.count:
         # However long they would have taken: with patience without end, each would stand behind all answered ones.
-        answered = sorted(times_ns)
         lower = tuple(
             share
-            for share, rank, value in zip(SHARES, ranks, values, strict=True)
-            if rank >= len(answered) or answered[rank] > CERTAIN * value
+            for share, rank, value, other in zip(SHARES, ranks, values, answered.at(ranks), strict=True)
+            if rank >= answered.count or other > CERTAIN * value
         )
     p50, p90, p99, p999, longest = (value / 1e6 for value in values)
-    return Latency(n, sum(ordered) / n / 1e6, p50, p90, p99, p999, longest, lower)
+    return Latency(n, every.total / n / 1e6, p50, p90, p99, p999, longest, lower)
 
 
 def phase_of(log: Log, drain_limit_s: float) -> Phase:
     """The figures of one loop."""
-    ok, gave_up, sent_ok, sent_gave_up, late, served = [], [], [], [], [], []
-    for due, sent, done, number in zip(log.due_ns, log.sent_ns, log.done_ns, log.fate, strict=True):
-        fate = FATES[number]
-        if fate == "not sent":
-            if done:
-                gave_up.append(done - due)
-            continue
-        late.append(max(0, sent - due))
-        served.append(done - sent)
-        if fate == "ok":
-            ok.append(done - due)
-            sent_ok.append(done - sent)
-        elif fate == "cancelled":
-            gave_up.append(done - due)
-            sent_gave_up.append(done - sent)
+    tally = log.tally()
     last_due = log.offered_until_ns or log.begun_ns
+    last_out = max(last_due, tally.last_sent[1])  # the drain begins here
     window_s = max(last_due - log.begun_ns, 1) / 1e9
     span_s = max(log.ended_ns - log.begun_ns, 1) / 1e9
-    fates: dict[Fate, int] = {fate: log.count(fate) for fate in FATES}
-    answered = len(log) - fates["cancelled"] - fates["not sent"] - fates["transport error"]
+    counted, served = tally.late.count, tally.served.total
     return Phase(
         due=len(log),
-        fates=fates,
+        sent=counted,
+        fates=dict(tally.fates),
         offered_per_s=(len(log) - 1) / window_s if len(log) > 1 else 0.0,
-        answered_per_s=answered / span_s,
-        due_to_answer=latency_of(ok, gave_up),
-        sent_to_answer=latency_of(sent_ok, sent_gave_up),
-        late=latency_of(late),
+        sent_per_s=_rate(counted - 1, log.begun_ns, tally.last_sent[1]),
+        answered_per_s=_rate(sum(tally.fates[fate] for fate in ANSWERED), log.begun_ns, tally.last_answer_ns),
+        late_at_end_s=max(0, tally.last_sent[1] - tally.last_sent[0]) / 1e9,
+        standing=_standing(log, last_out),
+        due_to_answer=latency_of(tally.ok, tally.gave_up),
+        sent_to_answer=latency_of(tally.sent_ok, tally.sent_gave_up),
+        late=latency_of(tally.late),
         outstanding_peak=log.outstanding_peak,
-        little=Little(log.outstanding_ns / 1e9 / span_s, sum(served) / 1e9 / span_s) if served else None,
+        little=Little(log.outstanding_ns / 1e9 / span_s, served / 1e9 / span_s) if counted else None,
         window_s=window_s,
-        drain_s=min(max(0.0, (log.ended_ns - last_due) / 1e9), drain_limit_s),
+        drain_s=min(max(0.0, (log.ended_ns - last_out) / 1e9), drain_limit_s),
         interrupted=log.interrupted,
-        growth=_growth(log),
+        growth=_growth(_used(tally, last_due)),
+        causes=dict(log.causes.most_common()),
     )
 
 
-def _growth(log: Log) -> float | None:
-    """A backlog that grows makes each request wait longer than the one before; one stall does not, for long."""
-    rows = sorted(
-        (due, done - due)
-        for due, done, number in zip(log.due_ns, log.done_ns, log.fate, strict=True)
-        if FATES[number] in ("ok", "cancelled")
-    )
-    third = len(rows) // 3
-    if not third:
-        return None
-    first, last = (median(took for _, took in part) for part in (rows[:third], rows[-third:]))
-    return last / first if first > 0 else None
+def _rate(count: int, begun_ns: int, until_ns: int) -> float:
+    return count / ((until_ns - begun_ns) / 1e9) if count > 0 and until_ns > begun_ns else 0.0
+
+
+def _standing(log: Log, last_out: int) -> Standing:
+    lengths = [end - start for start, end in log.pauses]
+    in_drain = within(log.pauses, last_out, max(log.ended_ns, last_out))
+    return Standing(len(lengths), sum(lengths) / 1e9, max(lengths, default=0) / 1e9, in_drain / 1e9)
+
+
+def _used(tally: Tally, last_due: int) -> list[Cell]:
+    """The cells in which requests were due: fewer than all where a load ended early."""
+    return tally.cells[: min((last_due - tally.begun_ns) // tally.cell_ns + 1, CELLS)]
+
+
+def _growth(cells: Sequence[Cell]) -> float | None:
+    """A backlog that grows makes each request wait longer than the one before; one stall does not, for long.
+
+    Counted from sending: what the generator was late says nothing of the server.
+    """
+    third = max(len(cells) // 3, 1)
+    first, last = (_together([cell.served for cell in part]).median() for part in (cells[:third], cells[-third:]))
+    return last / first if first and last is not None else None
+
+
+def _together(parts: Sequence[Times]) -> Times:
+    found = Times()
+    for part in parts:
+        found = found.merged(part)
+    return found
 
 
 def operations_of(log: Log, mix: Mix) -> tuple[OperationLoad, ...]:
     """A row per operation, in the order of the mix; calls of one name together."""
-    rows: dict[str, tuple[list[int], list[int], list[int]]] = {}
-    for index, due, done, number in zip(log.call, log.due_ns, log.done_ns, log.fate, strict=True):
-        ok, gave_up, count = rows.setdefault(mix.calls[index].operation, ([], [], [0, 0]))
-        fate = FATES[number]
-        count[0] += 1
-        count[1] += fate not in ("ok", "cancelled", "not sent")
-        if fate == "ok":
-            ok.append(done - due)
-        elif fate == "cancelled":
-            gave_up.append(done - due)
-    order = {call.operation: number for number, call in reversed(list(enumerate(mix.calls)))}
+    tally = log.tally()
+    rows: dict[str, list[OfCall]] = {}
+    for number, call in enumerate(mix.calls):
+        if number in tally.calls:
+            rows.setdefault(call.operation, []).append(tally.calls[number])
     return tuple(
-        OperationLoad(name, count[0], count[1], latency_of(ok, gave_up))
-        for name, (ok, gave_up, count) in sorted(rows.items(), key=lambda row: order[row[0]])
-    )
-
-
-def slices_of(log: Log, parts: int = SLICES) -> tuple[Slice, ...]:
-    """The window in equal parts."""
-    last_due = log.offered_until_ns
-    if not log or last_due <= log.begun_ns:
-        return ()
-    width = (last_due - log.begun_ns) // parts + 1
-    times: list[list[int]] = [[] for _ in range(parts)]
-    due_in, answered_in, lower_in = [0] * parts, [0] * parts, [False] * parts
-    for due, done, number in zip(log.due_ns, log.done_ns, log.fate, strict=True):
-        fate = FATES[number]
-        part = min(max((due - log.begun_ns) // width, 0), parts - 1)
-        due_in[part] += 1
-        if fate in ("ok", "cancelled"):
-            times[part].append(done - due)
-            lower_in[part] |= fate == "cancelled"
-        if fate not in ("cancelled", "not sent") and log.begun_ns <= done:
-            came = (done - log.begun_ns) // width
-            if came < parts:
-                answered_in[came] += 1
-    return tuple(
-        Slice(
-            part * width / 1e9,
-            due_in[part],
-            answered_in[part],
-            latency_of(times[part]).p50,
-            latency_of(times[part]).max,
-            lower_in[part],
+        OperationLoad(
+            name,
+            sum(each.due for each in calls),
+            sum(each.failed for each in calls),
+            latency_of(_together([each.ok for each in calls]), _together([each.gave_up for each in calls])),
         )
-        for part in range(parts)
+        for name, calls in rows.items()
     )
+
+
+def slices_of(log: Log) -> tuple[Slice, ...]:
+    """The window in equal parts, :data:`SLICES` unless it ended early."""
+    if not len(log) or log.offered_until_ns <= log.begun_ns:
+        return ()
+    tally, width = log.tally(), CELLS // SLICES
+    cells = _used(tally, log.offered_until_ns)
+    slices = []
+    for start in range(0, len(cells), width):
+        part = cells[start : start + width]
+        latency = latency_of(_together([cell.waited for cell in part]))
+        slices.append(
+            Slice(
+                start * tally.cell_ns / 1e9,
+                sum(cell.due for cell in part),
+                sum(cell.sent for cell in part),
+                sum(cell.answered for cell in part),
+                latency.p50,
+                latency.max,
+                any(cell.lower for cell in part),
+            )
+        )
+    return tuple(slices)
 
 
 def failures_of(log: Log, mix: Mix, most: int = 8) -> tuple[Failure, ...]:

@@ -18,19 +18,23 @@ from mcp_probe.errors import LaunchError, OptionError
 from mcp_probe.model import QUEUE, Percentiles, RequestRecord
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.bench.machine import ForeignLoad, describe_machine
-from mcp_probe.workloads.load import loops
-from mcp_probe.workloads.load.connecting import connect
-from mcp_probe.workloads.load.generator import Log, Turns, closed_loop, open_loop
+from mcp_probe.workloads.load import loops, sessions
+from mcp_probe.workloads.load.generator import Turns, closed_loop, open_loop
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call, Mix, named
 from mcp_probe.workloads.load.peer import Peer, Target, listed, names
 from mcp_probe.workloads.load.result import (
     LoadResult,
     ServerSide,
+    Start,
     failures_of,
+    latency_of,
     operations_of,
     phase_of,
     slices_of,
 )
+from mcp_probe.workloads.load.sessions import connect_all
+from mcp_probe.workloads.load.stalls import stalls_of
 
 Show = Callable[[str], None]
 
@@ -48,6 +52,7 @@ class LoadOptions:
     allow_failures: bool = False  # go on where a call of the mix fails when it is first made
     profile: bool = False  # run the server's command under the probe
     connections: int = 0  # to an HTTP server at most; 0 = as many as descriptors allow
+    sessions: int = 1  # clients; over stdio each starts a server of its own
 
 
 def run_load(target: Target, mix: Mix, options: LoadOptions | None = None, show: Show | None = None) -> LoadResult:
@@ -67,6 +72,13 @@ def run_load(target: Target, mix: Mix, options: LoadOptions | None = None, show:
             "A server behind a URL cannot be put under the probe from here. "
             "Start it with `mcp-probe run -- …` yourself: its report will say how long requests waited unread."
         )
+    if not 1 <= options.sessions <= sessions.MOST:
+        raise OptionError(f"sessions is {options.sessions}; expected 1 to {sessions.MOST:,}.")
+    if options.profile and options.sessions > 1:
+        raise OptionError(
+            f"--profile shows what one server process saw, and --sessions {options.sessions} starts so many of them. "
+            "Leave one of the two out."
+        )
     tell = show or (lambda what: None)
     if not options.profile:
         return loops.run(_loaded(target, mix, options, tell))[0]
@@ -79,17 +91,18 @@ def run_load(target: Target, mix: Mix, options: LoadOptions | None = None, show:
 async def _loaded(target: Target, mix: Mix, options: LoadOptions, show: Show) -> tuple[LoadResult, Log]:
     stop = asyncio.Event()
     notes: list[str] = []
-    connections = _connections(options.connections, notes) if target.url else 0
+    connections = _connections(options.connections, notes)
     show("starting the server" if target.command else "connecting")
     with _interruptible(stop):
-        async with connect(target, connections=connections) as peer:
-            if not options.allow_failures:
-                await check_calls(peer, mix)
+        async with connect_all(target, options.sessions, connections=connections, show=show) as peer:
+            first_call_ms = None if options.allow_failures else await check_calls(peer, mix)
             machine = describe_machine()
             log, closed_log, foreign = await _phases(peer, mix, stop, show)
             if gone := await peer.last_words():
-                notes.append(f"The server went away during the load: {gone}.")
+                which = "The server" if len(peer) == 1 else f"{peer.lost()} of {len(peer)} servers"
+                notes.append(f"{which} went away during the load: {gone}.")
             described = (peer.protocol, peer.server)
+            start = Start(len(peer), latency_of(peer.connect_ns), first_call_ms, peer.lost())
     if stop.is_set():
         notes.append("Interrupted: the figures are of what had been sent by then.")
     result = LoadResult(
@@ -106,6 +119,8 @@ async def _loaded(target: Target, mix: Mix, options: LoadOptions, show: Show) ->
         foreign_cores=foreign,
         machine=machine,
         notes=tuple(notes),
+        stalls=stalls_of(log, mix),
+        start=start,
     )
     return result, log
 
@@ -127,7 +142,9 @@ async def _phases(peer: Peer, mix: Mix, stop: asyncio.Event, show: Show) -> tupl
         shown_ns = now_ns()
         show(f"open loop: {sent:,} of about {whole:,} sent, {outstanding:,} unanswered")
 
-    log = await open_loop(peer, turns, mix.schedule(), drain_s=mix.drain, stop=stop, show=progress)
+    log = await open_loop(
+        peer, turns, mix.schedule(), drain_s=mix.drain, stop=stop, show=progress, window_s=mix.window_s
+    )
     foreign = load.cores() if target_is_ours(peer) else None
     closed = None
     if mix.in_flight and not stop.is_set() and not peer.gone():
@@ -145,8 +162,10 @@ def target_is_ours(peer: Peer) -> bool:
     return peer.pid is not None
 
 
-async def check_calls(peer: Peer, mix: Mix) -> None:
+async def check_calls(peer: Peer, mix: Mix) -> float:
     """Makes each call of the mix once, so that a load does not measure how fast a server says no.
+
+    Returns how long the first took, in milliseconds: what a server puts off until it is first called is in that.
 
     Raises:
         OptionError: the server has no such tool or prompt.
@@ -158,11 +177,11 @@ async def check_calls(peer: Peer, mix: Mix) -> None:
         if unknown := sorted(set(wanted) - set(offered)):
             has = f"it has {', '.join(offered)}" if offered else "it has none"
             raise OptionError(f"The server has no {kind} {', '.join(unknown)}; {has}.")
-    for call in mix.calls:
-        await _check(peer, call)
+    took_ms = [await _check(peer, call) for call in mix.calls]
+    return took_ms[0]
 
 
-async def _check(peer: Peer, call: Call) -> None:
+async def _check(peer: Peer, call: Call) -> float:
     future = peer.post(call.order(0))
     await asyncio.wait((future,), timeout=FIRST_CALL_S)
     if not future.done():
@@ -174,6 +193,7 @@ async def _check(peer: Peer, call: Call) -> None:
             f"{call.operation} fails ({reply.kind}): {await peer.last_words() or reply.failure}. Correct its "
             "arguments, or say --allow-failures to load it all the same."
         )
+    return reply.service_ms
 
 
 def _connections(asked: int, notes: list[str]) -> int:

@@ -23,6 +23,9 @@ _CLOSING_S = 10.0
 
 _KILLING_S = 2.0
 
+ENDED = "the server ended"
+"""The cause of a failure: what happened to the other requests of that server as well."""
+
 
 class StdioPeer(asyncio.SubprocessProtocol):
     """The child's pipes. Made by :func:`stdio_peer`."""
@@ -86,7 +89,7 @@ class StdioPeer(asyncio.SubprocessProtocol):
         number = self._numbers
         now = now_ns()
         if self._gone or self._stdin is None:
-            future.set_result(Reply(now, now, "transport error", self._gone))
+            future.set_result(Reply(now, now, "transport error", self._gone, cause=ENDED))
             return future
         self._waiting[number] = (future, now)
         future.add_done_callback(lambda done: self._given_up(number) if done.cancelled() else None)
@@ -149,7 +152,7 @@ class StdioPeer(asyncio.SubprocessProtocol):
         waiting, self._waiting = self._waiting, {}
         for future, sent_ns in waiting.values():
             if not future.done():
-                future.set_result(Reply(sent_ns, now, "transport error", why))
+                future.set_result(Reply(sent_ns, now, "transport error", why, cause=ENDED))
 
     def _last_words(self) -> str:
         if self._stderr is None:

@@ -35,6 +35,9 @@ NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 MAX_TEXT = 300
 
+NO_ANSWER = "no JSON-RPC answer"
+"""The cause of a failure where something came that answers nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -67,6 +70,7 @@ class Reply:
     failure: str = ""  # one line, for people; empty for "ok"
     result: Mapping[str, Any] | None = None
     answer_bytes: int = 0
+    cause: str = ""  # the kind of failure, from a short list: what failures are counted by; empty for "ok"
 
     @property
     def service_ms(self) -> float:
@@ -111,14 +115,18 @@ def read(message: Mapping[str, Any], sent_ns: int, answered_ns: int, size: int) 
     if "error" in message:
         error = message["error"] if isinstance(message["error"], Mapping) else {}
         text = one_line(f"{error.get('message', 'an error without a message')} (code {error.get('code')})")
-        return Reply(sent_ns, answered_ns, "protocol error", text, None, size)
+        cause = f"JSON-RPC {one_line(str(error.get('code')))}"
+        return Reply(sent_ns, answered_ns, "protocol error", text, None, size, cause)
     result = message.get("result")
     if not isinstance(result, Mapping):
-        return Reply(sent_ns, answered_ns, "protocol error", "neither a result nor an error", None, size)
+        return Reply(sent_ns, answered_ns, "protocol error", "neither a result nor an error", None, size, NO_ANSWER)
     if result.get("isError"):
-        return Reply(sent_ns, answered_ns, "tool error", one_line(text_of(result)) or "isError", result, size)
+        return Reply(
+            sent_ns, answered_ns, "tool error", one_line(text_of(result)) or "isError", result, size, "isError"
+        )
     if result.get("resultType") == "input_required":
-        return Reply(sent_ns, answered_ns, "protocol error", "it asks its client for input", result, size)
+        text = "it asks its client for input"
+        return Reply(sent_ns, answered_ns, "protocol error", text, result, size, "input required")
     return Reply(sent_ns, answered_ns, "ok", "", result, size)
 
 

@@ -28,8 +28,8 @@ def typed(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 def test_a_load_that_went_well_ends_with_0_and_a_page(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, err = typed(capfd, "--server", COMMAND, "--tool", "echo", *SHORT)
     assert (code, err) == (0, "")
-    assert "keeps up" in out
-    assert "open loop, from when it was due" in out
+    assert "keeps up" in out or "cannot be told" in out  # a host that held this process for half a second
+    assert "from when due" in out
     assert "30 requests" in out
 
 
@@ -120,7 +120,7 @@ def test_ctrl_c_ends_a_load_early_and_keeps_what_is_done(tmp_path: Path) -> None
         process.kill()
     assert process.returncode in (0, 1), err  # 1: what was in flight at that moment was given up
     assert "Interrupted" in out
-    assert "open loop, from when it was due" in out
+    assert "from when due" in out
 
 
 def test_the_example_mix_is_one(capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from mcp_probe.clock import now_ns
-from mcp_probe.workloads.load import generator, loops
-from mcp_probe.workloads.load.generator import Log, Turns, closed_loop, open_loop
+from mcp_probe.workloads.load import generator, lateness, loops
+from mcp_probe.workloads.load.generator import Turns, closed_loop, open_loop
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call
+from mcp_probe.workloads.load.result import phase_of
+from mcp_probe.workloads.load.verdict import generator_behind
 from mcp_probe.workloads.load.wire import Kind, Order, Reply
 
 CALL = (Call("tools/call", ({"name": "a"}, {"name": "b"})),)
@@ -51,13 +55,13 @@ class Told:
         return self.away
 
 
-def due_at_once(count: int) -> Iterator[tuple[int, int]]:
-    return ((number * 1000, 0) for number in range(count))
+def due(count: int, every_ns: int) -> Iterator[tuple[int, int]]:
+    return ((number * every_ns, 0) for number in range(count))
 
 
-def opened(peer: Told, count: int, drain_s: float = PATIENT_S, stop: asyncio.Event | None = None) -> Log:
+def opened(peer: Told, count: int, drain_s: float = PATIENT_S, every_ns: int = 1000) -> Log:
     async def whole() -> Log:
-        return await open_loop(peer, Turns(CALL), due_at_once(count), drain_s=drain_s, stop=stop or asyncio.Event())
+        return await open_loop(peer, Turns(CALL), due(count, every_ns), drain_s=drain_s, stop=asyncio.Event())
 
     return loops.run(whole())
 
@@ -116,12 +120,55 @@ def test_a_stopped_load_keeps_what_was_sent() -> None:
     async def whole() -> Log:
         stop = asyncio.Event()
         peer = Told(lambda number: None if number else stop.set())
-        return await open_loop(peer, Turns(CALL), due_at_once(1000), drain_s=PATIENT_S, stop=stop)
+        return await open_loop(peer, Turns(CALL), due(1000, 1000), drain_s=PATIENT_S, stop=stop)
 
     log = loops.run(whole())
     assert log.interrupted
     assert 1 <= len(log) < 1000
     assert log.count("cancelled") == len(log)
+
+
+def test_a_generator_that_stands_still_says_when_and_how_long() -> None:
+    """Its tenth request holds its loop: what was due meanwhile is late, and the beat saw it without any request."""
+    held: list[tuple[int, int]] = []
+
+    def hold(number: int) -> Kind:
+        if number == 10:
+            began = now_ns()
+            time.sleep(0.2)
+            held.append((began, now_ns()))
+        return "ok"
+
+    log = opened(Told(hold), 50)
+    ((began, ended),) = held
+    assert any(start <= began and ended <= end for start, end in log.pauses)
+    assert lateness.within(log.pauses, began, ended) == ended - began
+    assert log.sent_ns[11] >= ended > log.due_ns[11]
+
+
+def test_a_generator_too_slow_for_its_schedule_is_behind_by_its_own_clock() -> None:
+    """Due 1,000 times a second; each sending takes at least 5 ms, so that 200 a second is the most it can do."""
+
+    def slowly(number: int) -> Kind:
+        time.sleep(0.005)
+        return "ok"
+
+    phase = phase_of(opened(Told(slowly), 200, every_ns=1_000_000), 5.0)
+    assert phase.offered_per_s == 1000
+    assert phase.sent_per_s <= 200 * 1.05  # the span of the schedule begins before the first request
+    assert phase.late_at_end_s >= 199 * 0.004
+    assert generator_behind(phase)
+
+
+def test_requests_in_flight_are_integrated_though_their_ends_come_out_of_order() -> None:
+    log = Log()
+    gauge = generator._Gauge(log)
+    start = now_ns() + 10**9
+    gauge.change(0, start)
+    log.outstanding_ns = 0
+    for by, at in ((+1, 0), (+1, 100), (-1, 40), (+1, 120), (-1, 110), (-1, 130)):
+        gauge.change(by, start + at)
+    assert (log.outstanding_ns, gauge.now) == ((40 - 0) + (110 - 100) + (130 - 120), 0)
 
 
 def test_the_closed_loop_never_has_more_in_flight_than_it_was_told() -> None:
@@ -142,9 +189,7 @@ def test_the_closed_loop_never_has_more_in_flight_than_it_was_told() -> None:
                 done += 1
 
         answering = asyncio.ensure_future(answer_one_by_one())
-        log = await closed_loop(
-            peer, Turns(CALL), due_at_once(60), in_flight=3, window_s=PATIENT_S, stop=asyncio.Event()
-        )
+        log = await closed_loop(peer, Turns(CALL), due(60, 1000), in_flight=3, window_s=PATIENT_S, stop=asyncio.Event())
         await answering
         return log, worst
 

@@ -14,10 +14,12 @@ def test_everything_the_terminal_says_is_on_the_page() -> None:
     result = result_of(log, log_of([(0, due, due + 9, "ok") for due in range(0, 1000, 20)]))
     found = Reader(html(result))
     assert missing(blocks(result), found.text) == []
-    percentiles, window = [attributes["aria-label"] or "" for tag, attributes in found.elements if tag == "svg"]
+    rates, percentiles, window = [attributes["aria-label"] or "" for tag, attributes in found.elements if tag == "svg"]
     assert f"open loop, from when due p99 {figures.duration(result.open.due_to_answer.p99)}" in percentiles
     assert result.closed is not None
     assert f"closed loop, from sending p50 {figures.duration(result.closed.sent_to_answer.p50)}" in percentiles
+    assert "offered 0 101/s" in rates
+    assert "sent 0 101/s" in rates
     assert f"longest 0 {figures.duration(result.slices[0].max)}" in window
 
 

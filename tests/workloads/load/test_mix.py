@@ -70,7 +70,7 @@ def test_a_file_says_what_is_sent(tmp_path: Path) -> None:
         ("[[call]]\ntool = 'a'\nweight = 0", "above 0"),
         ("[[call]]\ntool = 'a'\narguments = [1]", "list of tables"),
         ("[[call]]\ntool = 'a'\nargs = {}", "says args"),
-        ("rate = 90000\nseconds = 80000\n[[call]]\ntool = 'a'", "more than 5,000,000"),
+        ("rate = 90000\nseconds = 80000\n[[call]]\ntool = 'a'", "more than 1,000,000,000"),
     ],
 )
 def test_a_malformed_file_is_refused_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_probe.workloads.load.generator import FATES, Fate, Log
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call, Mix
-from mcp_probe.workloads.load.page import judgement, page
+from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.result import (
     CERTAIN,
     LoadResult,
@@ -16,6 +16,8 @@ from mcp_probe.workloads.load.result import (
     phase_of,
     slices_of,
 )
+from mcp_probe.workloads.load.tally import FATES, Fate
+from mcp_probe.workloads.load.verdict import json_of, judged
 
 MS = 1_000_000
 MIX = Mix((Call("a", ({},)), Call("b", ({},))), rate=10, seconds=1)
@@ -112,24 +114,25 @@ def result_of(log: Log, closed: Log | None = None) -> LoadResult:
 
 def test_a_server_that_answers_all_keeps_up() -> None:
     log = log_of([(0, due, due + 5, "ok") for due in range(0, 1000, 10)])
-    assert judgement(result_of(log))[0] == "keeps up"
+    assert judged(result_of(log)).name == "keeps up"
 
 
 def test_a_server_that_answers_too_few_does_not_keep_up() -> None:
     log = log_of([(0, due, 2 * due + 5, "ok") for due in range(0, 4000, 10)])
-    name, _, sentence = judgement(result_of(log))
-    assert name == "does not keep up"
-    assert "100/s arrived and 50" in sentence
+    verdict = judged(result_of(log))
+    assert verdict.name == "does not keep up"
+    assert "100/s were sent and 50" in verdict.sentences[0]
+    assert verdict.told_up_to_per_s is None
 
 
 def test_one_stall_at_the_end_is_not_a_server_that_does_not_keep_up() -> None:
     log = log_of([(0, due, due + (5 if due < 3800 else 4500 - due), "ok") for due in range(0, 4000, 10)])
-    assert judgement(result_of(log))[0] == "keeps up"
+    assert judged(result_of(log)).name == "keeps up"
 
 
 def test_requests_that_were_given_up_are_told_at_once() -> None:
     log = log_of([(0, 0, 5, "ok"), (0, 10, 500, "cancelled")])
-    assert judgement(result_of(log))[0] == "does not keep up"
+    assert judged(result_of(log)).name == "does not keep up"
 
 
 def closed_log(sent_late_ms: int) -> Log:
@@ -161,6 +164,88 @@ def test_what_a_waiting_client_never_sent_counts_as_having_waited_to_the_end() -
     assert phase.due_to_answer.p90 is not None
     assert phase.due_to_answer.p90 >= 500
     assert phase.due_to_answer.is_lower(0.9)
+
+
+def late_log(server_ms: int, interval_ms: int = 10, sent_every_ms: int = 20, count: int = 400) -> Log:
+    """``count`` requests, due every ``interval_ms`` and sent every ``sent_every_ms``; each answered so long after."""
+    log = Log(begun_ns=MS)
+    for number in range(count):
+        sent = MS + sent_every_ms * number * MS
+        log.add(0, MS + interval_ms * number * MS, sent, sent + server_ms * MS, "ok")
+    log.offered_until_ns, log.ended_ns = max(log.due_ns), max(log.done_ns)
+    return log
+
+
+def test_offered_sent_and_answered_are_three_rates() -> None:
+    """Due at 100/s, sent at 50/s, and answered at 40/s: each from the beginning to its own last one."""
+    log = late_log(0)
+    for number in range(len(log)):
+        log.done_ns[number] = MS + 25 * number * MS
+    log.ended_ns = max(log.done_ns)
+    phase = phase_of(log, 5.0)
+    assert (phase.offered_per_s, phase.sent_per_s, round(phase.answered_per_s, 1)) == (100, 50, 40.1)
+    assert phase.late_at_end_s == 399 * 0.01
+
+
+def test_a_late_generator_is_blamed_and_not_the_server() -> None:
+    result = result_of(late_log(5))
+    verdict = judged(result)
+    assert (verdict.name, verdict.told_up_to_per_s) == ("cannot be told", 50)
+    text = " ".join(page(result, width=200, color=False).split())
+    assert "The generator is to blame: 100/s were due and it sent 50/s" in text
+    assert "Whether it keeps up cannot be told above 50/s; nor" in text
+    assert json_of(result)["verdict"]["told_up_to_per_s"] == 50
+
+
+def test_a_slow_server_is_not_excused_by_a_generator_in_time() -> None:
+    """The twin of a late generator: the same requests were sent when they were due and answered as late."""
+    log = log_of([(0, due, 2 * due + 5, "ok") for due in range(0, 4000, 10)])
+    verdict = judged(result_of(log))
+    assert verdict.name == "does not keep up"
+    assert not any("generator" in sentence for sentence in verdict.sentences)
+
+
+def test_a_server_that_is_too_slow_for_what_a_late_generator_sends_does_not_keep_up() -> None:
+    log = late_log(0)
+    for number in range(len(log)):
+        log.done_ns[number] = MS + 40 * number * MS
+    log.ended_ns = max(log.done_ns)
+    verdict = judged(result_of(log))
+    assert verdict.name == "does not keep up"
+    assert "50/s were sent and 25.1/s were answered" in verdict.sentences[0]
+    assert "The generator is to blame" in verdict.sentences[1]
+
+
+def test_one_late_request_at_the_end_is_no_late_generator() -> None:
+    log = log_of([(0, due, due + 5, "ok") for due in range(0, 1000, 10)])
+    log.sent_ns[99] += 300 * MS
+    log.done_ns[99] += 300 * MS
+    log.ended_ns = max(log.done_ns)
+    assert judged(result_of(log)).name == "keeps up"
+
+
+def test_requests_given_up_by_a_generator_that_stood_still_say_nothing_of_the_server() -> None:
+    log = log_of([*((0, due, due + 5, "ok") for due in range(0, 1000, 10)), (0, 1000, 2000, "cancelled")])
+    assert judged(result_of(log)).name == "does not keep up"
+    log.pauses = [(MS + 1100 * MS, MS + 1900 * MS)]
+    verdict = judged(result_of(log))
+    assert verdict.name == "cannot be told"
+    assert "stood still for 800 ms of the 1.00 s" in verdict.sentences[0]
+    assert "The generator's own loop stood still 1 time" in page(result_of(log), width=140, color=False)
+
+
+def test_slices_count_what_was_sent_in_them() -> None:
+    slices = slices_of(late_log(5))
+    assert sum(part.due for part in slices) == 400
+    assert [part.sent for part in slices] == [20] * 10
+
+
+def test_no_label_of_ours_is_cut_however_narrow_the_page() -> None:
+    log = log_of([(number % 2, due, due + 90_000, "ok") for number, due in enumerate(range(0, 4000, 10))])
+    wide = page(result_of(log, log), width=200, color=False)
+    assert "…" not in wide
+    for width in (60, 70, 80, 100):
+        assert "…" not in page(result_of(log, log), width=width, color=False)
 
 
 def test_no_line_is_wider_than_asked() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
 from mcp_probe.errors import LaunchError, OptionError
+from mcp_probe.workloads.load import generator
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.result import FORMAT, LoadResult
 from mcp_probe.workloads.load.running import LoadOptions, run_load
+from mcp_probe.workloads.load.verdict import judged
 from tests.workloads.load.raw import mix_of, raw_target, tool
 
 STALL_MS = 1500
@@ -34,6 +39,39 @@ def test_requests_behind_a_stall_wait_and_only_the_open_loop_says_so() -> None:
     assert (closed.sent_to_answer.max or 0) >= STALL_MS
     assert (closed.sent_to_answer.p90 or 0) < (opened.due_to_answer.p90 or 0) / 2
     assert "coordinated omission" in page(result, width=100, color=False)
+
+
+@pytest.mark.parametrize("held_ms", [4, 0])
+@pytest.mark.workloads
+def test_a_generator_slowed_on_purpose_is_to_blame_and_its_twin_is_not(
+    monkeypatch: pytest.MonkeyPatch, held_ms: int
+) -> None:
+    """500 a second are due for 2.5 s; the generator's own loop is held before each, so that it can send 250 at most."""
+    until = generator._until
+
+    async def slow(due_ns: int, stop: asyncio.Event) -> None:
+        await until(due_ns, stop)
+        time.sleep(held_ms / 1000)
+
+    monkeypatch.setattr(generator, "_until", slow)
+    result = run_load(raw_target(), mix_of(tool("echo"), rate=500, seconds=2.5))
+    verdict = judged(result)
+    assert result.open.fates["ok"] == 1250
+    if held_ms:
+        assert verdict.name == "cannot be told"
+        assert verdict.told_up_to_per_s is not None
+        assert 50 < verdict.told_up_to_per_s <= 250
+    else:
+        assert (verdict.name, verdict.told_up_to_per_s) == ("keeps up", None)
+
+
+@pytest.mark.workloads
+def test_a_server_slowed_on_purpose_is_to_blame_and_the_generator_is_not() -> None:
+    """Each call holds the server for 4 ms, so that it answers 250 a second at most; 500 are due."""
+    result = run_load(raw_target(), mix_of(tool("stall", every=1, ms=4), rate=500, seconds=2.5))
+    verdict = judged(result)
+    assert (verdict.name, verdict.told_up_to_per_s) == ("does not keep up", None)
+    assert result.open.answered_per_s <= 250 < 475 <= result.open.sent_per_s
 
 
 @pytest.mark.workloads

@@ -1,0 +1,116 @@
+"""When the server stalled: it answered nobody, though several requests waited that are otherwise answered soon.
+
+A stall begins with the last answer before it, or with the first request that was sent into it, and ends with the next
+answer. So it is shorter than the truth by up to one distance between requests. One slow request is no stall while
+others are answered, and alone it cannot be told from one. What the generator itself stood still is taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from mcp_probe.workloads.load.lateness import within
+from mcp_probe.workloads.load.log import Log
+from mcp_probe.workloads.load.mix import Mix
+from mcp_probe.workloads.load.silences import SILENCE_NS, Silences
+from mcp_probe.workloads.load.tally import ANSWERED, FATES, Tally
+from mcp_probe.workloads.load.times import Times
+
+OVERDUE = 5.0
+OVERDUE_NS = SILENCE_NS // 2
+WITNESSES = 2
+"""So many requests must wait this many times longer than the median of their operation, and so long at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A silence of the server's. Seconds after the window began."""
+
+    start_s: float
+    length_s: float
+    waiting: int  # requests that were unanswered when it ended
+    over: bool = True  # False: nothing was answered any more
+
+
+def stalls_of(log: Log, mix: Mix) -> tuple[Stall, ...]:
+    """In order. Empty for a server that answered nothing at all: that is no stall."""
+    tally = log.tally()
+    if not any(tally.fates[fate] for fate in ANSWERED):
+        return ()
+    usual = _usual(tally, mix)
+    found = []
+    for silence in (_replayed(log) if log.beyond is None else log.silences).found:
+        length = silence.end_ns - silence.start_ns - within(log.pauses, silence.start_ns, silence.end_ns)
+        overdue = sum(
+            silence.end_ns - sent >= max(OVERDUE_NS, OVERDUE * usual.get(mix.calls[call].operation, float("inf")))
+            for call, sent in silence.oldest
+        )
+        if length >= SILENCE_NS and overdue >= WITNESSES:
+            start_s = (silence.start_ns - log.begun_ns) / 1e9
+            found.append(Stall(start_s, length / 1e9, silence.waiting, silence.over))
+    return tuple(found)
+
+
+def _usual(tally: Tally, mix: Mix) -> dict[str, float]:
+    """Median time from sending to answer of each operation that was ever answered, in nanoseconds."""
+    times: dict[str, Times] = {}
+    for number, row in tally.calls.items():
+        operation = mix.calls[number].operation
+        times[operation] = times.get(operation, Times()).merged(row.served)
+    return {operation: middle for operation, each in times.items() if (middle := each.median()) is not None}
+
+
+def _replayed(log: Log) -> Silences:
+    """Those of a log whose rows are all there, in the order of their instants: a callback may run out of it."""
+    events = sorted(
+        [(sent, 0, row) for row, sent in enumerate(log.sent_ns) if sent]
+        + [(done, 1, row) for row, (sent, done) in enumerate(zip(log.sent_ns, log.done_ns, strict=True)) if sent]
+    )
+    silences = Silences()
+    for at, is_end, row in events:
+        if is_end:
+            silences.ended(row, at, given_up=FATES[log.fate[row]] == "cancelled")
+        else:
+            silences.sent(row, log.call[row], at)
+    return silences
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+_MOST_NAMED = 6
+_ALIKE = 1.25
+
+
+def stalls_told(stalls: Sequence[Stall]) -> str:
+    """One sentence with how long and when; empty where there was none."""
+    passed = [stall for stall in stalls if stall.over]
+    last = next((stall for stall in stalls if not stall.over), None)
+    end = "" if last is None else f"From {_second(last.start_s)} s on it answered nothing more."
+    if not passed:
+        return end and end.replace("it answered", "the server answered")
+    lengths = [stall.length_s for stall in passed]
+    alike = max(lengths) <= _ALIKE * min(lengths)
+    if alike and len(passed) <= _MOST_NAMED:
+        said = (
+            f"The server stalled {_length(median(lengths))} at {_listed([_second(each.start_s) for each in passed])} s."
+        )
+    else:
+        longest = sorted(sorted(passed, key=lambda each: -each.length_s)[:_MOST_NAMED], key=lambda each: each.start_s)
+        named = _listed([f"{_length(each.length_s)} at {_second(each.start_s)} s" for each in longest])
+        which = ", the longest" if len(passed) > len(longest) else ""
+        said = f"The server stalled {len(passed)} times, {_length(sum(lengths))} in all{which}: {named}."
+    return f"{said} {end}".strip()
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _second(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.95 else f"{seconds:.2f} s"

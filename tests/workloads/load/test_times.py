@@ -1,0 +1,55 @@
+"""Durations in bounded memory: exact while they are few, never too short and never too long by more than a bucket."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_probe.workloads.load import times
+from mcp_probe.workloads.load.times import ERROR, Times
+
+NS = st.one_of(st.integers(0, 2000), st.integers(0, 10**14))
+
+
+@settings(deadline=None)
+@given(st.lists(NS, min_size=1), st.lists(NS), st.integers(1, 40))
+def test_ranks_are_those_of_the_sorted_values(one: list[int], other: list[int], exact: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(times, "EXACT", exact)
+        both = Times(one).merged(Times(other))
+    ordered = sorted(one + other)
+    ranks = range(len(ordered))
+    assert (both.count, both.total, both.longest) == (len(ordered), sum(ordered), ordered[-1])
+    for true, found in zip(ordered, both.at(ranks), strict=True):
+        assert true <= found <= true * (1 + ERROR)
+        if len(ordered) <= exact:
+            assert found == true
+    assert both.at([len(ordered) - 1]) == [ordered[-1]]
+
+
+def test_memory_does_not_grow_with_the_number_of_values() -> None:
+    """A fourth hundred thousand durations take no more room than the first."""
+    chance, many = random.Random(1), Times()
+    held = []
+    for _ in range(3):
+        for _ in range(times.EXACT * 2):
+            many.add(round(chance.lognormvariate(16, 1.5)))
+        held.append(many.held())
+    assert held[-1] < 40 * 256
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(times.EXACT * 2):
+            many.add(round(chance.lognormvariate(16, 1.5)))
+        assert tracemalloc.get_traced_memory()[0] - before < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_nothing_has_no_median() -> None:
+    assert Times().median() is None
+    assert Times([3, 1, 2, 4]).median() == 2
