@@ -1,0 +1,23 @@
+"""Comparisons that no document makes and that are asked for today. Importing this needs the standard library only."""
+
+from __future__ import annotations
+
+from mcp_probe.workloads.bench.shapes import Workload
+
+TODAY = "now"
+"""Stands where the others have the number of their document: in tables (``now results``) and claims (``now-3``)."""
+
+TITLE = "Questions of today: comparisons that no document makes"
+
+_SCENARIOS = "mcp_probe.workloads.scenarios"
+
+QUESTIONS: tuple[Workload, ...] = (
+    Workload(
+        "result-size",
+        (TODAY,),
+        "results of 1 kB to 100 MB: bytes, memory, encoding, and who waits for it",
+        f"{_SCENARIOS}.result_size:run",
+        180,
+        900,
+    ),
+)

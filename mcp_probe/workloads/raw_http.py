@@ -1,0 +1,111 @@
+"""A client of streamable HTTP that does as little as it can: one connection, plain POSTs, nothing parsed unasked.
+
+What it adds to a call is the same for every server and for every size of a result, and it counts the bytes that came
+over the socket: an independent truth for what a probe in the server says of them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcp_probe.errors import LaunchError
+
+PROTOCOL_VERSION = "2025-06-18"
+SESSION = "Mcp-Session-Id"
+TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """One answered POST. ``body`` is as it came: JSON, or an SSE stream up to its end."""
+
+    status: int
+    body: bytes
+    ms: float
+
+    def message(self) -> dict[str, Any]:
+        """The last JSON-RPC message in it. Raises: LaunchError where there is none."""
+        lines = [line[5:] for line in self.body.splitlines() if line.startswith(b"data:")] or [self.body]
+        try:
+            found: dict[str, Any] = json.loads(lines[-1])
+        except ValueError as exc:
+            raise LaunchError(f"The server answered with status {self.status} and no message of MCP.") from exc
+        return found
+
+    def text(self) -> str:
+        """The first text of a tool's result. Raises: LaunchError where the call failed."""
+        message = self.message()
+        result = message.get("result", {})
+        if "result" not in message or result.get("isError"):
+            raise LaunchError(f"The call failed: {message.get('error', result)}")
+        blocks: list[dict[str, Any]] = result["content"]
+        return str(blocks[0]["text"]) if blocks else ""
+
+
+class RawSession:
+    """One connection to ``url``. Blocks: use it from one thread at a time.
+
+    ``session_id`` is what the server gave at :meth:`open`; ``None``: it keeps no sessions, or was not asked.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._path = parts.path
+        self._connection = HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+        self._number = 0
+        self.session_id: str | None = None
+
+    def __enter__(self) -> RawSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def open(self) -> None:
+        """Shakes hands. Raises: LaunchError where the server refuses."""
+        about = {"name": "mcp-probe raw", "version": "1"}
+        parameters = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": about}
+        answer = self.request("initialize", parameters)
+        if "result" not in answer.message():
+            raise LaunchError(f"The server refused to initialize: {answer.body[:200]!r}")
+        self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def call(self, tool: str, **arguments: Any) -> Posted:
+        """One tool call, whatever came of it."""
+        return self.request("tools/call", {"name": tool, "arguments": arguments})
+
+    def end(self) -> int:
+        """Has the server forget the session; its status."""
+        return self._exchange("DELETE", None).status
+
+    def request(self, method: str, parameters: dict[str, Any]) -> Posted:
+        """One request and its answer."""
+        self._number += 1
+        return self._post({"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})
+
+    def _post(self, message: dict[str, Any]) -> Posted:
+        return self._exchange("POST", json.dumps(message).encode())
+
+    def _exchange(self, method: str, body: bytes | None) -> Posted:
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+            "MCP-Protocol-Version": PROTOCOL_VERSION,
+        }
+        if self.session_id is not None:
+            headers[SESSION] = self.session_id
+        began = time.perf_counter_ns()
+        self._connection.request(method, self._path, body, headers)
+        response = self._connection.getresponse()
+        found = response.read()
+        elapsed_ms = (time.perf_counter_ns() - began) / 1e6
+        self.session_id = response.headers.get(SESSION) or self.session_id
+        return Posted(response.status, found, elapsed_ms)

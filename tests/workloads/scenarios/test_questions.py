@@ -1,0 +1,47 @@
+"""The comparisons of no document, each for real in its quick size: what holds however busy the machine is.
+
+Counts, bytes and orders are asserted; no time is.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from mcp_probe.workloads.bench.charts import charts_of
+from mcp_probe.workloads.bench.questions import QUESTIONS, TODAY
+from mcp_probe.workloads.bench.runner import run_one
+from mcp_probe.workloads.bench.shapes import Check, Result, Results, Workload
+
+pytestmark = pytest.mark.workloads
+
+
+@cache
+def ran(name: str) -> Result:
+    """One run of each is enough for all tests."""
+    [workload] = [each for each in QUESTIONS if each.name == name]
+    return run_one(workload, quick=True)[0]
+
+
+def check(name: str, claim: str) -> Check:
+    [found] = [each for each in ran(name).outcome.checks if each.claim == claim]
+    return found
+
+
+@pytest.mark.parametrize("workload", QUESTIONS, ids=lambda each: each.name)
+def test_it_runs_to_its_end_with_figures_reasons_and_a_chart(workload: Workload) -> None:
+    result = ran(workload.name)
+    assert result.error is None
+    rows = result.outcome.rows
+    assert [row.label for row in rows if row.figure is None and not row.note] == []
+    assert any(row.why for row in rows)
+    assert {row.table[:3] for row in rows} == {TODAY}
+    assert result.outcome.checks
+    assert [each.claim for each in result.outcome.checks if not each.why] == []
+    assert charts_of(Results({}, "quick", (result,)))
+
+
+def test_results_are_counted_to_the_byte_and_copied_on_their_way() -> None:
+    assert check("result-size", "now-1").verdict == "holds"
+    assert check("result-size", "now-2").verdict in ("holds", "cannot be tested here")
