@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mcp_probe.errors import LaunchError
+from mcp_probe.workloads.load.wire import CLIENT, LEGACY, Order, encode, headers_of
 
-PROTOCOL_VERSION = "2025-06-18"
 SESSION = "Mcp-Session-Id"
 TIMEOUT_S = 120.0
 
@@ -51,13 +51,15 @@ class Posted:
 class RawSession:
     """One connection to ``url``. Blocks: use it from one thread at a time.
 
-    ``session_id`` is what the server gave at :meth:`open`; ``None``: it keeps no sessions, or was not asked.
+    ``session_id`` is what the server gave at :meth:`open`; ``None``: it keeps no sessions, or was not asked. In
+    protocol 2026-07-28 (``modern``) there is nothing to open.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, modern: bool = False) -> None:
         parts = urlsplit(url)
         self._path = parts.path
         self._connection = HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+        self._modern = modern
         self._number = 0
         self.session_id: str | None = None
 
@@ -67,41 +69,44 @@ class RawSession:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; the server keeps the session."""
         self._connection.close()
 
     def open(self) -> None:
         """Shakes hands. Raises: LaunchError where the server refuses."""
-        about = {"name": "mcp-probe raw", "version": "1"}
-        parameters = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": about}
-        answer = self.request("initialize", parameters)
+        answer = self._request(
+            Order("initialize", {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": CLIENT})
+        )
         if "result" not in answer.message():
             raise LaunchError(f"The server refused to initialize: {answer.body[:200]!r}")
-        self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        order = Order("notifications/initialized", {})
+        self._exchange("POST", encode(None, order, modern=False), self._headers(order))
 
     def call(self, tool: str, **arguments: Any) -> Posted:
         """One tool call, whatever came of it."""
-        return self.request("tools/call", {"name": tool, "arguments": arguments})
+        return self._request(Order("tools/call", {"name": tool, "arguments": arguments}))
 
     def end(self) -> int:
         """Has the server forget the session; its status."""
-        return self._exchange("DELETE", None).status
+        return self._exchange("DELETE", None, self._headers(Order("", {}))).status
 
-    def request(self, method: str, parameters: dict[str, Any]) -> Posted:
-        """One request and its answer."""
+    def _request(self, order: Order) -> Posted:
         self._number += 1
-        return self._post({"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})
+        body = encode(self._number, order, modern=self._modern)
+        return self._exchange("POST", body, self._headers(order))
 
-    def _post(self, message: dict[str, Any]) -> Posted:
-        return self._exchange("POST", json.dumps(message).encode())
-
-    def _exchange(self, method: str, body: bytes | None) -> Posted:
-        headers = {
-            "Accept": "application/json, text/event-stream",
-            "Content-Type": "application/json",
-            "MCP-Protocol-Version": PROTOCOL_VERSION,
-        }
+    def _headers(self, order: Order) -> dict[str, str]:
+        headers = headers_of(order, modern=self._modern)
+        if not self._modern and order.method != "initialize":
+            headers["mcp-protocol-version"] = LEGACY
         if self.session_id is not None:
             headers[SESSION] = self.session_id
+        return headers
+
+    def _exchange(self, method: str, body: bytes | None, headers: dict[str, str]) -> Posted:
         began = time.perf_counter_ns()
         self._connection.request(method, self._path, body, headers)
         response = self._connection.getresponse()

@@ -20,4 +20,20 @@ QUESTIONS: tuple[Workload, ...] = (
         180,
         900,
     ),
+    Workload(
+        "event-loops",
+        (TODAY,),
+        "asyncio and uvloop under the same server, over stdio and HTTP",
+        f"{_SCENARIOS}.event_loops:run",
+        180,
+        600,
+    ),
+    Workload(
+        "stateless",
+        (TODAY,),
+        "streamable HTTP with a session, without, and with one for every call",
+        f"{_SCENARIOS}.stateless:run",
+        120,
+        600,
+    ),
 )

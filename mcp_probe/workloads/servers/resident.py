@@ -22,8 +22,13 @@ def restart_peak() -> int | None:
     """Forgets the peak and says what there is now; ``None`` where the kernel does not offer it."""
     with suppress(OSError):
         _CLEAR.write_text(_PEAK_ONLY)
-        return _kernel("VmRSS")
+        return resident_bytes()
     return None
+
+
+def resident_bytes() -> int | None:
+    """How much there is now; ``None`` where the kernel does not offer it."""
+    return _kernel("VmRSS")
 
 
 def _kernel(name: str) -> int | None:
