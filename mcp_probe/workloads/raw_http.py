@@ -52,15 +52,16 @@ class RawSession:
     """One connection to ``url``. Blocks: use it from one thread at a time.
 
     ``session_id`` is what the server gave at :meth:`open`; ``None``: it keeps no sessions, or was not asked. In
-    protocol 2026-07-28 (``modern``) there is nothing to open.
+    protocol 2026-07-28 (``modern``) there is nothing to open. Connections that
+    share a session need ids of their own (``first_id``): an id that is open twice may never be answered.
     """
 
-    def __init__(self, url: str, *, modern: bool = False) -> None:
+    def __init__(self, url: str, *, modern: bool = False, first_id: int = 1) -> None:
         parts = urlsplit(url)
         self._path = parts.path
         self._connection = HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
         self._modern = modern
-        self._number = 0
+        self._number = first_id - 1
         self.session_id: str | None = None
 
     def __enter__(self) -> RawSession:

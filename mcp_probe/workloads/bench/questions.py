@@ -36,4 +36,12 @@ QUESTIONS: tuple[Workload, ...] = (
         120,
         600,
     ),
+    Workload(
+        "many-clients",
+        (TODAY,),
+        "many clients at once, with a session each and with one for all",
+        f"{_SCENARIOS}.many_clients:run",
+        120,
+        600,
+    ),
 )

@@ -17,12 +17,6 @@ from mcp_probe.workloads.servers.resident import resident_bytes
 server = MCPServer("counting", log_level="WARNING")
 
 
-class Inside:
-    """How many calls of :func:`wait` are being served, and were at most."""
-
-    now = most = 0
-
-
 @server.tool(structured_output=False)
 async def add(a: int, b: int) -> str:
     """The sum of two numbers."""
@@ -31,14 +25,32 @@ async def add(a: int, b: int) -> str:
 
 @server.tool(structured_output=False)
 async def wait(delay_ms: float) -> str:
-    """Awaits, as a tool does that asks another service."""
-    Inside.now += 1
-    Inside.most = max(Inside.most, Inside.now)
-    try:
-        await asyncio.sleep(delay_ms / 1e3)
-    finally:
-        Inside.now -= 1
+    """Awaits, as a tool does that asks another service; says in which process."""
+    await asyncio.sleep(delay_ms / 1e3)
     return str(os.getpid())
+
+
+class Meeting:
+    """Calls that wait for each other: it ends for all when the last of them is here."""
+
+    def __init__(self) -> None:
+        self.here = 0
+        self.over = asyncio.Event()
+
+
+_meetings: dict[str, Meeting] = {}
+MEETING_LIMIT_S = 30.0
+
+
+@server.tool(structured_output=False)
+async def meet(name: str, count: int) -> str:
+    """Leaves when ``count`` calls are inside at once, and only then: says how many were."""
+    meeting = _meetings.setdefault(name, Meeting())
+    meeting.here += 1
+    if meeting.here == count:
+        meeting.over.set()
+    await asyncio.wait_for(meeting.over.wait(), MEETING_LIMIT_S)
+    return str(meeting.here)
 
 
 @server.tool(structured_output=False)
@@ -50,15 +62,13 @@ async def compute(cpu_ms: float) -> str:
 
 @server.tool(structured_output=False)
 async def counted() -> str:
-    """What this process counted so far; the most calls at once begin anew."""
-    most, Inside.most = Inside.most, Inside.now
+    """What this process counted so far."""
     loop = type(asyncio.get_running_loop())
     return json.dumps(
         {
             "pid": os.getpid(),
             "cpu_ns": time.process_time_ns(),
             "loop": "uvloop" if loop.__module__.startswith("uvloop") else "asyncio",
-            "most_inside": most,
             "resident_bytes": resident_bytes(),
             "python": ".".join(map(str, sys.version_info[:2])),
         }
