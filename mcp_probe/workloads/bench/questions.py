@@ -44,4 +44,20 @@ QUESTIONS: tuple[Workload, ...] = (
         120,
         600,
     ),
+    Workload(
+        "notifications",
+        (TODAY,),
+        "progress and log notifications of a call, none to a thousand",
+        f"{_SCENARIOS}.notifications:run",
+        120,
+        600,
+    ),
+    Workload(
+        "round-trips",
+        (TODAY,),
+        "questions to the client within a call: sampling, elicitation, a second request",
+        f"{_SCENARIOS}.round_trips:run",
+        120,
+        600,
+    ),
 )

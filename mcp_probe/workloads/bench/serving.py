@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TextIO, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 import anyio
 from mcp.client import Client
@@ -56,11 +56,15 @@ class ProfiledServer:
         return self._session
 
     @asynccontextmanager
-    async def connect(self, mode: Mode = "auto") -> AsyncIterator[LoadSession]:
-        """One more client session, HTTP servers only."""
+    async def connect(
+        self, mode: Mode = "auto", options: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[LoadSession]:
+        """One more client session, HTTP servers only; ``options`` are more of the SDK's client: its callbacks."""
         if self.url is None:
             raise LaunchError("A stdio server has one client only.")
-        async with Client(self.url, mode=mode, read_timeout_seconds=START_LIMIT_S, cache=None) as client:
+        async with Client(
+            self.url, mode=mode, read_timeout_seconds=START_LIMIT_S, cache=None, **(options or {})
+        ) as client:
             await client.list_tools()
             yield LoadSession(client)
 
@@ -111,11 +115,13 @@ async def profiled_server(
     mode: Mode = "auto",
     environment: Mapping[str, str] | None = None,
     connect: bool = True,
+    options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[ProfiledServer]:
     """``python -m module arguments`` under ``mcp-probe run``, with a client; ends it and reads its recording.
 
     For HTTP the module must serve with :func:`mcp_probe.workloads.servers.serving.serve`, which understands
-    ``--http sse|json --port-file FILE``. ``probe=False`` runs it bare.
+    ``--http sse|json --port-file FILE``. ``probe=False`` runs it bare. ``options`` are
+    the client's.
 
     Raises:
         LaunchError: it did not start, or not in time; says what it wrote to stderr.
@@ -135,7 +141,9 @@ async def profiled_server(
                         server = ProfiledServer(None)
                         try:
                             server._session = await stack.enter_async_context(
-                                stdio_client_session(command, mode=mode, environment=environment, stderr=stderr)
+                                stdio_client_session(
+                                    command, mode=mode, environment=environment, stderr=stderr, options=options
+                                )
                             )
                         except Exception as exc:
                             raise LaunchError(_failed(module, exc, stderr)) from exc
@@ -143,7 +151,7 @@ async def profiled_server(
                         process = await stack.enter_async_context(_process(command, environment, stderr))
                         server = ProfiledServer(await _url(port_file, process, module, stderr))
                         if connect:
-                            server._session = await stack.enter_async_context(server.connect(mode))
+                            server._session = await stack.enter_async_context(server.connect(mode, options))
                     yield server
             except BaseException:
                 if server is not None and recording is not None:

@@ -59,3 +59,12 @@ def test_calls_and_handshakes_are_counted_with_sessions_and_without() -> None:
 def test_as_many_calls_are_inside_as_there_are_clients_and_sessions_outlive_their_clients() -> None:
     assert check("many-clients", "now-11").verdict == "holds"
     assert check("many-clients", "now-13").verdict == "holds"
+
+
+def test_every_notification_is_counted_and_arrives() -> None:
+    assert check("notifications", "now-14").verdict == "holds"
+
+
+def test_waits_for_a_client_lie_between_what_it_took_and_the_call() -> None:
+    assert check("round-trips", "now-17").verdict == "holds"
+    assert check("round-trips", "now-19").verdict == "holds"
