@@ -168,7 +168,7 @@ def is_covered(look: AwaitMark, hooked: Iterable[AwaitMark], end: int) -> bool:
 
 
 def _is_its_client(mark: AwaitMark, look: AwaitMark, end: int) -> bool:
-    """Whether ``look`` saw the SDK wait for the answer that ``mark`` is of: the queue it comes through, as it happens."""
+    """Whether ``look`` saw the SDK wait for the answer that ``mark`` is of: the queue that it comes through."""
     return mark.thing.kind == "client" and is_covered(look, [mark], end) and is_covered(mark, [look], end)
 
 

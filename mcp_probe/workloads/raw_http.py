@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPConnection
 from types import TracebackType
 from typing import Any
@@ -48,6 +50,14 @@ class Posted:
         return str(blocks[0]["text"]) if blocks else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of an SSE stream. ``message`` is ``None`` for one that only gives an id to read on from."""
+
+    id: str
+    message: dict[str, Any] | None
+
+
 class RawSession:
     """One connection to ``url``. Blocks: use it from one thread at a time.
 
@@ -60,7 +70,7 @@ class RawSession:
         parts = urlsplit(url)
         self._path = parts.path
         self._connection = HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
-        self._modern = modern
+        self.modern = modern
         self._number = first_id - 1
         self.session_id: str | None = None
 
@@ -90,18 +100,45 @@ class RawSession:
         """One tool call, whatever came of it."""
         return self._request(Order("tools/call", {"name": tool, "arguments": arguments}))
 
+    def stream(self, tool: str, **arguments: Any) -> Iterator[Event]:
+        """One tool call whose answer is read event by event; asks for progress."""
+        self._number += 1
+        order = Order("tools/call", {"name": tool, "arguments": arguments, "_meta": {"progressToken": self._number}})
+        return self._events("POST", encode(self._number, order, modern=self.modern), self._headers(order))
+
+    def resume(self, last_id: str) -> Iterator[Event]:
+        """The events after ``last_id`` in its stream."""
+        headers = {**self._headers(Order("", {})), "accept": "text/event-stream", "last-event-id": last_id}
+        return self._events("GET", None, headers)
+
+    def _events(self, method: str, body: bytes | None, headers: dict[str, str]) -> Iterator[Event]:
+        """Until the stream ends, or nobody wants more."""
+        self._connection.request(method, self._path, body, headers)
+        response = self._connection.getresponse()
+        if response.status != HTTPStatus.OK:
+            raise LaunchError(f"The server answered with status {response.status}: {response.read()[:200]!r}")
+        fields: dict[bytes, bytes] = {}
+        while line := response.readline():
+            name, _, value = line.rstrip(b"\r\n").partition(b":")
+            if name:
+                fields[name] = value.strip()
+            elif not line.strip() and fields:
+                data = fields.get(b"data", b"")
+                yield Event(fields.get(b"id", b"").decode(), json.loads(data) if data else None)
+                fields = {}
+
     def end(self) -> int:
         """Has the server forget the session; its status."""
         return self._exchange("DELETE", None, self._headers(Order("", {}))).status
 
     def _request(self, order: Order) -> Posted:
         self._number += 1
-        body = encode(self._number, order, modern=self._modern)
+        body = encode(self._number, order, modern=self.modern)
         return self._exchange("POST", body, self._headers(order))
 
     def _headers(self, order: Order) -> dict[str, str]:
-        headers = headers_of(order, modern=self._modern)
-        if not self._modern and order.method != "initialize":
+        headers = headers_of(order, modern=self.modern)
+        if not self.modern and order.method != "initialize":
             headers["mcp-protocol-version"] = LEGACY
         if self.session_id is not None:
             headers[SESSION] = self.session_id

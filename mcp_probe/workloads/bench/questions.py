@@ -60,4 +60,28 @@ QUESTIONS: tuple[Workload, ...] = (
         120,
         600,
     ),
+    Workload(
+        "workers",
+        (TODAY,),
+        "uvicorn with 1, 2 and 4 workers: computing, and what becomes of sessions",
+        f"{_SCENARIOS}.workers:run",
+        180,
+        600,
+    ),
+    Workload(
+        "sdks",
+        (TODAY,),
+        "the same tools with mcp 1 and 2 and fastmcp 2, 3 and 4",
+        f"{_SCENARIOS}.sdks:run",
+        180,
+        600,
+    ),
+    Workload(
+        "resumption",
+        (TODAY,),
+        "a call whose connection breaks, read on from another; what keeping events costs",
+        f"{_SCENARIOS}.resumption:run",
+        120,
+        600,
+    ),
 )

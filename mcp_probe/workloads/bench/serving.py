@@ -46,6 +46,7 @@ class ProfiledServer:
         self.url = url
         self._session: LoadSession | None = None
         self._frames: list[Frame] | None = None
+        self._others: list[list[Frame]] = []
         self._phases: dict[str, tuple[int, int]] = {}
 
     @property
@@ -86,11 +87,23 @@ class ProfiledServer:
 
         Raises: LaunchError where there are no readings, or there was no such phase.
         """
+        return self.seen_by_process(phase)[0]
+
+    def seen_by_process(self, phase: str | None = None) -> list[Seen]:
+        """As :meth:`seen`, of each process that served, in the order in which they began."""
         if self._frames is None:
             raise LaunchError("There are no readings: the server still runs, or ran without the probe.")
         if phase is not None and phase not in self._phases:
             raise LaunchError(f"There was no phase {phase} of this server.")
-        return Seen.of(self._frames, *(self._phases[phase] if phase is not None else (None, None)))
+        span = self._phases[phase] if phase is not None else (None, None)
+        return [Seen.of(frames, *span) for frames in (self._frames, *self._others)]
+
+    def read(self, folder: Path) -> None:
+        """Its readings, once it has ended. Raises: RecordingError where there are none."""
+        first = recording_in(folder)
+        self._frames = list(read_recording(first))
+        further = sorted(folder.glob(f"{first.name}.*"), key=lambda path: int(path.suffix[1:]))
+        self._others = [list(read_recording(path)) for path in further]
 
     def summary(self, phase: str | None = None) -> Summary:
         """As :meth:`seen`, the summary alone."""
@@ -132,7 +145,6 @@ async def profiled_server(
         http = [] if transport == "stdio" else ["--http", transport, "--port-file", str(port_file)]
         plain = [sys.executable, "-m", module, *arguments, *http]
         command = under_probe(plain, Path(folder)) if probe else plain
-        recording = recording_in(Path(folder)) if probe else None
         with Path(folder, "stderr.txt").open("w+", encoding="utf-8", errors="replace") as stderr:
             server: ProfiledServer | None = None
             try:
@@ -154,12 +166,12 @@ async def profiled_server(
                             server._session = await stack.enter_async_context(server.connect(mode, options))
                     yield server
             except BaseException:
-                if server is not None and recording is not None:
+                if server is not None and probe:
                     with suppress(RecordingError):  # the rows of an interrupted run keep what readings there are
-                        server._frames = list(read_recording(recording))
+                        server.read(Path(folder))
                 raise
-        if recording is not None:
-            server._frames = list(read_recording(recording))
+        if probe:
+            server.read(Path(folder))
 
 
 @asynccontextmanager
@@ -178,9 +190,12 @@ async def side_by_side(contexts: Sequence[AbstractAsyncContextManager[T]]) -> As
     try:
         await asyncio.wait(entered)
         yield [future.result() for future in entered]
-    finally:
+    except BaseException:
         over.set()
-        await asyncio.gather(*lives)
+        await asyncio.gather(*lives, return_exceptions=True)  # what went wrong first is what is told
+        raise
+    over.set()
+    await asyncio.gather(*lives)
 
 
 async def hold(context: AbstractAsyncContextManager[T], entered: asyncio.Future[T], over: asyncio.Event) -> None:

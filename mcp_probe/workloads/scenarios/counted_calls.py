@@ -10,10 +10,12 @@ from typing import Any
 import anyio
 
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
-from mcp_probe.workloads.bench.shapes import Why
+from mcp_probe.workloads.bench.shapes import Verdict, Why
 from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.facade import ThreadedClient
 from mcp_probe.workloads.raw_http import RawSession
 from mcp_probe.workloads.scenarios.tables import Table
+from mcp_probe.workloads.scenarios.verdicts import graded
 
 COUNTING = "mcp_probe.workloads.servers.counting"
 CPU_NOTE = "of a call, as the server's process counts it"
@@ -57,6 +59,11 @@ def through(session: RawSession) -> Ask:
     return lambda tool, arguments: session.call(tool, **arguments).text()
 
 
+def over_stdio(client: ThreadedClient) -> Ask:
+    """Calls of this client's server."""
+    return lambda tool, arguments: str(client.call(tool, arguments)["content"][0]["text"])
+
+
 async def in_turns(bench: Bench, callers: Mapping[str, Caller], calls: int, rounds: int) -> Interleaved:
     """Rounds in which each caller makes ``calls`` calls; the first has two turns, for the A/A floor."""
 
@@ -79,3 +86,13 @@ def put_calls(
         name = f"{label}: server's CPU"
         table.put(name, "µs", cpu, metric="CPU of a call", series=label, note=CPU_NOTE, contended=contended)
     return {label: stats.median for label, stats in cpu_us.items()}
+
+
+def alike(ratio: float, most: float, near: float, *, floor: float | None, contended: bool) -> Verdict:
+    """The verdict on a claim that one thing takes no more than another: noise as large as what is asked tells nothing.
+
+    ``most``: what still holds; ``near``: in shape.
+    """
+    if contended or floor is None or floor > most:
+        return "cannot be tested here"
+    return graded(ratio <= most, ratio <= near)

@@ -10,7 +10,6 @@ import importlib.util
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import anyio
 
@@ -18,7 +17,7 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
 from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.raw_http import RawSession
-from mcp_probe.workloads.scenarios.counted_calls import COUNTING, Caller, in_turns, put_calls, through
+from mcp_probe.workloads.scenarios.counted_calls import COUNTING, Caller, in_turns, over_stdio, put_calls, through
 from mcp_probe.workloads.scenarios.providers import threaded_provider
 from mcp_probe.workloads.scenarios.tables import Table
 from mcp_probe.workloads.scenarios.verdicts import graded
@@ -108,12 +107,7 @@ async def _connected(bench: Bench, arm: Arm, *, probe: bool) -> AsyncIterator[Co
     async with AsyncExitStack() as stack:
         if arm.parser is None:
             provider = await stack.enter_async_context(threaded_provider(COUNTING, arm.arguments, probe=probe))
-            client = provider.client
-
-            def over_stdio(tool: str, arguments: dict[str, Any]) -> str:
-                return str(client.call(tool, arguments)["content"][0]["text"])
-
-            yield Caller(over_stdio), provider
+            yield Caller(over_stdio(provider.client)), provider
             return
         server = await stack.enter_async_context(
             bench.server(COUNTING, *arm.arguments, transport="json", probe=probe, connect=False)

@@ -19,7 +19,7 @@ from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.raw_http import RawSession
-from mcp_probe.workloads.scenarios.counted_calls import COUNTING, CPU_NOTE, Caller, through
+from mcp_probe.workloads.scenarios.counted_calls import COUNTING, CPU_NOTE, Caller, alike, through
 from mcp_probe.workloads.scenarios.readings import most_in_flight
 from mcp_probe.workloads.scenarios.tables import Table
 from mcp_probe.workloads.scenarios.verdicts import graded
@@ -191,7 +191,7 @@ def _cost_claim(bench: Bench, server: ProfiledServer, most: Found) -> None:
         documented="",
         measured=f"{each:.0f} µs of the server's CPU in {most.count} sessions, {one:.0f} µs in one: {ratio:.2f}×",
         tolerance="within a fifth",
-        verdict=graded(1 / 1.2 <= ratio <= 1.2, 1 / 1.5 <= ratio <= 1.5, contended=contended),
+        verdict=alike(max(ratio, 1 / ratio), 1.2, 1.5, floor=most.taken.floor, contended=contended),
         value=ratio,
         why=server.why(f"{most.count} clients"),
         contended=contended,

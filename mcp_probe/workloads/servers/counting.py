@@ -11,7 +11,7 @@ import time
 from mcp.server import MCPServer
 
 from mcp_probe.workloads.servers import serving
-from mcp_probe.workloads.servers.cpu_tools import burn
+from mcp_probe.workloads.servers.arithmetic import burn
 from mcp_probe.workloads.servers.resident import resident_bytes
 
 server = MCPServer("counting", log_level="WARNING")

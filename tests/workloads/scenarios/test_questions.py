@@ -68,3 +68,16 @@ def test_every_notification_is_counted_and_arrives() -> None:
 def test_waits_for_a_client_lie_between_what_it_took_and_the_call() -> None:
     assert check("round-trips", "now-17").verdict == "holds"
     assert check("round-trips", "now-19").verdict == "holds"
+
+
+def test_each_worker_counts_its_own_calls_and_knows_its_own_sessions_only() -> None:
+    assert check("workers", "now-21").verdict == "holds"
+    assert check("workers", "now-22").verdict == "holds"
+
+
+def test_the_sdk_and_its_version_are_named() -> None:
+    assert check("sdks", "now-23").verdict == "holds"
+
+
+def test_a_call_that_is_read_on_from_another_connection_comes_whole() -> None:
+    assert check("resumption", "now-26").verdict == "holds"
