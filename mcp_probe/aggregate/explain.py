@@ -42,6 +42,7 @@ _MOST_OF_IT = 0.5
 _MOST_SAMPLED = 1.5  # times as long as the requests; longer samples include too much idle time around them
 _LATE_FLUSH_NS = 20_000_000
 _SLOW_READER_SHARE = 0.3
+_LONG_ENCODING_NS = 5_000_000
 _WAITS = (*LOOP_WAITS, "executor_wait", "write_wait", "write_flush")
 _OWN_PARTS = {
     "awaiting": "awaited something",
@@ -224,10 +225,15 @@ def _writer_queue(seen: Seen) -> Reason | None:
 
 
 def _slow_reader(seen: Seen) -> Reason | None:
-    """Answers that the client took late; the machine may delay a few."""
-    flushes = [ends_of(each, "write_flush") for each in seen.requests if each.budget.write_flush is not None]
+    """Answers that the client took late; the machine may delay a few. Encoding one comes before that."""
+    flushes = [
+        _less(ends_of(each, "write_flush"), each.encode_ns or 0)
+        for each in seen.requests
+        if each.budget.write_flush is not None
+    ]
     certain = [least for least, _ in flushes]
-    share, late = share_of(seen, "write_flush"), sum(flush for flush in certain if flush >= _LATE_FLUSH_NS)
+    share = share_of(seen, "write_flush") - _encoding_share(seen)
+    late = sum(flush for flush in certain if flush >= _LATE_FLUSH_NS)
     if not flushes or share < _SLOW_READER_SHARE or late < _MOST_OF_IT * sum(certain):
         return None
     sentence = (
@@ -235,6 +241,27 @@ def _slow_reader(seen: Seen) -> Reason | None:
         f"{_duration(largest_of(flushes))} at worst."
     )
     return Reason("slow-reader", share, sentence)
+
+
+def _encoding(seen: Seen) -> Reason | None:
+    """Answers so large that making text of them is much of the call; the event loop does nothing else meanwhile."""
+    known = [each.encode_ns for each in seen.requests if each.encode_ns is not None]
+    if not known or max(known) < _LONG_ENCODING_NS:
+        return None
+    sentence = (
+        f"Encoding an answer held the event loop for {duration(median(known) / MS)} at the median, "
+        f"{duration(max(known) / MS)} at worst, before a byte of it was written."
+    )
+    return Reason("encoding", _encoding_share(seen), sentence)
+
+
+def _encoding_share(seen: Seen) -> float:
+    return of_time(seen, sum((each.encode_ns or 0) * each.weight for each in seen.requests))
+
+
+def _less(ends: Ends, ns: int) -> Ends:
+    """Both ends, without a part of it."""
+    return max(0.0, ends[0] - ns), None if ends[1] is None else max(0.0, ends[1] - ns)
 
 
 # --- nothing --------------------------------------------------------------------------------------
@@ -350,5 +377,6 @@ _LOOKS: tuple[Callable[[Seen], Reason | None], ...] = (
     _loop_queue,
     _pipe_wait,
     _writer_queue,
+    _encoding,
     _slow_reader,
 )

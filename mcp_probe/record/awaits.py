@@ -116,7 +116,9 @@ def name_awaits(
     seen, again = list(hooked), []
     for look in (_of_look(one) for one in looked if not one[2].own_tasks):
         alike = [mark for mark in hooked if mark.where == look.where is not None and _overlap(look, mark, end)]
-        if not alike:
+        if any(_is_its_client(mark, look, end) for mark in hooked):
+            again.append(look)
+        elif not alike:
             seen.append(look)
         elif not is_covered(look, alike, end):  # the hook knows more of what this line waited for
             again.append(look)
@@ -163,6 +165,11 @@ def is_covered(look: AwaitMark, hooked: Iterable[AwaitMark], end: int) -> bool:
     since, until = look.from_ns, _until(look, end)
     covered = sum(_overlap(look, mark, end) for mark in hooked)
     return covered >= COVERED_SHARE * (until - since)
+
+
+def _is_its_client(mark: AwaitMark, look: AwaitMark, end: int) -> bool:
+    """Whether ``look`` saw the SDK wait for the answer that ``mark`` is of: the queue that it comes through."""
+    return mark.thing.kind == "client" and is_covered(look, [mark], end) and is_covered(mark, [look], end)
 
 
 def _overlap(one: AwaitMark, other: AwaitMark, end: int) -> int:

@@ -113,13 +113,15 @@ async def stdio_client_session(
     environment: Mapping[str, str] | None = None,
     stderr: TextIO | None = None,
     timeout_seconds: float | None = 60.0,
+    options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[LoadSession]:
     """Starts ``command`` as a stdio MCP server, connects to it, lists its tools once, and stops it at the end.
 
     The server gets this process's whole environment with ``environment`` on top (the SDK alone would pass
     on a handful of variables). ``stderr`` must be a real file, not a StringIO; ``None`` = this process's own.
     ``timeout_seconds`` bounds each wait for an answer. Tools are listed because the SDK's client otherwise
-    does so in the middle of the first calls, to check their results.
+    does so in the middle of the first calls, to check their results. ``options`` are more of the SDK's client: its
+    callbacks.
 
     Raises:
         OSError: the command cannot be started.
@@ -131,7 +133,9 @@ async def stdio_client_session(
     )
     transport = stdio_client(parameters, errlog=stderr if stderr is not None else sys.stderr)
     try:
-        async with Client(transport, mode=mode, read_timeout_seconds=timeout_seconds, cache=None) as client:
+        async with Client(
+            transport, mode=mode, read_timeout_seconds=timeout_seconds, cache=None, **(options or {})
+        ) as client:
             await client.list_tools()
             yield LoadSession(client)
     except Exception as exc:

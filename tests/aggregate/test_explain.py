@@ -201,6 +201,20 @@ def test_one_late_write_is_no_slow_client() -> None:
     assert "slow-reader" not in [reason.code for reason in reasons(seen(*calls, late, *_thousand_quick()))]
 
 
+def test_encoding_a_large_answer_is_not_the_client_s_slowness() -> None:
+    encoded = [make_request(number, busy=MS, write_flush=60 * MS, encode_ns=55 * MS) for number in range(1, 5)]
+    found = reasons(seen(*encoded))
+    assert [reason.code for reason in found] == ["encoding"]
+    assert found[0].share == pytest.approx(55 / 61)
+    assert found[0].sentence == (
+        "Encoding an answer held the event loop for 55 ms at the median, 55 ms at worst, before a byte of it was "
+        "written."
+    )
+    slow = [make_request(number, busy=MS, write_flush=300 * MS, encode_ns=40 * MS) for number in range(1, 5)]
+    assert [reason.code for reason in reasons(seen(*slow))] == ["slow-reader", "encoding"]
+    assert "writing one took 260 ms at the median" in reasons(seen(*slow))[0].sentence
+
+
 def _thousand_quick() -> list[RequestRecord]:
     return [make_request(number, arrival_ns=number * 10 * MS, busy=MS // 2) for number in range(100, 400)]
 

@@ -239,6 +239,17 @@ def test_where_a_hook_saw_parts_of_what_a_line_waited_for_a_look_there_names_onl
     assert {one.object: one.ns for one in found} == {"looking up": 60, "elsewhere": 10, "the library": 29}
 
 
+def test_the_queue_through_which_a_client_answers_is_a_wait_for_the_client() -> None:
+    def named(since: int, until: int) -> dict[str, int]:
+        client = AwaitMark(1, 90, Thing("the client", "client"), None)
+        look = (since, until, AwaitLook(1, since, Thing("inbox", "queue"), "sdk.py:1", False))
+        return {one.object: one.ns for one in name_awaits([(0, 100, 0)], [], [client], [look], end=100, short_ns=0)}
+
+    assert named(2, 92) == {"the client": 89, "inbox": 2}
+    # A queue that is waited for meanwhile, but neither since then nor as long, is another wait: it ends last.
+    assert named(40, 99) == {"the client": 39, "inbox": 59}
+
+
 def test_what_lasts_longer_than_the_result_is_not_what_it_waited_for() -> None:
     """mcp 2.x waits in a task of the request's for its client to leave."""
     looked = [

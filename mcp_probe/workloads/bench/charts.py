@@ -1,4 +1,7 @@
-"""Which charts a run's rows make: one per table and metric that a document has figures for. Draws nothing."""
+"""Which charts a run's rows make: one per table and metric that a document has figures for, or that is of none.
+
+Draws nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mcp_probe.workloads.bench.questions import TODAY
 from mcp_probe.workloads.bench.shapes import Results, Row, Stats
 
 Kind = Literal["bars", "lines"]
@@ -27,7 +31,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Documented and measured side by side, series by series."""
+    """Documented and measured side by side, series by series; measured alone where no document has the figure."""
 
     name: str  # for files: "001-4-time"
     document: str
@@ -40,6 +44,11 @@ class Chart:
     log_y: bool
     scaled: bool  # documented figures were brought to the size that ran
     contended: bool
+
+    @property
+    def has_documented(self) -> bool:
+        """Whether there is anything to hold a figure against."""
+        return any(point.documented is not None for _, points in self.series for point in points)
 
 
 def charts_of(results: Results) -> list[Chart]:
@@ -68,10 +77,12 @@ def remark(chart: Chart) -> str:
 
 
 def _worth_drawing(rows: list[Row]) -> bool:
-    """At least two places, of which the document has two or more."""
+    """At least two places, of which the document has two or more; any two where there is no document."""
     if not rows[0].unit:
         return False  # bare counts: how many cores, how many threads
-    return len({(row.series, row.x) for row in rows if row.documented is not None and row.figure is not None}) >= 2
+    is_free = rows[0].table.startswith(TODAY)
+    shown = (row for row in rows if row.figure is not None and (is_free or row.documented is not None))
+    return len({(row.series, row.x) for row in shown}) >= 2
 
 
 def _chart(key: tuple[str, str, str], rows: list[Row]) -> Chart:

@@ -26,7 +26,7 @@ def bench(options: argparse.Namespace) -> bool:
         KeyboardInterrupt: Ctrl-C; what was done has been shown and written by then.
     """
     if options.list:
-        _say(console.listing(registry.WORKLOADS, registry.DOCUMENTS, look=_look(options)))
+        _say(console.listing(registry.WORKLOADS, registry.GROUPS, look=_look(options)))
         return True
     _require_sdk()
     from mcp_probe.workloads.bench.runner import run_all

@@ -90,7 +90,9 @@ def _tables(rows: Sequence[Row], details: bool) -> Grid:
         lines.append(Paragraph((Span(table, "strong"),), indent=2))
         lines += _lines(group, details)
     cells = [line for line in lines if isinstance(line, tuple)]
-    shown = [index for index in range(len(_TITLES)) if index < 3 or any(line[index].spans[0].text for line in cells)]
+    shown = [
+        index for index in range(len(_TITLES)) if index in (0, 2) or any(line[index].spans[0].text for line in cells)
+    ]
     columns = [Column(_TITLES[index], right=index > 0, most=48 if index == 0 else 1000) for index in shown]
     kept = [tuple(line[index] for index in shown) if isinstance(line, tuple) else line for line in lines]
     squeeze = [(0, 44), *((shown.index(index), 0) for index in _DROPPED_FIRST if index in shown), (0, 20)]
@@ -146,10 +148,8 @@ def _check(check: Check) -> Iterator[Block]:
     sign, role = SIGNS[check.verdict]
     lead = (Span(f"{sign:<8} ", role), Span(f"{check.claim:<7} ", "name"))
     yield Paragraph((Span(check.sentence),), lead=lead)
-    told: list[Spans] = [
-        (Span("documented "), Span(check.documented)),
-        (Span("measured "), Span(check.measured, "strong")),
-    ]
+    told: list[Spans] = [(Span("documented "), Span(check.documented))] if check.documented else []
+    told.append((Span("measured "), Span(check.measured, "strong")))
     if check.tolerance:
         told.append((Span(f"asked: {check.tolerance}", "dim"),))
     if check.contended:

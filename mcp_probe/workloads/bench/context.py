@@ -206,12 +206,20 @@ class Bench:
         mode: Literal["auto", "legacy"] = "auto",
         environment: Mapping[str, str] | None = None,
         connect: bool = True,
+        options: Mapping[str, Any] | None = None,
     ) -> AbstractAsyncContextManager[Any]:
         """A bundled server in a process of its own, see :func:`mcp_probe.workloads.bench.serving.profiled_server`."""
         from mcp_probe.workloads.bench.serving import profiled_server
 
         return profiled_server(
-            module, arguments, transport=transport, probe=probe, mode=mode, environment=environment, connect=connect
+            module,
+            arguments,
+            transport=transport,
+            probe=probe,
+            mode=mode,
+            environment=environment,
+            connect=connect,
+            options=options,
         )
 
 

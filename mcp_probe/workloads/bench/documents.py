@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mcp_probe.workloads.bench.registry import DOCUMENTS
+from mcp_probe.workloads.bench.registry import GROUPS
 from mcp_probe.workloads.bench.shapes import Check, Results, Row
 
 CONDITIONS = "conditions"
@@ -47,7 +47,7 @@ def by_document(results: Results) -> list[DocumentPage]:
         pages.append(
             DocumentPage(
                 number,
-                DOCUMENTS.get(number, "rows of no document"),
+                GROUPS.get(number, "rows of no document"),
                 by_table([row for row in rows if row.table[:3] == number]),
                 tuple(
                     sorted(

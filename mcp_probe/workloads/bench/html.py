@@ -100,7 +100,7 @@ def _figure(chart: Chart) -> str:
             lambda value: figures.with_unit(value, chart.unit),
             log_x=chart.log_x,
             log_y=chart.log_y,
-            words=("measured", "documented"),
+            words=("measured", "documented") if chart.has_documented else ("", ""),
             remark=remark(chart),
         )
     )
@@ -111,7 +111,8 @@ def _place(point: Point) -> Place:
 
 
 def _claim(check: Check) -> str:
-    told = [f"documented {text_of(check.documented)}", f"measured <b>{text_of(check.measured)}</b>"]
+    told = [f"documented {text_of(check.documented)}"] if check.documented else []
+    told.append(f"measured <b>{text_of(check.measured)}</b>")
     if check.tolerance:
         told.append(f"asked: {text_of(check.tolerance)}")
     if check.contended:

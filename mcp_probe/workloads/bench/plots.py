@@ -123,25 +123,27 @@ def _bars(axes: Axes, chart: Chart) -> None:
             for point in points
             if point.x == place
         ]
-        wide = min(0.8 / (2 * len(here)), 0.3)
+        each = 2 if chart.has_documented else 1
+        wide = min(0.8 / (each * len(here)), 0.3)
         for turn, (point, colour) in enumerate(here):
-            left = index + (2 * turn - len(here) + 0.5) * wide
-            _pair(axes, point, left, wide, colour)
+            left = index + (each * turn - each * len(here) / 2 + 0.5) * wide
+            measured = left + (each - 1) * wide
+            _pair(axes, point, left, measured, wide, colour)
             if labelled:
                 _label(axes, left, point.documented, point.documented, wide)
-                _label(axes, left + wide, point.measured, max(point.measured or 0.0, point.high or 0.0), wide)
+                _label(axes, measured, point.measured, max(point.measured or 0.0, point.high or 0.0), wide)
     axes.set_xticks(range(len(places)), [_wrapped(place) for place in places])
     axes.tick_params(axis="x", length=0)
     axes.margins(y=0.12)
 
 
-def _pair(axes: Axes, point: Point, left: float, wide: float, colour: str) -> None:
+def _pair(axes: Axes, point: Point, left: float, measured: float, wide: float, colour: str) -> None:
     if point.documented is not None:
         pale: dict[str, Any] = {"facecolor": f"{colour}38", "edgecolor": colour, "hatch": "////", "linewidth": 0.8}
         axes.bar(left, point.documented, wide * 0.92, **pale)
     if point.measured is not None:
         whiskers = _errors([point])
-        axes.bar(left + wide, point.measured, wide * 0.92, color=colour, yerr=whiskers, ecolor=INK, capsize=2)
+        axes.bar(measured, point.measured, wide * 0.92, color=colour, yerr=whiskers, ecolor=INK, capsize=2)
 
 
 def _label(axes: Axes, x: float, value: float | None, top: float | None, wide: float) -> None:
@@ -176,8 +178,12 @@ def _errors(points: Sequence[Point]) -> list[list[float]] | None:
 
 def _legend(axes: Axes, chart: Chart, inches: float) -> int:
     """What is pale and what is full, then the series, between title and plot; returns how many lines it takes."""
-    if chart.kind == "lines":
-        first: list[Line2D | Patch] = [
+    first: list[Line2D | Patch] = []
+    if not chart.has_documented:
+        if len(chart.series) < 2:
+            return 0
+    elif chart.kind == "lines":
+        first = [
             Line2D([], [], color=INK, linestyle=(0, (4, 3)), marker="o", markerfacecolor="white", label="documented"),
             Line2D([], [], color=INK, marker="o", label="measured"),
         ]

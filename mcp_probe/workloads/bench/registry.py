@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mcp_probe.errors import OptionError
+from mcp_probe.workloads.bench.questions import QUESTIONS, TITLE, TODAY
 from mcp_probe.workloads.bench.shapes import Outcome, Workload
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ DOCUMENTS: dict[str, str] = {
     "003": "asyncio-vs-thread: CPU-bound and I/O-bound work, asyncio against threads",
     "004": "ContextForge: HTTPX client patterns and a concurrency sweep",
 }
+
+GROUPS = {**DOCUMENTS, TODAY: TITLE}
+"""What `--document` takes: the documents, and the comparisons of none."""
 
 _SCENARIOS = "mcp_probe.workloads.scenarios"
 
@@ -145,6 +149,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "http-sweep", ("004",), "concurrency against pool limits: the knee", f"{_SCENARIOS}.http_sweep:run", 600, 1800
     ),
+    *QUESTIONS,
 )
 
 
@@ -163,12 +168,12 @@ def named(names: tuple[str, ...]) -> tuple[Workload, ...]:
 
 
 def of_document(document: str) -> tuple[Workload, ...]:
-    """The workloads that reproduce a document.
+    """The workloads that reproduce a document, or those of none: ``now``.
 
     Raises: OptionError for a document there is none of.
     """
-    if document not in DOCUMENTS:
-        raise OptionError(f"There is no document {document}. There are: {', '.join(DOCUMENTS)}.")
+    if document not in GROUPS:
+        raise OptionError(f"There is no document {document}. There are: {', '.join(GROUPS)}.")
     return tuple(workload for workload in WORKLOADS if document in workload.documents)
 
 

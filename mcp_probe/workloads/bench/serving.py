@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TextIO, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 import anyio
 from mcp.client import Client
@@ -46,6 +46,7 @@ class ProfiledServer:
         self.url = url
         self._session: LoadSession | None = None
         self._frames: list[Frame] | None = None
+        self._others: list[list[Frame]] = []
         self._phases: dict[str, tuple[int, int]] = {}
 
     @property
@@ -56,11 +57,15 @@ class ProfiledServer:
         return self._session
 
     @asynccontextmanager
-    async def connect(self, mode: Mode = "auto") -> AsyncIterator[LoadSession]:
-        """One more client session, HTTP servers only."""
+    async def connect(
+        self, mode: Mode = "auto", options: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[LoadSession]:
+        """One more client session, HTTP servers only; ``options`` are more of the SDK's client: its callbacks."""
         if self.url is None:
             raise LaunchError("A stdio server has one client only.")
-        async with Client(self.url, mode=mode, read_timeout_seconds=START_LIMIT_S, cache=None) as client:
+        async with Client(
+            self.url, mode=mode, read_timeout_seconds=START_LIMIT_S, cache=None, **(options or {})
+        ) as client:
             await client.list_tools()
             yield LoadSession(client)
 
@@ -82,11 +87,23 @@ class ProfiledServer:
 
         Raises: LaunchError where there are no readings, or there was no such phase.
         """
+        return self.seen_by_process(phase)[0]
+
+    def seen_by_process(self, phase: str | None = None) -> list[Seen]:
+        """As :meth:`seen`, of each process that served, in the order in which they began."""
         if self._frames is None:
             raise LaunchError("There are no readings: the server still runs, or ran without the probe.")
         if phase is not None and phase not in self._phases:
             raise LaunchError(f"There was no phase {phase} of this server.")
-        return Seen.of(self._frames, *(self._phases[phase] if phase is not None else (None, None)))
+        span = self._phases[phase] if phase is not None else (None, None)
+        return [Seen.of(frames, *span) for frames in (self._frames, *self._others)]
+
+    def read(self, folder: Path) -> None:
+        """Its readings, once it has ended. Raises: RecordingError where there are none."""
+        first = recording_in(folder)
+        self._frames = list(read_recording(first))
+        further = sorted(folder.glob(f"{first.name}.*"), key=lambda path: int(path.suffix[1:]))
+        self._others = [list(read_recording(path)) for path in further]
 
     def summary(self, phase: str | None = None) -> Summary:
         """As :meth:`seen`, the summary alone."""
@@ -111,11 +128,13 @@ async def profiled_server(
     mode: Mode = "auto",
     environment: Mapping[str, str] | None = None,
     connect: bool = True,
+    options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[ProfiledServer]:
     """``python -m module arguments`` under ``mcp-probe run``, with a client; ends it and reads its recording.
 
     For HTTP the module must serve with :func:`mcp_probe.workloads.servers.serving.serve`, which understands
-    ``--http sse|json --port-file FILE``. ``probe=False`` runs it bare.
+    ``--http sse|json --port-file FILE``. ``probe=False`` runs it bare. ``options`` are
+    the client's.
 
     Raises:
         LaunchError: it did not start, or not in time; says what it wrote to stderr.
@@ -126,7 +145,6 @@ async def profiled_server(
         http = [] if transport == "stdio" else ["--http", transport, "--port-file", str(port_file)]
         plain = [sys.executable, "-m", module, *arguments, *http]
         command = under_probe(plain, Path(folder)) if probe else plain
-        recording = recording_in(Path(folder)) if probe else None
         with Path(folder, "stderr.txt").open("w+", encoding="utf-8", errors="replace") as stderr:
             server: ProfiledServer | None = None
             try:
@@ -135,7 +153,9 @@ async def profiled_server(
                         server = ProfiledServer(None)
                         try:
                             server._session = await stack.enter_async_context(
-                                stdio_client_session(command, mode=mode, environment=environment, stderr=stderr)
+                                stdio_client_session(
+                                    command, mode=mode, environment=environment, stderr=stderr, options=options
+                                )
                             )
                         except Exception as exc:
                             raise LaunchError(_failed(module, exc, stderr)) from exc
@@ -143,15 +163,15 @@ async def profiled_server(
                         process = await stack.enter_async_context(_process(command, environment, stderr))
                         server = ProfiledServer(await _url(port_file, process, module, stderr))
                         if connect:
-                            server._session = await stack.enter_async_context(server.connect(mode))
+                            server._session = await stack.enter_async_context(server.connect(mode, options))
                     yield server
             except BaseException:
-                if server is not None and recording is not None:
+                if server is not None and probe:
                     with suppress(RecordingError):  # the rows of an interrupted run keep what readings there are
-                        server._frames = list(read_recording(recording))
+                        server.read(Path(folder))
                 raise
-        if recording is not None:
-            server._frames = list(read_recording(recording))
+        if probe:
+            server.read(Path(folder))
 
 
 @asynccontextmanager
@@ -170,9 +190,12 @@ async def side_by_side(contexts: Sequence[AbstractAsyncContextManager[T]]) -> As
     try:
         await asyncio.wait(entered)
         yield [future.result() for future in entered]
-    finally:
+    except BaseException:
         over.set()
-        await asyncio.gather(*lives)
+        await asyncio.gather(*lives, return_exceptions=True)  # what went wrong first is what is told
+        raise
+    over.set()
+    await asyncio.gather(*lives)
 
 
 async def hold(context: AbstractAsyncContextManager[T], entered: asyncio.Future[T], over: asyncio.Event) -> None:

@@ -119,7 +119,7 @@ class Check:
 
     claim: str  # "001-3"
     sentence: str  # the claim in one line
-    documented: str  # "208 / 313 / 521 ms"
+    documented: str  # "208 / 313 / 521 ms"; empty: no document says anything of it
     measured: str  # "209 / 316 / 530 ms: 1.98, 2.99, 5.01 waves"
     tolerance: str  # "round(t(N)/t(4)) = ceil(N/4)"
     verdict: Verdict

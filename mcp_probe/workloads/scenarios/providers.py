@@ -38,12 +38,15 @@ class ThreadedProvider(ProfiledServer):
 
 @asynccontextmanager
 async def threaded_provider(
-    module: str, arguments: Sequence[str] = (), *, probe: bool = True
+    module: str, arguments: Sequence[str] = (), *, probe: bool = True, python: Sequence[str] = (sys.executable, "-m")
 ) -> AsyncIterator[ThreadedProvider]:
-    """``python -m module arguments`` and a threaded client of it. Raises: LaunchError where it does not start."""
+    """``python -m module arguments`` and a threaded client of it. Raises: LaunchError where it does not start.
+
+    ``python``: what runs ``module``; another interpreter, or without ``-m`` where that is a file.
+    """
     with tempfile.TemporaryDirectory(prefix="mcp-probe-bench-") as place:
         folder = Path(place)
-        command = [sys.executable, "-m", module, *arguments]
+        command = [*python, module, *arguments]
         if probe:
             command = under_probe(command, folder)
         with (folder / "stderr.txt").open("w+", encoding="utf-8", errors="replace") as stderr:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
-import sys
 import tracemalloc
 
 import anyio
 from mcp.server import MCPServer
 
 from mcp_probe.workloads.servers.arithmetic import computed
-
-RU_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+from mcp_probe.workloads.servers.resident import peak_bytes
 
 server = MCPServer("compute", log_level="WARNING")
 
@@ -55,7 +52,7 @@ async def traced_memory() -> str:
 @server.tool(structured_output=False)
 async def resident_memory() -> str:
     """The most bytes of RAM that this process ever had."""
-    return json.dumps({"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RU_MAXRSS_BYTES})
+    return json.dumps({"peak_bytes": peak_bytes()})
 
 
 def main() -> None:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from mcp.server import MCPServer
 
 from mcp_probe.workloads.servers import serving
+from mcp_probe.workloads.servers.arithmetic import burn
 
 server = MCPServer("cpu tools", log_level="WARNING")
-
-
-def burn(cpu_ms: float) -> int:
-    """Computes until this thread has used ``cpu_ms`` of CPU, however long that takes beside others."""
-    until = time.thread_time_ns() + round(cpu_ms * 1e6)
-    turns = 0
-    while time.thread_time_ns() < until:
-        for number in range(200):
-            turns += number & 1
-    return turns
 
 
 @server.tool()

@@ -36,6 +36,12 @@ def test_a_row_without_a_partner_makes_no_chart() -> None:
     assert charts_of(results(result(row(x=1), row(x=2, documented=None), row(x=3, measured=None)))) == []
 
 
+def test_what_no_document_has_figures_for_is_drawn_alone() -> None:
+    own = [row(f"{x} MB", float(x), table="now results", documented=None, scale=1.0, x=x) for x in (1, 10)]
+    [chart] = charts_of(results(result(*own), result(row(x=1, documented=None), row(x=2, documented=None))))
+    assert (chart.document, chart.table, chart.has_documented) == ("now", "now results", False)
+
+
 def test_series_that_only_repeat_the_places_are_one() -> None:
     rows = [row(name, x=name, series=name) for name in ("ping", "add", "read")]
     [chart] = charts_of(results(result(*rows)))
@@ -77,7 +83,16 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for model, value in (("sync", 9.77), ("asyncio", 9.78))
         for part in ("user", "system")
     ]
-    found = results(*full().results, result(*models, name="cpu-models", documents=("003",)))
+    sizes = [
+        row(f"{x} {part}", float(x), table="now results", documented=None, scale=1.0, x=x, series=part)
+        for x in (1, 10)
+        for part in ("text", "pieces")
+    ]
+    found = results(
+        *full().results,
+        result(*models, name="cpu-models", documents=("003",)),
+        result(*sizes, name="result-size", documents=("now",)),
+    )
     write_plots(found, folder)
     write_html(found, folder / "page.html")
     return folder
@@ -85,7 +100,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_chart_is_a_picture_in_both_forms(drawn: Path) -> None:
     names = {path.stem for path in drawn.glob("*.svg")}
-    assert names == {"001-4-time", "003-cpu-bound-time"}
+    assert names == {"001-4-time", "003-cpu-bound-time", "now-results-time"}
     for name in names:
         ElementTree.parse(drawn / f"{name}.svg")
         assert (drawn / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -100,7 +115,7 @@ def test_the_same_figures_give_the_same_picture(drawn: Path) -> None:
 
 def test_the_page_is_whole_and_loads_nothing(drawn: Path) -> None:
     text = (drawn / "page.html").read_text()
-    assert text.count('<figure class="plot">') == 2
+    assert text.count('<figure class="plot">') == 3
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
     assert "src=" not in text
     assert text.count("<script") == 1 and "default-src 'none'" in text
@@ -108,6 +123,7 @@ def test_the_page_is_whole_and_loads_nothing(drawn: Path) -> None:
         "001 · MCP Hangar",
         "003 · asyncio-vs-thread",
         "001 conditions",
+        "now · Questions of today",
         "asked: round(t(N)/t(4)) = ceil(N/4)",
     ):
         assert told in text

@@ -8,9 +8,9 @@ import pytest
 
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.console import Look, listing, page
-from mcp_probe.workloads.bench.registry import DOCUMENTS, WORKLOADS
+from mcp_probe.workloads.bench.registry import GROUPS, WORKLOADS
 from mcp_probe.workloads.bench.shapes import Little, Row
-from tests.workloads.bench.made import full, result, results, row, stats
+from tests.workloads.bench.made import check, full, result, results, row, stats
 
 PLAIN = Look(width=100, color=False)
 
@@ -101,21 +101,28 @@ def test_an_error_is_said_at_its_workload() -> None:
     assert "Not complete: took longer than 60 s and was stopped." in text
 
 
+def test_what_no_document_says_has_no_column_and_no_words() -> None:
+    own = row(table="now results", documented=None, x=None)
+    text = page(results(result(own, checks=(check("now-1", documented=""),), documents=("now",))), look=PLAIN)
+    assert "265 ms" in text
+    assert "documented" not in text
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_no_line_is_wider_than_asked(width: int) -> None:
     look = Look(width=width, color=False)
     long = row("a label " * 20, measured=stats(1e9), documented=1e9, why="why " * 60, protocol="2026-07-28")
     for text in (
         page(results(result(long), *full().results), details=True, look=look),
-        listing(WORKLOADS, DOCUMENTS, look=look),
+        listing(WORKLOADS, GROUPS, look=look),
     ):
         assert max(map(len, text.splitlines())) <= width
 
 
 def test_the_listing_has_every_workload_and_document() -> None:
-    text = listing(WORKLOADS, DOCUMENTS, look=Look(width=120, color=False))
+    text = listing(WORKLOADS, GROUPS, look=Look(width=120, color=False))
     assert all(workload.name in text and workload.about in text for workload in WORKLOADS)
-    assert all(number in text for number in DOCUMENTS)
+    assert all(number in text for number in GROUPS)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench import context
 from mcp_probe.workloads.bench.context import Bench, Ms, Patience
-from mcp_probe.workloads.bench.registry import DOCUMENTS, WORKLOADS, RunWorkload, load, named, of_document
+from mcp_probe.workloads.bench.questions import QUESTIONS, TODAY
+from mcp_probe.workloads.bench.registry import GROUPS, WORKLOADS, RunWorkload, load, named, of_document
 from mcp_probe.workloads.bench.runner import run_all, run_one
 from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, Workload
 
@@ -99,10 +100,11 @@ def test_ctrl_c_keeps_what_was_found_and_ends_the_run() -> None:
 # --- the registry ---------------------------------------------------------------------------------
 
 
-def test_there_are_eighteen_workloads_of_five_documents() -> None:
+def test_there_are_eighteen_workloads_of_five_documents_and_those_of_none() -> None:
     names = [each.name for each in WORKLOADS]
-    assert len(names) == len(set(names)) == 18
-    assert {document for each in WORKLOADS for document in each.documents} == set(DOCUMENTS)
+    assert len(names) == len(set(names)) == 18 + len(QUESTIONS)
+    assert of_document(TODAY) == QUESTIONS
+    assert {document for each in WORKLOADS for document in each.documents} == set(GROUPS)
 
 
 @pytest.mark.parametrize("each", WORKLOADS, ids=lambda each: each.name)

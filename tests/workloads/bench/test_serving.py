@@ -119,6 +119,22 @@ async def test_contexts_are_entered_side_by_side_and_all_left() -> None:
     assert (Entered.most, Entered.now) == (3, 0)
 
 
+async def test_what_leaving_raises_does_not_hide_why_they_are_left() -> None:
+    class Worse(Entered):
+        async def __aexit__(self, *failed: object) -> None:
+            await super().__aexit__(*failed)
+            raise LaunchError("no readings either")
+
+    Entered.now = 0
+    with anyio.fail_after(30), pytest.raises(RuntimeError, match="the first reason"):
+        async with side_by_side([Worse(), Entered()]):
+            raise RuntimeError("the first reason")
+    assert Entered.now == 0
+    with anyio.fail_after(30), pytest.raises(LaunchError, match="no readings either"):
+        async with side_by_side([Worse(), Entered()]):
+            pass
+
+
 async def test_one_that_does_not_start_takes_the_others_down() -> None:
     Entered.now = 0
     with anyio.fail_after(30), pytest.raises(LaunchError, match="it did not start"):

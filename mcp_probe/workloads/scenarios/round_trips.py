@@ -1,0 +1,225 @@
+"""``round-trips``: calls that ask their client something: sampling, elicitation, and protocol 2026-07-28's way.
+
+The client takes a known time for each answer and counts it, so that what the probe says of waiting for the client is
+held against both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import anyio
+from mcp.types import CreateMessageResult, ElicitResult, TextContent
+
+from mcp_probe.aggregate.explain import what_grew
+from mcp_probe.errors import LaunchError
+from mcp_probe.model import RequestRecord
+from mcp_probe.workloads.bench.context import Bench, Interleaved, Timed
+from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
+from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.client import LoadSession
+from mcp_probe.workloads.scenarios.tables import Table
+from mcp_probe.workloads.scenarios.verdicts import graded
+
+SERVER = "mcp_probe.workloads.servers.talking"
+TABLE = "now questions"
+Place = Literal["stdio", "sse"]
+PLACES: dict[Place, str] = {"stdio": "stdio", "sse": "HTTP, SSE answers"}
+RESUMED = "elicitation, by a second request"
+NUMBER = 7
+COUNTED = 3
+
+
+class Client:
+    """Answers each question after ``think_ms``; keeps how long it took for each."""
+
+    def __init__(self, think_ms: float) -> None:
+        self._think_s = think_ms / 1e3
+        self.thought_ms: list[float] = []
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For the SDK's client."""
+        return {"sampling_callback": self._sample, "elicitation_callback": self._elicit}
+
+    async def _think(self) -> None:
+        began = time.perf_counter_ns()
+        await anyio.sleep(self._think_s)
+        self.thought_ms.append((time.perf_counter_ns() - began) / 1e6)
+
+    async def _sample(self, context: Any, parameters: Any) -> CreateMessageResult:
+        await self._think()
+        return CreateMessageResult(role="assistant", content=TextContent(type="text", text=f"{NUMBER}"), model="none")
+
+    async def _elicit(self, context: Any, parameters: Any) -> ElicitResult:
+        await self._think()
+        return ElicitResult(action="accept", content={"number": NUMBER})
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One kind of call. ``rounds``: how many questions it asks."""
+
+    label: str
+    series: str
+    tool: str
+    rounds: int
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Truth:
+    """What the client knows of the calls that are counted: how long it took for the answers to each."""
+
+    think_ms: float
+    thought_ms: dict[tuple[Place, str], list[list[float]]] = field(default_factory=dict)
+
+
+async def run(bench: Bench) -> Outcome:
+    """Over stdio and HTTP by the handshake of old, then as protocol 2026-07-28 has it."""
+    think_ms = bench.size(20.0, 100.0)
+    truth = Truth(think_ms)
+    clients = {place: Client(think_ms) for place in PLACES}
+    starts = [bench.server(SERVER, transport=place, mode="legacy", options=clients[place].options) for place in PLACES]
+    bench.step("starting two servers")
+    async with side_by_side(starts) as started:
+        servers: dict[Place, ProfiledServer] = dict(zip(PLACES, started, strict=True))
+        for place, server in servers.items():
+            bench.step(f"questions over {PLACES[place]}")
+            ways = _ways(bench)
+            taken = await bench.interleaved(
+                {way.label: _turn(server.session, way) for way in ways}, bench.size(3, 8), twin=ways[0].label
+            )
+            for way in ways:
+                await _counted(server, server.session, clients[place], truth, place, way)
+            _rows(bench, server, place, ways, taken)
+        modern = Client(think_ms)
+        way = Way(RESUMED, RESUMED, "resumed", 1)
+        async with servers["sse"].connect("auto", modern.options) as session:
+            taken = await bench.interleaved({way.label: _turn(session, way)}, bench.size(3, 8), twin=way.label)
+            await _counted(servers["sse"], session, modern, truth, "sse", way)
+            _rows(bench, servers["sse"], "sse", [way], taken, "2026-07-28")
+    _wait_claim(bench, servers, truth, _ways(bench))
+    _together_claim(bench, servers["stdio"], truth, _ways(bench))
+    _second_request_claim(bench, servers["sse"], truth)
+    return bench.outcome()
+
+
+def _ways(bench: Bench) -> list[Way]:
+    ways = [Way("no question", "none", "report", 0, {"count": 0, "kind": "log"})]
+    for kind in ("sampling", "elicitation"):
+        for rounds in bench.size([1, 4], [1, 4, 16]):
+            arguments = {"kind": kind, "rounds": rounds, "together": False}
+            ways.append(Way(f"{rounds} × {kind}", f"{kind}, one by one", "ask", rounds, arguments))
+    rounds = bench.size(4, 16)
+    arguments = {"kind": "sampling", "rounds": rounds, "together": True}
+    return [*ways, Way(f"{rounds} × sampling, at once", "sampling, at once", "ask", rounds, arguments)]
+
+
+def _turn(session: LoadSession, way: Way) -> Timed:
+    async def turn() -> None:
+        answer = await session.call(way.tool, **way.arguments)
+        expected = {"report": "done"}.get(way.tool, str(NUMBER * way.rounds))
+        if answer.error is not None or answer.text != expected:
+            raise LaunchError(f"{way.label} was answered with {answer.error or answer.text}, not {expected}.")
+
+    return turn
+
+
+async def _counted(
+    server: ProfiledServer, session: LoadSession, client: Client, truth: Truth, place: Place, way: Way
+) -> None:
+    """A few calls whose answers the client times one by one."""
+    rounds: list[list[float]] = []
+    with server.phase(f"{place} {way.label}"):
+        for _ in range(COUNTED):
+            client.thought_ms.clear()
+            await _turn(session, way)()
+            rounds.append(list(client.thought_ms))
+    truth.thought_ms[place, way.label] = rounds
+
+
+def _rows(
+    bench: Bench, server: ProfiledServer, place: Place, ways: Sequence[Way], taken: Interleaved, protocol: str = ""
+) -> None:
+    table = Table(bench, f"{TABLE}, {PLACES[place]}", protocol=protocol, metric="time", floor=taken.floor)
+    for way in ways:
+        why = server.later(f"{place} {way.label}", way.tool)
+        table.put(way.label, "ms", taken.stats[way.label], series=way.series, x=way.rounds, why=why)
+
+
+def _requests(server: ProfiledServer, place: Place, label: str, tool: str) -> tuple[RequestRecord, ...]:
+    return server.seen(f"{place} {label}").only(tool).requests
+
+
+def _wait_claim(bench: Bench, servers: dict[Place, ProfiledServer], truth: Truth, ways: Sequence[Way]) -> None:
+    """Between what the client took and the whole call lies the way there and back, and nothing else."""
+    wrong, whole_ms, thought_ms = [], 0.0, 0.0
+    for place, server in servers.items():
+        for way in ways:
+            if way.tool != "ask":
+                continue
+            requests = _requests(server, place, way.label, "ask")
+            for request, thought in zip(requests, truth.thought_ms[place, way.label], strict=True):
+                waited = (request.client_wait_ns or 0) / 1e6
+                least = max(thought) if way.arguments["together"] else sum(thought)
+                most = (request.end_ns - request.arrival_ns) / 1e6
+                whole_ms, thought_ms = whole_ms + waited, thought_ms + least
+                if not least <= waited <= most or len(thought) != way.rounds:
+                    wrong.append(f"{way.label} over {place}: {waited:.1f} of {least:.1f}-{most:.1f} ms")
+    bench.check(
+        "now-17",
+        "the probe says how long a call waited for its client's answers",
+        documented="",
+        measured="; ".join(wrong)
+        or f"{whole_ms:.0f} ms of waiting for answers that the clients took {thought_ms:.0f} ms for",
+        tolerance="of each call at least what its client took, and at most the whole call",
+        verdict=graded(not wrong),
+        value=whole_ms / thought_ms if thought_ms else None,
+        why=servers["stdio"].why(f"stdio {ways[1].label}"),
+    )
+
+
+def _together_claim(bench: Bench, server: ProfiledServer, truth: Truth, ways: Sequence[Way]) -> None:
+    together = ways[-1]
+    serial = next(way for way in ways if way.rounds == together.rounds and way is not together)
+    quickest = {
+        way.label: min(each.end_ns - each.arrival_ns for each in _requests(server, "stdio", way.label, "ask")) / 1e6
+        for way in (serial, together)
+    }
+    ratio = quickest[serial.label] / quickest[together.label]
+    bench.check(
+        "now-18",
+        "questions that are asked at once take as long as one of them",
+        documented="",
+        measured=f"{together.rounds} questions of {truth.think_ms:g} ms: {quickest[serial.label]:.0f} ms one by one, "
+        f"{quickest[together.label]:.0f} ms at once: {ratio:.1f}×",
+        tolerance=f"at least half of {together.rounds}×; quickest calls, as the probe timed them",
+        verdict=graded(ratio >= together.rounds / 2, ratio > 1.2),
+        value=ratio,
+        why=what_grew(server.seen(f"stdio {together.label}"), server.seen(f"stdio {serial.label}"), "ask"),
+    )
+
+
+def _second_request_claim(bench: Bench, server: ProfiledServer, truth: Truth) -> None:
+    """While its client thinks, nothing of the call is in the server: the first request ends before, the next after."""
+    requests = sorted(_requests(server, "sse", RESUMED, "resumed"), key=lambda each: each.arrival_ns)
+    pairs = list(zip(requests[::2], requests[1::2], strict=False))
+    apart_ms = [(second.arrival_ns - first.end_ns) / 1e6 for first, second in pairs]
+    thought = [sum(each) for each in truth.thought_ms["sse", RESUMED]]
+    least = min(apart_ms, default=0.0)
+    fine = len(requests) == 2 * COUNTED and all(gap >= took for gap, took in zip(apart_ms, thought, strict=True))
+    bench.check(
+        "now-19",
+        "in protocol 2026-07-28 a call holds nothing in the server while its client is asked",
+        documented="",
+        measured=f"{len(requests)} requests for {COUNTED} calls; at least {least:.0f} ms between the two of a call, "
+        f"for answers that took {min(thought):.0f} ms",
+        tolerance="two requests a call; the second comes no sooner than the answer is there",
+        verdict=graded(fine),
+        value=least,
+        why=server.why(f"sse {RESUMED}"),
+    )
