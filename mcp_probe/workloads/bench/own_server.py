@@ -102,7 +102,7 @@ async def compare(own: OwnServer, bench: Bench) -> Outcome:
         comparison = _Comparison(own, bench, phases)
         try:
             bench.step("starting the server")
-            async with connect(target) as peer:
+            async with connect(target, say=bench.step) as peer:
                 await comparison.run(peer)
             await comparison.run_elsewhere()
         finally:
@@ -462,7 +462,7 @@ class _Comparison:
             return
         self._bench.step("the same over HTTP")
         rounds = self._bench.size(quick=20, full=200)
-        async with connect(over_http) as peer:
+        async with connect(over_http, say=self._bench.step) as peer:
             all_well([await answer(peer, main.order)], main)
             load = ForeignLoad()
             taken = [(await answer(peer, main.order)).service_ms for _ in range(rounds)]

@@ -82,7 +82,7 @@ async def _loaded(target: Target, mix: Mix, options: LoadOptions, show: Show) ->
     connections = _connections(options.connections, notes) if target.url else 0
     show("starting the server" if target.command else "connecting")
     with _interruptible(stop):
-        async with connect(target, connections=connections) as peer:
+        async with connect(target, connections=connections, say=show) as peer:
             if not options.allow_failures:
                 await check_calls(peer, mix)
             machine = describe_machine()
