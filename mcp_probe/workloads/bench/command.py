@@ -57,7 +57,7 @@ def bench(options: argparse.Namespace) -> bool:
 def _chosen(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Find]:
     """In the registry's order, each once; or the comparisons on a server of the user's own."""
     if options.server or options.url:
-        from mcp_probe.workloads.bench.own_command import own_workload
+        from mcp_probe.workloads.bench.own.command import own_workload
 
         return own_workload(options)
     names = {workload.name for workload in registry.named(tuple(options.names))}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_probe.workloads.bench.knee import Level, knee_of, waves_of
+from mcp_probe.workloads.bench.own.knee import Level, knee_of, waves_of
 
 
 def level(in_flight: int, per_s: float, p99_ms: float | None = None) -> Level:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mcp_probe.errors import OptionError
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.own_server import OwnServer, compare
+from mcp_probe.workloads.bench.own.comparison import OwnServer, compare
 from mcp_probe.workloads.bench.registry import Find
 from mcp_probe.workloads.bench.shapes import Outcome, Workload
 from mcp_probe.workloads.load.command import target_of
@@ -34,7 +34,7 @@ def own_workload(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Fin
         name=NAME,
         documents=("000", "001", "002", "004"),
         about=f"the documents' comparisons on {own.target.name}",
-        place="mcp_probe.workloads.bench.own_server:compare",
+        place="mcp_probe.workloads.bench.own.comparison:compare",
         limit_quick_s=300.0,
         limit_full_s=3600.0,
     )

@@ -12,14 +12,14 @@ import pytest
 
 from mcp_probe import cli
 from mcp_probe.errors import LaunchError, OptionError
-from mcp_probe.workloads.bench import own_calls
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.own_server import OwnServer, compare
+from mcp_probe.workloads.bench.own import calls as own_calls
+from mcp_probe.workloads.bench.own.comparison import OwnServer, compare
 from mcp_probe.workloads.bench.shapes import Check, Outcome
 from mcp_probe.workloads.load.peer import Target
 
 SERVER = Path(__file__).with_name("annotated_server.py")
-RAW = Path(__file__).parent.parent / "load" / "raw_server.py"
+RAW = Path(__file__).parents[2] / "load" / "raw_server.py"
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Sequence
 
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError
-from mcp_probe.workloads.bench.knee import Level
-from mcp_probe.workloads.bench.own_operations import Operation
+from mcp_probe.workloads.bench.own.knee import Level
+from mcp_probe.workloads.bench.own.operations import Operation
 from mcp_probe.workloads.load.peer import Peer
 from mcp_probe.workloads.load.wire import Order, Reply
 

@@ -20,10 +20,10 @@ from mcp_probe.errors import OptionError, RecordingError
 from mcp_probe.model import Frame
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.knee import Level, knee_of, waves_of
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
-from mcp_probe.workloads.bench.own_calls import DRAIN_S, all_well, answer, burst, hold, in_time
-from mcp_probe.workloads.bench.own_operations import Operation, offer_of
+from mcp_probe.workloads.bench.own.calls import DRAIN_S, all_well, answer, burst, hold, in_time
+from mcp_probe.workloads.bench.own.knee import Level, knee_of, waves_of
+from mcp_probe.workloads.bench.own.operations import Operation, offer_of
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.bench.statistics import describe, little
 from mcp_probe.workloads.load.connecting import connect
