@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from math import ceil, floor
 from typing import Any
 
@@ -230,13 +231,13 @@ def _fits(pattern: str, text: str) -> bool:
 def _disallowed(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     """Why the schema does not allow these; empty where it does, or where nothing that validates is installed."""
     try:
-        from jsonschema import ValidationError
-        from jsonschema.validators import validator_for
+        jsonschema: Any = import_module("jsonschema")
+        validators: Any = import_module("jsonschema.validators")
     except ImportError:  # it comes with mcp
         return ""
     try:
-        validator_for(schema)(schema).validate(arguments)
-    except ValidationError as exc:
+        validators.validator_for(schema)(schema).validate(arguments)
+    except jsonschema.ValidationError as exc:
         return f"nothing that fits its schema was found: {' '.join(str(exc.message).split())[:120]}"
     except Exception:  # noqa: BLE001 - a schema that cannot be read forbids nothing
         return ""

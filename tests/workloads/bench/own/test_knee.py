@@ -1,91 +1,111 @@
-"""What a sweep and a burst say, on figures whose truth is made."""
+"""The knee of servers whose width is known: told right, or not told; never told wrong."""
 
 from __future__ import annotations
 
-from math import ceil
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mcp_probe.workloads.bench.own.knee import Level, knee_of, waves_of
-
-
-def level(in_flight: int, per_s: float, p99_ms: float | None = None) -> Level:
-    """A second of calls that each took ``p99_ms``, by default what Little's law makes of it."""
-    each = 1000 * in_flight / per_s if p99_ms is None else p99_ms
-    return Level(in_flight, 1.0, (each,) * round(per_s))
+from mcp_probe.workloads.bench.own.knee import Burst, Level, Repeated, knee_of
+from tests.workloads.bench.own.simulated import Host, levels_around, told
 
 
-def test_the_knee_is_the_fewest_that_give_95_percent_of_the_most() -> None:
-    found = knee_of([level(1, 100), level(2, 200), level(4, 390), level(8, 400), level(16, 405), level(32, 380)])
-    assert (found.recommended, found.verdict) == (4, "holds")
-    assert "Recommended limit: 4 calls in flight" in found.sentence
-    assert "8 in flight change the throughput by +3 % and the P99 by +95 %" in found.reason
+def level(in_flight: int, *rates: float, alone_ms: float = 100.0, cores: float = 0.0, late_ms: float = 0.0) -> Repeated:
+    """A level at these throughputs; calls take what Little's law makes of it, and never less than alone."""
+    return Repeated(
+        in_flight,
+        tuple(
+            Level(
+                in_flight,
+                1.0,
+                (max(alone_ms, 1000 * in_flight / rate),) * max(1, round(rate)),
+                client_cores=cores,
+                client_late_ms=late_ms,
+            )
+            for rate in rates
+        ),
+    )
 
 
-def test_a_collapse_is_past_the_knee() -> None:
-    found = knee_of([level(10, 360), level(50, 870), level(100, 965), level(200, 176)])
-    assert found.recommended == 100
-    assert "200 in flight change the throughput by -82 %" in found.reason
+def of_width(
+    width: int, counts: tuple[int, ...] = (1, 2, 4, 6, 7, 8, 9, 12, 16, 32), noise: float = 0.0
+) -> list[Repeated]:
+    """100 ms a call and so many places; repeats differ by ``noise`` up and down."""
+    return [level(n, *(10 * min(n, width) * factor for factor in (1 - noise, 1.0, 1.0, 1 + noise))) for n in counts]
+
+
+def waves(width: int, count: int = 20, alone_ms: float = 100.0) -> list[Burst]:
+    return [Burst(tuple(alone_ms * (number // width + 1) + number / 10 for number in range(count)))] * 5
+
+
+@pytest.mark.parametrize("places", [1, 2, 8, 13, 40])
+def test_a_width_is_told_exactly_on_a_quiet_machine(places: int) -> None:
+    found = told(Host(places, wait_ms=50, jitter=0.05, drift=0.03), seed=places, levels=levels_around(places))
+    assert found.recommended == places, found.advice
+    assert [reading.name for reading in found.readings] == ["throughput", "latency", "burst"]
+    assert f"at most {places} call" in found.advice
+
+
+@pytest.mark.parametrize("places", [1, 2, 8, 13, 40])
+@pytest.mark.parametrize(("jitter", "drift"), [(0.3, 0.1), (0.3, 0.3), (1.0, 0.5)])
+def test_noise_may_take_the_answer_and_never_moves_it(places: int, jitter: float, drift: float) -> None:
+    for seed in range(3):
+        host = Host(places, wait_ms=20, jitter=jitter, drift=drift)
+        found = told(host, seed, levels_around(places), contended=drift > 0.2)
+        assert found.recommended is None or abs(found.recommended - places) <= 0.15 * places, found
+        assert (found.recommended is None) == (found.verdict == "cannot be tested here")
+
+
+def test_32_is_not_recommended_for_8_because_one_level_was_lucky() -> None:
+    """The best level of a noisy sweep stood four times above the knee: the old answer was 32."""
+    levels = [*of_width(8, noise=0.1)[:-1], level(32, 84, 88, 90, 86)]
+    found = knee_of(levels, waves(8), contended=True)
+    assert found.recommended == 8
+
+
+def test_a_burst_that_shows_another_width_than_the_sweep_is_a_contradiction() -> None:
+    found = knee_of(of_width(8), waves(4), contended=False)
+    assert found.recommended is None
+    assert "two readings do not agree: of 20 calls sent at once 4 ended together" in found.advice
+    assert "80/s of calls that take 100.0 ms alone are 8.0 in flight" in found.advice
+
+
+def test_without_a_width_a_busy_machine_tells_nothing() -> None:
+    host = Host(None, wait_ms=20, work_ms=0.8)
+    levels = levels_around(25)
+    assert told(host, 1, levels, contended=False).recommended in range(22, 30)
+    busy = told(host, 1, levels, contended=True)
+    assert busy.recommended is None
+    assert "others used this machine" in busy.advice
 
 
 def test_a_throughput_that_still_grows_has_no_knee_yet() -> None:
-    found = knee_of([level(1, 30), level(2, 60), level(4, 120)])
-    assert found.verdict == "cannot be tested here"
-    assert "No knee up to 4" in found.sentence
+    found = knee_of([level(n, *[10 * n] * 4) for n in (1, 2, 4, 8)], (), contended=False)
+    assert found.recommended is None
+    assert "throughput still grows at 8 in flight (80/s)" in found.advice
 
 
-def test_a_server_that_handles_one_at_a_time_is_told_one() -> None:
-    assert knee_of([level(n, 33) for n in (1, 2, 4, 8)]).recommended == 1
+def test_the_generator_is_blamed_for_its_own_limit() -> None:
+    levels = [level(n, *[10.0 * min(n, 8)] * 4, cores=0.97) for n in (1, 2, 4, 6, 7, 8, 9, 12, 16, 32)]
+    found = knee_of(levels, waves(8), contended=False)
+    assert found.recommended is None
+    assert "the client was the limit, not the server: it used 0.97 of one core" in found.advice
+    late = [level(n, *[10.0 * min(n, 8)] * 4, late_ms=30.0) for n in (1, 2, 4, 6, 7, 8, 9, 12, 16, 32)]
+    assert "its own timers were 30.0 ms late" in knee_of(late, waves(8), contended=False).advice
 
 
-def test_nothing_answered_recommends_nothing() -> None:
-    assert knee_of([Level(1, 1.0, ())]).verdict == "cannot be tested here"
+def test_a_curve_with_a_gap_where_the_knee_is_recommends_no_number_in_it() -> None:
+    levels = [level(n, *[10.0 * min(n, 11)] * 4) for n in (1, 2, 4, 32, 64)]
+    found = knee_of(levels, [Burst(tuple(100 + 9.0 * number for number in range(20)))] * 5, contended=False)
+    assert found.recommended is None
+    assert "throughput grows up to 4 in flight, and no more from 32 on: too coarse" in found.advice
 
 
-@settings(deadline=None)
-@given(st.lists(st.floats(1, 5000), min_size=1, max_size=9))
-def test_the_recommended_level_was_tried_and_gives_enough(rates: list[float]) -> None:
-    levels = [level(2**step, rate) for step, rate in enumerate(rates)]
-    found = knee_of(levels)
-    tried = {each.in_flight: each for each in levels}
-    assert tried[found.recommended].per_s >= 0.95 * max(each.per_s for each in levels)
-    assert all(each.per_s < tried[found.recommended].per_s / 0.95 for each in levels)
+def test_failed_calls_recommend_nothing() -> None:
+    broken = [Repeated(n, (Level(n, 1.0, (1.0,), failed=2),)) for n in (1, 2, 4)]
+    assert knee_of(broken, (), contended=False).recommended is None
+    assert knee_of([], (), contended=False).verdict == "cannot be tested here"
 
 
-def in_waves(count: int, width: int, single_ms: float, spread_ms: float) -> list[float]:
-    """Ends of calls of which ``width`` are handled at once; within a wave they end ``spread_ms`` apart in all."""
-    return [
-        single_ms * (number // width + 1) + spread_ms * (number % width) / max(width - 1, 1) for number in range(count)
-    ]
-
-
-@settings(deadline=None)
-@given(st.integers(2, 39), st.floats(12, 500), st.floats(0, 0.3))
-def test_waves_are_counted(width: int, single_ms: float, spread: float) -> None:
-    found = waves_of(single_ms, in_waves(40, width, single_ms, spread * single_ms))
-    if found.width == width:
-        assert f"{ceil(40 / width)} waves of {width}" in found.sentence
-    else:  # the last wave is too small to be told from noise, or too large
-        assert found.verdict == "does not hold"
-        assert ceil(40 / width) >= 2
-
-
-@pytest.mark.parametrize("width", [2, 4, 5, 8, 10, 20, 39])
-def test_usual_pools_are_recognised(width: int) -> None:
-    found = waves_of(100, in_waves(40, width, 100, 8))
-    assert (found.width, found.verdict) == (width, "holds in shape")
-
-
-def test_no_limit_and_a_limit_of_one_are_told() -> None:
-    assert waves_of(32, [32 + 0.6 * number for number in range(40)]).sentence.startswith("All 40 were handled at once")
-    assert waves_of(30, [30.0 * number for number in range(1, 41)]).width == 1
-
-
-def test_calls_too_short_to_show_anything_are_not_judged() -> None:
-    assert waves_of(2.0, [2.0, 4.0, 6.0]).verdict == "cannot be tested here"
-
-
-def test_unequal_waves_are_none() -> None:
-    assert waves_of(100, [100.0] * 3 + [200.0] * 20 + [300.0] * 17).width is None
+def test_throughput_is_not_moved_by_the_last_wave_that_was_cut() -> None:
+    """Eight places of 100 ms for 0.69 s: 48 answers, and the next wave is 10 ms away; 48 / 0.69 s are 70/s."""
+    ends = tuple(100.0 * (number // 8 + 1) for number in range(48))
+    assert Level(8, 0.69, (100.0,) * 48, ends).per_s == pytest.approx(80, rel=0.03)
