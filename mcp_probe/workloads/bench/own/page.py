@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mcp_probe.record import private_file
@@ -30,7 +31,7 @@ def _page(results: Results) -> Iterator[str]:
         return
     tables = by_table(result.outcome.rows)
     sections = [Section("top", "", "".join(_top(results, result)))]
-    told = {name: rows for name, rows in tables.items() if name.startswith((_SWEEP, _READINGS))}
+    told = {name: tables[name] for start in (_READINGS, _SWEEP) for name in tables if name.startswith(start)}
     if told:
         sections.append(Section("knee", "How many at once", "".join(_tables(told))))
     for number, (name, rows) in enumerate((name, rows) for name, rows in tables.items() if name not in told):
@@ -63,7 +64,8 @@ def _tables(tables: dict[str, list[Row]]) -> Iterator[str]:
 
 
 def _figure(chart: Chart) -> str:
-    return figure_of(chart, ("", ""))
+    title = f"{chart.title.rpartition(': ')[2]} by calls in flight" if chart.table.startswith(_SWEEP) else chart.title
+    return figure_of(replace(chart, title=title[:1].upper() + title[1:]), ("", ""))
 
 
 def _claims(checks: Sequence[Check]) -> Iterator[str]:
@@ -74,4 +76,4 @@ def _claims(checks: Sequence[Check]) -> Iterator[str]:
 def _short(name: str) -> str:
     """A table's name for the header: without the operation that it was measured with."""
     short = name.partition(" of ")[0].partition(",")[0]
-    return "one by one and at once" if "×" in short else short
+    return "One by one and at once" if "×" in short else short[:1].upper() + short[1:]
