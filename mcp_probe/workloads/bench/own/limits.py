@@ -126,7 +126,8 @@ def _awaited(seen: Seen, group: str, kind: str, name: str, more: str) -> str:
                 waits[one.where or ""] = waits.get(one.where or "", 0) + one.ns
                 limit = max(filter(None, (limit, one.limit)), default=None)
     place = place_at(max(waits, key=lambda each: waits[each]) or None) if waits else None
-    lets = f", which lets in {limit} at a time," if limit else ""
+    about = [f"which lets in {limit} at a time"] if limit else []
+    about += [f"awaited at {place}"] if place else []
     thing = name if name == kind else f"{kind} `{name}`"
     subject = f"Backend {thing}" if group == "backend" else f"{thing[:1].upper()}{thing[1:]}"
-    return f"{subject}{lets}{f' awaited at {place},' if place else ''} limits it: {more}."
+    return f"{', '.join((subject, *about))}{',' if about else ''} limits it: {more}."

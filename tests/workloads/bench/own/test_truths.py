@@ -1,4 +1,4 @@
-"""Real servers whose width is known, swept as a user's own: told within 15 %, or that it cannot be told. Some minutes."""
+"""Real servers whose width is known, swept as a user's own: told within 15 %, or said to be unknown. Some minutes."""
 
 from __future__ import annotations
 
