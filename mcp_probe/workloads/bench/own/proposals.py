@@ -30,6 +30,9 @@ _OF_OTHERS = frozenset({"uri", "uri-reference", "iri", "url"})
 _EXAMPLE = re.compile(
     r"(?:e\.g\.?,?|for example,?|such as|like|default:?)\s*[:(]?\s*(['\"`‘“])([^'\"`’”]{1,80})['\"`’”]", re.I
 )
+_SHAPES = {"YYYY-MM-DD": "2026-01-15", "HH:MM:SS": "12:00:00", "HH:MM": "12:00"}
+"""Ways in which descriptions say how dates and times are written."""
+
 _PLAIN_TEXT = "example"
 _PLAIN_NUMBER = 1
 
@@ -208,6 +211,9 @@ def _text(schema: Mapping[str, Any]) -> tuple[str, str]:
     pattern = schema.get("pattern")
     if told is not None and (not isinstance(pattern, str) or _fits(pattern, told[2])):
         return told[2], "example in its description"
+    for shape, value in _SHAPES.items():
+        if shape in str(schema.get("description", "")) and (not isinstance(pattern, str) or _fits(pattern, value)):
+            return value, f"as {shape} in its description"
     if form in _OF_OTHERS:
         raise _Unknown("is a URL, and nothing says whose server may be asked")
     least, most = schema.get("minLength", 0), schema.get("maxLength")

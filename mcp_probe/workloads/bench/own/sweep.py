@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
-from mcp_probe.workloads.bench.own.calls import DRAIN_S, all_well, burst, hold
-from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, Burst, Knee, Level, Repeated, knee_of
+from mcp_probe.workloads.bench.own.calls import DRAIN_S, burst, hold
+from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, TOLERANCE, Burst, Knee, Level, Repeated, knee_of
 from mcp_probe.workloads.bench.own.operations import Operation
 from mcp_probe.workloads.bench.own.sheet import Sheet
 from mcp_probe.workloads.bench.statistics import describe, little
@@ -97,7 +97,8 @@ async def sweep(sheet: Sheet, peer: Peer) -> None:
         bursts = await _around(found, repeats, cap)
     foreign = load.cores()
     knee = knee_of(found.repeated(), bursts, contended=is_contended(foreign))
-    _publish(sheet, main, found, knee, foreign)
+    if found.levels:
+        _publish(sheet, main, found, knee, foreign)
 
 
 async def _around(found: _Sweep, repeats: int, cap: int) -> list[Burst]:
@@ -118,7 +119,9 @@ async def _around(found: _Sweep, repeats: int, cap: int) -> list[Burst]:
     for number in range(found.sheet.bench.size(quick=5, full=9)):
         found.sheet.bench.step(f"{count} calls at once, {number + 1}")
         replies, _ = await burst(found.peer, found.main.order, count)
-        all_well(replies, found.main)
+        if any(reply.kind != "ok" for reply in replies):
+            found.sheet.note(f"Of {count} calls sent at once some failed: {replies[-1].failure or 'not all at once'}.")
+            break
         began = min(reply.sent_ns for reply in replies)
         bursts.append(Burst(tuple((reply.answered_ns - began) / 1e6 for reply in replies)))
     return bursts
@@ -160,7 +163,7 @@ def _publish(sheet: Sheet, main: Operation, found: _Sweep, knee: Knee, foreign: 
         "more calls in flight stop bringing more throughput, and that number can be told",
         documented="1,507/s at 100 in flight, 252/s at 3,000",
         measured=knee.measured or "no curve",
-        tolerance=f"throughput, latency and bursts agree within {15} %",
+        tolerance=f"throughput, latency and bursts agree within {TOLERANCE:.0%}",
         verdict=knee.verdict,
         value=None if knee.recommended is None else float(knee.recommended),
         contended=busy,

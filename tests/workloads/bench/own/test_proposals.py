@@ -35,6 +35,11 @@ def of(**properties: Any) -> Proposal:
             "America/New_York",
             "example in its description",
         ),
+        (
+            {"type": "string", "description": "Time to convert in 24-hour format (HH:MM)"},
+            "12:00",
+            "as HH:MM in its description",
+        ),
         ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, [1, 1], "made up"),
         ({"anyOf": [{"type": "null"}, {"type": "integer"}]}, 1, "made up"),
         ({"type": ["string", "null"]}, "example", "made up"),
