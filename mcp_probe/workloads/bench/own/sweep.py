@@ -59,6 +59,18 @@ class _Sweep:
                 if not self.peer.gone() and len(self.levels.get(in_flight, ())) <= times:
                     await self.measure(in_flight, f"round {turn + 1} of {times}")
 
+    def closer(self, cap: int) -> set[int]:
+        """The level that would tell more: above all where throughput still grows, between where the curve is coarse."""
+        curve = next(iter(knee_of(self.repeated(), (), contended=False).readings), None)
+        if curve is None:
+            return set()
+        if curve.high is None:
+            more = {2 * max(self.levels)} if curve.low else set()
+        else:
+            is_fine = curve.high <= max(FINE * curve.low, curve.low + 1)
+            more = set() if is_fine else {round((curve.low + curve.high) / 2)}
+        return {level for level in more - self.levels.keys() if level <= cap}
+
     def repeated(self) -> list[Repeated]:
         """Those that were measured more than once; of the first, upwards, only where nothing else is there."""
         return [Repeated(n, tuple(levels[1:] or levels)) for n, levels in sorted(self.levels.items())]
@@ -109,10 +121,9 @@ async def _around(found: _Sweep, repeats: int, cap: int) -> list[Burst]:
     wanted = {n for n in near | {1, 2, 3} if 1 <= n <= max(tried, min(cap, 2 * by_curve + 2))}
     await found.again(_few(wanted | {tried}, 16), repeats)
     for _ in range(REFINEMENTS):
-        curve = next(iter(knee_of(found.repeated(), (), contended=False).readings), None)
-        if curve is None or curve.high is None or curve.high <= max(FINE * curve.low, curve.low + 1):
+        if not (closer := found.closer(cap)):
             break
-        await found.again({round((curve.low + curve.high) / 2)} - found.levels.keys(), repeats + 1)
+        await found.again(closer, repeats + 1)
     by_latency, by_curve = found.guess()
     count = min(MOST_BURST, max(5, round(WAVES * max(by_latency, by_curve))))
     bursts = []
