@@ -60,6 +60,7 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "httpx": ("workloads",),
     "httpx2": ("workloads",),
     "aiohttp": ("workloads",),
+    "jsonschema": ("workloads",),  # comes with mcp; done without where it is not there
     "tomllib": ("workloads", "init"),  # in the standard library from 3.11 on
     "requests": ("workloads", "export"),
     "tomli": ("workloads", "init"),

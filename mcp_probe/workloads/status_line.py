@@ -41,5 +41,8 @@ class StatusLine:
 
     def _write(self, text: str) -> None:
         if self._stream is not None:
-            self._stream.write(text)
-            self._stream.flush()
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except OSError:  # the terminal has been closed; what is done goes on
+                self._stream = None

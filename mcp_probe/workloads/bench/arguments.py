@@ -15,7 +15,8 @@ examples:
   mcp-probe bench --document 001 --html report.html   all that a document says, with its charts
   mcp-probe bench --all --json now.json               everything (some 15 minutes; --quick: two)
   mcp-probe compare before.json now.json              what changed, and whether it is more than noise
-  mcp-probe bench --quick --server 'python server.py' --tool search --arguments '{"query": "tea"}'
+  mcp-probe bench --quick --server 'python server.py'                         a server of your own
+  mcp-probe bench --quick --server 'python server.py' --call 'search={"query": "tea"}'
 
 Workloads start servers and processes of their own on this machine and nothing else; no network is used.
 Ctrl-C ends a run early and keeps what is done.
@@ -42,12 +43,18 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 def _add_own(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group(
         "the same comparisons on a server of your own",
-        "Read-only unless told otherwise: a tool is called only when it is named, or when the server declares it "
-        "read-only and it needs no argument. With both --server and --url, the two transports are compared as well.",
+        "Tools are called with arguments that their schemas propose: those that the server declares read-only at once, "
+        "the others only if you say so. With both --server and --url, the two transports are compared as well.",
     )
     own.add_argument(
-        "--tool", metavar="NAME", help="the tool to call; give it a call that may be made thousands of times"
+        "--call",
+        metavar="TOOL='{…}'",
+        action="append",
+        default=[],
+        help="call this tool, too, with these arguments; the first one is what everything is measured with",
     )
+    own.add_argument("--yes", action="store_true", help="call every tool for which arguments can be proposed")
+    own.add_argument("--tool", metavar="NAME", help="call this tool and no other, thousands of times")
     own.add_argument("--arguments", metavar="JSON", help="its arguments, an object")
     own.add_argument(
         "--no-probe", action="store_true", help="do not run --server under the probe: no reasons are given"

@@ -62,6 +62,15 @@ def charts_of(results: Results) -> list[Chart]:
     return sorted(_named_apart(made), key=lambda chart: chart.document)
 
 
+def measured_charts(rows: list[Row]) -> list[Chart]:
+    """Charts of one table that no document has: each metric of which three places or more were measured."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if row.x is not None and row.figure is not None:
+            groups.setdefault((row.table, row.metric, row.unit), []).append(row)
+    return [_chart(key, group) for key, group in groups.items() if len({row.x for row in group}) >= 3]
+
+
 def remark(chart: Chart) -> str:
     """What stands below it."""
     told = (
@@ -87,7 +96,7 @@ def _worth_drawing(rows: list[Row]) -> bool:
 
 def _chart(key: tuple[str, str, str], rows: list[Row]) -> Chart:
     table, metric, unit = key
-    document, _, section = table.partition(" ")
+    document = table.partition(" ")[0]
     series: dict[str, dict[float | str, Point]] = {}
     for row in rows:
         assert row.x is not None
@@ -101,7 +110,7 @@ def _chart(key: tuple[str, str, str], rows: list[Row]) -> Chart:
         name=_file_name(f"{table} {metric}"),
         document=document,
         table=table,
-        title=f"{document} {section}: {metric}" if section else f"{document}: {metric}",
+        title=f"{table}: {metric}",
         unit=unit,
         kind="lines" if lines else "bars",
         series=tuple((name, _ordered(points, lines)) for name, points in series.items()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib.util
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ from mcp_probe.workloads.bench.progress import Progress
 from mcp_probe.workloads.bench.registry import Find
 from mcp_probe.workloads.bench.results import write_results
 from mcp_probe.workloads.bench.shapes import INTERRUPTED, Results, Workload
+from mcp_probe.workloads.bench.signals import ended_as_by_ctrl_c
 
 
 def bench(options: argparse.Namespace) -> bool:
@@ -37,7 +39,7 @@ def bench(options: argparse.Namespace) -> bool:
     interrupted = False
     if options.json is not None:
         write_results(results, options.json)
-    with Progress(sys.stderr, [workload.name for workload in workloads]) as progress:
+    with ended_as_by_ctrl_c(), Progress(sys.stderr, [workload.name for workload in workloads]) as progress:
         try:
             for result in run_all(workloads, quick=options.quick, show=progress.show, find=find):
                 results = replace(results, results=(*results.results, result))
@@ -47,6 +49,8 @@ def bench(options: argparse.Namespace) -> bool:
                 interrupted = result.error == INTERRUPTED
         except KeyboardInterrupt:
             interrupted = True
+        if options.html is not None:  # before anything is printed: the terminal may be gone
+            _write_html(results, options)
     _say(console.page(results, details=options.details, look=_look(options)))
     _charts(results, options)
     if interrupted:
@@ -57,7 +61,7 @@ def bench(options: argparse.Namespace) -> bool:
 def _chosen(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Find]:
     """In the registry's order, each once; or the comparisons on a server of the user's own."""
     if options.server or options.url:
-        from mcp_probe.workloads.bench.own_command import own_workload
+        from mcp_probe.workloads.bench.own.command import own_workload
 
         return own_workload(options)
     names = {workload.name for workload in registry.named(tuple(options.names))}
@@ -104,10 +108,18 @@ def _charts(results: Results, options: argparse.Namespace) -> None:
         written = write_plots(results, options.plots)
         _say(f"{len(written)} charts in {options.plots}\n")
     if options.html is not None:
+        _say(f"Report with charts: {options.html}\n")
+
+
+def _write_html(results: Results, options: argparse.Namespace) -> None:
+    if options.server or options.url:
+        from mcp_probe.workloads.bench.own.page import write_page
+
+        write_page(results, options.html)
+    else:
         from mcp_probe.workloads.bench.html import write_html
 
         write_html(results, options.html)
-        _say(f"Report with charts: {options.html}\n")
 
 
 def _look(options: argparse.Namespace) -> console.Look:
@@ -115,5 +127,9 @@ def _look(options: argparse.Namespace) -> console.Look:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as exc:
+        if exc.errno != errno.EIO:  # as of a terminal that has been closed; a closed pipe is the command line's to say
+            raise

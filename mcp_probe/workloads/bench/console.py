@@ -73,6 +73,8 @@ def listing(
 def _section(result: Result, details: bool) -> Iterator[Block]:
     yield Heading(result.name, f"{' '.join(result.documents)} · {result.seconds:.1f} s")
     yield _dim(figures.sentence(result.about))
+    if result.outcome.advice:
+        yield Paragraph((Span(result.outcome.advice, "strong"),), lead=(Span("→ ", "info"),))
     if result.outcome.rows:
         yield _tables(result.outcome.rows, details)
     for note in (*result.outcome.missing, *result.outcome.notes):

@@ -73,6 +73,7 @@ class Bench:
         self._checks: list[Check] = []
         self._notes: list[str] = []
         self._missing: list[str] = []
+        self._advice = ""
 
     def size(self, quick: T, full: T) -> T:
         """``quick`` in a quick run, else ``full``."""
@@ -121,6 +122,10 @@ class Bench:
         """Something a reader of this workload's figures must know."""
         self._notes.append(sentence)
 
+    def advise(self, sentence: str) -> None:
+        """What to do, as far as this run can tell; there is one of it."""
+        self._advice = sentence
+
     def lacks(self, library: str, what: str) -> None:
         """``library`` is not installed, so ``what`` was not measured."""
         self._missing.append(f"{library} is not installed: {what}")
@@ -136,7 +141,9 @@ class Bench:
             replace(row, why=_told(self._whys[place], complete)) if place in self._whys else row
             for place, row in enumerate(self._rows)
         ]
-        return Outcome(tuple(rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete)
+        return Outcome(
+            tuple(rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete, self._advice
+        )
 
     # --- timing ---
 

@@ -72,11 +72,11 @@ def _document(page: DocumentPage, charts: list[Chart]) -> Iterator[str]:
     yield f"<h2>{text_of(page.number)} · {text_of(page.title)}</h2>"
     if page.checks:
         yield "<h3>Claims</h3>"
-        yield from map(_claim, page.checks)
+        yield from map(claim_of, page.checks)
     for table, rows in page.tables.items():
         yield f"<h3>{text_of(table)}</h3>"
         yield from _figures([chart for chart in charts if chart.table == table])
-        yield from _table(rows)
+        yield from table_of(rows)
     for note in page.notes:
         yield f'<p class="dim">{text_of(note)}</p>'
 
@@ -85,13 +85,14 @@ def _figures(charts: list[Chart]) -> Iterator[str]:
     """The first few at once, the others of a table that has many when asked for."""
     shown, more = charts[:_MOST_CHARTS], charts[_MOST_CHARTS:]
     if shown:
-        yield f'<div class="charts">{"".join(map(_figure, shown))}</div>'
+        yield f'<div class="charts">{"".join(map(figure_of, shown))}</div>'
     if more:
         yield f"<details><summary>{len(more)} more {'chart' if len(more) == 1 else 'charts'}</summary>"
-        yield f'<div class="charts">{"".join(map(_figure, more))}</div></details>'
+        yield f'<div class="charts">{"".join(map(figure_of, more))}</div></details>'
 
 
-def _figure(chart: Chart) -> str:
+def figure_of(chart: Chart, words: tuple[str, str] = ("measured", "documented")) -> str:
+    """The chart, with its legend; ``words`` name what is full and what is pale."""
     return figure(
         Plot(
             chart.title,
@@ -100,7 +101,7 @@ def _figure(chart: Chart) -> str:
             lambda value: figures.with_unit(value, chart.unit),
             log_x=chart.log_x,
             log_y=chart.log_y,
-            words=("measured", "documented") if chart.has_documented else ("", ""),
+            words=words if chart.has_documented else ("", ""),
             remark=remark(chart),
         )
     )
@@ -110,7 +111,8 @@ def _place(point: Point) -> Place:
     return Place(point.x, point.measured, point.low, point.high, point.documented)
 
 
-def _claim(check: Check) -> str:
+def claim_of(check: Check) -> str:
+    """One claim and what became of it."""
     told = [f"documented {text_of(check.documented)}"] if check.documented else []
     told.append(f"measured <b>{text_of(check.measured)}</b>")
     if check.tolerance:
@@ -125,15 +127,20 @@ def _claim(check: Check) -> str:
     )
 
 
-def _table(rows: list[Row]) -> Iterator[str]:
-    heads = "".join(f'<th scope="col" class="right">{text_of(head)}</th>' if head else "<td></td>" for head in _HEADS)
+def table_of(rows: list[Row]) -> Iterator[str]:
+    """Rows with their reasons. A column of the first few in which nothing stands is not there."""
+    cells = [_cells(row) for row in rows]
+    shown = [place for place in range(len(_HEADS)) if place < 1 or any(row[place - 1][1] for row in cells)]
+    heads = "".join(
+        f'<th scope="col" class="right">{text_of(_HEADS[place])}</th>' if place else "<td></td>" for place in shown
+    )
     more = "".join(f'<th scope="col" class="right more">{text_of(head)}</th>' for head in _MORE)
     yield f'<div class="scroll" tabindex="0"><table><thead><tr>{heads}{more}</tr></thead><tbody>'
     under, below = figures.placed(rows, [_told(row) for row in rows])
     for place, row in enumerate(rows):
-        yield _row(row)
+        yield _row(row, [cells[place][at - 1] for at in shown if at])
         if place in under:
-            colspan = len(_HEADS) + len(_MORE)
+            colspan = len(shown) + len(_MORE)
             yield f'<tr class="under"><td colspan="{colspan}"><span>{text_of(under[place])}</span></td></tr>'
     yield "</tbody></table></div>"
     for labels, told in below:
@@ -154,16 +161,20 @@ def _told(row: Row) -> str:
     )
 
 
-def _row(row: Row) -> str:
-    label = f"{row.label} ({row.protocol})" if row.protocol else row.label
+def _cells(row: Row) -> list[tuple[str, str]]:
+    """(class, markup), in the order of ``_HEADS`` after the first."""
     mark = ' <span class="mark" title="others used the machine">!</span>' if row.is_contended else ""
-    texts = (
+    return [
         ("dim", text_of(figures.documented(row))),
         ("strong", f"{text_of(figures.measured(row))}{mark}"),
         ("", figures.times(row.ratio)),
         ("dim", figures.times(row.noise_floor)),
-        *(("more", text_of(text)) for text in _statistics(row)),
-    )
+    ]
+
+
+def _row(row: Row, shown: list[tuple[str, str]]) -> str:
+    label = f"{row.label} ({row.protocol})" if row.protocol else row.label
+    texts = (*shown, *(("more", text_of(text)) for text in _statistics(row)))
     cells = "".join(f'<td class="right {kind}">{text}</td>' for kind, text in texts)
     return f"<tr><td>{text_of(label)}</td>{cells}</tr>"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TextIO
 
 from mcp_probe.workloads.bench.shapes import Result, Workload
@@ -36,5 +37,6 @@ class Progress:
         ending = "" if result.error is None else f"  {result.error}"
         place = f"[{self._ended}/{self._count}]"
         self._line.wipe()
-        self._stream.write(f"{place} {result.name:<{self._width}} {result.seconds:6.1f} s{ending}\n")
-        self._stream.flush()
+        with suppress(OSError):  # the terminal has been closed
+            self._stream.write(f"{place} {result.name:<{self._width}} {result.seconds:6.1f} s{ending}\n")
+            self._stream.flush()

@@ -137,6 +137,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     complete: bool = True  # False: interrupted or failed half-way; ``notes`` say how
+    advice: str = ""  # the one recommendation of a run on a user's own server, or why there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,9 @@ class Result:
 
 
 INTERRUPTED = "interrupted"
+
+OWN = "own-server"
+"""Name of the workload that is a user's own server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,12 @@ def add_target(group: argparse._ArgumentGroup) -> None:  # has no public name
         default="auto",
         help="2026-07-28, or the handshake before it (default: the newest that the server speaks)",
     )
+    group.add_argument(
+        "--start-timeout",
+        metavar="SECONDS",
+        type=float,
+        help="how long the server may take to start (default: 60); a --url is tried until it answers",
+    )
     group.add_argument("--stderr", metavar="FILE", type=Path, help="keep what the server writes to stderr")
 
 

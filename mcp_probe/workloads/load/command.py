@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from mcp_probe.errors import OptionError
 from mcp_probe.record import private_file
-from mcp_probe.workloads.load.mix import Mix, MixFile, changed, read_mix, tool_call
+from mcp_probe.workloads.load.mix import LONGEST_S, Mix, MixFile, changed, read_mix, tool_call
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.peer import Target, command_of
 from mcp_probe.workloads.load.running import LoadOptions, run_load
@@ -70,6 +70,7 @@ def target_of(
         era=options.protocol,
         headers={**(headers or {}), **_headers(options.header)},
         stderr=options.stderr,
+        start_s=_start_s(options.start_timeout),
     )
 
 
@@ -98,6 +99,12 @@ def _given(options: argparse.Namespace) -> MixFile:
         seed=options.seed,
     )
     return MixFile(mix, found.server, found.url, found.headers)
+
+
+def _start_s(given: float | None) -> float | None:
+    if given is not None and not 0 < given <= LONGEST_S:
+        raise OptionError(f"--start-timeout is {given:g}; expected more than 0 and at most {LONGEST_S:g} seconds.")
+    return given
 
 
 def _headers(given: list[str]) -> dict[str, str]:

@@ -13,7 +13,8 @@ from typing import Any
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import MissingExtraError
 from mcp_probe.workloads.load import wire
-from mcp_probe.workloads.load.peer import Target, shake_hands
+from mcp_probe.workloads.load.handshake import Say, shake_hands
+from mcp_probe.workloads.load.peer import Target
 from mcp_probe.workloads.load.wire import LEGACY, Order, Reply
 
 try:
@@ -57,6 +58,10 @@ class HttpPeer:
 
     async def last_words(self) -> str:
         """Empty, as :meth:`gone`."""
+        return ""
+
+    def heard(self) -> str:
+        """Empty: what the server writes to its stderr does not come here."""
         return ""
 
     async def _post(self, number: int | None, order: Order, stamped: bool) -> Reply:
@@ -186,7 +191,7 @@ class EventStream:
 
 
 @asynccontextmanager
-async def http_peer(target: Target, connections: int) -> AsyncIterator[HttpPeer]:
+async def http_peer(target: Target, connections: int, say: Say | None = None) -> AsyncIterator[HttpPeer]:
     """Reaches the target's URL; see :func:`mcp_probe.workloads.load.connecting.connect`."""
     connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=60.0, force_close=False)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0)
@@ -194,7 +199,7 @@ async def http_peer(target: Target, connections: int) -> AsyncIterator[HttpPeer]
         connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=1 << 20
     ) as client:
         peer = HttpPeer(target, client)
-        await shake_hands(peer, target)
+        await shake_hands(peer, target, say)
         try:
             yield peer
         finally:

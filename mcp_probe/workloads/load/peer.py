@@ -13,16 +13,10 @@ from typing import Any, Protocol
 
 from mcp_probe.errors import LaunchError, OptionError
 from mcp_probe.export.delivery import shown
-from mcp_probe.workloads.load import wire
-from mcp_probe.workloads.load.wire import LEGACY, MODERN, Era, Order, Reply
+from mcp_probe.workloads.load.wire import Era, Order, Reply
 
 START_S = 60.0
-"""How long a server may take to start and to answer its first request."""
-
-_PROBE_S = 15.0
-"""How long ``server/discover`` may take before the older handshake is tried: some old servers never answer it."""
-
-_TOO_OLD = -32022
+"""How long a server may take to start and to answer its first request, where nothing else was said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +30,7 @@ class Target:
     environment: Mapping[str, str] = field(default_factory=dict)  # for a command, on top of this process's own
     stderr: Path | None = None  # where a command's stderr is kept; ``None``: thrown away at the end
     label: str = ""  # how a report names it, where that is not the command
+    start_s: float | None = None  # how long it may take to start; ``None``: START_S, and a URL must be there at once
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -104,48 +99,6 @@ class Peer(Protocol):
         """As :meth:`gone`, when the exit code of a server that is just ending is known as well."""
 
 
-async def shake_hands(peer: Any, target: Target) -> None:
-    """Agrees on a protocol version: ``server/discover`` first, ``initialize`` where that is not known."""
-    said = ""
-    if target.era != "legacy":
-        said = await _discover(peer, target.era)
-        if not said:
-            return
-        if target.era == "modern" or peer.gone():
-            raise LaunchError(_no_server(target, await peer.last_words() or said))
-    peer.modern = False
-    hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": wire.CLIENT}
-    reply = await _answered(peer, Order("initialize", hello), START_S)
-    if reply.kind != "ok" or reply.result is None:
-        raise LaunchError(_no_server(target, await peer.last_words() or reply.failure))
-    peer.protocol = str(reply.result.get("protocolVersion", LEGACY))
-    _introduce(peer, reply.result, reply.result.get("serverInfo"))
-    await peer.notify(Order("notifications/initialized", {}))
-
-
-async def _discover(peer: Any, era: Era) -> str:
-    """Empty when the server speaks 2026-07-28, else why it does not."""
-    peer.modern = True
-    reply = await _answered(peer, Order("server/discover", {}), START_S if era == "modern" else _PROBE_S)
-    if reply.kind != "ok" or reply.result is None:
-        return reply.failure
-    versions = reply.result.get("supportedVersions")
-    if not isinstance(versions, list) or MODERN not in versions:
-        return f"it speaks {versions}, not {MODERN}"
-    peer.protocol = MODERN
-    meta = reply.result.get("_meta")
-    _introduce(peer, reply.result, meta.get("io.modelcontextprotocol/serverInfo") if isinstance(meta, dict) else None)
-    return ""
-
-
-def _introduce(peer: Any, result: Mapping[str, Any], server: Any) -> None:
-    capabilities = result.get("capabilities")
-    peer.capabilities = capabilities if isinstance(capabilities, Mapping) else {}
-    info = server if isinstance(server, Mapping) else result.get("serverInfo")
-    if isinstance(info, Mapping):
-        peer.server = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
-
-
 async def _answered(peer: Peer, order: Order, limit_s: float) -> Reply:
     future = peer.post(order)
     try:
@@ -153,10 +106,6 @@ async def _answered(peer: Peer, order: Order, limit_s: float) -> Reply:
     except asyncio.TimeoutError:
         future.cancel()
         return Reply(0, 0, "transport error", f"{order.method} was not answered within {limit_s:g} s")
-
-
-def _no_server(target: Target, said: str) -> str:
-    return f"{target.name} is not an MCP server that can be talked to over {target.transport}: {said or 'no answer'}."
 
 
 async def listed(peer: Peer, what: str, *, most_pages: int = 50) -> list[Mapping[str, Any]]:

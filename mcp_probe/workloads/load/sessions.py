@@ -94,7 +94,8 @@ async def connect_all(
             async with AsyncExitStack() as stack:
                 async with gate:
                     began = now_ns()
-                    peer = await stack.enter_async_context(connect(_numbered(target, number), connections=each))
+                    connecting = connect(_numbered(target, number), connections=each, say=show if count == 1 else None)
+                    peer = await stack.enter_async_context(connecting)
                 ready.set_result((peer, now_ns() - began))
                 if show is not None and count > 1:
                     show(f"{sum(one.done() for one in futures)} of {count} sessions are open")

@@ -15,7 +15,8 @@ from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError, OptionError
 from mcp_probe.record.private_file import create
 from mcp_probe.workloads.load import wire
-from mcp_probe.workloads.load.peer import Target, shake_hands
+from mcp_probe.workloads.load.handshake import Say, shake_hands
+from mcp_probe.workloads.load.peer import Target
 from mcp_probe.workloads.load.wire import Order, Reply
 
 _CLOSING_S = 10.0
@@ -110,7 +111,7 @@ class StdioPeer(asyncio.SubprocessProtocol):
         """See :class:`mcp_probe.workloads.load.peer.Peer`; ends with the last that was heard of the server."""
         if not self._gone:
             return ""
-        last = self._last_words()
+        last = self.heard()
         noise = f"; its stdout began with: {self._first_noise}" if self._first_noise else ""
         return self._gone + noise + (f"; on stderr it said last: {last}" if last else "")
 
@@ -154,7 +155,8 @@ class StdioPeer(asyncio.SubprocessProtocol):
             if not future.done():
                 future.set_result(Reply(sent_ns, now, "transport error", why, cause=ENDED))
 
-    def _last_words(self) -> str:
+    def heard(self) -> str:
+        """What the server wrote last to its stderr, on one line."""
         if self._stderr is None:
             return ""
         with suppress(OSError, ValueError):
@@ -190,7 +192,7 @@ class StdioPeer(asyncio.SubprocessProtocol):
 
 
 @asynccontextmanager
-async def stdio_peer(target: Target) -> AsyncIterator[StdioPeer]:
+async def stdio_peer(target: Target, say: Say | None = None) -> AsyncIterator[StdioPeer]:
     """Starts the target's command; see :func:`mcp_probe.workloads.load.connecting.connect`."""
     loop = asyncio.get_running_loop()
     with _stderr_of(target) as stderr:
@@ -207,7 +209,7 @@ async def stdio_peer(target: Target) -> AsyncIterator[StdioPeer]:
             raise LaunchError(f"The server {target.name} does not start: {exc.strerror or exc}.") from exc
         peer._stderr = stderr
         try:
-            await shake_hands(peer, target)
+            await shake_hands(peer, target, say)
             yield peer
         finally:
             await asyncio.shield(peer.stop())

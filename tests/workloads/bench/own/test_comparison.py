@@ -12,14 +12,15 @@ import pytest
 
 from mcp_probe import cli
 from mcp_probe.errors import LaunchError, OptionError
-from mcp_probe.workloads.bench import own_calls
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.own_server import OwnServer, compare
+from mcp_probe.workloads.bench.own import calls as own_calls
+from mcp_probe.workloads.bench.own.comparison import compare
+from mcp_probe.workloads.bench.own.operations import OwnServer
 from mcp_probe.workloads.bench.shapes import Check, Outcome
 from mcp_probe.workloads.load.peer import Target
 
 SERVER = Path(__file__).with_name("annotated_server.py")
-RAW = Path(__file__).parent.parent / "load" / "raw_server.py"
+RAW = Path(__file__).parents[2] / "load" / "raw_server.py"
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes for a test: what is tested is what is done, not how often."""
 
     def size(self: Bench, quick: float, full: float) -> float:
-        return {20: 4, 40: 10, 64: 4, 0.6: 0.2, 8: 2, 3: 1}.get(quick, quick)
+        sizes: dict[float, float] = {20: 4, 40: 10, 128: 8, 4: 2, 8: 2, 3: 1}
+        return sizes.get(quick, quick)
 
     monkeypatch.setattr(Bench, "size", size)
 
@@ -51,16 +53,19 @@ def annotated(log: Path) -> Target:
 
 @pytest.mark.workloads
 @pytest.mark.slow
-def test_only_read_only_tools_without_arguments_are_called_unasked(tmp_path: Path) -> None:
+def test_read_only_tools_are_called_with_proposed_arguments_and_no_others(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     outcome = compared(OwnServer(annotated(log)))
     called = Counter(log.read_text().split())
-    assert set(called) == {"look"}
-    assert any(note.startswith("Not called: find, erase, nap.") for note in outcome.notes)
+    assert set(called) == {"look", "find"}
+    notes = {row.label: row.note for row in outcome.rows if row.table == "tools"}
+    assert notes["find"].startswith('Called, the server declares it read-only: {"what": "example"} (what: made up).')
+    assert notes["erase"].startswith("Not called: the server does not declare it read-only.")
+    assert notes["nap"].endswith("To call it: mcp-probe bench --call 'nap={}'")
     labels = {row.label for row in outcome.rows if row.table.startswith("operations")}
     assert labels == {
         *("list tools", "list prompts", "list resources"),
-        *("prompt greet", "read note://today", "tool look"),
+        *("prompt greet", "read note://today", "tool look", "tool find"),
     }
 
 
@@ -70,7 +75,7 @@ def test_a_named_tool_is_called_and_everything_is_measured_with_it(tmp_path: Pat
     outcome = compared(OwnServer(annotated(log), tool="nap"))
     assert set(log.read_text().split()) == {"nap"}
     tables = {row.table for row in outcome.rows}
-    assert len(tables) == 6
+    assert len(tables) == 8
     assert check_of(outcome, "000-7").verdict == "holds"
     assert check_of(outcome, "001-8").verdict == "holds"
     fan_out = {row.x: row.figure for row in outcome.rows if row.table.startswith("fan-out")}
@@ -79,8 +84,8 @@ def test_a_named_tool_is_called_and_everything_is_measured_with_it(tmp_path: Pat
     assert all((row.figure or 0) >= 150 for row in outcome.rows if row.table.startswith("fan-out"))
     assert any(row.why for row in outcome.rows)  # the probe was in it
     sweep = [row for row in outcome.rows if row.little is not None]
-    assert [row.x for row in sweep] == [1, 2, 4]
-    assert all(row.little is not None and row.little.fits for row in sweep)
+    assert {1, 2, 4} <= {row.x for row in sweep}
+    assert outcome.advice
 
 
 @pytest.mark.workloads
@@ -92,7 +97,7 @@ def test_a_server_that_handles_one_at_a_time_is_recognised() -> None:
     assert check.value == 1, check
     assert "one at a time" in check.measured
     assert check_of(outcome, "001-8").verdict == "does not hold"
-    assert check_of(outcome, "004-3").value in (1, 2)  # 2 where the machine takes its time between two calls
+    assert check_of(outcome, "004-3").value in (1, None)
     assert any("The probe saw nothing" in note for note in outcome.notes)  # it has no SDK to hook into
 
 
@@ -147,6 +152,10 @@ def test_the_command_line_runs_it_and_saves_it(tmp_path: Path, capfd: pytest.Cap
         (["--server", "a", "waves"], "for a server of your own"),
         (["--server", "a", "--arguments", "{}"], "--arguments belongs to --tool"),
         (["--server", "a", "--tool", "b", "--arguments", "["], "--arguments is no JSON"),
+        (["--server", "a", "--call", "b=["], "--call b=[: its arguments are no JSON"),
+        (["--server", "a", "--call", "b=3"], "--call b=3: expected a tool and an object"),
+        (["--server", "a", "--tool", "b", "--yes"], "--tool calls one tool and no other"),
+        (["--server", "a", "--start-timeout", "0"], "--start-timeout is 0; expected more than 0"),
         (["--url", "localhost"], "is no URL"),
     ],
 )

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 from dataclasses import replace
+from typing import Any
 
 from mcp_probe.errors import OptionError
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.own_server import OwnServer, compare
+from mcp_probe.workloads.bench.own.comparison import compare
+from mcp_probe.workloads.bench.own.operations import OwnServer
 from mcp_probe.workloads.bench.registry import Find
-from mcp_probe.workloads.bench.shapes import Outcome, Workload
+from mcp_probe.workloads.bench.shapes import OWN, Outcome, Workload
 from mcp_probe.workloads.load.command import target_of
 from mcp_probe.workloads.load.mix import tool_call
 
-NAME = "own-server"
+NAME = OWN
+
+_CALL = """a tool and an object, such as --call 'search={"query": "tea"}'"""
 
 
 def own_workload(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Find]:
@@ -25,6 +31,8 @@ def own_workload(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Fin
         raise OptionError("--server and --url are for a server of your own; run the bundled workloads by themselves.")
     if options.arguments and not options.tool:
         raise OptionError("--arguments belongs to --tool; name the tool as well.")
+    if options.tool and (options.call or options.yes):
+        raise OptionError("--tool calls one tool and no other; leave out --call and --yes, or name it with --call.")
     own = _own(options)
 
     async def run(bench: Bench) -> Outcome:
@@ -34,9 +42,9 @@ def own_workload(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Fin
         name=NAME,
         documents=("000", "001", "002", "004"),
         about=f"the documents' comparisons on {own.target.name}",
-        place="mcp_probe.workloads.bench.own_server:compare",
-        limit_quick_s=300.0,
-        limit_full_s=3600.0,
+        place="mcp_probe.workloads.bench.own.comparison:compare",
+        limit_quick_s=600.0,
+        limit_full_s=7200.0,
     )
     return (workload,), lambda _: run
 
@@ -54,5 +62,29 @@ def _own(options: argparse.Namespace) -> OwnServer:
         over_http=over_http,
         tool=options.tool,
         arguments=arguments,
+        calls=dict(map(_call, options.call)),
+        yes=options.yes,
         probe=not options.no_probe,
+        again=_again(options),
     )
+
+
+def _call(text: str) -> tuple[str, dict[str, Any]]:
+    """``NAME={"some": "arguments"}``, or just ``NAME``."""
+    name, equals, given = text.partition("=")
+    try:
+        arguments = json.loads(given) if equals else {}
+    except ValueError as exc:
+        raise OptionError(f"--call {text}: its arguments are no JSON: {exc}; expected {_CALL}.") from None
+    if not name.strip() or not isinstance(arguments, dict):
+        raise OptionError(f"--call {text}: expected {_CALL}.")
+    return name.strip(), arguments
+
+
+def _again(options: argparse.Namespace) -> str:
+    """The command line that reaches this server again, without headers: they may hold secrets."""
+    parts = ["mcp-probe", "bench", *(["--quick"] if options.quick else [])]
+    for name in ("server", "url"):
+        parts += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
+    headers = " --header 'NAME: …'" if options.header else ""
+    return shlex.join(parts) + headers

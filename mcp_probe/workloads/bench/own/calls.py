@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Sequence
+from statistics import median
 
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError
-from mcp_probe.workloads.bench.knee import Level
-from mcp_probe.workloads.bench.own_operations import Operation
+from mcp_probe.workloads.bench.own.knee import Level
+from mcp_probe.workloads.bench.own.operations import Operation
 from mcp_probe.workloads.load.peer import Peer
 from mcp_probe.workloads.load.wire import Order, Reply
 
@@ -17,6 +19,9 @@ ANSWER_S = 60.0
 
 DRAIN_S = 4.0
 """What is unanswered so long after a level of the sweep is given up."""
+
+_TICK_S = 0.02
+"""Between two looks at how late this process's own timers are."""
 
 
 async def answer(peer: Peer, order: Order) -> Reply:
@@ -36,6 +41,7 @@ async def answer(peer: Peer, order: Order) -> Reply:
 
 
 async def in_time(future: asyncio.Future[Reply], operation: Operation) -> None:
+    """Waits for an answer that was asked for. Raises: LaunchError where it does not come."""
     await asyncio.wait((future,), timeout=ANSWER_S)
     if not future.done():
         future.cancel()
@@ -62,6 +68,7 @@ async def burst(peer: Peer, order: Order, count: int) -> tuple[list[Reply], floa
 
 
 def all_well(replies: Sequence[Reply], operation: Operation) -> None:
+    """Raises: LaunchError where one failed."""
     bad = [reply for reply in replies if reply.kind != "ok"]
     if bad:
         raise LaunchError(f"{len(bad)} of {len(replies)} calls of {operation.label} failed: {bad[0].failure}.")
@@ -70,9 +77,11 @@ def all_well(replies: Sequence[Reply], operation: Operation) -> None:
 async def hold(peer: Peer, order: Order, in_flight: int, span_s: float) -> Level:
     """Keeps so many in flight for ``span_s`` seconds; what is unanswered :data:`DRAIN_S` later is given up."""
     began = now_ns()
+    burned = time.process_time_ns()
     end = began + round(span_s * 1e9)
     replies: list[Reply] = []
     cancelled = 0
+    late_ms: list[float] = []
 
     async def client() -> None:
         nonlocal cancelled
@@ -85,14 +94,26 @@ async def hold(peer: Peer, order: Order, in_flight: int, span_s: float) -> Level
                 return
             replies.append(future.result())
 
+    async def ticks() -> None:
+        while (now := now_ns()) < end:
+            await asyncio.sleep(_TICK_S)
+            late_ms.append((now_ns() - now) / 1e6 - 1e3 * _TICK_S)
+
     clients: list[Awaitable[None]] = [client() for _ in range(in_flight)]
-    await asyncio.gather(*clients)
+    ticking = asyncio.ensure_future(ticks())
+    try:
+        await asyncio.gather(*clients)
+    finally:
+        ticking.cancel()
     good = [reply for reply in replies if reply.kind == "ok"]
     last = max((reply.answered_ns for reply in replies), default=end)
     return Level(
         in_flight=in_flight,
         span_s=(last - began) / 1e9,
         times_ms=tuple(reply.service_ms for reply in good),
+        ends_ms=tuple((reply.answered_ns - began) / 1e6 for reply in good if reply.answered_ns <= end),
         failed=len(replies) - len(good),
         cancelled=cancelled,
+        client_cores=(time.process_time_ns() - burned) / max(1, last - began),
+        client_late_ms=median(late_ms) if late_ms else 0.0,
     )

@@ -1,0 +1,326 @@
+"""How many calls to have in flight at most, from three readings that must agree.
+
+1. *Throughput*: from which level on more in flight bring no more of it, with the interval of repeated measurements.
+2. *Latency*: below X·R calls in flight none waits for another, where X is the highest throughput and R the time of a
+   call alone. Source: J. D. C. Little (1961), Operations Research 9, 383; the crossing of the asymptotic bounds,
+   Denning and Buzen (1978), ACM Computing Surveys 10, 225.
+3. *Burst*: how many of the calls that are sent at once end together.
+
+Pure functions of figures. Noise may widen a reading, and then nothing is recommended; it never moves one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, median, stdev
+
+from mcp_probe.workloads.bench.own.waves import SHORT_MS, waves_of
+from mcp_probe.workloads.bench.shapes import Verdict
+from mcp_probe.workloads.bench.statistics import line_fit, percentile, t95
+
+TOLERANCE = 0.15
+"""Readings that differ by less agree."""
+
+GROWN = 0.95
+"""Of the highest throughput: a level that is surely below still grows."""
+
+ENOUGH = 0.90
+"""Of the highest throughput: a level that is surely above has enough."""
+
+FINE = 1.35
+"""The level that has enough over the one that still grows: more than this is too coarse to recommend from."""
+
+STILL = 0.05
+"""Of throughput: the least width of an interval, whatever the repeats say."""
+
+CLIENT_CORES = 0.85
+"""Of one core: a generator that used more was itself what limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """So many in flight for a while, once."""
+
+    in_flight: int
+    span_s: float
+    times_ms: tuple[float, ...]  # of the calls that were answered well
+    ends_ms: tuple[float, ...] = ()  # when these answers came, as long as so many were in flight
+    failed: int = 0
+    cancelled: int = 0
+    client_cores: float = 0.0  # CPU that the generator used
+    client_late_ms: float = 0.0  # how late the generator's own timers were, at the median
+
+    @property
+    def answered(self) -> int:
+        """Calls answered well."""
+        return len(self.times_ms)
+
+    @property
+    def per_s(self) -> float:
+        """Calls answered well, a second: the slope of their number over time, so that no edge counts.
+
+        Answers that come in waves make a staircase; counting between two instants is off by up to one wave.
+        """
+        ends = sorted(self.ends_ms)
+        if len(ends) >= 4 and ends[-1] > ends[0]:
+            return 1e3 * line_fit([(end, float(number)) for number, end in enumerate(ends)])[1]
+        return self.answered / self.span_s if self.span_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean of repeats and where it lies with 95 % probability."""
+
+    low: float
+    best: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Of one repeat nothing is known but its value; never narrower than :data:`STILL`. There must be a value."""
+        best = fmean(values)
+        half = t95(len(values) - 1) * stdev(values) / sqrt(len(values)) if len(values) > 1 else best
+        half = max(half, STILL / 2 * best)
+        return cls(max(0.0, best - half), best, best + half)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """One level, measured some times."""
+
+    in_flight: int
+    levels: tuple[Level, ...]
+
+    @property
+    def per_s(self) -> Interval:
+        """Throughput."""
+        return Interval.of([level.per_s for level in self.levels])
+
+    @property
+    def median_ms(self) -> Interval:
+        """Median latency."""
+        return Interval.of([median(level.times_ms) for level in self.levels if level.times_ms])
+
+    @property
+    def times_ms(self) -> list[float]:
+        """Of all calls."""
+        return [time for level in self.levels for time in level.times_ms]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every repeat has an answer and none a failure."""
+        return all(level.answered and not level.failed for level in self.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Calls that were sent at once: when each ended after the first was sent."""
+
+    ends_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One way to tell the knee. ``best`` is ``None`` where it tells nothing; ``low`` and ``high`` bound it."""
+
+    name: str
+    low: float
+    best: float | None
+    high: float | None  # None: no bound
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """``recommended``: how many calls to have in flight at most; ``None``: the readings do not tell."""
+
+    recommended: int | None
+    verdict: Verdict
+    readings: tuple[Reading, ...]
+    advice: str  # the recommendation, or why there is none
+    measured: str
+
+
+def knee_of(levels: Sequence[Repeated], bursts: Sequence[Burst], *, contended: bool) -> Knee:
+    """What three readings agree on; ``contended``: others used the machine meanwhile."""
+    known = sorted((level for level in levels if level.is_good), key=lambda level: level.in_flight)
+    if len(known) < 3 or known[0].in_flight != 1:
+        return _untold((), "too few levels of the sweep were answered without failures", "")
+    plateau = _plateau(known)
+    alone = known[0].median_ms
+    curve = _curve(known, plateau)
+    latency = _latency(plateau, alone)
+    burst, is_wave = _burst(bursts, alone.best)
+    readings = (curve, latency, burst)
+    last = known[-1]
+    measured = (
+        f"{known[0].per_s.best:,.0f}/s at 1 in flight, at most {plateau.best:,.0f}/s, {last.per_s.best:,.0f}/s at "
+        f"{last.in_flight}"
+    )
+    if curve.best is None:
+        return _untold(readings, curve.sentence, measured)
+    if (late := _client(known, plateau, alone.best)) is not None:
+        return _untold(readings, late, measured)
+    found = _by_width(curve, latency, burst) if is_wave else _by_curve(curve, latency, burst, contended)
+    if isinstance(found, str):
+        return _untold(readings, found, measured)
+    return Knee(found, "holds", readings, _advice(found, known, plateau), measured)
+
+
+# --- the readings ---------------------------------------------------------------------------------
+
+
+def _plateau(known: Sequence[Repeated]) -> Interval:
+    """The highest throughput: of the levels within a tenth of the best, since the best one alone is partly luck."""
+    most = max(level.per_s.best for level in known)
+    top = [level.per_s for level in known if level.per_s.best >= ENOUGH * most]
+    return Interval(
+        *(median(values) for values in zip(*((each.low, each.best, each.high) for each in top), strict=True))
+    )
+
+
+def _curve(known: Sequence[Repeated], plateau: Interval) -> Reading:
+    last = known[-1]
+    half = [level for level in known if level.in_flight <= 0.6 * last.in_flight]
+    if half and last.per_s.best > 1.1 * max(level.per_s.best for level in half):
+        sentence = f"throughput still grows at {last.in_flight} in flight ({last.per_s.best:,.0f}/s)"
+        return Reading("throughput", last.in_flight, None, None, sentence)
+    enough = next((level for level in known if level.per_s.low >= ENOUGH * plateau.best), None)
+    if enough is None:
+        return Reading("throughput", 0, None, None, "the repeats of every level differ too much to see a curve")
+    grows = max(
+        (
+            level.in_flight
+            for level in known
+            if level.in_flight < enough.in_flight and level.per_s.high < GROWN * plateau.best
+        ),
+        default=0,
+    )
+    best = next(
+        level.in_flight for level in known if level.in_flight > grows and level.per_s.best >= GROWN * plateau.low
+    )
+    best = min(best, enough.in_flight)
+    sentence = (
+        f"throughput grows up to {grows} in flight, and no more from {enough.in_flight} on"
+        if grows
+        else f"{enough.in_flight} in flight bring as much as more do"
+    )
+    return Reading("throughput", grows, best, enough.in_flight, sentence)
+
+
+def _latency(plateau: Interval, alone: Interval) -> Reading:
+    low, best, high = (rate * time / 1e3 for rate, time in zip(*_ends(plateau, alone), strict=True))
+    sentence = (
+        f"{plateau.best:,.0f}/s of calls that take {alone.best:,.1f} ms alone are {best:,.1f} in flight; calls beyond "
+        "wait for others"
+    )
+    return Reading("latency", low, best, high, sentence)
+
+
+def _ends(*intervals: Interval) -> list[tuple[float, float, float]]:
+    return [(each.low, each.best, each.high) for each in intervals]
+
+
+def _burst(bursts: Sequence[Burst], alone_ms: float) -> tuple[Reading, bool]:
+    """The reading, and whether it is a width that was seen in waves."""
+    if not bursts:
+        return Reading("burst", 0, None, None, "no calls were sent at once"), False
+    count = len(bursts[0].ends_ms)
+    widths = []
+    for burst in bursts:
+        found = waves_of(alone_ms, burst.ends_ms)
+        if found.width is not None and found.width < count:
+            widths.append(found.width)
+    if 2 * len(widths) > len(bursts) and max(widths) <= (1 + TOLERANCE) * min(widths):
+        width = median(widths)
+        sentence = f"of {count} calls sent at once {width:.0f} ended together, then the next {width:.0f}"
+        return Reading("burst", min(widths), width, max(widths), sentence), True
+    lasts = Interval.of([max(burst.ends_ms) for burst in bursts])
+    if alone_ms >= SHORT_MS and not widths and lasts.best <= 1.3 * alone_ms:
+        return Reading("burst", count, None, None, f"all {count} calls sent at once were handled at once"), False
+    if alone_ms >= SHORT_MS and len(widths) > len(bursts) / 4:
+        return Reading("burst", 0, None, None, f"{count} calls sent at once ended in other waves each time"), False
+    shares = [
+        alone_ms / max(1e-9, (max(burst.ends_ms) - min(burst.ends_ms)) / max(1, len(burst.ends_ms) - 1))
+        for burst in bursts
+    ]
+    shared = Interval.of(shares)
+    sentence = (
+        f"{count} calls sent at once ended {alone_ms / shared.best:,.2f} ms apart, without waves: they share work, "
+        f"{shared.best:,.1f} calls' worth in the time of one"
+    )
+    return Reading("burst", shared.low, shared.best, shared.high, sentence), False
+
+
+def _client(known: Sequence[Repeated], plateau: Interval, alone_ms: float) -> str | None:
+    """Whether the generator was what limited; the blame is then not the server's."""
+    top = [level for each in known if each.per_s.best >= ENOUGH * plateau.best for level in each.levels]
+    cores, late = median(level.client_cores for level in top), median(level.client_late_ms for level in top)
+    if cores < CLIENT_CORES and late < max(2.0, 0.1 * alone_ms):
+        return None
+    return (
+        f"the client was the limit, not the server: it used {cores:.2f} of one core and its own timers were "
+        f"{late:.1f} ms late; what the server does above {plateau.best:,.0f}/s cannot be told from here"
+    )
+
+
+# --- their agreement ------------------------------------------------------------------------------
+
+
+def _by_width(curve: Reading, latency: Reading, burst: Reading) -> int | str:
+    """A width that was seen; the others must be near it, and none may contradict it."""
+    width = round(burst.best or 0)
+    slack = max(TOLERANCE * width, 0.5)
+    if latency.best is None or abs(latency.best - width) > slack:
+        return _differ(burst, latency)
+    if not curve.low < width + slack or (curve.high or width) < width - slack:
+        return _differ(burst, curve)
+    return width
+
+
+def _by_curve(curve: Reading, latency: Reading, burst: Reading, contended: bool) -> int | str:
+    """Where calls share something without a width, the curve is soft: it must be fine, and the machine quiet."""
+    if contended:
+        return (
+            "others used this machine, and no width shows in bursts, so what limits may be the machine; try again when "
+            "it is quiet"
+        )
+    best, least = round(curve.best or 0), latency.best or 0.0
+    if curve.high is not None and curve.low and curve.high > max(FINE * curve.low, curve.low + 1):
+        return f"{curve.sentence}: too coarse to recommend a number between"
+    if not (1 - TOLERANCE) * least <= best <= (1 + TOLERANCE) * (2 * least + 1):
+        return _differ(curve, latency)
+    if burst.best is None and burst.low > (1 + TOLERANCE) * best:
+        return _differ(curve, burst)
+    if burst.best is None and not burst.low:
+        return burst.sentence
+    if burst.best is not None and not 0.5 <= burst.best / max(least, 0.1) <= 2.0:
+        return _differ(latency, burst)
+    return best
+
+
+def _differ(one: Reading, other: Reading) -> str:
+    return f"two readings do not agree: {one.sentence}; but {other.sentence}"
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def _untold(readings: tuple[Reading, ...], why: str, measured: str) -> Knee:
+    return Knee(None, "cannot be tested here", readings, f"No limit is recommended: {why}.", measured)
+
+
+def _advice(found: int, known: Sequence[Repeated], plateau: Interval) -> str:
+    at = min(known, key=lambda level: abs(level.in_flight - found))
+    share = at.per_s.best / plateau.best
+    beyond = next((level for level in known if level.in_flight >= 2 * found), known[-1])
+    advice = (
+        f"Keep at most {found} {'call' if found == 1 else 'calls'} in flight: that gives {min(share, 1.0):.0%} of the "
+    )
+    advice += f"highest throughput ({plateau.best:,.0f}/s)"
+    if beyond.in_flight > found:
+        change = percentile(sorted(beyond.times_ms), 0.99) / max(1e-9, percentile(sorted(at.times_ms), 0.99))
+        advice += f"; with {beyond.in_flight} a call takes {change:.1f} times as long (P99) for no more"
+    return f"{advice}."

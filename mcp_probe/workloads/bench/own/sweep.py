@@ -1,0 +1,212 @@
+"""How many calls to have in flight: levels in turns, more of them where throughput stops growing, and bursts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
+from mcp_probe.workloads.bench.own.calls import DRAIN_S, burst, hold
+from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, TOLERANCE, Burst, Knee, Level, Repeated, knee_of
+from mcp_probe.workloads.bench.own.operations import Operation
+from mcp_probe.workloads.bench.own.sheet import Sheet
+from mcp_probe.workloads.bench.statistics import describe, little
+from mcp_probe.workloads.load.peer import Peer
+
+AROUND = (0.6, 0.75, 0.87, 1.0, 1.15, 1.35, 1.7, 2.5)
+"""Of where the knee seems to be: levels that are measured beside the doublings."""
+
+WAVES = 2.5
+"""Times the width that there seems to be: calls of a burst, so that there are two full waves and a part."""
+
+MOST_BURST = 400
+REFINEMENTS = 3
+
+
+@dataclass
+class _Sweep:
+    """What has been measured of one operation, level by level."""
+
+    sheet: Sheet
+    peer: Peer
+    main: Operation
+    span_s: float
+    levels: dict[int, list[Level]] = field(default_factory=dict)
+
+    async def measure(self, in_flight: int, what: str) -> Level:
+        self.sheet.bench.step(f"concurrency sweep, {what}: {in_flight} in flight")
+        with self.sheet.phases.named(_phase(in_flight)):
+            level = await hold(self.peer, self.main.order, in_flight, self.span_s)
+        self.levels.setdefault(in_flight, []).append(level)
+        return level
+
+    async def up(self, cap: int) -> None:
+        """Doubles until throughput has stopped growing twice, or falls."""
+        in_flight, stayed = 1, 0
+        while in_flight <= cap and stayed < 2 and not self.peer.gone():
+            before = max((level.per_s for levels in self.levels.values() for level in levels), default=0.0)
+            level = await self.measure(in_flight, "upwards")
+            if level.failed or level.cancelled or not level.answered:
+                break
+            stayed = stayed + 1 if level.per_s < 1.1 * before else 0
+            in_flight *= 2
+
+    async def again(self, which: Iterable[int], times: int) -> None:
+        """Repeats these levels, back and forth, so that a drift of the machine favours none."""
+        ordered = sorted(set(which))
+        for turn in range(times):
+            for in_flight in ordered if turn % 2 else ordered[::-1]:
+                if not self.peer.gone() and len(self.levels.get(in_flight, ())) <= times:
+                    await self.measure(in_flight, f"round {turn + 1} of {times}")
+
+    def closer(self, cap: int) -> set[int]:
+        """The level that would tell more: above all where throughput still grows, between where the curve is coarse."""
+        curve = next(iter(knee_of(self.repeated(), (), contended=False).readings), None)
+        if curve is None:
+            return set()
+        if curve.high is None:
+            more = {2 * max(self.levels)} if curve.low else set()
+        else:
+            is_fine = curve.high <= max(FINE * curve.low, curve.low + 1)
+            more = set() if is_fine else {round((curve.low + curve.high) / 2)}
+        return {level for level in more - self.levels.keys() if level <= cap}
+
+    def repeated(self) -> list[Repeated]:
+        """Those that were measured more than once; of the first, upwards, only where nothing else is there."""
+        return [Repeated(n, tuple(levels[1:] or levels)) for n, levels in sorted(self.levels.items())]
+
+    def guess(self) -> tuple[int, int]:
+        """About where throughput stops growing: by latency, and by the levels that were tried."""
+        rates = {n: sum(level.per_s for level in levels) / len(levels) for n, levels in self.levels.items()}
+        most = max(rates.values())
+        times = sorted(time for level in self.levels[1] for time in level.times_ms)
+        alone_s = times[len(times) // 2] / 1e3 if times else 0.0
+        return max(1, round(most * alone_s)), min(n for n, rate in rates.items() if rate >= ENOUGH * most)
+
+
+async def sweep(sheet: Sheet, peer: Peer) -> None:
+    """004: throughput and latency by the number of calls in flight, and how many to have at most."""
+    main = sheet.main
+    if main is None:
+        return
+    alone_s = sheet.medians[main.label] / 1e3
+    repeats = sheet.bench.size(quick=4, full=6)
+    span_s = max(sheet.bench.size(quick=0.5, full=2.0), 6 * alone_s)
+    if 20 * repeats * span_s > sheet.bench.size(quick=120.0, full=1500.0):
+        repeats = 2
+    if 20 * repeats * span_s > sheet.bench.size(quick=240.0, full=3000.0):
+        sheet.note(
+            f"No sweep: {main.label} takes {alone_s:.1f} s, so it would take {20 * repeats * span_s / 60:.0f} minutes. "
+            "Name a quicker tool with --call, or leave out --quick."
+        )
+        return
+    load = ForeignLoad()
+    found = _Sweep(sheet, peer, main, span_s)
+    cap = sheet.bench.size(quick=128, full=512)
+    await found.up(cap)
+    bursts: list[Burst] = []
+    if len(found.levels) > 1 and found.levels[1][0].answered:
+        bursts = await _around(found, repeats, cap)
+    foreign = load.cores()
+    knee = knee_of(found.repeated(), bursts, contended=is_contended(foreign))
+    if found.levels:
+        _publish(sheet, main, found, knee, foreign)
+
+
+async def _around(found: _Sweep, repeats: int, cap: int) -> list[Burst]:
+    """Repeats the levels that matter, looks closer where the curve is coarse, and sends bursts."""
+    by_latency, by_curve = found.guess()
+    tried = max(found.levels)
+    near = {round(factor * center) for factor in AROUND for center in (by_latency, by_curve)}
+    wanted = {n for n in near | {1, 2, 3} if 1 <= n <= max(tried, min(cap, 2 * by_curve + 2))}
+    await found.again(_few(wanted | {tried}, 16), repeats)
+    for _ in range(REFINEMENTS):
+        if not (closer := found.closer(cap)):
+            break
+        await found.again(closer, repeats + 1)
+    by_latency, by_curve = found.guess()
+    count = min(MOST_BURST, max(5, round(WAVES * max(by_latency, by_curve))))
+    bursts = []
+    for number in range(found.sheet.bench.size(quick=5, full=9)):
+        found.sheet.bench.step(f"{count} calls at once, {number + 1}")
+        replies, _ = await burst(found.peer, found.main.order, count)
+        if any(reply.kind != "ok" for reply in replies):
+            found.sheet.note(f"Of {count} calls sent at once some failed: {replies[-1].failure or 'not all at once'}.")
+            break
+        began = min(reply.sent_ns for reply in replies)
+        bursts.append(Burst(tuple((reply.answered_ns - began) / 1e6 for reply in replies)))
+    return bursts
+
+
+def _few(levels: set[int], most: int) -> list[int]:
+    """At most so many, the lowest and the highest among them."""
+    ordered = sorted(levels)
+    while len(ordered) > most:  # drops the one that stands closest to its neighbours
+        gaps = [ordered[place + 1] / ordered[place - 1] for place in range(1, len(ordered) - 1)]
+        del ordered[1 + gaps.index(min(gaps))]
+    return ordered
+
+
+def _phase(in_flight: int) -> str:
+    return f"sweep {in_flight}"
+
+
+def _publish(sheet: Sheet, main: Operation, found: _Sweep, knee: Knee, foreign: float | None) -> None:
+    busy = is_contended(foreign)
+    for repeated in found.repeated():
+        _rows(sheet, main, repeated, foreign, busy)
+    for reading in knee.readings:
+        sheet.row(
+            "how many at once: three readings", reading.name, "in flight", reading.best, note=reading.sentence,
+            contended=busy,
+        )  # fmt: skip
+    levels = sorted(found.levels)
+    enough = knee.recommended or next((round(each.best) for each in knee.readings if each.best), levels[-1])
+    beyond = next((level for level in levels if level >= 1.5 * enough), levels[-1])
+
+    def advise() -> None:
+        limit = sheet.phases.limit(_phase(1), _phase(beyond), main.order.operation) if beyond > 1 else ""
+        sheet.bench.advise(" ".join(filter(None, (knee.advice, limit))))
+
+    sheet.later(advise)
+    sheet.check(
+        "004-3",
+        "more calls in flight stop bringing more throughput, and that number can be told",
+        documented="1,507/s at 100 in flight, 252/s at 3,000",
+        measured=knee.measured or "no curve",
+        tolerance=f"throughput, latency and bursts agree within {TOLERANCE:.0%}",
+        verdict=knee.verdict,
+        value=None if knee.recommended is None else float(knee.recommended),
+        contended=busy,
+    )
+
+
+def _rows(sheet: Sheet, main: Operation, repeated: Repeated, foreign: float | None, busy: bool) -> None:
+    table = f"concurrency sweep of {main.label}"
+    times = repeated.times_ms
+    cancelled = sum(level.cancelled for level in repeated.levels)
+    failed = sum(level.failed for level in repeated.levels)
+    excused = f"{cancelled} calls were given up after {DRAIN_S:g} s" if cancelled else ""
+    rates = describe(
+        [level.per_s for level in repeated.levels], first_apart=False, foreign_cores=foreign, contended=busy
+    )
+    flow = little(1, 1 / rates.mean, sum(times) / len(times) / 1e3, repeated.in_flight, excused) if times else None
+    number = repeated.in_flight
+    note = f"{failed} failed" if failed else ""
+    sheet.row(
+        *(table, f"{number} in flight, throughput", "1/s", rates),
+        metric="throughput",
+        x=number,
+        series=main.label,
+        little=flow,
+        contended=busy,
+        note=note,
+    )
+    stats = describe(times, first_apart=False, foreign_cores=foreign, contended=busy) if times else None
+    sheet.row(
+        *(table, f"{number} in flight, latency", "ms", stats, _phase(number)),
+        metric="latency",
+        quicker=_phase(1) if number > 1 else "",
+        x=number,
+        series=main.label,
+    )

@@ -1,0 +1,154 @@
+"""Servers from PyPI that nobody here wrote, from the command line alone to a number that another client confirms."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+ENVS = Path(__file__).parents[4] / ".envs"
+GIT = ENVS / "field-git-mcp1" / "bin" / "mcp-server-git"
+TIME = ENVS / "field-time" / "bin" / "mcp-server-time"
+DUCK = ENVS / "field-motherduck" / "bin" / "mcp-server-motherduck"
+SPAN_S = 1.5
+PATIENCE_S = 600
+
+
+def needs(program: Path) -> pytest.MarkDecorator:
+    name = program.parent.parent.name
+    return pytest.mark.skipif(not program.exists(), reason=f"make .envs/{name}/.installed")
+
+
+def benched(folder: Path, *options: str) -> dict[str, Any]:
+    """What ``mcp-probe bench --quick`` with these options and no others says, and that its page has the same."""
+    saved, page = folder / "own.json", folder / "own.html"
+    outputs = ["--json", str(saved), "--html", str(page)]
+    command = [sys.executable, "-m", "mcp_probe", "bench", "--quick", *options, *outputs]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(saved.read_text())["results"]
+    assert result["outcome"]["advice"]
+    assert page.read_text("utf-8").count(result["outcome"]["advice"][:40]) == 1
+    found: dict[str, Any] = result["outcome"]
+    return found
+
+
+def number_in(outcome: dict[str, Any]) -> int | None:
+    found = re.match(r"Keep at most (\d+) call", outcome["advice"])
+    assert found or outcome["advice"].startswith("No limit is recommended: ")
+    return int(found[1]) if found else None
+
+
+@asynccontextmanager
+async def connected(server: Sequence[str] | str) -> AsyncIterator[Client]:
+    transport: Any = server
+    if not isinstance(server, str):
+        parameters = StdioServerParameters(command=server[0], args=list(server[1:]), env=dict(os.environ))
+        transport = stdio_client(parameters)
+    async with Client(transport, read_timeout_seconds=60, cache=None) as client:
+        await client.list_tools()
+        yield client
+
+
+async def rates(server: Sequence[str] | str, outcome: dict[str, Any], levels: Sequence[int]) -> dict[int, float]:
+    """Calls a second at each number in flight, by the SDK's own client; the best of two turns."""
+    (table,) = {row["table"] for row in outcome["rows"] if row["table"].startswith("concurrency sweep of ")}
+    operation = table.removeprefix("concurrency sweep of ")
+    tools = {row["label"]: row["note"] for row in outcome["rows"] if row["table"] == "tools"}
+
+    async def once(client: Client) -> None:
+        if not operation.startswith("tool "):
+            await client.list_tools()
+            return
+        name = operation.removeprefix("tool ")
+        call = shlex.split(tools[name].partition("To call it: ")[2])[-1]
+        await client.call_tool(name, json.loads(call.partition("=")[2]))
+
+    found: dict[int, float] = {}
+    async with connected(server) as client:
+        for level in (*levels, *levels):
+            answered, end = 0, time.monotonic() + SPAN_S
+
+            async def worker(end: float = end) -> None:
+                nonlocal answered
+                while time.monotonic() < end:
+                    await once(client)
+                    answered += 1
+
+            began = time.monotonic()
+            async with anyio.create_task_group() as group:
+                for _ in range(level):
+                    group.start_soon(worker)
+            found[level] = max(found.get(level, 0.0), answered / (time.monotonic() - began))
+    return found
+
+
+def confirm(server: Sequence[str] | str, outcome: dict[str, Any]) -> None:
+    """Another client gets as much with the recommended number in flight as with more, within the noise of this host."""
+    number = number_in(outcome)
+    if number is None:
+        return
+    found = anyio.run(rates, server, outcome, [number, 2 * number, 4 * number])
+    assert found[number] >= 0.8 * max(found.values()), (outcome["advice"], found)
+
+
+@contextmanager
+def repository(folder: Path) -> Iterator[Path]:
+    path = folder / "repository"
+    path.mkdir()
+    (path / "tea.txt").write_text("tea\n")
+    git = ["git", "-C", str(path), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "tea"]):
+        subprocess.run([*git, *arguments], check=True)
+    yield path
+
+
+@pytest.mark.workloads
+@needs(GIT)
+def test_a_server_on_mcp_1(tmp_path: Path) -> None:
+    with repository(tmp_path) as path:
+        command = [str(GIT), "--repository", str(path)]
+        confirm(command, benched(tmp_path, "--server", shlex.join(command)))
+
+
+@pytest.mark.workloads
+@needs(TIME)
+def test_a_server_that_starts_slowly(tmp_path: Path) -> None:
+    """Longer than ``server/discover`` is waited for before ``initialize`` goes out beside it."""
+    slow = ["sh", "-c", f"sleep 17; exec {shlex.quote(str(TIME))}"]
+    outcome = benched(tmp_path, "--server", shlex.join(slow), "--no-probe")
+    called = {row["label"]: row["figure"] if "figure" in row else row["measured"] for row in outcome["rows"]}
+    assert called["get_current_time"] and called["convert_time"]
+    confirm([str(TIME)], outcome)
+
+
+@pytest.mark.workloads
+@needs(DUCK)
+def test_a_fastmcp_server_over_http(tmp_path: Path) -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    at = ["--transport", "http", "--port", str(port), "--host", "127.0.0.1"]
+    command = [str(DUCK), *at, "--db-path", ":memory:", "--read-write"]
+    with (tmp_path / "log.txt").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "HOME": str(tmp_path)})
+    try:
+        url = f"http://127.0.0.1:{port}/mcp"
+        confirm(url, benched(tmp_path, "--url", url, "--start-timeout", "60"))
+    finally:
+        server.kill()
+        server.wait()
