@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -12,8 +12,10 @@ from typing import Any, Literal, TypeVar
 import anyio
 
 from mcp_probe.errors import LaunchError
+from mcp_probe.workloads.bench.figures import sentence as as_sentence
+from mcp_probe.workloads.bench.grader import UNTOLD, grade, tolerance
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
-from mcp_probe.workloads.bench.shapes import Check, Outcome, Row, Stats, Verdict, Why
+from mcp_probe.workloads.bench.shapes import Check, Claim, Measured, Outcome, Part, Row, Stats, Verdict, Why
 from mcp_probe.workloads.bench.statistics import describe, ratio_floor, turn_order
 
 T = TypeVar("T")
@@ -116,6 +118,41 @@ class Bench:
         )
         self._checks.append(check)
         return check
+
+    def claim(
+        self, claim: Claim, *found: Measured | Sequence[Measured], said: str, why: str = "", untold: str = ""
+    ) -> Check:
+        """Grades ``claim`` by what was found of each thing it says, and keeps it.
+
+        Several figures of one thing must all be as it says. ``said`` is the figures as a reader wants them, ``why`` a
+        reading that is true whatever comes out. Without figures the claim cannot be told; ``untold`` says why.
+        """
+        each = [[one] if isinstance(one, Measured) else one for one in found]
+        parts = (
+            tuple(Part(asked, one) for asked, every in zip(claim.asked, each, strict=True) for one in every)
+            if found
+            else ()
+        )
+        found_of_it = grade(parts)
+        reasons = {
+            "holds": (claim.why_holds,),
+            "holds in shape": (claim.why_holds, claim.why_shape),
+            "does not hold": (claim.why_not,),
+            UNTOLD: (untold, found_of_it.reason),
+        }[found_of_it.verdict]
+        told = dict.fromkeys(as_sentence(each) for each in (*reasons, claim.why, why) if each)
+        return self.check(
+            claim.claim,
+            claim.sentence,
+            documented=claim.documented,
+            measured=said,
+            tolerance=", ".join(filter(None, (tolerance(claim.asked), claim.how))),
+            verdict=found_of_it.verdict,
+            why=" ".join(told),
+            value=parts[0].measured.value if parts else None,
+            contended=any(part.measured.contended for part in parts),
+            parts=parts,
+        )
 
     def note(self, sentence: str) -> None:
         """Something a reader of this workload's figures must know."""

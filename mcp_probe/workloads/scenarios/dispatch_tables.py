@@ -58,6 +58,13 @@ def scaling(bench: Bench, rounds: Rounds) -> None:
             table.put(f"100 → {messages:,}, {name}", "×", value, documented, series=name, x=messages, floor=floor)
 
 
+def line_of(rounds: Rounds, form: Form) -> str:
+    """Both parts of a round's time, as a straight line has them; one that comes out below nothing is not told."""
+    start_ms, slope_ms, _ = rounds.line(form)
+    before = f"{start_ms:.1f} ms before the first message and " if start_ms >= 0 else ""
+    return f"{NAMES[form]}: {before}{1e3 * slope_ms:.1f} µs for each message"
+
+
 def _both(rounds: Rounds, messages: int) -> float | None:
     """A/A of what compares the two forms by the document's timer."""
     return rounds.time_floor(*(("document", form, messages) for form in NAMES))

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Little, Stats, Why
+from mcp_probe.workloads.bench.shapes import Claim, Little, Stats, Why
 from mcp_probe.workloads.bench.statistics import describe, little
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import Level, Pattern
 from mcp_probe.workloads.models.model_process import ask_model, explain_model
+from mcp_probe.workloads.scenarios.documents.doc004 import CLAIMS
 from mcp_probe.workloads.servers.delay_http import Seen
 
 MODULE = "mcp_probe.workloads.models.http_load"
@@ -121,9 +122,10 @@ def libraries(bench: Bench) -> list[str]:
     return found
 
 
-def claim_id(number: str, library: str) -> str:
-    """Each library gets a verdict of its own."""
-    return f"004-{number}" if library == DOCUMENTED_LIBRARY else f"004-{number} ({library})"
+def twin(number: str, library: str) -> Claim:
+    """A claim of document 004 about a library: the document's own, or its twin."""
+    claim = CLAIMS[f"004-{number}"]
+    return claim if library == DOCUMENTED_LIBRARY else claim.of(library)
 
 
 def rate_row(bench: Bench, table: str, label: str, one: Found, *, note: str = "", **more: Any) -> None:
