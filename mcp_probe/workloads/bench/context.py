@@ -71,7 +71,8 @@ class Bench:
         self._show = show or (lambda what: None)
         self._patience = Patience(patience_s)
         self._rows: list[Row] = []
-        self._whys: dict[int, Why] = {}
+        self._whys: list[tuple[str, Why | str]] = []
+        self._arms: dict[str, Why | str] = {}
         self._checks: list[Check] = []
         self._notes: list[str] = []
         self._missing: list[str] = []
@@ -90,9 +91,12 @@ class Bench:
         """Keeps one :class:`Row`, to be handed in as soon as it is measured: Ctrl-C takes nothing that was.
 
         A server's readings are there only when it has ended, so ``why`` may be a function, which is asked at the end.
+        Rows of one ``arm``, which is what ran and not how it is counted, share the reason that one of them has.
         """
-        if callable(more.get("why")):
-            self._whys[len(self._rows)] = more.pop("why")
+        arm, why = more.pop("arm", ""), more.pop("why", "")
+        if arm and why:
+            self._arms.setdefault(arm, why)
+        self._whys.append((arm, why))
         self._rows.append(Row(table=table, label=label, unit=unit, measured=measured, **more))
 
     def check(
@@ -138,7 +142,7 @@ class Bench:
             "holds": (claim.why_holds,),
             "holds in shape": (claim.why_holds, claim.why_shape),
             "does not hold": (claim.why_not,),
-            UNTOLD: (untold, found_of_it.reason),
+            UNTOLD: (found_of_it.reason or untold,),
         }[found_of_it.verdict]
         told = dict.fromkeys(as_sentence(each) for each in (*reasons, claim.why, why) if each)
         return self.check(
@@ -170,8 +174,8 @@ class Bench:
         Raises: LaunchError where a complete run has no readings for a row that wants them.
         """
         rows = [
-            replace(row, why=_told(self._whys[place], complete)) if place in self._whys else row
-            for place, row in enumerate(self._rows)
+            replace(row, why=_told(why or self._arms.get(arm, ""), complete))
+            for row, (arm, why) in zip(self._rows, self._whys, strict=True)
         ]
         return Outcome(tuple(rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete)
 
@@ -252,9 +256,9 @@ class Bench:
         )
 
 
-def _told(why: Why, complete: bool) -> str:
+def _told(why: Why | str, complete: bool) -> str:
     try:
-        return why()
+        return why if isinstance(why, str) else why()
     except LaunchError:
         if complete:
             raise

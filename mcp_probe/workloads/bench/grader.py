@@ -148,13 +148,17 @@ def _reason(part: Part) -> str:
     found = part.measured
     what = f"{part.asked.what}: " if part.asked.what else ""
     if found.floor is None and found.low is None:
-        return what + ONCE
+        return _after(what, ONCE)
     if found.contended and _verdict(_quieter(part, contended=False)) != UNTOLD:
-        return what + OTHERS
+        return _after(what, OTHERS)
     if found.floor is not None and _verdict(_quieter(part, contended=False, floor=1.0)) != UNTOLD:
-        return f"{what}Two runs of the same thing differ by {times(found.floor)}."
+        return _after(what, f"Two runs of the same thing differ by {times(found.floor)}.")
     low, high = stretch(_quieter(part, contended=False))
-    return f"{what}It lies between {number(low)} and {number(high)}, on both sides of what is asked."
+    return _after(what, f"It lies between {number(low)} and {number(high)}, on both sides of what is asked.")
+
+
+def _after(what: str, told: str) -> str:
+    return f"{what}{told[0].lower()}{told[1:]}" if what else told
 
 
 def _quieter(part: Part, **changed: float | bool) -> Part:

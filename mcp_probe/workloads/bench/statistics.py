@@ -159,7 +159,7 @@ def measured(stats: Stats, floor: float | None = None) -> Measured:
 
 
 def ratio_of(over: Stats, under: Stats, floor: float | None = None) -> Measured:
-    """Median over median; the interval has the errors of both. ``floor``: in place of the halves of their rounds."""
+    """Median over median, with the errors of both. ``floor``: in place of the halves of their rounds."""
     value, parts = over.median / under.median, (_half(over), _half(under))
     known = [part for part in parts if part is not None]
     factor = exp(min(hypot(*known), 50.0)) if len(known) == len(parts) else None
@@ -178,12 +178,17 @@ def _half(stats: Stats) -> float | None:
 def quickest(
     over: Sequence[float], under: Sequence[float] = (1.0, 1.0), *, floor: float | None = None, contended: bool = False
 ) -> Measured:
-    """Quickest round over quickest round, or over 1; the interval is what the second quickest of either gives."""
-    low = high = None
-    if len(over) > 1 and len(under) > 1:
-        (top, next_top), (bottom, next_bottom) = sorted(over)[:2], sorted(under)[:2]
-        low, high = top / next_bottom, next_top / bottom
-    return Measured(min(over) / min(under), low, high, floor, contended)
+    """Quickest round over quickest round, or over 1.
+
+    The A/A is of quickest rounds as well: of every other one, and of the rest. ``floor`` is for a single round.
+    """
+    halves = [_quickest_floor(values) for values in (over, under) if len(values) > 1]
+    return Measured(min(over) / min(under), floor=max(halves) if len(halves) == 2 else floor, contended=contended)
+
+
+def _quickest_floor(values: Sequence[float]) -> float:
+    one, other = sorted((min(values[::2]), min(values[1::2])))
+    return other / one
 
 
 def scaled(found: Measured, factor: float) -> Measured:

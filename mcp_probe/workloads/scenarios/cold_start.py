@@ -175,7 +175,8 @@ class ColdStart:
             why = server.later(f"{count} {way}")
             table.put(f"{plural(count, 'call')}, {way}", "ms", stats, documented, series=series, why=why)
         ratio = table.sub(contended=serial.contended or together.contended, metric="ratio", series="speed-up")
-        ratio.put(f"{plural(count, 'call')}, speed-up", "×", serial.median / together.median, known.speed_up)
+        why = server.grown(f"{count} one by one", f"{count} at once")
+        ratio.put(f"{plural(count, 'call')}, speed-up", "×", serial.median / together.median, known.speed_up, why=why)
 
     # --- cold: what it said it measured ---
 
@@ -224,8 +225,8 @@ class ColdStart:
         """N callers of one start."""
         cold, table = self.gated[count], self._conditions.sub(series="single-flight", x=count)
         label, known = f"cold, single-flight: {plural(count, 'caller')}", doc.COLD_START[count].single_flight_ms
-        table.put(label, "ms", cold.stats(), known, why=self._why if count == 20 else "")
-        table.put(f"{label}, starts", "", float(max(cold.starts)), 1, metric="starts")
+        table.put(label, "ms", cold.stats(), known, why=self._why)
+        table.put(f"{label}, starts", "", float(max(cold.starts)), 1, metric="starts", why=self._why)
 
     def _naive_rows(self, count: int) -> None:
         """N callers, each with a start of its own."""
@@ -245,6 +246,7 @@ class ColdStart:
             metric="ratio",
             floor=floor_of(first.stats(), most.stats()),
             contended=most.contended or first.contended,
+            why=self._why,
             note="one by one: one cold call, and 19 as the warm rows have them",
         )
 

@@ -78,7 +78,7 @@ async def run(bench: Bench) -> Outcome:
     floor = ratio_floor([one.seconds for one in taken["sync"].runs], [one.seconds for one in taken["sync again"].runs])
     for model in documented:
         _documented_rows(bench, taken[model.x], urls, floor, whys[model.x])
-    _ratios(bench, taken, floor)
+    _ratios(bench, taken, floor, whys)
     for model in [GATHER] if bench.quick else [GATHER, *MORE]:
         taken |= await _rounds(bench, [model], urls, bench.size(1, 2))
         for metric in ("time", "memory"):
@@ -125,7 +125,7 @@ FIGURES = {
 def _documented_rows(bench: Bench, runs: Runs, urls: int, floor: float, why: str) -> None:
     documented = DOCUMENTED[runs.model.x]
     for metric in FIGURES:
-        _row(bench, runs, urls, TABLE, metric, documented[metric], why if metric == "time" else "", floor=floor)
+        _row(bench, runs, urls, TABLE, metric, documented[metric], why, floor=floor)
     counted = runs.runs[0].said["bytes"]
     scale = expected_bytes(urls, runs.model.threads) / expected_bytes(DOCUMENTED_URLS, runs.model.threads)
     bench.row(
@@ -138,14 +138,31 @@ def _documented_rows(bench: Bench, runs: Runs, urls: int, floor: float, why: str
         metric="bytes",
         series="bytes processed",
         x=runs.model.x,
+        why=why,
         note="exact to the byte" if runs.model.x == "sync" else "",
     )
     cores = os.cpu_count() or 1
     bench.row(
-        TABLE, f"{runs.model.x}: CPU cores", "", cores, documented=DOCUMENTED_CORES, metric="cores", x=runs.model.x
+        TABLE,
+        f"{runs.model.x}: CPU cores",
+        "",
+        cores,
+        documented=DOCUMENTED_CORES,
+        metric="cores",
+        x=runs.model.x,
+        why=why,
     )
     if runs.model.threads > 1:
-        bench.row(TABLE, "10 threads: threads", "", runs.model.threads, documented=10, metric="threads", x="10 threads")
+        bench.row(
+            TABLE,
+            "10 threads: threads",
+            "",
+            runs.model.threads,
+            documented=10,
+            metric="threads",
+            x="10 threads",
+            why=why,
+        )
 
 
 def _row(
@@ -183,7 +200,7 @@ def _row(
     )
 
 
-def _ratios(bench: Bench, taken: Mapping[str, Runs], floor: float) -> None:
+def _ratios(bench: Bench, taken: Mapping[str, Runs], floor: float, whys: Mapping[str, str]) -> None:
     base = taken["sync"].median("seconds")
     for x, documented in (("asyncio", 9.78 / 9.77), ("10 threads", 12.35 / 9.77)):
         bench.row(
@@ -196,6 +213,7 @@ def _ratios(bench: Bench, taken: Mapping[str, Runs], floor: float) -> None:
             series="over sync",
             x=x,
             floor=floor,
+            why=whys[x],
             contended=taken[x].contended or taken["sync"].contended,
         )
 
@@ -224,12 +242,21 @@ async def _memory(bench: Bench, taken: Mapping[str, Runs]) -> None:
     imported = 1024 * (said["imported_kib"] - said["before_kib"]) / 1e6
     running = 1024 * (said["running_kib"] - said["imported_kib"]) / 1e6
     more = taken["asyncio"].median("rss_max_mb") - taken["sync"].median("rss_max_mb")
+    told = f"+{more:.1f} MB: the import {imported:+.1f}, the running loop {running:+.1f}"
     note = "a fresh interpreter, before and after the statement"
     bench.row(HIDDEN, "memory of `import asyncio` alone", "MB", imported, metric="memory", x="import", note=note)
     bench.row(HIDDEN, "memory of a running event loop on top", "MB", running, metric="memory", x="running loop")
-    bench.row(TABLE, "asyncio over sync, memory", "MB", more, documented=22.72 - 15.79, metric="memory", x="difference")
+    bench.row(
+        TABLE,
+        "asyncio over sync, memory",
+        "MB",
+        more,
+        documented=22.72 - 15.79,
+        metric="memory",
+        x="difference",
+        why=told,
+    )
     grown = ratio_of(taken["asyncio"].stats("rss_max_mb"), taken["sync"].stats("rss_max_mb"))
-    told = f"+{more:.1f} MB: the import {imported:+.1f}, the running loop {running:+.1f}"
     bench.claim(CLAIMS["003-4"], Measured(more, floor=grown.floor), said=told)
     fits = 0 <= running <= running + imported
     bench.claim(

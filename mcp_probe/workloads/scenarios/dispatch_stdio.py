@@ -129,6 +129,7 @@ def _rows(bench: Bench, server: ProfiledServer, group: Group) -> None:
         metric="ratio",
         series=name,
         contended=group.stats["pipelined"].contended,
+        why=server.grown(group.phase("one by one"), group.phase("pipelined")),
         note="throughput of pipelined over one by one, quickest rounds",
     )
 

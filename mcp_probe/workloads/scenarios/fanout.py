@@ -101,7 +101,7 @@ class FanOut:
             series="direct, parallel",
             x=count,
             little=self.bursts[label].little(),
-            why=self.server.later(label),
+            why=self.server.later(label) if count == 1 else self.server.grown("1", label),
             floor=found.floor,
         )
 
@@ -133,7 +133,7 @@ class FanOut:
             series="ratio",
             x=10,
             scale=1.0,
-            why=self.server.later("10"),
+            why=self.server.grown("10 one by one", "10"),
         )
 
     def _headline(self) -> None:
@@ -147,7 +147,7 @@ class FanOut:
         ):
             little, why = self.bursts[label].little(), self.server.later(label)
             table.put(name, "ms", self.stats[stats], series=series, x=20, little=little, why=why)
-        why = self.server.later("20")
+        why = self.server.grown("20 one by one", "20")
         table.put("20 calls, ratio", "×", self.ratio("20"), doc.HEADLINE, metric="ratio", series="ratio", x=20, why=why)
 
     def _without_wait(self) -> None:
@@ -161,7 +161,8 @@ class FanOut:
             little, why = self.bursts[label].little(), self.server.later(label)
             table.put(f"10 calls of 0 ms, {name}", "ms", self.stats[stats], little=little, why=why)
         note = '"10× on the table" needs calls that wait'
-        table.put("10 calls of 0 ms, ratio", "×", self.ratio("10 quick"), metric="ratio", note=note)
+        why = self.server.grown("10 quick one by one", "10 quick")
+        table.put("10 calls of 0 ms, ratio", "×", self.ratio("10 quick"), metric="ratio", note=note, why=why)
 
     def checks(self) -> None:
         """001-1 and 001-2."""
@@ -182,7 +183,7 @@ class FanOut:
             doc.CLAIMS["001-2"],
             quickest(walls["20"], walls["1"], floor=floor_of(self.floor["20"], self.floor["1"]), contended=contended),
             said=", ".join(f"{min(walls[f'{count}']):.0f}" for count in doc.FAN_OUT) + " ms",
-            why=self.server.why("20"),
+            why=self.server.grown("1", "20")(),
         )
 
     def ratio(self, label: str) -> float:

@@ -108,6 +108,7 @@ def _rows(bench: Bench, library: str, found: dict[str, Found], told: Told) -> No
         floor=floor,
         contended=found["default"].contended or found["per_request"].contended,
         protocol=found["default"].protocol,
+        why=lambda: " ".join(f"{LABELS[name]}: {found[name].cost}" for name in ("per_request", "default")),
     )
     if "raw" in found:
         place = {"series": "raw", "protocol": found["raw"].version}
@@ -126,6 +127,7 @@ def _row(bench: Bench, table: str, one: Found, label: str, floor: float | None, 
         x=label,
         contended=one.contended,
         protocol=one.protocol,
+        why=one.because(why),
         note="of the request alone, as the document takes it: making the client is left out"
         if one.level.pattern in OWN_CLIENT
         else ""

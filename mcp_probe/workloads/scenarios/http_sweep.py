@@ -158,6 +158,7 @@ def _fall_row(bench: Bench, library: str, sweep: Sequence[Found], floor: float |
         series=library,
         floor=floor,
         contended=best.contended or last.contended,
+        why=_bound(best, last),
         note=f"A/A: c{REPEATED} again at the end" if last.rps else "nothing was answered at the last level",
     )
 
@@ -197,6 +198,7 @@ def _metric_row(
         x=_label(level),
         contended=one.contended,
         protocol=one.protocol,
+        why=one.because(told.later(level)),
         note=note,
     )
 
@@ -334,6 +336,7 @@ async def _pool_wait(bench: Bench, url: str) -> None:
             little=one.little,
             contended=one.contended,
             protocol=one.protocol,
+            why=one.because(""),
             note=f"expected {expected:.0f} ms: {one.level.concurrency}/{POOL} × {alone_ms:.1f} ms; client at "
             f"{one.cpu_percent:.0f} %; never more than {one.server.in_flight_peak} in flight at the server",
         )

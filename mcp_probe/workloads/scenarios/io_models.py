@@ -161,14 +161,22 @@ def _documented_rows(bench: Bench, one: Found, documented: Documented, why: str,
             series=series,
             x=documented.x,
             contended=one.contended,
-            why=why if metric == "time" else "",
+            why=why or one.reading,
             protocol=library if metric == "time" else "",
             note=said,
         )
 
     if plan.threads > 1:
         printed = next(int(word) for word in plan.documented.split() if word.isdigit())
-        bench.row(TABLE, f"{documented.label}: threads", "", plan.threads, documented=printed, metric="threads")
+        bench.row(
+            TABLE,
+            f"{documented.label}: threads",
+            "",
+            plan.threads,
+            documented=printed,
+            metric="threads",
+            why=why or one.reading,
+        )
 
 
 def _not_run(bench: Bench, documented: Documented, why: str) -> None:
@@ -182,7 +190,7 @@ def _not_run(bench: Bench, documented: Documented, why: str) -> None:
 
 def _condition_rows(bench: Bench, one: Found) -> None:
     plan = one.plan
-    where = {"x": plan.x, "contended": one.contended, "note": plan.note}
+    where = {"x": plan.x, "contended": one.contended, "note": plan.note, "why": one.reading}
 
     def row(what: str, unit: str, measured: float | None, metric: str) -> None:
         bench.row(HIDDEN, f"{plan.x}: {what}", unit, measured, metric=metric, series=what, **where)
@@ -209,7 +217,9 @@ async def _ratio_rows(
     again = await measure(bench, equal.plan, servers[equal.plan.delay_ms], libraries)
     floor = ratio_floor([equal.run.seconds], [again.run.seconds])
     cpu_floor = ratio_floor([equal.cpu_ms], [again.cpu_ms])
-    table, hidden = Table(bench, TABLE, metric="ratio"), Table(bench, HIDDEN, metric="ratio")
+    reading = " ".join(f"{name}: {found[name].reading}" for name in ("100 threads", EQUAL, "asyncio") if name in found)
+    table = Table(bench, TABLE, metric="ratio", why=reading)
+    hidden = Table(bench, HIDDEN, metric="ratio", why=reading)
     if "100 threads" not in found:
         return again
     threads = found["100 threads"]

@@ -39,7 +39,7 @@ MODULE = "mcp_probe.workloads.servers.twin"
 BARS, HIDDEN = "002 bars", "002 conditions"
 LEGACY, MODERN = "stdio, legacy handshake", "stdio, 2026-07-28"
 CONCURRENCY = 32
-ONE_BY_ONE, MANY = "one by one", "many at once"
+ONE_BY_ONE, ALONE, MANY = "one by one", "one at a time", "many at once"
 
 Found = Mapping[tuple[str, str], Timed]
 
@@ -58,10 +58,10 @@ async def run(bench: Bench) -> Outcome:
         bench.step("stdio: many at once")
         rates = {}
         for workers in (1, CONCURRENCY):
-            with server.phase(MANY if workers > 1 else "one at a time"):
+            with server.phase(MANY if workers > 1 else ALONE):
                 for name in ("ping", "tool call"):
                     rates[name, workers] = await closed_loop(server.session.client, name, workers, count // 2)
-        _rate_rows(bench, rates)
+        _rate_rows(bench, rates, server)
     bench.step("in memory")
     async with Client(twin.server, mode="legacy", cache=None) as client:
         await client.list_tools()
@@ -86,7 +86,7 @@ def _tables(bench: Bench, found: Found, server: ProfiledServer, count: int) -> N
     for name, documented in DOCUMENTED.items():
         timed = found[LEGACY, name]
         stats, first = timed.stats, timed.with_warm_up
-        scale, shared = count / DOCUMENTED_COUNT, {"contended": timed.contended, "protocol": LEGACY}
+        scale, shared = count / DOCUMENTED_COUNT, {"contended": timed.contended, "protocol": LEGACY, "arm": name}
         table = Table(bench, documented.section, series=name, floor=stats.halves, **shared)
         table.put("requests", "", stats.n, DOCUMENTED_COUNT, scale=scale, metric="count", x="count", floor=None)
         note = "sum of the latencies, as the document takes it"
@@ -111,7 +111,7 @@ def _bars(bench: Bench, found: Found) -> None:
     for name, documented in DOCUMENTED.items():
         timed = found[LEGACY, name]
         mean, floor = timed.stats.mean, timed.stats.halves
-        table = Table(bench, BARS, x=name, contended=timed.contended, protocol=LEGACY, floor=floor)
+        table = Table(bench, BARS, x=name, contended=timed.contended, protocol=LEGACY, floor=floor, arm=name)
         place = {"metric": "latency", "series": "mean latency"}
         table.put(f"{name}: latency", "ms", mean, documented.mean, **place)
         place = {"metric": "throughput", "series": "throughput"}
@@ -134,7 +134,8 @@ def _share_rows(bench: Bench, found: Found, server: ProfiledServer) -> None:
         stdio, memory = (stats.median for stats in both)
         note = f"medians: {stdio:.3f} ms over stdio, {memory:.3f} in memory"
         share = Table(bench, HIDDEN, metric="share", series="transport", x=name, floor=floor_of(*both), note=note)
-        share.put(f"{name}: transport's share", "%", 100 * (stdio - memory) / stdio)
+        fits = 0 <= memory <= stdio
+        share.put(f"{name}: transport's share", "%", 100 * (stdio - memory) / stdio if fits else None)
         for stage, ms in stages_ms(seen, name).items():
             note = "mean, as the probe in the server saw it" if stage == next(iter(STAGES)) else ""
             label = f"{name}: {stage}, in the server"
@@ -147,11 +148,12 @@ def _raw_rows(bench: Bench, raw: Mapping[str, Timed]) -> None:
         bench.row(HIDDEN, f"{name}: raw client", "ms", timed.stats, metric="raw", series="raw", x=name, note=note)
 
 
-def _rate_rows(bench: Bench, rates: Mapping[tuple[str, int], Rate]) -> None:
+def _rate_rows(bench: Bench, rates: Mapping[tuple[str, int], Rate], server: ProfiledServer) -> None:
     table = Table(bench, HIDDEN, metric="pipelined", protocol=LEGACY)
     for (name, workers), rate in rates.items():
         label = f"{name}: {workers} at a time, throughput"
-        table.put(label, "1/s", rate.per_s, series=name, x=workers, little=rate.little, floor=rate.floor)
+        why = server.later(ALONE if workers == 1 else MANY, PROBE_NAMES[name])
+        table.put(label, "1/s", rate.per_s, series=name, x=workers, little=rate.little, floor=rate.floor, why=why)
 
 
 # --- without the SDK's client ---

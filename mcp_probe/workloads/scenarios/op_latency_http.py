@@ -47,13 +47,13 @@ async def run(bench: Bench) -> Outcome:
         with servers["stdio"].phase(ONE_BY_ONE), servers["sse"].phase(ONE_BY_ONE), servers["json"].phase(ONE_BY_ONE):
             found = await take_turns(bench, clients, COMPARED, count)
         _latency_rows(bench, found, servers)
-        _serial_row(bench, found)
+        _serial_row(bench, found, servers["sse"])
         rates = {}
         for kind, server in servers.items():
             bench.step(f"{LABELS[kind]}: {CONCURRENCY} pings at a time")
             with server.phase(MANY):
                 rates[kind] = await closed_loop(clients[kind], "ping", CONCURRENCY, bench.size(150, 1500))
-            _rate_rows(bench, rates, kind, server)
+            _rate_rows(bench, rates, kind, servers)
         bench.step("protocol 2026-07-28")
         _modern_rows(bench, await _modern(bench, servers, bench.size(60, 500)))
     for kind, server in servers.items():
@@ -100,10 +100,12 @@ def _latency_rows(bench: Bench, found: Found, servers: Mapping[Transport, Profil
             if kind != "stdio":
                 ratio, floor = timed.stats.median / stdio.median, floor_of(timed.stats, stdio)
                 label = f"{name}: {label} over stdio"
-                table.put(label, "×", ratio, documented.ratio, metric="ratio", floor=floor)
+                why = servers[kind].grew(servers["stdio"], ONE_BY_ONE, PROBE_NAMES[name])
+                table.put(label, "×", ratio, documented.ratio, metric="ratio", floor=floor, why=why)
 
 
-def _rate_rows(bench: Bench, rates: Rates, kind: Transport, server: ProfiledServer) -> None:
+def _rate_rows(bench: Bench, rates: Rates, kind: Transport, servers: Mapping[Transport, ProfiledServer]) -> None:
+    server = servers[kind]
     label, rate, stdio = LABELS[kind], rates[kind], rates["stdio"]
     table = Table(bench, TABLE, series=label, x="maximum throughput")
     table.put(
@@ -121,7 +123,8 @@ def _rate_rows(bench: Bench, rates: Rates, kind: Transport, server: ProfiledServ
     if kind != "stdio":
         ratio, floor = stdio.per_s / rate.per_s, floor_of(stdio.floor, rate.floor)
         label = f"maximum throughput: stdio over {label}"
-        table.put(label, "×", ratio, THROUGHPUT.ratio, metric="ratio", floor=floor)
+        why = server.grew(servers["stdio"], MANY)
+        table.put(label, "×", ratio, THROUGHPUT.ratio, metric="ratio", floor=floor, why=why)
 
 
 def _modern_rows(bench: Bench, modern: Found) -> None:
@@ -138,7 +141,7 @@ def _stage_rows(bench: Bench, kind: Transport, server: ProfiledServer) -> None:
         bench.row(HIDDEN, label, "ms", ms, metric="HTTP stages", series=stage, x=LABELS[kind])
 
 
-def _serial_row(bench: Bench, found: Found) -> None:
+def _serial_row(bench: Bench, found: Found, server: ProfiledServer) -> None:
     """The figure that the document left out: HTTP, one at a time."""
     ping = found["sse", "ping"].stats
     bench.row(
@@ -147,6 +150,7 @@ def _serial_row(bench: Bench, found: Found) -> None:
         "1/s",
         1000 / ping.mean,
         documented=402,
+        why=server.later(ONE_BY_ONE, PROBE_NAMES["ping"]),
         metric="serial throughput",
         series=LABELS["sse"],
         x="ping",

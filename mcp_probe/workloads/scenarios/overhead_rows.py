@@ -47,7 +47,7 @@ def rows_not_run(bench: Bench, cases: Sequence[Case]) -> None:
 def _documented_rows(bench: Bench, case: Case, found: Found) -> None:
     """Section 2.2, one line."""
     known = doc.OVERHEAD[case.key]
-    table = Table(bench, "001 §2.2", x=case.key, scale=case.scale, note=case.note, floor=found.floor)
+    table = Table(bench, "001 §2.2", x=case.key, scale=case.scale, note=case.note, floor=found.floor, why=found.why)
     excused = UNEQUAL if case.key == "S5" else ""
     for series, label, documented in (("direct", "direct", known.direct_ms), ("Hangar", "facade", known.hangar_ms)):
         little = found.bursts[label].little(excused)
@@ -58,7 +58,6 @@ def _documented_rows(bench: Bench, case: Case, found: Found) -> None:
             documented,
             series=series,
             little=little,
-            why=found.why,
         )
     share = 100 * INJECTED_US / 1e3 * case.count / found.stats["direct"].median
     table.put(
@@ -78,7 +77,9 @@ def _documented_rows(bench: Bench, case: Case, found: Found) -> None:
 
 def _added_rows(bench: Bench, case: Case, found: Found) -> None:
     """What this probe adds, and the facade where the document left it out."""
-    table = Table(bench, "001 conditions", x=case.key, floor=found.floor, contended=found.contended, note=case.note)
+    table = Table(
+        bench, "001 conditions", x=case.key, floor=found.floor, contended=found.contended, note=case.note, why=found.why
+    )
     for label in ("probe", "facade"):
         if label == "probe" or case.key not in doc.OVERHEAD:  # section 2.2 has it
             name = f"{case.label}: the {label}"
@@ -110,6 +111,7 @@ def _per_call_row(bench: Bench, case: Case, found: Found) -> None:
         x=delay_ms,
         floor=found.floor,
         contended=found.contended,
+        why=found.why,
     )
 
 

@@ -172,7 +172,7 @@ def _http_rows(
     bench: Bench, server: ProfiledServer, protocol: str, taken: Interleaved, spans: Spans, client_side: ClientSide
 ) -> None:
     over = f"streamable HTTP, {protocol}"
-    table = Table(bench, TABLE, x=protocol, floor=taken.floor, protocol=over)
+    table = Table(bench, TABLE, x=protocol, floor=taken.floor, protocol=over, arm=protocol)
     whys: dict[str, Why] = {OWN: client_side.why, SHARED: server.later(protocol)}
     for way, stats in taken.stats.items():
         table.put(f"{protocol}: {way}", "ms", stats, metric="time", series=way, why=whys.get(way, ""))
@@ -184,6 +184,7 @@ def _http_rows(
         metric="ratio",
         series="session per call",
         contended=taken.stats[OWN].contended,
+        why=client_side.why,
         note="the document's figure is of plain HTTP requests",
     )
     parts = Table(bench, TABLE, x=protocol, metric="spans")

@@ -141,6 +141,7 @@ class Waves:
             scale=1.0,
             floor=self.floor["pool 20", count],
             contended=wide.contended,
+            why=why_wide,
             note=f"the direct client took {direct.median:.1f} ms",
         )
 

@@ -116,7 +116,7 @@ CLAIMS = Claim.by_id(
         "1.83 KB a message",
         (
             Asked("same", load="not", what="10,000 over 1,000"),
-            Asked("figure", (KB_PER_MESSAGE,), "not", "KB a message"),
+            Asked("figure", (KB_PER_MESSAGE,), "not", "of a message, KB"),
         ),
         why="of a source that never suspends and no limit; a suspending source, a limit or eager tasks remove it",
     ),

@@ -151,7 +151,7 @@ CLAIMS = Claim.by_id(
         "001-6a",
         "the 18.5× come from not starting a server twenty times",
         "54 ms for one cold call, with a start of 500 ms",
-        (Asked("figure", (54.0,), "not", "ms of a cold call"),),
+        (Asked("figure", (54.0,), "not", "a cold call, ms"),),
         why_not="with a start of 500 ms no cold call takes 54 ms",
     ),
     Claim(
