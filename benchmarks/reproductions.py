@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.console import machine_texts
-from mcp_probe.workloads.bench.documents import CONDITIONS, DocumentPage, by_document
+from mcp_probe.workloads.bench.documents import CONDITIONS, DocumentPage, by_document, verdicts_of
 from mcp_probe.workloads.bench.results import read_results
 from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row
 
@@ -44,6 +44,7 @@ LEGEND = """\
 one, at the size that ran. *A/A* is the difference between two runs of the same thing. *L* is throughput × mean latency,
 next to the concurrency that was asked for. A figure with **!** was measured while other programs used more than a
 quarter of a core. The machines differ: compare shapes, not milliseconds.
+[One function](bench.md) grades all claims; twins of one claim, on another library or protocol, count once.
 """
 
 
@@ -97,7 +98,7 @@ def _shown(results: Results) -> list[Chart]:
 def _parts(results: Results) -> Iterator[str]:
     pages = by_document(results)
     checks = [check for each in pages for check in each.checks]
-    counts = Counter(check.verdict for check in checks)
+    counts = verdicts_of(checks)
     told = ", ".join(
         f"{counts[verdict]} {figures.counted(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
     )
@@ -109,7 +110,7 @@ def _parts(results: Results) -> Iterator[str]:
     rows = [row for result in results.results for row in result.outcome.rows]
     contended = sum(row.is_contended for row in rows)
     marked = f" {contended} of {len(rows)} rows were measured while others used the machine." if contended else ""
-    yield f"{run}: {settings}.\n\n**{len(checks)} claims: {told}.**{marked}"
+    yield f"{run}: {settings}.\n\n**{counts.total()} claims: {told}.**{marked}"
     yield LEGEND
     for each in pages:
         yield from _document(each, [chart for chart in _shown(results) if chart.document == each.number])

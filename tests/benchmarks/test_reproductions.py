@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import reproductions
+from mcp_probe.workloads.bench.grader import UNTOLD, grade
 from mcp_probe.workloads.bench.results import read_results
+from mcp_probe.workloads.scenarios.documents import doc000, doc001, doc002, doc003, doc004
 from tests.docs.test_docs import broken_links
-from tests.workloads.bench.made import full, result, results, row
+from tests.workloads.bench.made import check, full, result, results, row
 
 
 def test_the_page_is_that_of_the_committed_results() -> None:
@@ -53,3 +55,19 @@ def test_pictures_are_those_the_page_links_to(tmp_path: Path, monkeypatch: pytes
     page.write_text(reproductions.page(full()))
     assert broken_links(page) == ["../benchmarks/results"]
     assert [path.name for path in (tmp_path / "reproductions").iterdir()] == ["001-4-time.svg"]
+
+
+def test_committed_verdicts_are_what_the_grader_says_of_the_figures_beside_them() -> None:
+    path = reproductions.committed()
+    assert path is not None
+    checks = [check for found in read_results(path).results for check in found.outcome.checks]
+    assert {check.claim.partition(" (")[0] for check in checks} == {
+        claim for document in (doc000, doc001, doc002, doc003, doc004) for claim in document.CLAIMS
+    }
+    assert [check.claim for check in checks if grade(check.parts).verdict != check.verdict] == []
+    assert [check.claim for check in checks if check.verdict == UNTOLD and not check.why] == []
+
+
+def test_twins_of_a_claim_count_once() -> None:
+    twins = (check("004-1"), check("004-1 (httpx2)", verdict="does not hold"), check("004-1m (stdio)"))
+    assert "2 claims: 2 hold." in reproductions.page(results(result(checks=twins)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -11,14 +10,14 @@ from typing import TextIO
 from mcp_probe.report.blocks import Block, Box, Column, Flow, Grid, Heading, Paragraph, Role, Span, Spans, Words
 from mcp_probe.report.console import draw
 from mcp_probe.workloads.bench import figures
-from mcp_probe.workloads.bench.documents import by_table
+from mcp_probe.workloads.bench.documents import by_table, verdicts_of
 from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Result, Results, Row, Verdict, Workload
 
 SIGNS: dict[Verdict, tuple[str, Role]] = {
     "holds": ("holds", "good"),
     "holds in shape": ("in shape", "good"),
     "does not hold": ("fails", "critical"),
-    "cannot be tested here": ("untested", "dim"),
+    "cannot be tested here": ("unclear", "dim"),
 }
 
 
@@ -164,13 +163,13 @@ def _check(check: Check) -> Iterator[Block]:
 def _closing(results: Results) -> Iterator[Block]:
     checks = [check for result in results.results for check in result.outcome.checks]
     rows = [row for result in results.results for row in result.outcome.rows]
-    counts = Counter(check.verdict for check in checks)
+    counts = verdicts_of(checks)
     told = ", ".join(
         f"{counts[verdict]} {figures.counted(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
     )
     machine = results.machine
     body: list[Paragraph | Flow] = [
-        Paragraph((Span(f"{_claims(len(checks))}: {told}." if checks else "No claims were checked."),))
+        Paragraph((Span(f"{_claims(counts.total())}: {told}." if checks else "No claims were checked."),))
     ]
     contended = sum(row.is_contended for row in rows)
     if contended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -12,8 +12,10 @@ from typing import Any, Literal, TypeVar
 import anyio
 
 from mcp_probe.errors import LaunchError
+from mcp_probe.workloads.bench.figures import sentence as as_sentence
+from mcp_probe.workloads.bench.grader import UNTOLD, grade, tolerance
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
-from mcp_probe.workloads.bench.shapes import Check, Outcome, Row, Stats, Verdict, Why
+from mcp_probe.workloads.bench.shapes import Check, Claim, Measured, Outcome, Part, Row, Stats, Verdict, Why
 from mcp_probe.workloads.bench.statistics import describe, ratio_floor, turn_order
 
 T = TypeVar("T")
@@ -69,7 +71,8 @@ class Bench:
         self._show = show or (lambda what: None)
         self._patience = Patience(patience_s)
         self._rows: list[Row] = []
-        self._whys: dict[int, Why] = {}
+        self._whys: list[tuple[str, Why | str]] = []
+        self._arms: dict[str, Why | str] = {}
         self._checks: list[Check] = []
         self._notes: list[str] = []
         self._missing: list[str] = []
@@ -89,9 +92,12 @@ class Bench:
         """Keeps one :class:`Row`, to be handed in as soon as it is measured: Ctrl-C takes nothing that was.
 
         A server's readings are there only when it has ended, so ``why`` may be a function, which is asked at the end.
+        Rows of one ``arm``, which is what ran and not how it is counted, share the reason that one of them has.
         """
-        if callable(more.get("why")):
-            self._whys[len(self._rows)] = more.pop("why")
+        arm, why = more.pop("arm", ""), more.pop("why", "")
+        if arm and why:
+            self._arms.setdefault(arm, why)
+        self._whys.append((arm, why))
         self._rows.append(Row(table=table, label=label, unit=unit, measured=measured, **more))
 
     def check(
@@ -118,6 +124,41 @@ class Bench:
         self._checks.append(check)
         return check
 
+    def claim(
+        self, claim: Claim, *found: Measured | Sequence[Measured], said: str, why: str = "", untold: str = ""
+    ) -> Check:
+        """Grades ``claim`` by what was found of each thing it says, and keeps it.
+
+        Several figures of one thing must all be as it says. ``said`` is the figures as a reader wants them, ``why`` a
+        reading that is true whatever comes out. Without figures the claim cannot be told; ``untold`` says why.
+        """
+        each = [[one] if isinstance(one, Measured) else one for one in found]
+        parts = (
+            tuple(Part(asked, one) for asked, every in zip(claim.asked, each, strict=True) for one in every)
+            if found
+            else ()
+        )
+        found_of_it = grade(parts)
+        reasons = {
+            "holds": (claim.why_holds,),
+            "holds in shape": (claim.why_holds, claim.why_shape),
+            "does not hold": (claim.why_not,),
+            UNTOLD: (found_of_it.reason or untold,),
+        }[found_of_it.verdict]
+        told = dict.fromkeys(as_sentence(each) for each in (*reasons, claim.why, why) if each)
+        return self.check(
+            claim.claim,
+            claim.sentence,
+            documented=claim.documented,
+            measured=said,
+            tolerance=", ".join(filter(None, (tolerance(claim.asked), claim.how))),
+            verdict=found_of_it.verdict,
+            why=" ".join(told),
+            value=parts[0].measured.value if parts else None,
+            contended=any(part.measured.contended for part in parts),
+            parts=parts,
+        )
+
     def note(self, sentence: str) -> None:
         """Something a reader of this workload's figures must know."""
         self._notes.append(sentence)
@@ -138,8 +179,8 @@ class Bench:
         Raises: LaunchError where a complete run has no readings for a row that wants them.
         """
         rows = [
-            replace(row, why=_told(self._whys[place], complete)) if place in self._whys else row
-            for place, row in enumerate(self._rows)
+            replace(row, why=_told(why or self._arms.get(arm, ""), complete))
+            for row, (arm, why) in zip(self._rows, self._whys, strict=True)
         ]
         return Outcome(
             tuple(rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete, self._advice
@@ -230,9 +271,9 @@ class Bench:
         )
 
 
-def _told(why: Why, complete: bool) -> str:
+def _told(why: Why | str, complete: bool) -> str:
     try:
-        return why()
+        return why if isinstance(why, str) else why()
     except LaunchError:
         if complete:
             raise

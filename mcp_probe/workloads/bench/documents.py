@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mcp_probe.workloads.bench.registry import GROUPS
-from mcp_probe.workloads.bench.shapes import Check, Results, Row
+from mcp_probe.workloads.bench.shapes import Check, Results, Row, Verdict
 
 CONDITIONS = "conditions"
 
@@ -58,6 +59,16 @@ def by_document(results: Results) -> list[DocumentPage]:
             )
         )
     return pages
+
+
+def verdicts_of(checks: Iterable[Check]) -> Counter[Verdict]:
+    """How many claims came out how. Twins of one claim count once: the document's own library, or the first."""
+    first: dict[str, Check] = {}
+    for check in checks:
+        name, _, twin = check.claim.partition(" (")
+        if name not in first or not twin:
+            first[name] = check
+    return Counter(check.verdict for check in first.values())
 
 
 def _incomplete(error: str | None) -> tuple[str, ...]:

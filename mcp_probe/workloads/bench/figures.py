@@ -74,6 +74,11 @@ def times(ratio: float | None) -> str:
     return f"{number(ratio)}×" if ratio < 0.1 or ratio >= 99.95 else f"{ratio:.{2 if ratio < 9.995 else 1}f}×"
 
 
+def share(part: float, whole: float) -> str:
+    """``65 %`` of a whole of the same run; empty where the part does not fit into it, so that it is none of it."""
+    return f"{100 * part / whole:.0f} %" if 0 <= part <= whole and whole > 0 else ""
+
+
 def little(found: Little | None) -> str:
     """``19.6 of 20``."""
     return "" if found is None else f"{number(found.mean_in_flight)} of {number(found.asked)}"

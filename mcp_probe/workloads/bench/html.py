@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from mcp_probe.report.page.plots import Place, Plot, Series, figure
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, Point, charts_of, remark
 from mcp_probe.workloads.bench.console import machine_texts
-from mcp_probe.workloads.bench.documents import DocumentPage, by_document
+from mcp_probe.workloads.bench.documents import DocumentPage, by_document, verdicts_of
 from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row, Stats, Verdict
 
 _CLASSES: dict[Verdict, str] = {
@@ -59,7 +58,7 @@ def _top(results: Results, pages: list[DocumentPage]) -> Iterator[str]:
 
 
 def _counts(checks: list[Check]) -> str:
-    counts = Counter(check.verdict for check in checks)
+    counts = verdicts_of(checks)
     told = " ".join(
         f'<span class="item gap {_CLASSES[verdict]}">{count} {figures.counted(verdict, count)}</span>'
         for verdict in VERDICTS

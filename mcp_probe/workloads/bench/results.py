@@ -10,7 +10,18 @@ from typing import Any, TypeVar
 
 from mcp_probe.errors import RecordingError
 from mcp_probe.record import private_file
-from mcp_probe.workloads.bench.shapes import Check, Little, Outcome, Result, Results, Row, Stats
+from mcp_probe.workloads.bench.shapes import (
+    Asked,
+    Check,
+    Little,
+    Measured,
+    Outcome,
+    Part,
+    Result,
+    Results,
+    Row,
+    Stats,
+)
 
 # 1: first version (2026-11). Keys may be added; readers ignore what they do not know.
 FORMAT = "mcp_probe.bench/1"
@@ -62,11 +73,20 @@ def _result(values: dict[str, Any]) -> Result:
             Outcome,
             outcome,
             rows=tuple(_row(row) for row in outcome["rows"]),
-            checks=tuple(_made(Check, check) for check in outcome["checks"]),
+            checks=tuple(_check(check) for check in outcome["checks"]),
             notes=tuple(outcome["notes"]),
             missing=tuple(outcome["missing"]),
         ),
     )
+
+
+def _check(values: dict[str, Any]) -> Check:
+    return _made(Check, values, parts=tuple(_part(part) for part in values.get("parts", ())))
+
+
+def _part(values: dict[str, Any]) -> Part:
+    asked = values["asked"]
+    return Part(_made(Asked, asked, documented=tuple(asked["documented"])), _made(Measured, values["measured"]))
 
 
 def _row(values: dict[str, Any]) -> Row:

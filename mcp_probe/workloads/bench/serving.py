@@ -19,7 +19,7 @@ from typing import Any, Literal, TextIO, TypeVar
 import anyio
 from mcp.client import Client
 
-from mcp_probe.aggregate.explain import Seen, explain
+from mcp_probe.aggregate.explain import Seen, explain, what_grew
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError, RecordingError
 from mcp_probe.model import Frame, Summary
@@ -112,6 +112,14 @@ class ProfiledServer:
     def why(self, phase: str | None = None) -> str:
         """One sentence: where the time of the requests of ``phase`` went."""
         return explain(self.seen(phase))
+
+    def grew(self, quick: ProfiledServer, phase: str, operation: str | None = None) -> Why:
+        """What this server's requests of ``phase`` took longer for than the other's; its own :meth:`why` if nothing."""
+        return lambda: what_grew(quick.seen(phase), self.seen(phase), operation) or explain(self.seen(phase), operation)
+
+    def grown(self, quick: str, slow: str) -> Why:
+        """What requests of ``slow`` took longer for than those of ``quick``; what held them up if nothing."""
+        return lambda: what_grew(self.seen(quick), self.seen(slow)) or explain(self.seen(slow))
 
     def later(self, phase: str | None = None, operation: str | None = None) -> Why:
         """:meth:`why` for a row that is handed in while the server runs; of one operation's requests only."""

@@ -5,8 +5,8 @@ Nothing here measures. Everything is plain data, so that results can be saved, l
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Verdict = Literal["holds", "holds in shape", "does not hold", "cannot be tested here"]
@@ -14,6 +14,15 @@ VERDICTS: tuple[Verdict, ...] = ("holds", "holds in shape", "does not hold", "ca
 
 Why = Callable[[], str]
 """A sentence that can be asked for once the readings are there. Raises: LaunchError before."""
+
+Kind = Literal[
+    "times", "figure", "up to", "same", "at most", "nothing", "free", "more", "limit", "at least", "exact", "straight"
+]
+"""What a claim says of a figure; :data:`mcp_probe.workloads.bench.grader.TOLERANCES` has what each kind allows."""
+
+Load = Literal["up", "down", "both", "blurs", "not"]
+"""What others' work can have done to a figure: raised it, lowered it, either, hidden a pattern that it cannot make, or
+nothing (sturdy)."""
 
 LITTLE_LOW, LITTLE_HIGH = 0.5, 1.1
 """A row's mean concurrency by Little's law must lie between these multiples of the concurrency it was asked for."""
@@ -113,9 +122,62 @@ class Row:
         return self.contended or (isinstance(self.measured, Stats) and self.measured.contended)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One thing that a claim says. ``documented``: the figure, or both ends of a range; empty: none is printed."""
+
+    kind: Kind
+    documented: tuple[float, ...] = ()
+    load: Load = "both"
+    what: str = ""  # names it where a claim says several
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was found of it, with all that is known of its noise. Counted figures have a floor of 1."""
+
+    value: float
+    low: float | None = None  # 95 % interval, or both ends of a range
+    high: float | None = None
+    floor: float | None = None  # A/A, at least 1; None with no interval: measured once
+    contended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was asked and what was found."""
+
+    asked: Asked
+    measured: Measured
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claim as its document makes it. A reason that fits one verdict only is printed with no other."""
+
+    claim: str  # "001-3"
+    sentence: str
+    documented: str  # "208 / 313 / 521 ms"
+    asked: tuple[Asked, ...] = ()  # empty: nothing here can decide it
+    how: str = ""  # what is compared: "quickest rounds"
+    why: str = ""  # true whatever comes out
+    why_holds: str = ""  # with *holds* and *holds in shape*
+    why_shape: str = ""  # with *holds in shape* alone
+    why_not: str = ""  # with *does not hold*
+
+    @staticmethod
+    def by_id(*claims: Claim) -> Mapping[str, Claim]:
+        """A document's claims, by their numbers."""
+        return {each.claim: each for each in claims}
+
+    def of(self, kind: str) -> Claim:
+        """Its twin on a library or a protocol: ``004-1 (httpx2)``; twins count once."""
+        return replace(self, claim=f"{self.claim} ({kind})")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One claim of a document and what became of it. All texts are for people; ``value`` is what was judged."""
+    """One claim of a document and what became of it. All texts are for people; ``parts`` are what was graded."""
 
     claim: str  # "001-3"
     sentence: str  # the claim in one line
@@ -126,6 +188,7 @@ class Check:
     why: str = ""  # evidence; for what cannot be tested: why not
     value: float | None = None
     contended: bool = False
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from dataclasses import replace
+from math import exp, hypot, pi, sqrt
 from statistics import fmean, median, stdev
 
-from mcp_probe.workloads.bench.shapes import Little, Stats
+from mcp_probe.workloads.bench.shapes import Little, Measured, Stats
 
 # Two-sided 95 % quantiles of Student's t for 1 … 30 degrees of freedom.
 # Source: W. H. Beyer, CRC Standard Mathematical Tables, 27th ed. (1984), p. 536.
@@ -133,3 +134,64 @@ def line_fit(points: Sequence[tuple[float, float]]) -> tuple[float, float, float
     total = sum((y - mean_y) ** 2 for y in ys)
     rest = sum((y - intercept - slope * x) ** 2 for x, y in points)
     return intercept, slope, 1.0 if not total else 1 - rest / total
+
+
+# --- figures of claims, with all that is known of their noise ---
+
+
+MEDIAN_OVER_MEAN = sqrt(pi / 2)
+"""How much wider the interval of a median is than that of the mean.
+
+Source: asymptotic, of normal rounds: M. G. Kendall and A. Stuart, The Advanced Theory of Statistics, 10.10.
+"""
+
+
+def counted(value: float) -> Measured:
+    """What was counted, and does not vary."""
+    return Measured(value, floor=1.0)
+
+
+def measured(stats: Stats, floor: float | None = None) -> Measured:
+    """The median and its interval at 95 %. ``floor``: in place of the halves of its rounds."""
+    part = _half(stats)
+    low, high = (None, None) if part is None else (stats.median * (1 - part), stats.median * (1 + part))
+    return Measured(stats.median, low, high, floor if floor is not None else stats.halves, stats.contended)
+
+
+def ratio_of(over: Stats, under: Stats, floor: float | None = None) -> Measured:
+    """Median over median, with the errors of both. ``floor``: in place of the halves of their rounds."""
+    value, parts = over.median / under.median, (_half(over), _half(under))
+    known = [part for part in parts if part is not None]
+    factor = exp(min(hypot(*known), 50.0)) if len(known) == len(parts) else None
+    low, high = (None, None) if factor is None else (value / factor, value * factor)
+    contended = over.contended or under.contended
+    return Measured(value, low, high, floor if floor is not None else floor_of(over, under), contended)
+
+
+def _half(stats: Stats) -> float | None:
+    """Half the width of a median's interval, as a share of it."""
+    if stats.ci_low is None or stats.ci_high is None or not stats.median:
+        return None
+    return MEDIAN_OVER_MEAN * (stats.ci_high - stats.ci_low) / 2 / abs(stats.median)
+
+
+def quickest(
+    over: Sequence[float], under: Sequence[float] = (1.0, 1.0), *, floor: float | None = None, contended: bool = False
+) -> Measured:
+    """Quickest round over quickest round, or over 1.
+
+    The A/A is of quickest rounds as well: of every other one, and of the rest. ``floor`` is for a single round.
+    """
+    halves = [_quickest_floor(values) for values in (over, under) if len(values) > 1]
+    return Measured(min(over) / min(under), floor=max(halves) if len(halves) == 2 else floor, contended=contended)
+
+
+def _quickest_floor(values: Sequence[float]) -> float:
+    one, other = sorted((min(values[::2]), min(values[1::2])))
+    return other / one
+
+
+def scaled(found: Measured, factor: float) -> Measured:
+    """The same in another unit."""
+    low, high = (None if end is None else end * factor for end in (found.low, found.high))
+    return replace(found, value=found.value * factor, low=low, high=high)

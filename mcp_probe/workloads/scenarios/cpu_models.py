@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Outcome, Stats
-from mcp_probe.workloads.bench.statistics import describe, ratio_floor
+from mcp_probe.workloads.bench.figures import sentence as as_sentence
+from mcp_probe.workloads.bench.shapes import Measured, Outcome, Stats
+from mcp_probe.workloads.bench.statistics import counted, describe, measured, ratio_floor, ratio_of
 from mcp_probe.workloads.models.model_process import ModelRun, ask_model, explain_models, run_model
 from mcp_probe.workloads.models.urls import expected_bytes
-from mcp_probe.workloads.scenarios.documents.doc003 import CHARTS
+from mcp_probe.workloads.scenarios.documents.doc003 import CHARTS, CLAIMS
 from mcp_probe.workloads.scenarios.documents.doc003 import CORES as DOCUMENTED_CORES
 from mcp_probe.workloads.scenarios.documents.doc003 import CPU_BOUND as DOCUMENTED
 from mcp_probe.workloads.scenarios.documents.doc003 import CPU_URLS as DOCUMENTED_URLS
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 MODULE = "mcp_probe.workloads.models.cpu"
 TABLE = "003 CPU-bound"
@@ -78,7 +78,7 @@ async def run(bench: Bench) -> Outcome:
     floor = ratio_floor([one.seconds for one in taken["sync"].runs], [one.seconds for one in taken["sync again"].runs])
     for model in documented:
         _documented_rows(bench, taken[model.x], urls, floor, whys[model.x])
-    _ratios(bench, taken, floor)
+    _ratios(bench, taken, floor, whys)
     for model in [GATHER] if bench.quick else [GATHER, *MORE]:
         taken |= await _rounds(bench, [model], urls, bench.size(1, 2))
         for metric in ("time", "memory"):
@@ -87,7 +87,7 @@ async def run(bench: Bench) -> Outcome:
         bench.note("Threads own a share of the URLs each, so the sum over 6 or 8 threads is of a few URLs fewer.")
     _switches(bench, taken)
     await _memory(bench, taken)
-    _claims(bench, taken, floor)
+    _claims(bench, taken, floor, whys)
     _byte_check(bench, list(taken.values()), urls)
     return bench.outcome()
 
@@ -125,7 +125,7 @@ FIGURES = {
 def _documented_rows(bench: Bench, runs: Runs, urls: int, floor: float, why: str) -> None:
     documented = DOCUMENTED[runs.model.x]
     for metric in FIGURES:
-        _row(bench, runs, urls, TABLE, metric, documented[metric], why if metric == "time" else "", floor=floor)
+        _row(bench, runs, urls, TABLE, metric, documented[metric], why, floor=floor)
     counted = runs.runs[0].said["bytes"]
     scale = expected_bytes(urls, runs.model.threads) / expected_bytes(DOCUMENTED_URLS, runs.model.threads)
     bench.row(
@@ -138,14 +138,31 @@ def _documented_rows(bench: Bench, runs: Runs, urls: int, floor: float, why: str
         metric="bytes",
         series="bytes processed",
         x=runs.model.x,
+        why=why,
         note="exact to the byte" if runs.model.x == "sync" else "",
     )
     cores = os.cpu_count() or 1
     bench.row(
-        TABLE, f"{runs.model.x}: CPU cores", "", cores, documented=DOCUMENTED_CORES, metric="cores", x=runs.model.x
+        TABLE,
+        f"{runs.model.x}: CPU cores",
+        "",
+        cores,
+        documented=DOCUMENTED_CORES,
+        metric="cores",
+        x=runs.model.x,
+        why=why,
     )
     if runs.model.threads > 1:
-        bench.row(TABLE, "10 threads: threads", "", runs.model.threads, documented=10, metric="threads", x="10 threads")
+        bench.row(
+            TABLE,
+            "10 threads: threads",
+            "",
+            runs.model.threads,
+            documented=10,
+            metric="threads",
+            x="10 threads",
+            why=why,
+        )
 
 
 def _row(
@@ -162,16 +179,16 @@ def _row(
     figure, unit, what = FIGURES[metric]
     chart, series = CHARTS.get(metric, (metric, what))
     scale = {"time": urls / DOCUMENTED_URLS, "system CPU": DOCUMENTED_CORES / (os.cpu_count() or 1)}
-    measured = runs.known(figure)
+    found = runs.known(figure)
     if metric == "time" and urls != DOCUMENTED_URLS:
         note = "; ".join(filter(None, (note, f"{urls:,} URLs instead of {DOCUMENTED_URLS:,}")))
-    if measured is None:
+    if found is None:
         note = "the run is shorter than a window of 0.2 s" if metric.endswith("max") else "not told on this system"
     bench.row(
         table,
         f"{runs.model.x}: {what}",
         unit,
-        measured,
+        found,
         documented=documented,
         scale=scale.get(metric.removesuffix(" max"), 1.0),
         metric=chart,
@@ -183,7 +200,7 @@ def _row(
     )
 
 
-def _ratios(bench: Bench, taken: Mapping[str, Runs], floor: float) -> None:
+def _ratios(bench: Bench, taken: Mapping[str, Runs], floor: float, whys: Mapping[str, str]) -> None:
     base = taken["sync"].median("seconds")
     for x, documented in (("asyncio", 9.78 / 9.77), ("10 threads", 12.35 / 9.77)):
         bench.row(
@@ -196,6 +213,7 @@ def _ratios(bench: Bench, taken: Mapping[str, Runs], floor: float) -> None:
             series="over sync",
             x=x,
             floor=floor,
+            why=whys[x],
             contended=taken[x].contended or taken["sync"].contended,
         )
 
@@ -217,109 +235,68 @@ async def _memory(bench: Bench, taken: Mapping[str, Runs]) -> None:
     """Where asyncio's additional memory comes from."""
     said = await ask_model(MODULE, "--model", "import")
     if said["before_kib"] is None:
-        bench.check(
-            "003-4",
-            "asyncio needs more memory for its event loop",
-            documented="+44 % (+6.9 MB)",
-            measured="-",
-            tolerance="> +3 MB, all of it the import",
-            verdict="cannot be tested here",
-            why="This system does not tell a process's resident memory through /proc.",
-        )
+        why = "this system does not tell a process's resident memory through /proc"
+        for claim in ("003-4", "003-4a"):
+            bench.claim(CLAIMS[claim], said="-", untold=why)
         return
     imported = 1024 * (said["imported_kib"] - said["before_kib"]) / 1e6
     running = 1024 * (said["running_kib"] - said["imported_kib"]) / 1e6
     more = taken["asyncio"].median("rss_max_mb") - taken["sync"].median("rss_max_mb")
+    told = f"+{more:.1f} MB: the import {imported:+.1f}, the running loop {running:+.1f}"
     note = "a fresh interpreter, before and after the statement"
     bench.row(HIDDEN, "memory of `import asyncio` alone", "MB", imported, metric="memory", x="import", note=note)
     bench.row(HIDDEN, "memory of a running event loop on top", "MB", running, metric="memory", x="running loop")
-    bench.row(TABLE, "asyncio over sync, memory", "MB", more, documented=22.72 - 15.79, metric="memory", x="difference")
-    bench.check(
-        "003-4",
-        "asyncio needs more memory for its event loop",
-        documented="+44 % (+6.9 MB)",
-        measured=f"+{more:.1f} MB: the import {imported:+.1f}, the running loop {running:+.1f}",
-        tolerance="> +3 MB, all of it the import",
-        verdict="holds in shape" if more > 3 and imported > 10 * max(running, 0.01) else "does not hold",
-        why="The figure holds, the reason does not: a running loop adds next to nothing to what the import took.",
-        value=more,
+    bench.row(
+        TABLE,
+        "asyncio over sync, memory",
+        "MB",
+        more,
+        documented=22.72 - 15.79,
+        metric="memory",
+        x="difference",
+        why=told,
+    )
+    grown = ratio_of(taken["asyncio"].stats("rss_max_mb"), taken["sync"].stats("rss_max_mb"))
+    bench.claim(CLAIMS["003-4"], Measured(more, floor=grown.floor), said=told)
+    fits = 0 <= running <= running + imported
+    bench.claim(
+        CLAIMS["003-4a"],
+        *([Measured(running / (running + imported), floor=grown.floor)] if fits and imported > 0 else []),
+        said=told,
+        untold="the parts, which are of a process of their own, do not fit their sum",
     )
 
 
 # --- claims ---
 
 
-def _claims(bench: Bench, taken: Mapping[str, Runs], floor: float) -> None:
-    _ratio_claim(
-        bench, taken, "003-1", "asyncio is no faster than sync on CPU work", "asyncio", "9.78 / 9.77 s = 1.00×", floor
-    )
-    gil = all(run.said["gil"] for run in taken["10 threads"].runs)
-    if gil:
-        sentence = "10 threads are slower than a loop on CPU work"
-        _ratio_claim(bench, taken, "003-2", sentence, "10 threads", "12.35 / 9.77 s = 1.26×", floor)
+def _claims(bench: Bench, taken: Mapping[str, Runs], floor: float, whys: Mapping[str, str]) -> None:
+    for claim, x in (("003-1", "asyncio"), ("003-2", "10 threads")):
+        _ratio_claim(bench, taken, claim, x, floor, whys.get(x, ""))
+    models = ("sync", "asyncio", "10 threads")
+    busy = [measured(taken[x].stats("cpu_percent")) for x in models]
+    said = " / ".join(f"{each.value:.0f} %" for each in busy)
+    why = whys.get("10 threads", "")
+    if all(run.said["gil"] for run in taken["10 threads"].runs):
+        bench.claim(CLAIMS["003-3"], busy, said=said, why=why)
     else:
-        _free_threaded(bench, taken)
-    busy = {x: taken[x].median("cpu_percent") for x in ("sync", "asyncio", "10 threads")}
-    contended = any(taken[x].contended for x in busy)
-    one_core = max(busy.values()) <= 130
-    full = min(busy.values()) >= 85
-    bench.check(
-        "003-3",
-        "CPU-bound Python uses about one core, threads or not",
-        documented="95 / 96 / 110 %",
-        measured=" / ".join(f"{percent:.0f} %" for percent in busy.values()),
-        tolerance="85-130 % of one core; never more, and less only where others used the machine",
-        verdict=graded(one_core and full, one_core and contended) if gil else "cannot be tested here",
-        why="" if gil else "This interpreter runs threads in parallel: it has no global interpreter lock.",
-        value=max(busy.values()),
-        contended=contended,
-    )
+        bench.claim(CLAIMS["003-3"], said=said, untold=WITHOUT_GIL, why=why)
 
 
-RATIO_LIMITS = {"003-1": (0.9, 1.1), "003-2": (1.0, 1.4)}
-# Runs of one and the same loop have differed by this much on two cores with a load of nine.
-SLACK = 0.2
+WITHOUT_GIL = "this interpreter has no global interpreter lock, so threads share the work among the cores"
 
 
-def _ratio_claim(
-    bench: Bench, taken: Mapping[str, Runs], claim: str, sentence: str, x: str, documented: str, floor: float
-) -> None:
-    """Judged by wall-clock time; where others used the machine by CPU time, of the least disturbed run of each."""
-    contended = taken[x].contended or taken["sync"].contended
-    wall = taken[x].median("seconds") / taken["sync"].median("seconds")
+def _ratio_claim(bench: Bench, taken: Mapping[str, Runs], claim: str, x: str, floor: float, why: str) -> None:
+    """Judged by the clock; where others used the machine by CPU time, of the least disturbed run of each."""
+    wall = ratio_of(taken[x].stats("seconds"), taken["sync"].stats("seconds"), floor)
     cpu = taken[x].least_cpu_s / taken["sync"].least_cpu_s
-    low, high = RATIO_LIMITS[claim]
-    judged = cpu if contended else wall
-    inside, near = low <= judged <= high, contended and low - SLACK <= judged <= high + SLACK
-    whys = ["Judged by CPU time: others used the machine meanwhile."] if contended else []
-    if claim == "003-2" and 1 <= judged < floor:
-        inside, near = False, True
-        whys.append(f"Not faster, but what they lose is less than two runs of the same loop differ by ({floor:.2f}×).")
-    bench.check(
-        claim,
-        sentence,
-        documented=documented,
-        measured=f"{wall:.2f}× by the clock, {cpu:.2f}× by CPU time",
-        tolerance=f"{low:g}-{high:g}",
-        verdict=graded(inside, near),
-        why=" ".join(whys),
-        value=judged,
-        contended=contended,
-    )
-
-
-def _free_threaded(bench: Bench, taken: Mapping[str, Runs]) -> None:
-    wall = taken["10 threads"].median("seconds") / taken["sync"].median("seconds")
-    bench.check(
-        "003-2",
-        "10 threads are slower than a loop on CPU work",
-        documented="12.35 / 9.77 s = 1.26×",
-        measured=f"{wall:.2f}×",
-        tolerance="1.0-1.4 with a global interpreter lock, below 1 without",
-        verdict="does not hold",
-        why="This interpreter has no global interpreter lock, so threads share the work among the cores.",
-        value=wall,
-    )
+    by_cpu = wall.contended and all(run.said["gil"] for run in taken[x].runs)
+    said = f"{wall.value:.2f}× by the clock, {cpu:.2f}× by CPU time"
+    whys = [why, "Judged by CPU time: others used the machine meanwhile." if by_cpu else ""]
+    if not all(run.said["gil"] for run in taken[x].runs):
+        whys.append(as_sentence(WITHOUT_GIL))
+    found = Measured(cpu, floor=floor) if by_cpu else wall
+    bench.claim(CLAIMS[claim], found, said=said, why=" ".join(filter(None, whys)))
 
 
 def _byte_check(bench: Bench, every: list[Runs], urls: int) -> None:
@@ -332,13 +309,5 @@ def _byte_check(bench: Bench, every: list[Runs], urls: int) -> None:
     ]
     total = sum(len(runs.runs) for runs in every)
     full = f"{expected_bytes(DOCUMENTED_URLS):,} and {expected_bytes(DOCUMENTED_URLS, 10):,}"
-    bench.check(
-        "003-bytes",
-        "every model encodes the same characters",
-        documented="51,258,766 and, with 10 threads, 51,145,360 bytes",
-        measured=wrong[0] if wrong else f"{total} of {total} runs exact; at 100,000 URLs it is {full}",
-        tolerance="to the byte",
-        verdict=graded(not wrong),
-        why="Both totals follow from a host name of 12 characters; threads differ since each restarts at number 0.",
-        value=float(len(wrong)),
-    )
+    said = wrong[0] if wrong else f"{total} of {total} runs exact; at 100,000 URLs it is {full}"
+    bench.claim(CLAIMS["003-bytes"], counted(len(wrong)), said=said)

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 import anyio
 
+from mcp_probe.aggregate.explain import explain
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms, Timed
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
+from mcp_probe.workloads.bench.statistics import ratio_of
 from mcp_probe.workloads.client import Call
-from mcp_probe.workloads.scenarios.verdicts import graded
+from mcp_probe.workloads.scenarios.documents.doc003 import CLAIMS
 
 MODULE = "mcp_probe.workloads.servers.cpu_tools"
 TABLE = "003 conditions"
@@ -41,7 +43,7 @@ async def run(bench: Bench) -> Outcome:
             with server.phase(f"quick behind {tool}"):
                 quick[tool] = await bench.timed(_quick_behind(server, tool), rounds)
             _quick_row(bench, server, tool, quick[tool])
-    _claims(bench, together, quick)
+    _claims(bench, together, quick, server)
     return bench.outcome()
 
 
@@ -99,31 +101,21 @@ def _quick_row(bench: Bench, server: ProfiledServer, tool: str, stats: Stats) ->
     )
 
 
-def _claims(bench: Bench, together: Mapping[tuple[str, int], Stats], quick: Mapping[str, Stats]) -> None:
+def _claims(
+    bench: Bench, together: Mapping[tuple[str, int], Stats], quick: Mapping[str, Stats], server: ProfiledServer
+) -> None:
     grows = {tool: together[tool, 8].median - together[tool, 1].median for tool in KINDS}
-    expected = 7 * CPU_MS
-    contended = any(stats.contended for stats in together.values())
-    low, high = 0.8 * expected, (4.0 if contended else 1.5) * expected
-    bench.check(
-        "003-tools",
-        "threads are no help to MCP tools that compute",
-        documented="12.35 s in 10 threads, 9.77 s without",
-        measured=", ".join(f"{KINDS[tool]}: {ms:.0f} ms more for 8 calls than for 1" for tool, ms in grows.items()),
-        tolerance=f"N × {CPU_MS:g} ms either way: {expected:g} ms more, at least 0.8 and at most "
-        f"{high / expected:g} times that",
-        verdict=graded(all(low <= ms <= high for ms in grows.values())),
-        why="One interpreter computes for one request at a time, wherever the tool runs.",
-        value=max(grows.values()) / expected,
-        contended=contended,
+    bench.claim(
+        CLAIMS["003-tools"],
+        ratio_of(together["in_a_thread", 8], together["on_the_loop", 8]),
+        said=", ".join(f"{KINDS[tool]}: {ms:.0f} ms more for 8 calls than for 1" for tool, ms in grows.items())
+        + f", of {7 * CPU_MS:g} ms of computation",
+        why=explain(server.seen("8 at once"), "in_a_thread"),
     )
-    held, free = quick["on_the_loop"].median, quick["in_a_thread"].median
-    bench.check(
-        "003-tools-quick",
-        "... but a quick call waits behind an async tool only",
-        documented="not measured there",
-        measured=f"{held:.0f} ms behind the async tool, {free:.0f} ms behind the one in a thread",
-        tolerance="behind the async tool longer than behind the thread",
-        verdict=graded(held > 1.5 * free, held > free),
-        value=held / free,
-        contended=quick["on_the_loop"].contended or quick["in_a_thread"].contended,
+    held, free = quick["on_the_loop"], quick["in_a_thread"]
+    bench.claim(
+        CLAIMS["003-tools-quick"],
+        ratio_of(held, free),
+        said=f"{held.median:.0f} ms behind the async tool, {free.median:.0f} ms behind the one in a thread",
+        why=explain(server.seen("quick behind on_the_loop"), "quick"),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TypeVar
 
+from mcp_probe.workloads.bench.shapes import Measured as Found
 from mcp_probe.workloads.bench.shapes import Stats
 from mcp_probe.workloads.bench.statistics import describe, floor_of, halves_floor, line_fit, ratio_floor
 from mcp_probe.workloads.models.dispatch import Form, Measured, Order, Timer
@@ -107,6 +108,12 @@ class Rounds:
         """Milliseconds before the first message and of each further one, and R²: medians of 1,000 and more."""
         sizes = [messages for messages in doc.MESSAGES if messages >= 1000]
         return line_fit([(messages, median(self.wall_ms("document", form, messages))) for messages in sizes])
+
+    def growth(self, form: Form) -> Found:
+        """How many times longer the most messages take than the fewest, the document's timer and means."""
+        value = self.mean_ms(form, doc.LARGE) / self.mean_ms(form, doc.MESSAGES[0])
+        floor = self.time_floor(("document", form, doc.LARGE), ("document", form, doc.MESSAGES[0]))
+        return Found(value, floor=floor, contended=self.contended)
 
     def fit(self, form: Form) -> float:
         """R² with the CPU time of the quickest rounds in place of medians: others' work does not bend the line."""

@@ -34,6 +34,15 @@ def documented(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
     raw(bench, rounds)
 
 
+def alive(rounds: Rounds, form: Form, messages: int) -> str:
+    """Where a form's memory goes: what it has at once, and what each of that takes, of the same rounds."""
+    peak = rounds.peak(form, messages) / KIB
+    messages = doc.LARGE if messages == DIRECT else messages
+    if form == ONE:
+        return f"One message is there at a time: {peak:.1f} KiB at {messages:,} messages."
+    return f"All {messages:,} tasks are there before the first has run: {peak / messages:.2f} KiB each."
+
+
 def timing(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
     """The timing table."""
     table = Table(bench, "000 timing", note="gc.collect, tracemalloc and the loop's start are inside this timer")
@@ -41,7 +50,7 @@ def timing(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
         for form, documented in ((ONE, known.one_ms), (TASKS, known.tasks_ms)):
             stats = rounds.stats(rounds.wall_ms("document", form, messages))
             label, name = f"{messages:,} messages, {NAMES[form]}", NAMES[form]
-            table.put(label, "ms", stats, documented, series=name, x=messages, why=why[form])
+            table.put(label, "ms", stats, documented, series=name, x=messages, why=why[form], arm=form)
         note = "of the means, first rounds included, as there"
         more = {"contended": rounds.contended, "why": why[TASKS], "floor": _both(rounds, messages), "note": note}
         ratio = table.sub(metric="ratio", **more)
@@ -55,7 +64,16 @@ def scaling(bench: Bench, rounds: Rounds) -> None:
         for messages, documented in doc.SCALING[name].items():
             value = rounds.mean_ms(form, messages) / rounds.mean_ms(form, 100)
             floor = rounds.time_floor(("document", form, messages), ("document", form, 100))
-            table.put(f"100 → {messages:,}, {name}", "×", value, documented, series=name, x=messages, floor=floor)
+            why = f"As a straight line: {line_of(rounds, form)}."
+            more: dict[str, Any] = {"series": name, "x": messages, "floor": floor, "why": why}
+            table.put(f"100 → {messages:,}, {name}", "×", value, documented, **more)
+
+
+def line_of(rounds: Rounds, form: Form) -> str:
+    """Both parts of a round's time, as a straight line has them; one that comes out below nothing is not told."""
+    start_ms, slope_ms, _ = rounds.line(form)
+    before = f"{start_ms:.1f} ms before the first message and " if start_ms >= 0 else ""
+    return f"{NAMES[form]}: {before}{1e3 * slope_ms:.1f} µs for each message"
 
 
 def _both(rounds: Rounds, messages: int) -> float | None:
@@ -80,12 +98,12 @@ def throughput(bench: Bench, rounds: Rounds) -> None:
         for form, documented in ((ONE, known.one_ops), (TASKS, known.tasks_ops)):
             label = f"{messages:,} messages, {NAMES[form]}"
             floor = rounds.time_floor(("document", form, messages))
-            place: dict[str, Any] = {"series": NAMES[form], "x": messages, "floor": floor}
+            place: dict[str, Any] = {"series": NAMES[form], "x": messages, "floor": floor, "arm": form}
             counted.put(label, "1/s", rates[form], documented, **place)
             honest.put(f"{label}, of messages", "1/s", messages * rates[form], messages * documented, **place)
         advantage = rates[ONE] / rates[TASKS]
         label, floor = f"{messages:,} messages, advantage", _both(rounds, messages)
-        counted.put(label, "×", advantage, known.ratio, series="advantage", x=messages, floor=floor)
+        counted.put(label, "×", advantage, known.ratio, series="advantage", x=messages, floor=floor, arm=TASKS)
 
 
 def memory(bench: Bench, rounds: Rounds) -> None:
@@ -95,15 +113,15 @@ def memory(bench: Bench, rounds: Rounds) -> None:
     for messages, known in doc.MEMORY.items():
         for form, documented in ((ONE, known.one_mb), (TASKS, known.tasks_mb)):
             label, peak = f"{messages:,} messages, {NAMES[form]}", rounds.peak(form, messages) / MIB
-            table.put(label, "MB", peak, documented, metric="memory", series=NAMES[form], x=messages)
+            why = alive(rounds, form, messages)
+            table.put(label, "MB", peak, documented, metric="memory", series=NAMES[form], x=messages, why=why)
         ratio = rounds.memory_ratio(messages)
-        place: dict[str, Any] = {"metric": "memory ratio", "series": "ratio", "x": messages}
-        place["floor"] = rounds.memory_floor(messages)
+        floor, why = rounds.memory_floor(messages), alive(rounds, TASKS, messages)
+        place: dict[str, Any] = {"metric": "memory ratio", "series": "ratio", "x": messages, "floor": floor, "why": why}
         table.put(f"{messages:,} messages, ratio", "×", ratio, known.ratio, note=known.note, **place)
         saved = 100 * (1 - 1 / ratio)
-        table.put(
-            f"{messages:,} messages, saved", "%", saved, known.saved_percent, metric="saved", floor=place["floor"]
-        )
+        label = f"{messages:,} messages, saved"
+        table.put(label, "%", saved, known.saved_percent, metric="saved", floor=floor, why=why)
         label = f"{messages:,} messages, memory ratio, one denominator"
         conditions.put(label, "×", ratio, known.tasks_mb / doc.ONE_MB, note=rule, **place)
     _memory_scaling(bench, rounds)
@@ -111,13 +129,13 @@ def memory(bench: Bench, rounds: Rounds) -> None:
 
 
 def _memory_scaling(bench: Bench, rounds: Rounds) -> None:
-    table = Table(bench, "000 memory scaling")
+    table = Table(bench, "000 memory scaling", why=alive(rounds, TASKS, doc.LARGE))
     large = rounds.peak(TASKS, doc.LARGE)
     note = "KB of 1000 bytes: 18.33 MB / 10,000"
     table.put("each message, concurrent", "KB", large / doc.LARGE / 1000, doc.KB_PER_MESSAGE, note=note)
     table.put(f"{doc.LARGE:,} messages, concurrent", "MB", large / MIB, doc.MEMORY[doc.LARGE].tasks_mb)
     most = max(rounds.peak(ONE, messages) for messages in doc.MESSAGES)
-    table.put("any number, sequential", "MB", most / MIB, 0.01)
+    table.put("any number, sequential", "MB", most / MIB, 0.01, why=alive(rounds, ONE, doc.LARGE))
     for messages, known in doc.MEMORY.items():
         label, floor = f"{messages:,} messages, growth of the ratio", rounds.memory_floor(messages)
         table.put(label, "×", rounds.memory_ratio(messages), known.ratio, floor=floor)
@@ -131,11 +149,12 @@ def _memory_profile(bench: Bench, rounds: Rounds) -> None:
             (TASKS, known.tasks_mb, known.tasks_mean_mb),
         ):
             label, peaks = f"{messages:,} messages, {NAMES[form]}", rounds.peaks(form, messages)
-            table.put(f"{label}, peak", "MB", max(peaks) / MIB, peak_mb, series=f"{NAMES[form]}, peak", x=messages)
-            table.put(f"{label}, mean", "MB", fmean(peaks) / MIB, mean_mb, series=f"{NAMES[form]}, mean", x=messages)
-    direct = Table(bench, "000 direct comparison")
+            both = table.sub(x=messages, why=alive(rounds, form, messages))
+            both.put(f"{label}, peak", "MB", max(peaks) / MIB, peak_mb, series=f"{NAMES[form]}, peak")
+            both.put(f"{label}, mean", "MB", fmean(peaks) / MIB, mean_mb, series=f"{NAMES[form]}, mean")
+    direct = Table(bench, "000 direct comparison", why=alive(rounds, TASKS, DIRECT))
     one, tasks = rounds.peak(ONE, DIRECT), rounds.peak(TASKS, DIRECT)
-    direct.put(f"{doc.LARGE:,} messages, sequential", "MB", one / MIB, 0.01)
+    direct.put(f"{doc.LARGE:,} messages, sequential", "MB", one / MIB, 0.01, why=alive(rounds, ONE, DIRECT))
     direct.put(f"{doc.LARGE:,} messages, concurrent", "MB", tasks / MIB, doc.DIRECT_TASKS_MB)
     label, floor = (
         f"{doc.LARGE:,} messages, ratio",
@@ -146,13 +165,14 @@ def _memory_profile(bench: Bench, rounds: Rounds) -> None:
 
 def raw(bench: Bench, rounds: Rounds) -> None:
     """The pytest-benchmark output, figure by figure; as there, the first round counts."""
-    table = Table(bench, "000 raw output", contended=rounds.contended)
     for (name, messages), known in doc.RAW.items():
+        arm = ONE if name == "sequential" else TASKS
+        table = Table(bench, "000 raw output", contended=rounds.contended, arm=arm)
         if name == "large load":
             both = zip(*(rounds.wall_ms("document", form, DIRECT) for form in NAMES), strict=True)
             values, label = [sum(pair) for pair in both], "both, 10,000"
         else:
-            values = rounds.wall_ms("document", ONE if name == "sequential" else TASKS, messages)
+            values = rounds.wall_ms("document", arm, messages)
             label = f"{name}[{messages:,}]"
         measured = _raw_figures(values)
         for figure, value, documented in zip(doc.RAW_FIGURES, measured, known[:-1], strict=True):

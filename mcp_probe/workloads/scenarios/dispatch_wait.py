@@ -6,10 +6,11 @@ from functools import partial
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.bench.statistics import describe, ratio_floor
+from mcp_probe.workloads.bench.statistics import describe, quickest, ratio_floor
 from mcp_probe.workloads.models.dispatch import LIMIT, Form, Order
 from mcp_probe.workloads.scenarios.dispatching import Dispatcher, dispatcher
-from mcp_probe.workloads.scenarios.tables import Table, judge
+from mcp_probe.workloads.scenarios.documents.doc000 import CLAIMS
+from mcp_probe.workloads.scenarios.tables import Table
 
 WAIT_MS = 1.0
 FORMS: tuple[tuple[Form, str], ...] = (
@@ -42,17 +43,11 @@ async def run(bench: Bench) -> Outcome:
         floor=floor,
         contended=contended,
     )
-    judge(
-        bench,
-        "000-8",
-        "handlers that wait gain from concurrency",
-        ratio > 20,
-        documented="recommended for I/O, not measured there",
-        measured=f"{min(taken['one by one']):,.0f} ms one by one, {min(taken['anyio tasks']):.1f} ms in tasks, "
+    bench.claim(
+        CLAIMS["000-8"],
+        quickest(taken["one by one"], taken["anyio tasks"], floor=floor, contended=contended),
+        said=f"{min(taken['one by one']):,.0f} ms one by one, {min(taken['anyio tasks']):.1f} ms in tasks, "
         f"{min(taken['limit']):.0f} ms with at most {LIMIT} at once: {ratio:.0f}×",
-        tolerance="more than 20×, quickest rounds",
-        value=ratio,
-        contended=contended,
         why=why["anyio tasks"],
     )
     return bench.outcome()

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Outcome, Verdict, Why
+from mcp_probe.workloads.bench.shapes import Measured, Outcome, Why
+from mcp_probe.workloads.bench.statistics import counted
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import OWN_CLIENT, Level, Pattern
 from mcp_probe.workloads.scenarios.http_runs import (
@@ -17,15 +18,14 @@ from mcp_probe.workloads.scenarios.http_runs import (
     SDK_LIBRARY,
     Found,
     Told,
-    claim_id,
     libraries,
     measure,
     profile,
     rate_row,
     repeat_floor,
+    twin,
     whys,
 )
-from mcp_probe.workloads.scenarios.verdicts import graded
 from mcp_probe.workloads.servers.delay_http import delay_server
 
 TABLE = "004 patterns"
@@ -108,6 +108,7 @@ def _rows(bench: Bench, library: str, found: dict[str, Found], told: Told) -> No
         floor=floor,
         contended=found["default"].contended or found["per_request"].contended,
         protocol=found["default"].protocol,
+        why=lambda: " ".join(f"{LABELS[name]}: {found[name].cost}" for name in ("per_request", "default")),
     )
     if "raw" in found:
         place = {"series": "raw", "protocol": found["raw"].version}
@@ -126,6 +127,7 @@ def _row(bench: Bench, table: str, one: Found, label: str, floor: float | None, 
         x=label,
         contended=one.contended,
         protocol=one.protocol,
+        why=one.because(why),
         note="of the request alone, as the document takes it: making the client is left out"
         if one.level.pattern in OWN_CLIENT
         else ""
@@ -183,88 +185,69 @@ def _claims(bench: Bench, library: str, found: dict[str, Found], made: dict[str,
 
 def _per_request(bench: Bench, library: str, found: dict[str, Found]) -> None:
     own, shared = found["per_request"], found["default"]
-    ratio = shared.rps / own.rps
-    bench.check(
-        claim_id("1", library),
-        f"a client per request is about 20 times slower than a shared one ({library})",
-        documented="~20×, without a table",
-        measured=f"{own.rps:.0f} and {shared.rps:.0f} requests/s: {ratio:.1f}×; "
+    ratio = _over(found, shared, own)
+    bench.claim(
+        twin("1", library),
+        ratio,
+        said=f"{own.rps:.0f} and {shared.rps:.0f} requests/s: {ratio.value:.1f}×; "
         f"{found['limits'].rps / own.rps:.1f}× with limits",
-        tolerance="> 5×",
-        verdict=graded(ratio > 5, ratio > 2),
-        value=ratio,
-        contended=own.contended or shared.contended,
+        why=f"a request costs {own.cpu_ms or 0:.1f} ms of client CPU with a client of its own, "
+        f"{shared.cpu_ms or 0:.2f} ms with a shared one",
     )
 
 
+def _over(found: dict[str, Found], over: Found, under: Found) -> Measured:
+    """Throughput over throughput; A/A: the pattern that ran twice."""
+    floor = repeat_floor(found["default"], found["again"])
+    return Measured(over.rps / under.rps, floor=floor, contended=over.contended or under.contended)
+
+
 def _because_of(bench: Bench, library: str, found: dict[str, Found], made: dict[str, Any]) -> None:
-    """Of the additional time per request, what sharing nothing but the TLS context takes away."""
+    """Of the additional time per request, what is left when only the TLS context is shared: the connection's part."""
     own, context, shared = (1000 / found[name].rps for name in ("per_request", "one_context", "default"))
-    share = (own - context) / (own - shared) if own > shared else 0.0
+    floor = repeat_floor(found["default"], found["again"]) or 1.0
+    fits = own > shared and floor * context >= shared and context <= floor * own
+    share = (context - shared) / (own - shared) if fits else 0.0
+    ends = [(context * turn - shared) / (own - shared) for turn in (1 / floor, floor)] if fits else []
     ms = made["construction_ms"]
-    bench.check(
-        claim_id("1a", library),
-        f"... because each client opens a connection of its own ({library})",
-        documented='"TCP handshake" per request',
-        measured=f"{own:.1f} ms a request; {context:.1f} with one TLS context for all clients, {shared:.1f} with one "
-        f"client: {100 * share:.0f} % of the difference is the context",
-        tolerance="share of the context > 80 %",
-        verdict="does not hold" if share > 0.8 else "cannot be tested here" if own <= shared else "holds in shape",
+    bench.claim(
+        twin("1a", library),
+        *([Measured(share, min(ends), max(ends), contended=found["per_request"].contended)] if fits else []),
+        said=f"{own:.1f} ms a request; {context:.1f} with one TLS context for all, {shared:.1f} with one client",
         why=f"Making a client takes {ms['per_request']:.1f} ms of the event loop, {ms['one_context']:.2f} ms with a "
-        "TLS context that exists already: it loads every root certificate, and the URL is not even TLS.",
-        value=share,
-        contended=found["per_request"].contended,
+        "TLS context that exists already",
+        untold="the three rates are not in the order of their work, so no part of the difference can be told",
     )
 
 
 def _recommended(bench: Bench, library: str, found: dict[str, Found]) -> None:
-    ratio = found["default"].rps / found["limits"].rps
-    floor = repeat_floor(found["default"], found["again"]) or 1.0
-    contended = found["default"].contended or found["limits"].contended
-    dearer = (found["limits"].cpu_ms or 0.0) > 1.1 * (found["default"].cpu_ms or 0.0)
-    slower = ratio > max(1.1, floor) and (dearer or not contended)
-    bench.check(
-        claim_id("2", library),
-        f"a shared client with limits is the recommended pattern ({library})",
-        documented='"recommended", no figure',
-        measured=f"{found['default'].rps:.0f} requests/s with default limits, {found['limits'].rps:.0f} with "
-        f"100 connections and 50 kept: {ratio:.1f}× slower"
-        if slower
-        else f"{found['default'].rps:.0f} and {found['limits'].rps:.0f} requests/s: no difference beyond {floor:.2f}×",
-        tolerance="reported",
-        verdict="does not hold" if slower else "holds",
-        why=f"{found['limits'].cpu_ms or 0:.2f} ms of client CPU a request with limits, "
-        f"{found['default'].cpu_ms or 0:.2f} by default; {found['limits'].server.connections} and "
-        f"{found['default'].server.connections} connections opened.",
-        value=ratio,
-        contended=found["default"].contended or found["limits"].contended,
+    default, limits = found["default"], found["limits"]
+    ratio = _over(found, default, limits)
+    bench.claim(
+        twin("2", library),
+        ratio,
+        said=f"{default.rps:.0f} requests/s with default limits, {limits.rps:.0f} with 100 connections and 50 kept: "
+        f"{ratio.value:.2f}×; A/A {ratio.floor or 1:.2f}×",
+        why=f"{limits.cpu_ms or 0:.2f} ms of client CPU a request with limits, {default.cpu_ms or 0:.2f} by default; "
+        f"{limits.server.connections} and {default.server.connections} connections opened",
     )
 
 
 def _http2(bench: Bench, library: str, one: Found) -> None:
     void = one.said["versions"] == ["HTTP/1.1"]
-    verdict: Verdict = "does not hold" if void else "cannot be tested here"
-    bench.check(
-        claim_id("5", library),
-        f"HTTP/2 brings little on localhost ({library})",
-        documented='"minimal benefit"',
-        measured=f"every response says {one.version}; {one.rps:.0f} requests/s",
-        tolerance="the protocol version as read from the responses",
-        verdict=verdict,
-        why="Void, not minimal: without TLS nothing negotiates HTTP/2, so the option changes nothing at all."
+    bench.claim(
+        twin("5", library),
+        said=f"every response says {one.version}; {one.rps:.0f} requests/s",
+        untold="void: without TLS nothing negotiates HTTP/2, so the option changes nothing at all"
         if void
-        else "The responses were not what this claim is about.",
+        else "the responses were not what this claim is about",
     )
 
 
 def _default_limits(bench: Bench, library: str, limits: dict[str, Any]) -> None:
     said = (limits["max_connections"], limits["max_keepalive_connections"], limits["keepalive_expiry"])
-    bench.check(
-        claim_id("6", library),
-        f"a client without Limits has no limits ({library})",
-        documented='"shared_no_limits"',
-        measured=f"{said[0]} connections, {said[1]} kept, for {said[2]:g} s",
-        tolerance="100 / 20 / 5 s",
-        verdict="does not hold" if said == (100, 20, 5.0) else "cannot be tested here",
-        why="The pattern measures the library's default limits.",
+    bench.claim(
+        twin("6", library),
+        counted(sum(limit is not None for limit in said)),
+        said=f"{said[0]} connections, {said[1]} kept, for {said[2]} s",
     )

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Little, Stats, Why
+from mcp_probe.workloads.bench.shapes import Claim, Little, Stats, Why
 from mcp_probe.workloads.bench.statistics import describe, little
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import Level, Pattern
 from mcp_probe.workloads.models.model_process import ask_model, explain_model
+from mcp_probe.workloads.scenarios.documents.doc004 import CLAIMS
 from mcp_probe.workloads.servers.delay_http import Seen
 
 MODULE = "mcp_probe.workloads.models.http_load"
@@ -97,10 +98,14 @@ class Found:
 
     @property
     def cost(self) -> str:
-        """What it took of the machine, for a row's note."""
-        cpu = "" if self.cpu_ms is None else f"{self.cpu_ms:.2f} ms of client CPU a request, "
-        busy = f"client at {self.cpu_percent:.0f} %, server at {self.server_percent:.0f} % of a core"
-        return f"{cpu}{busy}; {self.server.connections} connections opened"
+        """What it took of the machine."""
+        cpu = "" if self.cpu_ms is None else f", {self.cpu_ms:.2f} ms of it a request"
+        busy = f"The client used {self.cpu_percent:.0f} % of a core{cpu}, the server {self.server_percent:.0f} %"
+        return f"{busy}; {self.server.connections} connections were opened."
+
+    def because(self, told: Why | str) -> Why:
+        """What the probe has ``told`` of its pattern, where it was asked, and what this very run cost."""
+        return lambda: " ".join(filter(None, (told if isinstance(told, str) else told(), self.cost)))
 
     @property
     def errors(self) -> int:
@@ -121,16 +126,18 @@ def libraries(bench: Bench) -> list[str]:
     return found
 
 
-def claim_id(number: str, library: str) -> str:
-    """Each library gets a verdict of its own."""
-    return f"004-{number}" if library == DOCUMENTED_LIBRARY else f"004-{number} ({library})"
+def twin(number: str, library: str) -> Claim:
+    """A claim of document 004 about a library: the document's own, or its twin."""
+    claim = CLAIMS[f"004-{number}"]
+    return claim if library == DOCUMENTED_LIBRARY else claim.of(library)
 
 
 def rate_row(bench: Bench, table: str, label: str, one: Found, *, note: str = "", **more: Any) -> None:
     """Throughput of a level, with what it cost and with Little's law."""
     little = one.little  # carries the excuse, where there is one
-    parts = (note, one.cost, one.excuse if little is None else "")
+    parts = (note, one.excuse if little is None else "")
     fields: dict[str, Any] = {"metric": "throughput", "series": one.library, "protocol": one.protocol, **more}
+    fields["why"] = one.because(fields.get("why", ""))
     bench.row(
         table,
         label,

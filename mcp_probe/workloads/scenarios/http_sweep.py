@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.shapes import Measured, Outcome
+from mcp_probe.workloads.bench.statistics import counted
 from mcp_probe.workloads.models.http_load import Level
-from mcp_probe.workloads.scenarios.documents.doc004 import LEVELS, TUNED
+from mcp_probe.workloads.scenarios.documents.doc004 import CLAIMS, LEVELS, NOTES, TUNED
 from mcp_probe.workloads.scenarios.documents.doc004 import SWEEP as DOCUMENTED
 from mcp_probe.workloads.scenarios.http_runs import (
     DELAY_MS,
@@ -17,16 +18,15 @@ from mcp_probe.workloads.scenarios.http_runs import (
     SDK_LIBRARY,
     Found,
     Told,
-    claim_id,
     libraries,
     measure,
     profile,
     rate_row,
     repeat_floor,
+    twin,
     whys,
 )
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import OTHERS, graded
 from mcp_probe.workloads.servers.delay_http import delay_server
 
 TABLE, TUNING, HIDDEN = "004 sweep", "004 tuning", "004 conditions"
@@ -48,8 +48,6 @@ METRICS: Mapping[str, tuple[str, str]] = {
 }
 POOL = 20
 """Connections of the rows that show pure pool wait: few enough for the client's CPU to keep up."""
-# Beyond ± 15 % a loaded machine's latencies are off, but in proportion still.
-POOL_TOLERANCE, POOL_SHAPE = 0.15, 0.5
 
 
 def swept(concurrency: int, connections: int) -> Level:
@@ -98,7 +96,9 @@ async def _sweep(bench: Bench, library: str, levels: Sequence[Level], url: str) 
     if library == DOCUMENTED_LIBRARY:
         _levels_not_run(bench, sweep)
         _documented_little(bench)
-    _sweep_claims(bench, library, sweep)
+        for note in NOTES:
+            bench.note(note)
+    _sweep_claims(bench, library, sweep, floor)
     return sweep
 
 
@@ -158,6 +158,7 @@ def _fall_row(bench: Bench, library: str, sweep: Sequence[Found], floor: float |
         series=library,
         floor=floor,
         contended=best.contended or last.contended,
+        why=_bound(best, last),
         note=f"A/A: c{REPEATED} again at the end" if last.rps else "nothing was answered at the last level",
     )
 
@@ -197,6 +198,7 @@ def _metric_row(
         x=_label(level),
         contended=one.contended,
         protocol=one.protocol,
+        why=one.because(told.later(level)),
         note=note,
     )
 
@@ -243,49 +245,31 @@ async def _tuning(bench: Bench, library: str, sweep: Sequence[Found], url: str) 
 # --- claims ---
 
 
-def _sweep_claims(bench: Bench, library: str, sweep: Sequence[Found]) -> None:
-    best = max(sweep, key=lambda one: one.rps)
-    last = sweep[-1]
-    fall = best.rps / last.rps if last.rps else float("inf")
-    most = max(one.level.concurrency for one in sweep)
-    said = ", ".join(f"{_label(one.level)} {one.rps:.0f}" for one in sweep)
+def _sweep_claims(bench: Bench, library: str, sweep: Sequence[Found], floor: float | None) -> None:
+    best, last = max(sweep, key=lambda one: one.rps), sweep[-1]
     contended = any(one.contended for one in sweep)
-    earlier = best.level.concurrency < most
-    bench.check(
-        claim_id("3", library),
-        f"the best concurrency is not the highest ({library})",
-        documented="1 508 requests/s at c100, 252 at c3000: 6.0×",
-        measured=f"{said} requests/s: " + (f"best over last {fall:.1f}×" if last.rps else "nothing at the last level"),
-        tolerance="the best is before the highest, and more than twice the last",
-        # What others' load takes from a level is not the level's; what a request costs the client is.
-        verdict=graded(earlier and fall > 2, earlier or (contended and _dearer(sweep[0], last))),
+    said = ", ".join(f"{_label(one.level)} {one.rps:.0f}" for one in sweep)
+    highest = best.level.concurrency == max(one.level.concurrency for one in sweep)
+    fall = best.rps / last.rps if last.rps else None
+    bench.claim(
+        twin("3", library),
+        *([Measured(fall, floor=floor, contended=contended), counted(highest)] if fall is not None else []),
+        said=f"{said} requests/s: "
+        + (f"best over last {fall:.1f}×" if fall is not None else "nothing at the last level"),
         why=_bound(best, last),
-        value=fall if last.rps else None,
-        contended=contended,
+        untold="nothing was answered at the last level",
     )
-    tails = [(one, one.said.get("p99_ms")) for one in sweep]
-    known = [tail for _, tail in tails if tail is not None]
-    grows = max(known) / min(known) if known else 0.0
+    tails = [tail for one in sweep if (tail := one.said.get("p99_ms")) is not None]
     cancelled = sum(one.said["cancelled"] for one in sweep)
-    limit = 20.0 if len(sweep) > len(QUICK_LEVELS) else 3.0
-    verdict = graded(grows > 20, grows > limit or cancelled > 0)
-    bench.check(
-        claim_id("4", library),
-        f"P99 explodes with concurrency ({library})",
-        documented="15 ms at c100, 48 333 ms at c3000: 3 174×",
-        measured=f"{min(known, default=0):.0f} to {max(known, default=0):.0f} ms: {grows:.0f}×"
+    grows = max(tails) / min(tails) if tails else None
+    bench.claim(
+        twin("4", library),
+        *([Measured(grows, floor=floor, contended=contended)] if grows is not None else []),
+        said=(f"{min(tails):.0f} to {max(tails):.0f} ms: {grows:.0f}×" if grows is not None else "no latency at all")
         + (f", and {cancelled} requests unanswered when the drain was cut off" if cancelled else ""),
-        tolerance="> 20× over the whole sweep; a run of three levels sees a part of it",
-        verdict=verdict,
-        why="The document's 15 ms are not of 100 workers: 1 508 requests/s × 6.51 ms make 9.8 in flight.",
-        value=grows,
-        contended=contended,
+        why=_bound(best, last),
+        untold="nothing was answered",
     )
-
-
-def _dearer(first: Found, last: Found) -> bool:
-    """Whether a request costs the client clearly more CPU at the last level than at the first."""
-    return first.cpu_ms is not None and (last.cpu_ms is None or last.cpu_ms > 1.3 * first.cpu_ms)
 
 
 def _bound(best: Found, last: Found) -> str:
@@ -334,8 +318,8 @@ async def _pool_wait(bench: Bench, url: str) -> None:
     crowds = bench.size((200,), (200, 500))
     base = Level(concurrency=POOL, connections=POOL, keepalive=POOL, seconds=bench.size(0.4, 2.0))
     many = [replace(base, concurrency=c, seconds=bench.size(0.8, 3.0), drain_s=3.0) for c in crowds]
-    levels = [base, *many, Level(pattern="raw", concurrency=400, seconds=bench.size(0.4, 2.0))]
-    first, *crowded, raw = await measure(bench, SDK_LIBRARY, levels, url)
+    levels = [base, *many, base, Level(pattern="raw", concurrency=400, seconds=bench.size(0.4, 2.0))]
+    first, *crowded, again, raw = await measure(bench, SDK_LIBRARY, levels, url)
     alone_ms = first.said["p50_ms"]
     ratios = []
     for one in crowded:
@@ -352,24 +336,21 @@ async def _pool_wait(bench: Bench, url: str) -> None:
             little=one.little,
             contended=one.contended,
             protocol=one.protocol,
+            why=one.because(""),
             note=f"expected {expected:.0f} ms: {one.level.concurrency}/{POOL} × {alone_ms:.1f} ms; client at "
             f"{one.cpu_percent:.0f} %; never more than {one.server.in_flight_peak} in flight at the server",
         )
     label = "no client library, 400 workers with a connection each, throughput"
     rate_row(bench, HIDDEN, label, raw, series="raw", x="c400", protocol=raw.version)
-    within = all(abs(ratio - 1) <= POOL_TOLERANCE for ratio in ratios)
-    near = all(abs(ratio - 1) <= POOL_SHAPE for ratio in ratios)
+    found = [
+        Measured(ratio, floor=repeat_floor(first, again), contended=one.contended or first.contended)
+        for ratio, one in zip(ratios, crowded, strict=True)
+    ]
     peak = max(one.server.in_flight_peak for one in crowded)
-    contended = any(one.contended for one in (first, *crowded))
-    bench.check(
-        "004-pool",
-        "with more workers than connections the wait is workers / connections × latency",
-        documented="not measured there",
-        measured=", ".join(f"{ratio:.2f} of the expected" for ratio in ratios)
+    bench.claim(
+        CLAIMS["004-pool"],
+        found,
+        counted(peak),
+        said=", ".join(f"{ratio:.2f} of the expected" for ratio in ratios)
         + f"; at most {peak} in flight at the server",
-        tolerance="± 15 %, and never more in flight than connections",
-        verdict=graded(peak <= POOL and within, peak <= POOL and near, contended=contended and peak <= POOL),
-        why=OTHERS if contended else "",
-        value=max(ratios, key=lambda ratio: abs(ratio - 1)),
-        contended=contended,
     )

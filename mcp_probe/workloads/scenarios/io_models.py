@@ -10,13 +10,13 @@ import os
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.bench.statistics import ratio_floor
+from mcp_probe.workloads.bench.statistics import counted, ratio_floor
 from mcp_probe.workloads.models.clients import ASYNC_LIBRARIES, SYNC_LIBRARIES, installed
 from mcp_probe.workloads.models.model_process import explain_models
 from mcp_probe.workloads.models.urls import paths
-from mcp_probe.workloads.scenarios import io_claims
 from mcp_probe.workloads.scenarios.documents.doc003 import (
     CHARTS,
+    CLAIMS,
 )
 from mcp_probe.workloads.scenarios.documents.doc003 import (
     CORES as DOCUMENTED_CORES,
@@ -30,6 +30,7 @@ from mcp_probe.workloads.scenarios.documents.doc003 import (
 from mcp_probe.workloads.scenarios.documents.doc003 import (
     IoTable as Documented,
 )
+from mcp_probe.workloads.scenarios.io_claims import Claims
 from mcp_probe.workloads.scenarios.io_runs import MODULE, Found, Plan, arguments, measure, plans
 from mcp_probe.workloads.scenarios.tables import Table
 from mcp_probe.workloads.servers.delay_http import DelayServer, answer_bytes, delay_server
@@ -61,14 +62,13 @@ async def run(bench: Bench) -> Outcome:
             if plan.documented:
                 _documented_rows(bench, one, DOCUMENTED[plan.documented], whys.get(plan.documented, ""), libraries)
             _condition_rows(bench, one)
-        if EQUAL in found:
-            await _ratio_rows(bench, found, servers, libraries)
+        again = await _ratio_rows(bench, found, servers, libraries) if EQUAL in found else None
     bench.row(TABLE, "CPU cores", "", os.cpu_count(), documented=DOCUMENTED_CORES, metric="cores")
     for key, documented in DOCUMENTED.items():
         if key not in found:
             _not_run(bench, documented, "full runs only" if bench.quick else "failed")
-    if found.keys() >= {plan.x for plan in every} - {"asyncio 100000"}:
-        io_claims.judge(bench, found, libraries)
+    if again is not None and found.keys() >= {plan.x for plan in every} - {"asyncio 100000"}:
+        Claims(bench, found, again, libraries, whys).judge()
     _same_bytes(bench, list(found.values()))
     return bench.outcome()
 
@@ -161,14 +161,22 @@ def _documented_rows(bench: Bench, one: Found, documented: Documented, why: str,
             series=series,
             x=documented.x,
             contended=one.contended,
-            why=why if metric == "time" else "",
+            why=why or one.reading,
             protocol=library if metric == "time" else "",
             note=said,
         )
 
     if plan.threads > 1:
         printed = next(int(word) for word in plan.documented.split() if word.isdigit())
-        bench.row(TABLE, f"{documented.label}: threads", "", plan.threads, documented=printed, metric="threads")
+        bench.row(
+            TABLE,
+            f"{documented.label}: threads",
+            "",
+            plan.threads,
+            documented=printed,
+            metric="threads",
+            why=why or one.reading,
+        )
 
 
 def _not_run(bench: Bench, documented: Documented, why: str) -> None:
@@ -182,7 +190,7 @@ def _not_run(bench: Bench, documented: Documented, why: str) -> None:
 
 def _condition_rows(bench: Bench, one: Found) -> None:
     plan = one.plan
-    where = {"x": plan.x, "contended": one.contended, "note": plan.note}
+    where = {"x": plan.x, "contended": one.contended, "note": plan.note, "why": one.reading}
 
     def row(what: str, unit: str, measured: float | None, metric: str) -> None:
         bench.row(HIDDEN, f"{plan.x}: {what}", unit, measured, metric=metric, series=what, **where)
@@ -202,16 +210,18 @@ def _condition_rows(bench: Bench, one: Found) -> None:
 
 async def _ratio_rows(
     bench: Bench, found: dict[str, Found], servers: dict[float, DelayServer], libraries: tuple[str, str]
-) -> None:
+) -> Found:
     """What the document compares and what it should have; A/A: asyncio with 100 connections once more, at the end."""
     equal = found[EQUAL]
     bench.step(f"{EQUAL}, again")
     again = await measure(bench, equal.plan, servers[equal.plan.delay_ms], libraries)
     floor = ratio_floor([equal.run.seconds], [again.run.seconds])
     cpu_floor = ratio_floor([equal.cpu_ms], [again.cpu_ms])
-    table, hidden = Table(bench, TABLE, metric="ratio"), Table(bench, HIDDEN, metric="ratio")
+    reading = " ".join(f"{name}: {found[name].reading}" for name in ("100 threads", EQUAL, "asyncio") if name in found)
+    table = Table(bench, TABLE, metric="ratio", why=reading)
+    hidden = Table(bench, HIDDEN, metric="ratio", why=reading)
     if "100 threads" not in found:
-        return
+        return again
     threads = found["100 threads"]
     cost, label = threads.cpu_ms / equal.cpu_ms, "CPU of a request, 100 threads over asyncio"
     hidden.put(
@@ -226,6 +236,7 @@ async def _ratio_rows(
         note = f"{most.plan.limit} connections against 100, as in the document"
         ratio = threads.run.seconds / most.run.seconds
         table.put(label, "×", ratio, 50.01 / 14.08, x=label, floor=floor, contended=contended, note=note)
+    return again
 
 
 def _same_bytes(bench: Bench, every: list[Found]) -> None:
@@ -237,13 +248,5 @@ def _same_bytes(bench: Bench, every: list[Found]) -> None:
         expected = sum(answer_bytes(path) for path in paths(share))
         if one.run.said["written_bytes"] != expected or one.server.requests != share:
             wrong.append(f"{one.plan.x}: {one.run.said['written_bytes']:,} bytes instead of {expected:,}")
-    bench.check(
-        "003-io-bytes",
-        "every model fetches and writes the same answers",
-        documented="143,002 bytes for 100 URLs, 14.2 to 14.5 MB for 10,000",
-        measured=wrong[0] if wrong else f"{len(sound)} of {len(sound)} runs without failures exact",
-        tolerance="to the byte, and as many requests at the server as URLs",
-        verdict="does not hold" if wrong else "holds",
-        why="The sums follow from the URLs and from the server's answers, which depend on nothing else.",
-        value=float(len(wrong)),
-    )
+    said = wrong[0] if wrong else f"{len(sound)} of {len(sound)} runs without failures exact"
+    bench.claim(CLAIMS["003-io-bytes"], counted(len(wrong)), said=said)

@@ -55,6 +55,15 @@ class Found:
         return 1000 * self.run.cpu_seconds / self.plan.urls
 
     @property
+    def reading(self) -> str:
+        """What bound this very run, from its own CPU and the server's count."""
+        cpu = self.run.cpu_percent
+        return (
+            f"The client's CPU was {cpu:.0f} % busy, {self.cpu_ms:.2f} ms a request, with at most "
+            f"{self.server.in_flight_peak} requests in flight at the server."
+        )
+
+    @property
     def failures(self) -> int:
         return sum(self.run.said["failures"].values())
 

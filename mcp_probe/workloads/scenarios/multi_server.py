@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import side_by_side
 from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.statistics import quickest, scaled
 from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
-from mcp_probe.workloads.scenarios.tables import Burst, Table, judge, through_session
+from mcp_probe.workloads.scenarios.tables import Burst, Table, through_session
 
 SERVER = "mcp_probe.workloads.servers.delays"
 
@@ -57,19 +58,11 @@ async def _providers(bench: Bench, delays_ms: Sequence[float], scale: float) -> 
         at_once, serial = found.stats["at once"], found.stats["one by one"]
         ratio, contended = serial.median / at_once.median, at_once.contended or serial.contended
         table.put(f"{count} providers, ratio", "×", ratio, metric="ratio", series="ratio", contended=contended)
-    quickest = {label: min(burst.wall_ms) for label, burst in turns.items()}
-    judge(
-        bench,
-        "001-7" if equal else "001-7a",
-        f"{count} providers take as long as the slowest, not as long as all of them"
-        if equal
-        else "the same for five providers of 50 to 500 ms, which the document's suite has and the document has not",
-        quickest["at once"] < 1.2 * longest,
-        documented=f"{documented} ms, of 100" if equal else "(not in the document)",
-        measured=f"{quickest['at once']:.0f} ms at once, {quickest['one by one']:.0f} ms one by one; "
+    quick = {label: burst.wall_ms for label, burst in turns.items()}
+    bench.claim(
+        doc.CLAIMS["001-7" if equal else "001-7a"],
+        scaled(quickest(quick["at once"], floor=found.floor, contended=at_once.contended), 1 / longest),
+        said=f"{min(quick['at once']):.0f} ms at once, {min(quick['one by one']):.0f} ms one by one; "
         f"longest {longest:g} ms, sum {total:g} ms",
-        tolerance="less than 1.2 times the longest, quickest rounds",
-        value=quickest["at once"] / longest,
-        contended=at_once.contended,
         why=slowest.why("at once"),
     )

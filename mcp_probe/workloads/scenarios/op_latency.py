@@ -11,14 +11,15 @@ from collections.abc import Mapping
 import anyio
 from mcp.client import Client
 
+from mcp_probe.aggregate.explain import explain
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer
-from mcp_probe.workloads.bench.shapes import Outcome, Verdict
-from mcp_probe.workloads.bench.statistics import floor_of
+from mcp_probe.workloads.bench.shapes import Measured, Outcome
+from mcp_probe.workloads.bench.statistics import floor_of, ratio_of
+from mcp_probe.workloads.scenarios.documents.doc002 import CLAIMS
 from mcp_probe.workloads.scenarios.documents.doc002 import COUNT as DOCUMENTED_COUNT
 from mcp_probe.workloads.scenarios.documents.doc002 import OPERATIONS as DOCUMENTED
-from mcp_probe.workloads.scenarios.documents.doc002 import Operation as Documented
 from mcp_probe.workloads.scenarios.operations import (
     LISTS,
     OPERATIONS,
@@ -32,14 +33,13 @@ from mcp_probe.workloads.scenarios.operations import (
     take_turns,
 )
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import OTHERS, graded
 from mcp_probe.workloads.servers import twin
 
 MODULE = "mcp_probe.workloads.servers.twin"
 BARS, HIDDEN = "002 bars", "002 conditions"
 LEGACY, MODERN = "stdio, legacy handshake", "stdio, 2026-07-28"
 CONCURRENCY = 32
-ONE_BY_ONE = "one by one"
+ONE_BY_ONE, ALONE, MANY = "one by one", "one at a time", "many at once"
 
 Found = Mapping[tuple[str, str], Timed]
 
@@ -56,12 +56,12 @@ async def run(bench: Bench) -> Outcome:
         _tables(bench, found, server, count)
         _bars(bench, found)
         bench.step("stdio: many at once")
-        rates = {
-            (name, workers): await closed_loop(server.session.client, name, workers, count // 2)
-            for name in ("ping", "tool call")
-            for workers in (1, CONCURRENCY)
-        }
-        _rate_rows(bench, rates)
+        rates = {}
+        for workers in (1, CONCURRENCY):
+            with server.phase(MANY if workers > 1 else ALONE):
+                for name in ("ping", "tool call"):
+                    rates[name, workers] = await closed_loop(server.session.client, name, workers, count // 2)
+        _rate_rows(bench, rates, server)
     bench.step("in memory")
     async with Client(twin.server, mode="legacy", cache=None) as client:
         await client.list_tools()
@@ -74,7 +74,8 @@ async def run(bench: Bench) -> Outcome:
         _other_rows(bench, found, MODERN)
     bench.step("without an SDK client")
     _raw_rows(bench, await anyio.to_thread.run_sync(_raw_client, count))
-    _claims(bench, found, rates)
+    whys = {name: explain(server.seen(ONE_BY_ONE), PROBE_NAMES[name]) for name in OPERATIONS}
+    _claims(bench, found, rates, {**whys, MANY: server.why(MANY)})
     return bench.outcome()
 
 
@@ -85,7 +86,7 @@ def _tables(bench: Bench, found: Found, server: ProfiledServer, count: int) -> N
     for name, documented in DOCUMENTED.items():
         timed = found[LEGACY, name]
         stats, first = timed.stats, timed.with_warm_up
-        scale, shared = count / DOCUMENTED_COUNT, {"contended": timed.contended, "protocol": LEGACY}
+        scale, shared = count / DOCUMENTED_COUNT, {"contended": timed.contended, "protocol": LEGACY, "arm": name}
         table = Table(bench, documented.section, series=name, floor=stats.halves, **shared)
         table.put("requests", "", stats.n, DOCUMENTED_COUNT, scale=scale, metric="count", x="count", floor=None)
         note = "sum of the latencies, as the document takes it"
@@ -110,7 +111,7 @@ def _bars(bench: Bench, found: Found) -> None:
     for name, documented in DOCUMENTED.items():
         timed = found[LEGACY, name]
         mean, floor = timed.stats.mean, timed.stats.halves
-        table = Table(bench, BARS, x=name, contended=timed.contended, protocol=LEGACY, floor=floor)
+        table = Table(bench, BARS, x=name, contended=timed.contended, protocol=LEGACY, floor=floor, arm=name)
         place = {"metric": "latency", "series": "mean latency"}
         table.put(f"{name}: latency", "ms", mean, documented.mean, **place)
         place = {"metric": "throughput", "series": "throughput"}
@@ -133,7 +134,8 @@ def _share_rows(bench: Bench, found: Found, server: ProfiledServer) -> None:
         stdio, memory = (stats.median for stats in both)
         note = f"medians: {stdio:.3f} ms over stdio, {memory:.3f} in memory"
         share = Table(bench, HIDDEN, metric="share", series="transport", x=name, floor=floor_of(*both), note=note)
-        share.put(f"{name}: transport's share", "%", 100 * (stdio - memory) / stdio)
+        fits = 0 <= memory <= stdio
+        share.put(f"{name}: transport's share", "%", 100 * (stdio - memory) / stdio if fits else None)
         for stage, ms in stages_ms(seen, name).items():
             note = "mean, as the probe in the server saw it" if stage == next(iter(STAGES)) else ""
             label = f"{name}: {stage}, in the server"
@@ -146,11 +148,12 @@ def _raw_rows(bench: Bench, raw: Mapping[str, Timed]) -> None:
         bench.row(HIDDEN, f"{name}: raw client", "ms", timed.stats, metric="raw", series="raw", x=name, note=note)
 
 
-def _rate_rows(bench: Bench, rates: Mapping[tuple[str, int], Rate]) -> None:
+def _rate_rows(bench: Bench, rates: Mapping[tuple[str, int], Rate], server: ProfiledServer) -> None:
     table = Table(bench, HIDDEN, metric="pipelined", protocol=LEGACY)
     for (name, workers), rate in rates.items():
         label = f"{name}: {workers} at a time, throughput"
-        table.put(label, "1/s", rate.per_s, series=name, x=workers, little=rate.little, floor=rate.floor)
+        why = server.later(ALONE if workers == 1 else MANY, PROBE_NAMES[name])
+        table.put(label, "1/s", rate.per_s, series=name, x=workers, little=rate.little, floor=rate.floor, why=why)
 
 
 # --- without the SDK's client ---
@@ -204,101 +207,53 @@ def _exchange(process: subprocess.Popen[bytes], method: str, params: Mapping[str
 # --- claims ---
 
 
-def _claims(bench: Bench, found: Found, rates: Mapping[tuple[str, int], Rate]) -> None:
+def _claims(bench: Bench, found: Found, rates: Mapping[tuple[str, int], Rate], whys: Mapping[str, str]) -> None:
     stats = {name: found[LEGACY, name].stats for name in OPERATIONS}
-    contended = any(found[LEGACY, name].contended for name in OPERATIONS)
-    # What others' load adds to a call is not the operation's: the least disturbed call of each is compared then.
-    medians = {name: one.min if contended else one.median for name, one in stats.items()}
-    kind = "minima, since others used the machine" if contended else "medians"
-    said = ", ".join(f"{name} {ms:.3f}" for name, ms in sorted(medians.items(), key=lambda item: item[1]))
-    means = [one.mean for one in stats.values()]
-    slow = max(medians.values())
-    bench.check(
-        "002-1",
-        "every operation takes less than 1 ms on average",
-        documented="0.245 to 0.523 ms",
-        measured=f"{min(means):.3f} to {max(means):.3f} ms",
-        tolerance="median below 2 ms: another language, another machine",
-        verdict=graded(max(means) < 1, slow < 2 or contended),
-        value=max(means),
-        contended=contended,
-    )
-    worst = max(medians["ping"] / medians[name] for name in OPERATIONS if name != "ping")
-    bench.check(
-        "002-2",
-        "ping is the cheapest, then lists, a read, a tool call",
-        documented=" < ".join(f"{name} {one.mean}" for name, one in _by_mean()),
-        measured=f"{kind}: {said} ms",
-        tolerance="ping at most 1.02 of every other; tool and read within 10 % of each other either way",
-        verdict=_order(medians, worst),
-        value=worst,
-        contended=contended,
-    )
-    ratio = medians["tool call"] / medians["ping"]
-    memory = found["in memory", "tool call"].stats.min / found["in memory", "ping"].stats.min
-    bench.check(
-        "002-3",
-        "a tool call costs about twice a ping",
-        documented="0.523 / 0.245 ms = 2.13×",
-        measured=f"{ratio:.2f}× over stdio, {memory:.2f}× in memory (minima)",
-        tolerance="1.05-2.5×",
-        verdict=graded(1.05 <= ratio <= 2.5),
-        value=ratio,
-        contended=contended,
-    )
-    _lists(bench, medians, contended)
-    _concurrency(bench, rates)
-    tails = {name: one.p99 / one.mean for name, one in stats.items()}
-    bench.check(
-        "002-8",
-        "latencies are stable, the tail is tight",
-        documented="P99 / mean 1.9-2.1",
-        measured=", ".join(f"{name} {value:.1f}" for name, value in tails.items()),
-        tolerance="reported",
-        verdict=graded(max(tails.values()) <= 2.5, max(tails.values()) <= 5, contended=contended),
-        why=f"{OTHERS} A tail shows that first." if contended else "",
-        value=max(tails.values()),
-        contended=contended,
+    medians = {name: one.median for name, one in stats.items()}
+    ranked = sorted(medians, key=lambda name: medians[name])
+    said = "medians: " + ", ".join(f"{name} {medians[name]:.3f}" for name in ranked) + " ms"
+    slowest = max(stats, key=lambda name: stats[name].mean)
+    mean = stats[slowest]
+    bench.claim(
+        CLAIMS["002-1"],
+        Measured(mean.mean, mean.ci_low, mean.ci_high, mean.halves, mean.contended),
+        said=f"{min(one.mean for one in stats.values()):.3f} to {mean.mean:.3f} ms",
+        why=whys.get(slowest, ""),
     )
 
+    def over(dearer: str, cheaper: str) -> Measured:
+        return ratio_of(stats[dearer], stats[cheaper])
 
-def _by_mean() -> list[tuple[str, Documented]]:
-    return sorted(DOCUMENTED.items(), key=lambda item: item[1].mean)
-
-
-def _order(medians: Mapping[str, float], worst: float) -> Verdict:
-    tool, read = medians["tool call"], medians["resource read"]
-    right = worst <= 1.02 and (tool > read or abs(tool / read - 1) <= 0.1)
-    return graded(right and tool == max(medians.values()), right)
-
-
-def _lists(bench: Bench, medians: Mapping[str, float], contended: bool) -> None:
-    lists = [medians[name] for name in LISTS]
-    spread = max(lists) / min(lists)
-    bench.check(
-        "002-4",
-        "the three lists cost the same",
-        documented="0.335 to 0.356 ms: 1.06×",
-        measured=f"{min(lists):.3f} to {max(lists):.3f} ms: {spread:.2f}×",
-        tolerance="within 15 % where they are as long; here two tools, one resource, one prompt",
-        verdict=graded(spread <= 1.15, spread <= 1.3),
-        why="A list costs what its entries cost: a tool carries two schemas, and there are two of them.",
-        value=spread,
-        contended=contended,
-    )
+    next_cheapest = next(name for name in ranked if name != "ping")
+    next_dearest = next(name for name in reversed(ranked) if name != "tool call")
+    why = whys.get("tool call", "")
+    bench.claim(CLAIMS["002-2"], over(next_cheapest, "ping"), over("tool call", next_dearest), said=said, why=why)
+    lists = [name for name in ranked if name in LISTS]
+    bench.claim(CLAIMS["002-2a"], over("resource read", lists[-1]), said=said, why=whys.get(lists[-1], ""))
+    memory = found["in memory", "tool call"].stats.median / found["in memory", "ping"].stats.median
+    ratio = over("tool call", "ping")
+    said = f"{ratio.value:.2f}× over stdio, {memory:.2f}× in memory"
+    bench.claim(CLAIMS["002-3"], ratio, said=said, why=why)
+    alike = over(lists[-1], lists[0])
+    said = f"{medians[lists[0]]:.3f} to {medians[lists[-1]]:.3f} ms: {alike.value:.2f}×"
+    bench.claim(CLAIMS["002-4"], alike, said=said, why=whys.get(lists[-1], ""))
+    _concurrency(bench, rates, whys)
+    tails = {
+        name: Measured(one.p99 / one.mean, floor=one.halves, contended=one.contended) for name, one in stats.items()
+    }
+    worst = max(tails, key=lambda name: tails[name].value)
+    said = ", ".join(f"{name} {each.value:.1f}" for name, each in tails.items())
+    bench.claim(CLAIMS["002-8"], list(tails.values()), said=said, why=whys.get(worst, ""))
 
 
-def _concurrency(bench: Bench, rates: Mapping[tuple[str, int], Rate]) -> None:
+def _concurrency(bench: Bench, rates: Mapping[tuple[str, int], Rate], whys: Mapping[str, str]) -> None:
     gains = {name: rates[name, CONCURRENCY].per_s / rates[name, 1].per_s for name in ("ping", "tool call")}
-    in_flight = min(rate.little.mean_in_flight for (_, workers), rate in rates.items() if workers == CONCURRENCY)
-    bench.check(
-        "002-6",
-        "stdio is serial and has no concurrency",
-        documented="concurrency: no",
-        measured=f"{CONCURRENCY} at a time: {in_flight:.0f} in flight on average; ping {gains['ping']:.2f}×, "
-        f"tool call {gains['tool call']:.2f}× the throughput of one at a time",
-        tolerance="more than one request in flight on one session; `fanout` shows the same with calls that wait",
-        verdict="does not hold" if in_flight > CONCURRENCY / 2 else "holds",
-        why="It is true of a server that reads, handles and writes one line after another, such as the document's.",
-        value=in_flight,
+    many = [rate for (_, workers), rate in rates.items() if workers == CONCURRENCY]
+    least = min(many, key=lambda rate: rate.little.mean_in_flight)
+    bench.claim(
+        CLAIMS["002-6"],
+        Measured(least.little.mean_in_flight, floor=least.floor),
+        said=f"{CONCURRENCY} at a time: {least.little.mean_in_flight:.0f} in flight on average; ping "
+        f"{gains['ping']:.2f}×, tool call {gains['tool call']:.2f}× the throughput of one at a time",
+        why=whys.get(MANY, ""),
     )

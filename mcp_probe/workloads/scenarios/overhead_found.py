@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mcp_probe.workloads.bench.shapes import Stats
+from mcp_probe.workloads.bench.shapes import Measured, Stats
 from mcp_probe.workloads.bench.statistics import halves_floor
 from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios.tables import Burst, One
@@ -54,6 +54,10 @@ class Found:
     def contended(self) -> bool:
         """Whether others used the machine meanwhile."""
         return any(stats.contended for stats in self.stats.values())
+
+    def compared(self, label: str) -> Measured:
+        """Over the direct client, with what the direct client differs from itself by."""
+        return Measured(self.level(label) / self.level("direct"), floor=self.floor, contended=self.contended)
 
     def percent(self, label: str, over: str = "direct") -> float:
         """What it takes more than ``over``."""

@@ -7,10 +7,10 @@ import time
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.bench.statistics import halves_floor
+from mcp_probe.workloads.bench.statistics import halves_floor, quickest, scaled
 from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
-from mcp_probe.workloads.scenarios.tables import Burst, One, Table, burst, judge, through_session
+from mcp_probe.workloads.scenarios.tables import Burst, One, Table, burst, through_session
 
 SERVER = "mcp_probe.workloads.servers.delays"
 STEPS = ("fetch", "search", "write")
@@ -53,20 +53,14 @@ async def run(bench: Bench) -> Outcome:
             server.mark(name, (flow.steps[0].last_ns[0], flow.steps[-1].last_ns[1]))
         _rows(bench, server, flows, found, scale)
     critical_ms = scale * sum(delay_ms for _, delay_ms, _ in doc.STAGES)
-    quickest = {name: min(flow.wall_ms) for name, flow in flows.items()}
-    ratio, contended = _ratio(flows), any(stats.contended for stats in found.stats.values())
-    path = quickest["parallel"] / critical_ms
-    judge(
-        bench,
-        "001-9",
-        "a workflow takes the critical path: the slowest call of each of its steps",
-        2.5 <= ratio <= 2.9,
-        documented="(no figure; its parameters expect 1550 and 550 ms: 2.8×)",
-        measured=f"{quickest['one by one']:.0f} and {quickest['parallel']:.0f} ms: {ratio:.2f}×; "
-        f"the critical path of {critical_ms:g} ms took {path:.2f} times its sleep",
-        tolerance="2.5-2.9×, quickest rounds",
-        value=ratio,
-        contended=contended,
+    walls = {name: flow.wall_ms for name, flow in flows.items()}
+    contended = any(stats.contended for stats in found.stats.values())
+    path = scaled(quickest(walls["parallel"], floor=found.floor, contended=contended), 1 / critical_ms)
+    bench.claim(
+        doc.CLAIMS["001-9"],
+        path,
+        said=f"{min(walls['one by one']):.0f} and {min(walls['parallel']):.0f} ms: {_ratio(flows):.2f}×; "
+        f"the critical path of {critical_ms:g} ms took {path.value:.2f} times its sleep",
         why=server.why("parallel"),
     )
     return bench.outcome()

@@ -15,13 +15,14 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
+from mcp_probe.workloads.bench.figures import share
 from mcp_probe.workloads.bench.serving import Mode, ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Why
-from mcp_probe.workloads.bench.statistics import floor_of
+from mcp_probe.workloads.bench.statistics import floor_of, ratio_of
 from mcp_probe.workloads.client import stdio_client_session
+from mcp_probe.workloads.scenarios.documents.doc004 import CLAIMS
 from mcp_probe.workloads.scenarios.providers import Followed, followed
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 MODULE = "mcp_probe.workloads.servers.twin"
 TABLE = "004 sessions"
@@ -41,6 +42,13 @@ class Spans:
     connect: float = 0.0
     call: float = 0.0
     close: float = 0.0
+
+    def add(self, connect_ns: int, call_ns: int, close_ns: int = 0) -> None:
+        """One more call, ns."""
+        self.calls += 1
+        self.connect += connect_ns / 1e6
+        self.call += call_ns / 1e6
+        self.close += close_ns / 1e6
 
     def mean(self, part: str) -> float:
         """Of one call."""
@@ -111,10 +119,7 @@ async def _timed_session(make: Callable[[], Client], spans: Spans) -> None:
         connected = time.perf_counter_ns()
         await client.call_tool("add", ARGUMENTS)
         answered = time.perf_counter_ns()
-    spans.calls += 1
-    spans.connect += (connected - began) / 1e6
-    spans.call += (answered - connected) / 1e6
-    spans.close += (time.perf_counter_ns() - answered) / 1e6
+    spans.add(connected - began, answered - connected, time.perf_counter_ns() - answered)
 
 
 async def _with_context(url: str, mode: Mode, context: ssl.SSLContext) -> None:
@@ -167,7 +172,7 @@ def _http_rows(
     bench: Bench, server: ProfiledServer, protocol: str, taken: Interleaved, spans: Spans, client_side: ClientSide
 ) -> None:
     over = f"streamable HTTP, {protocol}"
-    table = Table(bench, TABLE, x=protocol, floor=taken.floor, protocol=over)
+    table = Table(bench, TABLE, x=protocol, floor=taken.floor, protocol=over, arm=protocol)
     whys: dict[str, Why] = {OWN: client_side.why, SHARED: server.later(protocol)}
     for way, stats in taken.stats.items():
         table.put(f"{protocol}: {way}", "ms", stats, metric="time", series=way, why=whys.get(way, ""))
@@ -179,6 +184,7 @@ def _http_rows(
         metric="ratio",
         series="session per call",
         contended=taken.stats[OWN].contended,
+        why=client_side.why,
         note="the document's figure is of plain HTTP requests",
     )
     parts = Table(bench, TABLE, x=protocol, metric="spans")
@@ -187,22 +193,16 @@ def _http_rows(
 
 
 def _http_claim(bench: Bench, protocol: str, taken: Interleaved) -> None:
-    ratio = taken.ratio(OWN, SHARED)
     own, context, shared = (taken.stats[way].median for way in (OWN, OWN_CONTEXT, SHARED))
-    contended = taken.stats[OWN].contended
-    bench.check(
-        f"004-1 (MCP, {protocol})",
-        "a session per call is many times slower than one that is kept",
-        documented="~20× (a client per plain HTTP request)",
-        measured=f"{own:.1f} and {shared:.2f} ms: {ratio:.1f}×; {context:.1f} ms with one TLS context for all sessions",
-        tolerance="> 5×",
-        verdict=graded(ratio > 5, ratio > 2),
-        why=f"{100 * (own - context) / (own - shared):.0f} % of the difference is the TLS context that a new client "
-        "builds, for a URL without TLS."
-        if own > context > shared
+    of_context = share(own - context, own - shared)
+    ratio = ratio_of(taken.stats[OWN], taken.stats[SHARED], taken.floor)
+    bench.claim(
+        CLAIMS["004-1m"].of(protocol),
+        ratio,
+        said=f"{own:.1f} and {shared:.2f} ms: {ratio.value:.1f}×; {context:.1f} ms with one TLS context for all",
+        why=f"{of_context} of the difference is the TLS context that a new client builds, for a URL without TLS"
+        if of_context
         else "",
-        value=ratio,
-        contended=contended,
     )
 
 
@@ -215,11 +215,16 @@ async def _stdio(bench: Bench) -> None:
     command = [sys.executable, "-m", MODULE]
     table = Table(bench, TABLE, x="stdio")
 
+    spans = Spans()
+
     async def process() -> Ms:
         began = time.perf_counter_ns()
         async with stdio_client_session(command) as session:
+            connected = time.perf_counter_ns()
             await session.call("add", **ARGUMENTS)
-            return Ms((time.perf_counter_ns() - began) / 1e6)
+            answered = time.perf_counter_ns()
+        spans.add(connected - began, answered - connected)
+        return Ms((answered - began) / 1e6)
 
     async with bench.server(MODULE) as server:
 
@@ -241,14 +246,21 @@ async def _stdio(bench: Bench) -> None:
         imported = await bench.timed(_import_alone, bench.size(1, 5), first_apart=False)
         label = "stdio: a process that only imports the server"
         table.put(label, "ms", imported, metric="spans", series="import")
-    bench.check(
-        "004-1 (stdio)",
-        "a process per call is some hundreds of times slower than one that is kept",
-        documented="not measured there",
-        measured=f"{own.median:.0f} and {shared.median:.2f} ms: {ratio:.0f}×",
-        tolerance="> 50×; about 700 on a quiet machine",
-        verdict=graded(ratio > 50),
-        why=f"Starting Python and importing the server takes {imported.median:.0f} ms of it.",
-        value=ratio,
-        contended=own.contended or shared.contended,
+    for part, name in (("connect", "until its session stands"), ("call", "the call")):
+        label = f"stdio: a process per call, {name}, mean"
+        table.put(label, "ms", spans.mean(part), metric="spans", series=name, why=_startup(spans))
+    bench.claim(
+        CLAIMS["004-1p"],
+        ratio_of(own, shared),
+        said=f"{own.median:.0f} and {shared.median:.2f} ms: {ratio:.0f}×",
+        why=_startup(spans),
+    )
+
+
+def _startup(spans: Spans) -> str:
+    """Both parts of the same calls, means."""
+    connect, call = spans.mean("connect"), spans.mean("call")
+    return (
+        f"{share(connect, connect + call)} of it, {connect:.0f} ms, pass before the session stands: Python starts, the "
+        f"server is imported, the handshake; the call takes {call:.1f} ms."
     )

@@ -10,7 +10,7 @@ from typing import Any
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench, Ms
-from mcp_probe.workloads.bench.shapes import Little, Stats, Verdict
+from mcp_probe.workloads.bench.shapes import Little, Stats
 from mcp_probe.workloads.client import Call, LoadSession
 from mcp_probe.workloads.facade import Facade
 
@@ -33,30 +33,6 @@ class Table:
         """Keeps one row; ``more`` overrules what is shared."""
         fields = {**self._shared, **more}
         self._bench.row(self._table, label, unit, measured, documented=documented, **fields)
-
-
-def judge(
-    bench: Bench,
-    claim: str,
-    sentence: str,
-    fine: bool,
-    *,
-    good: Verdict = "holds",
-    sturdy: bool = False,
-    why: str = "",
-    contended: bool = False,
-    **more: Any,
-) -> None:
-    """Keeps one check: ``good`` where it is fine, else that it does not hold.
-
-    Figures of a machine that others used refute nothing, unless the claim is ``sturdy``: one that others' work
-    could only have helped.
-    """
-    verdict: Verdict = good if fine else "does not hold"
-    if contended and not fine and not sturdy:
-        verdict = "cannot be tested here"
-        why = f"others used the machine meanwhile; {why}" if why else "others used the machine meanwhile"
-    bench.check(claim, sentence, verdict=verdict, why=why, contended=contended, **more)
 
 
 One = Callable[[Call], Awaitable[float]]

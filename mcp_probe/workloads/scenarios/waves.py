@@ -16,7 +16,7 @@ from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.aggregate.phrasing import plural
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Little, Outcome, Stats, Why
-from mcp_probe.workloads.bench.statistics import floor_of
+from mcp_probe.workloads.bench.statistics import counted, floor_of, quickest, scaled
 from mcp_probe.workloads.facade import Facade, ThreadedClient
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.providers import followed, threaded_provider
@@ -26,7 +26,6 @@ from mcp_probe.workloads.scenarios.tables import (
     Table,
     burst,
     calls_of,
-    judge,
     through_facade,
     through_session,
 )
@@ -59,6 +58,7 @@ class Waves:
         self.note = "" if bench.quick is False else f"calls of {self.delay_ms:g} ms instead of {doc.DELAY_MS:g}"
         self.rounds = bench.size(quick=3, full=8)
         self.stats: dict[tuple[str, int], Stats] = {}
+        self.walls: dict[tuple[str, int], list[float]] = {}
         self.floor: dict[tuple[str, int], float | None] = {}
         self.bursts: dict[tuple[str, int], Burst] = {}
         self.at_client: dict[int, Seen] = {}
@@ -141,6 +141,7 @@ class Waves:
             scale=1.0,
             floor=self.floor["pool 20", count],
             contended=wide.contended,
+            why=why_wide,
             note=f"the direct client took {direct.median:.1f} ms",
         )
 
@@ -150,43 +151,36 @@ class Waves:
 
     def client_checks(self) -> None:
         """001-3 and 001-4."""
-        waves = {count: self._waves(count) for count in doc.POOL_OF_4}
+        expected = {count: ceil(count / POOL) for count in doc.POOL_OF_4}
         contended = any(stats.contended for stats in self.stats.values())
-        most = max(most_in_flight(self.at_server["pool 4", count].requests) for count in waves)
-        waits = {count: longest_wait_ms(self.at_client[count].requests) or 0.0 for count in waves}
-        expected = {count: ceil(count / POOL) for count in waves}
-        steps = all(abs(waits[n] / (self.delay_ms * (expected[n] - 1)) - 1) < 0.15 for n in waves)
-        rounded = all(round(waves[count]) == expected[count] for count in waves)
-        judge(
-            self.bench,
-            "001-3",
-            f"a pool of {POOL} serves N calls in ceil(N/{POOL}) waves",
-            rounded and most == POOL,
-            documented="208 / 313 / 521 ms: 2, 3, 5 waves",
-            measured=" / ".join(f"{min(self.bursts['pool 4', n].wall_ms):.0f}" for n in waves)
+        most = max(most_in_flight(self.at_server["pool 4", count].requests) for count in expected)
+        waits = {count: longest_wait_ms(self.at_client[count].requests) or 0.0 for count in expected}
+        steps = all(abs(waits[n] / (self.delay_ms * (expected[n] - 1)) - 1) < 0.15 for n in expected)
+        walls = {count: self.bursts["pool 4", count].wall_ms for count in (POOL, *expected)}
+        found = {
+            n: quickest(walls[n], walls[POOL], floor=self.floor["pool 4", n], contended=contended) for n in expected
+        }
+        self.bench.claim(
+            doc.CLAIMS["001-3"],
+            [scaled(each, 1 / expected[count]) for count, each in found.items()],
+            counted(most),
+            said=" / ".join(f"{min(walls[n]):.0f}" for n in expected)
             + " ms: "
-            + ", ".join(f"{value:.2f}" for value in waves.values())
+            + ", ".join(f"{each.value:.2f}" for each in found.values())
             + " waves",
-            tolerance=f"round(t(N) / t({POOL})) = ceil(N/{POOL}), quickest rounds; never over {POOL} in the server",
-            why=f"the server never had more than {most} requests; the longest wait for a thread of the pool was "
-            + ", ".join(f"{waits[n]:.0f}" for n in waves)
-            + f" ms, {'in steps' if steps else 'not quite in steps'} of "
-            f"{self.delay_ms:g}",
-            value=waves[20],
-            contended=contended,
+            why="the longest wait for a thread of the pool was "
+            + ", ".join(f"{waits[n]:.0f}" for n in expected)
+            + f" ms, {'in steps' if steps else 'not quite in steps'} of {self.delay_ms:g}; the server never had more "
+            f"than {most} requests",
         )
-        flat = max(min(self.bursts["pool 20", count].wall_ms) for count in doc.POOL_OF_20) / self.delay_ms
-        limit = 1.35 if not contended else 1.8
-        judge(
-            self.bench,
-            "001-4",
-            f"with {WIDE} threads the waves are gone",
-            flat < limit,
-            documented="107 / 110 / 108 ms",
-            measured=" / ".join(f"{min(self.bursts['pool 20', n].wall_ms):.0f}" for n in doc.POOL_OF_20) + " ms",
-            tolerance="less than 1.35 times the delay (1.8 on a contended machine), quickest rounds",
-            value=flat,
-            contended=contended,
+        wide = {count: self.bursts["pool 20", count].wall_ms for count in expected}
+        self.bench.claim(
+            doc.CLAIMS["001-4"],
+            [
+                scaled(quickest(wide[n], floor=self.floor["pool 20", n], contended=contended), 1 / self.delay_ms)
+                for n in expected
+            ],
+            said=" / ".join(f"{min(walls):.0f}" for walls in wide.values()) + f" ms, of {self.delay_ms:g}",
             why=explain(self.at_server["pool 20", 20]),
         )
 
@@ -200,6 +194,7 @@ class Waves:
                     self.bench.step(f"{count} calls of {tool} at once")
                     calls = burst(through_session(server.session), calls_of(tool, count, self.delay_ms))
                     self.stats[tool, count] = await self.bench.timed(calls, self.bench.size(quick=2, full=8))
+                    self.walls[tool, count] = calls.wall_ms
                     server.mark(f"{tool} {count}", calls.last_ns)
                     self._server_row(tool, count, calls.little(), server.later(f"{tool} {count}"))
         count = STDIO_WIDTH + 1
@@ -236,17 +231,12 @@ class Waves:
 
     def limiter_check(self) -> None:
         """The modern SDK's own hidden number, which the document did not know."""
-        one, more = (self.stats["threaded", count] for count in (STDIO_WIDTH, STDIO_WIDTH + 1))
-        judge(
-            self.bench,
-            "001-3a",
-            "the SDK has a hidden width of its own: plain def tools on stdio",
-            more.min > 1.3 * one.min,
-            documented="(not in the document)",
-            measured=f"{STDIO_WIDTH} calls {one.min:.0f} ms, {STDIO_WIDTH + 1} calls {more.min:.0f} ms",
-            tolerance=f"one call more than {STDIO_WIDTH} takes 1.3 times as long, quickest rounds",
-            value=more.min / one.min,
-            contended=one.contended or more.contended,
+        one, more = (self.walls["threaded", count] for count in (STDIO_WIDTH, STDIO_WIDTH + 1))
+        stats = [self.stats["threaded", count] for count in (STDIO_WIDTH, STDIO_WIDTH + 1)]
+        self.bench.claim(
+            doc.CLAIMS["001-3a"],
+            quickest(more, one, floor=floor_of(*stats), contended=any(each.contended for each in stats)),
+            said=f"{STDIO_WIDTH} calls {min(one):.0f} ms, {STDIO_WIDTH + 1} calls {min(more):.0f} ms",
             why=explain(self.at_server["threaded", STDIO_WIDTH + 1]),
         )
 

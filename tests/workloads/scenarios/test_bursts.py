@@ -9,7 +9,7 @@ import pytest
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.client import Call
-from mcp_probe.workloads.scenarios.tables import Burst, Table, burst, calls_of, judge
+from mcp_probe.workloads.scenarios.tables import Burst, Table, burst, calls_of
 
 
 class Peer:
@@ -89,25 +89,3 @@ def test_rows_of_a_table_share_what_is_said_once_and_may_overrule_it() -> None:
     assert (first.table, first.metric, first.series, first.note) == ("001 §4", "waves", "pool 4", "counted")
     assert (second.metric, second.note, second.documented) == ("time", "half the delay", 521)
     assert second.ratio == pytest.approx(260 / 260.5)
-
-
-@pytest.mark.parametrize(
-    ("fine", "contended", "sturdy", "verdict"),
-    [
-        (True, False, False, "holds in shape"),
-        (True, True, False, "holds in shape"),
-        (False, False, False, "does not hold"),
-        (False, True, False, "cannot be tested here"),
-        (False, True, True, "does not hold"),
-    ],
-)
-def test_a_machine_that_others_used_refutes_only_what_their_work_could_have_helped(
-    fine: bool, contended: bool, sturdy: bool, verdict: str
-) -> None:
-    bench = Bench(quick=True)
-    said = {"documented": "1×", "measured": "2×", "tolerance": "less than 2×", "why": "It was."}
-    judge(bench, "001-2", "a claim", fine, good="holds in shape", contended=contended, sturdy=sturdy, **said)
-    (check,) = bench.outcome().checks
-    assert (check.verdict, check.contended) == (verdict, contended)
-    untestable = verdict == "cannot be tested here"
-    assert check.why == ("others used the machine meanwhile; It was." if untestable else "It was.")

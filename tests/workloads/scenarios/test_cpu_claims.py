@@ -38,13 +38,13 @@ def runs(model: Model, *seconds: float, contended: bool = False, cpu: float | No
 
 
 def taken(*changed: Runs) -> dict[str, Runs]:
-    usual = [runs(SYNC, 1.0, 1.02, 0.98), runs(AGAIN, 1.01), runs(AWAIT, 1.02), runs(TEN, 1.12)]
+    usual = [runs(SYNC, 1.0, 1.02, 0.98), runs(AGAIN, 1.01), runs(AWAIT, 1.02, 1.02), runs(TEN, 1.12, 1.12)]
     return {each.model.x: each for each in (*usual, *changed)}
 
 
 def verdicts(found: dict[str, Runs], floor: float = 1.02) -> dict[str, Check]:
     bench = Bench(quick=True)
-    cpu_models._claims(bench, found, floor)
+    cpu_models._claims(bench, found, floor, {})
     cpu_models._byte_check(bench, list(found.values()), URLS)
     return {check.claim: check for check in bench.outcome().checks}
 
@@ -61,13 +61,14 @@ def test_the_reproduction_s_figures_give_its_verdicts() -> None:
 @pytest.mark.parametrize(
     ("claim", "changed", "verdict"),
     [
-        ("003-1", runs(AWAIT, 1.3), "does not hold"),
-        ("003-1", runs(AWAIT, 0.8), "does not hold"),
+        ("003-1", runs(AWAIT, 1.5), "does not hold"),
+        ("003-1", runs(AWAIT, 0.6), "does not hold"),
         ("003-2", runs(TEN, 0.5), "does not hold"),
-        ("003-2", runs(TEN, 1.6), "does not hold"),
-        ("003-3", runs(TEN, 1.12, cpu=1.8), "does not hold"),
-        ("003-3", runs(TEN, 1.12, cpu=0.5), "does not hold"),
-        ("003-3", runs(TEN, 1.12, cpu=0.5, contended=True), "holds in shape"),
+        ("003-2", runs(TEN, 0.95), "does not hold"),
+        ("003-2", runs(TEN, 2.5), "holds in shape"),
+        ("003-3", runs(TEN, 1.12, 1.12, cpu=1.8), "does not hold"),
+        ("003-3", runs(TEN, 1.12, 1.12, cpu=1.12 * 1.2), "holds in shape"),
+        ("003-3", runs(TEN, 1.12), "cannot be tested here"),
         ("003-2", runs(TEN, 0.55, gil=False), "does not hold"),
         ("003-3", runs(TEN, 0.55, gil=False), "cannot be tested here"),
         ("003-bytes", runs(TEN, 1.12, bytes=1), "does not hold"),
@@ -77,9 +78,9 @@ def test_one_other_figure_is_another_verdict(claim: str, changed: Runs, verdict:
     assert verdicts(taken(changed))[claim].verdict == verdict
 
 
-def test_threads_that_lose_less_than_the_noise_do_not_hold_outright() -> None:
+def test_threads_that_lose_less_than_the_noise_are_not_told() -> None:
     check = verdicts(taken(runs(TEN, 1.01)), floor=1.05)["003-2"]
-    assert check.verdict == "holds in shape"
+    assert check.verdict == "cannot be tested here"
     assert "1.05×" in check.why
 
 
@@ -87,7 +88,6 @@ def test_where_others_used_the_machine_cpu_time_of_the_least_disturbed_run_is_ju
     found = taken(runs(AWAIT, 3.0, 2.5, contended=True, cpu=1.03))
     check = verdicts(found)["003-1"]
     assert check.verdict == "holds"
-    assert check.contended
     assert "CPU time" in check.why
 
 

@@ -67,11 +67,11 @@ def test_the_reproduction_s_figures_give_its_verdicts() -> None:
         "004-1": "holds",
         "004-1a": "does not hold",
         "004-2": "does not hold",
-        "004-5": "does not hold",
+        "004-5": "cannot be tested here",
         "004-6": "does not hold",
     }
     assert checks["004-1"].value == pytest.approx(17.4, abs=0.1)
-    assert checks["004-1a"].value == pytest.approx(0.997, abs=0.001)
+    assert checks["004-1a"].value == pytest.approx(0.003, abs=0.001)
     assert checks["004-2"].value == pytest.approx(3.3, abs=0.01)
 
 
@@ -91,13 +91,24 @@ def test_a_client_per_request_that_costs_little_is_not_slower() -> None:
 
 
 def test_where_sharing_the_context_changes_nothing_the_connections_are_to_blame() -> None:
-    assert client_verdicts(per_request=50, one_context=55)["004-1a"].verdict == "holds in shape"
+    assert client_verdicts(per_request=50, one_context=55)["004-1a"].verdict == "holds"
+
+
+def test_a_part_that_does_not_fit_its_whole_is_refused() -> None:
+    """Sharing the context alone cannot be quicker than sharing the client as well, but by noise."""
+    check = client_verdicts(per_request=50, one_context=1300, again=990)["004-1a"]
+    assert check.verdict == "cannot be tested here"
+    assert "not in the order of their work" in check.why
+    assert "%" not in check.measured
+    within = client_verdicts(per_request=50, one_context=1020, again=950)["004-1a"]
+    assert within.verdict == "does not hold"
 
 
 def test_limits_that_cost_nothing_are_no_reproach() -> None:
     assert client_verdicts(per_request=50, limits=1000)["004-2"].verdict == "holds"
-    # Nor is a difference that two runs of the same pattern show.
-    assert client_verdicts(per_request=50, limits=700, again=600)["004-2"].verdict == "holds"
+    assert client_verdicts(per_request=50, limits=300)["004-2"].verdict == "does not hold"
+    # A wide floor is no proof of the same: nothing is said then.
+    assert client_verdicts(per_request=50, limits=700, again=200)["004-2"].verdict == "cannot be tested here"
 
 
 def test_a_claim_about_http_2_needs_the_version_read_from_the_answers() -> None:
@@ -114,7 +125,7 @@ def sweep_verdicts(*rates: tuple[int, int, float, float], **said: Any) -> dict[s
         for workers, connections, rps, p99 in rates
     ]
     bench = Bench(quick=len(rates) == 3)
-    http_sweep._sweep_claims(bench, "httpx", sweep)
+    http_sweep._sweep_claims(bench, "httpx", sweep, 1.02)
     return {check.claim: check for check in bench.outcome().checks}
 
 
@@ -127,8 +138,8 @@ FULL = [
 
 def test_a_sweep_with_its_best_in_the_middle_and_a_tail_that_explodes_holds() -> None:
     checks = sweep_verdicts(*FULL)
-    assert checks["004-3"].verdict == "holds"
-    assert checks["004-4"].verdict == "holds"
+    assert checks["004-3"].verdict == "holds in shape"
+    assert checks["004-4"].verdict == "holds in shape"
     assert checks["004-3"].value == pytest.approx(965 / 60)
 
 
@@ -150,7 +161,7 @@ def test_a_level_without_an_answer_is_no_division_by_zero() -> None:
     assert silent.little is None
     assert silent.success_percent is None
     bench = Bench(quick=True)
-    http_sweep._sweep_claims(bench, "httpx", [made(900, http_sweep.swept(100, 100)), silent])
+    http_sweep._sweep_claims(bench, "httpx", [made(900, http_sweep.swept(100, 100)), silent], None)
     sweep = [made(900, http_sweep.swept(100, 100)), silent]
     for one in sweep:
         http_sweep._level_rows(bench, one, Told())

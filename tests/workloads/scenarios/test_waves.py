@@ -46,7 +46,7 @@ def measured(walls_ms: dict[int, float], width: int = POOL, wide_ms: float = 55.
     for label, walls in (("pool 4", walls_ms), ("pool 20", dict.fromkeys(walls_ms, wide_ms))):
         for count, wall_ms in walls.items():
             calls = waves.bursts[label, count] = Burst([(nobody, Call("wait", {}))] * count)
-            calls.wall_ms, calls.latency_ms = [3 * wall_ms, wall_ms], [wall_ms] * count
+            calls.wall_ms, calls.latency_ms = [3 * wall_ms, wall_ms, wall_ms], [wall_ms] * count
             waves.stats[label, count] = waves.stats["direct", count] = describe([wall_ms] * 3)
             waves.floor[label, count] = 1.01
             waves.at_server[label, count] = at_server(count, width if label == "pool 4" else 20)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mcp_probe.workloads.bench.shapes import Asked, Claim
+
 MESSAGES = (100, 1000, 3000, 10_000)
 LARGE = 10_000
 ROUNDS = 5
@@ -75,3 +77,77 @@ MEDIAN_RATIO_100 = round(RAW["concurrent", 100][4] / RAW["sequential", 100][4], 
 # What follows from the tables: milliseconds before the first message, and microseconds of each further one.
 FITS = {"sequential": (5.57, 15.65), "concurrent": (None, 40.7)}
 OTHER_ROUNDS_MB = 0.19
+
+CLAIMS = Claim.by_id(
+    Claim(
+        "000-1",
+        "one by one is faster than a task per message, for a handler that never suspends",
+        "2.0-2.5×",
+        (Asked("times", RATIOS, "not"),),
+        "CPU time, quickest rounds, every number of messages",
+        why="tracemalloc and the loop's start inside the document's timer hide most of the difference",
+    ),
+    Claim(
+        "000-2",
+        "a hundred times the messages take 22.6 and 26.8 times as long, on a straight line",
+        "22.6× one by one, 26.8× in tasks",
+        (Asked("straight", load="not"), Asked("times", (22.6, 26.8))),
+        "the line: CPU time of 1,000 messages and more; the factor: means, the document's timer",
+    ),
+    Claim(
+        "000-2a",
+        "so the time is in proportion to the number of messages",
+        '"near-perfect linear scaling"',
+        (Asked("same"),),
+        "growth over that of the messages",
+        why_not="it is a line, but not through zero: the document's timer takes milliseconds before the first message",
+    ),
+    Claim(
+        "000-3",
+        "one by one needs the same memory whatever the number of messages",
+        "0.01 MB",
+        (Asked("at most", load="not"),),
+        "largest over smallest",
+        why="no more than one message is there at a time: its coroutine is freed before the next one is made",
+    ),
+    Claim(
+        "000-4",
+        "a task per message needs memory in proportion to the messages",
+        "1.83 KB a message",
+        (
+            Asked("same", load="not", what="10,000 over 1,000"),
+            Asked("figure", (KB_PER_MESSAGE,), "not", "of a message, KB"),
+        ),
+        why="of a source that never suspends and no limit; a suspending source, a limit or eager tasks remove it",
+    ),
+    Claim(
+        "000-5",
+        "10,000 tasks need thousands of times the memory",
+        "2061× (1833× by its own table)",
+        (Asked("times", (DIRECT_RATIO,), "not"),),
+        why="all tasks are made before the first has run, so all of them are there at once",
+    ),
+    Claim(
+        "000-6",
+        "ten times the messages, ten times the memory ratio",
+        '58 → 177 → 546 → 2061×, "exponentially"',
+        (Asked("times", (round(DIRECT_RATIO / 177, 2),), "not"),),
+        "10,000 over 1,000 messages",
+        why_holds="in proportion, not exponentially: the denominator is constant and the numerator linear",
+    ),
+    Claim(
+        "000-7",
+        "one by one is right for every CPU-bound MCP server",
+        'sequential is "the clear winner", 2-2.5×',
+        (Asked("times", RATIOS, "not"),),
+        "throughput one by one over pipelined on a real stdio server, quickest rounds",
+        why_not="client and server are two processes, so pipelined calls overlap with the client's own work",
+    ),
+    Claim(
+        "000-8",
+        "handlers that wait gain from concurrency",
+        "recommended for I/O, not measured there",
+        (Asked("more", load="down"),),
+        "quickest rounds",
+    ),
+)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mcp_probe.workloads.bench.shapes import Asked, Claim
+
 CORES = 4
 CPU_URLS = 100_000
 
@@ -145,3 +147,142 @@ IO_BOUND: Mapping[str, IoTable] = {
         *(33.20, 11_686_419, 352.03, 7_690_232, 231.65, 6_197_840, 5_629, 150.87, 169.2, 67.54, 85.8, 170.54, 176.06),
     ),
 }
+
+CLAIMS = Claim.by_id(
+    Claim(
+        "003-1",
+        "asyncio is no faster than sync on CPU work",
+        "9.78 / 9.77 s = 1.00×",
+        (Asked("same"),),
+        why_holds="nothing is ever scheduled: the coroutines are awaited one after another and none suspends",
+    ),
+    Claim(
+        "003-2",
+        "10 threads are slower than a loop on CPU work",
+        "12.35 / 9.77 s = 1.26×",
+        (Asked("times", (round(12.35 / 9.77, 2),)),),
+    ),
+    Claim(
+        "003-3",
+        "CPU-bound Python uses about one core, threads or not",
+        "95 / 96 / 110 %",
+        (Asked("same", (100.0,), "down"),),
+        "CPU over time, every model",
+        why_holds="one interpreter lock lets one thread compute at a time",
+    ),
+    Claim(
+        "003-4",
+        "asyncio needs more memory",
+        "+44 % (+6.9 MB)",
+        (Asked("figure", (22.72 - 15.79,), "not", "MB more"),),
+    ),
+    Claim(
+        "003-4a",
+        "... for its event loop",
+        '"event loop overhead"',
+        (Asked("at least", (0.5,), "not", "share of the running loop"),),
+        why_not="it is the import: a running loop adds next to nothing to what importing asyncio took",
+    ),
+    Claim(
+        "003-bytes",
+        "every model encodes the same characters",
+        "51,258,766 and, with 10 threads, 51,145,360 bytes",
+        (Asked("exact", (0,), "not", "wrong sums"),),
+        "to the byte",
+        why_holds="both totals follow from a host name of 12 characters; each of the threads restarts at number 0",
+    ),
+    Claim(
+        "003-tools",
+        "threads are no help to MCP tools that compute",
+        "12.35 s in 10 threads, 9.77 s without",
+        (Asked("same"),),
+        "8 calls at once, in threads over on the loop, medians",
+        why_holds="one interpreter computes for one request at a time, wherever the tool runs",
+    ),
+    Claim(
+        "003-tools-quick",
+        "... but a quick call waits behind an async tool only",
+        "not measured there",
+        (Asked("more", load="blurs"),),
+        "behind the async tool over behind the thread, medians",
+    ),
+    Claim(
+        "003-5",
+        "one after another, time grows linearly with the number of URLs",
+        "18.16 -> 182.84 s for ten times the URLs: 1.007×",
+        (Asked("same", (1.007,)),),
+        "time per URL",
+        why_holds="each request waits for the one before: a URL costs the server's delay and nothing is shared",
+    ),
+    Claim(
+        "003-6",
+        "asyncio is 130 times as fast as one request after another",
+        "18 284 s (extrapolated) / 14.08 s = 130×, with 1 000 connections",
+        (Asked("times", (130.0,), "down"),),
+        "with the run's most connections",
+    ),
+    Claim(
+        "003-7",
+        "asyncio with 1 000 connections is 3.5 times as fast as 100 threads",
+        "14.08 s with 1 000 connections, 50.01 s with 100 threads: 3.55×",
+        (Asked("times", (3.55,), "down"),),
+        why_holds="ten times the connections",
+    ),
+    Claim(
+        "003-7a",
+        "so asyncio is faster than threads",
+        '"asyncio wins"',
+        (Asked("times", (3.55,)),),
+        "at equal concurrency, 100 connections each",
+        why_not="with as many connections both take about the same time",
+    ),
+    Claim("003-8", "1 000 threads are slower than 100", "61.63 s, 50.01 s: 1.23×", (Asked("times", (1.23,), "up"),)),
+    Claim(
+        "003-9",
+        "100 threads need less memory than asyncio",
+        "51.0 MB, 120.3 MB: 2.36×",
+        (Asked("times", (2.36,), "not"),),
+        why_holds="it is the coroutine for every URL, all made up front, that takes the memory, not the connections: "
+        "with a coroutine per connection it is gone",
+    ),
+    Claim(
+        "003-10",
+        "10 loops in threads are as fast as one, for more CPU",
+        "14.96 s, 14.08 s: 1.06×; CPU 110 %, 68 %: 1.72×",
+        (Asked("same", (1.06,), what="time"), Asked("times", (1.72,), what="CPU time")),
+        why_holds="the same connections wait for the same server; ten loops poll for them instead of one",
+    ),
+    Claim(
+        "003-11",
+        "the more loops in threads, the slower",
+        "14.96, 27.40, 33.20 s",
+        (Asked("times", (1.83,), what="100 over 10"), Asked("times", (1.21,), what="1000 over 100")),
+    ),
+    Claim(
+        "003-12",
+        "failures explode with 1 000 loops",
+        "5 629 of 10 000 failed (56 %)",
+        (
+            Asked("figure", (0.5629,), "not", "share of failures"),
+            Asked("exact", (0,), "not", "failures with files enough"),
+            Asked("exact", (0,), "not", "other causes than EMFILE"),
+            Asked("at least", (0.0,), "not", "threads without a loop beyond those the limit explains"),
+        ),
+        why_holds="it is the limit of open files that the document set itself",
+    ),
+    Claim(
+        "003-13",
+        "a request costs threads more CPU than asyncio",
+        "5.6 and 0.95 ms: 5.9×",
+        (Asked("times", (5.9,)),),
+        why_holds="it is the price of the libraries, requests and aiohttp, not of threads",
+    ),
+    Claim(
+        "003-io-bytes",
+        "every model fetches and writes the same answers",
+        "143,002 bytes for 100 URLs, 14.2 to 14.5 MB for 10,000",
+        (Asked("exact", (0,), "not", "wrong sums"),),
+        "to the byte, and as many requests at the server as URLs",
+        why_holds="the sums follow from the URLs and from the server's answers, which depend on nothing else",
+    ),
+)
