@@ -267,9 +267,8 @@ class LeakHunt:
         self._look_ns = max(now + MIN_LOOK_NS, now_ns() + LOOK_SHARE * (now_ns() - began))
         if calls > self._sited_at and (final or (calls >= SITED_AGAIN * self._sited_at and began >= self._lines_ns)):
             is_late = _later_than(asked_ns or began) if final else self._is_wanted_or_long()
-            with self._process.leaving_holes():
-                found = tuple(self._look_at_sites(now, owners, grown, calls, is_late, final=final))
-            yield from found
+            with self._process.leaving_holes():  # lines are told before types are looked for: the process may end
+                yield from self._look_at_sites(now, owners, grown, calls, is_late, final=final)
 
     def _look_at_sites(
         self,
@@ -347,9 +346,9 @@ class LeakHunt:
         if owners:
             suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
             held = [
-                [(address, (kept.name, size)) for address, size in _largest_first(kept.owners())] for kept in suspects
+                [(address, (kept.name, size)) for address, size in _from_both_ends(kept.owners())] for kept in suspects
             ]
-            # In turn, so that a look that is cut short has seen something of each, and most bytes of it.
+            # In turn, so that a look that is cut short has seen something of each.
             blocks = dict(block for row in zip_longest(*held) for block in row if block is not None)
             if blocks:
                 for frame in sites_of_blocks(now, blocks, self._types, is_late):
@@ -365,8 +364,12 @@ class LeakHunt:
         return self._codes
 
 
-def _largest_first(owners: list[Any]) -> list[tuple[int, int]]:
-    return sorted(blocks_of(owners, MAX_BLOCKS), key=lambda block: block[1], reverse=True)
+def _from_both_ends(owners: list[Any]) -> list[tuple[int, int]]:
+    """Their blocks, a large one and a small one in turn: large ones hold most, small ones have the shortest traces."""
+    blocks = sorted(blocks_of(owners, MAX_BLOCKS), key=lambda block: block[1], reverse=True)
+    half = len(blocks) - len(blocks) // 2
+    pairs = zip_longest(blocks[:half], reversed(blocks[half:]))
+    return [block for pair in pairs for block in pair if block is not None]
 
 
 def _later_than(asked_ns: int) -> Callable[[], bool]:

@@ -25,10 +25,17 @@ Reading = tuple[int, int]
 
 
 def free_in_heap() -> Callable[[], int]:
-    """A function that says how many bytes ``malloc`` has free; one that says 0 where that cannot be asked.
+    """A function that says how many bytes ``malloc`` has free; one that says 0 where that cannot be asked."""
+    return _of_heap("fordblks")
 
-    Source: ``mallinfo2`` and its ``fordblks``, glibc 2.33, malloc/malloc.h.
-    """
+
+def used_in_heap() -> Callable[[], int]:
+    """The same of what ``malloc`` has handed out, by whomever it was asked."""
+    return _of_heap("uordblks", "hblkhd")
+
+
+def _of_heap(*wanted: str) -> Callable[[], int]:
+    """Source: ``mallinfo2``, glibc 2.33, malloc/malloc.h."""
     import ctypes  # only a hunt needs it
 
     names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
@@ -41,7 +48,12 @@ def free_in_heap() -> Callable[[], int]:
     except (OSError, AttributeError, TypeError):  # not glibc, or older than 2.33
         return lambda: 0
     mallinfo.restype = MallInfo
-    return lambda: int(mallinfo().fordblks)
+
+    def read() -> int:
+        info = mallinfo()
+        return sum(int(getattr(info, name)) for name in wanted)
+
+    return read
 
 
 class ProcessMemory:
@@ -51,6 +63,7 @@ class ProcessMemory:
         self._own = RawRequest(0, "function", "", "mcp_probe", "memory")
         self._epoch: int | None = None  # the hooks that know the account of this request
         self._free = free_in_heap()
+        self._used = used_in_heap()
         self._holes = 0  # that our looks left in the heap
 
     @contextmanager
@@ -81,11 +94,23 @@ class ProcessMemory:
 
     @contextmanager
     def leaving_holes(self) -> Iterator[None]:
-        """What native memory seems to grow by meanwhile are arenas that the caller fills, and leaves with holes."""
-        before = self.read()
+        """What native memory seems to grow by meanwhile are arenas that the caller fills, and leaves with holes.
+
+        The server goes on meanwhile. What ``malloc`` handed out then, and Python did not ask for, is no hole: arenas
+        are not malloc's.
+        """
+        before, handed_out = self.read(), self._handed_out()
         try:
             yield
         finally:
             after = self.read()
             if before is not None and after is not None:
-                self._holes += max(0, (after[0] - after[1]) - (before[0] - before[1]))
+                grown = (after[0] - after[1]) - (before[0] - before[1])
+                taken = self._handed_out() - handed_out - (after[1] - before[1])
+                self._holes += max(0, grown - max(0, taken))
+
+    def _handed_out(self) -> int:
+        """By ``malloc``, without what is the probe's; ``read`` has said that there are hooks."""
+        if native.memory is None:
+            return 0
+        return self._used() - held_by(self._own) - tracemalloc.get_tracemalloc_memory()

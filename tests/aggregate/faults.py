@@ -183,6 +183,8 @@ _MAKING = (
     JobLine("/srv/app/client.py:196", "boto3.session.Session.__init__", 30.0, 0.75, 0.6, 0.9, 30),
     JobLine("/srv/app/client.py:202", "json.loads", 10.0, 0.25, 0.1, 0.4, 10),
 )
+_HARDLY = (replace(_MAKING[0], cpu_ms=3.0), replace(_MAKING[1], cpu_ms=1.0))
+"""The same, of jobs that the machine let compute for 4 ms of 100."""
 _PARSING = (replace(_MAKING[0], called="json.loads"), _MAKING[1])
 
 
@@ -463,6 +465,9 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("client-per-request", "connecting is a twentieth of its time"): _connecting(connect_ms=5.0),
     ("client-per-request", "connecting is less than that"): _connecting(connect_ms=4.9),
     ("client-per-request", "threads make clients"): _connecting(connect_ms=1.0, job_lines=_MAKING),
+    ("client-per-request", "threads make clients on a busy machine"): _connecting(
+        connect_ms=1.0, job_lines=_HARDLY, executor_run=1.0
+    ),
     ("client-per-request", "threads compute something else"): _connecting(connect_ms=1.0, job_lines=_PARSING),
     ("client-per-request", "a database"): make_summary(
         make_operation(

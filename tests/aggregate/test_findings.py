@@ -1249,6 +1249,11 @@ def test_a_client_per_request_is_told_with_connections_and_what_one_takes() -> N
         30.0,
         31.0,
     )
+    busy = one(ALSO_FAULTS["client-per-request", "threads make clients on a busy machine"], "client-per-request")
+    assert busy.sentence.endswith(
+        "a call for making clients at client.py:196 (`boto3.session.Session.__init__`), 0.8 ms in all, 38% of its time."
+    )  # 3 parts of 4 of 100 ms, of 200
+    assert (busy.severity, busy.evidence["making_cpu_ms"], busy.evidence["making_ms"]) == ("warn", 3.0, 75.0)
     other = one(ALSO_FAULTS["client-per-request", "threads compute something else"], "client-per-request")
     assert (other.severity, other.evidence["making_cpu_ms"]) == ("info", 0)
     database = one(ALSO_FAULTS["client-per-request", "a database"], "client-per-request")

@@ -25,6 +25,7 @@ from mcp_probe.capture.tracemalloc_sites import (
     start_tracing,
 )
 from mcp_probe.clock import now_ns
+from mcp_probe.model import GrowthSites
 from tests.capture import leaking
 from tests.docs.test_docs import ROOT
 
@@ -135,7 +136,7 @@ def test_only_a_tool_whose_older_calls_hold_memory_is_worth_a_look() -> None:
     assert not kept_of([500] * 49).is_suspect()
 
 
-def test_a_look_for_lines_that_is_cut_short_has_seen_the_largest_blocks_of_each_operation(
+def test_a_look_for_lines_that_is_cut_short_has_seen_large_and_small_blocks_of_each_operation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The accelerator tells small blocks first: on a busy machine the line of the payload was not among those seen."""
@@ -145,7 +146,7 @@ def test_a_look_for_lines_that_is_cut_short_has_seen_the_largest_blocks_of_each_
         seen.extend(blocks.values())
         return iter(())
 
-    sizes = iter([[40, 50, 2000], [30, 600]])
+    sizes = iter([[40, 50, 100, 2000], [30, 600]])
     monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
     monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(size, size) for size in next(sizes)])
     hunt = LeakHunt(lambda: True)
@@ -154,7 +155,35 @@ def test_a_look_for_lines_that_is_cut_short_has_seen_the_largest_blocks_of_each_
         for _ in range(64):
             kept.add(Holding(1000))
     list(hunt.frames(0, final=True))
-    assert seen == [("one", 2000), ("two", 600), ("one", 50), ("two", 30), ("one", 40)]
+    assert seen == [("one", 2000), ("two", 600), ("one", 40), ("two", 30), ("one", 100), ("one", 50)]
+
+
+def test_a_look_for_types_can_be_cut_short_before_it_has_seen_an_object() -> None:
+    """With tracing, what it prepares for each block took three seconds beside others that compute."""
+    looked = living({16 * number: ("add", 500) for number in range(1_000)})
+    asked = [next(looked) for _ in range(5)]
+    assert asked == [(None, None)] * 5
+
+
+def test_lines_are_told_before_types_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes long. Lines that were found in a look that the end of the process cut short were lost."""
+    done: list[str] = []
+
+    def sites(now: int, *_: object) -> Iterator[GrowthSites]:
+        yield GrowthSites(now, (), ())
+        done.append("types")
+        yield GrowthSites(now, (), ())
+
+    monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
+    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(1, 500)])
+    hunt = LeakHunt(lambda: True)
+    kept = hunt._kept["tools/call", "add"] = Kept("tools/call", "add")
+    for _ in range(64):
+        kept.add(Holding(1000))
+    frames = hunt.frames(0, final=True)
+    told = [next(frames), next(frames)]
+    assert isinstance(told[-1], GrowthSites) and not done
+    assert len(list(frames)) == 1 and done
 
 
 def test_a_look_for_lines_ends_as_soon_as_the_last_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.advice import makes_client
-from mcp_probe.aggregate.checks.evidence import is_enough, judged, total_ms, waited_by_clients
+from mcp_probe.aggregate.checks.evidence import is_enough, judged, parts_ms, total_ms, waited_by_clients
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import AwaitKind, AwaitSummary, Finding, JobLine, LoadLevel, OperationSummary, Summary, Tag
 
 _CALLS: frozenset[AwaitKind] = frozenset({"http", "db"})
+
+STRETCHED = 1.5
+"""If jobs took this many times their CPU time, the sentence has both."""
 
 
 # --- a connection for each call ---------------------------------------------------------------------
@@ -41,10 +44,21 @@ class _Traffic:
         return sum(line.cpu_ms for line in self.making)
 
     @property
+    def making_ms(self) -> float:
+        """How long jobs took to make clients, waiting for a CPU or the GIL meanwhile: at least their CPU time.
+
+        A job that is kept from the CPU is kept from what it computes, so each part of that is stretched alike. Without
+        it, what clients cost would be the less the busier the machine is.
+        """
+        ran = parts_ms(self.operation, "executor_run")
+        waited = sum(row.total_ms for row in self.operation.awaits if row.stage == "executor_run")
+        return max(self.made_ms, sum(line.share for line in self.making) * (ran - waited))
+
+    @property
     def share(self) -> float:
         """Of the operation's time: opening connections, and making clients in threads."""
         whole = total_ms(self.operation)
-        return min(1.0, (self.connect_ms + self.made_ms) / whole) if whole > 0 else 0.0
+        return min(1.0, (self.connect_ms + self.making_ms) / whole) if whole > 0 else 0.0
 
 
 def client_per_request(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
@@ -104,6 +118,7 @@ def _client_per_request(found: list[_Traffic], options: FindingOptions) -> Findi
             "connect_ms": each_ms,
             "connect_total_ms": sum(one.connect_ms for one in found),
             "making_cpu_ms": first.made_ms,
+            "making_ms": first.making_ms,
             "making_share": sum(line.share for line in first.making),
             "share": first.share,
             "where": where,
@@ -120,12 +135,14 @@ def _made(traffic: _Traffic) -> str:
     line = max(traffic.making, key=lambda one: one.cpu_ms)
     at = phrasing.place_at(line.where)
     each = phrasing.duration(traffic.made_ms / traffic.operation.count)
-    return f" and about {each} of a thread's CPU a call for making clients{f' at {at}' if at else ''} (`{line.called}`)"
+    told = f" and about {each} of a thread's CPU a call for making clients{f' at {at}' if at else ''} (`{line.called}`)"
+    longer = traffic.making_ms / traffic.operation.count
+    return told if traffic.making_ms < STRETCHED * traffic.made_ms else f"{told}, {phrasing.duration(longer)} in all"
 
 
 def _cost_ms(found: list[_Traffic]) -> float:
     """Making clients counts once for each operation, whatever number of hosts it asks."""
-    spent = {one.operation.name: (one.operation, one.made_ms) for one in found}
+    spent = {one.operation.name: (one.operation, one.making_ms) for one in found}
     for one in found:
         operation, ms = spent[one.operation.name]
         spent[one.operation.name] = operation, ms + one.connect_ms
