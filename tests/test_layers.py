@@ -50,6 +50,7 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "fastmcp": SDKS,
     "starlette": SDKS,
     "uvicorn": ("workloads",),
+    "pydantic": ("workloads.servers",),  # comes with mcp; what a client is asked for is one of its models
     "anyio": LOOPS,
     "trio": LOOPS,
     "uvloop": LOOPS,
