@@ -84,4 +84,12 @@ QUESTIONS: tuple[Workload, ...] = (
         120,
         600,
     ),
+    Workload(
+        "tls",
+        (TODAY,),
+        "plain HTTP/1.1, TLS with HTTP/1.1, and TLS with real HTTP/2",
+        f"{_SCENARIOS}.tls:run",
+        120,
+        600,
+    ),
 )
