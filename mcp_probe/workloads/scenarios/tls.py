@@ -24,11 +24,11 @@ import httpx2
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms, Timed
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
-from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.bench.shapes import Asked, Outcome
+from mcp_probe.workloads.bench.statistics import describe, ratio_of
 from mcp_probe.workloads.load.wire import Order, encode, headers_of
+from mcp_probe.workloads.scenarios.own_claims import exactly, judged
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 SERVER = "mcp_probe.workloads.servers.tls"
 TABLE = "now TLS"
@@ -159,28 +159,27 @@ async def _timed(
 def _version_claim(bench: Bench, callers: Mapping[str, Caller]) -> None:
     truth = {PLAIN: "HTTP/1.1", PLAIN_2: "HTTP/1.1", TLS_1: "HTTP/1.1", TLS_2: "HTTP/2"}
     found = {label: " and ".join(sorted(caller.versions)) for label, caller in callers.items()}
-    bench.check(
+    exactly(
+        bench,
         "now-28",
         "HTTP/2 is spoken where TLS negotiates it, and nowhere else: document 004's rows of it are HTTP/1.1",
         documented="004: a client with http2=True and a plain URL; HTTP/2 is of minimal benefit",
-        measured=", ".join(f"{label}: {version}" for label, version in found.items()),
-        tolerance="every response names its version",
-        verdict=graded(found == truth),
-        value=float(sum(found[label] == truth[label] for label in truth)),
+        said=", ".join(f"{label}: {version}" for label, version in found.items()),
+        how="every response names its version",
+        fine=found == truth,
         why="A plain URL negotiates nothing, so document 004 is void on HTTP/2: its rows measure HTTP/1.1 twice.",
     )
 
 
 def _connection_claim(bench: Bench, callers: Mapping[str, Caller], servers: Mapping[str, ProfiledServer]) -> None:
     ports = {label: len(caller.ports) for label, caller in callers.items()}
-    bench.check(
+    exactly(
+        bench,
         "now-29",
         f"HTTP/2 carries {AT_ONCE} calls at once over one connection, HTTP/1.1 needs one for each",
-        documented="",
-        measured=", ".join(f"{label}: {count}" for label, count in ports.items()) + " connections",
-        tolerance=f"1 with HTTP/2; more than half of {AT_ONCE} with HTTP/1.1; the client's own ports",
-        verdict=graded(ports[TLS_2] == 1 and ports[TLS_1] > AT_ONCE / 2),
-        value=float(ports[TLS_1]),
+        said=", ".join(f"{label}: {count}" for label, count in ports.items()) + " connections",
+        how=f"1 with HTTP/2; more than half of {AT_ONCE} with HTTP/1.1; the client's own ports",
+        fine=ports[TLS_2] == 1 and ports[TLS_1] > AT_ONCE / 2,
         why=f"HTTP/2: {servers[TLS_2].why(f'{TLS_2} {AT_ONCE}')}",
     )
 
@@ -189,16 +188,17 @@ def _cost_claim(
     bench: Bench, callers: Mapping[str, Caller], servers: Mapping[str, ProfiledServer], taken: Interleaved
 ) -> None:
     rounds = taken.stats[TLS_1].n
-    one, two = (describe(callers[label].cpu_us[-rounds:]).median for label in (TLS_1, TLS_2))
     contended = any(stats.contended for stats in taken.stats.values())
-    bench.check(
+    one, two = (describe(callers[label].cpu_us[-rounds:], contended=contended) for label in (TLS_1, TLS_2))
+    ratio = ratio_of(one, two)
+    judged(
+        bench,
         "now-30",
         f"with {AT_ONCE} at once HTTP/2 costs the client less CPU than HTTP/1.1, both with TLS",
-        documented="",
-        measured=f"{two:.0f} and {one:.0f} µs a call: {one / two:.2f}×; {taken.ratio(TLS_1, TLS_2):.2f}× in time",
-        tolerance="a tenth less",
-        verdict=graded(one / two > 1.1, one / two > 1, contended=contended),
-        value=one / two,
+        Asked("more"),
+        ratio,
+        said=f"{two.median:.0f} and {one.median:.0f} µs a call: {ratio.value:.2f}×; "
+        f"{taken.ratio(TLS_1, TLS_2):.2f}× in time",
+        how="HTTP/1.1 over HTTP/2, CPU time of this process a call",
         why=f"HTTP/2: {servers[TLS_2].why(f'{TLS_2} {AT_ONCE}')} HTTP/1.1: {servers[TLS_1].why(f'{TLS_1} {AT_ONCE}')}",
-        contended=contended,
     )

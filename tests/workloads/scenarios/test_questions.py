@@ -59,7 +59,6 @@ def test_a_server_s_loop_is_named_as_it_names_itself() -> None:
 
 def test_calls_and_handshakes_are_counted_with_sessions_and_without() -> None:
     assert check("stateless", "now-10").verdict == "holds"
-    assert (check("stateless", "now-9").value or 0) > 1
 
 
 def test_as_many_calls_are_inside_as_there_are_clients_and_sessions_outlive_their_clients() -> None:
