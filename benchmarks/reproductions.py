@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -20,6 +21,7 @@ from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.console import machine_texts
 from mcp_probe.workloads.bench.documents import CONDITIONS, DocumentPage, by_document, verdicts_of
+from mcp_probe.workloads.bench.registry import DOCUMENTS
 from mcp_probe.workloads.bench.results import read_results
 from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row
 
@@ -70,7 +72,14 @@ def page(results: Results | None) -> str:
     """The whole page; ``None``: there is nothing to tell yet."""
     if results is None:
         return f"{HEAD}\n{EMPTY}\n"
+    results = of_groups(results, DOCUMENTS)
     return "\n\n".join(part.strip("\n") for part in _parts(results)) + "\n"
+
+
+def of_groups(results: Results, groups: Collection[str]) -> Results:
+    """The workloads that belong to one of these documents."""
+    kept = (result for result in results.results if set(result.documents) & set(groups))
+    return replace(results, results=tuple(kept))
 
 
 def draw(results: Results) -> None:
@@ -88,31 +97,34 @@ def _shown(results: Results) -> list[Chart]:
     """The first charts of each table of a document, none of conditions."""
     taken: Counter[str] = Counter()
     shown = []
-    for chart in charts_of(results):
+    for chart in charts_of(of_groups(results, DOCUMENTS)):
         taken[chart.table] += 1
         if taken[chart.table] <= MOST_CHARTS and not chart.table.endswith(CONDITIONS):
             shown.append(chart)
     return shown
 
 
-def _parts(results: Results) -> Iterator[str]:
-    pages = by_document(results)
-    checks = [check for each in pages for check in each.checks]
-    counts = verdicts_of(checks)
+def counted(results: Results) -> str:
+    """What was run where, and how many claims got which verdict."""
+    counts = verdicts_of([check for each in by_document(results) for check in each.checks])
     told = ", ".join(
         f"{counts[verdict]} {figures.counted(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
     )
     seconds = sum(result.seconds for result in results.results)
-    yield HEAD
     commit = results.machine.get("commit")
     run = f"A {results.size} run, {seconds / 60:.0f} min"
     settings = f"{', '.join(machine_texts(results.machine))}{f'; mcp_probe at {commit}' if commit else ''}"
     rows = [row for result in results.results for row in result.outcome.rows]
     contended = sum(row.is_contended for row in rows)
     marked = f" {contended} of {len(rows)} rows were measured while others used the machine." if contended else ""
-    yield f"{run}: {settings}.\n\n**{counts.total()} claims: {told}.**{marked}"
+    return f"{run}: {settings}.\n\n**{counts.total()} claims: {told}.**{marked}"
+
+
+def _parts(results: Results) -> Iterator[str]:
+    yield HEAD
+    yield counted(results)
     yield LEGEND
-    for each in pages:
+    for each in by_document(results):
         yield from _document(each, [chart for chart in _shown(results) if chart.document == each.number])
 
 
@@ -121,28 +133,28 @@ def _document(each: DocumentPage, charts: list[Chart]) -> Iterator[str]:
     if each.checks:
         yield _claims(each.checks)
     for table, rows in each.tables.items():
-        yield f"### {_text(table)}"
+        yield f"### {cell_text(table)}"
         for chart in charts:
             if chart.table == table:
                 yield f"![{chart.title}](reproductions/{chart.name}.svg)"
         yield _table(rows)
-        if reasons := _reasons(rows):
+        if reasons := reasons_of(rows):
             yield reasons
     if each.notes:
-        yield "\n".join(f"- {_text(note)}" for note in each.notes)
+        yield "\n".join(f"- {cell_text(note)}" for note in each.notes)
 
 
 def _claims(checks: tuple[Check, ...]) -> str:
     lines = ["| claim | | documented | measured | verdict |", "| --- | --- | --- | --- | --- |"]
     for check in checks:
-        why = f"<br>*{_text(check.why)}*" if check.why else ""
+        why = f"<br>*{cell_text(check.why)}*" if check.why else ""
         verdict = check.verdict if check.verdict == "holds" else f"**{check.verdict}**"
         mark = " **!**" if check.contended else ""
         cells = (
             check.claim,
-            _text(check.sentence) + why,
-            _text(check.documented),
-            _text(check.measured),
+            cell_text(check.sentence) + why,
+            cell_text(check.documented),
+            cell_text(check.measured),
             verdict + mark,
         )
         lines.append(f"| {' | '.join(cells)} |")
@@ -159,11 +171,11 @@ def _table(rows: list[Row]) -> str:
         mark = " **!**" if row.is_contended else ""
         cells = [figures.documented(row), figures.measured(row) + mark, figures.spread(row), figures.tail(row)]
         cells += [figures.times(row.ratio), figures.times(row.noise_floor), figures.little(row.little)]
-        lines.append(f"| {_text(label)} | {' | '.join(cells)} |")
+        lines.append(f"| {cell_text(label)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _reasons(rows: list[Row]) -> str:
+def reasons_of(rows: list[Row]) -> str:
     """What the probe says of each row, and the conditions; said once where rows share them."""
     told: dict[str, list[str]] = {}
     for row in rows:
@@ -171,10 +183,10 @@ def _reasons(rows: list[Row]) -> str:
         parts = (row.why, figures.expected(row), row.note, excuse)
         if text := " ".join(figures.sentence(part) for part in parts if part):
             told.setdefault(text, []).append(row.label)
-    return "\n".join(f"- **{_text(figures.listed(labels))}**: {_text(text)}" for text, labels in told.items())
+    return "\n".join(f"- **{cell_text(figures.listed(labels))}**: {cell_text(text)}" for text, labels in told.items())
 
 
-def _text(words: str) -> str:
+def cell_text(words: str) -> str:
     """For a cell: what Markdown would take for its own is escaped."""
     return words.replace("|", r"\|").replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_").replace("\n", " ")
 

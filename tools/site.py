@@ -49,7 +49,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "testing.md",
         "resources.md",
     ),
-    "Load and comparisons": ("load.md", "bench.md", "reproductions.md", "field-reports.md"),
+    "Load and comparisons": ("load.md", "bench.md", "reproductions.md", "comparisons.md", "field-reports.md"),
     "Telemetry": ("telemetry.md", "telemetry-setup.md", "fleet.md"),
     "How far to trust it": ("how-it-measures.md", "performance.md", "compatibility.md", "security.md", "policy.md"),
     "The project": ("architecture.md", "contributing.md", "releasing.md", "changelog.md"),

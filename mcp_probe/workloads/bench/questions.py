@@ -17,7 +17,7 @@ QUESTIONS: tuple[Workload, ...] = (
         (TODAY,),
         "results of 1 kB to 100 MB: bytes, memory, encoding, and who waits for it",
         f"{_SCENARIOS}.result_size:run",
-        180,
+        300,
         900,
     ),
     Workload(
@@ -25,7 +25,7 @@ QUESTIONS: tuple[Workload, ...] = (
         (TODAY,),
         "asyncio and uvloop under the same server, over stdio and HTTP",
         f"{_SCENARIOS}.event_loops:run",
-        180,
+        300,
         600,
     ),
     Workload(
@@ -33,7 +33,7 @@ QUESTIONS: tuple[Workload, ...] = (
         (TODAY,),
         "streamable HTTP with a session, without, and with one for every call",
         f"{_SCENARIOS}.stateless:run",
-        120,
+        300,
         600,
     ),
     Workload(
@@ -41,7 +41,7 @@ QUESTIONS: tuple[Workload, ...] = (
         (TODAY,),
         "many clients at once, with a session each and with one for all",
         f"{_SCENARIOS}.many_clients:run",
-        120,
+        300,
         600,
     ),
     Workload(
@@ -49,7 +49,7 @@ QUESTIONS: tuple[Workload, ...] = (
         (TODAY,),
         "progress and log notifications of a call, none to a thousand",
         f"{_SCENARIOS}.notifications:run",
-        120,
+        300,
         600,
     ),
     Workload(
@@ -57,7 +57,7 @@ QUESTIONS: tuple[Workload, ...] = (
         (TODAY,),
         "questions to the client within a call: sampling, elicitation, a second request",
         f"{_SCENARIOS}.round_trips:run",
-        120,
+        300,
         600,
     ),
     Workload(
@@ -65,7 +65,7 @@ QUESTIONS: tuple[Workload, ...] = (
         (TODAY,),
         "uvicorn with 1, 2 and 4 workers: computing, and what becomes of sessions",
         f"{_SCENARIOS}.workers:run",
-        180,
+        400,
         600,
     ),
     Workload(
@@ -73,7 +73,7 @@ QUESTIONS: tuple[Workload, ...] = (
         (TODAY,),
         "the same tools with mcp 1 and 2 and fastmcp 2, 3 and 4",
         f"{_SCENARIOS}.sdks:run",
-        180,
+        400,
         600,
     ),
     Workload(
@@ -81,7 +81,15 @@ QUESTIONS: tuple[Workload, ...] = (
         (TODAY,),
         "a call whose connection breaks, read on from another; what keeping events costs",
         f"{_SCENARIOS}.resumption:run",
-        120,
+        300,
+        600,
+    ),
+    Workload(
+        "tls",
+        (TODAY,),
+        "plain HTTP/1.1, TLS with HTTP/1.1, and TLS with real HTTP/2",
+        f"{_SCENARIOS}.tls:run",
+        300,
         600,
     ),
 )

@@ -10,12 +10,11 @@ from typing import Any
 import anyio
 
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
-from mcp_probe.workloads.bench.shapes import Verdict, Why
+from mcp_probe.workloads.bench.shapes import Stats, Why
 from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.facade import ThreadedClient
 from mcp_probe.workloads.raw_http import RawSession
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 COUNTING = "mcp_probe.workloads.servers.counting"
 CPU_NOTE = "of a call, as the server's process counts it"
@@ -76,23 +75,14 @@ async def in_turns(bench: Bench, callers: Mapping[str, Caller], calls: int, roun
 
 def put_calls(
     table: Table, callers: Mapping[str, Caller], found: Interleaved, rounds: int, whys: Mapping[str, Why]
-) -> dict[str, float]:
-    """Two rows each: time, and the server's CPU time; gives the medians of the latter, microseconds."""
-    cpu_us = {label: describe(one.cpu_us[-rounds:]) for label, one in callers.items()}
+) -> dict[str, Stats]:
+    """Two rows each: time, and the server's CPU time; gives the latter, microseconds."""
+    cpu = {
+        label: describe(one.cpu_us[-rounds:], contended=found.stats[label].contended) for label, one in callers.items()
+    }
     for label, stats in found.stats.items():
         table.put(label, "ms", stats, metric="a call", series=label, floor=found.floor, why=whys.get(label, ""))
-    for label, cpu in cpu_us.items():
-        contended = found.stats[label].contended
+    for label, stats in cpu.items():
         name = f"{label}: server's CPU"
-        table.put(name, "µs", cpu, metric="CPU of a call", series=label, note=CPU_NOTE, contended=contended)
-    return {label: stats.median for label, stats in cpu_us.items()}
-
-
-def alike(ratio: float, most: float, near: float, *, floor: float | None, contended: bool) -> Verdict:
-    """The verdict on a claim that one thing takes no more than another: noise as large as what is asked tells nothing.
-
-    ``most``: what still holds; ``near``: in shape.
-    """
-    if contended or floor is None or floor > most:
-        return "cannot be tested here"
-    return graded(ratio <= most, ratio <= near)
+        table.put(name, "µs", stats, metric="CPU of a call", series=label, note=CPU_NOTE)
+    return cpu

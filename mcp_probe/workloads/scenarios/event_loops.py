@@ -15,15 +15,16 @@ import anyio
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
-from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.shapes import Asked, Outcome, Stats
+from mcp_probe.workloads.bench.statistics import ratio_of
 from mcp_probe.workloads.raw_http import RawSession
 from mcp_probe.workloads.scenarios.counted_calls import COUNTING, Caller, in_turns, over_stdio, put_calls, through
+from mcp_probe.workloads.scenarios.own_claims import exactly, judged
 from mcp_probe.workloads.scenarios.providers import threaded_provider
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 TABLE = "now event loops"
-CLAIMED = 2.0
+CLAIMED = (2.0, 4.0)
 """Source: README of uvloop 0.23: "uvloop makes asyncio 2-4x faster"; of echo servers on plain sockets."""
 
 
@@ -54,9 +55,8 @@ class Arm:
 class Found:
     """Of one transport."""
 
-    cpu_us: dict[str, float]
+    cpu_us: dict[str, Stats]
     times: float  # asyncio over uvloop
-    contended: bool
 
 
 Connected = tuple[Caller, ProfiledServer]
@@ -132,36 +132,35 @@ async def _timed(
     cpu_us = put_calls(table, callers, taken, rounds, {label: servers[label].later("calls") for label in callers})
     plain, quick = f"{place}, asyncio", f"{place}, uvloop"
     times = taken.ratio(plain, quick) if quick in taken.stats else 1.0
-    return Found(cpu_us, times, any(stats.contended for stats in taken.stats.values()))
+    return Found(cpu_us, times)
 
 
 def _claim(bench: Bench, claim: str, place: str, found: Found, servers: Mapping[str, ProfiledServer]) -> None:
     plain, quick = f"{place}, asyncio", f"{place}, uvloop"
-    ratio = found.cpu_us[plain] / found.cpu_us[quick]
-    bench.check(
+    ratio = ratio_of(found.cpu_us[plain], found.cpu_us[quick])
+    judged(
+        bench,
         claim,
         f"uvloop makes an MCP server over {place} at least twice as fast",
+        Asked("times", CLAIMED),
+        ratio,
         documented="2-4× (uvloop's own page; of plain sockets)",
-        measured=f"{found.cpu_us[plain]:.0f} and {found.cpu_us[quick]:.0f} µs of the server's CPU a call: "
-        f"{ratio:.2f}×; {found.times:.2f}× in time",
-        tolerance="at least 2× of the server's CPU; in shape: more than a tenth",
-        verdict=graded(ratio >= CLAIMED, ratio > 1.1, contended=found.contended),
-        value=ratio,
+        said=f"{found.cpu_us[plain].median:.0f} and {found.cpu_us[quick].median:.0f} µs of the server's CPU a call: "
+        f"{ratio.value:.2f}×; {found.times:.2f}× in time",
+        how="the server's CPU time of a call, asyncio over uvloop",
         why=f"On asyncio: {servers[plain].why('calls')} On uvloop: {servers[quick].why('calls')}",
-        contended=found.contended,
     )
 
 
 def _name_claim(bench: Bench, said: Mapping[str, str], servers: Mapping[str, ProfiledServer]) -> None:
     named = {label: servers[label].summary().server.loop for label in said}
     wrong = [f"{label}: {named[label]} instead of {truth}" for label, truth in said.items() if named[label] != truth]
-    bench.check(
+    exactly(
+        bench,
         "now-7",
         "the probe names the event loop that the server runs on",
-        documented="",
-        measured="; ".join([f"{len(said) - len(wrong)} of {len(said)} servers", *wrong]),
-        tolerance="each as the server itself says",
-        verdict=graded(not wrong),
-        value=float(len(said) - len(wrong)),
+        said="; ".join([f"{len(said) - len(wrong)} of {len(said)} servers", *wrong]),
+        how="each as the server itself says",
+        fine=not wrong,
         why=f"It named {', '.join(sorted({str(name) for name in named.values()}))}.",
     )

@@ -16,13 +16,13 @@ import anyio
 
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
 from mcp_probe.workloads.bench.serving import ProfiledServer
-from mcp_probe.workloads.bench.shapes import Outcome, Stats
-from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.bench.shapes import Asked, Outcome, Stats
+from mcp_probe.workloads.bench.statistics import describe, ratio_of
 from mcp_probe.workloads.raw_http import RawSession
-from mcp_probe.workloads.scenarios.counted_calls import COUNTING, CPU_NOTE, Caller, alike, through
+from mcp_probe.workloads.scenarios.counted_calls import COUNTING, CPU_NOTE, Caller, through
+from mcp_probe.workloads.scenarios.own_claims import exactly, judged
 from mcp_probe.workloads.scenarios.readings import most_in_flight
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 TABLE = "now clients"
 EACH, ONE = "a session each", "one session for all"
@@ -116,7 +116,12 @@ async def _at_once(
         await rounds[EACH]()
     await own.each(RawSession.end)
     inside = min(int(str(each)) for each in met)
-    return Found(count, inside, taken, {label: describe(one.cpu_us[-turns:]) for label, one in rounds.items()})
+    return Found(
+        count,
+        inside,
+        taken,
+        {label: describe(one.cpu_us[-turns:], contended=taken.stats[label].contended) for label, one in rounds.items()},
+    )
 
 
 def _rows(bench: Bench, server: ProfiledServer, found: Found) -> None:
@@ -169,44 +174,42 @@ def _left_and_ended(url: str) -> tuple[int, int]:
 def _width_claim(bench: Bench, server: ProfiledServer, found: Sequence[Found]) -> None:
     seen = [most_in_flight(server.seen(f"{each.count} meet").only("meet").requests) for each in found]
     truth = [each.inside for each in found]
-    bench.check(
+    exactly(
+        bench,
         "now-11",
         "a server handles as many calls at once as it has clients, and the probe counts them so",
-        documented="",
-        measured=f"{' / '.join(map(str, truth))} inside at once by the server's own count, "
+        said=f"{' / '.join(map(str, truth))} inside at once by the server's own count, "
         f"{' / '.join(map(str, seen))} by the probe",
-        tolerance=f"{' / '.join(str(each.count) for each in found)}; none of them leaves before the last has come",
-        verdict=graded(seen == truth == [each.count for each in found]),
-        value=float(max(seen)),
+        how=f"{' / '.join(str(each.count) for each in found)}; none of them leaves before the last has come",
+        fine=seen == truth == [each.count for each in found],
         why=server.why(f"{found[-1].count} meet"),
     )
 
 
 def _cost_claim(bench: Bench, server: ProfiledServer, most: Found) -> None:
-    each, one = most.cpu_us[EACH].median, most.cpu_us[ONE].median
-    ratio, contended = each / one, most.taken.stats[EACH].contended
-    bench.check(
+    each, one = most.cpu_us[EACH], most.cpu_us[ONE]
+    ratio = ratio_of(each, one)
+    judged(
+        bench,
         "now-12",
         "a call costs the same in many sessions as in one",
-        documented="",
-        measured=f"{each:.0f} µs of the server's CPU in {most.count} sessions, {one:.0f} µs in one: {ratio:.2f}×",
-        tolerance="within a fifth",
-        verdict=alike(max(ratio, 1 / ratio), 1.2, 1.5, floor=most.taken.floor, contended=contended),
-        value=ratio,
+        Asked("same"),
+        ratio,
+        said=f"{each.median:.0f} µs of the server's CPU in {most.count} sessions, {one.median:.0f} µs in one: "
+        f"{ratio.value:.2f}×",
+        how="the server's CPU time of a call, in many sessions over in one",
         why=server.why(f"{most.count} clients"),
-        contended=contended,
     )
 
 
 def _kept_claim(bench: Bench, statuses: tuple[int, int]) -> None:
     gone, ended = statuses
-    bench.check(
+    exactly(
+        bench,
         "now-13",
         "a client that goes without ending its session leaves it with the server",
-        documented="",
-        measured=f"status {gone} for a call in a session whose client had gone, {ended} in one that it had ended",
-        tolerance="200 and 404",
-        verdict=graded((gone, ended) == (200, 404)),
-        value=float(gone),
+        said=f"status {gone} for a call in a session whose client had gone, {ended} in one that it had ended",
+        how="200 and 404",
+        fine=(gone, ended) == (200, 404),
         why="A session lives until its client ends it, or for half an hour without a request (the SDK's default).",
     )

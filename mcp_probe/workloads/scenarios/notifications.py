@@ -12,10 +12,10 @@ from mcp_probe.aggregate.explain import what_grew
 from mcp_probe.aggregate.seen import Seen
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Timed
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
-from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.bench.statistics import floor_of, line_fit
+from mcp_probe.workloads.bench.shapes import Asked, Outcome
+from mcp_probe.workloads.bench.statistics import floor_of, line_fit, ratio_of
+from mcp_probe.workloads.scenarios.own_claims import exactly, judged
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 SERVER = "mcp_probe.workloads.servers.talking"
 TABLE = "now notifications"
@@ -126,14 +126,13 @@ def _count_claim(bench: Bench, servers: dict[Place, ProfiledServer], told: dict[
         if sent != [count] * 3 or heard != 3 * count:
             wrong.append(f"{_label(kind, count)} over {place}: {sent} counted, {heard} heard")
     whole, most = sum(told.values()), max(count for _, _, count in told)
-    bench.check(
+    exactly(
+        bench,
         "now-14",
         "the probe counts the notifications of each call as they were sent, and all of them arrive",
-        documented="",
-        measured="; ".join(wrong) or f"{whole:,} heard by the clients, as many counted, call by call",
-        tolerance="every call's count is the number it was told to send; none is lost",
-        verdict=graded(not wrong),
-        value=float(len(wrong)),
+        said="; ".join(wrong) or f"{whole:,} heard by the clients, as many counted, call by call",
+        how="every call's count is the number it was told to send; none is lost",
+        fine=not wrong,
         why=f"It saw {most:,} sent in each of the calls that sent most.",
     )
 
@@ -142,18 +141,16 @@ def _cost_claim(
     bench: Bench, claim: str, server: ProfiledServer, place: str, counts: Sequence[int], taken: Interleaved
 ) -> None:
     none, most = _label("progress", 0), _label("progress", counts[-1])
-    ratio = taken.ratio(most, none)
+    ratio = ratio_of(taken.stats[most], taken.stats[none], taken.floor)
     each = _each_ms(taken, "progress", counts)
-    contended = taken.stats[most].contended
-    bench.check(
+    judged(
+        bench,
         claim,
         f"over {place} a call that reports {counts[-1]:,} times takes many times one that does not report",
-        documented="",
-        measured=f"{taken.stats[most].median:.1f} and {taken.stats[none].median:.2f} ms: {ratio:.0f}×; "
+        Asked("at least", (5.0,), "blurs"),
+        ratio,
+        said=f"{taken.stats[most].median:.1f} and {taken.stats[none].median:.2f} ms: {ratio.value:.0f}×; "
         f"{each * 1e3:.0f} µs each",
-        tolerance="more than 5×",
-        verdict=graded(ratio > 5, ratio > 1.5, contended=contended),
-        value=ratio,
+        how="times the call that does not report",
         why=what_grew(server.seen(none), server.seen(most), "report") or server.why(most),
-        contended=contended,
     )

@@ -21,12 +21,12 @@ from mcp_probe.aggregate.seen import Seen
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Timed
 from mcp_probe.workloads.bench.figures import number
 from mcp_probe.workloads.bench.serving import ProfiledServer
-from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.bench.shapes import Asked, Claim, Measured, Outcome
+from mcp_probe.workloads.bench.statistics import counted, describe, ratio_of
 from mcp_probe.workloads.raw_http import RawSession
+from mcp_probe.workloads.scenarios.own_claims import exactly, judged
 from mcp_probe.workloads.scenarios.providers import ThreadedProvider, threaded_provider
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import OTHERS, graded
 
 SERVER = "mcp_probe.workloads.servers.results"
 TABLE, WAITING = "now results over stdio", "now results, who waits (streamable HTTP, JSON)"
@@ -87,7 +87,7 @@ async def _one_size(bench: Bench, provider: ThreadedProvider, size: int, grown: 
     }
     if size > PIECE_BYTES:
         ways[PIECES] = partial(_in_pieces, provider, size)
-    found = await bench.interleaved(ways, bench.size(3, 8 if size < 100 * MB else 4), twin=BLOCK)
+    # First, while no memory of an earlier call of this size can be used again.
     for label, tool in ((BLOCK, "text"), (STRUCTURED, "structured")):
         with provider.phase(f"{label} {size}"):
             for _ in range(3):
@@ -99,7 +99,7 @@ async def _one_size(bench: Bench, provider: ThreadedProvider, size: int, grown: 
     if size > PIECE_BYTES:
         with provider.phase(f"{PIECES} {size}"):
             await _in_pieces(provider, size)
-    return found
+    return await bench.interleaved(ways, bench.size(3, 8 if size < 100 * MB else 4), twin=BLOCK)
 
 
 async def _asked(provider: ThreadedProvider, tool: str, size: int) -> None:
@@ -146,7 +146,7 @@ def _stdio_rows(bench: Bench, provider: ProfiledServer, sizes: list[int], grown:
             table.put(
                 f"{_told(size)}: the process grew",
                 "MB",
-                median(grown[size].memory_bytes) / MB,
+                max(grown[size].memory_bytes) / MB,
                 metric="memory",
                 series="the process, as the kernel counts",
                 x=size / MB,
@@ -176,36 +176,33 @@ def _bytes_claim(bench: Bench, provider: ProfiledServer, sizes: list[int]) -> No
     known = [each for each in found if each is not None]
     exact = len(known) == len(found) and bool(known) and max(known) - min(known) <= ENVELOPE_BYTES
     least, most = (min(known), max(known)) if known else (0, 0)
-    bench.check(
+    exactly(
+        bench,
         "now-1",
         "the probe counts a result to the byte, whatever its size",
-        documented="",
-        measured=f"{least}-{most} bytes of envelope around results of {_told(sizes[0])} to {_told(sizes[-1])}",
-        tolerance=f"the same envelope around each, but for {ENVELOPE_BYTES} bytes of its id",
-        verdict=graded(exact),
-        value=float(most - least),
+        fine=exact,
+        said=f"{least}-{most} bytes of envelope around results of {_told(sizes[0])} to {_told(sizes[-1])}",
+        how=f"the same envelope around each, but for {ENVELOPE_BYTES} bytes of its id",
         why=f"The largest answer was a line of {sizes[-1] + most:,} bytes, its end not counted.",
     )
 
 
 def _memory_claim(bench: Bench, provider: ProfiledServer, size: int, grown: Grown) -> None:
     handler = _requested(provider.seen(f"{BLOCK} {size}")) / size
-    if not grown.memory_bytes:
-        measured, value, verdict = "this system does not count a peak anew", None, graded(False, contended=True)
-    else:
-        value = median(grown.memory_bytes) / size
-        measured = f"{value:.1f} times the result of {_told(size)}"
-        verdict = graded(value >= 2)
-    bench.check(
-        "now-2",
-        "while a result is sent, the process holds several copies of it",
-        documented="",
-        measured=measured,
-        tolerance="at least 2 times: the text, and the text encoded; of the kernel's count",
-        verdict=verdict,
-        value=value,
-        why=f"The tool itself allocated {handler:.2f} times the result; the rest are copies of it on its way: encoded, "
-        "with its line's end, and as the bytes that are written.",
+    times = max(grown.memory_bytes, default=0) / size
+    bench.claim(
+        Claim(
+            "now-2",
+            "while a result is sent, the process holds several copies of it",
+            "",
+            (Asked("at least", (2.0,), "not"),),
+            "growth of the process over the result, of the kernel's count: the text, and the text encoded",
+            f"The tool itself allocated {handler:.2f} times the result; the rest are copies of it on its way: encoded, "
+            "with its line's end, and as the bytes that are written.",
+        ),
+        [counted(times)] if times else [],
+        said=f"{times:.1f} times the result of {_told(size)}" if times else "no figure",
+        untold="This system does not count a peak anew.",
     )
 
 
@@ -299,36 +296,32 @@ def _beside_rows(table: Table, server: ProfiledServer, label: str, found: Beside
 
 def _held_claims(bench: Bench, beside: list[Beside], server: ProfiledServer) -> None:
     block, pieces = beside[-2], beside[-1]
-    held, quick = max(block.held_ms), max(block.quick_ms)
-    steps = [step.end_ns - step.start_ns for step in server.seen(f"{BLOCK} {block.size}").steps]
-    longest = max(steps, default=0) / 1e6
-    ratio = longest / held
-    why = OTHERS if block.contended else server.why(f"{BLOCK} {block.size}")
-    bench.check(
+    held = max(block.held_ms)
+    seen = server.seen(f"{BLOCK} {block.size}")
+    longest = max((step.end_ns - step.start_ns for step in seen.steps), default=0) / 1e6
+    why = server.why(f"{BLOCK} {block.size}")
+    judged(
+        bench,
         "now-3",
         "the probe's longest step is the pause that the server itself saw of its event loop",
-        documented="",
-        measured=f"{number(longest)} ms by the probe, {number(held)} ms by a task that wants a turn every ms",
-        tolerance="within a fifth",
-        verdict=graded(0.8 <= ratio <= 1.25, 0.5 <= ratio <= 2, contended=block.contended),
-        value=ratio,
+        Asked("same", load="blurs"),
+        Measured(longest / held, floor=1.0, contended=block.contended),
+        said=f"{number(longest)} ms by the probe, {number(held)} ms by a task that wants a turn every ms",
+        how="the longest of all rounds, over the server's own",
         why=why,
-        contended=block.contended,
     )
-    bench.check(
+    whole, apart = describe(block.quick_ms, contended=block.contended), describe(pieces.quick_ms)
+    judged(
+        bench,
         "now-4",
-        "every other call waits while a large result is encoded; in pieces it does not",
-        documented="",
-        measured=f"a quick call took up to {number(quick)} ms beside {_told(block.size)} at once, up to "
-        f"{number(max(pieces.quick_ms))} ms beside the same in pieces; the loop paused {number(held)} and "
+        "every other call waits while a large result is encoded, and less if it is asked for in pieces",
+        Asked("more"),
+        ratio_of(whole, apart),
+        said=f"a quick call took {number(whole.median)} ms beside {_told(block.size)} at once, "
+        f"{number(apart.median)} ms beside the same in pieces; the loop paused up to {number(held)} and "
         f"{number(max(pieces.held_ms))} ms",
-        tolerance="a quick call waits at least half of the loop's pause, and longer than beside pieces",
-        verdict=graded(
-            quick >= 0.5 * held and quick > max(pieces.quick_ms), quick >= 0.5 * held, contended=block.contended
-        ),
-        value=quick / max(pieces.quick_ms),
-        why=server.why(f"{BLOCK} {block.size}"),
-        contended=block.contended,
+        how="the longest quick call of a round, at once over in pieces",
+        why=why,
     )
 
 

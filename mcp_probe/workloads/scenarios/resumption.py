@@ -16,11 +16,11 @@ import anyio
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms, Timed
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
-from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.shapes import Asked, Outcome
+from mcp_probe.workloads.bench.statistics import ratio_of
 from mcp_probe.workloads.raw_http import Event, RawSession
-from mcp_probe.workloads.scenarios.counted_calls import alike
+from mcp_probe.workloads.scenarios.own_claims import exactly, judged
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 SERVER = "mcp_probe.workloads.servers.resumable"
 TABLE = "now resumption"
@@ -160,33 +160,30 @@ def _once_claim(bench: Bench, server: ProfiledServer, reads: Sequence[Read]) -> 
         sent = [value for each in calls for name, value, _ in each.measures if name == "notifications"]
         counted.append((len(calls), sent, [each.outcome for each in calls]))
     fine = all(whole) and all(each == (1, [BROKEN], ["ok"]) for each in counted)
-    bench.check(
+    exactly(
+        bench,
         "now-26",
         "a call outlives its connection: read on elsewhere, each event comes once, and the probe saw one whole call",
-        documented="",
-        measured=f"{sum(whole)} of {len(reads)} calls came whole, {len(reads[0].before)} events before and "
+        said=f"{sum(whole)} of {len(reads)} calls came whole, {len(reads[0].before)} events before and "
         f"{len(reads[0].after)} after the break; the probe counted "
         + (f"one call with {BROKEN} notifications each" if fine else f"{counted}"),
-        tolerance=f"events 1 to {BROKEN} in order, once; then the result; one request, not cancelled",
-        verdict=graded(fine),
-        value=float(sum(whole)),
+        how=f"events 1 to {BROKEN} in order, once; then the result; one request, not cancelled",
+        fine=fine,
         why=server.why("broken 0"),
     )
 
 
 def _cost_claim(bench: Bench, servers: dict[str, ProfiledServer], taken: Interleaved, count: int) -> None:
     found = taken.stats
-    ratio = found[KEPT].median / found[PLAIN].median
-    contended = found[KEPT].contended or found[PLAIN].contended
-    bench.check(
+    ratio = ratio_of(found[KEPT], found[PLAIN], taken.floor)
+    judged(
+        bench,
         "now-27",
         "keeping events in memory costs a call next to nothing",
-        documented="",
-        measured=f"{found[KEPT].median:.1f} and {found[PLAIN].median:.1f} ms for a call of {count:,} events: "
-        f"{ratio:.2f}×",
-        tolerance="at most a fifth more",
-        verdict=alike(ratio, 1.2, 1.5, floor=taken.floor, contended=contended),
-        value=ratio,
+        Asked("at most"),
+        ratio,
+        said=f"{found[KEPT].median:.1f} and {found[PLAIN].median:.1f} ms for a call of {count:,} events: "
+        f"{ratio.value:.2f}×",
+        how="kept over not kept",
         why=f"Kept: {servers[KEPT].why('calls')} Not kept: {servers[PLAIN].why('calls')}",
-        contended=contended,
     )

@@ -19,10 +19,11 @@ from mcp_probe.errors import LaunchError
 from mcp_probe.model import RequestRecord
 from mcp_probe.workloads.bench.context import Bench, Interleaved, Timed
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
-from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.shapes import Asked, Outcome
+from mcp_probe.workloads.bench.statistics import quickest
 from mcp_probe.workloads.client import LoadSession
+from mcp_probe.workloads.scenarios.own_claims import exactly, judged
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 SERVER = "mcp_probe.workloads.servers.talking"
 TABLE = "now questions"
@@ -170,15 +171,14 @@ def _wait_claim(bench: Bench, servers: dict[Place, ProfiledServer], truth: Truth
                 whole_ms, thought_ms = whole_ms + waited, thought_ms + least
                 if not least <= waited <= most or len(thought) != way.rounds:
                     wrong.append(f"{way.label} over {place}: {waited:.1f} of {least:.1f}-{most:.1f} ms")
-    bench.check(
+    exactly(
+        bench,
         "now-17",
         "the probe says how long a call waited for its client's answers",
-        documented="",
-        measured="; ".join(wrong)
+        said="; ".join(wrong)
         or f"{whole_ms:.0f} ms of waiting for answers that the clients took {thought_ms:.0f} ms for",
-        tolerance="of each call at least what its client took, and at most the whole call",
-        verdict=graded(not wrong),
-        value=whole_ms / thought_ms if thought_ms else None,
+        how="of each call at least what its client took, and at most the whole call",
+        fine=not wrong,
         why=servers["stdio"].why(f"stdio {ways[1].label}"),
     )
 
@@ -186,20 +186,21 @@ def _wait_claim(bench: Bench, servers: dict[Place, ProfiledServer], truth: Truth
 def _together_claim(bench: Bench, server: ProfiledServer, truth: Truth, ways: Sequence[Way]) -> None:
     together = ways[-1]
     serial = next(way for way in ways if way.rounds == together.rounds and way is not together)
-    quickest = {
-        way.label: min(each.end_ns - each.arrival_ns for each in _requests(server, "stdio", way.label, "ask")) / 1e6
+    taken = {
+        way.label: [each.end_ns - each.arrival_ns for each in _requests(server, "stdio", way.label, "ask")]
         for way in (serial, together)
     }
-    ratio = quickest[serial.label] / quickest[together.label]
-    bench.check(
+    ratio = quickest(taken[serial.label], taken[together.label])
+    apart_ms, once_ms = (min(taken[way.label]) / 1e6 for way in (serial, together))
+    judged(
+        bench,
         "now-18",
         "questions that are asked at once take as long as one of them",
-        documented="",
-        measured=f"{together.rounds} questions of {truth.think_ms:g} ms: {quickest[serial.label]:.0f} ms one by one, "
-        f"{quickest[together.label]:.0f} ms at once: {ratio:.1f}×",
-        tolerance=f"at least half of {together.rounds}×; quickest calls, as the probe timed them",
-        verdict=graded(ratio >= together.rounds / 2, ratio > 1.2),
-        value=ratio,
+        Asked("at least", (together.rounds / 2,), "blurs"),
+        ratio,
+        said=f"{together.rounds} questions of {truth.think_ms:g} ms: {apart_ms:.0f} ms one by one, "
+        f"{once_ms:.0f} ms at once: {ratio.value:.1f}×",
+        how="one by one over at once; quickest calls, as the probe timed them",
         why=what_grew(server.seen(f"stdio {together.label}"), server.seen(f"stdio {serial.label}"), "ask"),
     )
 
@@ -212,14 +213,13 @@ def _second_request_claim(bench: Bench, server: ProfiledServer, truth: Truth) ->
     thought = [sum(each) for each in truth.thought_ms["sse", RESUMED]]
     least = min(apart_ms, default=0.0)
     fine = len(requests) == 2 * COUNTED and all(gap >= took for gap, took in zip(apart_ms, thought, strict=True))
-    bench.check(
+    exactly(
+        bench,
         "now-19",
         "in protocol 2026-07-28 a call holds nothing in the server while its client is asked",
-        documented="",
-        measured=f"{len(requests)} requests for {COUNTED} calls; at least {least:.0f} ms between the two of a call, "
+        said=f"{len(requests)} requests for {COUNTED} calls; at least {least:.0f} ms between the two of a call, "
         f"for answers that took {min(thought):.0f} ms",
-        tolerance="two requests a call; the second comes no sooner than the answer is there",
-        verdict=graded(fine),
-        value=least,
+        how="two requests a call; the second comes no sooner than the answer is there",
+        fine=fine,
         why=server.why(f"sse {RESUMED}"),
     )

@@ -15,13 +15,14 @@ from typing import Any
 
 import anyio
 
-from mcp_probe.workloads.bench.context import Bench, Interleaved
+from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
-from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.scenarios.counted_calls import Caller, alike, in_turns, over_stdio, put_calls
+from mcp_probe.workloads.bench.shapes import Asked, Outcome, Stats
+from mcp_probe.workloads.bench.statistics import ratio_of
+from mcp_probe.workloads.scenarios.counted_calls import Caller, in_turns, over_stdio, put_calls
+from mcp_probe.workloads.scenarios.own_claims import exactly, judged
 from mcp_probe.workloads.scenarios.providers import threaded_provider
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 TABLE = "now SDKs"
 SERVER = Path(__file__).resolve().parents[1] / "servers" / "any_sdk.py"
@@ -74,7 +75,7 @@ async def run(bench: Bench) -> Outcome:
     whys = {label: server.later("calls", "add") for label, server in servers.items()}
     cpu_us = put_calls(Table(bench, TABLE, x="a call"), callers, taken, rounds, whys)
     _name_claim(bench, said, servers)
-    _cost_claims(bench, cpu_us, said, servers, taken)
+    _cost_claims(bench, cpu_us, said, servers)
     return bench.outcome()
 
 
@@ -99,26 +100,23 @@ def _name_claim(bench: Bench, said: Mapping[str, Mapping[str, Any]], servers: Ma
         if (found.sdk, found.sdk_version) != (truth["sdk"], truth["version"]):
             wrong.append(f"{found.sdk} {found.sdk_version} instead of {truth['sdk']} {truth['version']}")
     told = ", ".join(f"{truth['sdk']} {truth['version']}" for truth in said.values())
-    bench.check(
+    exactly(
+        bench,
         "now-23",
         "the probe names the SDK that a server is made with, and its version",
-        documented="",
-        measured="; ".join(wrong) or told,
-        tolerance="each as its interpreter has it installed",
-        verdict=graded(not wrong),
-        value=float(len(wrong)),
+        said="; ".join(wrong) or told,
+        how="each as its interpreter has it installed",
+        fine=not wrong,
         why="It asks the installed package, in the server's own interpreter.",
     )
 
 
 def _cost_claims(
     bench: Bench,
-    cpu_us: Mapping[str, float],
+    cpu_us: Mapping[str, Stats],
     said: Mapping[str, Mapping[str, Any]],
     servers: Mapping[str, ProfiledServer],
-    taken: Interleaved,
 ) -> None:
-    contended = any(stats.contended for stats in taken.stats.values())
     claims = (
         ("now-24", "a call costs no more with mcp 2 than with mcp 1", NEW, OLD),
         ("now-25", "a call costs no more with fastmcp 4 than with the SDK that it is made with", ON_TOP, NEW),
@@ -126,17 +124,16 @@ def _cost_claims(
     for claim, sentence, over, under in claims:
         if over not in cpu_us or under not in cpu_us:
             continue
-        ratio = cpu_us[over] / cpu_us[under]
+        ratio = ratio_of(cpu_us[over], cpu_us[under])
         names = [f"{said[label]['sdk']} {said[label]['version']}" for label in (over, under)]
-        bench.check(
+        judged(
+            bench,
             claim,
             sentence,
-            documented="",
-            measured=f"{cpu_us[over]:.0f} µs of the server's CPU with {names[0]}, {cpu_us[under]:.0f} µs with "
-            f"{names[1]}: {ratio:.2f}×",
-            tolerance="at most a tenth more",
-            verdict=alike(ratio, 1.1, 1.25, floor=taken.floor, contended=contended),
-            value=ratio,
+            Asked("at most"),
+            ratio,
+            said=f"{cpu_us[over].median:.0f} µs of the server's CPU with {names[0]}, {cpu_us[under].median:.0f} µs "
+            f"with {names[1]}: {ratio.value:.2f}×",
+            how="the server's CPU time of a call, the first over the second",
             why=f"With {names[0]}: {servers[over].why('calls')} With {names[1]}: {servers[under].why('calls')}",
-            contended=contended,
         )

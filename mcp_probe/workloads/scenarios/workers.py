@@ -20,10 +20,11 @@ import anyio
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench, Ms, Timed
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
-from mcp_probe.workloads.bench.shapes import Outcome, Stats
+from mcp_probe.workloads.bench.shapes import Asked, Claim, Outcome, Stats
+from mcp_probe.workloads.bench.statistics import ratio_of, scaled
 from mcp_probe.workloads.raw_http import RawSession
+from mcp_probe.workloads.scenarios.own_claims import exactly
 from mcp_probe.workloads.scenarios.tables import Table
-from mcp_probe.workloads.scenarios.verdicts import graded
 
 SERVER = "mcp_probe.workloads.servers.workers"
 TABLE = "now workers"
@@ -32,7 +33,7 @@ CPU_MS, WAIT_MS = 5.0, 20.0
 HOLD_MS = 150.0
 """How long a worker computes so that another one accepts the next connection."""
 
-FIND_LIMIT_S = 60.0
+FIND_LIMIT_S = 120.0
 KINDS = {"compute": f"{CPU_MS:g} ms of computing", "wait": f"{WAIT_MS:g} ms of waiting"}
 ARGUMENTS = {"compute": {"cpu_ms": CPU_MS}, "wait": {"delay_ms": WAIT_MS}}
 
@@ -158,23 +159,20 @@ def _elsewhere(arm: Arm) -> tuple[int, int]:
 
 def _compute_claim(bench: Bench, arms: Sequence[Arm], found: dict[str, Stats]) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    gains = {arm.workers: found[arms[0].label].min / found[arm.label].min for arm in arms[1:]}
-    wanted = {workers: 0.7 * min(workers, cores) for workers in gains}
-    contended = any(stats.contended for stats in found.values())
-    bench.check(
-        "now-20",
-        "N workers compute N times as much, as far as there are cores",
-        documented="",
-        measured=", ".join(f"{workers} workers {gain:.2f}×" for workers, gain in gains.items()) + f"; {cores} cores",
-        tolerance="at least 0.7 of the smaller of both numbers; quickest rounds",
-        verdict=graded(
-            all(gains[each] >= wanted[each] for each in gains),
-            all(gain > 1.1 for gain in gains.values()),
-            contended=contended,
+    gains = {arm.workers: ratio_of(found[arms[0].label], found[arm.label]) for arm in arms[1:]}
+    shares = [scaled(gain, 1 / min(workers, cores)) for workers, gain in gains.items()]
+    told = ", ".join(f"{workers} workers {gain.value:.2f}×" for workers, gain in gains.items())
+    bench.claim(
+        Claim(
+            "now-20",
+            "N workers compute N times as much, as far as there are cores",
+            "",
+            (Asked("at least", (0.7,), "blurs"),),
+            "as much as one, over N or the number of cores",
         ),
-        value=max(gains.values()),
+        shares,
+        said=f"{told}; {cores} cores",
         why=f"1 worker: {arms[0].server.why('compute')} {arms[-1].label}: {arms[-1].server.why('compute')}",
-        contended=contended,
     )
 
 
@@ -186,27 +184,25 @@ def _count_claim(bench: Bench, arms: Sequence[Arm]) -> None:
         told.append(" + ".join(f"{count}" for count in arm.answered.values()))
         if +counted != arm.answered:
             wrong.append(f"{arm.label}: {dict(counted)} counted, {dict(arm.answered)} answered")
-    bench.check(
+    exactly(
+        bench,
         "now-21",
         "each worker has a probe of its own, which counts the calls of its own process",
-        documented="",
-        measured="; ".join(wrong) or f"{'; '.join(told)} calls, each counted in the process that answered it",
-        tolerance="process by process, as the answers say where they come from",
-        verdict=graded(not wrong),
-        value=float(len(wrong)),
+        said="; ".join(wrong) or f"{'; '.join(told)} calls, each counted in the process that answered it",
+        how="process by process, as the answers say where they come from",
+        fine=not wrong,
         why=f"The server of {arms[-1].label} left {len(arms[-1].server.seen_by_process())} recordings.",
     )
 
 
 def _session_claim(bench: Bench, arm: Arm, statuses: tuple[int, int]) -> None:
     here, there = statuses
-    bench.check(
+    exactly(
+        bench,
         "now-22",
         "a session lives in one worker: where another one gets its call, it is unknown",
-        documented="",
-        measured=f"status {here} at its own worker, {there} at another of {arm.workers}",
-        tolerance="200 and 404",
-        verdict=graded((here, there) == (200, 404)),
-        value=float(there),
+        said=f"status {here} at its own worker, {there} at another of {arm.workers}",
+        how="200 and 404",
+        fine=(here, there) == (200, 404),
         why="Serve without sessions (stateless, or protocol 2026-07-28), or pin sessions to workers in front of them.",
     )
