@@ -264,8 +264,7 @@ def _burst(bursts: Sequence[Burst], alone_ms: float) -> tuple[Reading, bool]:
     if alone_ms >= SHORT_MS and len(widths) > len(bursts) / 4:
         return Reading("burst", 0, None, None, f"{count} calls sent at once ended in other waves each time"), False
     shares = [
-        alone_ms / max(1e-9, (max(burst.ends_ms) - min(burst.ends_ms)) / max(1, len(burst.ends_ms) - 1))
-        for burst in bursts
+        alone_ms / max(1e-9, (max(burst.ends_ms) - alone_ms) / max(1, len(burst.ends_ms) - 1)) for burst in bursts
     ]
     shared = Interval.of(shares)
     sentence = (
@@ -303,7 +302,7 @@ def _by_width(curve: Reading, latency: Reading, burst: Reading) -> int | str:
 
 def _by_curve(curve: Reading, latency: Reading, burst: Reading, contended: bool) -> int | str:
     """Where calls share something without a width, the curve is soft: it must be fine, and the machine quiet."""
-    if contended:
+    if contended and not _one_by_one(curve, latency, burst):
         return (
             "others used this machine, and no width shows in bursts, so what limits may be the machine; try again when "
             "it is quiet"
@@ -320,6 +319,11 @@ def _by_curve(curve: Reading, latency: Reading, burst: Reading, contended: bool)
     if burst.best is not None and not 0.5 <= burst.best / max(least, 0.1) <= 2.0:
         return _differ(latency, burst)
     return best
+
+
+def _one_by_one(*readings: Reading) -> bool:
+    """Whether each says that one call is handled at a time: that no other program can make a server seem to do."""
+    return all(each.best is not None and each.best <= 1 + TOLERANCE for each in readings)
 
 
 def _differ(one: Reading, other: Reading) -> str:

@@ -79,6 +79,13 @@ def test_without_a_width_a_busy_machine_tells_nothing() -> None:
     assert "others used this machine" in busy.advice
 
 
+def test_one_at_a_time_is_told_on_a_busy_machine_even_if_answers_come_in_pairs() -> None:
+    """A blocked loop writes two answers at a time: there are no waves of one, but 20 calls take as long as 20."""
+    pairs = [Burst(tuple(100.0 * 2 * (number // 2 + 1) for number in range(20)))] * 5
+    found = knee_of(of_width(1), pairs, contended=True)
+    assert found.recommended == 1, found.advice
+
+
 def test_a_throughput_that_still_grows_has_no_knee_yet() -> None:
     found = knee_of([level(n, *[10 * n] * 4) for n in (1, 2, 4, 8)], (), contended=False)
     assert found.recommended is None
