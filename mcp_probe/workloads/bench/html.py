@@ -90,8 +90,8 @@ def _figures(charts: list[Chart]) -> Iterator[str]:
         yield f'<div class="charts">{"".join(map(figure_of, more))}</div></details>'
 
 
-def figure_of(chart: Chart, words: tuple[str, str] = ("measured", "documented")) -> str:
-    """The chart, with its legend; ``words`` name what is full and what is pale."""
+def figure_of(chart: Chart) -> str:
+    """The chart, with its legend."""
     return figure(
         Plot(
             chart.title,
@@ -100,7 +100,7 @@ def figure_of(chart: Chart, words: tuple[str, str] = ("measured", "documented"))
             lambda value: figures.with_unit(value, chart.unit),
             log_x=chart.log_x,
             log_y=chart.log_y,
-            words=words if chart.has_documented else ("", ""),
+            words=("measured", "documented") if chart.has_documented else ("", ""),
             remark=remark(chart),
         )
     )

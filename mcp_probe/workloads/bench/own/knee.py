@@ -17,7 +17,7 @@ from math import sqrt
 from statistics import fmean, median, stdev
 
 from mcp_probe.workloads.bench.own.waves import SHORT_MS, waves_of
-from mcp_probe.workloads.bench.shapes import Verdict
+from mcp_probe.workloads.bench.shapes import LITTLE_HIGH, LITTLE_LOW, Verdict
 from mcp_probe.workloads.bench.statistics import line_fit, percentile, t95
 
 TOLERANCE = 0.15
@@ -34,6 +34,9 @@ FINE = 1.35
 
 STILL = 0.05
 """Of throughput: the least width of an interval, whatever the repeats say."""
+
+TRIMMED_FROM = 4
+"""Repeats of a level from which on the slowest of them is left out."""
 
 CLIENT_CORES = 0.85
 """Of one core: a generator that used more was itself what limits."""
@@ -68,6 +71,14 @@ class Level:
             return 1e3 * line_fit([(end, float(number)) for number, end in enumerate(ends)])[1]
         return self.answered / self.span_s if self.span_s > 0 else 0.0
 
+    @property
+    def fits(self) -> bool:
+        """Whether throughput times mean latency is about what was in flight, as it must be by Little's law."""
+        if not self.times_ms:
+            return False
+        in_flight = self.per_s * fmean(self.times_ms) / 1e3
+        return LITTLE_LOW * self.in_flight <= in_flight <= LITTLE_HIGH * self.in_flight
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -94,14 +105,24 @@ class Repeated:
     levels: tuple[Level, ...]
 
     @property
+    def sound(self) -> tuple[Level, ...]:
+        """Repeats whose throughput, latency and number in flight agree; of four or more, all but the slowest.
+
+        A client that stands still for a while gets answers in heaps, and then more seem to come in a second than the
+        server gives. Anything else that happens on a machine takes throughput away.
+        """
+        fitting = sorted((level for level in self.levels if level.fits), key=lambda level: level.per_s)
+        return tuple(fitting[1:] if len(fitting) >= TRIMMED_FROM else fitting)
+
+    @property
     def per_s(self) -> Interval:
         """Throughput."""
-        return Interval.of([level.per_s for level in self.levels])
+        return Interval.of([level.per_s for level in self.sound])
 
     @property
     def median_ms(self) -> Interval:
         """Median latency."""
-        return Interval.of([median(level.times_ms) for level in self.levels if level.times_ms])
+        return Interval.of([median(level.times_ms) for level in self.sound])
 
     @property
     def times_ms(self) -> list[float]:
@@ -110,8 +131,8 @@ class Repeated:
 
     @property
     def is_good(self) -> bool:
-        """Whether every repeat has an answer and none a failure."""
-        return all(level.answered and not level.failed for level in self.levels)
+        """Whether every repeat has an answer and none a failure, and some of them can be believed."""
+        return bool(self.sound) and all(level.answered and not level.failed for level in self.levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +264,7 @@ def _burst(bursts: Sequence[Burst], alone_ms: float) -> tuple[Reading, bool]:
     if alone_ms >= SHORT_MS and len(widths) > len(bursts) / 4:
         return Reading("burst", 0, None, None, f"{count} calls sent at once ended in other waves each time"), False
     shares = [
-        alone_ms / max(1e-9, (max(burst.ends_ms) - min(burst.ends_ms)) / max(1, len(burst.ends_ms) - 1))
-        for burst in bursts
+        alone_ms / max(1e-9, (max(burst.ends_ms) - alone_ms) / max(1, len(burst.ends_ms) - 1)) for burst in bursts
     ]
     shared = Interval.of(shares)
     sentence = (
@@ -256,7 +276,7 @@ def _burst(bursts: Sequence[Burst], alone_ms: float) -> tuple[Reading, bool]:
 
 def _client(known: Sequence[Repeated], plateau: Interval, alone_ms: float) -> str | None:
     """Whether the generator was what limited; the blame is then not the server's."""
-    top = [level for each in known if each.per_s.best >= ENOUGH * plateau.best for level in each.levels]
+    top = [level for each in known if each.per_s.best >= ENOUGH * plateau.best for level in each.sound]
     cores, late = median(level.client_cores for level in top), median(level.client_late_ms for level in top)
     if cores < CLIENT_CORES and late < max(2.0, 0.1 * alone_ms):
         return None
@@ -282,7 +302,7 @@ def _by_width(curve: Reading, latency: Reading, burst: Reading) -> int | str:
 
 def _by_curve(curve: Reading, latency: Reading, burst: Reading, contended: bool) -> int | str:
     """Where calls share something without a width, the curve is soft: it must be fine, and the machine quiet."""
-    if contended:
+    if contended and not _one_by_one(curve, latency, burst):
         return (
             "others used this machine, and no width shows in bursts, so what limits may be the machine; try again when "
             "it is quiet"
@@ -299,6 +319,11 @@ def _by_curve(curve: Reading, latency: Reading, burst: Reading, contended: bool)
     if burst.best is not None and not 0.5 <= burst.best / max(least, 0.1) <= 2.0:
         return _differ(latency, burst)
     return best
+
+
+def _one_by_one(*readings: Reading) -> bool:
+    """Whether each says that one call is handled at a time: that no other program can make a server seem to do."""
+    return all(each.best is not None and each.best <= 1 + TOLERANCE for each in readings)
 
 
 def _differ(one: Reading, other: Reading) -> str:

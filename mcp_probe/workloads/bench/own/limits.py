@@ -40,6 +40,8 @@ def limit_of(quick: Seen, slow: Seen, operation: str) -> str:
     leaf = max((leaf for leaf in growth if _group(leaf) == group), key=lambda leaf: growth[leaf])
     more = f"a call waited {duration(most_ms)} longer for it than alone"
     if group == "loop":
+        if machine := _no_cpu(many):
+            return machine
         return f"The event loop limits it: {more}{_held_by(many)}."
     if group == "pool":
         return f"{_pool(many)} limits it: {more}."
@@ -79,6 +81,17 @@ def _group(leaf: Leaf) -> str:
     if part in _LOOP_PARTS or part == "gc":
         return "loop"
     return {"executor_wait": "pool", "executor_run": "threads", "write": "writer", "pipe": "pipe"}.get(part, "unknown")
+
+
+def _no_cpu(seen: Seen) -> str:
+    """Where the loop's thread waited longer for a CPU than it ran: then others limit it, and not the loop."""
+    queued_ms, ran_ms = seen.summary.signals.run_queue_ms, seen.summary.signals.loop_cpu_ms
+    if queued_ms is None or ran_ms is None or queued_ms <= ran_ms:
+        return ""
+    return (
+        f"The machine limits it, not the server: the event loop's thread ran {duration(ran_ms)} and waited "
+        f"{duration(queued_ms)} for a CPU."
+    )
 
 
 def _held_by(seen: Seen) -> str:

@@ -65,7 +65,7 @@ def _tables(tables: dict[str, list[Row]]) -> Iterator[str]:
 
 def _figure(chart: Chart) -> str:
     title = f"{chart.title.rpartition(': ')[2]} by calls in flight" if chart.table.startswith(_SWEEP) else chart.title
-    return figure_of(replace(chart, title=title[:1].upper() + title[1:]), ("", ""))
+    return figure_of(replace(chart, title=title[:1].upper() + title[1:]))
 
 
 def _claims(checks: Sequence[Check]) -> Iterator[str]:

@@ -19,7 +19,7 @@ AROUND = (0.6, 0.75, 0.87, 1.0, 1.15, 1.35, 1.7, 2.5)
 WAVES = 2.5
 """Times the width that there seems to be: calls of a burst, so that there are two full waves and a part."""
 
-MOST_BURST = 400
+LEAST_BURST, MOST_BURST = 10, 400
 REFINEMENTS = 3
 
 
@@ -125,7 +125,7 @@ async def _around(found: _Sweep, repeats: int, cap: int) -> list[Burst]:
             break
         await found.again(closer, repeats + 1)
     by_latency, by_curve = found.guess()
-    count = min(MOST_BURST, max(5, round(WAVES * max(by_latency, by_curve))))
+    count = min(MOST_BURST, max(LEAST_BURST, round(WAVES * max(by_latency, by_curve))))
     bursts = []
     for number in range(found.sheet.bench.size(quick=5, full=9)):
         found.sheet.bench.step(f"{count} calls at once, {number + 1}")

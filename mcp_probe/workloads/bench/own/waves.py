@@ -16,6 +16,9 @@ from mcp_probe.workloads.bench.shapes import Verdict
 SHORT_MS = 10.0
 """A call shorter than this takes no time that waves could be told by."""
 
+SLOWER = 1.4
+"""Times a call's time: waves further apart than this are answers that were held back, and no calls handled at once."""
+
 GAP = 0.4
 """Of one call's time: a pause between two ends from which on a new wave begins."""
 
@@ -50,7 +53,8 @@ def waves_of(single_ms: float, ends_ms: Sequence[float]) -> Waves:
         return Waves(float(count), "holds", f"All {count} were handled at once{more}.")
     *full, _last = sizes
     width = round(median(full))
-    if max(sizes) > max(1.25 * width, width + 1) or min(full) < 0.75 * width or ceil(count / width) != len(sizes):
+    uneven = max(sizes) > max(1.25 * width, width + 1) or min(full) < 0.75 * width or ceil(count / width) != len(sizes)
+    if uneven or ends[-1] > SLOWER * len(sizes) * single_ms:
         return Waves(
             None,
             "does not hold",

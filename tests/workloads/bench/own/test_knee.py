@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mcp_probe.workloads.bench.own.knee import Burst, Level, Repeated, knee_of
@@ -77,6 +79,13 @@ def test_without_a_width_a_busy_machine_tells_nothing() -> None:
     assert "others used this machine" in busy.advice
 
 
+def test_one_at_a_time_is_told_on_a_busy_machine_even_if_answers_come_in_pairs() -> None:
+    """A blocked loop writes two answers at a time: there are no waves of one, but 20 calls take as long as 20."""
+    pairs = [Burst(tuple(100.0 * 2 * (number // 2 + 1) for number in range(20)))] * 5
+    found = knee_of(of_width(1), pairs, contended=True)
+    assert found.recommended == 1, found.advice
+
+
 def test_a_throughput_that_still_grows_has_no_knee_yet() -> None:
     found = knee_of([level(n, *[10 * n] * 4) for n in (1, 2, 4, 8)], (), contended=False)
     assert found.recommended is None
@@ -90,6 +99,24 @@ def test_the_generator_is_blamed_for_its_own_limit() -> None:
     assert "the client was the limit, not the server: it used 0.97 of one core" in found.advice
     late = [level(n, *[10.0 * min(n, 8)] * 4, late_ms=30.0) for n in (1, 2, 4, 6, 7, 8, 9, 12, 16, 32)]
     assert "its own timers were 30.0 ms late" in knee_of(late, waves(8), contended=False).advice
+
+
+def test_a_repeat_that_contradicts_itself_counts_for_nothing() -> None:
+    """Answers that came in a heap after the client had stood still: 160/s of 100 ms are 16 in flight, not 8."""
+    heap = Level(8, 1.0, (100.0,) * 160)
+    assert not heap.fits
+    levels = of_width(8)
+    spoilt = [Repeated(each.in_flight, (*each.levels, heap)) if each.in_flight == 8 else each for each in levels]
+    assert knee_of(spoilt, waves(8), contended=True) == knee_of(levels, waves(8), contended=True)
+    only = [*levels[:3], *(Repeated(each.in_flight, (replace(heap, in_flight=1),)) for each in levels[3:])]
+    assert knee_of(only, waves(8), contended=True).recommended is None
+
+
+def test_of_four_repeats_the_slowest_is_left_out() -> None:
+    levels = [
+        level(n, *(10.0 * min(n, 8) * factor for factor in (0.4, 1.0, 1.0, 0.99))) for n in (1, 2, 4, 6, 7, 8, 16)
+    ]
+    assert knee_of(levels, waves(8), contended=True).recommended == 8
 
 
 def test_a_curve_with_a_gap_where_the_knee_is_recommends_no_number_in_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from mcp_probe.aggregate.seen import Seen
 from mcp_probe.model import Await, Frame, JobTimes, RequestRecord
 from mcp_probe.workloads.bench.own.limits import limit_of
-from tests.frames import MS, make_header, make_pool, make_request, make_step
+from tests.frames import MS, make_header, make_loop_sample, make_pool, make_request, make_step
 
 
 def seen(requests: Iterable[RequestRecord], *others: Frame) -> Seen:
@@ -55,6 +55,14 @@ def test_the_loop_is_named_with_the_step_that_holds_it() -> None:
     assert limit_of(seen(calls(busy=50 * MS)), slow, "work") == (
         "The event loop limits it: a call waited 150 ms longer for it than alone; `work` holds the loop for up to "
         "50 ms at a time at server.py:12."
+    )
+
+
+def test_a_machine_without_a_free_cpu_is_not_blamed_on_the_loop() -> None:
+    sample = make_loop_sample((10 * MS,), cpu_ns=100 * MS, run_queue_ns=400 * MS)
+    slow = seen(calls(queue_dispatch=150 * MS, busy=50 * MS), sample)
+    assert limit_of(seen(calls(busy=50 * MS)), slow, "work") == (
+        "The machine limits it, not the server: the event loop's thread ran 100 ms and waited 400 ms for a CPU."
     )
 
 
