@@ -64,10 +64,12 @@ def test_a_server_that_leaves_in_the_middle_is_refused_connections() -> None:
 
         post = http.HttpPeer._exchange
 
-        async def elsewhere(self: http.HttpPeer, number: int | None, body: bytes, *rest: object) -> object:
+        async def elsewhere(
+            self: http.HttpPeer, number: int | None, order: object, body: bytes, *rest: object
+        ) -> object:
             if b"tools/call" in body:
                 self._target = Target(url=gone)
-            return await post(self, number, body, *rest)  # type: ignore[arg-type]
+            return await post(self, number, order, body, *rest)  # type: ignore[arg-type]
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(http.HttpPeer, "_exchange", elsewhere)
