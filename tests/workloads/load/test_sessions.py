@@ -91,6 +91,7 @@ def test_a_thousand_connections_are_open_at_once() -> None:
         seen = counts_of(url)
     assert result.open.fates["ok"] == 1000, result.open.causes
     assert seen["most_open"] >= 1000
+    assert not any("connections were open" in note for note in result.notes)
     assert result.open.outstanding_peak == 1000
 
 
