@@ -48,6 +48,7 @@ class Said:
     p99_ms: float
     stalls: str
     true_p99_ms: float | None = None
+    true_stalls: str = ""
     cpu_us: float = 0.0  # a request
     foreign: float | None = None
 
@@ -149,8 +150,9 @@ def measured(generator: Callable[[Job], Said], program: str, options: argparse.N
     true = json.loads(out)
     # The server is not waited for before its end, so that children's time is the generator's alone.
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    stalls = ", ".join(f"{length:.2f} s at {start:.1f}" for start, length in true["stalls"])
     p99 = None if generator is wrk else due_p99_ms(true["stalls"], options)
-    return replace(said, cpu_us=1e6 * cpu / max(true["calls"], 1), foreign=cores, true_p99_ms=p99)
+    return replace(said, cpu_us=1e6 * cpu / max(true["calls"], 1), foreign=cores, true_p99_ms=p99, true_stalls=stalls)
 
 
 def due_p99_ms(stalls: Sequence[tuple[float, float]], options: argparse.Namespace) -> float:
@@ -169,14 +171,14 @@ def table(rows: dict[str, list[Said]]) -> str:
         return format(median(values), form) if values else "–"
 
     lines = [
-        "| | offered | sent | answered | p50 | p99 | p99 by the server's own clock | stalls | CPU a request |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| | offered | sent | answered | p50 | p99 | truth | stalls | truth | CPU a request |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, each in rows.items():
         rates = [middle(f"{part}_per_s", each, ".0f") for part in ("offered", "sent", "answered")]
         times = [f"{middle(part, each, '.2f')} ms" for part in ("p50_ms", "p99_ms")]
         true, cpu = middle("true_p99_ms", each, ".0f"), middle("cpu_us", each, ".0f")
-        cells = [name, *rates, *times, f"{true} ms", each[-1].stalls, f"{cpu} µs"]
+        cells = [name, *rates, *times, f"{true} ms", each[-1].stalls, each[-1].true_stalls, f"{cpu} µs"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines).replace("– ms", "–")
 

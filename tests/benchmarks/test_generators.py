@@ -20,9 +20,10 @@ def test_the_truth_is_how_long_requests_that_were_due_in_a_stall_waited() -> Non
 
 
 def test_the_table_has_medians_and_a_dash_for_what_is_not_said() -> None:
-    said = [Said(None, rate, rate, 1.0, 900.0, "does not say", cpu_us=30.0) for rate in (90.0, 100.0, 400.0)]
+    stall, rates = "1.00 s at 2.0", (90.0, 100.0, 400.0)
+    said = [Said(None, rate, rate, 1.0, 900.0, "does not say", true_stalls=stall, cpu_us=30.0) for rate in rates]
     assert table({"one": said}).splitlines()[-1] == (
-        "| one | – | 100 | 100 | 1.00 ms | 900.00 ms | – | does not say | 30 µs |"
+        "| one | – | 100 | 100 | 1.00 ms | 900.00 ms | – | does not say | 1.00 s at 2.0 | 30 µs |"
     )
 
 
