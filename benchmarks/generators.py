@@ -60,6 +60,7 @@ class Job:
     url: str
     rate: float
     seconds: int
+    stall_s: float  # shorter ones than half of it are not named: a busy machine has many of these
     folder: Path
     program: str
 
@@ -73,6 +74,7 @@ def probe(job: Job) -> Said:
     stalls = ", ".join(
         f"{'≥' if each['at_least'] else ''}{each['length_s']:.2f} s at {each['start_s']:.1f}"
         for each in result["stalls"]
+        if each["length_s"] >= job.stall_s / 2
     )
     above = result["verdict"]["told_up_to_per_s"]
     told = stalls or "none"
@@ -142,7 +144,7 @@ def measured(generator: Callable[[Job], Said], program: str, options: argparse.N
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
         try:
             foreign, before = ForeignLoad(), os.times()
-            said = generator(Job(url, options.rate, options.seconds, Path(folder), program))
+            said = generator(Job(url, options.rate, options.seconds, options.stall_s, Path(folder), program))
             after, cores = os.times(), foreign.cores()
         finally:
             server.send_signal(signal.SIGTERM)
@@ -150,7 +152,8 @@ def measured(generator: Callable[[Job], Said], program: str, options: argparse.N
     true = json.loads(out)
     # The server is not waited for before its end, so that children's time is the generator's alone.
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    stalls = ", ".join(f"{length:.2f} s at {start:.1f}" for start, length in true["stalls"])
+    long = [each for each in true["stalls"] if each[1] >= options.stall_s / 2]
+    stalls = ", ".join(f"{length:.2f} s at {start:.1f}" for start, length in long)
     p99 = None if generator is wrk else due_p99_ms(true["stalls"], options)
     return replace(said, cpu_us=1e6 * cpu / max(true["calls"], 1), foreign=cores, true_p99_ms=p99, true_stalls=stalls)
 
