@@ -68,7 +68,7 @@ class HttpPeer:
         now = now_ns()
         try:
             body = wire.encode(number, order, modern=self.modern, sent_ns=now if stamped else None)
-            return await self._exchange(number, body, self._headers(order), now)
+            return await self._exchange(number, order, body, now)
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError, ValueError) as exc:
             return Reply(now, now_ns(), "transport error", _sentence(exc, self._target.url), cause=_cause(exc))
 
@@ -78,13 +78,19 @@ class HttpPeer:
             headers["mcp-protocol-version"] = self.protocol or LEGACY
             if order.method == "initialize":
                 del headers["mcp-protocol-version"]
-            if self._session_id:
+            elif self._session_id:
                 headers["mcp-session-id"] = self._session_id
         return {**headers, **self._target.headers}
 
-    async def _exchange(self, number: int | None, body: bytes, headers: dict[str, str], sent_ns: int) -> Reply:
+    def _took_session(self, order: Order, response: aiohttp.ClientResponse) -> None:
+        """A session is what `initialize` opens: mcp 1.30 names another one where it refuses what came before."""
+        if order.method == "initialize" and response.status < 400:
+            self._session_id = response.headers.get("mcp-session-id", "")
+
+    async def _exchange(self, number: int | None, order: Order, body: bytes, sent_ns: int) -> Reply:
+        headers = self._headers(order)
         async with self._client.post(self._target.url, data=body, headers=headers, allow_redirects=False) as response:
-            self._session_id = response.headers.get("mcp-session-id") or self._session_id
+            self._took_session(order, response)
             if number is None:
                 await response.read()
                 now = now_ns()

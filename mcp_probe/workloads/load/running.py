@@ -102,6 +102,7 @@ async def _loaded(target: Target, mix: Mix, options: LoadOptions, show: Show) ->
                 which = "The server" if len(peer) == 1 else f"{peer.lost()} of {len(peer)} servers"
                 notes.append(f"{which} went away during the load: {gone}.")
             described = (peer.protocol, peer.server)
+            _say_who_waited(connections if target.url else 0, log, notes)
             start = Start(len(peer), latency_of(peer.connect_ns), first_call_ms, peer.lost())
     if stop.is_set():
         notes.append("Interrupted: the figures are of what had been sent by then.")
@@ -212,6 +213,15 @@ def _connections(asked: int, notes: list[str]) -> int:
     if asked > most:
         notes.append(f"{most:,} connections at most instead of {asked:,}: `ulimit -n` allows {soft:,} descriptors.")
     return min(asked or most, most)
+
+
+def _say_who_waited(connections: int, log: Log, notes: list[str]) -> None:
+    """A request without a connection waits in the generator, and nothing of that is the server's."""
+    if 0 < connections < log.outstanding_peak:
+        notes.append(
+            f"At most {connections:,} connections were open and up to {log.outstanding_peak:,} requests in flight: the "
+            "others waited in the generator for a connection, and that wait is in every figure."
+        )
 
 
 @contextmanager

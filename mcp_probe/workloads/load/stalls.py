@@ -2,21 +2,28 @@
 
 A stall begins with the last answer before it, or with the first request that was sent into it, and ends with the next
 answer. So it is shorter than the truth by up to one distance between requests. One slow request is no stall while
-others are answered, and alone it cannot be told from one. What the generator itself stood still is taken off.
+others are answered, and alone it cannot be told from one.
+
+If the generator stood still when the silence ended, answers may have come at any instant of that pause: the stall is
+only known up to its beginning. A pause within the silence takes nothing off: what had come meanwhile was read after it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mcp_probe.workloads.load.lateness import within
+from mcp_probe.workloads.load.lateness import Pauses
 from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Mix
 from mcp_probe.workloads.load.silences import SILENCE_NS, Silences
 from mcp_probe.workloads.load.tally import ANSWERED, FATES, Tally
 from mcp_probe.workloads.load.times import Times
+
+READ_NS = 25_000_000
+"""An answer that is read so soon after a pause of the generator's may have come within it."""
 
 OVERDUE = 5.0
 OVERDUE_NS = SILENCE_NS // 2
@@ -32,6 +39,7 @@ class Stall:
     length_s: float
     waiting: int  # requests that were unanswered when it ended
     over: bool = True  # False: nothing was answered any more
+    at_least: bool = False  # the generator stood still at its end: it may have been longer
 
 
 def stalls_of(log: Log, mix: Mix) -> tuple[Stall, ...]:
@@ -42,15 +50,25 @@ def stalls_of(log: Log, mix: Mix) -> tuple[Stall, ...]:
     usual = _usual(tally, mix)
     found = []
     for silence in (_replayed(log) if log.beyond is None else log.silences).found:
-        length = silence.end_ns - silence.start_ns - within(log.pauses, silence.start_ns, silence.end_ns)
+        known_until = _known_until(log.pauses, silence.end_ns)
+        length = known_until - silence.start_ns
         overdue = sum(
             silence.end_ns - sent >= max(OVERDUE_NS, OVERDUE * usual.get(mix.calls[call].operation, float("inf")))
             for call, sent in silence.oldest
         )
         if length >= SILENCE_NS and overdue >= WITNESSES:
             start_s = (silence.start_ns - log.begun_ns) / 1e9
-            found.append(Stall(start_s, length / 1e9, silence.waiting, silence.over))
+            at_least = known_until < silence.end_ns
+            found.append(Stall(start_s, length / 1e9, silence.waiting, silence.over, at_least))
     return tuple(found)
+
+
+def _known_until(pauses: Pauses, end_ns: int) -> int:
+    """The beginning of the pause at whose end the silence ended; without one, its own end."""
+    place = bisect_left(pauses, end_ns, key=lambda pause: pause[0])
+    if place and pauses[place - 1][1] >= end_ns - READ_NS:
+        return pauses[place - 1][0]
+    return end_ns
 
 
 def _usual(tally: Tally, mix: Mix) -> dict[str, float]:
@@ -93,12 +111,12 @@ def stalls_told(stalls: Sequence[Stall]) -> str:
     lengths = [stall.length_s for stall in passed]
     alike = max(lengths) <= _ALIKE * min(lengths)
     if alike and len(passed) <= _MOST_NAMED:
-        said = (
-            f"The server stalled {_length(median(lengths))} at {_listed([_second(each.start_s) for each in passed])} s."
-        )
+        instants = _listed([_second(each.start_s) for each in passed])
+        least = "at least " if any(stall.at_least for stall in passed) else ""
+        said = f"The server stalled {least}{_length(median(lengths))} at {instants} s."
     else:
         longest = sorted(sorted(passed, key=lambda each: -each.length_s)[:_MOST_NAMED], key=lambda each: each.start_s)
-        named = _listed([f"{_length(each.length_s)} at {_second(each.start_s)} s" for each in longest])
+        named = _listed([f"{_mark(each)}{_length(each.length_s)} at {_second(each.start_s)} s" for each in longest])
         which = ", the longest" if len(passed) > len(longest) else ""
         said = f"The server stalled {len(passed)} times, {_length(sum(lengths))} in all{which}: {named}."
     return f"{said} {end}".strip()
@@ -106,6 +124,10 @@ def stalls_told(stalls: Sequence[Stall]) -> str:
 
 def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _mark(stall: Stall) -> str:
+    return "≥" if stall.at_least else ""
 
 
 def _second(value: float) -> str:

@@ -27,7 +27,8 @@ SMALL_MS = 1.0
 BEHIND = 0.95
 BEHIND_S = 0.5
 """The generator is behind when it sends less than this share of what was offered, and its last request so late: one
-hiccup at the end of a short window looks like a low rate, and is none."""
+hiccup at the end of a short window looks like a low rate, and is none. It is behind as well when one request in ten is
+so late, though it caught up later."""
 
 GROWN = 1.5
 LONG_ENOUGH_S = 2.0
@@ -57,8 +58,8 @@ def judged(result: LoadResult) -> Verdict:
     """The verdict on the server at the rate that reached it."""
     phase = result.open
     behind = generator_behind(phase)
-    ceiling = phase.sent_per_s if behind else None
-    blame = (_blame(phase),) if behind else ()
+    ceiling = _least_sent(result) if behind else None
+    blame = () if ceiling is None else (_blame(phase, ceiling),)
     lost = phase.fates["cancelled"] + phase.fates["not sent"]
     if lost and _blind_at_the_end(phase):
         return Verdict("cannot be told", "warn", (_blind(phase, lost), *blame), ceiling or 0.0)
@@ -72,8 +73,8 @@ def judged(result: LoadResult) -> Verdict:
         rate = _per_s(phase.sent_per_s)
         said = f"{quantity(phase.failed)} of {quantity(phase.due)} ({share}) failed at {rate}: {causes_told(phase)}."
         return Verdict("with failures", "warn", (said, *blame), ceiling)
-    if behind:
-        return Verdict("cannot be told", "warn", (*blame, _beyond(phase)), ceiling)
+    if ceiling is not None:
+        return Verdict("cannot be told", "warn", (*blame, _beyond(ceiling)), ceiling)
     p50, p99 = figure(phase.due_to_answer, 0.5), figure(phase.due_to_answer, 0.99)
     said = f"{plural(phase.due, 'request')} at {_per_s(phase.offered_per_s)}: p50 {p50}, p99 {p99} from when due."
     if result.stalls:
@@ -93,8 +94,21 @@ def json_of(result: LoadResult) -> dict[str, Any]:
 
 
 def generator_behind(phase: Phase) -> bool:
-    """Whether the generator sent fewer requests a second than were due, by its own clock."""
+    """Whether the generator sent fewer requests a second than were due, at its end or for long, by its own clock."""
+    return _behind_at_the_end(phase) or (phase.late.p90 or 0.0) >= 1e3 * BEHIND_S
+
+
+def _behind_at_the_end(phase: Phase) -> bool:
     return phase.sent_per_s < BEHIND * phase.offered_per_s and phase.late_at_end_s >= BEHIND_S
+
+
+def _least_sent(result: LoadResult) -> float:
+    """What reached the server in every slice of the window, requests a second: more can be told of none of them."""
+    slices, rate = result.slices, result.open.sent_per_s
+    if len(slices) < 2:
+        return rate
+    width_s = slices[1].start_s - slices[0].start_s
+    return min(rate, *(each.sent / width_s for each in slices))
 
 
 def _falls_behind(phase: Phase) -> bool:
@@ -114,7 +128,12 @@ def _per_s(rate: float) -> str:
     return f"{figures.decimal(rate)}/s"
 
 
-def _blame(phase: Phase) -> str:
+def _blame(phase: Phase, ceiling: float) -> str:
+    if not _behind_at_the_end(phase):
+        return (
+            f"The generator is to blame: it sent one request in ten {figures.duration(phase.late.p90)} late or more, "
+            f"and in its slowest tenth of the window {_per_s(ceiling)} of {_per_s(phase.offered_per_s)} that were due."
+        )
     late = figures.duration(1e3 * phase.late_at_end_s)
     return (
         f"The generator is to blame: {_per_s(phase.offered_per_s)} were due and it sent {_per_s(phase.sent_per_s)}, "
@@ -122,10 +141,10 @@ def _blame(phase: Phase) -> str:
     )
 
 
-def _beyond(phase: Phase) -> str:
+def _beyond(ceiling: float) -> str:
     return (
         "The server answered all of what was sent. Whether it keeps up cannot be told above "
-        f"{_per_s(phase.sent_per_s)}; nor can its latency, because a late generator reads answers late as well."
+        f"{_per_s(ceiling)}; nor can its latency, because a late generator reads answers late as well."
     )
 
 

@@ -41,6 +41,9 @@ class Server:
         headers = dict(line.split(": ", 1) for line in lines[1:] if line)
         message = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"{}")
         method, session = message.get("method"), headers.get("mcp-session-id", "")
+        if LEGACY and session and (session not in self.sessions or method == "initialize"):
+            error = {"code": -32600, "message": "Session not found"}
+            return await say(writer, {"jsonrpc": "2.0", "id": message.get("id"), "error": error}, 404)
         if method == "tools/call":
             self.sessions[session] = self.sessions.get(session, 0) + 1
             return await self.call(message["id"], message["params"], writer)
@@ -55,7 +58,8 @@ class Server:
             found = {"tools": [{"name": name, "inputSchema": {}} for name in NAMES]}
         elif "id" in message:
             error = {"code": -32601, "message": f"no {method}"}
-            return await say(writer, {"jsonrpc": "2.0", "id": message["id"], "error": error})
+            stray = {"mcp-session-id": "stray"} if LEGACY else {}  # as mcp 1.30 does
+            return await say(writer, {"jsonrpc": "2.0", "id": message["id"], "error": error}, 400, stray)
         else:
             return await say(writer, None, 202)
         return await say(writer, {"jsonrpc": "2.0", "id": message["id"], "result": found}, more=more)

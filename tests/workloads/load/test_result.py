@@ -197,6 +197,20 @@ def test_a_late_generator_is_blamed_and_not_the_server() -> None:
     assert json_of(result)["verdict"]["told_up_to_per_s"] == 50
 
 
+def test_a_generator_that_was_late_for_long_and_caught_up_is_blamed_as_well() -> None:
+    """400 requests, due every 10 ms; nothing is sent from 1 to 3 s, and all that was due by then at 3 s."""
+    log = Log(begun_ns=MS)
+    for due in range(0, 4000, 10):
+        sent = 3000 if 1000 <= due < 3000 else due
+        log.add(0, MS + due * MS, MS + sent * MS, MS + (sent + 5) * MS, "ok")
+    log.offered_until_ns, log.ended_ns = max(log.due_ns), max(log.done_ns)
+    result = result_of(log)
+    verdict = judged(result)
+    assert result.open.sent_per_s == result.open.offered_per_s
+    assert (verdict.name, verdict.told_up_to_per_s) == ("cannot be told", 0)
+    assert "it sent one request in ten 1.60 s late or more" in verdict.sentences[0]
+
+
 def test_a_slow_server_is_not_excused_by_a_generator_in_time() -> None:
     """The twin of a late generator: the same requests were sent when they were due and answered as late."""
     log = log_of([(0, due, 2 * due + 5, "ok") for due in range(0, 4000, 10)])

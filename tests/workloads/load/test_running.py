@@ -8,7 +8,8 @@ import time
 import pytest
 
 from mcp_probe.errors import LaunchError, OptionError
-from mcp_probe.workloads.load import generator
+from mcp_probe.workloads.load import generator, running
+from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.result import FORMAT, LoadResult
 from mcp_probe.workloads.load.running import LoadOptions, run_load
@@ -150,3 +151,14 @@ def test_a_url_cannot_be_profiled_from_here() -> None:
 
     with pytest.raises(OptionError, match="mcp-probe run"):
         run_load(Target(url="http://127.0.0.1:1/mcp"), mix_of(tool("echo")), LoadOptions(profile=True))
+
+
+def test_requests_that_waited_for_a_connection_are_told() -> None:
+    """As many requests in flight as connections: nobody waited; one more: one did."""
+    for peak, told in ((8, 0), (9, 1)):
+        notes: list[str] = []
+        running._say_who_waited(8, Log(outstanding_peak=peak), notes)
+        assert len(notes) == told
+    assert "At most 8 connections were open and up to 9 requests in flight" in notes[0]
+    running._say_who_waited(0, Log(outstanding_peak=9), notes)  # stdio has none
+    assert len(notes) == 1

@@ -104,13 +104,22 @@ def test_a_server_that_falls_behind_is_no_stall() -> None:
     assert stalls_of(log, MIX) == ()
 
 
-def test_what_the_generator_stood_still_is_not_the_servers() -> None:
+def test_a_silence_that_ends_with_a_pause_of_the_generators_is_known_up_to_the_pause() -> None:
     log = stalled_log([(6000, 7000)], every_ms=50, until_ms=12_000)
     log.pauses = [(MS + 6010 * MS, MS + 7000 * MS)]
     assert stalls_of(log, MIX) == ()
-    log.pauses = [(MS + 6500 * MS, MS + 6900 * MS)]
+    log.pauses = [(MS + 3000 * MS, MS + 3100 * MS), (MS + 6500 * MS, MS + 6990 * MS)]
     (found,) = stalls_of(log, MIX)
-    assert round(found.length_s, 2) == 0.6
+    assert (round(found.length_s, 2), found.at_least) == (0.5, True)
+    assert stalls_told([found]) == "The server stalled at least 0.50 s at 6 s."
+
+
+def test_a_pause_within_a_silence_takes_nothing_off() -> None:
+    """What had come within the pause would have been read after it, and nothing was."""
+    log = stalled_log([(6000, 7000)], every_ms=50, until_ms=12_000)
+    log.pauses = [(MS + 6100 * MS, MS + 6500 * MS), (MS + 6500 * MS, MS + 6900 * MS), (MS + 7100 * MS, MS + 7300 * MS)]
+    (found,) = stalls_of(log, MIX)
+    assert (round(found.length_s, 2), found.at_least) == (1.0, False)
 
 
 def test_a_server_that_dies_answers_nothing_from_then_on() -> None:
