@@ -22,12 +22,13 @@ from mcp_probe.workloads.bench.console import machine_texts
 from mcp_probe.workloads.bench.documents import CONDITIONS, DocumentPage, by_document, verdicts_of
 from mcp_probe.workloads.bench.results import read_results
 from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row
+from mcp_probe.workloads.scenarios.documents.doc003 import PLOTS
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "reproductions.md"
 PICTURES = ROOT / "docs" / "reproductions"
-MOST_CHARTS = 2  # of one table; `--html` has them all
+MOST_CHARTS = 2  # of one table whose document has no plots; `--html` has them all
 
 HEAD = """\
 # Reproductions
@@ -85,12 +86,13 @@ def draw(results: Results) -> None:
 
 
 def _shown(results: Results) -> list[Chart]:
-    """The first charts of each table of a document, none of conditions."""
+    """A document's own plots, else the first charts of each of its tables; none of conditions."""
     taken: Counter[str] = Counter()
     shown = []
     for chart in charts_of(results):
         taken[chart.table] += 1
-        if taken[chart.table] <= MOST_CHARTS and not chart.table.endswith(CONDITIONS):
+        asked = chart.metric in PLOTS[chart.table] if chart.table in PLOTS else taken[chart.table] <= MOST_CHARTS
+        if asked and not chart.table.endswith(CONDITIONS):
             shown.append(chart)
     return shown
 
