@@ -17,7 +17,8 @@ from tests.workloads.bench.made import check, full, result, results, row, stats
 
 
 def test_numbers_along_an_axis_make_lines_and_names_make_bars() -> None:
-    models = [row(model, 5.0, table="003 CPU-bound", x=model, series="time") for model in ("sync", "asyncio")]
+    usual = {"table": "003 CPU-bound", "series": "time", "documented": 9.77, "scale": 1.0}
+    models = [row(model, 5.0, x=model, **usual) for model in ("sync", "asyncio")]
     waves, cpu = charts_of(results(*full().results, result(*models)))
     assert (waves.kind, waves.name, waves.title) == ("lines", "001-4-time", "001 §4: time")
     assert (cpu.kind, cpu.name) == ("bars", "003-cpu-bound-time")
