@@ -1,7 +1,8 @@
 """Makes ``docs/reproductions.md`` and its charts from the committed results of a full run of ``mcp-probe bench``.
 
-    mcp-probe bench --all --json benchmarks/results/bench-3.13.json    (some 15 minutes, on a quiet machine)
-    python benchmarks/reproductions.py
+    mcp-probe bench --all --json RESULTS            (some 15 minutes, on a quiet machine)
+    python benchmarks/reproductions.py RESULTS      (commits what the page needs of them, and makes the page)
+    python benchmarks/reproductions.py              (makes the page of what is committed)
 
 Nothing on the page is written by hand. Drawing needs the extra ``bench``.
 """
@@ -9,11 +10,13 @@ Nothing on the page is written by hand. Drawing needs the extra ``bench``.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -22,14 +25,16 @@ from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.console import machine_texts
 from mcp_probe.workloads.bench.documents import CONDITIONS, DocumentPage, by_document, verdicts_of
 from mcp_probe.workloads.bench.registry import DOCUMENTS
-from mcp_probe.workloads.bench.results import read_results
+from mcp_probe.workloads.bench.results import FORMAT, read_results
 from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row
+from mcp_probe.workloads.scenarios.documents.doc003 import PLOTS
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "reproductions.md"
 PICTURES = ROOT / "docs" / "reproductions"
-MOST_CHARTS = 2  # of one table; `--html` has them all
+DIGITS = 6
+MOST_CHARTS = 2  # of one table whose document has no plots; `--html` has them all
 
 HEAD = """\
 # Reproductions
@@ -52,14 +57,45 @@ quarter of a core. The machines differ: compare shapes, not milliseconds.
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("results", nargs="?", type=Path, help="default: the newest Python's in benchmarks/results")
-    path = parser.parse_args().results or committed()
+    parser.add_argument("results", nargs="?", type=Path, help="of a full run; default: those in benchmarks/results")
+    given = parser.parse_args().results
+    if given is not None:
+        found = read_results(given)
+        version = ".".join(str(found.machine["python"]).split(".")[:2])
+        (RESULTS / f"bench-{version}.json").write_text(summary(found), "utf-8")
+    path = committed()
     if path is None:
         PAGE.write_text(page(None), "utf-8")
         return
     results = read_results(path)
     PAGE.write_text(page(results), "utf-8")
     draw(results)
+
+
+def summary(results: Results) -> str:
+    """What the page needs, a row a line: what is as usual is left out, and digits that nobody reads."""
+    told = _kept(results)
+    lines = []
+    for result in told.pop("results"):
+        outcome = result.pop("outcome")
+        rows, checks = (",\n".join(map(_line, outcome.pop(part, ()))) for part in ("rows", "checks"))
+        parts = f'"rows": [\n{rows}\n],\n"checks": [\n{checks}\n]'
+        more = "".join(f",\n{json.dumps(name)}: {_line(value)}" for name, value in outcome.items())
+        lines.append(f'{_line(result)[:-1]}, "outcome": {{\n{parts}{more}}}}}')
+    return f'{_line({"format": FORMAT, **told})[:-1]}, "results": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def _line(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _kept(value: Any) -> Any:
+    if is_dataclass(value):
+        values = {field.name: (getattr(value, field.name), field.default) for field in fields(value)}
+        return {name: _kept(each) for name, (each, usual) in values.items() if each != usual}
+    if isinstance(value, (tuple, list)):
+        return [_kept(each) for each in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def committed() -> Path | None:
@@ -94,12 +130,13 @@ def draw(results: Results) -> None:
 
 
 def _shown(results: Results) -> list[Chart]:
-    """The first charts of each table of a document, none of conditions."""
+    """A document's own plots, else the first charts of each of its tables; none of conditions."""
     taken: Counter[str] = Counter()
     shown = []
     for chart in charts_of(of_groups(results, DOCUMENTS)):
         taken[chart.table] += 1
-        if taken[chart.table] <= MOST_CHARTS and not chart.table.endswith(CONDITIONS):
+        asked = chart.metric in PLOTS[chart.table] if chart.table in PLOTS else taken[chart.table] <= MOST_CHARTS
+        if asked and not chart.table.endswith(CONDITIONS):
             shown.append(chart)
     return shown
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import reproductions
 from mcp_probe.workloads.bench.grader import UNTOLD, grade
-from mcp_probe.workloads.bench.results import read_results
+from mcp_probe.workloads.bench.results import read_results, write_results
 from mcp_probe.workloads.scenarios.documents import doc000, doc001, doc002, doc003, doc004
 from tests.docs.test_docs import broken_links
 from tests.workloads.bench.made import check, full, result, results, row
@@ -71,3 +71,14 @@ def test_committed_verdicts_are_what_the_grader_says_of_the_figures_beside_them(
 def test_twins_of_a_claim_count_once() -> None:
     twins = (check("004-1"), check("004-1 (httpx2)", verdict="does not hold"), check("004-1m (stdio)"))
     assert "2 claims: 2 hold." in reproductions.page(results(result(checks=twins)))
+
+
+def test_what_is_committed_has_all_that_the_page_needs_and_little_else(tmp_path: Path) -> None:
+    short, whole = tmp_path / "short.json", tmp_path / "whole.json"
+    short.write_text(reproductions.summary(full()), "utf-8")
+    write_results(full(), whole)
+    assert reproductions.page(read_results(short)) == reproductions.page(full())
+    assert short.stat().st_size < 0.6 * whole.stat().st_size
+    path = reproductions.committed()
+    assert path is not None
+    assert path.read_text("utf-8") == reproductions.summary(read_results(path))

@@ -42,16 +42,21 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One chart. ``words`` name what is full and what is pale; ``remark`` stands below."""
+    """One chart. ``words`` name what is full and what is pale; ``remark`` stands below, the names at the axes.
+
+    ``dots`` are the ends of bars: what a logarithmic axis may show of them.
+    """
 
     title: str
-    kind: Literal["lines", "bars"]
+    kind: Literal["lines", "bars", "dots"]
     series: tuple[Series, ...]
     text: Text
     log_x: bool = False
     log_y: bool = False
     words: tuple[str, str] = ("", "")
     remark: str = ""
+    x_name: str = ""
+    y_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +124,15 @@ def figure(plot: Plot) -> str:
     return (
         f'<figure class="plot"><figcaption>{text_of(plot.title)}</figcaption>{_legend(plot)}'
         f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{text_of(_told(plot))}">'
-        f"{''.join(_grid(y, plot.text))}{''.join(drawn)}</svg>{remark}</figure>"
+        f"{''.join(_grid(y, plot.text))}{''.join(drawn)}{_axes(plot)}</svg>{remark}</figure>"
     )
+
+
+def _axes(plot: Plot) -> str:
+    """What both axes are of, at their ends."""
+    y = f'<text x="0" y="10">{text_of(plot.y_name)}</text>' if plot.y_name else ""
+    across = f'<text x="{WIDTH - RIGHT:g}" y="{HEIGHT - 4:g}" text-anchor="end">{text_of(plot.x_name)}</text>'
+    return y + (across if plot.x_name else "")
 
 
 def _values(place: Place) -> Iterator[float]:
@@ -248,7 +260,8 @@ def _bars(plot: Plot, y: Axis) -> Iterator[str]:
             found = next((place for place in one.places if place.x == x), None)
             for value, kind in _pair(found, is_pair):
                 if value is not None:
-                    yield _bar(plot, y, one.name, x, value, left, wide, f"{kind}c{colour % MOST_COLOURS}")
+                    drawn = _dot if plot.kind == "dots" else _bar
+                    yield drawn(plot, y, one.name, x, value, left, wide, f"{kind}c{colour % MOST_COLOURS}")
                 top = value
                 if found is not None and not kind and found.low is not None and found.high is not None:
                     yield _whisker(left + wide / 2, _y(y, found.low), _y(y, found.high))
@@ -270,6 +283,15 @@ def _bar(plot: Plot, y: Axis, name: str, x: float | str, value: float, left: flo
     return (
         f'<rect class="{kind}" x="{left + 1:.1f}" y="{top:.1f}" width="{wide - 2:.1f}" '
         f'height="{max(1.0, foot - top):.1f}">{_title(f"{told}: {plot.text(value)}")}</rect>'
+    )
+
+
+def _dot(plot: Plot, y: Axis, name: str, x: float | str, value: float, left: float, wide: float, kind: str) -> str:
+    told = " ".join(filter(None, (name, _name(x, plot), plot.words[1] if "pale" in kind else plot.words[0])))
+    pale = ' opacity=".4"' if "pale" in kind else ""
+    return (
+        f'<circle class="{kind}" cx="{left + wide / 2:.1f}" cy="{_y(y, value):.1f}" r="4"{pale}>'
+        f"{_title(f'{told}: {plot.text(value)}')}</circle>"
     )
 
 

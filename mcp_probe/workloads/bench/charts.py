@@ -12,7 +12,23 @@ from typing import Literal
 from mcp_probe.workloads.bench.questions import TODAY
 from mcp_probe.workloads.bench.shapes import Results, Row, Stats
 
-Kind = Literal["bars", "lines"]
+Kind = Literal["bars", "dots", "lines"]
+"""A bar's length means nothing on a logarithmic axis, so there its end alone is drawn."""
+
+X_NAMES = {
+    "000": "messages",
+    "001": "calls",
+    "001 S1": "sleep of a call, ms",
+    "001 §2.2": "scenario",
+    "002": "operation",
+    "002 §": "statistic",
+    "003": "way of working",
+    "004": "protocol",
+    "004 sweep": "workers / connections",
+    "004 tuning": "load",
+}
+"""What stands along the axis, by the beginning of a table's name; the longest counts."""
+
 _LOG_SPAN = 30.0
 """Values that differ by more than this factor are drawn on a logarithmic axis."""
 
@@ -36,8 +52,10 @@ class Chart:
     name: str  # for files: "001-4-time"
     document: str
     table: str
+    metric: str
     title: str
     unit: str
+    x_name: str
     kind: Kind
     series: tuple[tuple[str, tuple[Point, ...]], ...]
     log_x: bool
@@ -49,6 +67,11 @@ class Chart:
     def has_documented(self) -> bool:
         """Whether there is anything to hold a figure against."""
         return any(point.documented is not None for _, points in self.series for point in points)
+
+    @property
+    def y_name(self) -> str:
+        """What stands at the other axis: "time, ms"."""
+        return f"{self.metric}, {self.unit.replace('×', 'times (×)')}"
 
 
 def charts_of(results: Results) -> list[Chart]:
@@ -110,9 +133,11 @@ def _chart(key: tuple[str, str, str], rows: list[Row]) -> Chart:
         name=_file_name(f"{table} {metric}"),
         document=document,
         table=table,
+        metric=metric,
         title=f"{table}: {metric}",
         unit=unit,
-        kind="lines" if lines else "bars",
+        x_name=X_NAMES.get(max((name for name in X_NAMES if table.startswith(name)), key=len, default=""), ""),
+        kind="lines" if lines else "dots" if _spans(values) else "bars",
         series=tuple((name, _ordered(points, lines)) for name, points in series.items()),
         log_x=lines and _spans(places),
         log_y=_spans(values),

@@ -102,6 +102,8 @@ def figure_of(chart: Chart) -> str:
             log_y=chart.log_y,
             words=("measured", "documented") if chart.has_documented else ("", ""),
             remark=remark(chart),
+            x_name=chart.x_name,
+            y_name=chart.y_name,
         )
     )
 

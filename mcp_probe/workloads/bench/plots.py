@@ -72,14 +72,15 @@ def image(chart: Chart, kind: str) -> bytes:
 def draw(chart: Chart) -> Figure:
     """The figure; call it within the style of :func:`image`."""
     places = len({point.x for _, points in chart.series for point in points})
-    bars = places * len(chart.series) if chart.kind == "bars" else 0
+    bars = places * len(chart.series) if chart.kind != "lines" else 0
     figure = Figure(
         figsize=(min(13.0, max(6.8, 0.62 * bars + 1.5, 1.15 * places * (bars > 0) + 1.5)), 4.0), layout="constrained"
     )
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     (_lines if chart.kind == "lines" else _bars)(axes, chart)
-    axes.set_ylabel(chart.unit.replace("×", "times (×)") or "count")
+    axes.set_ylabel(chart.y_name)
+    axes.set_xlabel(chart.x_name)
     axes.grid(axis="y")
     if chart.log_y:
         axes.set_yscale("log")
@@ -128,7 +129,7 @@ def _bars(axes: Axes, chart: Chart) -> None:
         for turn, (point, colour) in enumerate(here):
             left = index + (each * turn - each * len(here) / 2 + 0.5) * wide
             measured = left + (each - 1) * wide
-            _pair(axes, point, left, measured, wide, colour)
+            (_ends if chart.kind == "dots" else _pair)(axes, point, left, measured, wide, colour)
             if labelled:
                 _label(axes, left, point.documented, point.documented, wide)
                 _label(axes, measured, point.measured, max(point.measured or 0.0, point.high or 0.0), wide)
@@ -146,11 +147,21 @@ def _pair(axes: Axes, point: Point, left: float, measured: float, wide: float, c
         axes.bar(measured, point.measured, wide * 0.92, color=colour, yerr=whiskers, ecolor=INK, capsize=2)
 
 
+def _ends(axes: Axes, point: Point, left: float, measured: float, wide: float, colour: str) -> None:
+    """The ends of what would be two bars."""
+    if point.documented is not None:
+        hollow: dict[str, Any] = {"marker": "o", "markersize": 6, "markerfacecolor": "white", "color": colour}
+        axes.plot([left], [point.documented], linestyle="none", **hollow)
+    if point.measured is not None:
+        look: dict[str, Any] = {"marker": "o", "markersize": 6, "ecolor": INK, "capsize": 2, "color": colour}
+        axes.errorbar([measured], [point.measured], yerr=_errors([point]), linestyle="none", **look)
+
+
 def _label(axes: Axes, x: float, value: float | None, top: float | None, wide: float) -> None:
     """``value`` in figures, above ``top``: the bar's end or its whisker's."""
     if value is not None and top is not None:
         look: dict[str, Any] = {"ha": "center", "fontsize": 7 if wide > 0.15 else 6, "color": INK}
-        axes.annotate(_short(value), (x, top), (0, 3), textcoords="offset points", **look)
+        axes.annotate(_short(value), (x, top), (0, 5), textcoords="offset points", **look)
 
 
 def _short(value: float) -> str:
@@ -182,10 +193,12 @@ def _legend(axes: Axes, chart: Chart, inches: float) -> int:
     if not chart.has_documented:
         if len(chart.series) < 2:
             return 0
-    elif chart.kind == "lines":
+    elif chart.kind != "bars":
+        dashed: Any = (0, (4, 3)) if chart.kind == "lines" else "none"
+        solid: Any = "-" if chart.kind == "lines" else "none"
         first = [
-            Line2D([], [], color=INK, linestyle=(0, (4, 3)), marker="o", markerfacecolor="white", label="documented"),
-            Line2D([], [], color=INK, marker="o", label="measured"),
+            Line2D([], [], color=INK, linestyle=dashed, marker="o", markerfacecolor="white", label="documented"),
+            Line2D([], [], color=INK, linestyle=solid, marker="o", label="measured"),
         ]
     else:
         first = [

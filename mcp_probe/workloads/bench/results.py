@@ -74,8 +74,8 @@ def _result(values: dict[str, Any]) -> Result:
             outcome,
             rows=tuple(_row(row) for row in outcome["rows"]),
             checks=tuple(_check(check) for check in outcome["checks"]),
-            notes=tuple(outcome["notes"]),
-            missing=tuple(outcome["missing"]),
+            notes=tuple(outcome.get("notes", ())),
+            missing=tuple(outcome.get("missing", ())),
         ),
     )
 
@@ -86,7 +86,7 @@ def _check(values: dict[str, Any]) -> Check:
 
 def _part(values: dict[str, Any]) -> Part:
     asked = values["asked"]
-    return Part(_made(Asked, asked, documented=tuple(asked["documented"])), _made(Measured, values["measured"]))
+    return Part(_made(Asked, asked, documented=tuple(asked.get("documented", ()))), _made(Measured, values["measured"]))
 
 
 def _row(values: dict[str, Any]) -> Row:

@@ -249,11 +249,10 @@ def _sweep_claims(bench: Bench, library: str, sweep: Sequence[Found], floor: flo
     best, last = max(sweep, key=lambda one: one.rps), sweep[-1]
     contended = any(one.contended for one in sweep)
     said = ", ".join(f"{_label(one.level)} {one.rps:.0f}" for one in sweep)
-    highest = best.level.concurrency == max(one.level.concurrency for one in sweep)
     fall = best.rps / last.rps if last.rps else None
     bench.claim(
         twin("3", library),
-        *([Measured(fall, floor=floor, contended=contended), counted(highest)] if fall is not None else []),
+        *([Measured(fall, floor=floor, contended=contended)] if fall is not None else []),
         said=f"{said} requests/s: "
         + (f"best over last {fall:.1f}×" if fall is not None else "nothing at the last level"),
         why=_bound(best, last),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Measured
 from mcp_probe.workloads.bench.statistics import counted
-from mcp_probe.workloads.scenarios.documents.doc003 import CLAIMS
+from mcp_probe.workloads.scenarios.documents.doc003 import CLAIMS, IO_BOUND
 from mcp_probe.workloads.scenarios.io_runs import Found
 
 Runs = Mapping[str, Found]
@@ -111,11 +111,14 @@ class Claims:
             self.bench.claim(CLAIMS["003-9"], said="-", untold=why)
             return
         threads, tasks, workers = known
+        urls = self.found["asyncio"].plan.urls
         self.bench.claim(
             CLAIMS["003-9"],
-            Measured(tasks / threads, floor=self.memory_floor),
+            *([Measured(tasks / threads, floor=self.memory_floor)] if urls >= IO_BOUND["asyncio"].urls else []),
             said=f"{threads:.0f} MB with 100 threads, {tasks:.0f} MB with asyncio, {workers:.0f} MB with 100 asyncio "
             "workers",
+            why=f"asyncio had a coroutine for each of {urls:,} URLs at once",
+            untold=f"{urls:,} coroutines at once are too few beside the document's to weigh",
         )
 
     def _hybrids(self) -> None:

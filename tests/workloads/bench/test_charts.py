@@ -7,13 +7,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mcp_probe.workloads.bench.charts import charts_of
+from benchmarks import reproductions
+from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.documents import by_document
+from mcp_probe.workloads.bench.html import figure_of
+from mcp_probe.workloads.bench.results import read_results
+from mcp_probe.workloads.scenarios.documents.doc003 import PLOTS
 from tests.workloads.bench.made import check, full, result, results, row, stats
 
 
 def test_numbers_along_an_axis_make_lines_and_names_make_bars() -> None:
-    models = [row(model, 5.0, table="003 CPU-bound", x=model, series="time") for model in ("sync", "asyncio")]
+    usual = {"table": "003 CPU-bound", "series": "time", "documented": 9.77, "scale": 1.0}
+    models = [row(model, 5.0, x=model, **usual) for model in ("sync", "asyncio")]
     waves, cpu = charts_of(results(*full().results, result(*models)))
     assert (waves.kind, waves.name, waves.title) == ("lines", "001-4-time", "001 §4: time")
     assert (cpu.kind, cpu.name) == ("bars", "003-cpu-bound-time")
@@ -54,6 +59,38 @@ def test_figures_that_differ_by_far_get_a_logarithmic_axis() -> None:
         for top in (250.0, 50000.0)
     )
     assert (near.log_y, far.log_y) == (False, True)
+
+
+def spanning() -> Chart:
+    values = {"sync": 10.0, "asyncio": 20.0, "threads": 9000.0}
+    rows = [row(x, stats(value), x=x, scale=1.0, table="003 I/O-bound") for x, value in values.items()]
+    [chart] = charts_of(results(result(*rows)))
+    return chart
+
+
+def test_bars_are_never_on_a_logarithmic_axis() -> None:
+    chart = spanning()
+    assert (chart.kind, chart.log_y) == ("dots", True)
+    page = figure_of(chart)
+    assert "<rect" not in page
+    assert page.count("<circle") == 6
+
+
+def test_axes_say_what_they_are_of() -> None:
+    page = figure_of(spanning())
+    assert ">time, ms</text>" in page and ">way of working</text>" in page
+    [waves] = charts_of(full())
+    assert (waves.x_name, waves.y_name) == ("calls", "time, ms")
+
+
+def test_all_eight_plots_of_document_003_are_on_the_page_of_reproductions() -> None:
+    path = reproductions.committed()
+    assert path is not None
+    shown = [
+        (chart.table, chart.metric) for chart in reproductions._shown(read_results(path)) if chart.document == "003"
+    ]
+    assert sorted(shown) == sorted((table, metric) for table, metrics in PLOTS.items() for metric in metrics)
+    assert len(shown) == 8
 
 
 def test_charts_of_one_table_in_two_units_have_two_names() -> None:

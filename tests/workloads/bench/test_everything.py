@@ -72,6 +72,13 @@ def test_every_server_workload_has_reasons(everything: Results) -> None:
     assert without == set()
 
 
+def test_every_row_beside_a_documented_figure_has_a_reason(everything: Results) -> None:
+    rows = [row for result in everything.results for row in result.outcome.rows]
+    beside = [row for row in rows if row.documented is not None and row.figure is not None]
+    arithmetic = [row for row in beside if row.metric in ("Little's law", "cores")]  # nothing ran for these
+    assert [(row.table, row.label) for row in beside if not row.why and row not in arithmetic] == []
+
+
 def test_statistics_agree_with_themselves(everything: Results) -> None:
     found = [row.measured for result in everything.results for row in result.outcome.rows]
     for stats in found:

@@ -42,3 +42,9 @@ def test_a_row_s_own_halves_are_its_floor_where_no_control_ran() -> None:
     assert row(measured=stats(10.0, halves=1.2)).noise_floor == 1.2
     assert row(measured=stats(10.0, halves=1.2), floor=1.05).noise_floor == 1.05
     assert row(measured=10.0).noise_floor is None
+
+
+def test_a_part_is_never_larger_than_its_whole() -> None:
+    assert figures.share(65.0, 100.0) == "65 %"
+    assert figures.share(100.0, 100.0) == "100 %"
+    assert [figures.share(part, whole) for part, whole in ((579.0, 469.0), (-1.0, 10.0), (0.0, 0.0))] == ["", "", ""]

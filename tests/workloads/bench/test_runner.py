@@ -249,6 +249,17 @@ def test_a_row_is_handed_in_before_its_readings_are_there() -> None:
     assert [row.why for row in bench.outcome().rows] == ["because of the readings", "said at once"]
 
 
+def test_rows_of_one_arm_share_its_reason_and_others_do_not() -> None:
+    bench = Bench(quick=True)
+    bench.row("002 §1 ping", "mean", "ms", 1.0, arm="ping")
+    bench.row("002 §1 ping", "median", "ms", 1.0, arm="ping", why=lambda: "it was written late")
+    bench.row("002 §2 tool call", "median", "ms", 1.0, arm="tool call", why="it computed")
+    bench.row("002 §2 tool call", "P99", "ms", 1.0, arm="tool call", why="of its own")
+    bench.row("002 conditions", "raw", "ms", 1.0)
+    whys = [row.why for row in bench.outcome().rows]
+    assert whys == ["it was written late", "it was written late", "it computed", "of its own", ""]
+
+
 def test_an_interrupted_run_keeps_rows_whose_readings_never_came() -> None:
     def cut(bench: Bench) -> object:
         bench.row("001 §4", "done", "ms", 1.0, why=sentence_that_never_came)

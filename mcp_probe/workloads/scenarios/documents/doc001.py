@@ -99,7 +99,7 @@ CLAIMS = Claim.by_id(
         "208 / 313 / 521 ms: 2, 3, 5 waves",
         (
             Asked("same", load="blurs", what="t(N) / t(4) over ceil(N/4)"),
-            Asked("exact", (4,), "not", "requests at once in the server"),
+            Asked("limit", (4,), "not", "requests at once in the server"),
         ),
         "quickest rounds",
     ),

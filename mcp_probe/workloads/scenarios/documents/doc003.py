@@ -56,6 +56,12 @@ IO_METRICS: Mapping[str, tuple[str, str]] = {
     "memory max": ("MB", "memory, maximum"),
 }
 
+PLOTS = {
+    "003 CPU-bound": ("time", "CPU usage", "memory"),
+    "003 I/O-bound": ("time", "download speed", "CPU usage", "memory", "failures"),
+}
+"""The eight plots of the document, by table and metric."""
+
 CHARTS: Mapping[str, tuple[str, str]] = {
     "CPU": ("CPU usage", "process"),
     "system CPU": ("CPU usage", "system"),
