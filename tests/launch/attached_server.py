@@ -164,7 +164,9 @@ def main() -> None:
         import uvicorn
 
         app = server.streamable_http_app()
-        uvicorn.run(app, port=int(HOW), log_level="error", loop=LOOP, ws="none")
+        # A connection that rests for 5 s is closed by default. A machine may stop everybody for so long, and then the
+        # server closes it on a client that has just written.
+        uvicorn.run(app, port=int(HOW), log_level="error", loop=LOOP, ws="none", timeout_keep_alive=3600)
     elif LOOP == "uvloop":
         import uvloop
 
