@@ -132,10 +132,11 @@ def attributes(owner: str, thing: Any) -> dict[str, str]:
     return {f"{owner}.{name}": str(id(value)) for name, value in list(own(thing).items()) if name not in PASSING}
 
 
-# `collections` of the standard library has its `heapq` only once somebody has asked for the most common of something.
+# `collections` has its `heapq`, or `_nlargest` (3.15), only once somebody has asked for the most common of something.
 # asyncio makes a loop's list of timers anew when a hundred of them have been cancelled.
 PASSING = {
     "heapq",
+    "_nlargest",
     "_scheduled",
     "__dict__",
     "__weakref__",
