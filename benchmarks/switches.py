@@ -2,7 +2,8 @@
 
 Client and server share a process, over memory streams. Each burst attaches anew, since an option is one of attaching.
 A figure is the median of the differences within one cycle with its 95 % interval; every generation is a process of its
-own. ``loop`` is the CPU time of the loop's thread, ``process`` that of all threads, with the records of its calls.
+own. ``loop`` is the CPU time of the loop's thread, ``others`` that of all other threads, which make the records of its
+calls, and ``process`` both together.
 
 ``--quick`` takes half a minute. Run it on a quiet machine: ``chrt -r 5 python benchmarks/awaits.py``.
 """
@@ -33,6 +34,7 @@ from benchmarks.machine import describe_machine
 from mcp_probe.workloads.bench.statistics import turn_order
 
 VARIANTS = ("bare", "off", "off again", "on")
+FIGURES = ("p50", "loop", "others", "process")
 CALLS, WARM_UP = 300, 60
 
 Row = dict[str, float]
@@ -93,6 +95,7 @@ class Switch:
         return {
             "p50": statistics.median(taken) / 1e3,
             "loop": loop_ns / calls / 1e3,
+            "others": (process_ns - loop_ns) / calls / 1e3,
             "process": process_ns / calls / 1e3,
         }
 
@@ -126,7 +129,7 @@ class Switch:
             "| --- | --- | ---: | ---: | ---: | ---: |",
         ]
         for name, tool in self.tools.items():
-            for figure in ("p50", "loop", "process"):
+            for figure in FIGURES:
                 bare = statistics.median(cycle[name]["bare"][figure] for one in found for cycle in one) / tool.parts
                 cells = [_written(self.differences(found, name, of, figure)) for of in ("off", "off again", "on")]
                 lines.append(f"| {tool.title} | {figure} | {bare:,.2f} | {' | '.join(cells)} |")

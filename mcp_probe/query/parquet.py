@@ -28,6 +28,7 @@ PIECE_BYTES = 24 << 20
 MEMORY = "320MB"
 _FIELD = re.compile(r"\{(\w+)((?:\.\d+)*)\}")
 _LONGEST_LINE = 64 << 20
+_SPILLED = "spilled"
 
 Show = Callable[[float], None]
 """Told which share of a recording is done."""
@@ -92,6 +93,7 @@ def convert(recording: Path, folder: Path, show: Show) -> None:
                 "--no-cache makes them in the folder for temporary files."
             ) from exc
         edges = _Conversion(recording, partly, show).run()
+        shutil.rmtree(partly / _SPILLED, ignore_errors=True)
         (partly / "edges.json").write_text(json.dumps(edges), "utf-8")
         (partly / "source.json").write_text(json.dumps(source), "utf-8")
         shutil.rmtree(folder, ignore_errors=True)
@@ -127,6 +129,8 @@ class _Conversion:
         self._told: int | None = None  # frames, by the last End
         self._is_end_last = False
         self._database = connection()
+        # What does not fit into its memory goes there; by default that would be a folder of the working directory.
+        self._database.execute(f"SET temp_directory = {_text(str(folder / _SPILLED))}")
 
     def run(self) -> dict[str, Any]:
         """Returns how it begins and ends."""

@@ -132,9 +132,12 @@ def attributes(owner: str, thing: Any) -> dict[str, str]:
     return {f"{owner}.{name}": str(id(value)) for name, value in list(own(thing).items()) if name not in PASSING}
 
 
-# `collections` of the standard library has its `heapq` only once somebody has asked for the most common of something.
+# `collections` has its `heapq`, or `_nlargest` (3.15), only once somebody has asked for the most common of something.
+# asyncio makes a loop's list of timers anew when a hundred of them have been cancelled.
 PASSING = {
     "heapq",
+    "_nlargest",
+    "_scheduled",
     "__dict__",
     "__weakref__",
     "__doc__",
@@ -164,7 +167,9 @@ def main() -> None:
         import uvicorn
 
         app = server.streamable_http_app()
-        uvicorn.run(app, port=int(HOW), log_level="error", loop=LOOP, ws="none")
+        # A connection that rests for 5 s is closed by default. A machine may stop everybody for so long, and then the
+        # server closes it on a client that has just written.
+        uvicorn.run(app, port=int(HOW), log_level="error", loop=LOOP, ws="none", timeout_keep_alive=3600)
     elif LOOP == "uvloop":
         import uvloop
 

@@ -17,8 +17,8 @@ import pytest
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import RecordingError
 from mcp_probe.model import BlockedBy, Frame, RequestRecord
-from mcp_probe.query.parquet import connection, convert, create_views, is_current, kept_folder
-from mcp_probe.query.views import BLOCKED_BY, VIEWS
+from mcp_probe.query.parquet import _Conversion, connection, convert, create_views, is_current, kept_folder
+from mcp_probe.query.views import BLOCKED_BY, NAMES, VIEWS
 from mcp_probe.record.file import FORMAT_VERSION, encode, preamble, read_recording
 from tests.docs.test_docs import ROOT
 from tests.frames import make_group, make_header, make_request, make_step, make_wait
@@ -202,3 +202,24 @@ def test_the_page_has_every_view_with_all_its_columns() -> None:
     for view, columns in {**{name: each.columns for name, each in VIEWS.items()}, "blocked_by": BLOCKED_BY}.items():
         section = text.split(f"### {view}\n", 1)[1].split("\n#", 1)[0]
         assert [name for name in columns if f"`{name}`" not in section] == [], view
+
+
+def test_what_does_not_fit_into_memory_is_spilled_beside_the_files_and_not_into_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB's own choice is a folder of the working directory, which may be anybody's."""
+    spilled_to: list[str] = []
+    real = _Conversion.run
+
+    def noted(self: _Conversion) -> dict[str, Any]:
+        (folder,) = self._database.execute("SELECT current_setting('temp_directory')").fetchone()
+        spilled_to.append(folder)
+        Path(folder).mkdir()  # as DuckDB does when it spills
+        return real(self)
+
+    monkeypatch.setattr(_Conversion, "run", noted)
+    path = recording(tmp_path / "a.jsonl", frames())
+    kept = kept_folder(path)
+    convert(path, kept, lambda share: None)
+    assert [Path(folder).parent.parent for folder in spilled_to] == [tmp_path]
+    assert {each.name for each in kept.iterdir()} == {*NAMES, "edges.json", "source.json"}
