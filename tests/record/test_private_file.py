@@ -83,6 +83,8 @@ ELSEWHERE = {
     "workloads/demo.py": "in a folder of mode 0700: stderr of a bundled server",
     "workloads/bench/serving.py": "the same",
     "workloads/scenarios/providers.py": "the same",
+    "workloads/certificates.py": "with mode 0600: the key of a bundled server",
+    "workloads/servers/resident.py": "a word to the kernel, in /proc",
 }
 
 
