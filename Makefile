@@ -75,7 +75,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: attach-cells databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser lint format format-check types env envs backends bench-overhead bench-awaits bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: attach-cells databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -109,6 +109,12 @@ test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte,
 
 test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some fifteen minutes
 	@$(PY) -m pytest -m workloads tests/workloads tests/benchmarks $(PYTEST_ARGS)
+
+test-knees: env envs  ## servers of known widths and real ones under `bench --server`, alone and beside a CPU hog; some fifteen quiet minutes
+	@$(PY) -m pytest -m knees tests/workloads/bench $(PYTEST_ARGS)
+
+test-comparisons: env envs  ## `mcp-probe bench --document now` in its quick size; some minutes
+	@$(PY) -m pytest -m comparisons tests/workloads/scenarios $(PYTEST_ARGS)
 
 test-browser: env .tools/node_modules/axe-core/axe.min.js  ## the pages in a headless Chromium, where there is one
 	@$(PY) -m pytest -m browser tests/report $(PYTEST_ARGS)

@@ -14,7 +14,7 @@ from mcp_probe.workloads.bench.questions import QUESTIONS, TODAY
 from mcp_probe.workloads.bench.runner import run_one
 from mcp_probe.workloads.bench.shapes import Check, Result, Results, Workload
 
-pytestmark = pytest.mark.workloads
+pytestmark = pytest.mark.comparisons
 
 
 @cache

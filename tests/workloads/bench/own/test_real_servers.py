@@ -117,7 +117,7 @@ def repository(folder: Path) -> Iterator[Path]:
     yield path
 
 
-@pytest.mark.workloads
+@pytest.mark.knees
 @needs(GIT)
 def test_a_server_on_mcp_1(tmp_path: Path) -> None:
     with repository(tmp_path) as path:
@@ -125,7 +125,7 @@ def test_a_server_on_mcp_1(tmp_path: Path) -> None:
         confirm(command, benched(tmp_path, "--server", shlex.join(command)))
 
 
-@pytest.mark.workloads
+@pytest.mark.knees
 @needs(TIME)
 def test_a_server_that_starts_slowly(tmp_path: Path) -> None:
     """Longer than ``server/discover`` is waited for before ``initialize`` goes out beside it."""
@@ -136,7 +136,7 @@ def test_a_server_that_starts_slowly(tmp_path: Path) -> None:
     confirm([str(TIME)], outcome)
 
 
-@pytest.mark.workloads
+@pytest.mark.knees
 @needs(DUCK)
 def test_a_fastmcp_server_over_http(tmp_path: Path) -> None:
     with socket.socket() as found:

@@ -38,7 +38,7 @@ def recommended(outcome: Outcome) -> float | None:
     return check.value
 
 
-@pytest.mark.workloads
+@pytest.mark.knees
 @pytest.mark.parametrize("kind", WIDTHS)
 def test_a_known_width_is_told_or_not_told(kind: str) -> None:
     outcome = swept(kind, 100 if WIDTHS[kind] > 20 else 50)
@@ -49,7 +49,7 @@ def test_a_known_width_is_told_or_not_told(kind: str) -> None:
     assert LIMITS.get(kind, "") in outcome.advice
 
 
-@pytest.mark.workloads
+@pytest.mark.knees
 @pytest.mark.parametrize("kind", ["1", "8", "40", "blocking"])
 def test_beside_a_cpu_hog_it_is_told_right_or_not_at_all(kind: str) -> None:
     with hogs(2):
@@ -58,7 +58,7 @@ def test_beside_a_cpu_hog_it_is_told_right_or_not_at_all(kind: str) -> None:
     assert found is None or abs(found - WIDTHS[kind]) <= 0.15 * WIDTHS[kind], outcome.advice
 
 
-@pytest.mark.workloads
+@pytest.mark.knees
 def test_without_a_width_no_width_is_made_up() -> None:
     """What limits is the loop, if anything; a number below what it bears would be a made-up one."""
     outcome = swept("none", 50)
