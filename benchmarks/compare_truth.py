@@ -23,6 +23,7 @@ from mcp_probe.compare.reading import reading_of
 from mcp_probe.compare.samples import recorded
 from mcp_probe.compare.shapes import Comparison, Reading
 from mcp_probe.model import BUDGET_PARTS, Budget, End, Frame, MemoryUse, RequestRecord
+from mcp_probe.testing import make_record
 
 MS = 1_000_000
 _SHARES = {"queue_dispatch": 1.0, "busy": 4.0, "executor_run": 6.0, "awaiting": 8.0, "write_flush": 1.0}
@@ -62,33 +63,14 @@ def _calls(load: Load, number: int, chance: Any) -> Iterator[RequestRecord]:
         parts = dict.fromkeys(BUDGET_PARTS, 0)
         parts |= {name: int(totals[at] * share) for name, share in zip(_SHARES, shares[at], strict=True)}
         size = int(sizes[at])
-        yield RequestRecord(
+        yield make_record(
+            f"tool_{number}",
             id=1 + at * load.operations + number,
-            kind="request",
-            method="tools/call",
-            name=f"tool_{number}",
-            transport="stdio",
-            outcome="ok",
-            error=None,
             arrival_ns=arrival,
-            first_step_ns=arrival + parts["queue_dispatch"],
-            result_ns=None,
-            end_ns=arrival + sum(parts.values()),
             budget=Budget(**parts),
+            result_ns=None,
             steps=2,
-            step_max_ns=0,
-            immediate_resumes=0,
             sequential_awaits=1,
-            executor_run_sum_ns=0,
-            detached_ns=0,
-            decode_ns=None,
-            encode_ns=None,
-            client_wait_ns=None,
-            request_bytes=None,
-            response_bytes=None,
-            waits=(),
-            quality=(),
-            partial=False,
             memory=MemoryUse("native-hybrid", "all Python allocations", size, 10, size // 2, size // 50),
         )
 

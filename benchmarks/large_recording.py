@@ -21,8 +21,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from mcp_probe.model import Await, Budget, End, Header, LoopSample, ProcessSample, RequestRecord, StepRecord, Wait
+from mcp_probe.model import Await, Budget, End, Header, LoopSample, ProcessSample, StepRecord, Wait
 from mcp_probe.record.file import encode, preamble
+from mcp_probe.testing import make_record
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 TOOLS = (("search", 8 * MS), ("render", 3 * MS), ("lookup", MS), ("resize", 20 * MS))
@@ -86,33 +87,19 @@ def _template(tool: str, *, is_victim: bool, is_awaiting: bool) -> str:
     waits = (Wait(mark["arrival"], mark["arrival"], mark["first"], "queue"),) if is_victim else ()
     spans = (mark["first"], mark["end"], part["awaiting"])
     awaits = (Await("http", "https://backend", f"{tool}.py:12", *spans, "exact"),) if is_awaiting else ()
-    record = RequestRecord(
+    record = make_record(
+        tool,
         id=mark["id"],
-        kind="request",
-        method="tools/call",
-        name=tool,
-        transport="stdio",
-        outcome="ok",
-        error=None,
         arrival_ns=mark["arrival"],
         first_step_ns=mark["first"],
         result_ns=mark["result"],
         end_ns=mark["end"],
         budget=budget,
         steps=3,
-        step_max_ns=part["busy"],
-        immediate_resumes=0,
         sequential_awaits=1,
-        executor_run_sum_ns=0,
-        detached_ns=0,
-        decode_ns=None,
-        encode_ns=None,
-        client_wait_ns=None,
         request_bytes=120,
         response_bytes=340,
         waits=waits,
-        quality=(),
-        partial=False,
         loop=1,
         awaits=awaits,
     )
