@@ -21,10 +21,10 @@ from itertools import zip_longest
 from typing import Any
 
 from mcp_probe import native
-from mcp_probe.capture.peak_lines import PeakWatch, blocks_of
+from mcp_probe.capture.peak_lines import PeakWatch, blocks_of, held_by
 from mcp_probe.capture.places import Code
 from mcp_probe.capture.process_memory import ProcessMemory
-from mcp_probe.capture.queued import Errand, held_for
+from mcp_probe.capture.queued import Errand
 from mcp_probe.capture.tracemalloc_sites import (
     Grown,
     Traces,
@@ -124,7 +124,7 @@ class Kept:
         held = [0] * count
         still = []
         for number, weight, raw, errand in self.holders:
-            size = held_for(raw, errand)
+            size = _held_for(raw, errand)
             if size or (errand is not None and errand.is_due):
                 still.append((number, weight, raw, errand))
                 held[_group_of(number, self.calls, count)] += size * weight
@@ -387,3 +387,8 @@ def _from_first_asked(end_of: Callable[[int], int]) -> Callable[[], bool]:
         return now >= until[0]
 
     return is_over
+
+
+def _held_for(raw: Any, errand: Errand | None) -> int:
+    """Bytes of living blocks that ``raw`` owns, and those that were allocated on its errand."""
+    return held_by(raw) + (0 if errand is None else held_by(errand.owner()))

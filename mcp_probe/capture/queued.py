@@ -24,7 +24,6 @@ from weakref import ref
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.loop_monitor import LoopMonitor
-from mcp_probe.capture.peak_lines import held_by
 from mcp_probe.capture.places import is_own, is_plumbing
 from mcp_probe.record.raw import RawRequest
 
@@ -305,8 +304,3 @@ def _is_machinery(library: Sequence[str]) -> bool:
             return is_plumbing(file)
         frame = frame.f_back
     return True
-
-
-def held_for(raw: Any, errand: Errand | None) -> int:
-    """Bytes of living blocks that ``raw`` owns, and those that were allocated on its errand."""
-    return held_by(raw) + (0 if errand is None else held_by(errand.owner()))
