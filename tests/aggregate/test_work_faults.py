@@ -148,7 +148,7 @@ def test_a_cold_start_names_the_import_and_its_line(summary: dict[str, Any]) -> 
     assert finding["severity"] == "info", "a start is never the verdict"
     assert finding["evidence"]["imports"] == "slow_to_import"
     assert finding["evidence"]["where"].endswith(line_in(SERVER, "late"))
-    assert finding["evidence"]["warm_calls"] == 13
+    assert finding["evidence"]["warm_calls"] in (12, 13)  # the second may arrive before the first's flush has returned
 
 
 def test_a_stampede_counts_those_that_paid_and_what_one_start_would_save(summary: dict[str, Any]) -> None:
