@@ -27,7 +27,7 @@ async def run(bench: Bench) -> Outcome:
     why = rounds.take(await bench.quiet(partial(_as_documented, bench)))
     tables.documented(bench, rounds, why)
     rounds.take(await bench.quiet(partial(_work_alone, bench)))
-    tables.conditions(bench, rounds)
+    tables.conditions(bench, rounds, why)
     claims(bench, rounds, why)
     return bench.outcome()
 

@@ -194,15 +194,15 @@ def _raw_figures(values: list[float]) -> tuple[float | None, ...]:
 # --- what the document hid ---
 
 
-def conditions(bench: Bench, rounds: Rounds) -> None:
+def conditions(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
     """The timer around nothing, the work alone, the first round, tracing, the straight line, and the variants."""
     table = Table(bench, "000 conditions", contended=rounds.contended)
     empty = rounds.stats(rounds.wall_ms("document", ONE, 0))
     table.put("the timer around no message", "ms", empty, note="gc.collect, tracemalloc, a loop's start and end")
     empty = rounds.stats(rounds.wall_ms("work", ONE, 0))
     table.put("the same without tracemalloc", "ms", empty)
-    _work_alone(table, rounds)
-    _first_round(table, rounds)
+    _work_alone(table.sub(why=why[TASKS]), rounds)
+    _first_round(table, rounds, why[TASKS])
     for form, name in NAMES.items():
         traced = (rounds.cpu_ms(form, 3000, "document") - rounds.cpu_ms(ONE, 0, "document")) / 3
         bare = rounds.cpu_ms(form, 3000) / 3
@@ -212,8 +212,9 @@ def conditions(bench: Bench, rounds: Rounds) -> None:
     for form, name in NAMES.items():
         (start_ms, slope_ms, fit), known = rounds.line(form), doc.FITS[name]
         note = f"least squares, medians of 1,000 messages and more; R² = {fit:.4f}"
-        table.put(f"a further message, {name}", "µs", 1e3 * slope_ms, known[1], note=note)
-        table.put(f"before the first message, {name}", "ms", start_ms, known[0], note=note)
+        line = table.sub(note=note, why=f"As a straight line: {line_of(rounds, form)}.")
+        line.put(f"a further message, {name}", "µs", 1e3 * slope_ms, known[1])
+        line.put(f"before the first message, {name}", "ms", start_ms, known[0])
     _variants(table, rounds)
 
 
@@ -233,18 +234,23 @@ def _work_alone(table: Table, rounds: Rounds) -> None:
             ratio.put(label, "×", value, series=series, floor=floor)
 
 
-def _first_round(table: Table, rounds: Rounds) -> None:
+def _first_round(table: Table, rounds: Rounds, why: str) -> None:
     """What made 38 ms and 0.58 MB of the first line of the document's concurrent column."""
     peaks, walls = rounds.peaks(TASKS, 100), rounds.wall_ms("document", TASKS, 100)
     first = table.sub(note="the process's first use of its loop; documented: the largest of five", contended=False)
-    first.put("first round, 100 messages, concurrent", "ms", walls[0], doc.RAW["concurrent", 100][1])
-    first.put("first round, 100 messages, its peak", "MB", peaks[0] / MIB, doc.MEMORY[100].tasks_mb)
+    took = f"It took {walls[0]:.1f} ms and {peaks[0] / KIB:.0f} KiB"
+    later = f"the rounds after it {median(walls[1:]):.1f} ms and {max(peaks[1:]) / KIB:.0f} KiB at most"
+    grew = first.sub(why=f"{took}, {later}.")
+    grew.put("first round, 100 messages, concurrent", "ms", walls[0], doc.RAW["concurrent", 100][1])
+    grew.put("first round, 100 messages, its peak", "MB", peaks[0] / MIB, doc.MEMORY[100].tasks_mb)
     rule = "documented: (5 × its mean - its peak) / 4"
-    first.put("other rounds, 100 messages, their peak", "MB", max(peaks[1:]) / MIB, doc.OTHER_ROUNDS_MB, note=rule)
+    others = max(peaks[1:]) / MIB
+    each = alive(rounds, TASKS, 100)
+    first.put("other rounds, 100 messages, their peak", "MB", others, doc.OTHER_ROUNDS_MB, note=rule, why=each)
     ratio = median(walls[1:]) / median(rounds.wall_ms("document", ONE, 100)[1:])
     floor = floor_of(*(halves_floor(rounds.wall_ms("document", form, 100)[1:]) for form in NAMES))
     label = "100 messages, ratio without first rounds"
-    table.put(label, "×", ratio, doc.MEDIAN_RATIO_100, note="medians", floor=floor)
+    table.put(label, "×", ratio, doc.MEDIAN_RATIO_100, note="medians", floor=floor, why=why)
 
 
 def _variants(table: Table, rounds: Rounds) -> None:

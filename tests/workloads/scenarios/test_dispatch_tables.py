@@ -8,7 +8,7 @@ import pytest
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Row, Stats
-from mcp_probe.workloads.models.dispatch import Measured, Order, Timer, unavailable
+from mcp_probe.workloads.models.dispatch import Form, Measured, Order, Timer, unavailable
 from mcp_probe.workloads.scenarios import dispatch_micro
 from mcp_probe.workloads.scenarios import dispatch_tables as tables
 from mcp_probe.workloads.scenarios.dispatch_rounds import DIRECT, ONE, TASKS, Rounds
@@ -46,11 +46,17 @@ def rounds_of(one_us: int = 10, tasks_us: int = 30, start_ms: int = 5, task_byte
 
 def rows_of(rounds: Rounds) -> dict[tuple[str, str], Row]:
     bench = Bench(quick=True)
-    tables.documented(bench, rounds, {ONE: "why one", TASKS: "why tasks"})
-    tables.conditions(bench, rounds)
+    why: dict[Form, str] = {ONE: "why one", TASKS: "why tasks"}
+    tables.documented(bench, rounds, why)
+    tables.conditions(bench, rounds, why)
     rows = bench.outcome().rows
     assert max(Counter((row.table, row.label) for row in rows).values()) == 1
     return {(row.table, row.label): row for row in rows}
+
+
+def test_every_row_beside_a_documented_figure_has_a_reason() -> None:
+    rows = rows_of(rounds_of())
+    assert [place for place, row in rows.items() if row.documented is not None and not row.why] == []
 
 
 def test_every_figure_of_every_table_of_the_document_has_a_row() -> None:
