@@ -58,6 +58,7 @@ def gate(name):
 async def first() -> str:
     with tied():
         async with gate("A"):  # first takes A
+            gate("first has A").set()
             await gate("second has B").wait()
             async with gate("B"):  # first waits for B
                 pass
@@ -68,6 +69,7 @@ async def second() -> str:
     with tied():
         async with gate("B"):  # second takes B
             gate("second has B").set()
+            await gate("first has A").wait()  # over HTTP it may be read before the first
             async with gate("A"):  # second waits for A
                 pass
     return "x"
