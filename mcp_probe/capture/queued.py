@@ -39,7 +39,7 @@ MAX_ERRANDS = 8_192
 NEAR = 64
 """Threads that put, or take, at the same time may overtake each other by so many items."""
 
-_DEEPEST = 8
+_DEEPEST = 10
 """Frames of a queue's own module between the call that puts an item and who calls it, and some more."""
 
 

@@ -89,14 +89,14 @@ class _Ordered:
         queued, guard, library, length = self._queued, self._guard, self._library, self._length
         lines, current = queued.lines, CURRENT.get
 
+        def note(queue: Any, item: Any) -> None:
+            queued.put(queue, item, length(queue), library)
+
         @wraps(original)
         def _put(self: Any, item: Any) -> Any:
             result = original(self, item)
             if (current() is not None or id(self) in lines) and guard.active:
-                try:
-                    queued.put(self, item, length(self), library)
-                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                    guard.fault(exc)
+                guard.call(note, self, item)
             return result
 
         return _put
@@ -109,10 +109,7 @@ class _Ordered:
         def _get(self: Any) -> Any:
             item = original(self)
             if id(self) in lines or ticket() is not None:
-                try:
-                    queued.taken(self, item)
-                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                    guard.fault(exc)
+                guard.call(queued.taken, self, item)
             return item
 
         return _get
@@ -123,10 +120,7 @@ class _Ordered:
         @wraps(original)
         def task_done(self: Any) -> Any:
             if TICKET.get() is not None:
-                try:
-                    queued.done(self)
-                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                    guard.fault(exc)
+                guard.call(queued.done, self)
             return original(self)
 
         return task_done
@@ -150,16 +144,8 @@ def _simple_queue(queued: Queued, guard: Hook, file: str) -> Callable[[Any], Any
     lines, current, ticket = queued.lines, CURRENT.get, TICKET.get
 
     def note(queue: Any, item: Any) -> None:
-        try:  # before it is there: another thread may take it at once
-            queued.put(queue, item, queue.qsize() + 1, library, races=True)
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            guard.fault(exc)
-
-    def took(queue: Any, item: Any) -> None:
-        try:
-            queued.taken(queue, item)
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            guard.fault(exc)
+        # before it is there: another thread may take it at once
+        queued.put(queue, item, queue.qsize() + 1, library, races=True)
 
     def make(base: Any) -> Any:
         base_put, base_put_nowait, base_get, base_get_nowait = base.put, base.put_nowait, base.get, base.get_nowait
@@ -176,27 +162,27 @@ def _simple_queue(queued: Queued, guard: Hook, file: str) -> Callable[[Any], Any
             @wraps(base.put)
             def put(self, item: Any, block: Any = True, timeout: Any = None) -> Any:
                 if (current() is not None or id(self) in lines) and guard.active:
-                    note(self, item)
+                    guard.call(note, self, item)
                 return base_put(self, item, block, timeout)
 
             @wraps(base.put_nowait)
             def put_nowait(self, item: Any) -> Any:
                 if (current() is not None or id(self) in lines) and guard.active:
-                    note(self, item)
+                    guard.call(note, self, item)
                 return base_put_nowait(self, item)
 
             @wraps(base.get)
             def get(self, block: Any = True, timeout: Any = None) -> Any:
                 item = base_get(self, block, timeout)
                 if id(self) in lines or ticket() is not None:
-                    took(self, item)
+                    guard.call(queued.taken, self, item)
                 return item
 
             @wraps(base.get_nowait)
             def get_nowait(self) -> Any:
                 item = base_get_nowait(self)
                 if id(self) in lines or ticket() is not None:
-                    took(self, item)
+                    guard.call(queued.taken, self, item)
                 return item
 
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
@@ -282,8 +268,5 @@ class _Streams:
 
     async def _received(self, original: Any, stream: Any) -> Any:
         item = await original(stream)
-        try:
-            self._queued.taken(stream._state, item)
-        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-            self._guard.fault(exc)
+        self._guard.call(self._queued.taken, stream._state, item)
         return item

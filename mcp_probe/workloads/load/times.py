@@ -3,7 +3,7 @@
 Invariant: the count, the sum and the largest are always exact. Beyond :data:`EXACT` values, any other rank reads the
 upper end of its bucket, which is too long by at most :data:`ERROR`, and never too short.
 
-Source: the bucketing of HdrHistogram (G. Tene) with 8 significant bits.
+The buckets are :mod:`mcp_probe.histogram`'s, with 8 significant bits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable
 from itertools import accumulate
+
+from mcp_probe.histogram import bucket_bounds, bucket_of
 
 EXACT = 50_000
 BITS = 8
@@ -38,7 +40,7 @@ class Times:
         self.total += value
         self.longest = max(self.longest, value)
         if self._buckets:
-            self._buckets[_bucket_of(value)] += 1
+            self._buckets[bucket_of(value, BITS)] += 1
             return
         self._exact.append(value)
         if len(self._exact) > EXACT:
@@ -67,7 +69,8 @@ class Times:
         for rank in ranks:
             while place < len(buckets) and reached[place] <= rank:
                 place += 1
-            found.append(min(_end_of(buckets[place]), self.longest) if place < len(buckets) else self.longest)
+            end = bucket_bounds(buckets[place], BITS)[1] - 1 if place < len(buckets) else self.longest
+            found.append(min(end, self.longest))
         if found and self.count and rank >= self.count - 1:
             found[-1] = self.longest
         return found
@@ -81,16 +84,5 @@ class Times:
         return len(self._exact) + len(self._buckets)
 
     def _spill(self) -> None:
-        self._buckets.update(map(_bucket_of, self._exact))
+        self._buckets.update(bucket_of(value, BITS) for value in self._exact)
         self._exact = array("q")
-
-
-def _bucket_of(value: int) -> int:
-    shift = max(value.bit_length() - BITS - 1, 0)
-    return (shift << BITS) + (value >> shift)
-
-
-def _end_of(bucket: int) -> int:
-    """The longest duration that falls in ``bucket``."""
-    shift = max((bucket >> BITS) - 1, 0)
-    return ((bucket - (shift << BITS) + 1) << shift) - 1

@@ -19,7 +19,6 @@ from mcp_probe.capture import sent
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
-ERAS = ("auto", "modern", "legacy")
 Era = Literal["auto", "modern", "legacy"]
 CLIENT = {"name": "mcp-probe load", "version": "1"}
 
