@@ -19,23 +19,20 @@ LAST_BUCKET = (_MOST_SHIFTS << SUB_BITS) - 1
 """Of values below 2**258, more than any sum of ours. Edges of one that a damaged file names could take gigabytes."""
 
 
-def bucket_of(value: int, bits: int = SUB_BITS) -> int:
-    """Bucket index of a non-negative integer; negative values fall in bucket 0.
-
-    ``bits``: each power of two has ``2**bits`` buckets.
-    """
-    if value < 1 << bits:
+def bucket_of(value: int) -> int:
+    """Bucket index of a non-negative integer; negative values fall in bucket 0."""
+    if value < SUB_BUCKETS:
         return value if value > 0 else 0
-    shift = value.bit_length() - bits - 1
-    return (shift << bits) + (value >> shift)
+    shift = value.bit_length() - SUB_BITS - 1
+    return (shift << SUB_BITS) + (value >> shift)
 
 
-def bucket_bounds(bucket: int, bits: int = SUB_BITS) -> tuple[int, int]:
+def bucket_bounds(bucket: int) -> tuple[int, int]:
     """Half-open range [low, high) of the values that fall in ``bucket``. Raises: ValueError beyond the last one."""
-    if bucket >> bits >= _MOST_SHIFTS:
-        raise ValueError(f"there is no bucket {bucket}; the last one is {(_MOST_SHIFTS << bits) - 1}")
-    shift = max((bucket >> bits) - 1, 0)
-    low = (bucket - (shift << bits)) << shift
+    if bucket > LAST_BUCKET:
+        raise ValueError(f"there is no bucket {bucket}; the last one is {LAST_BUCKET}")
+    shift = max((bucket >> SUB_BITS) - 1, 0)
+    low = (bucket - (shift << SUB_BITS)) << shift
     return low, low + (1 << shift)
 
 

@@ -108,6 +108,15 @@ def test_failing_cells_come_first_and_then_those_with_fewest_runs() -> None:
     assert next_of(cells, {fault: [RIGHT] * 2, mended: [RIGHT] * 2, near: [WRONG] * 2}, 2) is None
 
 
+def test_where_a_clock_judges_there_are_twenty_runs_and_three_where_others_repeat_it() -> None:
+    assert cell().runs == cell("crowding", beside="hog").runs == 20
+    assert {cell("crashed").runs, cell(transport="http").runs, cell(sdk="mcp1").runs} == {3}
+    assert cell("schema_lookup", transport="http").runs == cell("healthy_mounted", "healthy", sdk="fastmcp3").runs == 20
+    three: State = {each.key: [RIGHT] * 3 for each in (cell(), cell("crashed"))}
+    assert next_of([cell(), cell("crashed")], three, 20) == cell()
+    assert next_of([cell(), cell("crashed")], three, 3) is None
+
+
 def test_cells_are_those_that_a_workload_has() -> None:
     found = list(cells_of((workload("transport_starvation"),), ("stdio", "http"), ("mcp2", "mcp1"), ("alone",)))
     assert {(each.transport, each.sdk) for each in found} == {("stdio", "mcp2")}

@@ -12,6 +12,7 @@ Sdk = Literal["mcp1", "mcp2", "fastmcp3"]
 Beside = Literal["alone", "hog"]
 
 FORMS: tuple[Form, ...] = ("fault", "mended", "near")
+MOST_RUNS, FEW_RUNS = 20, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Workload:
     ``verdicts``: codes that may be the verdict instead of its own.
     ``has_errors``: calls fail as they should.
     ``is_stateless``: its client is of 2026-07-28, so each of its calls stands alone.
+    ``is_counted``: its finding rests on what is counted, not on a clock or statistics, so each run is like the next.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Workload:
     verdicts: tuple[str, ...] = ()
     has_errors: bool = False
     is_stateless: bool = False
+    is_counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,12 @@ class Cell:
     def key(self) -> str:
         """Its name in the state file."""
         return "/".join((self.workload.name, self.form, self.transport, self.sdk, self.beside))
+
+    @property
+    def runs(self) -> int:
+        """How many say enough: many where a clock judges, on one transport and SDK; few where others only repeat it."""
+        is_judged_here = self.transport in self.workload.transports[:1] and self.sdk in self.workload.sdks[:1]
+        return MOST_RUNS if is_judged_here and not self.workload.is_counted else FEW_RUNS
 
 
 def _bursts(at_once: int, bursts: int, pause_s: float = 0.0) -> tuple[Load, ...]:
@@ -85,11 +94,21 @@ def _fault(
     verdicts: tuple[str, ...] = (),
     has_errors: bool = False,
     is_stateless: bool = False,
+    is_counted: bool = False,
 ) -> Workload:
     loads: dict[Form, tuple[Load, ...]] = {"fault": fault, "mended": mended or fault, "near": near or fault}
-    name = code.replace("-", "_")
     return Workload(
-        name, code, loads, is_of_server, transports, sdks, environment or {}, verdicts, has_errors, is_stateless
+        code.replace("-", "_"),
+        code,
+        loads,
+        is_of_server,
+        transports,
+        sdks,
+        environment or {},
+        verdicts,
+        has_errors,
+        is_stateless,
+        is_counted,
     )
 
 
@@ -110,7 +129,12 @@ FAULTS: tuple[Workload, ...] = (
     _fault("busy-spin", _bursts(1, 2), near=_bursts(2, 16), mended=_bursts(2, 16)),
     _fault("serial-handler", _bursts(6, 8)),
     _fault("pool-exhausted", _bursts(6, 12), near=_bursts(2, 24)),
-    _fault("client-per-request", _bursts(2, 20), verdicts=("cpu-bound-step",)),  # of the line that makes it
+    _fault(
+        "client-per-request",
+        _bursts(2, 20),
+        verdicts=("cpu-bound-step",),  # of the line that makes it
+        is_counted=True,
+    ),
     _fault("serial-awaits", _bursts(4, 10)),
     _fault("slow-backend", _bursts(10, 4), verdicts=("healthy",)),  # info: it is not this server that is slow
     _fault("long-wait", _bursts(8, 8)),
@@ -135,24 +159,50 @@ FAULTS: tuple[Workload, ...] = (
         is_of_server=True,
         verdicts=("healthy",),  # info
     ),
-    _fault("chatty-notifications", _bursts(2, 20), transports=("stdio",)),
+    _fault("chatty-notifications", _bursts(2, 20), transports=("stdio",), is_counted=True),
     _fault("memory-growth", _bursts(2, 50), environment={"MCP_PROBE_MEMORY": "leaks"}),
-    _fault("memory-peak", _bursts(1, 34, 0.02), verdicts=("cpu-bound-step",)),  # of the line that fills the memory
-    _fault("large-payload", _bursts(2, 16)),
-    _fault("unbounded-fan-out", _bursts(1, 4), verdicts=("cpu-bound-step",)),  # of the step that starts the tasks
+    _fault(
+        "memory-peak",
+        _bursts(1, 34, 0.02),
+        verdicts=("cpu-bound-step",),  # of the line that fills the memory
+        is_counted=True,
+    ),
+    _fault("large-payload", _bursts(2, 16), is_counted=True),
+    _fault(
+        "unbounded-fan-out",
+        _bursts(1, 4),
+        verdicts=("cpu-bound-step",),  # of the step that starts the tasks
+        is_counted=True,
+    ),
     _fault("schema-lookup", _bursts(2, 20), transports=("http",), sdks=("mcp2",), is_stateless=True),
     _fault("gil-contention", _bursts(2, 30), is_of_server=True),
     _fault("own-threads", _bursts(2, 30), is_of_server=True),
     _fault("host-pressure", _bursts(2, 30), is_of_server=True),
     _fault("slow-reader", _read_for(0.15), near=_read_for(0.01), mended=_read_for(0.0), transports=("stdio",)),
-    _fault("abandoned-work", _CANCELLED, transports=("stdio",), has_errors=True),  # mcp 1.x answers that it cancelled
+    _fault(
+        "abandoned-work", _CANCELLED, transports=("stdio",), has_errors=True, is_counted=True
+    ),  # mcp 1.x answers that it cancelled
     _fault(
         "dispatch-backlog", _ROUNDS, near=(Load((("", 40),), 1, 0.25, "all in the end"), *_ROUNDS), is_of_server=True
     ),
-    _fault("stdout-pollution", _bursts(1, 34), is_of_server=True, transports=("stdio",)),
-    _fault("slow-error-logging", _bursts(1, 34), near=(Load((("", 2),), 1),), sdks=("mcp2",), has_errors=True),
-    _fault("crashed", (*_bursts(1, 34), Load((("_last", 1),), 1, 1.0, "nothing")), is_of_server=True),
-    _fault("not-enough-data", (Load((("", 5),), 1),), mended=_bursts(2, 40), near=_bursts(1, 30), is_of_server=True),
+    _fault("stdout-pollution", _bursts(1, 34), is_of_server=True, transports=("stdio",), is_counted=True),
+    _fault(
+        "slow-error-logging",
+        _bursts(1, 34),
+        near=(Load((("", 2),), 1),),
+        sdks=("mcp2",),
+        has_errors=True,
+        is_counted=True,
+    ),
+    _fault("crashed", (*_bursts(1, 34), Load((("_last", 1),), 1, 1.0, "nothing")), is_of_server=True, is_counted=True),
+    _fault(
+        "not-enough-data",
+        (Load((("", 5),), 1),),
+        mended=_bursts(2, 40),
+        near=_bursts(1, 30),
+        is_of_server=True,
+        is_counted=True,
+    ),
 )
 
 

@@ -64,9 +64,14 @@ def wrong_of(cell: Cell, tool: str, summary: Mapping[str, Any], *, is_busy: bool
     return "; ".join(f"{code}: {one['sentence']}" for one in of_code) or None
 
 
-def next_of(cells: Sequence[Cell], state: State, runs: int) -> Cell | None:
-    """The cell to run next: failing ones first, then those with fewest runs; ``None`` when each has ``runs``."""
-    waiting = [cell for cell in cells if len(state.get(cell.key, [])) < runs]
+def is_done(cell: Cell, state: State, most: int) -> bool:
+    """Whether a cell has the runs that say enough of it, or ``most``."""
+    return len(state.get(cell.key, [])) >= min(cell.runs, most)
+
+
+def next_of(cells: Sequence[Cell], state: State, most: int) -> Cell | None:
+    """The cell to run next: failing ones first, then those with fewest runs; ``None`` when all are done."""
+    waiting = [cell for cell in cells if not is_done(cell, state, most)]
     return min(
         waiting,
         key=lambda cell: (

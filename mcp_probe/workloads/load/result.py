@@ -135,6 +135,7 @@ class Phase:
     interrupted: bool
     growth: float | None = None  # median latency of the last third of what was due over that of the first third
     causes: dict[str, int] = field(default_factory=dict)  # of ``failed``, by kind, the most frequent first
+    histogram: str = ""  # of due_to_answer in ns, as HdrHistogram's own programs read it
 
     @property
     def answered(self) -> int:
@@ -246,6 +247,7 @@ def phase_of(log: Log, drain_limit_s: float) -> Phase:
         interrupted=log.interrupted,
         growth=_growth(_used(tally, last_due)),
         causes=dict(log.causes.most_common()),
+        histogram=tally.ok.merged(tally.gave_up).encoded(),
     )
 
 

@@ -1,35 +1,35 @@
-"""Durations of any number of requests in bounded memory: exact up to a bound, in buckets beyond it.
+"""Durations of any number of requests in bounded memory: exact up to a bound, in an HdrHistogram beyond it.
 
 Invariant: the count, the sum and the largest are always exact. Beyond :data:`EXACT` values, any other rank reads the
 upper end of its bucket, which is too long by at most :data:`ERROR`, and never too short.
-
-The buckets are :mod:`mcp_probe.histogram`'s, with 8 significant bits.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Iterable
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
 
-from mcp_probe.histogram import bucket_bounds, bucket_of
+from hdrh.histogram import HdrHistogram
 
-EXACT = 50_000
-BITS = 8
-ERROR = 1 / (1 << BITS)
-"""Of the value: 0.4 %. A day in nanoseconds has 46 bits, so there are fewer than 40 x 256 buckets."""
+EXACT = 200_000
+"""As many as the log keeps rows: shorter loads are exact, and none of them pays for buckets (some 2 us a value)."""
+DIGITS = 3
+ERROR = 10**-DIGITS
+"""Of the value."""
+LONGEST_NS = 24 * 3600 * 10**9
+"""Longer ones count as this long, except for the sum and the largest."""
+_MOVED = 3
 
 
 class Times:
     """Nanoseconds, counted."""
 
-    __slots__ = ("_buckets", "_exact", "count", "longest", "total")
+    __slots__ = ("_exact", "_histogram", "count", "longest", "total")
 
     def __init__(self, values: Iterable[int] = ()) -> None:
         self.count = self.total = self.longest = 0
         self._exact: array[int] = array("q")
-        self._buckets: Counter[int] = Counter()  # in use as soon as it holds anything
+        self._histogram: HdrHistogram | None = None
         for value in values:
             self.add(value)
 
@@ -39,12 +39,9 @@ class Times:
         self.count += 1
         self.total += value
         self.longest = max(self.longest, value)
-        if self._buckets:
-            self._buckets[bucket_of(value, BITS)] += 1
-            return
         self._exact.append(value)
-        if len(self._exact) > EXACT:
-            self._spill()
+        if self._histogram is not None or len(self._exact) > EXACT:
+            self._move(_MOVED)  # a few at a time: who drives a load must not stop for all of them
 
     def merged(self, other: Times) -> Times:
         """Those of both."""
@@ -52,28 +49,22 @@ class Times:
         both.count, both.total = self.count + other.count, self.total + other.total
         both.longest = max(self.longest, other.longest)
         both._exact = self._exact + other._exact
-        if self._buckets or other._buckets or len(both._exact) > EXACT:
-            both._spill()
-            both._buckets.update(self._buckets)
-            both._buckets.update(other._buckets)
+        for each in (self, other):
+            if each._histogram is not None:
+                both._in_buckets().add(each._histogram)
+        if both._histogram is not None or len(both._exact) > EXACT:
+            both._move(len(both._exact))
         return both
 
     def at(self, ranks: Iterable[int]) -> list[int]:
         """The values of ascending ranks, of which 0 is the shortest; beyond the last rank: the longest."""
-        if not self._buckets:
-            ordered = sorted(self._exact)
+        if self._histogram is None:
+            ordered: Sequence[int] = sorted(self._exact)
             return [ordered[rank] if rank < len(ordered) else self.longest for rank in ranks]
-        buckets = sorted(self._buckets)
-        reached = list(accumulate(self._buckets[bucket] for bucket in buckets))
-        found, place = [], 0
-        for rank in ranks:
-            while place < len(buckets) and reached[place] <= rank:
-                place += 1
-            end = bucket_bounds(buckets[place], BITS)[1] - 1 if place < len(buckets) else self.longest
-            found.append(min(end, self.longest))
-        if found and self.count and rank >= self.count - 1:
-            found[-1] = self.longest
-        return found
+        self._move(len(self._exact))
+        shares = [100 * (rank + 1) / self.count for rank in ranks]
+        values = self._histogram.get_percentile_to_value_dict([share for share in shares if share < 100])
+        return [min(values.get(share, self.longest), self.longest) for share in shares]
 
     def median(self) -> int | None:
         """The middle one, the lower of two; ``None`` if there is none."""
@@ -81,8 +72,24 @@ class Times:
 
     def held(self) -> int:
         """How many numbers this keeps: what its memory is proportional to."""
-        return len(self._exact) + len(self._buckets)
+        return len(self._exact) + (0 if self._histogram is None else self._histogram.counts_len)
 
-    def _spill(self) -> None:
-        self._buckets.update(bucket_of(value, BITS) for value in self._exact)
-        self._exact = array("q")
+    def encoded(self) -> str:
+        """As other programs read it: base64 of HdrHistogram's compressed form (V2), in nanoseconds."""
+        histogram = HdrHistogram(1, LONGEST_NS, DIGITS)
+        if self._histogram is not None:
+            histogram.add(self._histogram)
+        for value in self._exact:
+            histogram.record_value(min(value, LONGEST_NS))
+        return bytes(histogram.encode()).decode("ascii")
+
+    def _in_buckets(self) -> HdrHistogram:
+        if self._histogram is None:
+            self._histogram = HdrHistogram(1, LONGEST_NS, DIGITS)
+        return self._histogram
+
+    def _move(self, most: int) -> None:
+        """Some of those that are still exact into the histogram."""
+        record = self._in_buckets().record_value
+        for _ in range(min(most, len(self._exact))):
+            record(min(self._exact.pop(), LONGEST_NS))
