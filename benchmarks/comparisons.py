@@ -34,11 +34,12 @@ HEAD = """\
 
 Questions that no published document answers, asked of real servers on one machine: what large results cost, which event
 loop, with or without sessions, how many clients, what notifications and questions to the client take, how many workers,
-which SDK, what becomes of a call whose connection breaks, and what HTTP/2 gives. Run them with:
+which SDK, which CPython, what becomes of a call whose connection breaks, and what HTTP/2 gives. Run them with:
 
 ```sh
 mcp-probe bench --document now --quick   # all of them, small
 mcp-probe bench result-size workers      # two of them, at their full sizes
+mcp-probe bench pythons --python ~/py312/bin/python --python ~/py314/bin/python
 ```
 
 Each comparison has a truth that is not the probe's: what the client sent and received, what the server or the kernel

@@ -84,6 +84,11 @@ def test_the_sdk_and_its_version_are_named() -> None:
     assert check("sdks", "now-23").verdict == "holds"
 
 
+def test_versions_of_cpython_answer_alike_and_are_named() -> None:
+    assert check("pythons", "now-31").verdict == "holds"
+    assert check("pythons", "now-32").verdict == "holds"
+
+
 def test_a_call_that_is_read_on_from_another_connection_comes_whole() -> None:
     assert check("resumption", "now-26").verdict == "holds"
 
