@@ -225,7 +225,7 @@ def told(found: SlowCalls, operation: str | None = None) -> str:
     shown = (*longer, *shorter)
     words = [f"{_signed(part.ms)} {phrase(part, operation)}" for part in shown]
     rest = found.slow_ms - found.quick_ms - sum(part.ms for part in shown)
-    if abs(rest) >= _VISIBLE * whole:
+    if whole and abs(rest) >= _VISIBLE * whole:
         words.append(f"{_signed(rest)} of smaller parts")
     return ("" if all(part.quality == "exact" for part in shown) else "about ") + ", ".join(words)
 

@@ -170,8 +170,8 @@ def _names(bench: Bench, arms: Sequence[Arm]) -> None:
     for arm in arms:
         summary = arm.server.summary()
         counted = sum(len(arm.server.seen(phase).requests) for phase in ("alone", "at once", "computing"))
-        seen.append(str(summary.server.python))
-        if arm.one.version not in seen[-1] or counted != arm.sent:
+        seen.append(summary.server.python)
+        if seen[-1] != arm.one.version or counted != arm.sent:
             wrong.append(f"{arm.one.label}: {seen[-1]}, {counted} of {arm.sent} calls")
     exactly(
         bench,
