@@ -13,6 +13,7 @@ import argparse
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -94,10 +95,16 @@ def _parts(results: Results) -> Iterator[str]:
         for table, rows in by_table(result.outcome.rows).items():
             yield f"### {cell_text(_plain(table))}"
             yield _table(rows)
-            if told := reasons_of(rows):
+            if told := _told(rows):
                 yield told
         for note in (*result.outcome.missing, *result.outcome.notes):
             yield f"- {cell_text(note)}"
+
+
+def _told(rows: Sequence[Row]) -> str:
+    """Reasons, then conditions: rows that differ in one of them share the other."""
+    reasons = reasons_of([replace(row, note="", little=None) for row in rows])
+    return "\n".join(filter(None, (reasons, reasons_of([replace(row, why="") for row in rows]))))
 
 
 def _about(name: str, place: str) -> str:

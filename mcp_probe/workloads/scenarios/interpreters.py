@@ -92,12 +92,16 @@ def asked(python: Path) -> Interpreter:
         done = subprocess.run([python, "-c", ASKS], capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
         told = json.loads(done.stdout) if done.returncode == 0 else {}
     except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
-        raise LaunchError(f"{python} is no Python that starts ({exc}); give --python the path of one.") from exc
+        said = exc.strerror if isinstance(exc, OSError) else exc
+        raise LaunchError(f"{python} is no Python that starts ({said}); give --python the path of one.") from exc
     if not told or told["implementation"] != "CPython":
         said = told.get("implementation") or (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise LaunchError(f"{python} is no CPython; asked what it is, it said: {said}.")
     if told["sdk"] is None:
-        raise LaunchError(f"{python} has no mcp; install it there: {python} -m pip install mcp.")
+        raise LaunchError(
+            f"{python} has no mcp; make an environment that has: {python} -m venv ENV && ENV/bin/pip install mcp, "
+            "then give --python ENV/bin/python."
+        )
     first, second, third = told["numbers"]
     return Interpreter(
         python, (first, second, third), told["sdk"], told["compiler"], tuple(told["options"]), told["prefix"]

@@ -40,6 +40,7 @@ TABLE = "now CPython"
 SERVER = str(Path(__file__).resolve().parents[1] / "servers" / "any_sdk.py")
 PURE = {"MCP_PROBE_NATIVE": "0"}
 IN_FLIGHT = 16
+MEMORY_NOTE = "resident after the first answer, by the kernel"
 MEASURES = {
     "cpu_us": ("CPU of a call", "µs"),
     "alone_ms": ("a call alone", "ms"),
@@ -274,7 +275,9 @@ def _reason(name: str, arm: Arm, first: Arm, taken: Taken) -> tuple[Why | str, s
     """Why a row's figure is what it is, and its condition."""
     match name:
         case "cpu_us" | "alone_ms":
-            return _told(arm, first, "alone", "add"), "by the kernel" if name == "cpu_us" else ""
+            return _told(
+                arm, first, "alone", "add"
+            ), "of calls one after another, by the kernel" if name == "cpu_us" else ""
         case "per_s":
             limit = "" if arm.is_saturated else ", so something else was the limit"
             return _told(arm, first, "at once", "add"), (
@@ -289,7 +292,7 @@ def _reason(name: str, arm: Arm, first: Arm, taken: Taken) -> tuple[Why | str, s
                 f"{answered:.0f} ms to shake hands and answer."
             ), ""
     said = taken.said
-    return f"It held {said['modules']:,} modules and {said['blocks']:,} blocks of Python's allocator.", "by the kernel"
+    return f"It held {said['modules']:,} modules and {said['blocks']:,} blocks of Python's allocator.", MEMORY_NOTE
 
 
 def _told(arm: Arm, first: Arm, phase: str, operation: str) -> Why:

@@ -42,7 +42,7 @@ def test_this_interpreter_says_its_version_and_its_mcp() -> None:
         ("exit 3", "is no CPython"),
         ("echo hello", "is no Python that starts"),
         ('echo \'{"implementation": "PyPy"}\'', "is no CPython; asked what it is, it said: PyPy"),
-        ('echo \'{"implementation": "CPython", "sdk": null}\'', "has no mcp; install it there: "),
+        ('echo \'{"implementation": "CPython", "sdk": null}\'', "has no mcp; make an environment that has: "),
     ],
 )
 def test_what_is_no_cpython_with_mcp_is_refused_with_what_to_do(tmp_path: Path, line: str, told: str) -> None:

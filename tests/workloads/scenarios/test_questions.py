@@ -41,11 +41,13 @@ def test_it_runs_to_its_end_with_figures_reasons_and_a_chart(workload: Workload)
         pytest.skip("; ".join(result.outcome.missing))
     rows = result.outcome.rows
     assert [row.label for row in rows if row.figure is None and not row.note] == []
-    assert any(row.why for row in rows)
+    assert [row.label for row in rows if not row.why and not row.note] == []
     assert {row.table[:3] for row in rows} == {TODAY}
     assert result.outcome.checks
     assert [each.claim for each in result.outcome.checks if not each.why] == []
-    assert charts_of(Results({}, "quick", (result,)))
+    charts = charts_of(Results({}, "quick", (result,)))
+    assert charts
+    assert [chart.name for chart in charts if not chart.x_name or not chart.unit] == []
 
 
 def test_results_are_counted_to_the_byte_and_copied_on_their_way() -> None:
