@@ -29,7 +29,16 @@ def made(folder: Path, command: str, lock: str) -> Path:
         run([command, "-m", "venv", "--without-pip", folder])
         python = folder / "bin" / "python"
         locked = ROOT / "requirements" / f"{lock}.txt"
-        run([uv(), "pip", "install", "--quiet", "--python", python, "--require-hashes", "--requirements", locked])
+        options: list[str | Path] = [
+            "--quiet",
+            "--compile-bytecode",
+            "--python",
+            python,
+            "--require-hashes",
+            "--requirements",
+            locked,
+        ]
+        run([uv(), "pip", "install", *options])
         (folder / "made").touch()
     return folder / "bin" / "python"
 
@@ -44,6 +53,13 @@ def found(version: str) -> list[Interpreter]:
     return [first] if own is None or own.version == first.version else [first, own]
 
 
+def _keep_bytecode(python: Path) -> None:
+    """Of the standard library, which tools/cpython.sh unpacks without: else each start of a server compiles it."""
+    library = Path(run([python, "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"]).strip())
+    if library.is_relative_to(ROOT):
+        run([python, "-m", "compileall", "-q", "-x", "test", library])
+
+
 def main(commands: list[str]) -> int:
     """Says which it could not make, and why."""
     for version in VERSIONS:
@@ -51,7 +67,9 @@ def main(commands: list[str]) -> int:
             builds = found(version)
             builds += [one for command in commands if (one := asked(command, version)) is not None]
             for one in builds:
-                print(f"make: {made(ROOT / '.envs' / f'python{one.version}', one.command, LOCK).parent.parent}")
+                python = made(ROOT / ".envs" / f"python{one.version}", one.command, LOCK)
+                _keep_bytecode(python)
+                print(f"make: {python.parent.parent}")
         except Absent as exc:
             print(f"make: no CPython {version} with {LOCK.removeprefix('cell-')}: {exc}")
     return 0

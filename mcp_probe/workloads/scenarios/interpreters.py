@@ -71,11 +71,16 @@ class Interpreter:
 def interpreters(bench: Bench) -> list[Interpreter]:
     """Every one of them, oldest first; says which versions are not here, and how to give them.
 
+    Of those that nobody named, the ones with the same mcp as the others: as those named, else as this interpreter.
+
     Raises: LaunchError for one that the user named and that does not start, or has no mcp.
     """
-    here = [_if_it_has_mcp(path) for path in (*sorted(ENVS.glob("python3.*/bin/python")), Path(sys.executable))]
+    given = [asked(path) for path in bench.pythons]
+    paths = (*sorted(ENVS.glob("python3.*/bin/python")), Path(sys.executable))
+    here = [one for one in map(_if_it_has_mcp, paths) if one is not None]
+    sdk = next((one.sdk for one in reversed(given or here)), "")
     known: list[Interpreter] = []
-    for one in (*map(asked, bench.pythons), *(each for each in here if each is not None and each.minor in MINORS)):
+    for one in (*given, *(each for each in here if each.sdk == sdk and each.minor in MINORS)):
         if all((one.version, one.prefix) != (other.version, other.prefix) for other in known):
             known.append(one)
     for minor in MINORS:

@@ -22,6 +22,8 @@ SPEED_UP_14 = (1.1, 1.2)
 
 
 SATURATED = 0.8
+MOST_COMPILED = 10
+"""Modules more than the other that a start may compile: some half a millisecond each."""
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ SAID = (
     Said(
         "now-38",
         "a newer CPython needs no more memory: {new} and {old}",
-        Asked("at most"),
+        Asked("free", load="not"),
         "resident_mb",
         "MB",
         "resident after the first answer, by the kernel",
@@ -204,6 +206,10 @@ def _untold(said: Said, old: Arm, new: Arm) -> str:
     """Why nothing can be said of the two, whatever was measured; empty if something can."""
     if not alike(old.one, new.one):
         return "They were not built with the same options: a difference would be of the build as well."
+    compiled = [arm.said["uncompiled"] for arm in (new, old)]
+    if said.measure == "start_ms" and abs(compiled[0] - compiled[1]) > MOST_COMPILED:
+        told = f"{new.one.label} compiled {compiled[0]:,} modules at each start, {old.one.label} {compiled[1]:,}"
+        return f"{told}: `python -m compileall` keeps their bytecode."
     if said.measure == "per_s" and not (old.is_saturated and new.is_saturated):
         used = f"{new.one.label} used {new.cores:.2f} cores, {old.one.label} {old.cores:.2f}"
         return f"{used}: something else than the server was the limit."

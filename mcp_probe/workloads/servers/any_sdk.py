@@ -71,11 +71,19 @@ async def about() -> str:
             "python": platform.python_version(),
             "began_ns": BEGAN_NS,
             "modules": len(sys.modules),
+            "uncompiled": _uncompiled(),
             "blocks": sys.getallocatedblocks(),
             "packages": {each.metadata["Name"]: each.version for each in distributions()},
             **_counted,
         }
     )
+
+
+def _uncompiled() -> int:
+    """Modules whose bytecode is not kept: each start compiles them anew."""
+    specs = [getattr(each, "__spec__", None) for each in list(sys.modules.values())]
+    kept = [each.cached for each in specs if each is not None and each.has_location and each.cached]
+    return sum(not os.path.exists(path) for path in kept)
 
 
 def main() -> None:

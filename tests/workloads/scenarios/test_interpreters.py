@@ -74,6 +74,15 @@ def test_an_interpreter_is_compared_once_however_often_it_is_given(
     assert len(interpreters(Bench(quick=True, pythons=[Path(sys.executable)]))) == 1
 
 
+def test_of_those_that_nobody_named_only_what_has_the_same_mcp_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searched, "ENVS", tmp_path)
+    told = '{"implementation": "CPython", "numbers": [3, 14, 8], "sdk": "1.30.0", "compiler": "GCC", "options": []'
+    path = stand_in(tmp_path, f'echo \'{told}, "prefix": "/opt"}}\'')
+    assert [one.sdk for one in interpreters(Bench(quick=True, pythons=[path]))] == ["1.30.0"]
+
+
 def test_names_are_as_short_as_they_can_be_and_differ() -> None:
     found = [
         made(11, 2),

@@ -37,7 +37,13 @@ class Told(ProfiledServer):
 def arm(minor: int, *, options: tuple[str, ...] = ("-O3",), scale: float = 1.0, **given: Any) -> Arm:
     one = Interpreter(Path(f"/opt/{minor}"), (3, minor, 1), "2.3.0", "GCC 12.2.0", options, label=f"CPython 3.{minor}")
     figures = {name: stats(100.0 / scale if name == "per_s" else 100.0 * scale) for name in MEASURES}
-    said = {"python": one.version, "modules": 600, "blocks": 300_000, "packages": {"mcp": "2.3.0", "anyio": "4.16.0"}}
+    said = {
+        "python": one.version,
+        "modules": 600,
+        "uncompiled": 0,
+        "blocks": 300_000,
+        "packages": {"mcp": "2.3.0", "anyio": "4.16.0"},
+    }
     values: dict[str, Any] = {"found": figures, "said": said, "calls": 40, "cores": 1.0}
     return Arm(one, Told(one.version, 5), 15, **{**values, **given})
 
@@ -88,16 +94,25 @@ def test_calls_a_second_are_not_judged_where_the_server_was_not_the_limit() -> N
     assert found["now-36"].verdict == "holds"
 
 
+def test_starts_are_not_judged_where_one_of_the_two_compiles_its_modules() -> None:
+    new = arm(14, scale=3.0)
+    new.said["uncompiled"] = 590
+    found = checks(arm(11), new)
+    assert found["now-37"].verdict == "cannot be tested here"
+    assert found["now-37"].why.startswith("CPython 3.14 compiled 590 modules at each start, CPython 3.11 0: ")
+    assert found["now-36"].verdict == "does not hold"
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"wrong": ["39 calls answered, 40 sent"]}, "CPython 3.14: 39 calls answered, 40 sent"),
         (
-            {"said": {"python": "3.13.0", "modules": 1, "blocks": 1, "packages": {"mcp": "2.3.0"}}},
+            {"said": {"python": "3.13.0", "modules": 1, "uncompiled": 0, "blocks": 1, "packages": {"mcp": "2.3.0"}}},
             "CPython 3.14 served as 3.13.0",
         ),
         (
-            {"said": {"python": "3.14.1", "modules": 1, "blocks": 1, "packages": {"mcp": "1.30.0"}}},
+            {"said": {"python": "3.14.1", "modules": 1, "uncompiled": 0, "blocks": 1, "packages": {"mcp": "1.30.0"}}},
             "CPython 3.14 has mcp 1.30.0 instead of 2.3.0",
         ),
     ],
