@@ -28,17 +28,8 @@ def made(folder: Path, command: str, lock: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         run([command, "-m", "venv", "--without-pip", folder])
         python = folder / "bin" / "python"
-        locked = ROOT / "requirements" / f"{lock}.txt"
-        options: list[str | Path] = [
-            "--quiet",
-            "--compile-bytecode",
-            "--python",
-            python,
-            "--require-hashes",
-            "--requirements",
-            locked,
-        ]
-        run([uv(), "pip", "install", *options])
+        locked = ["--require-hashes", "--requirements", str(ROOT / "requirements" / f"{lock}.txt")]
+        run([uv(), "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *locked])
         (folder / "made").touch()
     return folder / "bin" / "python"
 
