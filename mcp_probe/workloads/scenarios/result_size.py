@@ -218,7 +218,7 @@ async def _quick_beside(bench: Bench, sizes: list[int]) -> tuple[list[Beside], P
             await anyio.to_thread.run_sync(_warm_up, large, quick)
             alone = await bench.timed(lambda: anyio.to_thread.run_sync(quick.call, "quick"), bench.size(20, 200))
             table = Table(bench, WAITING, metric="quick calls")
-            table.put("a quick call, alone", "ms", alone)
+            table.put("a quick call, alone", "ms", alone, note="nothing else is called")
             found = []
             for size in sizes:
                 calls: tuple[tuple[str, Callable[[], None]], ...] = (
