@@ -86,8 +86,8 @@ def interpreters(bench: Bench) -> list[Interpreter]:
     for minor in MINORS:
         if all(one.minor != minor for one in known):
             version = ".".join(map(str, minor))
-            told = "it is left out; give one with --python PATH, or run `make pythons` in a checkout"
-            bench.lacks(f"CPython {version} with mcp", told)
+            told = "it is left out; give one with --python PATH, or run `make pythons` in a checkout, for mcp 2"
+            bench.lacks(f"CPython {version} with mcp {sdk}", told)
     return labelled(sorted(known, key=lambda one: one.numbers))
 
 

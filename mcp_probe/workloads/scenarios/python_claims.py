@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcp_probe.aggregate.explain import what_differs
+from mcp_probe.aggregate.phrasing import plural
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.figures import with_unit
 from mcp_probe.workloads.bench.serving import ProfiledServer
@@ -160,7 +161,7 @@ def _only_versions_differ(bench: Bench, arms: Sequence[Arm]) -> None:
         "the same calls got the right answers, once each, from servers that differ in their CPython alone",
         said="; ".join(wrong)
         or f"{sum(arm.calls for arm in arms):,} calls, each counted by its server; mcp {first.get('mcp')} and "
-        f"{len(common) - 1} more packages of one version in all {len(arms)} interpreters",
+        f"{len(common) - 1} more packages of one version in {plural(len(arms), 'interpreter')}",
         how="each answer and what the client knew, calls answered and sent, versions of the packages",
         fine=not wrong,
         why="Every server is a new process; it says itself what it runs on and what it has counted.",
