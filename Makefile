@@ -75,7 +75,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: attach-cells databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: pythons attach-cells databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -100,6 +100,9 @@ test-suites: env .cache/suites/mcp2/.unpacked  ## the suites of mcp 2.x and asyn
 
 test-endurance: env envs  ## the accelerator under every allocator of Python; each part broken on each transport; each mcp 1.x beside its client; faults in a server on each path; other instrumentation beside ours; what is slow, in its other forms; some fifteen minutes
 	@$(PY) -m pytest -m "endurance and not soak" tests/adapters tests/harm tests/safety tests/field tests/platform tests/launch tests/testing $(PYTEST_ARGS)
+
+pythons: env  ## CPython 3.11 to 3.14 with mcp 2.x in .envs/, for `mcp-probe bench pythons` (PYTHONS='…': further interpreters)
+	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) -m tools.pythons $(PYTHONS)
 
 attach-cells: env  ## CPython 3.14 and 3.15 with mcp 1.x and 2.x, for the tests of `mcp-probe attach`
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) -m tests.launch.attach_cells

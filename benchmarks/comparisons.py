@@ -13,6 +13,7 @@ import argparse
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -34,11 +35,12 @@ HEAD = """\
 
 Questions that no published document answers, asked of real servers on one machine: what large results cost, which event
 loop, with or without sessions, how many clients, what notifications and questions to the client take, how many workers,
-which SDK, what becomes of a call whose connection breaks, and what HTTP/2 gives. Run them with:
+which SDK, which CPython, what becomes of a call whose connection breaks, and what HTTP/2 gives. Run them with:
 
 ```sh
 mcp-probe bench --document now --quick   # all of them, small
 mcp-probe bench result-size workers      # two of them, at their full sizes
+mcp-probe bench pythons --python ~/py312/bin/python --python ~/py314/bin/python
 ```
 
 Each comparison has a truth that is not the probe's: what the client sent and received, what the server or the kernel
@@ -93,10 +95,16 @@ def _parts(results: Results) -> Iterator[str]:
         for table, rows in by_table(result.outcome.rows).items():
             yield f"### {cell_text(_plain(table))}"
             yield _table(rows)
-            if told := reasons_of(rows):
+            if told := _told(rows):
                 yield told
         for note in (*result.outcome.missing, *result.outcome.notes):
             yield f"- {cell_text(note)}"
+
+
+def _told(rows: Sequence[Row]) -> str:
+    """Reasons, then conditions: rows that differ in one of them share the other."""
+    reasons = reasons_of([replace(row, note="", little=None) for row in rows])
+    return "\n".join(filter(None, (reasons, reasons_of([replace(row, why="") for row in rows]))))
 
 
 def _about(name: str, place: str) -> str:

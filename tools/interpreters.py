@@ -48,12 +48,12 @@ def interpreter(version: str, unpack: bool = True) -> Interpreter:
     beside = sorted(Path(sys.base_prefix).parent.glob(f"{version}.*/bin/python{version}"))
     unpacked = ROOT / ".tools" / "python" / version / "bin" / f"python{version}"
     for candidate in (*([Path(on_path)] if on_path else []), *beside, unpacked):
-        if found := _ask(str(candidate), version):
+        if found := asked(str(candidate), version):
             return found
     if version not in FETCHED or not unpack:
         raise Absent(f"no CPython {version} on this machine")
     _unpack("cpython.sh", str(unpacked.parent.parent), version)
-    if found := _ask(str(unpacked), version):
+    if found := asked(str(unpacked), version):
         return found
     raise Absent(f"what tools/cpython.sh unpacked is no CPython {version}")
 
@@ -67,7 +67,7 @@ def aarch64() -> Interpreter:
     """
     folder = ROOT / ".tools" / "aarch64"
     _unpack("aarch64.sh", str(folder))
-    if found := _ask(str(folder / "python"), "3.11"):
+    if found := asked(str(folder / "python"), "3.11"):
         return found
     raise Absent("what tools/aarch64.sh unpacked does not run")
 
@@ -80,8 +80,8 @@ def _unpack(script: str, *arguments: str) -> None:
         raise Absent(f"tools/{script} could not unpack it: {told[-1] if told else f'exit {done.returncode}'}")
 
 
-def _ask(command: str, version: str) -> Interpreter | None:
-    """What is on PATH may be a shim for a version that is not there."""
+def asked(command: str, version: str) -> Interpreter | None:
+    """What ``command`` is, ``None``: not this version. What is on PATH may be a shim for one that is not there."""
     try:
         done = subprocess.run([command, "-c", ASKS], capture_output=True, text=True, timeout=60)
     except OSError:

@@ -12,7 +12,7 @@ from statistics import median
 from mcp_probe.aggregate.bounded import earlier_ns
 from mcp_probe.aggregate.checks.awaits import INSIDE
 from mcp_probe.aggregate.first_calls import OUTSIDE
-from mcp_probe.aggregate.grown import Arm, grown, told
+from mcp_probe.aggregate.grown import Arm, changed, grown, told
 from mcp_probe.aggregate.phrasing import duration, percent, place_of, plural, ranged, subject_of
 from mcp_probe.aggregate.seen import (
     MS,
@@ -70,16 +70,29 @@ def reasons(seen: Seen, operation: str | None = None) -> list[Reason]:
 
 def what_grew(quick: Seen, slow: Seen, operation: str | None = None) -> str:
     """One sentence on two stretches of time: what the calls of the second took longer for; empty if they did not."""
-    arms = [
-        Arm.of((seen if operation is None else seen.only(operation)).requests, seen.summary.blocked_by)
-        for seen in (quick, slow)
-    ]
+    arms = [_arm(seen, operation) for seen in (quick, slow)]
     found = grown(*arms) if all(arm.weight for arm in arms) else None
     if found is None:
         return ""
     what = "call" if _are_functions(slow) else "request"
     before, after = duration(found.quick_ms), duration(found.slow_ms)
     return f"A {what} took {after} instead of {before} on average: {told(found, operation)}."
+
+
+def what_differs(one: Seen, other: Seen, names: tuple[str, str], operation: str | None = None) -> str:
+    """One sentence on two servers that did the same: what the slower took longer for; empty if one had no calls."""
+    arms = [_arm(seen, operation) for seen in (one, other)]
+    if not all(arm.weight for arm in arms):
+        return ""
+    (quick, quick_name), (slow, slow_name) = sorted(zip(arms, names, strict=True), key=lambda each: each[0].mean_ms)
+    slow_took, quick_took = (_fine_words(arm.mean_ms * MS) for arm in (slow, quick))
+    took = f"took {slow_took} with {slow_name} and {quick_took} with {quick_name}"
+    longer = told(changed(quick, slow), operation)
+    return f"A {'call' if _are_functions(other) else 'request'} {took}{longer and ': '}{longer}."
+
+
+def _arm(seen: Seen, operation: str | None) -> Arm:
+    return Arm.of((seen if operation is None else seen.only(operation)).requests, seen.summary.blocked_by)
 
 
 # --- the loop -------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ WORTH_RATIO = 1.5
 _TOLD = 3  # parts in a sentence
 _VISIBLE = 0.1  # of what grew, from which a part is told
 _MS = 1e6
+_FINE_MS = 0.95  # parts below this are told in microseconds
 _LOOP: str = "loop"
 _values_of = attrgetter(*BUDGET_PARTS)
 _GROUPS = {
@@ -200,8 +201,11 @@ class GrownTally:
 def grown(quick: Arm, slow: Arm) -> SlowCalls | None:
     """What grew from one arm to the other, most first; ``None`` where the second is not clearly slower."""
     before, after = quick.mean_ms, slow.mean_ms
-    if after - before < WORTH_MS or after < WORTH_RATIO * before:
-        return None
+    return None if after - before < WORTH_MS or after < WORTH_RATIO * before else changed(quick, slow)
+
+
+def changed(quick: Arm, slow: Arm) -> SlowCalls:
+    """What the second arm took longer for, most first, however little it is. Both must have calls."""
     first, last = quick.leaves(), slow.leaves()
     inexact = quick.inexact | slow.inexact
     changed = {leaf: last.get(leaf, 0.0) - first.get(leaf, 0.0) for leaf in {**first, **last}}
@@ -210,7 +214,7 @@ def grown(quick: Arm, slow: Arm) -> SlowCalls | None:
         for leaf, ms in sorted(changed.items(), key=lambda item: (-item[1], str(item[0])))
         if ms
     )
-    return SlowCalls(before, quick.weight, after, slow.weight, parts)
+    return SlowCalls(quick.mean_ms, quick.weight, slow.mean_ms, slow.weight, parts)
 
 
 def told(found: SlowCalls, operation: str | None = None) -> str:
@@ -221,13 +225,14 @@ def told(found: SlowCalls, operation: str | None = None) -> str:
     shown = (*longer, *shorter)
     words = [f"{_signed(part.ms)} {phrase(part, operation)}" for part in shown]
     rest = found.slow_ms - found.quick_ms - sum(part.ms for part in shown)
-    if abs(rest) >= _VISIBLE * whole:
+    if whole and abs(rest) >= _VISIBLE * whole:
         words.append(f"{_signed(rest)} of smaller parts")
     return ("" if all(part.quality == "exact" for part in shown) else "about ") + ", ".join(words)
 
 
 def _signed(ms: float) -> str:
-    return f"{'−' if ms < 0 else '+'}{duration(abs(ms))}"
+    size = abs(ms)
+    return f"{'−' if ms < 0 else '+'}{duration(size) if size >= _FINE_MS else f'{size * 1e3:.0f} µs'}"
 
 
 _PHRASES = {

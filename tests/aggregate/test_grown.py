@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_probe.aggregate.explain import Seen, what_grew
+from mcp_probe.aggregate.explain import Seen, what_differs, what_grew
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.aggregate.grown import Arm, grown, told
 from mcp_probe.model import (
@@ -109,6 +109,22 @@ def test_two_stretches_of_time_say_what_grew() -> None:
     )
     assert what_grew(after, before) == ""
     assert what_grew(Seen.of([make_header()]), after) == ""
+
+
+def test_two_servers_that_did_the_same_say_what_the_slower_took_longer_for_however_little() -> None:
+    some = [make_request(number, arrival_ns=number * SECOND, busy=900_000) for number in range(1, 11)]
+    more = [
+        make_request(number, arrival_ns=number * SECOND, busy=800_000, write_flush=350_000) for number in range(1, 11)
+    ]
+    quick, slow = Seen.of([make_header(), *some]), Seen.of([make_header(), *more])
+    told_of_both = (
+        "A request took 1.15 ms with old and 0.90 ms with new: +350 µs until its answer was written, "
+        "−100 µs of its own on the event loop."
+    )
+    assert what_differs(quick, slow, ("new", "old")) == told_of_both
+    assert what_differs(slow, quick, ("old", "new")) == told_of_both
+    assert what_differs(quick, quick, ("a", "b")) == "A request took 0.90 ms with b and 0.90 ms with a."
+    assert what_differs(Seen.of([make_header()]), slow, ("a", "b")) == ""
 
 
 _NS = st.integers(0, 400 * MS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,15 @@ def test_rows_claims_and_reasons_are_there_and_those_of_documents_are_not() -> N
     assert "![now results over stdio: time](comparisons/now-results-over-stdio-time.svg)" in text
     assert "1 claim" in text
     assert "20 calls" not in text
+
+
+def test_a_reason_is_said_once_for_rows_whose_conditions_differ() -> None:
+    shared: dict[str, Any] = {"table": "now results", "documented": None, "why": "It was sent."}
+    rows = (row("time", 1.0, **shared), row("CPU", 2.0, note="by the kernel", **shared))
+    own = result(*rows, name="result-size", documents=("now",), about="results")
+    text = comparisons.page(results(own))
+    assert text.count("It was sent.") == 1
+    assert "- **time; CPU**: It was sent.\n- **CPU**: By the kernel." in text
 
 
 def test_pictures_are_those_the_page_links_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

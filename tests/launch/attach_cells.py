@@ -5,14 +5,13 @@ python -m tests.launch.attach_cells      makes them all (`make attach-cells`), s
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from tools.interpreters import ROOT, Absent, interpreter
-from tools.matrix import run, uv
+from tools.pythons import made
 
 LOCKS = {"mcp 2.3": "cell-mcp2.3", "mcp 1.30": "mcp1"}
 VERSIONS = ("3.14", "3.15")
@@ -32,15 +31,7 @@ def python_of(version: str, sdk: str = "mcp 2.3") -> Path:
 
 def make(version: str, sdk: str) -> Path:
     """Raises: Absent where there is no such interpreter, or the SDK does not install on it."""
-    folder = folder_of(version, sdk)
-    if not (folder / "made").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        run([interpreter(version).command, "-m", "venv", "--without-pip", folder])
-        lock = ROOT / "requirements" / f"{LOCKS[sdk]}.txt"
-        python = folder / "bin" / "python"
-        run([uv(), "pip", "install", "--quiet", "--python", python, "--require-hashes", "--requirements", lock])
-        (folder / "made").touch()
-    return folder / "bin" / "python"
+    return made(folder_of(version, sdk), interpreter(version).command, LOCKS[sdk])
 
 
 def main() -> int:

@@ -33,6 +33,14 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small sizes, for a look")
     size.add_argument("--full", action="store_true", help="the documents' own sizes (default)")
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        action="append",
+        type=Path,
+        default=[],
+        help="an interpreter that has mcp, for the workload `pythons`; repeatable",
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results to FILE, for `mcp-probe compare`")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write one page with every table and chart to FILE")
     parser.add_argument("--plots", metavar="FOLDER", type=Path, help="write the charts to FOLDER as SVG and PNG")

@@ -26,6 +26,17 @@ X_NAMES = {
     "004": "protocol",
     "004 sweep": "workers / connections",
     "004 tuning": "load",
+    "now results": "size of a result, MB",
+    "now event loops": "transport and event loop",
+    "now sessions or none": "sessions",
+    "now clients": "clients at once",
+    "now notifications": "notifications of a call",
+    "now questions": "questions of a call",
+    "now workers": "workers",
+    "now SDKs": "SDK of the server",
+    "now CPython": "version of CPython",
+    "now resumption": "what becomes of a call's events",
+    "now TLS": "calls at once",
 }
 """What stands along the axis, by the beginning of a table's name; the longest counts."""
 

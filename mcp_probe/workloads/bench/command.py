@@ -13,6 +13,7 @@ from mcp_probe.record import private_file
 from mcp_probe.workloads.bench import console, registry
 from mcp_probe.workloads.bench.machine import describe_machine, version
 from mcp_probe.workloads.bench.progress import Progress
+from mcp_probe.workloads.bench.questions import PYTHONS
 from mcp_probe.workloads.bench.registry import Find
 from mcp_probe.workloads.bench.results import write_results
 from mcp_probe.workloads.bench.shapes import INTERRUPTED, Results, Workload
@@ -41,7 +42,9 @@ def bench(options: argparse.Namespace) -> bool:
         write_results(results, options.json)
     with ended_as_by_ctrl_c(), Progress(sys.stderr, [workload.name for workload in workloads]) as progress:
         try:
-            for result in run_all(workloads, quick=options.quick, show=progress.show, find=find):
+            for result in run_all(
+                workloads, quick=options.quick, show=progress.show, find=find, pythons=options.python
+            ):
                 results = replace(results, results=(*results.results, result))
                 if options.json is not None:
                     write_results(results, options.json)
@@ -63,6 +66,7 @@ def _chosen(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Find]:
     if options.server or options.url:
         from mcp_probe.workloads.bench.own.command import own_workload
 
+        _check_pythons(options, set())
         return own_workload(options)
     names = {workload.name for workload in registry.named(tuple(options.names))}
     for document in options.document:
@@ -73,7 +77,13 @@ def _chosen(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Find]:
         raise OptionError(
             "Name a workload (`mcp-probe bench --list` has them all), a --document, --all, or a --server of your own."
         )
+    _check_pythons(options, names)
     return tuple(workload for workload in registry.WORKLOADS if workload.name in names), registry.load
+
+
+def _check_pythons(options: argparse.Namespace, names: set[str]) -> None:
+    if options.python and PYTHONS not in names:
+        raise OptionError(f"--python is for the workload `{PYTHONS}`, which is not among those to run: name it too.")
 
 
 def _require_sdk() -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import anyio
@@ -66,8 +67,11 @@ class Patience:
 class Bench:
     """One run of one workload. Everything handed to :meth:`row` and :meth:`check` survives an interruption."""
 
-    def __init__(self, *, quick: bool, show: Show | None = None, patience_s: float = 0.0) -> None:
+    def __init__(
+        self, *, quick: bool, show: Show | None = None, patience_s: float = 0.0, pythons: Sequence[Path] = ()
+    ) -> None:
         self.quick = quick
+        self.pythons = tuple(pythons)  # interpreters that the user named
         self._show = show or (lambda what: None)
         self._patience = Patience(patience_s)
         self._rows: list[Row] = []

@@ -16,6 +16,7 @@ FOREIGN_LIMIT = 0.25
 
 PACKAGES = ("mcp", "anyio", "pydantic", "uvicorn", "httpx2", "httpx", "aiohttp", "requests")
 _PROC = Path("/proc")
+_PROCESS_CLOCK = 2
 _TICK_NS = 1_000_000_000 // (os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100)
 
 
@@ -47,6 +48,19 @@ def tree_ns(root: int | None = None) -> int:
             parents[int(entry)] = int(fields[1])
             spent[int(entry)] = sum(map(int, fields[11:15]))
     return _TICK_NS * sum(ticks for pid, ticks in spent.items() if _descends(pid, root, parents))
+
+
+def process_ns(pid: int) -> int | None:
+    """CPU time of one process and its threads, as the kernel counts it; ``None`` off Linux, or if there is none.
+
+    Source: the clock of a process as clock_getcpuclockid(3) makes it, which Python does not offer.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        return time.clock_gettime_ns(~pid << 3 | _PROCESS_CLOCK)
+    except OSError:
+        return None
 
 
 def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:

@@ -7,6 +7,9 @@ from mcp_probe.workloads.bench.shapes import Workload
 TODAY = "now"
 """Stands where the others have the number of their document: in tables (``now results``) and claims (``now-3``)."""
 
+PYTHONS = "pythons"
+"""The workload that other interpreters can be given to."""
+
 TITLE = "Questions of today: comparisons that no document makes"
 
 _SCENARIOS = "mcp_probe.workloads.scenarios"
@@ -75,6 +78,14 @@ QUESTIONS: tuple[Workload, ...] = (
         f"{_SCENARIOS}.sdks:run",
         400,
         600,
+    ),
+    Workload(
+        PYTHONS,
+        (TODAY,),
+        "the same tools with CPython 3.11, 3.12, 3.13 and 3.14",
+        f"{_SCENARIOS}.pythons:run",
+        500,
+        1200,
     ),
     Workload(
         "resumption",

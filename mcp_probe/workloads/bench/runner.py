@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import anyio
 
@@ -20,25 +21,38 @@ Show = Callable[[Workload, str], None]
 
 
 def run_all(
-    workloads: Iterable[Workload], *, quick: bool, show: Show | None = None, find: Find = load
+    workloads: Iterable[Workload],
+    *,
+    quick: bool,
+    show: Show | None = None,
+    find: Find = load,
+    pythons: Sequence[Path] = (),
 ) -> Iterator[Result]:
-    """Each workload's result as it ends; ``find`` gives what one runs.
+    """Each workload's result as it ends; ``find`` gives what one runs, ``pythons`` are interpreters to compare.
 
     On KeyboardInterrupt what the interrupted one had found comes last.
     """
     for workload in workloads:
-        result, interrupted = run_one(workload, quick=quick, show=show, find=find)
+        result, interrupted = run_one(workload, quick=quick, show=show, find=find, pythons=pythons)
         yield result
         if interrupted:
             return
 
 
-def run_one(workload: Workload, *, quick: bool, show: Show | None = None, find: Find = load) -> tuple[Result, bool]:
+def run_one(
+    workload: Workload,
+    *,
+    quick: bool,
+    show: Show | None = None,
+    find: Find = load,
+    pythons: Sequence[Path] = (),
+) -> tuple[Result, bool]:
     """Runs one workload in an event loop of its own: its result, and whether Ctrl-C ended it."""
     bench = Bench(
         quick=quick,
         show=None if show is None else (lambda what: show(workload, what)),
         patience_s=PATIENCE_QUICK_S if quick else PATIENCE_FULL_S,
+        pythons=pythons,
     )
     limit = workload.limit_quick_s if quick else workload.limit_full_s
     began = time.monotonic()

@@ -81,8 +81,8 @@ def put_calls(
         label: describe(one.cpu_us[-rounds:], contended=found.stats[label].contended) for label, one in callers.items()
     }
     for label, stats in found.stats.items():
-        table.put(label, "ms", stats, metric="a call", series=label, floor=found.floor, why=whys.get(label, ""))
+        table.put(label, "ms", stats, metric="a call", x=label, floor=found.floor, why=whys.get(label, ""))
     for label, stats in cpu.items():
-        name = f"{label}: server's CPU"
-        table.put(name, "µs", stats, metric="CPU of a call", series=label, note=CPU_NOTE)
+        own = table.sub(metric="CPU of a call", x=label, why=whys.get(label, ""), note=CPU_NOTE)
+        own.put(f"{label}: server's CPU", "µs", stats)
     return cpu

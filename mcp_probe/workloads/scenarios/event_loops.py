@@ -128,7 +128,7 @@ async def _timed(
     """The servers of one transport, by turns."""
     bench.step(f"{place}, without a probe")
     taken = await in_turns(bench, callers, calls, rounds)
-    table = Table(bench, TABLE, x=place)
+    table = Table(bench, TABLE)
     cpu_us = put_calls(table, callers, taken, rounds, {label: servers[label].later("calls") for label in callers})
     plain, quick = f"{place}, asyncio", f"{place}, uvloop"
     times = taken.ratio(plain, quick) if quick in taken.stats else 1.0

@@ -112,8 +112,9 @@ async def _at_once(
     rounds = {EACH: Round(own, caller, calls), ONE: Round(shared, caller, calls)}
     turns = bench.size(3, 8)
     taken = await bench.interleaved(rounds, turns, twin=EACH)
-    with server.phase(f"{count} clients"):
-        await rounds[EACH]()
+    for label, one in rounds.items():
+        with server.phase(f"{count} clients, {label}"):
+            await one()
     await own.each(RawSession.end)
     inside = min(int(str(each)) for each in met)
     return Found(
@@ -128,11 +129,11 @@ def _rows(bench: Bench, server: ProfiledServer, found: Found) -> None:
     table = Table(bench, TABLE, x=found.count)
     for label, stats in found.taken.stats.items():
         name = f"{found.count} at once, {label}"
-        why = server.later(f"{found.count} clients", "add") if label == EACH else ""
-        table.put(name, "ms", stats, metric="time a call", series=label, floor=found.taken.floor, why=why)
+        own = table.sub(series=label, why=server.later(f"{found.count} clients, {label}", "add"))
+        own.put(name, "ms", stats, metric="time a call", floor=found.taken.floor)
         cpu = found.cpu_us[label]
-        own = table.sub(contended=stats.contended, note=CPU_NOTE, series=label, metric="CPU of a call")
-        own.put(f"{name}: server's CPU", "µs", cpu)
+        counted = own.sub(contended=stats.contended, note=CPU_NOTE, metric="CPU of a call")
+        counted.put(f"{name}: server's CPU", "µs", cpu)
 
 
 async def _memory(bench: Bench, server: ProfiledServer, caller: Caller, count: int) -> None:
@@ -198,7 +199,8 @@ def _cost_claim(bench: Bench, server: ProfiledServer, most: Found) -> None:
         said=f"{each.median:.0f} µs of the server's CPU in {most.count} sessions, {one.median:.0f} µs in one: "
         f"{ratio.value:.2f}×",
         how="the server's CPU time of a call, in many sessions over in one",
-        why=server.why(f"{most.count} clients"),
+        why=f"In many: {server.why(f'{most.count} clients, {EACH}')} "
+        f"In one: {server.why(f'{most.count} clients, {ONE}')}",
     )
 
 

@@ -104,7 +104,8 @@ def _rows(bench: Bench, server: ProfiledServer, place: Place, counts: Sequence[i
         contended = any(stats.contended for stats in own)
         slope = _each_ms(taken, kind, counts)
         name, floor = f"each {kind} notification", floor_of(*own)
-        table.put(name, "ms", slope, metric="each", series=kind, x=kind, floor=floor, contended=contended)
+        note = f"slope of a line through the medians of {', '.join(f'{count:,}' for count in counts)}"
+        table.put(name, "ms", slope, metric="each", series=kind, x=kind, floor=floor, contended=contended, note=note)
 
 
 def _each_ms(taken: Interleaved, kind: Kind, counts: Sequence[int]) -> float:

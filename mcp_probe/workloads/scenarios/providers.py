@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,12 @@ class ThreadedProvider(ProfiledServer):
 
 @asynccontextmanager
 async def threaded_provider(
-    module: str, arguments: Sequence[str] = (), *, probe: bool = True, python: Sequence[str] = (sys.executable, "-m")
+    module: str,
+    arguments: Sequence[str] = (),
+    *,
+    probe: bool = True,
+    python: Sequence[str] = (sys.executable, "-m"),
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[ThreadedProvider]:
     """``python -m module arguments`` and a threaded client of it. Raises: LaunchError where it does not start.
 
@@ -51,7 +56,9 @@ async def threaded_provider(
             command = under_probe(command, folder)
         with (folder / "stderr.txt").open("w+", encoding="utf-8", errors="replace") as stderr:
             try:
-                client = await anyio.to_thread.run_sync(partial(ThreadedClient, command, stderr=stderr))
+                client = await anyio.to_thread.run_sync(
+                    partial(ThreadedClient, command, environment=environment, stderr=stderr)
+                )
             except LaunchError as exc:
                 stderr.seek(0)
                 said = " ".join(stderr.read().split())[-500:] or "nothing"

@@ -140,7 +140,7 @@ def _stdio_rows(bench: Bench, provider: ProfiledServer, sizes: list[int], grown:
                 metric="encoding",
                 series=label,
                 x=size / MB,
-                note="" if encoded else "the probe did not see it",
+                note="the quickest of its answers, as the probe timed it" if encoded else "the probe did not see it",
             )
         if grown[size].memory_bytes and size >= 10 * MB:  # below that it is noise of the allocator
             table.put(
@@ -150,6 +150,7 @@ def _stdio_rows(bench: Bench, provider: ProfiledServer, sizes: list[int], grown:
                 metric="memory",
                 series="the process, as the kernel counts",
                 x=size / MB,
+                note="from before a call to its peak, by the kernel; the most of all rounds",
             )
             table.put(
                 f"{_told(size)}: its request allocated",
@@ -217,7 +218,7 @@ async def _quick_beside(bench: Bench, sizes: list[int]) -> tuple[list[Beside], P
             await anyio.to_thread.run_sync(_warm_up, large, quick)
             alone = await bench.timed(lambda: anyio.to_thread.run_sync(quick.call, "quick"), bench.size(20, 200))
             table = Table(bench, WAITING, metric="quick calls")
-            table.put("a quick call, alone", "ms", alone)
+            table.put("a quick call, alone", "ms", alone, note="nothing else is called")
             found = []
             for size in sizes:
                 calls: tuple[tuple[str, Callable[[], None]], ...] = (
@@ -289,9 +290,17 @@ def _round(large: RawSession, quick: RawSession, call: Callable[[], None]) -> tu
 def _beside_rows(table: Table, server: ProfiledServer, label: str, found: Beside) -> None:
     own = table.sub(x=found.size / MB, contended=found.contended)
     why = server.later(f"{label} {found.size}", "quick")
-    own.put(f"beside {found.label}: quick", "ms", describe(found.quick_ms), series=label, why=why, note=LONGEST)
+    own.put(
+        f"beside {found.label}: quick",
+        "ms",
+        describe(found.quick_ms),
+        series=label,
+        arm=found.label,
+        why=why,
+        note=LONGEST,
+    )
     held = describe(found.held_ms)
-    own.put(f"{found.label}: loop's pause", "ms", held, metric="pause", series=label, note=PAUSE)
+    own.put(f"{found.label}: loop's pause", "ms", held, metric="pause", series=label, arm=found.label, note=PAUSE)
 
 
 def _held_claims(bench: Bench, beside: list[Beside], server: ProfiledServer) -> None:

@@ -73,7 +73,7 @@ async def run(bench: Bench) -> Outcome:
         callers = {arm.label: caller for arm, (caller, _) in zip(arms, bare, strict=True)}
         taken = await in_turns(bench, callers, calls, rounds)
     whys = {label: server.later("calls", "add") for label, server in servers.items()}
-    cpu_us = put_calls(Table(bench, TABLE, x="a call"), callers, taken, rounds, whys)
+    cpu_us = put_calls(Table(bench, TABLE), callers, taken, rounds, whys)
     _name_claim(bench, said, servers)
     _cost_claims(bench, cpu_us, said, servers)
     return bench.outcome()

@@ -85,7 +85,7 @@ async def _timed(
     for label, caller in callers.items():
         with servers[label].phase(label):
             await caller.some(calls)
-    table = Table(bench, f"{TABLE}, {ANSWERS[answers]}", x=ANSWERS[answers])
+    table = Table(bench, f"{TABLE}, {ANSWERS[answers]}")
     return put_calls(table, callers, found, rounds, {label: servers[label].later(label, "add") for label in callers})
 
 

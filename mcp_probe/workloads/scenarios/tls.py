@@ -146,10 +146,10 @@ async def _timed(
     table = Table(bench, TABLE, x=f"{at_once} at once")
     for label, stats in taken.stats.items():
         name, why = f"{label}, {at_once} at once", servers[label].later(f"{label} {at_once}", "add")
-        table.put(name, "ms", stats, metric="a call", series=label, floor=taken.floor, why=why)
+        table.put(name, "ms", stats, metric="a call", series=label, floor=taken.floor, arm=name, why=why)
         cpu = describe(callers[label].cpu_us[-rounds:])
         own = table.sub(metric="client's CPU", series=label, contended=stats.contended)
-        own.put(f"{name}: client's CPU", "µs", cpu, note="of a call, as this process counts it")
+        own.put(f"{name}: client's CPU", "µs", cpu, arm=name, note="of a call, as this process counts it")
     return taken
 
 

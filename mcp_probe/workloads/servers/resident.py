@@ -26,14 +26,14 @@ def restart_peak() -> int | None:
     return None
 
 
-def resident_bytes() -> int | None:
-    """How much there is now; ``None`` where the kernel does not offer it."""
-    return _kernel("VmRSS")
+def resident_bytes(pid: int | None = None) -> int | None:
+    """How much there is now, of another process with ``pid``; ``None`` where the kernel does not offer it."""
+    return _kernel("VmRSS", _STATUS if pid is None else Path(f"/proc/{pid}/status"))
 
 
-def _kernel(name: str) -> int | None:
+def _kernel(name: str, status: Path = _STATUS) -> int | None:
     with suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
+        for line in status.read_text().splitlines():
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     return None

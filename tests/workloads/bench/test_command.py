@@ -31,6 +31,8 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
         (("bench",), "Name a workload"),
         (("bench", "wave"), "There is no workload wave. There are:"),
         (("bench", "--document", "007"), "There is no document 007."),
+        (("bench", "waves", "--python", "python3"), "--python is for the workload `pythons`"),
+        (("bench", "--server", "true", "--python", "python3"), "--python is for the workload `pythons`"),
         (("bench", "waves", "--json", "no/such/folder/x.json"), "Cannot write no/such/folder/x.json"),
         (("bench", "waves", "--html", "no/such/folder/x.html"), "Cannot write no/such/folder/x.html"),
         (("bench", "waves", "--quick", "--full"), "not allowed with argument"),

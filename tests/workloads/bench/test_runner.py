@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -232,6 +233,34 @@ def test_own_work_and_that_of_children_is_not_foreign() -> None:
         pass
     assert child_ns >= 450_000_000
     assert tree_ns() - before - child_ns >= 250_000_000
+
+
+def test_a_process_s_cpu_time_and_memory_are_read_from_outside_as_it_counts_them_itself() -> None:
+    import subprocess
+    import sys
+
+    from mcp_probe.workloads.bench.machine import process_ns
+    from mcp_probe.workloads.servers.resident import resident_bytes
+
+    if process_ns(os.getpid()) is None:
+        pytest.skip("the kernel offers no clock of another process here")
+    program = (
+        "import sys, time\nheld = b'x' * 50_000_000\nwhile time.process_time() < 0.3: pass\n"
+        "print(time.process_time_ns(), flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        own_ns = int(other.stdout.readline())
+        found_ns = process_ns(other.pid)
+        assert found_ns is not None
+        assert own_ns <= found_ns < own_ns + 300_000_000
+        assert (resident_bytes(other.pid) or 0) > 50_000_000
+        other.communicate("")
+        pid = other.pid
+    assert process_ns(pid) is None
+    assert resident_bytes(pid) is None
 
 
 def sentence_that_came() -> str:

@@ -41,11 +41,13 @@ def test_it_runs_to_its_end_with_figures_reasons_and_a_chart(workload: Workload)
         pytest.skip("; ".join(result.outcome.missing))
     rows = result.outcome.rows
     assert [row.label for row in rows if row.figure is None and not row.note] == []
-    assert any(row.why for row in rows)
+    assert [row.label for row in rows if not row.why and not row.note] == []
     assert {row.table[:3] for row in rows} == {TODAY}
     assert result.outcome.checks
     assert [each.claim for each in result.outcome.checks if not each.why] == []
-    assert charts_of(Results({}, "quick", (result,)))
+    charts = charts_of(Results({}, "quick", (result,)))
+    assert charts
+    assert [chart.name for chart in charts if not chart.x_name or not chart.unit] == []
 
 
 def test_results_are_counted_to_the_byte_and_copied_on_their_way() -> None:
@@ -82,6 +84,11 @@ def test_each_worker_counts_its_own_calls_and_knows_its_own_sessions_only() -> N
 
 def test_the_sdk_and_its_version_are_named() -> None:
     assert check("sdks", "now-23").verdict == "holds"
+
+
+def test_versions_of_cpython_answer_alike_and_are_named() -> None:
+    assert check("pythons", "now-31").verdict == "holds"
+    assert check("pythons", "now-32").verdict == "holds"
 
 
 def test_a_call_that_is_read_on_from_another_connection_comes_whole() -> None:

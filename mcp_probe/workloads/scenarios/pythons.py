@@ -1,0 +1,308 @@
+"""``pythons``: the same tools and packages with CPython 3.11, 3.12, 3.13 and 3.14, over stdio.
+
+They are this interpreter, those that ``make pythons`` makes in a checkout, and those of ``--python PATH``; where
+a version is missing, that is said. A turn starts a new process and takes every measure of it. The versions take turns,
+and the first has two in each round, for the A/A floor. The client knows each answer before it asks, counts its calls,
+and reads CPU time and memory from the kernel. Servers under the probe, which are not timed, say where the time goes;
+they run without its accelerator, which is built for one version only. How an interpreter was built may count as much
+as its version, so a claim is about two that were built with the same options, as far as they tell.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import anyio
+
+from mcp_probe.aggregate.explain import what_differs
+from mcp_probe.errors import LaunchError
+from mcp_probe.workloads.bench.context import Bench, Ms
+from mcp_probe.workloads.bench.machine import process_ns
+from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
+from mcp_probe.workloads.bench.shapes import Outcome, Stats, Why
+from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.facade import ThreadedClient
+from mcp_probe.workloads.scenarios.interpreters import Interpreter, interpreters
+from mcp_probe.workloads.scenarios.providers import threaded_provider
+from mcp_probe.workloads.scenarios.python_claims import Arm, claims
+from mcp_probe.workloads.scenarios.tables import Table
+from mcp_probe.workloads.servers.any_sdk import worked
+from mcp_probe.workloads.servers.resident import resident_bytes
+
+TABLE = "now CPython"
+SERVER = str(Path(__file__).resolve().parents[1] / "servers" / "any_sdk.py")
+PURE = {"MCP_PROBE_NATIVE": "0"}
+IN_FLIGHT = 16
+MEMORY_NOTE = "resident after the first answer, by the kernel"
+MEASURES = {
+    "cpu_us": ("CPU of a call", "µs"),
+    "alone_ms": ("a call alone", "ms"),
+    "per_s": ("calls a second", "1/s"),
+    "compute_ms": ("a call that computes", "ms"),
+    "start_ms": ("start to the first answer", "ms"),
+    "resident_mb": ("memory after the start", "MB"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Calls of one process. ``turns``: of the loop of one that computes."""
+
+    warm_up: int
+    alone: int
+    at_once: int
+    computing: int
+    turns: int
+
+
+class Checked:
+    """A client that knows each answer before it asks, and counts what it sent."""
+
+    def __init__(self, client: ThreadedClient) -> None:
+        self._client = client
+        self.sent = 0
+
+    def add(self, number: int) -> None:
+        """Raises: LaunchError where the answer is wrong."""
+        self._ask("add", {"a": number, "b": 1}, number + 1)
+
+    def compute(self, turns: int, expected: int) -> None:
+        """Raises: LaunchError where the answer is wrong."""
+        self._ask("compute", {"turns": turns}, expected)
+
+    def told(self, tool: str) -> dict[str, Any]:
+        """What the server says of itself."""
+        found: dict[str, Any] = json.loads(self._client.call(tool, {})["content"][0]["text"])
+        return found
+
+    def _ask(self, tool: str, arguments: dict[str, Any], expected: int) -> None:
+        answer = self._client.call(tool, arguments)["content"][0]["text"]
+        if answer != str(expected):
+            raise LaunchError(f"{tool} was answered with {answer}, not {expected}.")
+        self.sent += 1
+
+
+@dataclass(slots=True)
+class Taken:
+    """What the turns of one label measured, turn by turn; the last is what the last process said."""
+
+    measures: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURES})
+    cores: list[float] = field(default_factory=list)
+    stages_ms: list[tuple[float, float, float]] = field(default_factory=list)
+    said: dict[str, Any] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    calls: int = 0
+
+    def put(self, name: str, value: float | None) -> None:
+        """One turn's figure of ``name``, unless there is none here."""
+        if value is not None:
+            self.measures[name].append(value)
+
+    def keep(self, rounds: int) -> None:
+        """Only the last ones: those before were to warm up, or spoilt by others' work."""
+        for values in (*self.measures.values(), self.cores):
+            del values[:-rounds]
+        del self.stages_ms[:-rounds]
+
+
+async def run(bench: Bench) -> Outcome:
+    """Under the probe, for the readings; then bare, by turns, a new process each."""
+    found = interpreters(bench)
+    if not found:
+        return bench.outcome()
+    size = bench.size(Size(60, 60, 160, 8, 20_000), Size(200, 300, 1000, 20, 20_000))
+    expected = await anyio.to_thread.run_sync(worked, size.turns)
+    bench.step(f"{len(found)} servers with a probe")
+    arms = await _profiled(found, size, expected)
+    rounds = bench.size(4, 12)
+    labels = {one.label: one for one in found}
+    again = f"{found[0].label} again"
+    taken = {label: Taken() for label in (*labels, again)}
+    bench.step(f"{len(found)} versions by turns")
+    turns = {label: _turn(labels.get(label, found[0]), size, expected, taken[label]) for label in taken}
+    clock = await bench.interleaved(turns, rounds, warm_up=1)
+    contended = {label: stats.contended for label, stats in clock.stats.items()}
+    for each in taken.values():
+        each.keep(rounds)
+    for label, arm in arms.items():
+        each = taken[label]
+        arm.found = _described(each, contended[label])
+        arm.said, arm.wrong, arm.calls, arm.cores = each.said, each.wrong, each.calls, median(each.cores)
+    twin = _described(taken[again], contended[again])
+    floors = {name: _floor(arms[found[0].label].found.get(name), twin.get(name)) for name in MEASURES}
+    _rows(bench, list(arms.values()), taken, floors)
+    claims(bench, list(arms.values()), floors)
+    return bench.outcome()
+
+
+# --- under the probe ------------------------------------------------------------------------------
+
+
+async def _profiled(found: Sequence[Interpreter], size: Size, expected: int) -> dict[str, Arm]:
+    starts = [
+        threaded_provider(SERVER, ["mcp"], python=[str(one.python)], environment=PURE, probe=True) for one in found
+    ]
+    arms = {}
+    async with side_by_side(starts) as servers:
+        for one, server in zip(found, servers, strict=True):
+            sent = await anyio.to_thread.run_sync(_driven, server, Checked(server.client), size, expected)
+            arms[one.label] = Arm(one, server, sent)
+    return arms
+
+
+def _driven(server: ProfiledServer, client: Checked, size: Size, expected: int) -> int:
+    """All kinds of calls, each in a phase of its own; how many calls these were."""
+    for number in range(size.warm_up):
+        client.add(number)
+    before = client.sent
+    with server.phase("alone"):
+        for number in range(size.alone):
+            client.add(number)
+    with server.phase("at once"), ThreadPoolExecutor(IN_FLIGHT) as pool:
+        list(pool.map(client.add, range(size.at_once)))
+    with server.phase("computing"):
+        for _ in range(size.computing):
+            client.compute(size.turns, expected)
+    return client.sent - before
+
+
+# --- bare -----------------------------------------------------------------------------------------
+
+
+def _turn(one: Interpreter, size: Size, expected: int, taken: Taken) -> Callable[[], Any]:
+    async def turn() -> Ms:
+        began_ns = time.monotonic_ns()
+        async with threaded_provider(SERVER, ["mcp"], python=[str(one.python)], probe=False) as server:
+            return await anyio.to_thread.run_sync(_measured, server.client, began_ns, size, expected, taken)
+
+    return turn
+
+
+def _measured(client: ThreadedClient, began_ns: int, size: Size, expected: int, taken: Taken) -> Ms:
+    """One process from its start: every measure of it."""
+    checked = Checked(client)
+    checked.add(1)
+    answered_ns = time.monotonic_ns()
+    taken.put("start_ms", (answered_ns - began_ns) / 1e6)
+    pid = int(checked.told("counted")["pid"])  # what was started may be a launcher
+    resident = resident_bytes(pid)
+    taken.put("resident_mb", None if resident is None else resident / 1e6)
+    for number in range(size.warm_up):
+        checked.add(number)
+    _alone(checked, pid, size, taken)
+    _at_once(checked, pid, size, taken)
+    taken.put("compute_ms", median(_timed(lambda _: checked.compute(size.turns, expected), size.computing)))
+    taken.said = checked.told("about")
+    began, ready = taken.said["began_ns"], taken.said["ready_ns"]
+    taken.stages_ms.append(((began - began_ns) / 1e6, (ready - began) / 1e6, (answered_ns - ready) / 1e6))
+    taken.calls += checked.sent
+    if taken.said["answered"] != checked.sent:
+        taken.wrong.append(f"{taken.said['answered']} calls answered, {checked.sent} sent")
+    return Ms((time.monotonic_ns() - began_ns) / 1e6)
+
+
+def _alone(checked: Checked, pid: int, size: Size, taken: Taken) -> None:
+    before = _cpu_ns(checked, pid)
+    took = _timed(checked.add, size.alone)
+    taken.put("cpu_us", (_cpu_ns(checked, pid) - before) / 1e3 / size.alone)
+    taken.put("alone_ms", median(took))
+
+
+def _at_once(checked: Checked, pid: int, size: Size, taken: Taken) -> None:
+    with ThreadPoolExecutor(IN_FLIGHT) as pool:
+        list(pool.map(checked.add, range(IN_FLIGHT)))  # its threads have begun
+        before, began = _cpu_ns(checked, pid), time.monotonic_ns()
+        list(pool.map(checked.add, range(size.at_once)))
+        span_ns = time.monotonic_ns() - began
+    taken.put("per_s", size.at_once * 1e9 / span_ns)
+    taken.cores.append((_cpu_ns(checked, pid) - before) / span_ns)
+
+
+def _cpu_ns(checked: Checked, pid: int) -> int:
+    """By the kernel from outside; where it offers none, as the server's own process asks it."""
+    found = process_ns(pid)
+    return int(checked.told("counted")["cpu_ns"]) if found is None else found
+
+
+def _timed(call: Callable[[int], None], count: int) -> list[float]:
+    """Milliseconds of each of ``count`` calls, one after another."""
+    took = []
+    for number in range(count):
+        began = time.perf_counter_ns()
+        call(number)
+        took.append((time.perf_counter_ns() - began) / 1e6)
+    return took
+
+
+def _described(taken: Taken, contended: bool) -> dict[str, Stats]:
+    return {name: describe(each, contended=contended) for name, each in taken.measures.items() if each}
+
+
+def _floor(one: Stats | None, again: Stats | None) -> float | None:
+    """A/A: two times the same version, each turn a process of its own."""
+    if one is None or again is None:
+        return None
+    return max(one.median, again.median) / min(one.median, again.median)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _rows(bench: Bench, arms: Sequence[Arm], taken: Mapping[str, Taken], floors: Mapping[str, float | None]) -> None:
+    first = arms[0]
+    for name, (metric, unit) in MEASURES.items():
+        table = Table(bench, TABLE, metric=metric, floor=floors[name])
+        for arm in arms:
+            label, stats = arm.one.label, arm.found.get(name)
+            why, note = _reason(name, arm, first, taken[label])
+            note = note if stats is not None else "the kernel does not offer it here"
+            table.put(f"{label}: {metric}", unit, stats, x=label.removeprefix("CPython "), why=why, note=note)
+    conditions = Table(bench, f"{TABLE}, conditions")
+    for arm in arms:
+        packages = arm.said["packages"]
+        note = f"{arm.one.version}, built by {arm.one.build}; mcp {packages.get('mcp')}"
+        conditions.put(f"{arm.one.label}: packages", "", float(len(packages)), note=note)
+
+
+def _reason(name: str, arm: Arm, first: Arm, taken: Taken) -> tuple[Why | str, str]:
+    """Why a row's figure is what it is, and its condition."""
+    match name:
+        case "cpu_us" | "alone_ms":
+            return _told(
+                arm, first, "alone", "add"
+            ), "of calls one after another, by the kernel" if name == "cpu_us" else ""
+        case "per_s":
+            limit = "" if arm.is_saturated else ", so something else was the limit"
+            return _told(arm, first, "at once", "add"), (
+                f"{IN_FLIGHT} calls in flight; the server used {arm.cores:.2f} cores meanwhile, by the kernel{limit}"
+            )
+        case "compute_ms":
+            return _told(arm, first, "computing", "compute"), ""
+        case "start_ms":
+            began, ready, answered = (median(each) for each in zip(*taken.stages_ms, strict=True))
+            return (
+                f"{began:.0f} ms until the server's file ran, {ready:.0f} ms to import the SDK and make the server, "
+                f"{answered:.0f} ms to shake hands and answer."
+            ), f"of its {taken.said['modules']:,} modules it compiled {taken.said['uncompiled']:,} anew at each start"
+    said = taken.said
+    return f"It held {said['modules']:,} modules and {said['blocks']:,} blocks of Python's allocator.", MEMORY_NOTE
+
+
+def _told(arm: Arm, first: Arm, phase: str, operation: str) -> Why:
+    """Where its time went, and what that differs in from the first arm."""
+
+    def why() -> str:
+        own = arm.server.later(phase, operation)()
+        if arm is first:
+            return own
+        names = first.one.label, arm.one.label
+        return f"{own} {what_differs(first.server.seen(phase), arm.server.seen(phase), names, operation)}".strip()
+
+    return why
