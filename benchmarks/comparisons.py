@@ -49,7 +49,7 @@ run; [Workloads](bench.md) says what the columns and verdicts mean.
 LEGEND = """\
 *Measured* is the median, if there were several rounds. *±95 %* is half the width of the 95 % interval of the mean.
 *A/A* is the difference between two runs of the same thing. A figure with **!** was measured while other programs used
-more than a quarter of a core; a verdict that they could have changed is then *cannot be tested here*.
+more than a quarter of a core; a verdict that they could have changed is then *cannot be told here*.
 """
 
 

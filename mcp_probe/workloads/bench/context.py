@@ -141,7 +141,7 @@ class Bench:
         found_of_it = grade(parts)
         reasons = {
             "holds": (claim.why_holds,),
-            "holds in shape": (claim.why_holds, claim.why_shape),
+            "in shape": (claim.why_holds, claim.why_shape),
             "does not hold": (claim.why_not,),
             UNTOLD: (found_of_it.reason or untold,),
         }[found_of_it.verdict]

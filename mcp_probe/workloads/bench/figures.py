@@ -143,6 +143,4 @@ def sentence(text: str) -> str:
 
 def counted(verdict: Verdict, count: int) -> str:
     """A verdict after how many there are: "1 holds", "3 hold"."""
-    if count == 1:
-        return verdict
-    return {"holds": "hold", "holds in shape": "hold in shape", "does not hold": "do not hold"}.get(verdict, verdict)
+    return verdict if count == 1 else {"holds": "hold", "does not hold": "do not hold"}.get(verdict, verdict)

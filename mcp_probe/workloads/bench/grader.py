@@ -14,7 +14,7 @@ from math import inf, nextafter
 from mcp_probe.workloads.bench.figures import number, times
 from mcp_probe.workloads.bench.shapes import Asked, Kind, Part, Verdict
 
-UNTOLD: Verdict = "cannot be tested here"
+UNTOLD: Verdict = "cannot be told here"
 ONCE = "It was measured once: nothing says how far two runs of it differ."
 OTHERS = "Others used the machine meanwhile."
 
@@ -67,14 +67,14 @@ def grade(parts: Sequence[Part]) -> Grade:
     grades = [_grade(part) for part in parts]
     if not grades:
         return Grade(UNTOLD)
-    for verdict in ("does not hold", UNTOLD, "holds in shape"):
+    for verdict in ("does not hold", UNTOLD, "in shape"):
         if found := [each for each in grades if each.verdict == verdict]:
             return found[0]
     return Grade("holds")
 
 
 def allowed(asked: Asked) -> tuple[Band, Band]:
-    """Where a figure must lie for the claim to hold, and to hold in shape; the second holds the first."""
+    """Where a figure must lie for the claim to hold, and to be in shape; the second holds the first."""
     least, most = (min(asked.documented), max(asked.documented)) if asked.documented else (1.0, 1.0)
     match asked.kind:
         case "times":
@@ -138,7 +138,7 @@ def _verdict(part: Part) -> Verdict:
     if floor <= finest[0] and holds[0] <= low and high <= holds[1]:
         return "holds"
     if floor <= finest[1] and shape[0] <= low and high <= shape[1]:
-        return "holds in shape"
+        return "in shape"
     blurred = part.measured.contended and part.asked.load == "blurs"
     return "does not hold" if (high < shape[0] or low > shape[1]) and not blurred else UNTOLD
 

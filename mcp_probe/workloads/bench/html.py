@@ -11,16 +11,10 @@ from mcp_probe.report.page.markup import text_of
 from mcp_probe.report.page.plots import Place, Plot, Series, figure
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, Point, charts_of, remark
-from mcp_probe.workloads.bench.console import machine_texts
+from mcp_probe.workloads.bench.console import ROLES, machine_texts
 from mcp_probe.workloads.bench.documents import DocumentPage, by_document, verdicts_of
-from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row, Stats, Verdict
+from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row, Stats
 
-_CLASSES: dict[Verdict, str] = {
-    "holds": "good",
-    "holds in shape": "info",
-    "does not hold": "critical",
-    "cannot be tested here": "dim",
-}
 _MOST_CHARTS = 4
 _HEADS = ("", "documented", "measured", "of doc.", "A/A")
 _MORE = ("mean", "sd", "95 % CI", "P95", "P99", "min", "max", "n", "first", "L", "others' cores")
@@ -60,7 +54,7 @@ def _top(results: Results, pages: list[DocumentPage]) -> Iterator[str]:
 def _counts(checks: list[Check]) -> str:
     counts = verdicts_of(checks)
     told = " ".join(
-        f'<span class="item gap {_CLASSES[verdict]}">{count} {figures.counted(verdict, count)}</span>'
+        f'<span class="item gap {ROLES[verdict]}">{count} {figures.counted(verdict, count)}</span>'
         for verdict in VERDICTS
         if (count := counts[verdict])
     )
@@ -123,7 +117,7 @@ def claim_of(check: Check) -> str:
     why = f"<br>{text_of(check.why)}" if check.why else ""
     claim = f"<b>{text_of(check.claim)}</b> {text_of(check.sentence)}"
     return (
-        f'<div class="claim"><span class="{_CLASSES[check.verdict]}">{check.verdict}</span>'
+        f'<div class="claim"><span class="{ROLES[check.verdict]}">{check.verdict}</span>'
         f"<div>{claim}<br><small>{' · '.join(told)}{why}</small></div></div>"
     )
 

@@ -46,7 +46,7 @@ def verdict(kind: Kind, value: float, *documented: float, load: Load = "both", *
 
 def may_become(before: Verdict, after: Verdict) -> bool:
     """Noise weakens what is said, and never says the opposite or more."""
-    return after in (before, UNTOLD) or (before, after) == ("holds", "holds in shape")
+    return after in (before, UNTOLD) or (before, after) == ("holds", "in shape")
 
 
 @given(parts, st.floats(1.0, 10.0), st.floats(1.0, 10.0))
@@ -86,7 +86,7 @@ def test_noise_of_one_part_only_takes_away_from_the_whole(others: list[Part], pa
 
 @given(st.lists(parts, max_size=4), parts)
 def test_one_more_thing_asked_never_makes_a_claim_better(others: list[Part], part: Part) -> None:
-    ranks = {"holds": 3, "holds in shape": 2, UNTOLD: 1, "does not hold": 0}
+    ranks = {"holds": 3, "in shape": 2, UNTOLD: 1, "does not hold": 0}
     if others:
         assert ranks[grade([*others, part]).verdict] <= ranks[grade(others).verdict]
 
@@ -128,8 +128,8 @@ def test_how_many_times_faster_is_how_many_times_slower(documented: float, value
 @pytest.mark.parametrize(
     ("kind", "value", "documented", "expected"),
     [
-        ("times", 684, 130, "holds in shape"),
-        ("times", 3766, 2061, "holds in shape"),  # as above: larger than documented, in the same direction
+        ("times", 684, 130, "in shape"),
+        ("times", 3766, 2061, "in shape"),  # as above: larger than documented, in the same direction
         ("times", 15.6, 20, "holds"),
         ("times", 1.05, 20, "does not hold"),
         ("times", 0.95, 1.26, "does not hold"),  # near the figure, but in the other direction
@@ -137,7 +137,7 @@ def test_how_many_times_faster_is_how_many_times_slower(documented: float, value
         ("limit", 1.14, 1.0, "does not hold"),
         ("limit", 0.99, 1.0, "holds"),
         ("same", 1.1, 1.0, "holds"),
-        ("same", 1.2, 1.0, "holds in shape"),
+        ("same", 1.2, 1.0, "in shape"),
         ("same", 1.4, 1.0, "does not hold"),
         ("exact", 4, 4, "holds"),
         ("exact", 5, 4, "does not hold"),
@@ -187,7 +187,7 @@ def test_a_claim_prints_the_reasons_of_its_verdict_alone() -> None:
     bench.claim(claim, said="-", untold="no file")
     assert [(check.verdict, check.why) for check in bench.outcome().checks] == [
         ("holds", "It is flat. What was read."),
-        ("holds in shape", "It is flat. Nearly. What was read."),
+        ("in shape", "It is flat. Nearly. What was read."),
         ("does not hold", "It is steep. What was read."),
         (UNTOLD, f"{OTHERS} What was read."),
         (UNTOLD, "No file. What was read."),

@@ -91,7 +91,7 @@ async def fan_out(sheet: Sheet, peer: Peer) -> None:
         documented="20 calls: 108 ms without a limit, 521 ms (5 waves) with a pool of 4",
         measured=f"1: {walls[1]:.1f} ms, {FANOUT[-1]}: {walls[FANOUT[-1]]:.1f} ms. {found.sentence}",
         tolerance="ends of the calls cluster at multiples of one call's time",
-        verdict="cannot be tested here" if busy and found.width is None else found.verdict,
+        verdict="cannot be told here" if busy and found.width is None else found.verdict,
         why="Others used this machine, and waves are told by their timing." if busy and found.width is None else "",
         value=found.width,
         contended=busy,

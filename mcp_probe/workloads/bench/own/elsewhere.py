@@ -67,7 +67,7 @@ async def transports(sheet: Sheet, own: OwnServer, over_http: Target) -> None:
         documented="8.2-10.2x",
         measured=f"{here:.2f} ms over stdio, {stats.median:.2f} ms over HTTP: {stats.median / here:.2f}x",
         tolerance="> 1.2x",
-        verdict="holds in shape" if stats.median > 1.2 * here else "does not hold",
+        verdict="in shape" if stats.median > 1.2 * here else "does not hold",
         value=stats.median / here,
         contended=stats.contended,
     )

@@ -334,7 +334,7 @@ def _differ(one: Reading, other: Reading) -> str:
 
 
 def _untold(readings: tuple[Reading, ...], why: str, measured: str) -> Knee:
-    return Knee(None, "cannot be tested here", readings, f"No limit is recommended: {why}.", measured)
+    return Knee(None, "cannot be told here", readings, f"No limit is recommended: {why}.", measured)
 
 
 def _advice(found: int, known: Sequence[Repeated], plateau: Interval) -> str:

@@ -114,7 +114,7 @@ async def beside(sheet: Sheet, peer: Peer) -> None:
             documented=documented,
             measured=f"the slowest, {main.label}, takes {alone:.1f} ms",
             tolerance="",
-            verdict="cannot be tested here",
+            verdict="cannot be told here",
             why=f"No call takes {SLOW_MS:.0f} ms or more, to send another beside it; name a slow tool with --call.",
         )
         return

@@ -40,7 +40,7 @@ def waves_of(single_ms: float, ends_ms: Sequence[float]) -> Waves:
     """
     count, ends = len(ends_ms), sorted(ends_ms)
     if single_ms < SHORT_MS:
-        return Waves(None, "cannot be tested here", f"Calls of {single_ms:.1f} ms are too short to show waves.")
+        return Waves(None, "cannot be told here", f"Calls of {single_ms:.1f} ms are too short to show waves.")
     sizes = [1]
     for before, after in pairwise(ends):
         if after - before > GAP * single_ms:
@@ -63,6 +63,4 @@ def waves_of(single_ms: float, ends_ms: Sequence[float]) -> Waves:
         )
     if width == 1:
         return Waves(1.0, "does not hold", "They were handled one at a time: something in the server lets in only one.")
-    return Waves(
-        float(width), "holds in shape", f"They came in {len(sizes)} waves of {width}: {width} are handled at once."
-    )
+    return Waves(float(width), "in shape", f"They came in {len(sizes)} waves of {width}: {width} are handled at once.")
