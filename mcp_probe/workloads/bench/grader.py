@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf, nextafter
 
 from mcp_probe.workloads.bench.figures import number, times
-from mcp_probe.workloads.bench.shapes import Asked, Kind, Part, Verdict
+from mcp_probe.workloads.bench.shapes import Asked, Kind, Measured, Part, Verdict
 
 UNTOLD: Verdict = "cannot be told here"
 ONCE = "It was measured once: nothing says how far two runs of it differ."
@@ -109,15 +109,23 @@ def _times(least: float, most: float) -> tuple[Band, Band]:
     return (max(least / FIGURE, direction), most * FIGURE), (direction, inf)
 
 
+def ends(found: Measured) -> Band | None:
+    """Between which a figure lies by its interval and its A/A; ``None`` where it was measured once."""
+    if found.floor is None and found.low is None and found.high is None:
+        return None
+    floor = max(1.0, found.floor or 1.0)
+    every = (found.value, found.value * floor, found.value / floor, found.low, found.high)
+    known = [end for end in every if end is not None]
+    return min(known), max(known)
+
+
 def stretch(part: Part) -> Band:
     """In which the true figure may lie."""
     found, load = part.measured, part.asked.load
-    if found.floor is None and found.low is None and found.high is None:
+    known = ends(found)
+    if known is None:
         return -inf, inf
-    floor = max(1.0, found.floor or 1.0)
-    ends = (found.value, found.value * floor, found.value / floor, found.low, found.high)
-    known = [end for end in ends if end is not None]
-    low, high = min(known), max(known)
+    low, high = known
     if found.contended and load in ("up", "both"):
         low = -inf
     if found.contended and load in ("down", "both"):

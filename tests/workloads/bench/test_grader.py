@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_probe.workloads import scenarios
+from mcp_probe.workloads.bench import own
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.grader import OTHERS, TOLERANCES, UNTOLD, allowed, grade
-from mcp_probe.workloads.bench.registry import DOCUMENTS, WORKLOADS
 from mcp_probe.workloads.bench.shapes import VERDICTS, Asked, Claim, Kind, Load, Measured, Part, Verdict
 from mcp_probe.workloads.scenarios.documents import doc000, doc001, doc002, doc003, doc004
 
@@ -194,30 +194,13 @@ def test_a_claim_prints_the_reasons_of_its_verdict_alone() -> None:
     ]
 
 
-def test_no_workload_of_a_document_decides_a_verdict_of_its_own() -> None:
-    (folder,) = map(Path, scenarios.__path__)
-    named = {
-        workload.place.partition(":")[0].rpartition(".")[2]
-        for workload in WORKLOADS
-        if workload.documents[0] in DOCUMENTS
-    }
-    helped = {
-        "dispatch_rounds",
-        "dispatch_tables",
-        "http_runs",
-        "io_claims",
-        "io_runs",
-        "overhead_found",
-        "overhead_rows",
-    }
-    texts = {name: (folder / f"{name}.py").read_text("utf-8") for name in named | helped}
-    own = [
-        (name, found)
-        for name, text in texts.items()
-        for found in (*(f'"{verdict}"' for verdict in VERDICTS), "verdict=", "bench.check(", "graded(")
-        if found in text
-    ]
-    assert own == []
+def test_nothing_that_measures_decides_a_verdict_of_its_own() -> None:
+    """Neither a workload nor the comparisons on a user's own server: none of their files has the word of a verdict."""
+    folders = [Path(folder) for package in (scenarios, own) for folder in package.__path__]
+    texts = {path: path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py")}
+    assert len(texts) > 50
+    words = (*(f'"{verdict}"' for verdict in VERDICTS), "verdict=", "Verdict", "Check(")
+    assert [(path.name, word) for path, text in texts.items() for word in words if word in text] == []
 
 
 def test_every_claim_of_a_document_asks_something_that_can_be_graded_or_says_nothing() -> None:

@@ -22,7 +22,7 @@ from mcp_probe.workloads.load.peer import Peer
 
 
 async def compare(own: OwnServer, bench: Bench) -> Outcome:
-    """Runs it all; rows and checks go to ``bench`` as they are found, the probe's reasons when the server has ended.
+    """Runs it all; rows and claims go to ``bench`` as they are found, the probe's reasons when the server has ended.
 
     Raises:
         LaunchError: the server does not start, or hangs.

@@ -13,6 +13,7 @@ from mcp_probe.errors import RecordingError
 from mcp_probe.model import Frame
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.own.claims import Found
 from mcp_probe.workloads.bench.own.limits import limit_of
 from mcp_probe.workloads.bench.own.operations import Operation
 from mcp_probe.workloads.bench.shapes import Stats
@@ -66,14 +67,14 @@ class Phases:
 
 
 class Sheet:
-    """Rows, checks and notes on their way to ``bench``, and what later comparisons need of earlier ones."""
+    """Rows, claims and notes on their way to ``bench``, and what later comparisons need of earlier ones."""
 
     def __init__(self, bench: Bench, phases: Phases) -> None:
         self.bench = bench
         self.phases = phases
         self.main: Operation | None = None  # what everything after the latencies is measured with
         self.quickest: Operation | None = None
-        self.medians: dict[str, float] = {}  # label of an operation -> ms, one call after another
+        self.alone: dict[str, Stats] = {}  # label of an operation -> ms, one call after another
         self._later: list[Callable[[], object]] = []
 
     @property
@@ -100,9 +101,13 @@ class Sheet:
 
         self._later.append(hand_over)
 
-    def check(self, claim: str, sentence: str, **more: Any) -> None:
-        """See :meth:`Bench.check`."""
-        self._later.append(lambda: self.bench.check(claim, sentence, **more))
+    def claim(self, found: Found) -> None:
+        """See :meth:`Bench.claim`."""
+        self._later.append(
+            lambda: self.bench.claim(
+                found.claim, *found.figures, said=found.said, untold=found.untold, value=found.value
+            )
+        )
 
     def note(self, sentence: str) -> None:
         """See :meth:`Bench.note`."""
