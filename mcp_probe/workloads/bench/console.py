@@ -125,7 +125,7 @@ def _lines(rows: Sequence[Row], details: bool) -> Iterator[tuple[Words, ...] | P
 
 def _row(row: Row) -> tuple[Words, ...]:
     label = f"{row.label} ({row.protocol})" if row.protocol else row.label
-    contended = row.is_contended
+    contended = figures.is_marked(row)
     off = row.little is not None and not row.little.fits
     return (
         Words((Span(label),), "middle"),

@@ -36,7 +36,7 @@ TOLERANCES: dict[Kind, str] = {
     "figure": f"within {FIGURE:g} times of {{}}; in shape: within {FIGURE_SHAPE:g} times",
     "up to": f"at most {FIGURE:g} times {{}}; in shape: at most {FIGURE_SHAPE:g} times",
     "same": f"within {SAME:g} times of {{}}; in shape: within {SAME_SHAPE:g} times",
-    "at most": f"at most {SAME:g} × {{}}; in shape: at most {SAME_SHAPE:g} × it",
+    "at most": f"at most {SAME:g}{{0}}; in shape: at most {SAME_SHAPE:g}{{0}}",
     "nothing": f"no difference beyond {NOTHING:g}×",
     "free": f"at most {NOTHING:g}×",
     "more": "more than 1×, beyond the noise",
@@ -181,4 +181,6 @@ def tolerance(asked: Sequence[Asked]) -> str:
 def _tolerance(asked: Asked) -> str:
     unit = "×" if asked.kind == "times" else ""
     figure = " to ".join(number(each) + unit for each in dict.fromkeys(asked.documented)) or "1"
+    if asked.kind == "at most":
+        figure = f" × {figure}" if asked.documented else "×"
     return f"{asked.what}: {TOLERANCES[asked.kind]}".removeprefix(": ").format(figure)

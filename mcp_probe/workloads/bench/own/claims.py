@@ -61,9 +61,8 @@ CLAIMS = Claim.by_id(
     Claim(
         "004-3",
         "more calls in flight stop bringing more throughput, and that number can be told",
-        "1 508/s at 100 in flight, 252/s at 3 000",
-        (Asked("exact", (3,), "blurs", "readings that agree"),),
-        f"to {TOLERANCE:.0%}",
+        "1,508/s at 100 in flight, 252/s at 3,000",
+        (Asked("exact", (3,), "blurs", f"readings that agree to {TOLERANCE:.0%}"),),
     ),
 )
 

@@ -41,7 +41,7 @@ def own_workload(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Fin
     workload = Workload(
         name=NAME,
         documents=("000", "001", "002", "004"),
-        about=f"the documents' comparisons on {own.target.name}",
+        about=f"calls to {own.target.name}: how long they take, how many at once, and what limits the server",
         place="mcp_probe.workloads.bench.own.comparison:compare",
         limit_quick_s=600.0,
         limit_full_s=7200.0,

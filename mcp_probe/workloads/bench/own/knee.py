@@ -43,6 +43,8 @@ TRIMMED_FROM = 4
 CLIENT_CORES = 0.85
 """Of one core: a generator that used more was itself what limits."""
 
+OTHERS_WORK = "others used this machine"
+
 
 @dataclass(frozen=True, slots=True)
 class Level:
@@ -310,7 +312,7 @@ def _by_curve(curve: Reading, latency: Reading, burst: Reading, contended: bool)
     """Where calls share something without a width, the curve is soft: it must be fine, and the machine quiet."""
     if contended and not _one_by_one(curve, latency, burst):
         return (
-            "others used this machine, and no width shows in bursts, so what limits may be the machine; try again when "
+            f"{OTHERS_WORK}, and no width shows in bursts, so what limits may be the machine; try again when "
             "it is quiet"
         )
     best, least = round(curve.best or 0), latency.best or 0.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
 from mcp_probe.workloads.bench.own.calls import DRAIN_S, burst, hold
 from mcp_probe.workloads.bench.own.claims import kneed
-from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, Burst, Knee, Level, Repeated, knee_of
+from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, OTHERS_WORK, Burst, Knee, Level, Repeated, knee_of
 from mcp_probe.workloads.bench.own.operations import Operation
 from mcp_probe.workloads.bench.own.sheet import Sheet
 from mcp_probe.workloads.bench.statistics import describe, little
@@ -22,6 +22,8 @@ WAVES = 2.5
 
 LEAST_BURST, MOST_BURST = 10, 400
 REFINEMENTS = 3
+
+QUIETER = "Others used this machine meanwhile: run it again when it is quiet."
 
 
 @dataclass
@@ -167,7 +169,8 @@ def _publish(sheet: Sheet, main: Operation, found: _Sweep, knee: Knee, foreign: 
 
     def advise() -> None:
         limit = sheet.phases.limit(_phase(1), _phase(beyond), main.order.operation) if beyond > 1 else ""
-        sheet.bench.advise(" ".join(filter(None, (knee.advice, limit))))
+        again = "" if knee.recommended or not busy or OTHERS_WORK in knee.why else QUIETER
+        sheet.bench.advise(" ".join(filter(None, (knee.advice, again, limit))))
 
     sheet.later(advise)
     sheet.claim(kneed(knee, contended=busy))
