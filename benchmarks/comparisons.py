@@ -128,10 +128,9 @@ def _claims(checks: Sequence[Check]) -> str:
 def _table(rows: Sequence[Row]) -> str:
     lines = ["| | measured | ±95 % | P95 | A/A |", "| --- | ---: | ---: | ---: | ---: |"]
     for row in rows:
-        label = f"{row.label} ({row.protocol})" if row.protocol else row.label
         mark = " **!**" if row.is_contended else ""
         cells = [figures.measured(row) + mark, figures.spread(row), figures.tail(row), figures.times(row.noise_floor)]
-        lines.append(f"| {cell_text(label)} | {' | '.join(cells)} |")
+        lines.append(f"| {cell_text(row.name)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -201,11 +201,10 @@ def _table(rows: list[Row]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        label = f"{row.label} ({row.protocol})" if row.protocol else row.label
         mark = " **!**" if row.is_contended else ""
         cells = [figures.documented(row), figures.measured(row) + mark, figures.spread(row), figures.tail(row)]
         cells += [figures.times(row.ratio), figures.times(row.noise_floor), figures.little(row.little)]
-        lines.append(f"| {cell_text(label)} | {' | '.join(cells)} |")
+        lines.append(f"| {cell_text(row.name)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

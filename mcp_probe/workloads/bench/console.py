@@ -124,11 +124,10 @@ def _lines(rows: Sequence[Row], details: bool) -> Iterator[tuple[Words, ...] | P
 
 
 def _row(row: Row) -> tuple[Words, ...]:
-    label = f"{row.label} ({row.protocol})" if row.protocol else row.label
     contended = figures.is_marked(row)
     off = row.little is not None and not row.little.fits
     return (
-        Words((Span(label),), "middle"),
+        Words((Span(row.name),), "middle"),
         _words(figures.documented(row), "dim"),
         Words((Span(figures.measured(row), "strong"), Span("!" if contended else " ", "warn"))),
         _words(figures.spread(row), "dim"),

@@ -180,10 +180,9 @@ def _cells(row: Row) -> list[tuple[str, str]]:
 
 
 def _row(row: Row, shown: list[tuple[str, str]]) -> str:
-    label = f"{row.label} ({row.protocol})" if row.protocol else row.label
     texts = (*shown, *(("more", text_of(text)) for text in _statistics(row)))
     cells = "".join(f'<td class="right {kind}">{text}</td>' for kind, text in texts)
-    return f"<tr><td>{text_of(label)}</td>{cells}</tr>"
+    return f"<tr><td>{text_of(row.name)}</td>{cells}</tr>"
 
 
 def _statistics(row: Row) -> list[str]:

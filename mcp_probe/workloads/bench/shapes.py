@@ -95,6 +95,11 @@ class Row:
     note: str = ""  # condition, or why there is no figure
 
     @property
+    def name(self) -> str:
+        """Its label, with the protocol where it says one."""
+        return f"{self.label} ({self.protocol})" if self.protocol else self.label
+
+    @property
     def figure(self) -> float | None:
         """What is compared: the median of statistics, or the number itself."""
         return self.measured.median if isinstance(self.measured, Stats) else self.measured

@@ -29,7 +29,7 @@ async def pipelining(sheet: Sheet, peer: Peer) -> None:
         for _ in range(count):
             await answer(peer, main.order)
         one_by_one.append((now_ns() - began) / 1e6)
-        with sheet.phases.named("at once"):
+        with sheet.reasons.phase("at once"):
             replies, wall_ms = await burst(peer, main.order, count)
         all_well(replies, main)
         at_once.append(wall_ms)
@@ -54,7 +54,7 @@ async def fan_out(sheet: Sheet, peer: Peer) -> None:
         sheet.bench.step(f"{count} calls at once")
         taken, load = [], ForeignLoad()
         for _ in range(rounds + 1):
-            with sheet.phases.named(f"fan-out {count}"):
+            with sheet.reasons.phase(f"fan-out {count}"):
                 replies, wall_ms = await burst(peer, main.order, count)
             all_well(replies, main)
             taken.append(wall_ms)

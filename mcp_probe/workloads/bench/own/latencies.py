@@ -86,7 +86,7 @@ async def _turns(sheet: Sheet, peer: Peer, usable: Sequence[Operation]) -> _Take
     rounds, patience_ms = sheet.bench.size(quick=20, full=200), sheet.bench.size(quick=4e3, full=4e4)
     taken: dict[str, list[float]] = {operation.label: [] for operation in usable}
     load = ForeignLoad()
-    with sheet.phases.named("operations"):
+    with sheet.reasons.phase("operations"):
         for number in range(rounds):
             sheet.bench.step(f"every operation, {number + 1} of {rounds}")
             for operation in usable:
@@ -107,7 +107,7 @@ async def beside(sheet: Sheet, peer: Peer) -> None:
         return
     waits: list[float] = []
     load = ForeignLoad()
-    with sheet.phases.named("beside"):
+    with sheet.reasons.phase("beside"):
         for number in range(sheet.bench.size(quick=5, full=20)):
             sheet.bench.step(f"a quick call beside a slow one, {number + 1}")
             first = peer.post(main.order, stamped=True)

@@ -38,7 +38,7 @@ class _Sweep:
 
     async def measure(self, in_flight: int, what: str) -> Level:
         self.sheet.bench.step(f"concurrency sweep, {what}: {in_flight} in flight")
-        with self.sheet.phases.named(_phase(in_flight)):
+        with self.sheet.reasons.phase(_phase(in_flight)):
             level = await hold(self.peer, self.main.order, in_flight, self.span_s)
         self.levels.setdefault(in_flight, []).append(level)
         return level
@@ -168,7 +168,7 @@ def _publish(sheet: Sheet, main: Operation, found: _Sweep, knee: Knee, foreign: 
     beyond = next((level for level in levels if level >= 1.5 * enough), levels[-1])
 
     def advise() -> None:
-        limit = sheet.phases.limit(_phase(1), _phase(beyond), main.order.operation) if beyond > 1 else ""
+        limit = sheet.reasons.limit(_phase(1), _phase(beyond), main.order.operation) if beyond > 1 else ""
         again = "" if knee.recommended or not busy or OTHERS_WORK in knee.why else QUIETER
         sheet.bench.advise(" ".join(filter(None, (knee.advice, again, limit))))
 
