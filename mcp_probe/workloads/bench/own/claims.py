@@ -16,6 +16,7 @@ from mcp_probe.workloads.bench.own.knee import TOLERANCE, Knee
 from mcp_probe.workloads.bench.own.waves import Waves
 from mcp_probe.workloads.bench.shapes import Asked, Claim, Measured, Stats
 from mcp_probe.workloads.bench.statistics import counted, measured, quickest, ratio_of, scaled
+from mcp_probe.workloads.scenarios.documents import doc002
 
 MOST_ADDED = 0.4
 """Of a slow call's time: a quick call beside it, sent after a fifth, that takes so much longer has waited for it."""
@@ -49,15 +50,7 @@ CLAIMS = Claim.by_id(
         (Asked("limit", (MOST_ADDED,), "up"),),
         "what is added to the quick call, as a share of the slow one",
     ),
-    Claim(
-        "002-5",
-        "stdio answers 8 to 10 times as fast as HTTP",
-        "10.2, 8.2 and 9.2×",
-        (Asked("times", (8.2, 10.2)),),
-        "medians",
-        why_shape="the size is that of the document's own HTTP server: a connection for every call",
-        why_not="the size is that of the document's own HTTP server: a connection for every call",
-    ),
+    doc002.CLAIMS["002-5"],
     Claim(
         "004-3",
         "more calls in flight stop bringing more throughput, and that number can be told",
