@@ -51,8 +51,8 @@ def _tools(sheet: Sheet, offer: Offer) -> None:
     for tool in offer.tools:
         label = tool.operation.label
         is_main = sheet.main is not None and label == sheet.main.label
-        used = " Everything below is measured with it." if is_main else ""
-        note = f"{tool.reason}.{used} To call it: {tool.command}"
+        used = " The other comparisons are made with it." if is_main else ""
+        note = f"{tool.reason}.{used} To call it: `{tool.command}`"
         sheet.row("tools", tool.name, "ms", sheet.alone.get(label), note=note)
 
 

@@ -62,7 +62,10 @@ def _tables(tables: dict[str, list[Row]]) -> Iterator[str]:
         drawn = [] if name.startswith((_READINGS, _TOOLS)) else measured_charts(rows)
         if drawn:
             yield f'<div class="charts">{"".join(map(_figure, drawn))}</div>'
-        yield from table_of(rows)
+        table = "".join(table_of(rows))
+        is_long = bool(drawn) and name.startswith(_SWEEP)
+        levels = len({row.x for row in rows})
+        yield f"<details><summary>All {levels} levels, and why</summary>{table}</details>" if is_long else table
 
 
 def _figure(chart: Chart) -> str:
@@ -85,5 +88,5 @@ def _claims(checks: Sequence[Check]) -> Iterator[str]:
 
 def _short(name: str) -> str:
     """A table's name for the header: without the operation that it was measured with."""
-    short = name.partition(" of ")[0].partition(",")[0]
+    short = name.partition(" of ")[0].partition(",")[0].partition(" beside ")[0]
     return "One by one and at once" if "×" in short else short[:1].upper() + short[1:]

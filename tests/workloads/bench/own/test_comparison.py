@@ -62,7 +62,7 @@ def test_read_only_tools_are_called_with_proposed_arguments_and_no_others(tmp_pa
     notes = {row.label: row.note for row in outcome.rows if row.table == "tools"}
     assert notes["find"].startswith('Called, the server declares it read-only: {"what": "example"} (what: made up).')
     assert notes["erase"].startswith("Not called: the server does not declare it read-only.")
-    assert notes["nap"].endswith("To call it: mcp-probe bench --call 'nap={}'")
+    assert notes["nap"].endswith("To call it: `mcp-probe bench --call 'nap={}'`")
     labels = {row.label for row in outcome.rows if row.table.startswith("operations")}
     assert labels == {
         *("list tools", "list prompts", "list resources"),

@@ -48,6 +48,7 @@ def test_headings_are_what_they_stand_over_and_the_recommendation_stands_there_o
     ]
     assert page.count("Keep at most 8 calls in flight") == 1
     assert page.count("<figure") == 2
+    assert "<summary>All 4 levels, and why</summary>" in page  # the charts come first
     assert "Throughput by calls in flight" in page and "Latency by calls in flight" in page
     assert "of doc." not in page  # no document has these tables
 
