@@ -87,7 +87,7 @@ def test_one_other_figure_is_another_verdict(claim: str, name: str, ms: float, v
 def test_a_tail_that_others_may_have_made_refutes_nothing() -> None:
     slow = (*[1.0] * 97, 50.0, 50.0, 50.0)
     for contended, expected in ((False, "does not hold"), (True, "cannot be told here")):
-        found = {(LEGACY, name): Timed((9.0,), slow, 1.0, contended) for name in OPERATIONS}
+        found = {(LEGACY, name): Timed((9.0,), slow, float(contended), contended) for name in OPERATIONS}
         found |= {("in memory", name): timed(ms) for name, ms in MEMORY.items()}
         bench = Bench(quick=True)
         op_latency._claims(bench, found, RATES, {})
