@@ -51,7 +51,7 @@ run; [Workloads](bench.md) says what the columns and verdicts mean.
 LEGEND = """\
 *Measured* is the median, if there were several rounds. *±95 %* is half the width of the 95 % interval of the mean.
 *A/A* is the difference between two runs of the same thing. A figure with **!** was measured while other programs used
-more than a quarter of a core; a verdict that they could have changed is then *cannot be tested here*.
+more than a quarter of a core; a verdict that they could have changed is then *cannot be told here*.
 """
 
 
@@ -136,10 +136,9 @@ def _claims(checks: Sequence[Check]) -> str:
 def _table(rows: Sequence[Row]) -> str:
     lines = ["| | measured | ±95 % | P95 | A/A |", "| --- | ---: | ---: | ---: | ---: |"]
     for row in rows:
-        label = f"{row.label} ({row.protocol})" if row.protocol else row.label
         mark = " **!**" if row.is_contended else ""
         cells = [figures.measured(row) + mark, figures.spread(row), figures.tail(row), figures.times(row.noise_floor)]
-        lines.append(f"| {cell_text(label)} | {' | '.join(cells)} |")
+        lines.append(f"| {cell_text(row.name)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.console import machine_texts
-from mcp_probe.workloads.bench.documents import CONDITIONS, DocumentPage, by_document, verdicts_of
+from mcp_probe.workloads.bench.documents import CONDITIONS, DocumentPage, by_document, claims_told
 from mcp_probe.workloads.bench.registry import DOCUMENTS
 from mcp_probe.workloads.bench.results import FORMAT, read_results
-from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row
+from mcp_probe.workloads.bench.shapes import Check, Results, Row
 from mcp_probe.workloads.scenarios.documents.doc003 import PLOTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -143,10 +143,7 @@ def _shown(results: Results) -> list[Chart]:
 
 def counted(results: Results) -> str:
     """What was run where, and how many claims got which verdict."""
-    counts = verdicts_of([check for each in by_document(results) for check in each.checks])
-    told = ", ".join(
-        f"{counts[verdict]} {figures.counted(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
-    )
+    told = claims_told(check for each in by_document(results) for check in each.checks)
     seconds = sum(result.seconds for result in results.results)
     commit = results.machine.get("commit")
     run = f"A {results.size} run, {seconds / 60:.0f} min"
@@ -154,7 +151,7 @@ def counted(results: Results) -> str:
     rows = [row for result in results.results for row in result.outcome.rows]
     contended = sum(row.is_contended for row in rows)
     marked = f" {contended} of {len(rows)} rows were measured while others used the machine." if contended else ""
-    return f"{run}: {settings}.\n\n**{counts.total()} claims: {told}.**{marked}"
+    return f"{run}: {settings}.\n\n**{told}**{marked}"
 
 
 def _parts(results: Results) -> Iterator[str]:
@@ -204,11 +201,10 @@ def _table(rows: list[Row]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        label = f"{row.label} ({row.protocol})" if row.protocol else row.label
         mark = " **!**" if row.is_contended else ""
         cells = [figures.documented(row), figures.measured(row) + mark, figures.spread(row), figures.tail(row)]
         cells += [figures.times(row.ratio), figures.times(row.noise_floor), figures.little(row.little)]
-        lines.append(f"| {cell_text(label)} | {' | '.join(cells)} |")
+        lines.append(f"| {cell_text(row.name)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

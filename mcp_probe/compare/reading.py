@@ -76,7 +76,7 @@ def _first_object(path: Path) -> dict[str, Any]:
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
         values = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else {}
 

@@ -21,7 +21,7 @@ def read_baseline(path: Path) -> tuple[Finding, ...]:
         report = json.loads(path.read_text("utf-8"))
     except OSError as exc:
         raise RecordingError(f"Cannot read the baseline {path}: {exc.strerror}. {_EXPECTED}") from exc
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise RecordingError(f"The baseline {path} is not JSON ({exc}). {_EXPECTED}") from exc
     found = report.get("format") if isinstance(report, dict) else None
     if found != FORMAT:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from mcp_probe.workloads.bench.questions import TODAY
 from mcp_probe.workloads.bench.shapes import Results, Row, Stats
+from mcp_probe.workloads.bench.statistics import measured
 
 Kind = Literal["bars", "dots", "lines"]
 """A bar's length means nothing on a logarithmic axis, so there its end alone is drawn."""
@@ -37,6 +38,9 @@ X_NAMES = {
     "now CPython": "version of CPython",
     "now resumption": "what becomes of a call's events",
     "now TLS": "calls at once",
+    "concurrency sweep": "calls in flight",
+    "fan-out": "calls at once",
+    "operations": "operation",
 }
 """What stands along the axis, by the beginning of a table's name; the longest counts."""
 
@@ -46,7 +50,7 @@ _LOG_SPAN = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place in a chart. ``low`` and ``high`` bound the measured mean at 95 %."""
+    """One place in a chart. ``low`` and ``high`` bound the measured median at 95 %."""
 
     x: float | str
     documented: float | None
@@ -108,7 +112,7 @@ def measured_charts(rows: list[Row]) -> list[Chart]:
 def remark(chart: Chart) -> str:
     """What stands below it."""
     told = (
-        ["whiskers: 95 % of the mean"]
+        ["whiskers: 95 % of the median"]
         if any(point.low is not None for _, points in chart.series for point in points)
         else []
     )
@@ -159,8 +163,11 @@ def _chart(key: tuple[str, str, str], rows: list[Row]) -> Chart:
 
 def _point(row: Row) -> Point:
     low = high = None
-    if isinstance(row.measured, Stats) and row.measured.ci_low is not None:
-        low, high = row.measured.ci_low, row.measured.ci_high
+    if isinstance(row.measured, Stats):
+        found = measured(row.measured)
+        low, high = found.low, found.high
+        if low is not None and row.measured.min >= 0:
+            low = max(0.0, low)  # no round was below, so the figure is not
     documented = None if row.documented is None else row.documented * row.scale
     assert row.x is not None
     return Point(row.x, documented, row.figure, low, high, row.is_contended)

@@ -10,15 +10,16 @@ from typing import TextIO
 from mcp_probe.report.blocks import Block, Box, Column, Flow, Grid, Heading, Paragraph, Role, Span, Spans, Words
 from mcp_probe.report.console import draw
 from mcp_probe.workloads.bench import figures
-from mcp_probe.workloads.bench.documents import by_table, verdicts_of
+from mcp_probe.workloads.bench.documents import by_table, claims_told
 from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Result, Results, Row, Verdict, Workload
 
-SIGNS: dict[Verdict, tuple[str, Role]] = {
-    "holds": ("holds", "good"),
-    "holds in shape": ("in shape", "good"),
-    "does not hold": ("fails", "critical"),
-    "cannot be tested here": ("unclear", "dim"),
+ROLES: dict[Verdict, Role] = {
+    "holds": "good",
+    "in shape": "info",
+    "does not hold": "critical",
+    "cannot be told here": "dim",
 }
+_VERDICT_WIDTH = max(map(len, VERDICTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,10 @@ def _lines(rows: Sequence[Row], details: bool) -> Iterator[tuple[Words, ...] | P
 
 
 def _row(row: Row) -> tuple[Words, ...]:
-    label = f"{row.label} ({row.protocol})" if row.protocol else row.label
-    contended = row.is_contended
+    contended = figures.is_marked(row)
     off = row.little is not None and not row.little.fits
     return (
-        Words((Span(label),), "middle"),
+        Words((Span(row.name),), "middle"),
         _words(figures.documented(row), "dim"),
         Words((Span(figures.measured(row), "strong"), Span("!" if contended else " ", "warn"))),
         _words(figures.spread(row), "dim"),
@@ -146,8 +146,10 @@ def _aside(row: Row) -> str:
 
 
 def _check(check: Check) -> Iterator[Block]:
-    sign, role = SIGNS[check.verdict]
-    lead = (Span(f"{sign:<8} ", role), Span(f"{check.claim:<7} ", "name"))
+    lead = (
+        Span(f"{check.verdict:<{_VERDICT_WIDTH}}  ", ROLES[check.verdict]),
+        Span(f"{check.claim:<7} ", "name"),
+    )
     yield Paragraph((Span(check.sentence),), lead=lead)
     told: list[Spans] = [(Span("documented "), Span(check.documented))] if check.documented else []
     told.append((Span("measured "), Span(check.measured, "strong")))
@@ -155,22 +157,16 @@ def _check(check: Check) -> Iterator[Block]:
         told.append((Span(f"asked: {check.tolerance}", "dim"),))
     if check.contended:
         told.append((Span("others used the machine", "warn"),))
-    yield Flow(tuple(told), indent=9)
+    yield Flow(tuple(told), indent=4)
     if check.why:
-        yield Paragraph((Span(check.why),), lead=(Span("→ ", "info"),), indent=9)
+        yield Paragraph((Span(check.why),), lead=(Span("→ ", "info"),), indent=4)
 
 
 def _closing(results: Results) -> Iterator[Block]:
     checks = [check for result in results.results for check in result.outcome.checks]
     rows = [row for result in results.results for row in result.outcome.rows]
-    counts = verdicts_of(checks)
-    told = ", ".join(
-        f"{counts[verdict]} {figures.counted(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
-    )
     machine = results.machine
-    body: list[Paragraph | Flow] = [
-        Paragraph((Span(f"{_claims(counts.total())}: {told}." if checks else "No claims were checked."),))
-    ]
+    body: list[Paragraph | Flow] = [Paragraph((Span(claims_told(checks) if checks else "No claims were checked."),))]
     contended = sum(row.is_contended for row in rows)
     if contended:
         body.append(
@@ -184,9 +180,8 @@ def _closing(results: Results) -> Iterator[Block]:
         )
     broken = sum(row.little is not None and not row.little.fits for row in rows)
     if broken:
-        body.append(
-            Paragraph((Span(f"{broken} rows contradict themselves: throughput × latency is not the concurrency."),))
-        )
+        rows_told = "1 row contradicts itself" if broken == 1 else f"{broken} rows contradict themselves"
+        body.append(Paragraph((Span(f"{rows_told}: throughput × latency is not the concurrency."),)))
     body.append(Flow(tuple((Span(text, "dim"),) for text in machine_texts(machine))))
     failed = any(result.error is not None for result in results.results)
     yield Box(
@@ -195,10 +190,6 @@ def _closing(results: Results) -> Iterator[Block]:
         "warn" if failed else "info",
         tuple(body),
     )
-
-
-def _claims(count: int) -> str:
-    return "1 claim" if count == 1 else f"{count} claims"
 
 
 def machine_texts(machine: Mapping[str, object]) -> list[str]:

@@ -16,7 +16,7 @@ from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.figures import sentence as as_sentence
 from mcp_probe.workloads.bench.grader import UNTOLD, grade, tolerance
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
-from mcp_probe.workloads.bench.shapes import Check, Claim, Measured, Outcome, Part, Row, Stats, Verdict, Why
+from mcp_probe.workloads.bench.shapes import Check, Claim, Measured, Outcome, Part, Row, Stats, Why
 from mcp_probe.workloads.bench.statistics import describe, ratio_floor, turn_order
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Patience:
 
 
 class Bench:
-    """One run of one workload. Everything handed to :meth:`row` and :meth:`check` survives an interruption."""
+    """One run of one workload. Everything handed to :meth:`row` and :meth:`claim` survives an interruption."""
 
     def __init__(
         self, *, quick: bool, show: Show | None = None, patience_s: float = 0.0, pythons: Sequence[Path] = ()
@@ -104,37 +104,20 @@ class Bench:
         self._whys.append((arm, why))
         self._rows.append(Row(table=table, label=label, unit=unit, measured=measured, **more))
 
-    def check(
-        self,
-        claim: str,
-        sentence: str,
-        *,
-        documented: str,
-        measured: str,
-        tolerance: str,
-        verdict: Verdict,
-        **more: Any,
-    ) -> Check:
-        """Keeps and returns one :class:`Check`."""
-        check = Check(
-            claim=claim,
-            sentence=sentence,
-            documented=documented,
-            measured=measured,
-            tolerance=tolerance,
-            verdict=verdict,
-            **more,
-        )
-        self._checks.append(check)
-        return check
-
     def claim(
-        self, claim: Claim, *found: Measured | Sequence[Measured], said: str, why: str = "", untold: str = ""
+        self,
+        claim: Claim,
+        *found: Measured | Sequence[Measured],
+        said: str,
+        why: str = "",
+        untold: str = "",
+        value: float | None = None,
     ) -> Check:
         """Grades ``claim`` by what was found of each thing it says, and keeps it.
 
         Several figures of one thing must all be as it says. ``said`` is the figures as a reader wants them, ``why`` a
         reading that is true whatever comes out. Without figures the claim cannot be told; ``untold`` says why.
+        ``value`` is the number to keep where it is not the first figure.
         """
         each = [[one] if isinstance(one, Measured) else one for one in found]
         parts = (
@@ -145,23 +128,25 @@ class Bench:
         found_of_it = grade(parts)
         reasons = {
             "holds": (claim.why_holds,),
-            "holds in shape": (claim.why_holds, claim.why_shape),
+            "in shape": (claim.why_holds, claim.why_shape),
             "does not hold": (claim.why_not,),
             UNTOLD: (found_of_it.reason or untold,),
         }[found_of_it.verdict]
         told = dict.fromkeys(as_sentence(each) for each in (*reasons, claim.why, why) if each)
-        return self.check(
-            claim.claim,
-            claim.sentence,
+        check = Check(
+            claim=claim.claim,
+            sentence=claim.sentence,
             documented=claim.documented,
             measured=said,
             tolerance=", ".join(filter(None, (tolerance(claim.asked), claim.how))),
             verdict=found_of_it.verdict,
             why=" ".join(told),
-            value=parts[0].measured.value if parts else None,
+            value=parts[0].measured.value if parts and value is None else value,
             contended=any(part.measured.contended for part in parts),
             parts=parts,
         )
+        self._checks.append(check)
+        return check
 
     def note(self, sentence: str) -> None:
         """Something a reader of this workload's figures must know."""
@@ -228,9 +213,7 @@ class Bench:
             self._patience.spend(elapsed_s)
             reruns += 1
         stats = {
-            label: describe(
-                taken[label], first_apart=first_apart, foreign_cores=foreign, contended=contended, reruns=reruns
-            )
+            label: describe(taken[label], first_apart=first_apart, foreign_cores=foreign, reruns=reruns)
             for label in calls
         }
         floor = None if twin is None else ratio_floor(taken[twin], taken[f"{twin} again"])

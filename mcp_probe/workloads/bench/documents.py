@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from mcp_probe.report.figures import plural
+from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.registry import GROUPS
-from mcp_probe.workloads.bench.shapes import Check, Results, Row, Verdict
+from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row, Verdict
 
 CONDITIONS = "conditions"
 
@@ -69,6 +71,15 @@ def verdicts_of(checks: Iterable[Check]) -> Counter[Verdict]:
         if name not in first or not twin:
             first[name] = check
     return Counter(check.verdict for check in first.values())
+
+
+def claims_told(checks: Iterable[Check]) -> str:
+    """``3 claims: 2 hold, 1 cannot be told here.``"""
+    counts = verdicts_of(checks)
+    told = ", ".join(
+        f"{counts[verdict]} {figures.counted(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
+    )
+    return f"{plural(counts.total(), 'claim')}: {told}."
 
 
 def _incomplete(error: str | None) -> tuple[str, ...]:

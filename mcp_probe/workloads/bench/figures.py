@@ -34,7 +34,9 @@ def with_unit(value: float | None, unit: str) -> str:
 
 
 def _joined(text: str, unit: str) -> str:
-    return text + unit if unit in ("×", "x") else f"{text} {unit}".rstrip()
+    if unit in ("×", "x"):
+        return text + unit
+    return f"{text}/s" if unit == "1/s" else f"{text} {unit}".rstrip()
 
 
 def documented(row: Row) -> str:
@@ -51,6 +53,11 @@ def _as_printed(value: float, unit: str) -> str:
 def measured(row: Row) -> str:
     """The median, or the number."""
     return with_unit(row.figure, row.unit)
+
+
+def is_marked(row: Row) -> bool:
+    """Whether it has a figure, and others used the machine meanwhile."""
+    return row.is_contended and row.figure is not None
 
 
 def spread(row: Row) -> str:
@@ -143,6 +150,4 @@ def sentence(text: str) -> str:
 
 def counted(verdict: Verdict, count: int) -> str:
     """A verdict after how many there are: "1 holds", "3 hold"."""
-    if count == 1:
-        return verdict
-    return {"holds": "hold", "holds in shape": "hold in shape", "does not hold": "do not hold"}.get(verdict, verdict)
+    return verdict if count == 1 else {"holds": "hold", "does not hold": "do not hold"}.get(verdict, verdict)

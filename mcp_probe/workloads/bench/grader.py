@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from math import inf, nextafter
 
 from mcp_probe.workloads.bench.figures import number, times
-from mcp_probe.workloads.bench.shapes import Asked, Kind, Part, Verdict
+from mcp_probe.workloads.bench.shapes import Asked, Kind, Measured, Part, Verdict
 
-UNTOLD: Verdict = "cannot be tested here"
+UNTOLD: Verdict = "cannot be told here"
 ONCE = "It was measured once: nothing says how far two runs of it differ."
 OTHERS = "Others used the machine meanwhile."
 
@@ -36,7 +36,7 @@ TOLERANCES: dict[Kind, str] = {
     "figure": f"within {FIGURE:g} times of {{}}; in shape: within {FIGURE_SHAPE:g} times",
     "up to": f"at most {FIGURE:g} times {{}}; in shape: at most {FIGURE_SHAPE:g} times",
     "same": f"within {SAME:g} times of {{}}; in shape: within {SAME_SHAPE:g} times",
-    "at most": f"at most {SAME:g} × {{}}; in shape: at most {SAME_SHAPE:g} × it",
+    "at most": f"at most {SAME:g}{{0}}; in shape: at most {SAME_SHAPE:g}{{0}}",
     "nothing": f"no difference beyond {NOTHING:g}×",
     "free": f"at most {NOTHING:g}×",
     "more": "more than 1×, beyond the noise",
@@ -67,14 +67,14 @@ def grade(parts: Sequence[Part]) -> Grade:
     grades = [_grade(part) for part in parts]
     if not grades:
         return Grade(UNTOLD)
-    for verdict in ("does not hold", UNTOLD, "holds in shape"):
+    for verdict in ("does not hold", UNTOLD, "in shape"):
         if found := [each for each in grades if each.verdict == verdict]:
             return found[0]
     return Grade("holds")
 
 
 def allowed(asked: Asked) -> tuple[Band, Band]:
-    """Where a figure must lie for the claim to hold, and to hold in shape; the second holds the first."""
+    """Where a figure must lie for the claim to hold, and to be in shape; the second holds the first."""
     least, most = (min(asked.documented), max(asked.documented)) if asked.documented else (1.0, 1.0)
     match asked.kind:
         case "times":
@@ -109,15 +109,23 @@ def _times(least: float, most: float) -> tuple[Band, Band]:
     return (max(least / FIGURE, direction), most * FIGURE), (direction, inf)
 
 
+def ends(found: Measured) -> Band | None:
+    """Between which a figure lies by its interval and its A/A; ``None`` where it was measured once."""
+    if found.floor is None and found.low is None and found.high is None:
+        return None
+    floor = max(1.0, found.floor or 1.0)
+    every = (found.value, found.value * floor, found.value / floor, found.low, found.high)
+    known = [end for end in every if end is not None]
+    return min(known), max(known)
+
+
 def stretch(part: Part) -> Band:
     """In which the true figure may lie."""
     found, load = part.measured, part.asked.load
-    if found.floor is None and found.low is None and found.high is None:
+    known = ends(found)
+    if known is None:
         return -inf, inf
-    floor = max(1.0, found.floor or 1.0)
-    ends = (found.value, found.value * floor, found.value / floor, found.low, found.high)
-    known = [end for end in ends if end is not None]
-    low, high = min(known), max(known)
+    low, high = known
     if found.contended and load in ("up", "both"):
         low = -inf
     if found.contended and load in ("down", "both"):
@@ -138,7 +146,7 @@ def _verdict(part: Part) -> Verdict:
     if floor <= finest[0] and holds[0] <= low and high <= holds[1]:
         return "holds"
     if floor <= finest[1] and shape[0] <= low and high <= shape[1]:
-        return "holds in shape"
+        return "in shape"
     blurred = part.measured.contended and part.asked.load == "blurs"
     return "does not hold" if (high < shape[0] or low > shape[1]) and not blurred else UNTOLD
 
@@ -173,4 +181,6 @@ def tolerance(asked: Sequence[Asked]) -> str:
 def _tolerance(asked: Asked) -> str:
     unit = "×" if asked.kind == "times" else ""
     figure = " to ".join(number(each) + unit for each in dict.fromkeys(asked.documented)) or "1"
+    if asked.kind == "at most":
+        figure = f" × {figure}" if asked.documented else "×"
     return f"{asked.what}: {TOLERANCES[asked.kind]}".removeprefix(": ").format(figure)

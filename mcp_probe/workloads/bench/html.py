@@ -11,26 +11,24 @@ from mcp_probe.report.page.markup import text_of
 from mcp_probe.report.page.plots import Place, Plot, Series, figure
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, Point, charts_of, remark
-from mcp_probe.workloads.bench.console import machine_texts
+from mcp_probe.workloads.bench.console import ROLES, machine_texts
 from mcp_probe.workloads.bench.documents import DocumentPage, by_document, verdicts_of
-from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row, Stats, Verdict
+from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row, Stats
 
-_CLASSES: dict[Verdict, str] = {
-    "holds": "good",
-    "holds in shape": "info",
-    "does not hold": "critical",
-    "cannot be tested here": "dim",
-}
 _MOST_CHARTS = 4
 _HEADS = ("", "documented", "measured", "of doc.", "A/A")
 _MORE = ("mean", "sd", "95 % CI", "P95", "P99", "min", "max", "n", "first", "L", "others' cores")
 
 _LEGEND = (
-    "<b>documented</b> is the figure as printed, <b>measured</b> what came out here: the median, where there are "
-    "rounds. <b>of doc.</b> is what was measured over the documented figure, brought to the size that ran; <b>A/A</b> "
-    'is what two runs of the same thing differed by: a ratio nearer to 1 means nothing. <span class="mark">!</span> '
-    "marks what was measured while others used more than a quarter of a core. Sentences under rows are the probe's."
+    "<b>documented</b> is the figure as printed; <b>of doc.</b> is what was measured over it, brought to the size that "
+    "ran."
 )
+LEGEND = (
+    "<b>measured</b> is what came out here: the median, where there are rounds. <b>A/A</b> is what two runs of the "
+    'same thing differed by: a ratio nearer to 1 means nothing. <span class="mark">!</span> marks what was measured '
+    "while others used more than a quarter of a core. Sentences under rows are the probe's."
+)
+"""Of the columns that every page has."""
 
 
 def write_html(results: Results, path: Path) -> None:
@@ -53,14 +51,14 @@ def _top(results: Results, pages: list[DocumentPage]) -> Iterator[str]:
     yield "<h2>Documented and measured</h2>"
     yield f'<p class="dim">{text_of(" · ".join([f"{results.size} run", *machine_texts(results.machine)]))}</p>'
     yield _counts([check for page in pages for check in page.checks])
-    yield f'<p class="dim">{_LEGEND}</p>'
+    yield f'<p class="dim">{LEGEND} {_LEGEND}</p>'
     yield '<p class="screen"><input type="checkbox" id="all"> <label for="all">all statistics</label></p>'
 
 
 def _counts(checks: list[Check]) -> str:
     counts = verdicts_of(checks)
     told = " ".join(
-        f'<span class="item gap {_CLASSES[verdict]}">{count} {figures.counted(verdict, count)}</span>'
+        f'<span class="item gap {ROLES[verdict]}">{count} {figures.counted(verdict, count)}</span>'
         for verdict in VERDICTS
         if (count := counts[verdict])
     )
@@ -112,6 +110,14 @@ def _place(point: Point) -> Place:
     return Place(point.x, point.measured, point.low, point.high, point.documented)
 
 
+def prose(words: str) -> str:
+    """A sentence; what it has in backticks is code."""
+    parts = words.split("`")
+    if len(parts) % 2 == 0:
+        return text_of(words)
+    return "".join(f"<code>{text_of(part)}</code>" if place % 2 else text_of(part) for place, part in enumerate(parts))
+
+
 def claim_of(check: Check) -> str:
     """One claim and what became of it."""
     told = [f"documented {text_of(check.documented)}"] if check.documented else []
@@ -120,10 +126,10 @@ def claim_of(check: Check) -> str:
         told.append(f"asked: {text_of(check.tolerance)}")
     if check.contended:
         told.append('<span class="mark">contended</span>')
-    why = f"<br>{text_of(check.why)}" if check.why else ""
+    why = f"<br>{prose(check.why)}" if check.why else ""
     claim = f"<b>{text_of(check.claim)}</b> {text_of(check.sentence)}"
     return (
-        f'<div class="claim"><span class="{_CLASSES[check.verdict]}">{check.verdict}</span>'
+        f'<div class="claim"><span class="{ROLES[check.verdict]}">{check.verdict}</span>'
         f"<div>{claim}<br><small>{' · '.join(told)}{why}</small></div></div>"
     )
 
@@ -142,10 +148,10 @@ def table_of(rows: list[Row]) -> Iterator[str]:
         yield _row(row, [cells[place][at - 1] for at in shown if at])
         if place in under:
             colspan = len(shown) + len(_MORE)
-            yield f'<tr class="under"><td colspan="{colspan}"><span>{text_of(under[place])}</span></td></tr>'
+            yield f'<tr class="under"><td colspan="{colspan}"><span>{prose(under[place])}</span></td></tr>'
     yield "</tbody></table></div>"
     for labels, told in below:
-        yield f'<p class="dim"><b>{text_of(labels)}</b>: {text_of(told)}</p>'
+        yield f'<p class="dim"><b>{text_of(labels)}</b>: {prose(told)}</p>'
 
 
 def _told(row: Row) -> str:
@@ -164,7 +170,7 @@ def _told(row: Row) -> str:
 
 def _cells(row: Row) -> list[tuple[str, str]]:
     """(class, markup), in the order of ``_HEADS`` after the first."""
-    mark = ' <span class="mark" title="others used the machine">!</span>' if row.is_contended else ""
+    mark = ' <span class="mark" title="others used the machine">!</span>' if figures.is_marked(row) else ""
     return [
         ("dim", text_of(figures.documented(row))),
         ("strong", f"{text_of(figures.measured(row))}{mark}"),
@@ -174,10 +180,9 @@ def _cells(row: Row) -> list[tuple[str, str]]:
 
 
 def _row(row: Row, shown: list[tuple[str, str]]) -> str:
-    label = f"{row.label} ({row.protocol})" if row.protocol else row.label
     texts = (*shown, *(("more", text_of(text)) for text in _statistics(row)))
     cells = "".join(f'<td class="right {kind}">{text}</td>' for kind, text in texts)
-    return f"<tr><td>{text_of(label)}</td>{cells}</tr>"
+    return f"<tr><td>{text_of(row.name)}</td>{cells}</tr>"
 
 
 def _statistics(row: Row) -> list[str]:

@@ -179,11 +179,11 @@ def _tick(value: float) -> str:
 
 
 def _errors(points: Sequence[Point]) -> list[list[float]] | None:
-    """Distances down and up to the 95 % interval of the mean, as far as it holds the median."""
+    """Distances down and up to the 95 % interval of the median."""
     if any(point.low is None or point.high is None or point.measured is None for point in points):
         return None
-    down = [max(0.0, (point.measured or 0.0) - max(0.0, point.low or 0.0)) for point in points]
-    up = [max(0.0, (point.high or 0.0) - (point.measured or 0.0)) for point in points]
+    down = [(point.measured or 0.0) - (point.low or 0.0) for point in points]
+    up = [(point.high or 0.0) - (point.measured or 0.0) for point in points]
     return [down, up]
 
 

@@ -23,8 +23,10 @@ from mcp_probe.workloads.bench.shapes import (
     Stats,
 )
 
-# 1: first version (2026-11). Keys may be added; readers ignore what they do not know.
+# 1: first version (2026-11). Keys may be added; readers ignore what they do not know. Two verdicts were renamed later.
 FORMAT = "mcp_probe.bench/1"
+
+_RENAMED = {"holds in shape": "in shape", "cannot be tested here": "cannot be told here"}
 
 T = TypeVar("T")
 
@@ -81,7 +83,8 @@ def _result(values: dict[str, Any]) -> Result:
 
 
 def _check(values: dict[str, Any]) -> Check:
-    return _made(Check, values, parts=tuple(_part(part) for part in values.get("parts", ())))
+    verdict = _RENAMED.get(values["verdict"], values["verdict"])
+    return _made(Check, values, verdict=verdict, parts=tuple(_part(part) for part in values.get("parts", ())))
 
 
 def _part(values: dict[str, Any]) -> Part:

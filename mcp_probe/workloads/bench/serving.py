@@ -1,7 +1,6 @@
 """Bundled servers in processes of their own, under the probe, with a client connected; and what the probe saw.
 
-The client marks *phases* on the clock it shares with the server (both read CLOCK_MONOTONIC), so that afterwards
-each row has the readings of exactly its own requests.
+The client marks its :class:`Phases`, so that afterwards each row has the readings of exactly its own requests.
 """
 
 from __future__ import annotations
@@ -11,19 +10,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeVar
 
 import anyio
 from mcp.client import Client
 
-from mcp_probe.aggregate.explain import Seen, explain, what_grew
-from mcp_probe.clock import now_ns
+from mcp_probe.aggregate.explain import explain, what_grew
 from mcp_probe.errors import LaunchError, RecordingError
-from mcp_probe.model import Frame, Summary
-from mcp_probe.record.file import read_recording
+from mcp_probe.model import Summary
+from mcp_probe.workloads.bench.phases import Phases
 from mcp_probe.workloads.bench.shapes import Why
 from mcp_probe.workloads.client import LoadSession, stdio_client_session
 
@@ -35,7 +33,7 @@ START_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
 
 
-class ProfiledServer:
+class ProfiledServer(Phases):
     """A running server. ``session`` is a connected client (not with ``connect=False``), ``url`` is set for HTTP.
 
     After the ``async with`` block :meth:`seen`, :meth:`summary` and :meth:`why` answer; with ``probe=False`` they
@@ -43,11 +41,9 @@ class ProfiledServer:
     """
 
     def __init__(self, url: str | None) -> None:
+        super().__init__()
         self.url = url
         self._session: LoadSession | None = None
-        self._frames: list[Frame] | None = None
-        self._others: list[list[Frame]] = []
-        self._phases: dict[str, tuple[int, int]] = {}
 
     @property
     def session(self) -> LoadSession:
@@ -68,42 +64,6 @@ class ProfiledServer:
         ) as client:
             await client.list_tools()
             yield LoadSession(client)
-
-    @contextmanager
-    def phase(self, label: str) -> Iterator[None]:
-        """What arrives at the server meanwhile is reported apart, under ``label``; phases may not share a name."""
-        began = now_ns()
-        try:
-            yield
-        finally:
-            self.mark(label, (began, now_ns()))
-
-    def mark(self, label: str, span_ns: tuple[int, int]) -> None:
-        """As :meth:`phase`, for what has been: from when to when, on the probe's clock."""
-        self._phases[label] = span_ns
-
-    def seen(self, phase: str | None = None) -> Seen:
-        """What the probe saw in ``phase``, ``None``: in all. Only when the server has ended.
-
-        Raises: LaunchError where there are no readings, or there was no such phase.
-        """
-        return self.seen_by_process(phase)[0]
-
-    def seen_by_process(self, phase: str | None = None) -> list[Seen]:
-        """As :meth:`seen`, of each process that served, in the order in which they began."""
-        if self._frames is None:
-            raise LaunchError("There are no readings: the server still runs, or ran without the probe.")
-        if phase is not None and phase not in self._phases:
-            raise LaunchError(f"There was no phase {phase} of this server.")
-        span = self._phases[phase] if phase is not None else (None, None)
-        return [Seen.of(frames, *span) for frames in (self._frames, *self._others)]
-
-    def read(self, folder: Path) -> None:
-        """Its readings, once it has ended. Raises: RecordingError where there are none."""
-        first = recording_in(folder)
-        self._frames = list(read_recording(first))
-        further = sorted(folder.glob(f"{first.name}.*"), key=lambda path: int(path.suffix[1:]))
-        self._others = [list(read_recording(path)) for path in further]
 
     def summary(self, phase: str | None = None) -> Summary:
         """As :meth:`seen`, the summary alone."""
@@ -166,7 +126,7 @@ async def profiled_server(
                                 )
                             )
                         except Exception as exc:
-                            raise LaunchError(_failed(module, exc, stderr)) from exc
+                            raise LaunchError(failed(module, exc, stderr)) from exc
                     else:
                         process = await stack.enter_async_context(_process(command, environment, stderr))
                         server = ProfiledServer(await _url(port_file, process, module, stderr))
@@ -176,10 +136,10 @@ async def profiled_server(
             except BaseException:
                 if server is not None and probe:
                     with suppress(RecordingError):  # the rows of an interrupted run keep what readings there are
-                        server.read(Path(folder))
+                        server.take_in(recording_in(Path(folder)))
                 raise
         if probe:
-            server.read(Path(folder))
+            server.take_in(recording_in(Path(folder)))
 
 
 @asynccontextmanager
@@ -232,7 +192,8 @@ def recording_in(folder: Path) -> Path:
     return folder / "recording.jsonl"
 
 
-def _failed(module: str, exc: Exception, stderr: TextIO) -> str:
+def failed(module: str, exc: Exception, stderr: TextIO) -> str:
+    """Why ``module`` did not start, and the last that it wrote."""
     stderr.seek(0)
     said = " ".join(stderr.read().split())[-500:] or "nothing"
     return f"The server {module} did not start ({type(exc).__name__}: {exc}); on stderr it said: {said}."
@@ -266,5 +227,5 @@ async def _url(port_file: Path, process: subprocess.Popen[bytes], module: str, s
                     raise LaunchError(f"it ended with status {process.returncode}")
                 await anyio.sleep(0.01)
     except (TimeoutError, LaunchError) as exc:
-        raise LaunchError(_failed(module, exc, stderr)) from exc
+        raise LaunchError(failed(module, exc, stderr)) from exc
     return f"http://127.0.0.1:{port_file.read_text()}/mcp"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-Verdict = Literal["holds", "holds in shape", "does not hold", "cannot be tested here"]
-VERDICTS: tuple[Verdict, ...] = ("holds", "holds in shape", "does not hold", "cannot be tested here")
+Verdict = Literal["holds", "in shape", "does not hold", "cannot be told here"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "in shape", "does not hold", "cannot be told here")
 
 Why = Callable[[], str]
 """A sentence that can be asked for once the readings are there. Raises: LaunchError before."""
@@ -95,6 +95,11 @@ class Row:
     note: str = ""  # condition, or why there is no figure
 
     @property
+    def name(self) -> str:
+        """Its label, with the protocol where it says one."""
+        return f"{self.label} ({self.protocol})" if self.protocol else self.label
+
+    @property
     def figure(self) -> float | None:
         """What is compared: the median of statistics, or the number itself."""
         return self.measured.median if isinstance(self.measured, Stats) else self.measured
@@ -161,8 +166,8 @@ class Claim:
     asked: tuple[Asked, ...] = ()  # empty: nothing here can decide it
     how: str = ""  # what is compared: "quickest rounds"
     why: str = ""  # true whatever comes out
-    why_holds: str = ""  # with *holds* and *holds in shape*
-    why_shape: str = ""  # with *holds in shape* alone
+    why_holds: str = ""  # with *holds* and *in shape*
+    why_shape: str = ""  # with *in shape* alone
     why_not: str = ""  # with *does not hold*
 
     @staticmethod
@@ -185,7 +190,7 @@ class Check:
     measured: str  # "209 / 316 / 530 ms: 1.98, 2.99, 5.01 waves"
     tolerance: str  # "round(t(N)/t(4)) = ceil(N/4)"
     verdict: Verdict
-    why: str = ""  # evidence; for what cannot be tested: why not
+    why: str = ""  # evidence; of what cannot be told: why not
     value: float | None = None
     contended: bool = False
     parts: tuple[Part, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import exp, hypot, pi, sqrt
 from statistics import fmean, median, stdev
 
+from mcp_probe.workloads.bench.machine import is_contended
 from mcp_probe.workloads.bench.shapes import Little, Measured, Stats
 
 # Two-sided 95 % quantiles of Student's t for 1 … 30 degrees of freedom.
@@ -62,7 +63,7 @@ def describe(
 ) -> Stats:
     """Statistics of ``values`` in the order they were taken.
 
-    The first is kept apart where there is another one.
+    The first is kept apart where there is another one. They are ``contended`` as well where ``foreign_cores`` says so.
 
     Raises: ValueError without a value.
     """
@@ -86,7 +87,7 @@ def describe(
         max=ordered[-1],
         first=values[0] if apart else None,
         foreign_cores=foreign_cores,
-        contended=contended,
+        contended=contended or is_contended(foreign_cores),
         reruns=reruns,
         halves=halves_floor(kept),
     )
@@ -146,9 +147,9 @@ Source: asymptotic, of normal rounds: M. G. Kendall and A. Stuart, The Advanced 
 """
 
 
-def counted(value: float) -> Measured:
+def counted(value: float, *, contended: bool = False) -> Measured:
     """What was counted, and does not vary."""
-    return Measured(value, floor=1.0)
+    return Measured(value, floor=1.0, contended=contended)
 
 
 def measured(stats: Stats, floor: float | None = None) -> Measured:

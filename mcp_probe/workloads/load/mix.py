@@ -129,13 +129,19 @@ def tool_call(tool: str, arguments: str | None) -> Call:
 
     Raises: OptionError when the arguments are no JSON object.
     """
-    try:
-        given = json.loads(arguments) if arguments else {}
-    except ValueError as exc:
-        raise OptionError(f'--arguments is no JSON: {exc}; expected an object such as \'{{"item": "tea"}}\'.') from None
-    if not isinstance(given, dict):
-        raise OptionError(f'--arguments is {given!r}; expected a JSON object such as \'{{"item": "tea"}}\'.')
+    given = json_object("--arguments", arguments or "{}", """an object such as '{"item": "tea"}'""")
     return Call("tools/call", ({"name": tool, "arguments": given},))
+
+
+def json_object(option: str, text: str, expected: str) -> dict[str, Any]:
+    """What an option was given as JSON. Raises: OptionError where it is none, or no object."""
+    try:
+        given = json.loads(text)
+    except ValueError as exc:
+        raise OptionError(f"{option} is no JSON: {exc}; expected {expected}.") from None
+    if not isinstance(given, dict):
+        raise OptionError(f"{option} is {given!r}; expected {expected}.")
+    return given
 
 
 def changed(mix: Mix, **given: Any) -> Mix:

@@ -16,7 +16,7 @@ from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.errors import LaunchError
 from mcp_probe.record.file import read_recording
 from mcp_probe.session import Probe
-from mcp_probe.workloads.bench.serving import ProfiledServer, recording_in, under_probe
+from mcp_probe.workloads.bench.serving import ProfiledServer, failed, recording_in, under_probe
 from mcp_probe.workloads.facade import ThreadedClient
 
 P = ParamSpec("P")
@@ -29,11 +29,6 @@ class ThreadedProvider(ProfiledServer):
     def __init__(self, client: ThreadedClient) -> None:
         super().__init__(None)
         self.client = client
-
-    def end(self, recording: Path | None) -> None:
-        """The server has ended; from now on its readings can be asked for."""
-        if recording is not None:
-            self._frames = list(read_recording(recording))
 
 
 @asynccontextmanager
@@ -60,16 +55,15 @@ async def threaded_provider(
                     partial(ThreadedClient, command, environment=environment, stderr=stderr)
                 )
             except LaunchError as exc:
-                stderr.seek(0)
-                said = " ".join(stderr.read().split())[-500:] or "nothing"
-                raise LaunchError(f"The server {module} did not start ({exc}); on stderr it said: {said}.") from exc
+                raise LaunchError(failed(module, exc, stderr)) from exc
             provider = ThreadedProvider(client)
             try:
                 yield provider
             finally:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(client.close)
-        provider.end(recording_in(folder) if probe else None)
+        if probe:
+            provider.take_in(recording_in(folder))
 
 
 class Followed:

@@ -8,10 +8,11 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import reproductions
-from mcp_probe.workloads.bench.charts import Chart, charts_of
+from mcp_probe.workloads.bench.charts import Chart, charts_of, measured_charts
 from mcp_probe.workloads.bench.documents import by_document
 from mcp_probe.workloads.bench.html import figure_of
 from mcp_probe.workloads.bench.results import read_results
+from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.scenarios.documents.doc003 import PLOTS
 from tests.workloads.bench.made import check, full, result, results, row, stats
 
@@ -164,7 +165,7 @@ def test_the_page_is_whole_and_loads_nothing(drawn: Path) -> None:
         "asked: round(t(N)/t(4)) = ceil(N/4)",
     ):
         assert told in text
-    assert "`nap` held all threads." in text
+    assert "<code>nap</code> held all threads." in text
     assert text.count("<tr") == text.count("</tr>")
     assert "httpx is not installed: HTTP/2" in text
 
@@ -175,3 +176,14 @@ def test_labels_of_strangers_stay_text(drawn: Path) -> None:
     path = drawn / "strange.html"
     write_html(results(result(row("<script>alert(1)</script>"))), path)
     assert "<script>alert" not in path.read_text()
+
+
+def test_whiskers_hold_the_point_that_they_stand_at_and_nothing_below_zero() -> None:
+    """A slow round pulls the mean away from the median that is drawn; its interval would not hold the point."""
+    skewed = describe([5.0, 5.1, 5.2, 5.3, 90.0], first_apart=False)
+    assert skewed.ci_low is not None and skewed.ci_low < 0
+    rows = [row(f"{x}", skewed, x=x, table="fan-out of tool nap", documented=None) for x in (1, 2, 4)]
+    (chart,) = measured_charts(rows)
+    for point in chart.series[0][1]:
+        assert point.low is not None and point.measured is not None and point.high is not None
+        assert 0 <= point.low <= point.measured <= point.high

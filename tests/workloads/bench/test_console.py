@@ -77,13 +77,13 @@ def test_contended_rows_are_marked_and_counted() -> None:
 def test_a_row_that_contradicts_itself_is_marked() -> None:
     text = page(results(result(row(little=Little(2.0, 20.0)))), look=PLAIN)
     assert "2 of 20 !" in line_of(text, "20 calls")
-    assert "1 rows contradict themselves" in text
+    assert "1 row contradicts itself" in text
 
 
 def test_claims_show_verdict_evidence_and_what_was_asked() -> None:
     text = page(full(), look=PLAIN)
     assert re.search(r"holds +001-3 +a pool of 4", text)
-    assert re.search(r"fails +001-4", text)
+    assert re.search(r"does not hold +001-4", text)
     assert "asked: round(t(N)/t(4)) = ceil(N/4)" in text
     assert "2 claims: 1 holds, 1 does not hold." in text
 

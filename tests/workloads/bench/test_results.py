@@ -9,7 +9,7 @@ import pytest
 
 from mcp_probe.errors import RecordingError
 from mcp_probe.workloads.bench.results import read_results, write_results
-from tests.workloads.bench.made import full, results
+from tests.workloads.bench.made import check, full, result, results
 
 
 @pytest.mark.parametrize("found", [full(), results()], ids=["one of everything", "nothing"])
@@ -28,6 +28,17 @@ def test_keys_of_a_newer_version_are_ignored(tmp_path: Path) -> None:
     values["results"][0]["mood"] = "good"
     path.write_text(json.dumps(values))
     assert read_results(path) == full()
+
+
+def test_verdicts_that_had_another_name_are_read_by_their_new_one(tmp_path: Path) -> None:
+    """So that results from before are compared by what was found, and not by what it was called."""
+    path = tmp_path / "results.json"
+    now = results(result(checks=(check("001-3", verdict="in shape"), check("001-4", verdict="cannot be told here"))))
+    write_results(now, path)
+    before = path.read_text().replace('"in shape"', '"holds in shape"').replace("be told here", "be tested here")
+    assert before != path.read_text()
+    path.write_text(before)
+    assert read_results(path) == now
 
 
 @pytest.mark.parametrize(

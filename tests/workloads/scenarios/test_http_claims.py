@@ -68,7 +68,7 @@ def test_the_reproduction_s_figures_give_its_verdicts() -> None:
         "004-1": "holds",
         "004-1a": "does not hold",
         "004-2": "does not hold",
-        "004-5": "cannot be tested here",
+        "004-5": "cannot be told here",
         "004-6": "does not hold",
     }
     assert checks["004-1"].value == pytest.approx(17.4, abs=0.1)
@@ -88,7 +88,7 @@ def test_a_pattern_that_got_no_answer_is_said_and_not_judged() -> None:
 
 def test_a_client_per_request_that_costs_little_is_not_slower() -> None:
     assert client_verdicts(per_request=900)["004-1"].verdict == "does not hold"
-    assert client_verdicts(per_request=400)["004-1"].verdict == "holds in shape"
+    assert client_verdicts(per_request=400)["004-1"].verdict == "in shape"
 
 
 def test_where_sharing_the_context_changes_nothing_the_connections_are_to_blame() -> None:
@@ -98,7 +98,7 @@ def test_where_sharing_the_context_changes_nothing_the_connections_are_to_blame(
 def test_a_part_that_does_not_fit_its_whole_is_refused() -> None:
     """Sharing the context alone cannot be quicker than sharing the client as well, but by noise."""
     check = client_verdicts(per_request=50, one_context=1300, again=990)["004-1a"]
-    assert check.verdict == "cannot be tested here"
+    assert check.verdict == "cannot be told here"
     assert "not in the order of their work" in check.why
     assert "%" not in check.measured
     within = client_verdicts(per_request=50, one_context=1020, again=950)["004-1a"]
@@ -109,14 +109,14 @@ def test_limits_that_cost_nothing_are_no_reproach() -> None:
     assert client_verdicts(per_request=50, limits=1000)["004-2"].verdict == "holds"
     assert client_verdicts(per_request=50, limits=300)["004-2"].verdict == "does not hold"
     # A wide floor is no proof of the same: nothing is said then.
-    assert client_verdicts(per_request=50, limits=700, again=200)["004-2"].verdict == "cannot be tested here"
+    assert client_verdicts(per_request=50, limits=700, again=200)["004-2"].verdict == "cannot be told here"
 
 
 def test_a_claim_about_http_2_needs_the_version_read_from_the_answers() -> None:
     bench = Bench(quick=True)
     http_client._http2(bench, "httpx", made(1000, versions=["HTTP/1.1", "HTTP/2"]))
     (check,) = bench.outcome().checks
-    assert check.verdict == "cannot be tested here"
+    assert check.verdict == "cannot be told here"
 
 
 def sweep_verdicts(*rates: tuple[int, int, float, float], **said: Any) -> dict[str, Check]:
@@ -139,8 +139,8 @@ FULL = [
 
 def test_a_sweep_with_its_best_in_the_middle_and_a_tail_that_explodes_holds() -> None:
     checks = sweep_verdicts(*FULL)
-    assert checks["004-3"].verdict == "holds in shape"
-    assert checks["004-4"].verdict == "holds in shape"
+    assert checks["004-3"].verdict == "in shape"
+    assert checks["004-4"].verdict == "in shape"
     assert checks["004-3"].value == pytest.approx(965 / 60)
 
 
@@ -156,12 +156,12 @@ def test_a_sweep_that_others_disturbed_refutes_nothing() -> None:
     sweep = [replace(made(rps, http_sweep.swept(c, n)), contended=True) for c, n, rps in rates]
     bench = Bench(quick=True)
     http_sweep._sweep_claims(bench, "httpx", sweep, 1.02)
-    assert {check.claim: check.verdict for check in bench.outcome().checks}["004-3"] == "cannot be tested here"
+    assert {check.claim: check.verdict for check in bench.outcome().checks}["004-3"] == "cannot be told here"
 
 
 def test_three_levels_can_show_only_a_part_of_the_tail() -> None:
     checks = sweep_verdicts((100, 100, 900, 150), (500, 200, 400, 600), (1000, 500, 300, 1500))
-    assert checks["004-4"].verdict == "holds in shape"
+    assert checks["004-4"].verdict == "in shape"
 
 
 def test_a_level_without_an_answer_is_no_division_by_zero() -> None:

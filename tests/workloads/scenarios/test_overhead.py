@@ -116,7 +116,7 @@ def test_no_overhead_is_claimed_only_where_calls_that_do_not_sleep_show_none(at_
 
 @pytest.mark.parametrize(
     ("again", "probe", "verdict"),
-    [(1.219, 0.68, "cannot be tested here"), (1.01, 1.3, "does not hold"), (1.044, 1.043, "cannot be tested here")],
+    [(1.219, 0.68, "cannot be told here"), (1.01, 1.3, "does not hold"), (1.044, 1.043, "cannot be told here")],
 )
 def test_the_probe_s_own_overhead_is_judged_as_strictly(again: float, probe: float, verdict: str) -> None:
     bench = Bench(quick=True)

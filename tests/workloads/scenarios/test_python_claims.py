@@ -81,7 +81,7 @@ def test_a_newer_one_that_is_slower_and_larger_is_said_to_be() -> None:
 
 def test_versions_that_were_built_otherwise_are_shown_and_not_judged() -> None:
     found = checks(arm(11, scale=3.0), arm(14, options=("-O2", "PGO")))
-    assert {found[claim].verdict for claim in ("now-35", "now-36", "now-37", "now-38")} == {"cannot be tested here"}
+    assert {found[claim].verdict for claim in ("now-35", "now-36", "now-37", "now-38")} == {"cannot be told here"}
     assert found["now-36"].why.startswith("They were not built with the same options")
     assert "3.00×" in found["now-36"].measured
     assert found["now-31"].verdict == "holds"
@@ -89,7 +89,7 @@ def test_versions_that_were_built_otherwise_are_shown_and_not_judged() -> None:
 
 def test_calls_a_second_are_not_judged_where_the_server_was_not_the_limit() -> None:
     found = checks(arm(11), arm(14, scale=0.5, cores=0.4))
-    assert found["now-35"].verdict == "cannot be tested here"
+    assert found["now-35"].verdict == "cannot be told here"
     assert found["now-35"].why.startswith("CPython 3.14 used 0.40 cores, CPython 3.11 1.00: something else")
     assert found["now-36"].verdict == "holds"
 
@@ -98,7 +98,7 @@ def test_starts_are_not_judged_where_one_of_the_two_compiles_its_modules() -> No
     new = arm(14, scale=3.0)
     new.said["uncompiled"] = 590
     found = checks(arm(11), new)
-    assert found["now-37"].verdict == "cannot be tested here"
+    assert found["now-37"].verdict == "cannot be told here"
     assert found["now-37"].why.startswith("CPython 3.14 compiled 590 modules at each start, CPython 3.11 0: ")
     assert found["now-36"].verdict == "does not hold"
 

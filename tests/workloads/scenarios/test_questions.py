@@ -52,7 +52,7 @@ def test_it_runs_to_its_end_with_figures_reasons_and_a_chart(workload: Workload)
 
 def test_results_are_counted_to_the_byte_and_copied_on_their_way() -> None:
     assert check("result-size", "now-1").verdict == "holds"
-    assert check("result-size", "now-2").verdict in ("holds", "cannot be tested here")
+    assert check("result-size", "now-2").verdict in ("holds", "cannot be told here")
 
 
 def test_a_server_s_loop_is_named_as_it_names_itself() -> None:

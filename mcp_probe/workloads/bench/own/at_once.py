@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mcp_probe.clock import now_ns
-from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
+from mcp_probe.workloads.bench.machine import ForeignLoad
 from mcp_probe.workloads.bench.own.calls import all_well, answer, burst
+from mcp_probe.workloads.bench.own.claims import fanned_out, pipelined
 from mcp_probe.workloads.bench.own.sheet import Sheet
 from mcp_probe.workloads.bench.own.waves import waves_of
 from mcp_probe.workloads.bench.statistics import describe
@@ -18,7 +19,7 @@ async def pipelining(sheet: Sheet, peer: Peer) -> None:
     main = sheet.main
     if main is None:
         return
-    count = max(5, min(sheet.bench.size(quick=40, full=200), round(2_000 / max(sheet.medians[main.label], 0.1))))
+    count = max(5, min(sheet.bench.size(quick=40, full=200), round(2_000 / max(sheet.alone[main.label].median, 0.1))))
     one_by_one: list[float] = []
     at_once: list[float] = []
     load = ForeignLoad()
@@ -28,28 +29,16 @@ async def pipelining(sheet: Sheet, peer: Peer) -> None:
         for _ in range(count):
             await answer(peer, main.order)
         one_by_one.append((now_ns() - began) / 1e6)
-        with sheet.phases.named("at once"):
+        with sheet.reasons.phase("at once"):
             replies, wall_ms = await burst(peer, main.order, count)
         all_well(replies, main)
         at_once.append(wall_ms)
     foreign = load.cores()
-    busy = is_contended(foreign)
-    first = describe(one_by_one, foreign_cores=foreign, contended=busy)
-    second = describe(at_once, foreign_cores=foreign, contended=busy)
+    first, second = (describe(taken, foreign_cores=foreign) for taken in (one_by_one, at_once))
     table = f"{count} × {main.label}, one by one and all at once"
     sheet.row(table, "one by one", "ms", first, x="one by one", series=main.label)
     sheet.row(table, "all at once", "ms", second, "at once", x="all at once", series=main.label)
-    gain = first.median / second.median
-    sheet.check(
-        "000-7",
-        "sending the next call before the last is answered is no slower on this server",
-        documented="one by one is 2-2.5x faster (in process, without a transport)",
-        measured=f"{first.median:.0f} ms one by one, {second.median:.0f} ms at once: {gain:.2f}x",
-        tolerance="at once at least 0.95x as fast",
-        verdict="does not hold" if gain < 0.95 else "holds",
-        value=gain,
-        contended=busy,
-    )
+    sheet.claim(pipelined(one_by_one, at_once, contended=first.contended))
 
 
 async def fan_out(sheet: Sheet, peer: Peer) -> None:
@@ -58,23 +47,22 @@ async def fan_out(sheet: Sheet, peer: Peer) -> None:
     if main is None:
         return
     rounds = sheet.bench.size(quick=3, full=9)
-    walls: dict[int, float] = {}
+    walls: dict[int, list[float]] = {}
     best: dict[int, tuple[float, list[float]]] = {}  # the round that was disturbed least
     busy = False
     for count in FANOUT:
         sheet.bench.step(f"{count} calls at once")
         taken, load = [], ForeignLoad()
         for _ in range(rounds + 1):
-            with sheet.phases.named(f"fan-out {count}"):
+            with sheet.reasons.phase(f"fan-out {count}"):
                 replies, wall_ms = await burst(peer, main.order, count)
             all_well(replies, main)
             taken.append(wall_ms)
             ends = [reply.service_ms for reply in replies]
             best[count] = min(best.get(count, (wall_ms, ends)), (wall_ms, ends))
-        foreign = load.cores()
-        stats = describe(taken, foreign_cores=foreign, contended=is_contended(foreign))
+        stats = describe(taken, foreign_cores=load.cores())
         busy = busy or stats.contended
-        walls[count] = stats.median
+        walls[count] = taken
         sheet.row(
             f"fan-out of {main.label}",
             f"{count} at once",
@@ -84,15 +72,6 @@ async def fan_out(sheet: Sheet, peer: Peer) -> None:
             x=count,
             series=main.label,
         )
-    found = waves_of(best[1][0], best[FANOUT[-1]][1])
-    sheet.check(
-        "001-1, 001-3",
-        "calls in flight at once are handled at once, or in waves of as many as the server has places",
-        documented="20 calls: 108 ms without a limit, 521 ms (5 waves) with a pool of 4",
-        measured=f"1: {walls[1]:.1f} ms, {FANOUT[-1]}: {walls[FANOUT[-1]]:.1f} ms. {found.sentence}",
-        tolerance="ends of the calls cluster at multiples of one call's time",
-        verdict="cannot be tested here" if busy and found.width is None else found.verdict,
-        why="Others used this machine, and waves are told by their timing." if busy and found.width is None else "",
-        value=found.width,
-        contended=busy,
-    )
+    most = FANOUT[-1]
+    for claim in fanned_out(walls[1], walls[most], most, waves_of(best[1][0], best[most][1]), contended=busy):
+        sheet.claim(claim)

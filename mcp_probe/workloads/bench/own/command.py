@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ from mcp_probe.workloads.bench.own.operations import OwnServer
 from mcp_probe.workloads.bench.registry import Find
 from mcp_probe.workloads.bench.shapes import OWN, Outcome, Workload
 from mcp_probe.workloads.load.command import target_of
-from mcp_probe.workloads.load.mix import tool_call
+from mcp_probe.workloads.load.mix import json_object, tool_call
 
 NAME = OWN
 
@@ -41,7 +40,7 @@ def own_workload(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Fin
     workload = Workload(
         name=NAME,
         documents=("000", "001", "002", "004"),
-        about=f"the documents' comparisons on {own.target.name}",
+        about=f"calls to {own.target.name}: how long they take, how many at once, and what limits the server",
         place="mcp_probe.workloads.bench.own.comparison:compare",
         limit_quick_s=600.0,
         limit_full_s=7200.0,
@@ -72,13 +71,9 @@ def _own(options: argparse.Namespace) -> OwnServer:
 def _call(text: str) -> tuple[str, dict[str, Any]]:
     """``NAME={"some": "arguments"}``, or just ``NAME``."""
     name, equals, given = text.partition("=")
-    try:
-        arguments = json.loads(given) if equals else {}
-    except ValueError as exc:
-        raise OptionError(f"--call {text}: its arguments are no JSON: {exc}; expected {_CALL}.") from None
-    if not name.strip() or not isinstance(arguments, dict):
+    if not name.strip():
         raise OptionError(f"--call {text}: expected {_CALL}.")
-    return name.strip(), arguments
+    return name.strip(), json_object(f"--call {text}", given if equals else "{}", _CALL)
 
 
 def _again(options: argparse.Namespace) -> str:

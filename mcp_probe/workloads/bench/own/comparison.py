@@ -14,7 +14,7 @@ from mcp_probe.workloads.bench.own.at_once import fan_out, pipelining
 from mcp_probe.workloads.bench.own.elsewhere import sessions, transports
 from mcp_probe.workloads.bench.own.latencies import beside, latencies
 from mcp_probe.workloads.bench.own.operations import OwnServer, offer_of
-from mcp_probe.workloads.bench.own.sheet import Phases, Sheet
+from mcp_probe.workloads.bench.own.sheet import Reasons, Sheet
 from mcp_probe.workloads.bench.own.sweep import sweep
 from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.load.connecting import connect
@@ -22,14 +22,14 @@ from mcp_probe.workloads.load.peer import Peer
 
 
 async def compare(own: OwnServer, bench: Bench) -> Outcome:
-    """Runs it all; rows and checks go to ``bench`` as they are found, the probe's reasons when the server has ended.
+    """Runs it all; rows and claims go to ``bench`` as they are found, the probe's reasons when the server has ended.
 
     Raises:
         LaunchError: the server does not start, or hangs.
         OptionError: a named tool does not exist, or fails.
     """
-    phases = Phases()
-    sheet = Sheet(bench, phases)
+    reasons = Reasons()
+    sheet = Sheet(bench, reasons)
     with tempfile.TemporaryDirectory(prefix="mcp-probe-own-") as folder:
         recording = Path(folder, "recording.jsonl")
         target = own.target.under_probe(recording) if own.probe and own.target.command else own.target
@@ -41,7 +41,7 @@ async def compare(own: OwnServer, bench: Bench) -> Outcome:
             if own.over_http is not None:
                 await transports(sheet, own, own.over_http)
         finally:
-            missing = phases.read(recording) if target is not own.target and sheet.measured else ""
+            missing = reasons.read(recording) if target is not own.target and sheet.measured else ""
             sheet.publish()
             if missing:
                 bench.note(missing)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mcp_probe.clock import now_ns
-from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
+from mcp_probe.workloads.bench.machine import ForeignLoad
 from mcp_probe.workloads.bench.own.calls import all_well, answer
+from mcp_probe.workloads.bench.own.claims import between_transports
 from mcp_probe.workloads.bench.own.operations import OwnServer
 from mcp_probe.workloads.bench.own.sheet import Sheet
 from mcp_probe.workloads.bench.statistics import describe
@@ -27,10 +28,9 @@ async def sessions(sheet: Sheet, own: OwnServer) -> None:
             reply = await answer(peer, main.order)
             taken.append((now_ns() - began) / 1e6)
         all_well([reply], main)
-    foreign = load.cores()
-    stats = describe(taken, foreign_cores=foreign, contended=is_contended(foreign))
+    stats = describe(taken, foreign_cores=load.cores())
     table = "session reuse"
-    shared = sheet.medians[main.label]
+    shared = sheet.alone[main.label]
     sheet.row(table, "one session for all calls", "ms", shared, x="shared", series=main.label)
     label = "a server process for each call" if stdio else "a connection and session for each call"
     sheet.row(
@@ -40,7 +40,7 @@ async def sessions(sheet: Sheet, own: OwnServer) -> None:
         stats,
         x="per call",
         series=main.label,
-        note=f"{stats.median / shared:,.0f} times as long; start, handshake and one call",
+        note=f"{stats.median / shared.median:,.0f} times as long; start, handshake and one call",
     )
 
 
@@ -55,19 +55,9 @@ async def transports(sheet: Sheet, own: OwnServer, over_http: Target) -> None:
         all_well([await answer(peer, main.order)], main)
         load = ForeignLoad()
         taken = [(await answer(peer, main.order)).service_ms for _ in range(rounds)]
-    foreign = load.cores()
-    stats = describe(taken, foreign_cores=foreign, contended=is_contended(foreign))
+    stats = describe(taken, foreign_cores=load.cores())
     table = "stdio and HTTP"
-    here = sheet.medians[main.label]
+    here = sheet.alone[main.label]
     sheet.row(table, f"{main.label}, stdio", "ms", here, x="stdio", series=main.label)
     sheet.row(table, f"{main.label}, HTTP", "ms", stats, x="HTTP", series=main.label)
-    sheet.check(
-        "002-5",
-        "stdio is faster than HTTP, call by call",
-        documented="8.2-10.2x",
-        measured=f"{here:.2f} ms over stdio, {stats.median:.2f} ms over HTTP: {stats.median / here:.2f}x",
-        tolerance="> 1.2x",
-        verdict="holds in shape" if stats.median > 1.2 * here else "does not hold",
-        value=stats.median / here,
-        contended=stats.contended,
-    )
+    sheet.claim(between_transports(here, stats))

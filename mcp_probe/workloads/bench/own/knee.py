@@ -6,18 +6,20 @@
    Denning and Buzen (1978), ACM Computing Surveys 10, 225.
 3. *Burst*: how many of the calls that are sent at once end together.
 
-Pure functions of figures. Noise may widen a reading, and then nothing is recommended; it never moves one.
+Pure functions of figures. Noise may widen a reading, and then nothing is recommended; it never moves one. What the
+means of the repeats contradict is contradicted, however far the repeats differ: an interval that is wide enough agrees
+with everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, median, stdev
 
 from mcp_probe.workloads.bench.own.waves import SHORT_MS, waves_of
-from mcp_probe.workloads.bench.shapes import LITTLE_HIGH, LITTLE_LOW, Verdict
+from mcp_probe.workloads.bench.shapes import LITTLE_HIGH, LITTLE_LOW
 from mcp_probe.workloads.bench.statistics import line_fit, percentile, t95
 
 TOLERANCE = 0.15
@@ -40,6 +42,8 @@ TRIMMED_FROM = 4
 
 CLIENT_CORES = 0.85
 """Of one core: a generator that used more was itself what limits."""
+
+OTHERS_WORK = "others used this machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,11 @@ class Interval:
         half = t95(len(values) - 1) * stdev(values) / sqrt(len(values)) if len(values) > 1 else best
         half = max(half, STILL / 2 * best)
         return cls(max(0.0, best - half), best, best + half)
+
+    @property
+    def without_error(self) -> Interval:
+        """As if the repeats did not vary."""
+        return Interval(self.best, self.best, self.best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +167,10 @@ class Knee:
     """``recommended``: how many calls to have in flight at most; ``None``: the readings do not tell."""
 
     recommended: int | None
-    verdict: Verdict
     readings: tuple[Reading, ...]
     advice: str  # the recommendation, or why there is none
     measured: str
+    why: str = ""  # there is no recommendation
 
 
 def knee_of(levels: Sequence[Repeated], bursts: Sequence[Burst], *, contended: bool) -> Knee:
@@ -169,9 +178,10 @@ def knee_of(levels: Sequence[Repeated], bursts: Sequence[Burst], *, contended: b
     known = sorted((level for level in levels if level.is_good), key=lambda level: level.in_flight)
     if len(known) < 3 or known[0].in_flight != 1:
         return _untold((), "too few levels of the sweep were answered without failures", "")
-    plateau = _plateau(known)
+    rates = {level.in_flight: level.per_s for level in known}
+    plateau = _plateau(rates)
     alone = known[0].median_ms
-    curve = _curve(known, plateau)
+    curve = _curve(rates, plateau)
     latency = _latency(plateau, alone)
     burst, is_wave = _burst(bursts, alone.best)
     readings = (curve, latency, burst)
@@ -184,51 +194,44 @@ def knee_of(levels: Sequence[Repeated], bursts: Sequence[Burst], *, contended: b
         return _untold(readings, curve.sentence, measured)
     if (late := _client(known, plateau, alone.best)) is not None:
         return _untold(readings, late, measured)
-    found = _by_width(curve, latency, burst) if is_wave else _by_curve(curve, latency, burst, contended)
-    if isinstance(found, str):
-        return _untold(readings, found, measured)
-    return Knee(found, "holds", readings, _advice(found, known, plateau), measured)
+    found = _agreed(readings, is_wave, contended)
+    means = _curve({n: rate.without_error for n, rate in rates.items()}, plateau)
+    refused = [each for each in (found, _agreed((means, latency, burst), is_wave, contended)) if isinstance(each, str)]
+    if refused or isinstance(found, str):
+        return _untold(readings, refused[0], measured)
+    return Knee(found, readings, _advice(found, known, plateau), measured)
 
 
 # --- the readings ---------------------------------------------------------------------------------
 
 
-def _plateau(known: Sequence[Repeated]) -> Interval:
+def _plateau(rates: Mapping[int, Interval]) -> Interval:
     """The highest throughput: of the levels within a tenth of the best, since the best one alone is partly luck."""
-    most = max(level.per_s.best for level in known)
-    top = [level.per_s for level in known if level.per_s.best >= ENOUGH * most]
+    most = max(rate.best for rate in rates.values())
+    top = [rate for rate in rates.values() if rate.best >= ENOUGH * most]
     return Interval(
         *(median(values) for values in zip(*((each.low, each.best, each.high) for each in top), strict=True))
     )
 
 
-def _curve(known: Sequence[Repeated], plateau: Interval) -> Reading:
-    last = known[-1]
-    half = [level for level in known if level.in_flight <= 0.6 * last.in_flight]
-    if half and last.per_s.best > 1.1 * max(level.per_s.best for level in half):
-        sentence = f"throughput still grows at {last.in_flight} in flight ({last.per_s.best:,.0f}/s)"
-        return Reading("throughput", last.in_flight, None, None, sentence)
-    enough = next((level for level in known if level.per_s.low >= ENOUGH * plateau.best), None)
+def _curve(rates: Mapping[int, Interval], plateau: Interval) -> Reading:
+    """``rates``: of the numbers in flight, lowest first."""
+    last = max(rates)
+    half = [rate.best for n, rate in rates.items() if n <= 0.6 * last]
+    if half and rates[last].best > 1.1 * max(half):
+        sentence = f"throughput still grows at {last} in flight ({rates[last].best:,.0f}/s)"
+        return Reading("throughput", last, None, None, sentence)
+    enough = next((n for n, rate in rates.items() if rate.low >= ENOUGH * plateau.best), None)
     if enough is None:
         return Reading("throughput", 0, None, None, "the repeats of every level differ too much to see a curve")
-    grows = max(
-        (
-            level.in_flight
-            for level in known
-            if level.in_flight < enough.in_flight and level.per_s.high < GROWN * plateau.best
-        ),
-        default=0,
-    )
-    best = next(
-        level.in_flight for level in known if level.in_flight > grows and level.per_s.best >= GROWN * plateau.low
-    )
-    best = min(best, enough.in_flight)
+    grows = max((n for n, rate in rates.items() if n < enough and rate.high < GROWN * plateau.best), default=0)
+    best = next((n for n, rate in rates.items() if n > grows and rate.best >= GROWN * plateau.low), enough)
     sentence = (
-        f"throughput grows up to {grows} in flight, and no more from {enough.in_flight} on"
+        f"throughput grows up to {grows} in flight, and no more from {enough} on"
         if grows
-        else f"{enough.in_flight} in flight bring as much as more do"
+        else f"{enough} in flight bring as much as more do"
     )
-    return Reading("throughput", grows, best, enough.in_flight, sentence)
+    return Reading("throughput", grows, min(best, enough), enough, sentence)
 
 
 def _latency(plateau: Interval, alone: Interval) -> Reading:
@@ -289,6 +292,11 @@ def _client(known: Sequence[Repeated], plateau: Interval, alone_ms: float) -> st
 # --- their agreement ------------------------------------------------------------------------------
 
 
+def _agreed(readings: tuple[Reading, Reading, Reading], is_wave: bool, contended: bool) -> int | str:
+    """The number on which they agree, or why they do not."""
+    return _by_width(*readings) if is_wave else _by_curve(*readings, contended)
+
+
 def _by_width(curve: Reading, latency: Reading, burst: Reading) -> int | str:
     """A width that was seen; the others must be near it, and none may contradict it."""
     width = round(burst.best or 0)
@@ -304,11 +312,11 @@ def _by_curve(curve: Reading, latency: Reading, burst: Reading, contended: bool)
     """Where calls share something without a width, the curve is soft: it must be fine, and the machine quiet."""
     if contended and not _one_by_one(curve, latency, burst):
         return (
-            "others used this machine, and no width shows in bursts, so what limits may be the machine; try again when "
+            f"{OTHERS_WORK}, and no width shows in bursts, so what limits may be the machine; try again when "
             "it is quiet"
         )
     best, least = round(curve.best or 0), latency.best or 0.0
-    if curve.high is not None and curve.low and curve.high > max(FINE * curve.low, curve.low + 1):
+    if curve.high is not None and curve.high > max(FINE * curve.low, curve.low + 1):
         return f"{curve.sentence}: too coarse to recommend a number between"
     if not (1 - TOLERANCE) * least <= best <= (1 + TOLERANCE) * (2 * least + 1):
         return _differ(curve, latency)
@@ -334,7 +342,7 @@ def _differ(one: Reading, other: Reading) -> str:
 
 
 def _untold(readings: tuple[Reading, ...], why: str, measured: str) -> Knee:
-    return Knee(None, "cannot be tested here", readings, f"No limit is recommended: {why}.", measured)
+    return Knee(None, readings, f"No limit is recommended: {why}.", measured, why)
 
 
 def _advice(found: int, known: Sequence[Repeated], plateau: Interval) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcp_probe.errors import OptionError
-from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
+from mcp_probe.workloads.bench.machine import ForeignLoad
 from mcp_probe.workloads.bench.own.calls import answer, in_time
+from mcp_probe.workloads.bench.own.claims import held_up, not_held_up
 from mcp_probe.workloads.bench.own.operations import Offer, Operation, OwnServer
 from mcp_probe.workloads.bench.own.sheet import Sheet
 from mcp_probe.workloads.bench.statistics import describe
@@ -25,13 +26,8 @@ async def latencies(sheet: Sheet, peer: Peer, own: OwnServer, offer: Offer) -> N
     """002: every operation, one call after another; the operations take turns."""
     usable = await _usable(sheet, peer, own, offer)
     taken = await _turns(sheet, peer, usable)
-    foreign = taken.foreign
-    stats = {
-        label: describe(times, foreign_cores=foreign, contended=is_contended(foreign))
-        for label, times in taken.ms.items()
-    }
-    sheet.medians.update((label, each.median) for label, each in stats.items())
-    ranked = sorted(usable, key=lambda operation: sheet.medians[operation.label])
+    sheet.alone.update((label, describe(times, foreign_cores=taken.foreign)) for label, times in taken.ms.items())
+    ranked = sorted(usable, key=lambda operation: sheet.alone[operation.label].median)
     tools = [operation for operation in ranked if operation.order.method == "tools/call"]
     sheet.quickest = ranked[0] if ranked else None
     sheet.main = offer.main if offer.main in usable else next(iter((tools or ranked)[::-1]), None)
@@ -41,7 +37,7 @@ async def latencies(sheet: Sheet, peer: Peer, own: OwnServer, offer: Offer) -> N
             "operations, one call after another",
             operation.label,
             "ms",
-            stats[operation.label],
+            sheet.alone[operation.label],
             "operations",
             operation=operation.order.operation,
             x=operation.label,
@@ -55,9 +51,9 @@ def _tools(sheet: Sheet, offer: Offer) -> None:
     for tool in offer.tools:
         label = tool.operation.label
         is_main = sheet.main is not None and label == sheet.main.label
-        used = " Everything below is measured with it." if is_main else ""
-        note = f"{tool.reason}.{used} To call it: {tool.command}"
-        sheet.row("tools", tool.name, "ms", sheet.medians.get(label), note=note)
+        used = " The other comparisons are made with it." if is_main else ""
+        note = f"{tool.reason}.{used} To call it: `{tool.command}`"
+        sheet.row("tools", tool.name, "ms", sheet.alone.get(label), note=note)
 
 
 async def _usable(sheet: Sheet, peer: Peer, own: OwnServer, offer: Offer) -> list[Operation]:
@@ -90,7 +86,7 @@ async def _turns(sheet: Sheet, peer: Peer, usable: Sequence[Operation]) -> _Take
     rounds, patience_ms = sheet.bench.size(quick=20, full=200), sheet.bench.size(quick=4e3, full=4e4)
     taken: dict[str, list[float]] = {operation.label: [] for operation in usable}
     load = ForeignLoad()
-    with sheet.phases.named("operations"):
+    with sheet.reasons.phase("operations"):
         for number in range(rounds):
             sheet.bench.step(f"every operation, {number + 1} of {rounds}")
             for operation in usable:
@@ -105,32 +101,21 @@ async def beside(sheet: Sheet, peer: Peer) -> None:
     main, quick = sheet.main, sheet.quickest
     if main is None or quick is None:
         return
-    alone = sheet.medians[main.label]
-    claim = ("001-8", "a quick call sent beside a slow one does not wait for it")
-    documented = "10 ms beside 500 ms; behind it where calls queue"
-    if alone < SLOW_MS or quick is main:
-        sheet.check(
-            *claim,
-            documented=documented,
-            measured=f"the slowest, {main.label}, takes {alone:.1f} ms",
-            tolerance="",
-            verdict="cannot be tested here",
-            why=f"No call takes {SLOW_MS:.0f} ms or more, to send another beside it; name a slow tool with --call.",
-        )
+    slow, before = sheet.alone[main.label], sheet.alone[quick.label]
+    if slow.median < SLOW_MS or quick is main:
+        sheet.claim(not_held_up(main.label, slow.median, SLOW_MS))
         return
     waits: list[float] = []
     load = ForeignLoad()
-    with sheet.phases.named("beside"):
+    with sheet.reasons.phase("beside"):
         for number in range(sheet.bench.size(quick=5, full=20)):
             sheet.bench.step(f"a quick call beside a slow one, {number + 1}")
-            slow = peer.post(main.order, stamped=True)
-            await asyncio.sleep(0.2 * alone / 1e3)
+            first = peer.post(main.order, stamped=True)
+            await asyncio.sleep(0.2 * slow.median / 1e3)
             waits.append((await answer(peer, quick.order)).service_ms)
-            await in_time(slow, main)
-    foreign = load.cores()
-    stats = describe(waits, first_apart=False, foreign_cores=foreign, contended=is_contended(foreign))
+            await in_time(first, main)
+    stats = describe(waits, first_apart=False, foreign_cores=load.cores())
     table = "a quick call beside a slow one"
-    before = sheet.medians[quick.label]
     sheet.row(table, f"{quick.label} alone", "ms", before, x="alone", series=quick.label)
     sheet.row(
         table,
@@ -142,13 +127,4 @@ async def beside(sheet: Sheet, peer: Peer) -> None:
         x="beside",
         series=quick.label,
     )
-    held = stats.median > before + 0.4 * alone
-    sheet.check(
-        *claim,
-        documented=documented,
-        measured=f"{before:.1f} ms alone, {stats.median:.1f} ms beside {main.label} ({alone:.0f} ms)",
-        tolerance="less than 0.4 of the slow call is added",
-        verdict="does not hold" if held else "holds",
-        value=(stats.median - before) / alone,
-        contended=stats.contended,
-    )
+    sheet.claim(held_up(before, stats, slow, main.label))

@@ -42,15 +42,17 @@ def limit_of(quick: Seen, slow: Seen, operation: str) -> str:
     if group == "loop":
         if machine := _no_cpu(many):
             return machine
-        return f"The event loop limits it: {more}{_held_by(many)}."
+        return f"The event loop limits the server: {more}{_held_by(many)}."
     if group == "pool":
-        return f"{_pool(many)} limits it: {more}."
+        return f"{_pool(many)} limits the server: {more}."
     if group == "threads":
-        return f"The threads that run its calls limit it: a call took {duration(most_ms)} longer in them{_at(many)}."
+        more = f"a call took {duration(most_ms)} longer in them"
+        return f"The threads that run its calls limit the server: {more}{_at(many)}."
     if group == "writer":
-        return f"The way out limits it: {more}, until its answer was written and taken."
+        return f"The way out limits the server: {more}, until its answer was written and taken."
     if group == "pipe":
-        return f"The way in limits it: a request lay unread for {duration(most_ms)} longer than alone{_held_by(many)}."
+        more = f"a request lay unread for {duration(most_ms)} longer than alone"
+        return f"The way in limits the server: {more}{_held_by(many)}."
     if group in ("inside", "backend"):
         _, kind, name = leaf
         return _awaited(many, group, str(kind), str(name), more)
@@ -89,7 +91,7 @@ def _no_cpu(seen: Seen) -> str:
     if queued_ms is None or ran_ms is None or queued_ms <= ran_ms:
         return ""
     return (
-        f"The machine limits it, not the server: the event loop's thread ran {duration(ran_ms)} and waited "
+        f"The machine is the limit, not the server: the event loop's thread ran {duration(ran_ms)} and waited "
         f"{duration(queued_ms)} for a CPU."
     )
 
@@ -143,4 +145,4 @@ def _awaited(seen: Seen, group: str, kind: str, name: str, more: str) -> str:
     about += [f"awaited at {place}"] if place else []
     thing = name if name == kind else f"{kind} `{name}`"
     subject = f"Backend {thing}" if group == "backend" else f"{thing[:1].upper()}{thing[1:]}"
-    return f"{', '.join((subject, *about))}{',' if about else ''} limits it: {more}."
+    return f"{', '.join((subject, *about))}{',' if about else ''} limits the server: {more}."

@@ -125,7 +125,7 @@ def _tool(offered: Mapping[str, Any], own: OwnServer) -> Tool:
     name = str(offered.get("name"))
     given = own.arguments if name == own.tool else own.calls.get(name)
     if given is not None:
-        return Tool(name, given, True, True, "You named it.", _command(own, name, given))
+        return Tool(name, given, True, True, "You named it", _command(own, name, given))
     found = proposed(offered.get("inputSchema"))
     command = _command(own, name, found.arguments if found.arguments is not None else _blank(offered))
     if found.arguments is None:

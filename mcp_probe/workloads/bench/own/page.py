@@ -13,7 +13,8 @@ from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, measured_charts
 from mcp_probe.workloads.bench.console import machine_texts
 from mcp_probe.workloads.bench.documents import by_table
-from mcp_probe.workloads.bench.html import claim_of, figure_of, table_of
+from mcp_probe.workloads.bench.html import LEGEND, claim_of, figure_of, prose, table_of
+from mcp_probe.workloads.bench.registry import DOCUMENTS
 from mcp_probe.workloads.bench.shapes import Check, Result, Results, Row
 
 _SWEEP, _READINGS, _TOOLS = "concurrency sweep", "how many at once", "tools"
@@ -42,15 +43,16 @@ def _page(results: Results) -> Iterator[str]:
 
 
 def _top(results: Results, result: Result) -> Iterator[str]:
-    yield f"<h2>{text_of(figures.sentence(result.about))}</h2>"
+    yield f"<h2>{text_of(figures.sentence(result.about).removesuffix('.'))}</h2>"
     if result.outcome.advice:
-        yield f'<p class="advice"><b>{text_of(result.outcome.advice)}</b></p>'
+        yield f'<p class="advice"><b>{prose(result.outcome.advice)}</b></p>'
     if result.error is not None:
         yield f'<p class="critical">Not complete: {text_of(result.error)}.</p>'
     about = [f"{results.size} run", f"{result.seconds:.0f} s", *machine_texts(results.machine)]
     yield f'<p class="dim">{text_of(" · ".join(about))}</p>'
     for note in (*result.outcome.missing, *result.outcome.notes):
-        yield f"<p>{text_of(note)}</p>"
+        yield f"<p>{prose(note)}</p>"
+    yield f'<p class="dim">{LEGEND}</p>'
     yield '<p class="screen"><input type="checkbox" id="all"> <label for="all">all statistics</label></p>'
 
 
@@ -60,7 +62,10 @@ def _tables(tables: dict[str, list[Row]]) -> Iterator[str]:
         drawn = [] if name.startswith((_READINGS, _TOOLS)) else measured_charts(rows)
         if drawn:
             yield f'<div class="charts">{"".join(map(_figure, drawn))}</div>'
-        yield from table_of(rows)
+        table = "".join(table_of(rows))
+        is_long = bool(drawn) and name.startswith(_SWEEP)
+        levels = len({row.x for row in rows})
+        yield f"<details><summary>All {levels} levels, and why</summary>{table}</details>" if is_long else table
 
 
 def _figure(chart: Chart) -> str:
@@ -69,11 +74,19 @@ def _figure(chart: Chart) -> str:
 
 
 def _claims(checks: Sequence[Check]) -> Iterator[str]:
+    known = {
+        number: DOCUMENTS[number].partition(":")[0] for check in checks if (number := check.claim[:3]) in DOCUMENTS
+    }
+    told = ", ".join(f"{number} {title}" for number, title in sorted(known.items()))
     yield "<h2>What published comparisons claim, on this server</h2>"
+    yield (
+        f'<p class="dim">A claim\'s number begins with that of its document: {text_of(told)}. What is documented was '
+        "measured there with other servers.</p>"
+    )
     yield from map(claim_of, checks)
 
 
 def _short(name: str) -> str:
     """A table's name for the header: without the operation that it was measured with."""
-    short = name.partition(" of ")[0].partition(",")[0]
+    short = name.partition(" of ")[0].partition(",")[0].partition(" beside ")[0]
     return "One by one and at once" if "×" in short else short[:1].upper() + short[1:]

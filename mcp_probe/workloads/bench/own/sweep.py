@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
 from mcp_probe.workloads.bench.own.calls import DRAIN_S, burst, hold
-from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, TOLERANCE, Burst, Knee, Level, Repeated, knee_of
+from mcp_probe.workloads.bench.own.claims import kneed
+from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, OTHERS_WORK, Burst, Knee, Level, Repeated, knee_of
 from mcp_probe.workloads.bench.own.operations import Operation
 from mcp_probe.workloads.bench.own.sheet import Sheet
 from mcp_probe.workloads.bench.statistics import describe, little
@@ -22,6 +23,8 @@ WAVES = 2.5
 LEAST_BURST, MOST_BURST = 10, 400
 REFINEMENTS = 3
 
+QUIETER = "Others used this machine meanwhile: run it again when it is quiet."
+
 
 @dataclass
 class _Sweep:
@@ -35,7 +38,7 @@ class _Sweep:
 
     async def measure(self, in_flight: int, what: str) -> Level:
         self.sheet.bench.step(f"concurrency sweep, {what}: {in_flight} in flight")
-        with self.sheet.phases.named(_phase(in_flight)):
+        with self.sheet.reasons.phase(_phase(in_flight)):
             level = await hold(self.peer, self.main.order, in_flight, self.span_s)
         self.levels.setdefault(in_flight, []).append(level)
         return level
@@ -89,7 +92,7 @@ async def sweep(sheet: Sheet, peer: Peer) -> None:
     main = sheet.main
     if main is None:
         return
-    alone_s = sheet.medians[main.label] / 1e3
+    alone_s = sheet.alone[main.label].median / 1e3
     repeats = sheet.bench.size(quick=4, full=6)
     span_s = max(sheet.bench.size(quick=0.5, full=2.0), 6 * alone_s)
     if 20 * repeats * span_s > sheet.bench.size(quick=120.0, full=1500.0):
@@ -154,7 +157,7 @@ def _phase(in_flight: int) -> str:
 def _publish(sheet: Sheet, main: Operation, found: _Sweep, knee: Knee, foreign: float | None) -> None:
     busy = is_contended(foreign)
     for repeated in found.repeated():
-        _rows(sheet, main, repeated, foreign, busy)
+        _rows(sheet, main, repeated, foreign)
     for reading in knee.readings:
         sheet.row(
             "how many at once: three readings", reading.name, "in flight", reading.best, note=reading.sentence,
@@ -165,31 +168,21 @@ def _publish(sheet: Sheet, main: Operation, found: _Sweep, knee: Knee, foreign: 
     beyond = next((level for level in levels if level >= 1.5 * enough), levels[-1])
 
     def advise() -> None:
-        limit = sheet.phases.limit(_phase(1), _phase(beyond), main.order.operation) if beyond > 1 else ""
-        sheet.bench.advise(" ".join(filter(None, (knee.advice, limit))))
+        limit = sheet.reasons.limit(_phase(1), _phase(beyond), main.order.operation) if beyond > 1 else ""
+        again = "" if knee.recommended or not busy or OTHERS_WORK in knee.why else QUIETER
+        sheet.bench.advise(" ".join(filter(None, (knee.advice, again, limit))))
 
     sheet.later(advise)
-    sheet.check(
-        "004-3",
-        "more calls in flight stop bringing more throughput, and that number can be told",
-        documented="1,507/s at 100 in flight, 252/s at 3,000",
-        measured=knee.measured or "no curve",
-        tolerance=f"throughput, latency and bursts agree within {TOLERANCE:.0%}",
-        verdict=knee.verdict,
-        value=None if knee.recommended is None else float(knee.recommended),
-        contended=busy,
-    )
+    sheet.claim(kneed(knee, contended=busy))
 
 
-def _rows(sheet: Sheet, main: Operation, repeated: Repeated, foreign: float | None, busy: bool) -> None:
+def _rows(sheet: Sheet, main: Operation, repeated: Repeated, foreign: float | None) -> None:
     table = f"concurrency sweep of {main.label}"
     times = repeated.times_ms
     cancelled = sum(level.cancelled for level in repeated.levels)
     failed = sum(level.failed for level in repeated.levels)
     excused = f"{cancelled} calls were given up after {DRAIN_S:g} s" if cancelled else ""
-    rates = describe(
-        [level.per_s for level in repeated.levels], first_apart=False, foreign_cores=foreign, contended=busy
-    )
+    rates = describe([level.per_s for level in repeated.levels], first_apart=False, foreign_cores=foreign)
     flow = little(1, 1 / rates.mean, sum(times) / len(times) / 1e3, repeated.in_flight, excused) if times else None
     number = repeated.in_flight
     note = f"{failed} failed" if failed else ""
@@ -199,10 +192,9 @@ def _rows(sheet: Sheet, main: Operation, repeated: Repeated, foreign: float | No
         x=number,
         series=main.label,
         little=flow,
-        contended=busy,
         note=note,
     )
-    stats = describe(times, first_apart=False, foreign_cores=foreign, contended=busy) if times else None
+    stats = describe(times, first_apart=False, foreign_cores=foreign) if times else None
     sheet.row(
         *(table, f"{number} in flight, latency", "ms", stats, _phase(number)),
         metric="latency",

@@ -11,8 +11,6 @@ from itertools import pairwise
 from math import ceil
 from statistics import median
 
-from mcp_probe.workloads.bench.shapes import Verdict
-
 SHORT_MS = 10.0
 """A call shorter than this takes no time that waves could be told by."""
 
@@ -28,8 +26,8 @@ class Waves:
     """``width``: calls handled at once as far as seen, ``None`` where they did not come in waves."""
 
     width: float | None
-    verdict: Verdict
     sentence: str
+    too_short: bool = False  # the calls: then nothing can be said
 
 
 def waves_of(single_ms: float, ends_ms: Sequence[float]) -> Waves:
@@ -40,7 +38,8 @@ def waves_of(single_ms: float, ends_ms: Sequence[float]) -> Waves:
     """
     count, ends = len(ends_ms), sorted(ends_ms)
     if single_ms < SHORT_MS:
-        return Waves(None, "cannot be tested here", f"Calls of {single_ms:.1f} ms are too short to show waves.")
+        short = f"A call takes {single_ms:.1f} ms: too short to tell calls side by side from calls one by one."
+        return Waves(None, short, too_short=True)
     sizes = [1]
     for before, after in pairwise(ends):
         if after - before > GAP * single_ms:
@@ -50,19 +49,16 @@ def waves_of(single_ms: float, ends_ms: Sequence[float]) -> Waves:
     if len(sizes) == 1:
         shared = (ends[-1] - ends[0]) / max(count - 1, 1)
         more = f"; each added {shared:.2f} ms of work that they share" if ends[-1] > 1.3 * single_ms else ""
-        return Waves(float(count), "holds", f"All {count} were handled at once{more}.")
+        return Waves(float(count), f"All {count} were handled at once{more}.")
     *full, _last = sizes
     width = round(median(full))
     uneven = max(sizes) > max(1.25 * width, width + 1) or min(full) < 0.75 * width or ceil(count / width) != len(sizes)
     if uneven or ends[-1] > SLOWER * len(sizes) * single_ms:
         return Waves(
             None,
-            "does not hold",
             f"The last of {count} took {ends[-1] / single_ms:.1f} times as long as one alone, not in equal waves; "
             f"on average {count * single_ms / ends[-1]:.1f} were handled at once.",
         )
     if width == 1:
-        return Waves(1.0, "does not hold", "They were handled one at a time: something in the server lets in only one.")
-    return Waves(
-        float(width), "holds in shape", f"They came in {len(sizes)} waves of {width}: {width} are handled at once."
-    )
+        return Waves(1.0, "They were handled one at a time: something in the server lets in only one.")
+    return Waves(float(width), f"They came in {len(sizes)} waves of {width}: {width} are handled at once.")

@@ -36,7 +36,7 @@ def test_a_semaphore_is_named_with_its_places_and_the_line_that_awaits_it() -> N
     slow = seen(calls(awaiting=150 * MS, awaits=both))
     assert limit_of(QUICK, slow, "work") == (
         "Semaphore `asyncio.Semaphore made at server.py:3`, which lets in 8 at a time, awaited at server.py:8, limits "
-        "it: a call waited 100 ms longer for it than alone."
+        "the server: a call waited 100 ms longer for it than alone."
     )
 
 
@@ -44,8 +44,8 @@ def test_a_pool_is_named_with_its_threads() -> None:
     job = JobTimes("anyio default", 0, 200 * MS, 250 * MS, 250 * MS)
     slow = seen(calls(executor_wait=200 * MS, executor_run=50 * MS, jobs=(job,)), make_pool(made_at="server.py:4"))
     assert limit_of(seen(calls(executor_run=50 * MS)), slow, "work") == (
-        "Pool `anyio default` of 40 threads, made at server.py:4, limits it: a call waited 200 ms longer for it than "
-        "alone."
+        "Pool `anyio default` of 40 threads, made at server.py:4, limits the server: a call waited 200 ms longer for "
+        "it than alone."
     )
 
 
@@ -53,8 +53,8 @@ def test_the_loop_is_named_with_the_step_that_holds_it() -> None:
     step = make_step(0, 50 * MS, operation="work", cause="io", file="/home/me/server.py", line=12)
     slow = seen(calls(queue_dispatch=150 * MS, busy=50 * MS), step)
     assert limit_of(seen(calls(busy=50 * MS)), slow, "work") == (
-        "The event loop limits it: a call waited 150 ms longer for it than alone; `work` holds the loop for up to "
-        "50 ms at a time at server.py:12."
+        "The event loop limits the server: a call waited 150 ms longer for it than alone; `work` holds the loop for up "
+        "to 50 ms at a time at server.py:12."
     )
 
 
@@ -62,7 +62,7 @@ def test_a_machine_without_a_free_cpu_is_not_blamed_on_the_loop() -> None:
     sample = make_loop_sample((10 * MS,), cpu_ns=100 * MS, run_queue_ns=400 * MS)
     slow = seen(calls(queue_dispatch=150 * MS, busy=50 * MS), sample)
     assert limit_of(seen(calls(busy=50 * MS)), slow, "work") == (
-        "The machine limits it, not the server: the event loop's thread ran 100 ms and waited 400 ms for a CPU."
+        "The machine is the limit, not the server: the event loop's thread ran 100 ms and waited 400 ms for a CPU."
     )
 
 
@@ -70,14 +70,14 @@ def test_a_backend_is_named_if_it_takes_longer_with_more_calls() -> None:
     quick = seen(calls(awaiting=20 * MS, awaits=awaits("http", "http://shop:80", "server.py:7", 20)))
     slow = seen(calls(awaiting=320 * MS, awaits=awaits("http", "http://shop:80", "server.py:7", 320)))
     assert limit_of(quick, slow, "work") == (
-        "Backend http `http://shop:80`, awaited at server.py:7, limits it: a call waited 300 ms longer for it than "
-        "alone."
+        "Backend http `http://shop:80`, awaited at server.py:7, limits the server: a call waited 300 ms longer for it "
+        "than alone."
     )
 
 
 def test_requests_that_lie_unread_are_the_way_in() -> None:
     slow = seen([make_request(n + 1, "work", busy=MS, arrival_ns=90 * MS, sent_ns=10 * MS) for n in range(4)])
-    assert "The way in limits it: a request lay unread for 80 ms longer than alone" in limit_of(
+    assert "The way in limits the server: a request lay unread for 80 ms longer than alone" in limit_of(
         seen(calls(busy=MS)), slow, "work"
     )
 

@@ -30,7 +30,7 @@ def made() -> Results:
         verdict="holds", value=8.0,
     )  # fmt: skip
     outcome = Outcome(tuple(rows), (check,), ("A note.",), advice=ADVICE)
-    result = Result(OWN, ("004",), "the documents' comparisons on python server.py", outcome, 12.0)
+    result = Result(OWN, ("004",), "calls to python server.py: how many at once", outcome, 12.0)
     return Results({"python": "3.11"}, "quick", (result,))
 
 
@@ -40,7 +40,7 @@ def test_headings_are_what_they_stand_over_and_the_recommendation_stands_there_o
     page = path.read_text("utf-8")
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert headings == [
-        "The documents&#x27; comparisons on python server.py.",
+        "Calls to python server.py: how many at once",
         "Concurrency sweep of tool price",
         "Tools",
         "Fan-out of tool price",
@@ -48,6 +48,7 @@ def test_headings_are_what_they_stand_over_and_the_recommendation_stands_there_o
     ]
     assert page.count("Keep at most 8 calls in flight") == 1
     assert page.count("<figure") == 2
+    assert "<summary>All 4 levels, and why</summary>" in page  # the charts come first
     assert "Throughput by calls in flight" in page and "Latency by calls in flight" in page
     assert "of doc." not in page  # no document has these tables
 
@@ -62,3 +63,12 @@ def test_the_terminal_and_the_saved_results_have_it_as_well(tmp_path: Path) -> N
 def test_a_run_that_measured_nothing_has_a_page(tmp_path: Path) -> None:
     write_page(Results({}, "quick", ()), tmp_path / "page.html")
     assert "Nothing was measured." in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_a_stranger_is_told_what_marks_and_numbers_mean(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_page(made(), path)
+    page = path.read_text("utf-8")
+    assert "marks what was measured while others used more than a quarter of a core" in page
+    assert "begins with that of its document: 004 ContextForge" in page
+    assert "calls in flight</text>" in page  # the name at the axis of the curve

@@ -75,7 +75,7 @@ async def rates(server: Sequence[str] | str, outcome: dict[str, Any], levels: Se
             await client.list_tools()
             return
         name = operation.removeprefix("tool ")
-        call = shlex.split(tools[name].partition("To call it: ")[2])[-1]
+        call = shlex.split(tools[name].partition("To call it: ")[2].strip("`"))[-1]
         await client.call_tool(name, json.loads(call.partition("=")[2]))
 
     found: dict[int, float] = {}

@@ -33,7 +33,7 @@ def swept(kind: str, wait_ms: int) -> Outcome:
 
 def recommended(outcome: Outcome) -> float | None:
     (check,) = (check for check in outcome.checks if check.claim == "004-3")
-    assert (check.value is None) == (check.verdict == "cannot be tested here")
+    assert (check.value is None) == (check.verdict == "cannot be told here")
     assert (check.value is None) == outcome.advice.startswith("No limit is recommended: ")
     return check.value
 
