@@ -152,7 +152,11 @@ def test_the_first_line_says_what_a_file_is(tmp_path: Path) -> None:
     check_kinds([found["recording"], found["summary"]])
 
 
-@pytest.mark.parametrize("text", ["", "not json\n", "[1]\n", json.dumps({"format": "other/1"}), "{}"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "not json\n", "[1]\n", json.dumps({"format": "other/1"}), "{}", "[" * 200_000],
+    ids=["empty", "words", "list", "other", "object", "nested"],
+)
 def test_what_is_none_of_ours_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)

@@ -197,6 +197,7 @@ def test_a_report_is_its_own_baseline(code: str, tmp_path: Path) -> None:
     [
         (None, "Cannot read the baseline"),
         ("", "not JSON"),
+        pytest.param("[" * 200_000, "not JSON", id="nested"),
         ("[1]", "no report of mcp_probe"),
         ('"x"', "no report of mcp_probe"),
         ('{"findings": []}', "no report of mcp_probe"),
