@@ -21,6 +21,7 @@ from itertools import zip_longest
 from typing import Any
 
 from mcp_probe import native
+from mcp_probe.capture.grown_lines import FIRST, REST, SAMPLE, SHARES, STAGES, Block, Look, Wanted
 from mcp_probe.capture.peak_lines import PeakWatch, blocks_of, held_by
 from mcp_probe.capture.places import Code
 from mcp_probe.capture.process_memory import ProcessMemory
@@ -133,9 +134,26 @@ class Kept:
         self.holders = still
         return list(zip(counts, held, strict=True))
 
-    def owners(self) -> list[Any]:
-        """Who owns what they hold."""
-        return [owner for *_, raw, errand in self.holders for owner in (raw, errand and errand.owner()) if owner]
+    def wanted(self) -> Wanted:
+        """What a look for lines is to see. The first group is left out, as its growth is: a first call's imports hold
+        more than a thousand calls leak."""
+        numbers = self._sampled()
+        return Wanted(self.calls, len(numbers), self.calls - numbers.start)
+
+    def _sampled(self) -> range:
+        first = self.calls // GROUPS
+        return range(first, self.calls, -(-(self.calls - first) // SAMPLE))
+
+    def owners(self) -> dict[tuple[int, int], list[Any]]:
+        """Who owns what these calls hold: (stage of the look, share of the calls, the oldest first) -> requests."""
+        sampled = self._sampled()
+        found: dict[tuple[int, int], list[Any]] = {(stage, share): [] for stage in STAGES for share in range(SHARES)}
+        for number, _, raw, errand in self.holders:
+            if number >= sampled.start:
+                share = (number - sampled.start) * SHARES // (self.calls - sampled.start)
+                owners = found[FIRST if number in sampled else REST, share]
+                owners.extend(owner for owner in (raw, errand and errand.owner()) if owner)
+        return found
 
 
 def _group_of(number: int, calls: int, count: int) -> int:
@@ -175,6 +193,7 @@ class LeakHunt:
         self._kept: dict[tuple[str, str], Kept] = {}
         self._traces: Traces | None = Traces() if tracing_state() else None
         self._process = ProcessMemory()
+        self._looks: dict[str, Look] = {}  # of each operation, the one to tell of
         self._types: Types = ()  # of the latest look that had the time for them
         self._peaks = PeakWatch(lambda: live() if owners() else ())
         self._codes: tuple[Code, ...] = ()
@@ -345,13 +364,10 @@ class LeakHunt:
     ) -> Iterator[GrowthSites]:
         if owners:
             suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
-            held = [
-                [(address, (kept.name, size)) for address, size in _from_both_ends(kept.owners())] for kept in suspects
-            ]
-            # In turn, so that a look that is cut short has seen something of each.
-            blocks = dict(block for row in zip_longest(*held) for block in row if block is not None)
+            blocks = dict(_blocks_of(suspects))
+            wanted = {kept.name: kept.wanted() for kept in suspects}
             if blocks:
-                for frame in sites_of_blocks(now, blocks, self._types, is_late):
+                for frame in sites_of_blocks(now, blocks, wanted, self._looks, self._types, is_late):
                     self._types = frame.types
                     yield frame
         elif self._traces is not None:
@@ -364,9 +380,24 @@ class LeakHunt:
         return self._codes
 
 
-def _from_both_ends(owners: list[Any]) -> list[tuple[int, int]]:
-    """Their blocks, a large one and a small one in turn: large ones hold most, small ones have the shortest traces."""
-    blocks = sorted(blocks_of(owners, MAX_BLOCKS), key=lambda block: block[1], reverse=True)
+def _blocks_of(suspects: Sequence[Kept]) -> Iterator[tuple[int, Block]]:
+    """What they hold, by address: a block of each in turn, so a look that is cut short has seen something of each."""
+    owners = [(kept.name, *key, requests) for kept in suspects for key, requests in kept.owners().items()]
+    held: list[list[tuple[int, int]]] = [[] for _ in owners]
+    for address, size, group in blocks_of([requests for *_, requests in owners], MAX_BLOCKS // len(STAGES) // SHARES):
+        held[group].append((address, size))
+    for now in STAGES:
+        rows = [
+            [(address, Block(name, size, share, stage)) for address, size in _from_both_ends(found)]
+            for (name, stage, share, _), found in zip(owners, held, strict=True)
+            if stage == now
+        ]
+        yield from (block for row in zip_longest(*rows) for block in row if block is not None)
+
+
+def _from_both_ends(blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """A large one and a small one in turn: large ones hold most, small ones have the shortest traces."""
+    blocks = sorted(blocks, key=lambda block: block[1], reverse=True)
     half = len(blocks) - len(blocks) // 2
     pairs = zip_longest(blocks[:half], reversed(blocks[half:]))
     return [block for pair in pairs for block in pair if block is not None]

@@ -43,9 +43,12 @@ Peak = tuple[str, str, int, str, int, int]
 """(operation, file, line, function, bytes allocated there at least, bytes that the call held): see ``GrowthSample``."""
 
 
-def blocks_of(requests: list[RawRequest], most: int) -> list[tuple[int, int]]:
-    """(address, size) of at most so many blocks that these requests hold; none without the allocator's hooks."""
-    return [] if native.memory is None else native.memory.blocks(requests, most)
+def blocks_of(groups: list[list[RawRequest]], most: int) -> list[tuple[int, int, int]]:
+    """(address, size, index of the group) of at most so many blocks that the requests of each group hold.
+
+    All blocks of the process are looked at once, however many groups there are. None without the allocator's hooks.
+    """
+    return [] if native.memory is None else native.memory.blocks(groups, most)
 
 
 class PeakWatch:
@@ -82,7 +85,7 @@ class PeakWatch:
             return
         began = now_ns()
         known[raw.operation] = held
-        sizes = Counter(size for _, size in blocks_of([raw], MAX_BLOCKS))
+        sizes = Counter(size for _, size, _ in blocks_of([[raw]], MAX_BLOCKS))
         line = _line_of(sizes)
         if line is not None:
             (file, number), size = line
