@@ -22,7 +22,7 @@ from typing import Any
 
 from mcp_probe import native
 from mcp_probe.capture.grown_lines import FIRST, REST, SAMPLE, SHARES, STAGES, Block, Look, Wanted
-from mcp_probe.capture.peak_lines import PeakWatch, blocks_of, held_by
+from mcp_probe.capture.peak_lines import MAX_REQUESTS, PeakWatch, blocks_held_by, blocks_of, held_by
 from mcp_probe.capture.places import Code
 from mcp_probe.capture.process_memory import ProcessMemory
 from mcp_probe.capture.queued import Errand
@@ -58,7 +58,7 @@ SITED_AGAIN = 1.25
 """Lines and types are looked for again when the number of calls has grown by this factor."""
 
 MAX_BLOCKS = 65_536
-"""The hunt looks for the objects in at most this many blocks of one operation."""
+"""The hunt looks at no more calls of one operation than hold so many blocks."""
 
 MAX_OPERATIONS = 200
 
@@ -134,26 +134,25 @@ class Kept:
         self.holders = still
         return list(zip(counts, held, strict=True))
 
-    def wanted(self) -> Wanted:
-        """What a look for lines is to see. The first group is left out, as its growth is: a first call's imports hold
-        more than a thousand calls leak."""
-        numbers = self._sampled()
-        return Wanted(self.calls, len(numbers), self.calls - numbers.start)
+    def to_look_at(self) -> tuple[Wanted, list[tuple[Any, int, int]]]:
+        """What a look for lines is to see: (request, share of the calls, stage), calls of the sample first.
 
-    def _sampled(self) -> range:
-        first = self.calls // GROUPS
-        return range(first, self.calls, -(-(self.calls - first) // SAMPLE))
-
-    def owners(self) -> dict[tuple[int, int], list[Any]]:
-        """Who owns what these calls hold: (stage of the look, share of the calls, the oldest first) -> requests."""
-        sampled = self._sampled()
-        found: dict[tuple[int, int], list[Any]] = {(stage, share): [] for stage in STAGES for share in range(SHARES)}
-        for number, _, raw, errand in self.holders:
-            if number >= sampled.start:
-                share = (number - sampled.start) * SHARES // (self.calls - sampled.start)
-                owners = found[FIRST if number in sampled else REST, share]
-                owners.extend(owner for owner in (raw, errand and errand.owner()) if owner)
-        return found
+        The first group is left out, as its growth is: a first call's imports hold more than a thousand calls leak.
+        """
+        numbers = range(first := self.calls // GROUPS, self.calls, -(-(self.calls - first) // SAMPLE))
+        later = [holder for holder in self.holders if holder[0] >= first]
+        rows: list[tuple[Any, int, int]] = []
+        taken = room = 0
+        for number, _, raw, errand in sorted(later, key=lambda holder: holder[0] not in numbers):
+            owners = [owner for owner in (raw, errand and errand.owner()) if owner]
+            room += sum(map(blocks_held_by, owners))
+            if room > MAX_BLOCKS and rows:
+                break
+            share = (number - first) * SHARES // (self.calls - first)
+            rows += [(owner, share, FIRST if number in numbers else REST) for owner in owners]
+            taken += 1
+        whole = (self.calls - first) * taken // max(1, len(later))
+        return Wanted(self.calls, min(len(numbers), whole), whole), rows
 
 
 def _group_of(number: int, calls: int, count: int) -> int:
@@ -364,8 +363,7 @@ class LeakHunt:
     ) -> Iterator[GrowthSites]:
         if owners:
             suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
-            blocks = dict(_blocks_of(suspects))
-            wanted = {kept.name: kept.wanted() for kept in suspects}
+            wanted, blocks = _blocks_of(suspects)
             if blocks:
                 for frame in sites_of_blocks(now, blocks, wanted, self._looks, self._types, is_late):
                     self._types = frame.types
@@ -380,19 +378,27 @@ class LeakHunt:
         return self._codes
 
 
-def _blocks_of(suspects: Sequence[Kept]) -> Iterator[tuple[int, Block]]:
+def _blocks_of(suspects: Sequence[Kept]) -> tuple[dict[str, Wanted], dict[int, Block]]:
     """What they hold, by address: a block of each in turn, so a look that is cut short has seen something of each."""
-    owners = [(kept.name, *key, requests) for kept in suspects for key, requests in kept.owners().items()]
-    held: list[list[tuple[int, int]]] = [[] for _ in owners]
-    for address, size, group in blocks_of([requests for *_, requests in owners], MAX_BLOCKS // len(STAGES) // SHARES):
-        held[group].append((address, size))
+    wanted: dict[str, Wanted] = {}
+    owners: list[tuple[Any, tuple[int, str, int]]] = []
+    for kept in suspects:
+        wanted[kept.name], rows = kept.to_look_at()
+        owners += [(raw, (stage, kept.name, share)) for raw, share, stage in rows]
+    del owners[MAX_REQUESTS:]
+    requests = [raw for raw, _ in owners]
+    held: dict[tuple[int, str, int], list[tuple[int, int]]] = {key: [] for _, key in owners}
+    for address, size, index in blocks_of(requests, sum(map(blocks_held_by, requests))):
+        held[owners[index][1]].append((address, size))
+    found: dict[int, Block] = {}
     for now in STAGES:
-        rows = [
-            [(address, Block(name, size, share, stage)) for address, size in _from_both_ends(found)]
-            for (name, stage, share, _), found in zip(owners, held, strict=True)
+        turns = [
+            [(address, Block(name, size, share, stage)) for address, size in _from_both_ends(blocks)]
+            for (stage, name, share), blocks in held.items()
             if stage == now
         ]
-        yield from (block for row in zip_longest(*rows) for block in row if block is not None)
+        found.update(block for row in zip_longest(*turns) for block in row if block is not None)
+    return wanted, found
 
 
 def _from_both_ends(blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:

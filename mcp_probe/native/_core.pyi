@@ -18,7 +18,6 @@ from mcp_probe.record.raw import AwaitLook, AwaitMark, Job, PythonRequest, Spill
 
 _AnyRequest: TypeAlias = Request | PythonRequest
 _Requests: TypeAlias = list[Request] | list[PythonRequest]
-_Groups: TypeAlias = list[list[Request]] | list[list[PythonRequest]]
 _AnySteps: TypeAlias = Steps | PythonSteps
 _AnyReadings: TypeAlias = Readings | PythonReadings
 _AnyPipeLooks: TypeAlias = PipeLooks | PythonPipeLooks

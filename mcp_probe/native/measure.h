@@ -597,129 +597,70 @@ static void memory_move(Request *from, Request *to)
 typedef struct {
     unsigned long address;
     unsigned long long size;
-    unsigned int group;
+    unsigned int request;
 } found_t;
 
-/* Blocks of marked accounts, by the number of the group that each account is in. */
-typedef struct {
-    found_t *at;
-    size_t count, room;
-    size_t *left; /* of each group: how many more are wanted */
-} search_t;
-
-static void find_block(search_t *search, const account_t *account, unsigned long address,
-                       unsigned long long size)
+static size_t find_marked(const table_t *table, found_t *found, size_t count, size_t most)
 {
-    if (account == NULL || !account->marked || search->count >= search->room)
-        return;
-    unsigned int group = account->marked - 1u;
-    if (search->left[group] == 0)
-        return;
-    search->left[group]--;
-    search->at[search->count++] = (found_t){address, size, group};
-}
-
-static void find_marked(const table_t *table, search_t *search)
-{
-    for (size_t at = 0; table->slots != NULL && at <= table->slots->mask; at++) {
+    for (size_t at = 0; table->slots != NULL && at <= table->slots->mask && count < most; at++) {
         const slot_t *slot = &table->slots->at[at];
-        if (slot->address != 0)
-            find_block(search, account_of(slot->value.owner), slot->address, slot->value.size);
+        account_t *account = slot->address == 0 ? NULL : account_of(slot->value.owner);
+        if (account != NULL && account->marked)
+            found[count++] = (found_t){slot->address, slot->value.size, account->marked - 1u};
     }
+    return count;
 }
 
-static void find_marked_words(search_t *search)
+static size_t find_marked_words(found_t *found, size_t count, size_t most)
 {
     for (size_t at = 0; at < CHUNK_SLOTS; at++)
-        for (unsigned long i = 0; chunks[at].number != 0 && i < CHUNK_WORDS; i++) {
+        for (unsigned long i = 0; chunks[at].number != 0 && i < CHUNK_WORDS && count < most; i++) {
             unsigned int word = chunks[at].words[i];
-            if (word != 0)
-                find_block(search, owner_in(word), (chunks[at].number << CHUNK_BITS) + (i << 4),
-                           size_in(word));
+            account_t *account = word == 0 ? NULL : owner_in(word);
+            if (account != NULL && account->marked)
+                found[count++] = (found_t){(chunks[at].number << CHUNK_BITS) + (i << 4),
+                                           size_in(word), account->marked - 1u};
         }
+    return count;
 }
 
-static void find_all(search_t *search)
+static void mark_requests(PyObject *requests, unsigned int marked)
 {
-    find_marked_words(search);
-    find_marked(&gil_table, search);
-    for (size_t i = 0; i < SHARDS; i++) {
-        lock_shard(i);
-        find_marked(&shards[i].table, search);
-        unlock_shard(i);
-    }
-}
-
-/* Marks the accounts of a group, and says how many blocks they hold now. */
-static size_t mark_group(PyObject *requests, unsigned int marked)
-{
-    long long held = 0;
     for (Py_ssize_t i = 0; i < PyList_Size(requests); i++) {
         Request *request = as_request(PyList_GetItem(requests, i));
         account_t *account = request == NULL ? NULL : account_of(request->memory.account);
-        if (account == NULL)
-            continue;
-        account->marked = (unsigned short)marked;
-        held += account->gil_blocks + blocks_in(__atomic_load_n(&account->raw, __ATOMIC_RELAXED));
+        if (account != NULL)
+            account->marked = (unsigned short)(marked ? i + 1 : 0);
     }
-    return held > 0 ? (size_t)held : 0;
 }
 
-static PyObject *rows_of(const search_t *search)
+static PyObject *memory_py_blocks(PyObject *module, PyObject *args)
 {
-    PyObject *list = PyList_New((Py_ssize_t)search->count);
-    for (size_t i = 0; list != NULL && i < search->count; i++) {
-        const found_t *found = &search->at[i];
-        PyObject *row = Py_BuildValue("(kKI)", found->address, found->size, found->group);
+    PyObject *requests;
+    Py_ssize_t most;
+    if (!PyArg_ParseTuple(args, "O!n", &PyList_Type, &requests, &most))
+        return NULL;
+    size_t bytes = (most > 0 ? (size_t)most : 1) * sizeof(found_t), count = 0;
+    if (most <= 0 || bytes / sizeof(found_t) != (size_t)most || PyList_Size(requests) > USHRT_MAX)
+        return PyList_New(0);
+    found_t *found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (found == MAP_FAILED)
+        return PyErr_NoMemory();
+    mark_requests(requests, 1);
+    count = find_marked_words(found, count, (size_t)most);
+    count = find_marked(&gil_table, found, count, (size_t)most);
+    for (size_t i = 0; i < SHARDS; i++) {
+        lock_shard(i);
+        count = find_marked(&shards[i].table, found, count, (size_t)most);
+        unlock_shard(i);
+    }
+    mark_requests(requests, 0);
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        PyObject *row = Py_BuildValue("(kKI)", found[i].address, found[i].size, found[i].request);
         if (row == NULL || PyList_SetItem(list, (Py_ssize_t)i, row) < 0)
             Py_CLEAR(list);
     }
+    munmap(found, bytes);
     return list;
-}
-
-static void *take_pages(size_t bytes)
-{
-    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return pages == MAP_FAILED ? NULL : pages;
-}
-
-/* One pass over all blocks for all groups: it takes as long for many as for one. */
-static PyObject *memory_py_blocks(PyObject *module, PyObject *args)
-{
-    PyObject *groups, *rows = NULL;
-    Py_ssize_t most;
-    if (!PyArg_ParseTuple(args, "O!n", &PyList_Type, &groups, &most))
-        return NULL;
-    Py_ssize_t count = PyList_Size(groups);
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (!PyList_Check(PyList_GetItem(groups, i))) {
-            PyErr_SetString(PyExc_TypeError, "a group of requests is a list of them");
-            return NULL;
-        }
-    if (most <= 0 || count == 0)
-        return PyList_New(0);
-    if (count > USHRT_MAX) {
-        PyErr_SetString(PyExc_ValueError, "these are more groups than an account can be in");
-        return NULL;
-    }
-    size_t bytes = (size_t)count * sizeof(size_t);
-    search_t search = {NULL, 0, 0, take_pages(bytes)};
-    for (Py_ssize_t i = 0; search.left != NULL && i < count; i++) {
-        size_t held = mark_group(PyList_GetItem(groups, i), (unsigned int)i + 1);
-        search.left[i] = held < (size_t)most ? held : (size_t)most;
-        search.room += search.left[i];
-    }
-    if (search.left != NULL && search.room > 0)
-        search.at = take_pages(search.room * sizeof(found_t));
-    if (search.at != NULL)
-        find_all(&search);
-    for (Py_ssize_t i = 0; search.left != NULL && i < count; i++)
-        mark_group(PyList_GetItem(groups, i), 0);
-    rows = search.left == NULL || (search.room > 0 && search.at == NULL) ? PyErr_NoMemory()
-                                                                         : rows_of(&search);
-    if (search.at != NULL)
-        munmap(search.at, search.room * sizeof(found_t));
-    if (search.left != NULL)
-        munmap(search.left, bytes);
-    return rows;
 }

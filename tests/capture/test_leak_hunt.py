@@ -142,14 +142,26 @@ def test_lines_are_looked_for_in_older_and_newer_calls_apart_and_not_in_the_firs
     for size in range(1, 161):
         kept.add(Holding(size))
     kept.groups()
-    owners = {key: [call.size for call in calls] for key, calls in kept.owners().items()}
-    assert owners == {
-        (FIRST, 0): [*range(11, 86, 5)],
-        (FIRST, 1): [*range(86, 161, 5)],
-        (REST, 0): [size for size in range(11, 86) if size % 5 != 1],
-        (REST, 1): [size for size in range(86, 161) if size % 5 != 1],
-    }
-    assert kept.wanted() == Wanted(calls=160, sampled=30, whole=150)
+    wanted, rows = kept.to_look_at()
+    assert wanted == Wanted(calls=160, sampled=30, whole=150)
+    sampled = range(11, 161, 5)
+    others = [size for size in range(11, 161) if size not in sampled]
+    assert [(call.size, share, stage) for call, share, stage in rows] == [
+        *((size, int(size > 85), FIRST) for size in sampled),
+        *((size, int(size > 85), REST) for size in others),
+    ]
+
+
+def test_no_more_calls_are_looked_at_than_hold_so_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept("tools/call", "add")
+    for size in range(1, 161):
+        kept.add(Holding(size))
+    monkeypatch.setattr(leak_hunt, "MAX_BLOCKS", 75)  # each call holds one
+    wanted, rows = kept.to_look_at()
+    assert (wanted, len(rows)) == (Wanted(calls=160, sampled=30, whole=75), 75)
+    monkeypatch.setattr(leak_hunt, "MAX_BLOCKS", 10)
+    wanted, rows = kept.to_look_at()
+    assert (wanted, len(rows)) == (Wanted(calls=160, sampled=10, whole=10), 10)
 
 
 def test_a_look_for_lines_that_is_cut_short_has_seen_large_and_small_blocks_of_some_calls_of_each_operation(
@@ -162,9 +174,10 @@ def test_a_look_for_lines_that_is_cut_short_has_seen_large_and_small_blocks_of_s
         seen.extend(blocks.values())
         return iter(())
 
-    def blocks_of(groups: list[list[Any]], most: int) -> list[tuple[int, int, int]]:
-        sizes = {0: (40, 50, 100, 2000), 1: (44,), 2: (60,), 4: (30, 600)}
-        return [(size, size, group) for group in range(len(groups)) for size in sizes.get(group, ())]
+    def blocks_of(requests: list[Any], most: int) -> list[tuple[int, int, int]]:
+        """A sample of 30 calls of each, in order, before the other 30."""
+        sizes = {0: (40, 50, 100, 2000), 29: (44,), 30: (60,), 60: (30, 600)}
+        return [(size, size, index) for index in range(len(requests)) for size in sizes.get(index, ())]
 
     monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
     monkeypatch.setattr(leak_hunt, "blocks_of", blocks_of)
@@ -203,7 +216,7 @@ def test_lines_are_told_before_types_are_looked_for(monkeypatch: pytest.MonkeyPa
         yield GrowthSites(now, (), ())
 
     monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
-    monkeypatch.setattr(leak_hunt, "blocks_of", lambda groups, most: [(1, 500, 0)])
+    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(1, 500, 0)])
     hunt = LeakHunt(lambda: True)
     kept = hunt._kept["tools/call", "add"] = Kept("tools/call", "add")
     for _ in range(64):
@@ -225,7 +238,7 @@ def test_a_look_for_lines_ends_as_soon_as_the_last_one_is_asked_for(monkeypatch:
         return iter(())
 
     monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
-    monkeypatch.setattr(leak_hunt, "blocks_of", lambda groups, most: [(1, 500, 0)])
+    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(1, 500, 0)])
     monkeypatch.setattr(leak_hunt, "LAST_LOOK_NS", 60_000_000_000)
     hunt = LeakHunt(owners=lambda: True)
     kept = hunt._kept["tools/call", "add"] = Kept("tools/call", "add")
@@ -291,7 +304,7 @@ def test_living_objects_are_found_by_their_blocks_whatever_stands_before_them() 
         held = [[Plain(), {"a": object()}, bytes(700), bytearray(800), (str(n) * 100, n << 80)] for n in range(1, 301)]
         core.charge(before)
         raw.ended = True
-        blocks = {address: Block("add", size, 0, FIRST) for address, size, _ in core.blocks([[raw]], 10_000)}
+        blocks = {address: Block("add", size, 0, FIRST) for address, size, _ in core.blocks([raw], 10_000)}
         found = Counter(type(each) for block, each in living(blocks) if block)
     finally:
         core.uninstall()
