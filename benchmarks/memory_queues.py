@@ -87,7 +87,10 @@ def hunted(python: str, transport: str, loop: str, folder: Path) -> Summary:
         if transport == "stdio":
             anyio.run(_over_stdio, command, errors)
         else:
-            _over_http(command, f"http://127.0.0.1:{port}/mcp", errors)
+            try:
+                _over_http(command, f"http://127.0.0.1:{port}/mcp", errors)
+            except RuntimeError as exc:
+                raise RuntimeError(f"{exc}: {(folder / 'stderr').read_text('utf-8')[-2_000:]}") from None
     if not output.exists():
         raise RuntimeError((folder / "stderr").read_text("utf-8")[-2_000:])
     summary: Summary = json.loads(output.read_text("utf-8"))
