@@ -509,6 +509,9 @@ class GrowthSites:
     own_files: tuple[
         str, ...
     ] = ()  # files of these lines that are not part of Python, of the SDK, or of what both run on
+    looks: tuple[
+        tuple[str, int, int], ...
+    ] = ()  # (operation, calls by then, of how many of them every block was looked at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -922,6 +925,7 @@ class Growth:
         None  # growth of fewer bytes a call could not have been told from noise; None: nothing was said
     )
     looked_at_calls: int | None = None  # how many calls there had been when lines and types were looked for
+    seen_calls: int | None = None  # of how many of these every block was looked at; None: not told
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,9 @@ them in most calls. Workload: clean tools of mcp 2.3. Four groups in five hold 0
 80, in tuples that the SDK's worker threads and the probe allocate."""
 
 AT_ONE_LINE, OF_CALLS = 0.25, 0.8
-"""Of the bytes, and of the calls by then. CPython takes up to two thirds of a small dict from its free lists, and then
-its trace is of whoever allocated it first. Workload: `lru_cache` passes the 56 bytes of its links from call to call. So
-calls that filled it seem to hold them for ever, but only as many as it has entries."""
+"""Of the bytes, and of the calls whose blocks were looked at. CPython takes up to two thirds of a small dict from its
+free lists, and then its trace is of whoever allocated it first. Workload: `lru_cache` passes the 56 bytes of its links
+from call to call. So calls that filled it seem to hold them for ever, but only as many as it has entries."""
 
 LINES_LATE = 0.5
 """Share of the calls so far that a look at lines must have seen: a cache that was filling then is full, or twice as
@@ -66,21 +66,22 @@ Point = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """What the latest look found for one operation, and how many calls there were by then."""
+    """What the latest look found for one operation, how many calls there were by then, and how many were looked at."""
 
     calls: int | None = None
+    seen: int = 0
     lines: tuple[GrowthLine, ...] = ()
     types: tuple[GrowthType, ...] = ()
     own_files: tuple[str, ...] = ()
 
     def is_at_one_line(self, each: float, calls: int) -> bool:
         """Whether one line of the server's own code allocated much of ``each`` bytes a call, in most of ``calls``."""
-        if self.calls is None or self.calls < LINES_LATE * calls:
+        if self.calls is None or not self.seen or self.calls < LINES_LATE * calls:
             return False
         return any(
             line.file in self.own_files
-            and line.blocks >= OF_CALLS * self.calls
-            and line.bytes >= AT_ONE_LINE * each * self.calls
+            and line.blocks >= OF_CALLS * self.seen
+            and line.bytes >= AT_ONE_LINE * each * self.seen
             for line in self.lines
         )
 
@@ -127,6 +128,7 @@ class GrowthTally:
             types=sites.types,
             floor_bytes=floor,
             looked_at_calls=sites.calls,
+            seen_calls=None if sites.calls is None else sites.seen,
         )
 
     def _of_groups(self, sites: Sites, are_lines_known: bool) -> tuple[bool, float, float] | None:
@@ -173,7 +175,7 @@ class LeakTally:
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, str], GrowthTally] = {}
         self._sites: GrowthSites | None = None
-        self._calls_at_sites: dict[str, int] = {}
+        self._looks: dict[str, tuple[int, int]] = {}
         self._last: GrowthSample | None = None
         self._hunted = False
         self._others: list[LeakHunt] = []
@@ -184,7 +186,9 @@ class LeakTally:
         self._hunted = True
         if isinstance(frame, GrowthSites):
             self._sites = frame
-            self._calls_at_sites = {name: tally.calls for (_, name), tally in self._tallies.items()}
+            # A recording of an older version has no looks: its lines are of all calls.
+            self._looks = {name: (tally.calls, tally.calls) for (_, name), tally in self._tallies.items()}
+            self._looks.update((name, (calls, seen)) for name, calls, seen in frame.looks)
             return
         self._last = frame
         self._process.add(frame)
@@ -237,8 +241,8 @@ class LeakTally:
 
     def _sites_of(self, operation: str) -> Sites:
         lines, types = tuple(self._lines(operation)), tuple(self._types(operation))
-        calls = self._calls_at_sites.get(operation) if lines or types else None
-        return Sites(calls, lines, types, () if self._sites is None else self._sites.own_files)
+        calls, seen = self._looks.get(operation, (None, 0)) if lines or types else (None, 0)
+        return Sites(calls, seen, lines, types, () if self._sites is None else self._sites.own_files)
 
     def _lines(self, operation: str) -> Iterator[GrowthLine]:
         for owner, file, line, function, size, blocks in () if self._sites is None else self._sites.lines:

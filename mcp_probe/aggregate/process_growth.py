@@ -105,7 +105,12 @@ def slope(points: Sequence[tuple[int, int]]) -> float:
 
 
 def _thirds(looks: Sequence[tuple[int, int]]) -> list[float]:
-    """The median level of each third, or of each look if there are but two."""
-    parts = min(3, len(looks))
-    ends = [round(len(looks) * part / parts) for part in range(parts + 1)]
-    return [median(level for _, level in looks[begin:end]) for begin, end in pairwise(ends)]
+    """The median level of each third of the calls that a look falls into.
+
+    Thirds of the looks would have two that are three calls apart, where the noise of one decides.
+    """
+    first, calls = looks[0][0], looks[-1][0] - looks[0][0] + 1
+    thirds: list[list[int]] = [[], [], []]
+    for number, level in looks:
+        thirds[3 * (number - first) // calls].append(level)
+    return [median(levels) for levels in thirds if levels]

@@ -21,7 +21,8 @@ from itertools import zip_longest
 from typing import Any
 
 from mcp_probe import native
-from mcp_probe.capture.peak_lines import PeakWatch, blocks_of, held_by
+from mcp_probe.capture.grown_lines import FIRST, REST, SAMPLE, SHARES, STAGES, Block, Look, Wanted
+from mcp_probe.capture.peak_lines import MAX_REQUESTS, PeakWatch, blocks_held_by, blocks_of, held_by
 from mcp_probe.capture.places import Code
 from mcp_probe.capture.process_memory import ProcessMemory
 from mcp_probe.capture.queued import Errand
@@ -57,7 +58,7 @@ SITED_AGAIN = 1.25
 """Lines and types are looked for again when the number of calls has grown by this factor."""
 
 MAX_BLOCKS = 65_536
-"""The hunt looks for the objects in at most this many blocks of one operation."""
+"""The hunt looks at no more calls of one operation than hold so many blocks."""
 
 MAX_OPERATIONS = 200
 
@@ -133,9 +134,25 @@ class Kept:
         self.holders = still
         return list(zip(counts, held, strict=True))
 
-    def owners(self) -> list[Any]:
-        """Who owns what they hold."""
-        return [owner for *_, raw, errand in self.holders for owner in (raw, errand and errand.owner()) if owner]
+    def to_look_at(self) -> tuple[Wanted, list[tuple[Any, int, int]]]:
+        """What a look for lines is to see: (request, share of the calls, stage), calls of the sample first.
+
+        The first group is left out, as its growth is: a first call's imports hold more than a thousand calls leak.
+        """
+        numbers = range(first := self.calls // GROUPS, self.calls, -(-(self.calls - first) // SAMPLE))
+        later = [holder for holder in self.holders if holder[0] >= first]
+        rows: list[tuple[Any, int, int]] = []
+        taken = room = 0
+        for number, _, raw, errand in sorted(later, key=lambda holder: holder[0] not in numbers):
+            owners = [owner for owner in (raw, errand and errand.owner()) if owner]
+            room += sum(map(blocks_held_by, owners))
+            if room > MAX_BLOCKS and rows:
+                break
+            share = (number - first) * SHARES // (self.calls - first)
+            rows += [(owner, share, FIRST if number in numbers else REST) for owner in owners]
+            taken += 1
+        whole = (self.calls - first) * taken // max(1, len(later))
+        return Wanted(self.calls, min(len(numbers), whole), whole), rows
 
 
 def _group_of(number: int, calls: int, count: int) -> int:
@@ -175,6 +192,7 @@ class LeakHunt:
         self._kept: dict[tuple[str, str], Kept] = {}
         self._traces: Traces | None = Traces() if tracing_state() else None
         self._process = ProcessMemory()
+        self._looks: dict[str, Look] = {}  # of each operation, the one to tell of
         self._types: Types = ()  # of the latest look that had the time for them
         self._peaks = PeakWatch(lambda: live() if owners() else ())
         self._codes: tuple[Code, ...] = ()
@@ -345,13 +363,9 @@ class LeakHunt:
     ) -> Iterator[GrowthSites]:
         if owners:
             suspects = [kept for kept in self._kept.values() if kept.is_suspect()]
-            held = [
-                [(address, (kept.name, size)) for address, size in _from_both_ends(kept.owners())] for kept in suspects
-            ]
-            # In turn, so that a look that is cut short has seen something of each.
-            blocks = dict(block for row in zip_longest(*held) for block in row if block is not None)
+            wanted, blocks = _blocks_of(suspects)
             if blocks:
-                for frame in sites_of_blocks(now, blocks, self._types, is_late):
+                for frame in sites_of_blocks(now, blocks, wanted, self._looks, self._types, is_late):
                     self._types = frame.types
                     yield frame
         elif self._traces is not None:
@@ -364,9 +378,32 @@ class LeakHunt:
         return self._codes
 
 
-def _from_both_ends(owners: list[Any]) -> list[tuple[int, int]]:
-    """Their blocks, a large one and a small one in turn: large ones hold most, small ones have the shortest traces."""
-    blocks = sorted(blocks_of(owners, MAX_BLOCKS), key=lambda block: block[1], reverse=True)
+def _blocks_of(suspects: Sequence[Kept]) -> tuple[dict[str, Wanted], dict[int, Block]]:
+    """What they hold, by address: a block of each in turn, so a look that is cut short has seen something of each."""
+    wanted: dict[str, Wanted] = {}
+    owners: list[tuple[Any, tuple[int, str, int]]] = []
+    for kept in suspects:
+        wanted[kept.name], rows = kept.to_look_at()
+        owners += [(raw, (stage, kept.name, share)) for raw, share, stage in rows]
+    del owners[MAX_REQUESTS:]
+    requests = [raw for raw, _ in owners]
+    held: dict[tuple[int, str, int], list[tuple[int, int]]] = {key: [] for _, key in owners}
+    for address, size, index in blocks_of(requests, sum(map(blocks_held_by, requests))):
+        held[owners[index][1]].append((address, size))
+    found: dict[int, Block] = {}
+    for now in STAGES:
+        turns = [
+            [(address, Block(name, size, share, stage)) for address, size in _from_both_ends(blocks)]
+            for (stage, name, share), blocks in held.items()
+            if stage == now
+        ]
+        found.update(block for row in zip_longest(*turns) for block in row if block is not None)
+    return wanted, found
+
+
+def _from_both_ends(blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """A large one and a small one in turn: large ones hold most, small ones have the shortest traces."""
+    blocks = sorted(blocks, key=lambda block: block[1], reverse=True)
     half = len(blocks) - len(blocks) // 2
     pairs = zip_longest(blocks[:half], reversed(blocks[half:]))
     return [block for pair in pairs for block in pair if block is not None]

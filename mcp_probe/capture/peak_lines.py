@@ -37,14 +37,20 @@ LOOK_SHARE = 4
 MAX_BLOCKS = 262_144
 """Of one call. If it has more, only this many are looked for."""
 
+MAX_REQUESTS = 65_535
+"""Whose blocks are asked for at once: as many as the accelerator can tell apart."""
+
 MAX_OPERATIONS = 200
 
 Peak = tuple[str, str, int, str, int, int]
 """(operation, file, line, function, bytes allocated there at least, bytes that the call held): see ``GrowthSample``."""
 
 
-def blocks_of(requests: list[RawRequest], most: int) -> list[tuple[int, int]]:
-    """(address, size) of at most so many blocks that these requests hold; none without the allocator's hooks."""
+def blocks_of(requests: list[RawRequest], most: int) -> list[tuple[int, int, int]]:
+    """(address, size, index of the request) of at most so many blocks that these hold; none without the hooks.
+
+    All blocks of the process are looked at once, however many requests these are: at most :data:`MAX_REQUESTS`.
+    """
     return [] if native.memory is None else native.memory.blocks(requests, most)
 
 
@@ -82,7 +88,7 @@ class PeakWatch:
             return
         began = now_ns()
         known[raw.operation] = held
-        sizes = Counter(size for _, size in blocks_of([raw], MAX_BLOCKS))
+        sizes = Counter(size for _, size, _ in blocks_of([raw], MAX_BLOCKS))
         line = _line_of(sizes)
         if line is not None:
             (file, number), size = line
@@ -98,6 +104,12 @@ def held_by(raw: Any) -> int:
     """Bytes of living blocks that ``raw`` owns; 0 where nothing measured it."""
     use = raw.memory()
     return 0 if use is None else max(0, use[3] or 0)
+
+
+def blocks_held_by(raw: Any) -> int:
+    """How many living blocks ``raw`` owns; 0 where nothing measured it."""
+    use = raw.memory()
+    return 0 if use is None else max(0, use[5] or 0)
 
 
 def _line_of(sizes: Mapping[int, int]) -> tuple[tuple[str, int], int] | None:

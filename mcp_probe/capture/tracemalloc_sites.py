@@ -21,17 +21,15 @@ from types import ModuleType
 from typing import Any
 
 from mcp_probe.capture import heap
-from mcp_probe.capture.places import Code, is_plumbing, is_users, line_among
+from mcp_probe.capture.grown_lines import Block, Lines, Look, Wanted, count_line, latest_of, look_of, top_lines
+from mcp_probe.capture.places import Code, is_plumbing, line_among
 from mcp_probe.model import GrowthSites
 
 FRAMES = 12
 """Frames kept of each allocation."""
 
 MOST = 5
-"""Lines and types reported for one operation, and for the process."""
-
-USERS_SHARE = 0.05
-"""A line of the user's own code comes first if it allocated this share of what the largest line of the tool did."""
+"""Types reported for one operation, and for the process."""
 
 MIN_OBJECTS = 10
 """A type has grown only if at least this many of its objects stay."""
@@ -54,9 +52,6 @@ _UNTRACKED = (tuple, dict)
 
 CHUNK = 200
 """Containers looked at before another thread may run."""
-
-Line = tuple[str, str, int]
-"""(operation or "", file, line)"""
 
 
 def start_tracing() -> str:
@@ -150,8 +145,8 @@ Frames = tuple[tuple[str, int], ...]
 Grown = tuple[Frames, int, int]
 """(where, bytes, blocks)"""
 
-Blocks = Mapping[int, tuple[str, int]]
-"""address -> (operation, size)"""
+Blocks = Mapping[int, Block]
+"""By address."""
 
 Types = tuple[tuple[str, str, int, "int | None", "int | None"], ...]
 """As in :class:`~mcp_probe.model.GrowthSites`."""
@@ -228,54 +223,79 @@ def _tools_in(frames: Frames, codes: Sequence[Code]) -> set[str]:
 
 def sites_of_traces(now: int, grown: Iterable[Grown], codes: Sequence[Code], traces: Traces) -> GrowthSites:
     """Lines that grew, by the tools that called them; types of the whole process."""
-    lines: dict[Line, list[int]] = {}
+    lines: Lines = {}
     for frames, size, count in grown:
         for tool in _tools_in(frames, codes) or {""}:
-            _count(lines, tool, frames, size, count)
+            _add(lines, tool, line_among(frames), size, count)
     types = tuple(("", _name_of(cls), count, None, None) for cls, count in traces.new_types() if not _is_ours(cls))
-    return _sites(now, lines, types[:MOST])
+    return _sites(now, {"": Look(0, 0, lines)}, types[:MOST])
 
 
 def sites_of_blocks(
-    now: int, blocks: Blocks, known: Types = (), is_late: Callable[[], bool] = lambda: False
+    now: int,
+    blocks: Blocks,
+    wanted: Mapping[str, Wanted],
+    looks: dict[str, Look],
+    known: Types = (),
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Iterator[GrowthSites]:
     """Lines that allocated ``blocks`` beside the types already ``known``, then the same with types as they are now.
 
     Types take far longer: a second per 100 000 living objects while tracemalloc runs, but others run meanwhile. What
-    is not done once ``is_late`` returns true is given up.
+    is not done once ``is_late`` returns true is given up. ``looks`` are those to tell of, and are kept up to date.
     """
-    lines = _lines_of(blocks, is_late) if tracing_state() and _trace_of() is not None else None
-    if lines is not None:
-        yield _sites(now, lines, known)
-    objects: dict[Line, list[int]] = {}
-    types = _types_of(blocks, is_late, objects if lines is None and tracing_state() else None)
+    objects: Lines | None = {}
+    if tracing_state() and _trace_of() is not None:
+        objects = None
+        found = _looks_of(blocks, wanted, is_late)
+        for name in looks.keys() - wanted.keys():  # it holds next to nothing any more
+            del looks[name]
+        looks.update((name, latest_of(looks.get(name), look)) for name, look in found.items())
+        if found:
+            yield _sites(now, looks, known)
+    types = _types_of(blocks, is_late, objects if tracing_state() else None)
     if types is not None:
-        yield _sites(now, objects if lines is None else lines, types)
+        if objects is not None:
+            looks.update(_looks_at(objects, wanted))
+        yield _sites(now, looks, types)
 
 
-def _lines_of(blocks: Blocks, is_late: Callable[[], bool]) -> dict[Line, list[int]] | None:
-    """By the blocks' own traces, some 30 us each, as far as it came until it was late; ``None`` if it never began."""
-    trace_of = _trace_of()
-    lines: dict[Line, list[int]] = {}
-    for address, (operation, size) in blocks.items() if trace_of is not None else ():
+def _looks_of(blocks: Blocks, wanted: Mapping[str, Wanted], is_late: Callable[[], bool]) -> dict[str, Look]:
+    """By the blocks' own traces, some 20 us each, as far as it came until it was late; empty if it never began."""
+    trace_of: Any = _trace_of()
+    found: dict[str, dict[int, Lines]] = {}
+    missed = Counter((block.operation, block.stage) for block in blocks.values())
+    places: dict[Frames, tuple[str, int] | None] = {}
+    for address, block in blocks.items():
         if is_late():
-            return lines or None
-        frames = trace_of(0, address)  # type: ignore[misc]
+            break
+        lines = found.setdefault(block.operation, {}).setdefault(block.stage, {})
+        frames = trace_of(0, address)
         if frames is not None:
-            _count(lines, operation, frames, size, 1)
-    return lines
+            if frames not in places:
+                places[frames] = line_among(frames)
+            _add(lines, block.operation, places[frames], block.size, 1, block.share)
+        missed[block.operation, block.stage] -= 1
+    late = {name: [stage for (of, stage), count in missed.items() if of == name and count] for name in found}
+    return {name: look_of(wanted[name], stages, late[name]) for name, stages in found.items()}
 
 
-def _types_of(blocks: Blocks, is_late: Callable[[], bool], lines: dict[Line, list[int]] | None) -> Types | None:
+def _looks_at(objects: Lines, wanted: Mapping[str, Wanted]) -> Iterator[tuple[str, Look]]:
+    for name, each in wanted.items():
+        yield name, Look(each.calls, each.whole, {line: held for line, held in objects.items() if line[0] == name})
+
+
+def _types_of(blocks: Blocks, is_late: Callable[[], bool], lines: Lines | None) -> Types | None:
     """Of the objects that stand in ``blocks``; adds the lines of their traces to ``lines``, if given."""
     types: dict[tuple[str, type], list[int]] = {}
     samples: dict[tuple[str, type], list[Any]] = {}
-    for operation, found in living(blocks):
+    for block, found in living(blocks):
         if is_late():
             return None
         cls = type(found)
-        if operation is None or _is_ours(cls):
+        if block is None or _is_ours(cls):
             continue
+        operation = block.operation
         size = sys.getsizeof(found) if cls in _BUFFERS else cls.__basicsize__
         row = types.setdefault((operation, cls), [0, 0, 0])
         row[0] += 1
@@ -287,18 +307,28 @@ def _types_of(blocks: Blocks, is_late: Callable[[], bool], lines: dict[Line, lis
         traceback = tracemalloc.get_object_traceback(found) if lines is not None else None
         if traceback is not None and lines is not None:
             frames = tuple((frame.filename, frame.lineno) for frame in reversed(traceback))
-            _count(lines, operation, frames, size, 1)
+            _add(lines, operation, line_among(frames), size, 1, block.share)
     return tuple(_top_types(types, samples, is_late))
 
 
-def _sites(now: int, lines: Mapping[Line, Sequence[int]], types: Any) -> GrowthSites:
-    told = tuple(_top_lines(lines))
+def _sites(now: int, looks: Mapping[str, Look], types: Any) -> GrowthSites:
+    lines = {line: held for look in looks.values() for line, held in look.lines.items()}
+    told = tuple(
+        (operation, file, line, function_at(file, line), held.bytes, held.blocks)
+        for (operation, file, line), held in top_lines(lines)
+    )
     files = dict.fromkeys(line[1] for line in told)
-    return GrowthSites(now, told, types, tuple(file for file in files if not is_plumbing(file)))
+    return GrowthSites(
+        now,
+        told,
+        types,
+        tuple(file for file in files if not is_plumbing(file)),
+        tuple((name, look.calls, look.seen) for name, look in looks.items() if name),
+    )
 
 
-def living(blocks: Blocks) -> Iterator[tuple[str | None, Any]]:
-    """(operation, object) of each living object that stands in one of ``blocks``; (``None``, ``None``) now and then.
+def living(blocks: Blocks) -> Iterator[tuple[Block | None, Any]]:
+    """(block, object) of each living object that stands in one of ``blocks``; (``None``, ``None``) now and then.
 
     The collector knows containers only, and not all of them, so what they refer to is looked at, too. Modules are left
     out: their dicts are known, and ``_asyncio`` of the first releases of 3.12 hands out freed objects. These are freed
@@ -320,7 +350,7 @@ def living(blocks: Blocks) -> Iterator[tuple[str | None, Any]]:
                 block = blocks.get(id(each) - _before(type(each)))
                 if block is not None and id(each) not in seen:
                     seen.add(id(each))
-                    yield block[0], each
+                    yield block, each
             # Untracked objects refer to no container, and tuples are looked into once, so this ends.
             below = [each for each in gc.get_referents(*found) if not gc.is_tracked(each) or _is_new(each, tuples)]
             found = [each for each in below if (type(each) in _UNTRACKED and each) or id(each) in maybe]
@@ -340,32 +370,11 @@ def _before(cls: type) -> int:
     return 2 * _HEADER if cls.__flags__ & _PRE_HEADER and sys.version_info >= (3, 11) else _HEADER
 
 
-def _count(lines: dict[Line, list[int]], operation: str, frames: Frames, size: int, count: int) -> None:
-    place = line_among(frames)
+def _add(
+    lines: Lines, operation: str, place: tuple[str, int] | None, size: int, blocks: int, share: int | None = None
+) -> None:
     if place is not None:
-        row = lines.setdefault((operation, *place), [0, 0])
-        row[0] += size
-        row[1] += count
-
-
-def _top_lines(lines: Mapping[Line, Sequence[int]]) -> Iterator[tuple[str, str, int, str, int, int]]:
-    """Most bytes first; but a line of the user's own code before libraries below it, and these before plumbing.
-
-    A client's own line is in few of the traces of what it makes, because most are deeper than :data:`FRAMES`.
-    """
-    most: Counter[str] = Counter()
-    for (operation, _, _), (size, _) in lines.items():
-        most[operation] = max(most[operation], size)
-
-    def rank(row: tuple[Line, Sequence[int]]) -> tuple[bool, bool, int]:
-        (operation, file, _), (size, _) = row
-        return not (is_users(file) and size >= USERS_SHARE * most[operation]), is_plumbing(file), -size
-
-    told: Counter[str] = Counter()
-    for (operation, file, line), (size, count) in sorted(lines.items(), key=rank):
-        if size > 0 and told[operation] < MOST:
-            told[operation] += 1
-            yield operation, file, line, function_at(file, line), size, count
+        count_line(lines, (operation, *place), size, blocks, share)
 
 
 def function_at(file: str, line: int) -> str:

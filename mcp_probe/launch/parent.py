@@ -95,7 +95,9 @@ def run_command(
             publish(said)
             return said
 
-        exit_code = process.returncode = await_command(process.pid, source, on_overdue=lambda: report(None))
+        exit_code = process.returncode = await_command(
+            process.pid, source, on_overdue=lambda: report(None), has_all=channel.has_all
+        )
         channel.finish()
         return report(exit_code)
 
@@ -237,6 +239,10 @@ class ReceiverThread:
         """As :meth:`Receiver.served`."""
         self._loaded.wait()
         return () if self._receiver is None else self._receiver.served()
+
+    def has_all(self) -> bool:
+        """As :meth:`Receiver.has_all`; never waits for it to be loaded."""
+        return self._receiver is not None and self._receiver.has_all()
 
     def finish(self, seconds: float = _DRAIN_S) -> None:
         """Take what has been sent by now, for at most ``seconds``; then stop."""

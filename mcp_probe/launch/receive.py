@@ -105,6 +105,12 @@ class Receiver:
         with self._lock:
             return tuple(connection.served() for connection in self._connections if connection.frames)
 
+    def has_all(self) -> bool:
+        """Whether there are serving processes, and all have sent their end. Safe from any thread, and quick."""
+        with self._lock:
+            served = [connection for connection in self._connections if connection.frames]
+            return bool(served) and all(connection.has_ended for connection in served)
+
     def receive(self) -> None:
         """Reads until :meth:`finish`; runs on a thread of its own."""
         finishing = False
@@ -331,6 +337,11 @@ class _Connection:
     def summary_so_far(self) -> Summary:
         """Of a process that still serves."""
         return self._fold.summary(live=True)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its End frame has been taken in, and what came behind it."""
+        return self._ended and not self.lines
 
     def served(self) -> Served:
         problem, ends_early = self._problem, self._decoder is None

@@ -30,6 +30,9 @@ FORWARDED = (
 # An SDK client that wants a server gone sends SIGKILL 2 s after SIGTERM; INT and HUP come from other supervisors.
 _GOODBYES = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _OVERDUE_S = 1.5
+# If everything to report has come already, most of these 2 s are left for the report: a busy machine takes long for it.
+_SETTLED_S = 0.3
+_LOOK_S = 0.1
 _KEYBOARD = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 
 
@@ -154,11 +157,16 @@ def _in_terminal_foreground() -> bool:
         os.close(terminal)
 
 
-def await_command(pid: int, source: SignalSource, on_overdue: Callable[[], object]) -> int:
+def await_command(
+    pid: int,
+    source: SignalSource,
+    on_overdue: Callable[[], object],
+    has_all: Callable[[], bool] = lambda: False,
+) -> int:
     """Exit code of the child ``pid``, negative for the signal that ended it; passes signals on meanwhile.
 
     Calls ``on_overdue`` once if the command still runs 1.5 s after it was told to end: what follows is often
-    a SIGKILL that takes us too.
+    a SIGKILL that takes us too. 0.3 s are enough if it ``has_all`` that there is to report.
     """
     overdue_at: float | None = None
     told = False
@@ -168,11 +176,11 @@ def await_command(pid: int, source: SignalSource, on_overdue: Callable[[], objec
         if done:
             return os.waitstatus_to_exitcode(status)
         left = None if overdue_at is None else overdue_at - time.monotonic()
-        if left is not None and left <= 0:
+        if left is not None and (left <= 0 or (left <= _OVERDUE_S - _SETTLED_S and has_all())):
             overdue_at = None
             on_overdue()
             continue
-        arrived = source.wait(left)
+        arrived = source.wait(None if left is None else min(left, _LOOK_S))
         if arrived is None or arrived.number == signal.SIGCHLD:
             continue
         if arrived.pass_on:

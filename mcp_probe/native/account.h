@@ -18,7 +18,7 @@ typedef struct {
     unsigned short next,
         orphans;           /* next: in the list it is in; orphans: accounts of dead children */
     unsigned char checked; /* its generation when words of dead accounts were last forgotten */
-    unsigned char marked;  /* while memory_blocks() looks for its blocks */
+    unsigned short marked; /* while memory_py_blocks() looks for its blocks: whose they are */
     account_ref parent;
     long long gil_held, gil_blocks, gil_peak, raw,
         raw_peak; /* raw: held and blocks in one word, see BLOCK_BITS */

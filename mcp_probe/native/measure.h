@@ -597,6 +597,7 @@ static void memory_move(Request *from, Request *to)
 typedef struct {
     unsigned long address;
     unsigned long long size;
+    unsigned int request;
 } found_t;
 
 static size_t find_marked(const table_t *table, found_t *found, size_t count, size_t most)
@@ -605,7 +606,7 @@ static size_t find_marked(const table_t *table, found_t *found, size_t count, si
         const slot_t *slot = &table->slots->at[at];
         account_t *account = slot->address == 0 ? NULL : account_of(slot->value.owner);
         if (account != NULL && account->marked)
-            found[count++] = (found_t){slot->address, slot->value.size};
+            found[count++] = (found_t){slot->address, slot->value.size, account->marked - 1u};
     }
     return count;
 }
@@ -617,8 +618,8 @@ static size_t find_marked_words(found_t *found, size_t count, size_t most)
             unsigned int word = chunks[at].words[i];
             account_t *account = word == 0 ? NULL : owner_in(word);
             if (account != NULL && account->marked)
-                found[count++] =
-                    (found_t){(chunks[at].number << CHUNK_BITS) + (i << 4), size_in(word)};
+                found[count++] = (found_t){(chunks[at].number << CHUNK_BITS) + (i << 4),
+                                           size_in(word), account->marked - 1u};
         }
     return count;
 }
@@ -629,7 +630,7 @@ static void mark_requests(PyObject *requests, unsigned int marked)
         Request *request = as_request(PyList_GetItem(requests, i));
         account_t *account = request == NULL ? NULL : account_of(request->memory.account);
         if (account != NULL)
-            account->marked = (unsigned char)marked;
+            account->marked = (unsigned short)(marked ? i + 1 : 0);
     }
 }
 
@@ -640,7 +641,7 @@ static PyObject *memory_py_blocks(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!n", &PyList_Type, &requests, &most))
         return NULL;
     size_t bytes = (most > 0 ? (size_t)most : 1) * sizeof(found_t), count = 0;
-    if (most <= 0 || bytes / sizeof(found_t) != (size_t)most)
+    if (most <= 0 || bytes / sizeof(found_t) != (size_t)most || PyList_Size(requests) > USHRT_MAX)
         return PyList_New(0);
     found_t *found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (found == MAP_FAILED)
@@ -656,7 +657,7 @@ static PyObject *memory_py_blocks(PyObject *module, PyObject *args)
     mark_requests(requests, 0);
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (size_t i = 0; list != NULL && i < count; i++) {
-        PyObject *row = Py_BuildValue("(kK)", found[i].address, found[i].size);
+        PyObject *row = Py_BuildValue("(kKI)", found[i].address, found[i].size, found[i].request);
         if (row == NULL || PyList_SetItem(list, (Py_ssize_t)i, row) < 0)
             Py_CLEAR(list);
     }

@@ -22,7 +22,7 @@ static PyMethodDef memory_methods[] = {
     {"state", memory_py_state, METH_NOARGS,
      "What the hooks are, and whether what they counted is valid."},
     {"blocks", memory_py_blocks, METH_VARARGS,
-     "[(address, size), ...] that these requests still hold, at most so many."},
+     "[(address, size, index of its request), ...] that these hold, at most so many."},
     {"charge", memory_charge, METH_O,
      "What this thread allocates belongs to the request from now on; returns the one before."},
     {NULL}};

@@ -80,6 +80,7 @@ def traced(
     calls: int = 160,
     looked_at: int = 160,
     own: tuple[str, ...] = ("/srv/server.py",),
+    looks: tuple[tuple[str, int, int], ...] = (),
 ) -> Growth:
     """:func:`grouped`, where tracemalloc is on and one line has allocated ``blocks`` of 64 bytes when it was looked."""
     groups = tuple((calls // 16, round(rate * (calls // 16))) for rate in rates)
@@ -87,7 +88,7 @@ def traced(
     lines = (("add", "/srv/server.py", 7, "add", round(SMALL) * blocks, blocks),) if blocks else ()
     (row,) = hunt_of(
         sample(looked_at, 1, groups, rows=(("tools/call", "add", looked_at, held, groups),), are_lines_known=True),
-        GrowthSites(2, lines, (), own),
+        GrowthSites(2, lines, (), own, looks),
         sample(calls, held, groups, are_lines_known=True),
     ).operations
     return row
@@ -101,6 +102,14 @@ def test_a_small_leak_is_told_where_one_line_allocates_it_in_nearly_every_call()
 def test_lines_that_were_looked_for_after_half_of_the_calls_still_tell_a_small_leak() -> None:
     assert traced([SMALL] * 16, blocks=64, looked_at=80).verdict == "grows"
     assert traced([SMALL] * 16, blocks=63, looked_at=80).verdict == "steady", "a cache was full before that"
+
+
+def test_a_line_tells_a_small_leak_in_nearly_every_call_of_those_that_a_look_had_the_time_for() -> None:
+    row = traced([SMALL] * 16, blocks=26, looks=(("add", 160, 32),))
+    assert (row.verdict, row.looked_at_calls, row.seen_calls) == ("grows", 160, 32)
+    assert traced([SMALL] * 16, blocks=25, looks=(("add", 160, 32),)).verdict == "steady"
+    assert traced([SMALL] * 16, blocks=150, looks=(("add", 160, 0),)).verdict == "steady", "no call was seen whole"
+    assert traced([SMALL] * 16, blocks=75, looks=(("add", 79, 74),)).verdict == "steady", "an earlier look was told"
 
 
 def test_a_line_tells_a_small_leak_though_most_of_its_bytes_came_from_free_lists() -> None:

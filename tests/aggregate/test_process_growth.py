@@ -73,6 +73,14 @@ def test_what_is_full_after_a_third_of_the_calls_grows_no_more(size: int, at: It
     }
 
 
+def test_two_looks_shortly_one_after_the_other_do_not_decide_that_growth_has_ended() -> None:
+    """On a busy machine a hunt of 92 calls of 100 kB has had four looks; the last came three calls after another."""
+    level = {10: 0, 40: 3_000_000, 89: 8_600_000, 92: 8_500_000}
+    assert verdicts(looked(level, native=level.__getitem__))["native"] == "grows"
+    level = {10: 0, 40: 8_600_000, 89: 8_500_000, 92: 8_600_000}
+    assert verdicts(looked(level, native=level.__getitem__))["native"] == "steady"
+
+
 def test_a_process_that_breathes_does_not_grow() -> None:
     """Cyclic garbage, holes in the heap: up to 3 MB more or less, whatever the calls do."""
 

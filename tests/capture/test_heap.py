@@ -13,13 +13,14 @@ import pytest
 
 from mcp_probe.adapters.tools import functions_of_tools
 from mcp_probe.capture import heap
+from mcp_probe.capture.grown_lines import FIRST, Block
 from mcp_probe.capture.tracemalloc_sites import living
 
 ROUNDS = 20
 
 
 def all_living() -> None:
-    assert list(living({1: ("nobody", 8)}))
+    assert list(living({1: Block("nobody", 8, 0, FIRST)}))
 
 
 def errors_beside(look: Callable[[], object]) -> int:

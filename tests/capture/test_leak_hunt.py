@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -15,9 +15,9 @@ import pytest
 from mcp_probe import native
 from mcp_probe.adapters.tools import functions_of_tools
 from mcp_probe.capture import leak_hunt, tracemalloc_sites
+from mcp_probe.capture.grown_lines import FIRST, REST, Block, Look, Wanted
 from mcp_probe.capture.leak_hunt import GROUPS, Kept, LeakHunt, clear_type_cache
 from mcp_probe.capture.tracemalloc_sites import (
-    _top_lines,
     function_at,
     is_start_safe,
     living,
@@ -136,31 +136,72 @@ def test_only_a_tool_whose_older_calls_hold_memory_is_worth_a_look() -> None:
     assert not kept_of([500] * 49).is_suspect()
 
 
-def test_a_look_for_lines_that_is_cut_short_has_seen_large_and_small_blocks_of_each_operation(
+def test_lines_are_looked_for_in_older_and_newer_calls_apart_and_not_in_the_first_ones() -> None:
+    """A first call's imports hold more than the rest leak, and of all lines theirs was told."""
+    kept = Kept("tools/call", "add")
+    for size in range(1, 161):
+        kept.add(Holding(size))
+    kept.groups()
+    wanted, rows = kept.to_look_at()
+    assert wanted == Wanted(calls=160, sampled=30, whole=150)
+    sampled = range(11, 161, 5)
+    others = [size for size in range(11, 161) if size not in sampled]
+    assert [(call.size, share, stage) for call, share, stage in rows] == [
+        *((size, int(size > 85), FIRST) for size in sampled),
+        *((size, int(size > 85), REST) for size in others),
+    ]
+
+
+def test_no_more_calls_are_looked_at_than_hold_so_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept("tools/call", "add")
+    for size in range(1, 161):
+        kept.add(Holding(size))
+    monkeypatch.setattr(leak_hunt, "MAX_BLOCKS", 75)  # each call holds one
+    wanted, rows = kept.to_look_at()
+    assert (wanted, len(rows)) == (Wanted(calls=160, sampled=30, whole=75), 75)
+    monkeypatch.setattr(leak_hunt, "MAX_BLOCKS", 10)
+    wanted, rows = kept.to_look_at()
+    assert (wanted, len(rows)) == (Wanted(calls=160, sampled=10, whole=10), 10)
+
+
+def test_a_look_for_lines_that_is_cut_short_has_seen_large_and_small_blocks_of_some_calls_of_each_operation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The accelerator tells small blocks first: on a busy machine the line of the payload was not among those seen."""
-    seen: list[tuple[str, int]] = []
+    seen: list[Block] = []
 
-    def sites(now: int, blocks: dict[int, tuple[str, int]], known: object, is_late: object) -> Iterator[Any]:
+    def sites(now: int, blocks: dict[int, Block], *_: object) -> Iterator[Any]:
         seen.extend(blocks.values())
         return iter(())
 
-    sizes = iter([[40, 50, 100, 2000], [30, 600]])
+    def blocks_of(requests: list[Any], most: int) -> list[tuple[int, int, int]]:
+        """A sample of 30 calls of each, in order, before the other 30."""
+        sizes = {0: (40, 50, 100, 2000), 29: (44,), 30: (60,), 60: (30, 600)}
+        return [(size, size, index) for index in range(len(requests)) for size in sizes.get(index, ())]
+
     monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
-    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(size, size) for size in next(sizes)])
+    monkeypatch.setattr(leak_hunt, "blocks_of", blocks_of)
     hunt = LeakHunt(lambda: True)
     for name in ("one", "two"):
         kept = hunt._kept["tools/call", name] = Kept("tools/call", name)
         for _ in range(64):
             kept.add(Holding(1000))
     list(hunt.frames(0, final=True))
-    assert seen == [("one", 2000), ("two", 600), ("one", 40), ("two", 30), ("one", 100), ("one", 50)]
+    assert [tuple(block) for block in seen] == [
+        ("one", 2000, 0, FIRST),
+        ("one", 44, 1, FIRST),
+        ("two", 600, 0, FIRST),
+        ("one", 40, 0, FIRST),
+        ("two", 30, 0, FIRST),
+        ("one", 100, 0, FIRST),
+        ("one", 50, 0, FIRST),
+        ("one", 60, 0, REST),
+    ]
 
 
 def test_a_look_for_types_can_be_cut_short_before_it_has_seen_an_object() -> None:
     """With tracing, what it prepares for each block took three seconds beside others that compute."""
-    looked = living({16 * number: ("add", 500) for number in range(1_000)})
+    looked = living({16 * number: Block("add", 500, 0, FIRST) for number in range(1_000)})
     asked = [next(looked) for _ in range(5)]
     assert asked == [(None, None)] * 5
 
@@ -175,7 +216,7 @@ def test_lines_are_told_before_types_are_looked_for(monkeypatch: pytest.MonkeyPa
         yield GrowthSites(now, (), ())
 
     monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
-    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(1, 500)])
+    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(1, 500, 0)])
     hunt = LeakHunt(lambda: True)
     kept = hunt._kept["tools/call", "add"] = Kept("tools/call", "add")
     for _ in range(64):
@@ -190,14 +231,14 @@ def test_a_look_for_lines_ends_as_soon_as_the_last_one_is_asked_for(monkeypatch:
     """On a busy machine one look took 36 s, and the hunt lost its end."""
     late: list[bool] = []
 
-    def sites(now: int, blocks: object, known: object, is_late: Callable[[], bool]) -> Iterator[Any]:
+    def sites(now: int, blocks: object, wanted: object, looks: object, known: object, is_late: Any) -> Iterator[Any]:
         late.append(is_late())
         hunt.hurry()
         late.append(is_late())
         return iter(())
 
     monkeypatch.setattr(leak_hunt, "sites_of_blocks", sites)
-    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(1, 500)])
+    monkeypatch.setattr(leak_hunt, "blocks_of", lambda requests, most: [(1, 500, 0)])
     monkeypatch.setattr(leak_hunt, "LAST_LOOK_NS", 60_000_000_000)
     hunt = LeakHunt(owners=lambda: True)
     kept = hunt._kept["tools/call", "add"] = Kept("tools/call", "add")
@@ -207,7 +248,7 @@ def test_a_look_for_lines_ends_as_soon_as_the_last_one_is_asked_for(monkeypatch:
     assert late == [False, True]
     list(hunt.frames(now_ns(), final=True))
     assert late == [False, True, False, False], "the last look has its own time"
-    assert not list(sites_of_blocks(0, {1: ("add", 500)}, (), lambda: True))
+    assert not list(sites_of_blocks(0, {1: Block("add", 500, 0, FIRST)}, {}, {}, (), lambda: True))
 
 
 def test_tracing_is_started_beside_threads_only_where_that_is_safe() -> None:
@@ -244,7 +285,7 @@ def test_no_module_is_asked_what_it_refers_to(monkeypatch: pytest.MonkeyPatch) -
         return []
 
     monkeypatch.setattr(gc, "get_referents", get_referents)
-    assert {operation for operation, _ in living({1: ("nobody", 8)})} == {None}
+    assert {operation for operation, _ in living({1: Block("nobody", 8, 0, FIRST)})} == {None}
     assert dict in asked
     assert not [cls for cls in asked if issubclass(cls, ModuleType)]
 
@@ -263,8 +304,8 @@ def test_living_objects_are_found_by_their_blocks_whatever_stands_before_them() 
         held = [[Plain(), {"a": object()}, bytes(700), bytearray(800), (str(n) * 100, n << 80)] for n in range(1, 301)]
         core.charge(before)
         raw.ended = True
-        blocks = {address: ("add", size) for address, size in core.blocks([raw], 10_000)}
-        found = Counter(type(each) for operation, each in living(blocks) if operation)
+        blocks = {address: Block("add", size, 0, FIRST) for address, size, _ in core.blocks([raw], 10_000)}
+        found = Counter(type(each) for block, each in living(blocks) if block)
     finally:
         core.uninstall()
     assert len(held) == 300
@@ -282,14 +323,6 @@ def test_a_line_is_in_the_function_whose_indentation_it_is_under() -> None:
     assert function_at(leaking.__file__, 1) == ""
     assert function_at(__file__, Holding.memory.__code__.co_firstlineno + 1) == "Holding.memory"
     assert function_at("/nowhere/at/all.py", 3) == ""
-
-
-def test_a_line_of_the_users_comes_before_the_library_that_it_calls_and_both_before_the_sdk() -> None:
-    own, library, sdk = "/srv/server.py", "/venv/site-packages/httpx/_client.py", "/venv/site-packages/mcp/session.py"
-    lines = {("add", sdk, 3): (900, 9), ("add", library, 2): (800, 8), ("add", own, 1): (100, 1)}
-    assert [row[1] for row in _top_lines(lines)] == [own, library, sdk]
-    lines["add", own, 1] = (9, 1)
-    assert [row[1] for row in _top_lines(lines)] == [library, own, sdk], "what is next to nothing is not the cause"
 
 
 def test_the_tools_own_functions_are_found_below_decorators() -> None:
@@ -340,11 +373,32 @@ def test_names_that_the_interpreter_remembers_of_a_call_are_nothing_that_the_cal
     assert before - sys.getallocatedblocks() >= 100
 
 
-def test_a_look_for_lines_that_is_cut_short_tells_those_that_it_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_for_lines_that_is_cut_short_tells_of_the_calls_that_it_has_wholly_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tracemalloc_sites, "tracing_state", lambda: True)
     monkeypatch.setattr(tracemalloc_sites, "_trace_of", lambda: lambda domain, address: (("/srv/a.py", address),))
-    blocks = {1: ("add", 10), 2: ("sum", 20), 3: ("add", 30)}
-    answers = iter([False, False, True])
-    (frame,) = sites_of_blocks(0, blocks, (), lambda: next(answers, True))
-    assert {(line[0], line[2]) for line in frame.lines} == {("add", 1), ("sum", 2)}
-    assert list(sites_of_blocks(0, blocks, (), lambda: True)) == [], "what was known before stays"
+    rows = [("add", 10, FIRST), ("sum", 20, FIRST), ("add", 30, FIRST), ("sum", 5, FIRST), ("add", 40, REST)]
+    blocks = {number: Block(name, size, number % 2, stage) for number, (name, size, stage) in enumerate(rows)}
+    wanted = {name: Wanted(60, 30, 57) for name in ("add", "sum")}
+    looks: dict[str, Look] = {}
+
+    def told(seen: int) -> list[tuple[str, int, int]]:
+        """(operation, line, bytes) after a look that was late once it had seen so many blocks."""
+        answers = iter([False] * seen)
+        frames = list(sites_of_blocks(0, blocks, wanted, looks, (), lambda: next(answers, True)))
+        return [(line[0], line[2], line[4]) for frame in frames for line in frame.lines]
+
+    assert told(0) == [], "what was known before stays"
+    assert set(told(1)) == {("add", 0, 10)}, "there is nothing better"
+    assert looks["add"].seen == 0
+    assert set(told(3)) == {("add", 0, 10), ("add", 2, 30), ("sum", 1, 20)}
+    assert {name: look.seen for name, look in looks.items()} == {"add": 30, "sum": 0}
+    assert set(told(2)) == {("add", 0, 10), ("add", 2, 30), ("sum", 1, 20)}, "the earlier look has seen more"
+    assert set(told(4)) == {("add", 0, 10), ("add", 2, 30), ("sum", 1, 20), ("sum", 3, 5)}
+    assert {name: look.seen for name, look in looks.items()} == {"add": 30, "sum": 57}
+    assert ("add", 4, 40) in told(5) and looks["add"].seen == 57
+    del wanted["sum"]
+    blocks = {address: block for address, block in blocks.items() if block.operation != "sum"}
+    told(3)
+    assert looks.keys() == {"add"}, "the other one holds next to nothing any more"

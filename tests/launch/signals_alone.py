@@ -116,6 +116,38 @@ def test_a_child_that_lingers_after_a_goodbye_is_reported_once(monkeypatch: pyte
     assert (code, len(told)) == (-signal.SIGKILL, 1)
 
 
+@pytest.mark.parametrize(("ready", "reported_at"), [((True, True), 2), ((False, True), 3), ((False, False), 6)])
+def test_a_child_that_lingers_is_reported_as_soon_as_everything_to_report_has_come(
+    ready: tuple[bool, bool], reported_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 0.3 s, since most that have sent their end leave at once; what follows may be a SIGKILL for all of us."""
+    clock = iter(0.3 * tick for tick in range(1000))  # every look at the clock is so much later
+    at: list[float] = []
+
+    def monotonic() -> float:
+        at.append(next(clock))
+        return at[-1]
+
+    monkeypatch.setattr("mcp_probe.launch.signals.time.monotonic", monotonic)
+    monkeypatch.setattr("mcp_probe.launch.signals.heeded", lambda: list(FORWARDED))
+    told: list[int] = []
+    answers = iter(ready)
+    hup, kill = (Arrived(number, pass_on=True) for number in (signal.SIGHUP, signal.SIGKILL))
+    winches = [Arrived(signal.SIGWINCH, pass_on=True)] * 8
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import signal; signal.signal(1, signal.SIG_IGN); print(flush=True); signal.pause()"],
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.stdout.close()
+    child.returncode = 0
+    script = Scripted(hup, *winches, kill)
+    code = await_command(child.pid, script, lambda: told.append(len(at)), lambda: next(answers, ready[-1]))
+    assert (code, len(told)) == (-signal.SIGKILL, 1)
+    assert told == [reported_at]  # looks at the clock by then
+
+
 def test_an_ignored_goodbye_is_no_reason_to_report(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 1000, 1))
     monkeypatch.setattr("mcp_probe.launch.signals.time.monotonic", lambda: float(next(now)))

@@ -62,6 +62,25 @@ def test_what_was_sent_before_the_end_is_all_taken(folder: Path) -> None:
     assert served.summary.requests.count == 5000
 
 
+@pytest.mark.parametrize(
+    ("sent", "all_is_there"),
+    [
+        ((), False),
+        ((END,), True),
+        ((END, b""), False),
+        ((END, END), True),
+    ],
+)
+def test_all_is_there_once_each_serving_process_has_sent_its_end(
+    folder: Path, sent: tuple[bytes, ...], all_is_there: bool
+) -> None:
+    receiving = Receiving(folder)
+    for end in sent:
+        receiving.connect(preamble() + HEADER + REQUEST + end)
+    receiving.finish()
+    assert receiving.receiver.has_all() is all_is_there
+
+
 def test_lines_cut_anywhere_are_put_together(folder: Path) -> None:
     receiving = Receiving(folder, folder / "recording")
     sent = preamble() + HEADER + REQUEST + END

@@ -338,19 +338,36 @@ def test_of_a_request_that_ended_before_the_hooks_changed_only_what_it_holds_is_
     assert len(kept) == 1_000_000
 
 
+def told_of(requests: list[Any]) -> dict[int, int]:
+    """The size of each block, by its address."""
+    return {address: size for address, size, _ in hooks.blocks(requests, 1000)}
+
+
 def test_blocks_that_requests_still_hold_are_told_by_address() -> None:
     hooks.install("shadow")
     one, two = request(1), request(2)
     small, large = charged(one, lambda: (bytes(100), bytes(100_000)))
     other = charged(two, lambda: bytes(200))
-    blocks = dict(hooks.blocks([one], 1000))
+    blocks = told_of([one])
     assert blocks[id(small)] == HEADER + 100
     # Where every block is checked, a large one is known by where its checks begin.
     assert blocks[id(large)] == HEADER + 100_000 if not is_checked() else HEADER + 100_000 in blocks.values()
     assert id(other) not in blocks
-    assert dict(hooks.blocks([one, two], 1000))[id(other)] == HEADER + 200
+    assert told_of([one, two])[id(other)] == HEADER + 200
     assert len(hooks.blocks([one, two], 2)) == 2
-    assert sum(hooks.blocks([one], 1000)[at][1] for at in range(len(blocks))) == one.memory()[3]
+    assert sum(size for _, size, _ in hooks.blocks([one], 1000)) == one.memory()[3]
+
+
+def test_blocks_are_told_with_the_index_of_the_request_that_holds_them() -> None:
+    hooks.install("shadow")
+    raws = [request(number) for number in range(1, 5)]
+    held = [charged(raw, partial(bytes, size)) for raw, size in zip(raws, (100, 200, 300, 40_000), strict=True)]
+    rows = hooks.blocks([raws[3], raws[1], raws[0]], 1000)
+    index_of = {address: index for address, _, index in rows}
+    assert is_checked() or [index_of.get(id(each)) for each in held] == [2, 1, None, 0]
+    for index, raw in enumerate((raws[3], raws[1], raws[0])):
+        assert sum(size for _, size, number in rows if number == index) == raw.memory()[3]
+    assert hooks.blocks([], 1000) == hooks.blocks(raws, 0) == hooks.blocks([raws[0]] * 65_536, 1000) == []
 
 
 def test_the_state_says_what_the_hooks_are() -> None:
@@ -484,7 +501,7 @@ def test_what_each_request_holds_is_what_a_ledger_says(
             elif kind == "gc":
                 gc.collect(0)
         owned = {block: (who, size) for block, (who, size) in ledger.items() if who < 4}
-        held = {(address, size) for address, size in hooks.blocks(raws, 10_000) if address in ledger}
+        held = {(address, size) for address, size, _ in hooks.blocks(raws, 10_000) if address in ledger}
         assert is_checked() or held == {(block, size) for block, (_, size) in owned.items()}
         if mode == "hybrid":
             for number in range(4):

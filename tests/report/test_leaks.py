@@ -50,6 +50,21 @@ def test_lines_of_an_earlier_look_say_how_many_calls_there_were_by_then() -> Non
     assert "as of" not in " ".join(lines_of(make_hunt(make_growth(looked_at_calls=1_000))))
 
 
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (32, "lines of 32 calls, evenly chosen: there was no time for more"),
+        (0, "lines of some blocks only: there was no time for more"),
+        (938, None),
+        (None, None),
+    ],
+)
+def test_a_look_that_was_cut_short_says_how_many_calls_its_lines_are_of(seen: int | None, told: str | None) -> None:
+    found = " ".join(lines_of(make_hunt(make_growth(looked_at_calls=1_000, seen_calls=seen))))
+    assert ("no time" in found) == (told is not None)
+    assert told is None or told in found
+
+
 def test_it_says_how_much_the_hunt_slows_the_server_and_the_header_that_it_does() -> None:
     hunt = replace(make_hunt(steady()), tracing_factor=22.5)
     text = " ".join(render(replace(healthy(), leaks=hunt), color=False).split())

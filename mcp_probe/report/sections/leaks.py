@@ -14,6 +14,7 @@ from mcp_probe.report.sections.memory import source
 
 LEAK_ROWS = 10
 SITES = 4
+WHOLE = 0.9  # of the calls: a look that had the time for all leaves out a sixteenth
 SHOWN = 0.1  # of what the first line allocated: below, a line is left to the JSON summary
 VERDICTS: dict[str, tuple[str, Role]] = {
     "grows": ("grows", "critical"),
@@ -86,9 +87,21 @@ def _sites(
     told = [one(_type(found), "plain") for found in types[:SITES]]
     if told:
         yield Flow(tuple(told), lead=one("of type ", "dim"), indent=3)
-    if row is not None and (lines or told) and row.looked_at_calls is not None and row.looked_at_calls < row.calls:
-        calls = f"lines and types as of {plural(row.looked_at_calls, 'call')}, the latest look for them"
-        yield Paragraph(one(calls, "dim"), indent=3)
+    note = _of_look(row) if row is not None and (lines or told) else ""
+    if note:
+        yield Paragraph(one(note, "dim"), indent=3)
+
+
+def _of_look(row: Growth) -> str:
+    """How much the look for the lines has seen; empty if it has seen all calls but the first sixteenth."""
+    calls, seen = row.looked_at_calls, row.seen_calls
+    if calls is None:
+        return ""
+    notes = [f"lines and types as of {plural(calls, 'call')}, the latest look for them"] if calls < row.calls else []
+    if seen is not None and seen < WHOLE * calls:
+        few = f"{plural(seen, 'call')}, evenly chosen" if seen else "some blocks only"
+        notes.append(f"lines of {few}: there was no time for more")
+    return "; ".join(notes)
 
 
 def _type(found: GrowthType) -> str:
