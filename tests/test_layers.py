@@ -51,6 +51,7 @@ THIRD_PARTIES: dict[str, tuple[str, ...]] = {
     "starlette": SDKS,
     "uvicorn": ("workloads",),
     "hypercorn": ("workloads.servers",),
+    "hdrh": ("workloads.load",),
     "cryptography": ("workloads.certificates",),  # comes with mcp
     "pydantic": ("workloads.servers",),  # comes with mcp; what a client is asked for is one of its models
     "anyio": LOOPS,
