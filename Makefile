@@ -104,7 +104,7 @@ test-endurance: env envs  ## the accelerator under every allocator of Python; ea
 pythons: env  ## CPython 3.11 to 3.14 with mcp 2.x in .envs/, for `mcp-probe bench pythons` (PYTHONS='…': further interpreters)
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) -m tools.pythons $(PYTHONS)
 
-attach-cells: env  ## CPython 3.14 and 3.15 with mcp 1.x and 2.x, for the tests of `mcp-probe attach`
+attach-cells: env  ## CPython 3.10 to 3.15 with mcp 1.x and 2.x, for the tests of `mcp-probe attach` and of every way of looking
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) -m tests.launch.attach_cells
 
 test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte, a thousand attachments under load, on each path, and a thousand visits of `attach`; some fifty minutes
