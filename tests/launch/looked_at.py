@@ -1,8 +1,5 @@
 """A server of a step that blocks, a lock and a pool on each interpreter, SDK, transport and loop, and what each way of
-looking says of it: a full recording and all that reads it, the live view, the flight recorder.
-
-python -m tests.launch.looked_at [WORDS]      every cell whose name has all these words; a table of what was seen
-"""
+looking says of it: a full recording and all that reads it, the live view, the flight recorder."""
 
 from __future__ import annotations
 
@@ -22,12 +19,10 @@ from mcp_probe.cli import main as probe
 from mcp_probe.model import Header, RequestRecord, StepRecord, Timeline
 from mcp_probe.record.file import read_recording
 from tests.adapters.raw_clients import HttpClient, RawClient, StdioClient
-from tests.launch.attach_cells import make
 from tests.launch.attaching import PROGRAM
 from tests.launch.test_page import ids_of
 from tests.ports import free_port
 from tests.report.trace_checker import faults
-from tools.interpreters import Absent
 
 ROUNDS = 24
 """Of each tool at least as many calls, so that `what-if` checks their p95, too."""
@@ -290,34 +285,3 @@ def place_of(mark: str) -> str:
     lines = PROGRAM.read_text("utf-8").splitlines()
     [number] = [number for number, line in enumerate(lines, 1) if line.endswith(f"# {mark}")]
     return f"{PROGRAM.name}:{number}"
-
-
-def main(*words: str) -> int:
-    failed = 0
-    for cell in CELLS:
-        if not all(word in str(cell) for word in words):
-            continue
-        began = time.monotonic()
-        with TemporaryDirectory(prefix="looked-") as folder:
-            try:
-                seen = look_at(cell, make(cell.version, cell.sdk), Path(folder))
-            except Absent as exc:
-                print(f"{cell}: not here: {exc}", flush=True)
-                continue
-            except Exception as exc:  # noqa: BLE001 - a cell that fails leaves the others to be asked
-                failed += 1
-                print(f"{cell}: FAILED: {type(exc).__name__}: {str(exc)[-1500:]}", flush=True)
-                continue
-        wrong = faults_of(cell, seen)
-        failed += bool(wrong)
-        told = (
-            f"{sum(seen.sent.values())} calls, {seen.tracks} tracks, {seen.profiles} profiles, {seen.page} on the page"
-        )
-        print(f"{cell}: {time.monotonic() - began:.0f} s; {told}; notes {seen.notes}")
-        print(f"    what-if {seen.what_if[0]}: {seen.what_if[1][:260]}")
-        print("".join(f"    WRONG {one}\n" for one in wrong), end="", flush=True)
-    return failed
-
-
-if __name__ == "__main__":
-    sys.exit(min(1, main(*sys.argv[1:])))

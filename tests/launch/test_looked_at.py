@@ -1,5 +1,5 @@
 """Full recordings and what reads them, the live view, the flight recorder: the same truth on each interpreter, SDK,
-transport and loop, with and without the accelerator. `python -m tests.launch.looked_at` asks all combinations."""
+transport and loop, with and without the accelerator. `python -m tests.launch.look_table` asks all combinations."""
 
 from __future__ import annotations
 
