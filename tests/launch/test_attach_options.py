@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
+import anyio
 import pytest
 
 from mcp_probe.model import RequestRecord
 from mcp_probe.record.parts import read_parts
 from tests.export.otlp_backend import HttpBackend
 from tests.launch.attach_cells import python_of
-from tests.launch.attaching import attaching, serving
+from tests.launch.attaching import LIMIT_S, attaching, serving
 from tests.launch.test_attach import anyio_backend, inside, same_as, settled, visit
 
 __all__ = ["anyio_backend"]  # a fixture
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, the last spans have the time for an answer."""
+    monkeypatch.setenv("MCP_PROBE_OTLP_EXIT_MS", "60000")
+
 
 COUNT = 200
 """Calls whose full records are more than an eighth of 1 MB."""
@@ -75,6 +84,25 @@ async def test_a_finding_that_was_asked_for_fails_the_command(slow: bool, tmp_pa
 
 async def test_spans_of_a_visit_are_sent_and_what_is_recorded_has_its_limit(tmp_path: Path) -> None:
     await check_spans_and_limit("3.14", "mcp 2.3", "stdio", tmp_path)
+
+
+@pytest.mark.endurance
+async def test_findings_that_may_be_missing_fail_the_command(tmp_path: Path) -> None:
+    """The server is stopped before it could send its last frames, so nobody knows what is in them."""
+    async with serving(python_of("3.14"), tmp_path) as server:
+        options = ("--fail-on", "blocking-call>150ms", "--record", str(tmp_path / "calls"))
+        async with attaching(server.pid, *options) as command:
+            await inside(command, server)
+            await server.ask("add", a=1, b=1)
+            with anyio.fail_after(LIMIT_S):
+                while '"add"' not in (tmp_path / "calls").read_text("utf-8"):
+                    await anyio.sleep(0.05)
+            os.kill(server.pid, signal.SIGSTOP)
+            code, _ = await command.end(signal.SIGINT)
+        os.kill(server.pid, signal.SIGCONT)
+        assert await server.ask("add", a=1, b=1) == "2"
+    assert code == 1, command.told
+    assert "did not send its last frames in time" in command.told
 
 
 @pytest.mark.endurance
