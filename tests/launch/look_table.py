@@ -1,6 +1,7 @@
 """Every cell of tests/launch/looked_at.py, and their table in docs/compatibility.md.
 
-python -m tests.launch.look_table [WORDS]     those whose name has all these words; 100 cells take half an hour
+python -m tests.launch.look_table             all 100, in half an hour, and the table (`make looks`)
+python -m tests.launch.look_table WORDS       those whose name has all these words
 python -m tests.launch.look_table --write     the table of what has been run, by this and earlier runs
 
 A run says of each cell what was wrong, and keeps it in .cells/looks.json. `make attach-cells` makes the environments.
@@ -79,7 +80,8 @@ def told(result: dict[str, Any]) -> str:
 def section(results: dict[str, dict[str, Any]]) -> list[str]:
     ran = [one for one in results.values() if "absent" not in one]
     clean = [one for one in ran if not one["faults"]]
-    predicted = sum(one["what_if"][0] == 0 for one in ran)
+    predicted = [name for name, one in results.items() if one.get("what_if", [2])[0] == 0]
+    http = sum(", http," in name for name in predicted) or "none"
     loads = [one["load"] for one in ran]
     rows = []
     for version, sdk, native in sorted({(cell.version, cell.sdk, cell.native) for cell in CELLS}, key=str):
@@ -90,7 +92,7 @@ def section(results: dict[str, dict[str, Any]]) -> list[str]:
     wrong = [(name, fault) for name, one in results.items() for fault in one.get("faults", ())]
     return [
         f"{len(ran)} cells ran, {len(clean)} of them without a fault. "
-        f"`what-if` predicted in {predicted} and refused in the others.",
+        f"`what-if` predicted in {len(predicted)} and refused in the others; over HTTP it predicted in {http}.",
         "",
         *(line.format(load=f"{min(loads):.0f} to {max(loads):.0f}") if "{load}" in line else line for line in ABOUT),
         "",
@@ -118,6 +120,8 @@ def main(*words: str) -> int:
         KEPT.write_text(json.dumps({**kept(), str(cell): result}, indent=1), "utf-8")
         print(f"{cell}: {time.monotonic() - began:.0f} s; {told(result)}; {result.get('what_if', ['', ''])[1][:200]}")
         print("".join(f"    WRONG {one}\n" for one in result.get("faults", ())), end="", flush=True)
+    if not words:
+        write("looks", section(kept()))
     return int(bool(failed))
 
 
