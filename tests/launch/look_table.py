@@ -31,19 +31,19 @@ ABOUT = """\
 Each cell is a server with a tool that blocks the event loop, a lock and a pool of two threads, under
 `mcp-probe run --record FILE --full --live --flight DIR`. While a call holds the lock and another waits for it,
 `mcp-probe top --json`, `top --once` and `top --dump` look at it; afterwards `report`, `--json`, `--trace`,
-`--speedscope`, `--html`, `query` and `what-if` read the recording. *n of m*: calls in the recording, of those that the
-client sent. A cell has a fault where
+`--speedscope`, `--html`, `query` and `mcp-probe what-if` read the recording. *n of m*: calls in the recording, of those
+that the client sent. A cell has a fault where
 
 - recording, timelines, summary, `query` or the flight recording do not count each tool's calls as the client does,
 - a call that blocked has no step that long, or the line that blocked is not among the lines that were seen,
 - `top` or the recording does not name the lock, its line and the call that holds it,
 - the trace does not pass the checker of `tests/report`, or a page or a profile is empty,
-- `what-if` neither predicts nor refuses by a sentence,
+- `mcp-probe what-if` neither predicts nor refuses by a sentence,
 - the server's interpreter, loop, SDK or accelerator is not what is said, or a traceback or warning of ours comes out.
 
-*predicts*: what `what-if` runs again is within 10 % of what was measured. *refuses*, and by how much the percentile was
-off that was farthest off: the self-check does not hold, so it exits with 2. That judges the host as much as the cell:
-other programs kept the two CPUs busy (load average {load}). On trio there is no HTTP: uvicorn runs on asyncio and
+*predicts*: what `mcp-probe what-if` runs again is within 10 % of what was measured. *refuses*, and by how much the
+percentile was off that was farthest off: the self-check does not hold, so it exits with 2. That judges the host as
+much as the cell: other programs kept the two CPUs busy (load average {load}). On trio there is no HTTP: uvicorn runs on asyncio and
 uvloop only.""".splitlines()
 
 
@@ -92,7 +92,8 @@ def section(results: dict[str, dict[str, Any]]) -> list[str]:
     wrong = [(name, fault) for name, one in results.items() for fault in one.get("faults", ())]
     return [
         f"{len(ran)} cells ran, {len(clean)} of them without a fault. "
-        f"`what-if` predicted in {len(predicted)} and refused in the others; over HTTP it predicted in {http}.",
+        f"`mcp-probe what-if` predicted in {len(predicted)} and refused in the others; "
+        f"over HTTP it predicted in {http}.",
         "",
         *(line.format(load=f"{min(loads):.0f} to {max(loads):.0f}") if "{load}" in line else line for line in ABOUT),
         "",
