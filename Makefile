@@ -75,7 +75,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: pythons attach-cells databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -104,7 +104,7 @@ test-endurance: env envs  ## the accelerator under every allocator of Python; ea
 pythons: env  ## CPython 3.11 to 3.14 with mcp 2.x in .envs/, for `mcp-probe bench pythons` (PYTHONS='…': further interpreters)
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) -m tools.pythons $(PYTHONS)
 
-attach-cells: env  ## CPython 3.14 and 3.15 with mcp 1.x and 2.x, for the tests of `mcp-probe attach`
+attach-cells: env  ## CPython 3.10 to 3.15 with mcp 1.x and 2.x, for the tests of `mcp-probe attach` and of every way of looking
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) -m tests.launch.attach_cells
 
 test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte, a thousand attachments under load, on each path, and a thousand visits of `attach`; some fifty minutes
@@ -216,6 +216,9 @@ docs: .cells/docs/.installed  ## site/: the documentation as a site that loads n
 matrix: env  ## each interpreter, loop and SDK with its wheel from dist/; fills docs/compatibility.md (some 20 minutes)
 	@[ -d dist ] || $(MAKE) wheels
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/matrix.py
+
+looks: env attach-cells  ## recordings, the live view and the flight recorder on each interpreter, SDK and loop; fills docs/compatibility.md (some 30 minutes)
+	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) -m tests.launch.look_table
 
 field: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## real servers beside their client; fills docs/compatibility.md (some ten minutes)
 	@$(PY) -m tools.field

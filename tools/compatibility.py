@@ -19,6 +19,7 @@ A cell that could not be run is listed with the reason.
 
 SECTIONS = {
     "matrix": ("Interpreters, processors, loops and SDKs", "make matrix"),
+    "looks": ("Recordings, the live view and the flight recorder", "make looks"),
     "wheels": ("Wheels", "make wheels"),
     "field": ("Real servers beside their client", "make field"),
     "suites": ("Suites of other projects", "make suites"),

@@ -168,7 +168,9 @@ def _run(handle: Any, original: Callable[[Any], None]) -> None:
 def _begin(monitor: LoopMonitor, handle: Any, stamp: Any) -> tuple[Any, bool]:
     """(the task whose step begins, whether what begins is followed)."""
     now = now_ns()
-    if now - monitor.now >= RING_NS:
+    if monitor.owner is not None:  # a request began in a step that we did not see end
+        monitor.close(now, False)
+    elif now - monitor.now >= RING_NS:
         monitor.stretch(now)
     context, callback = getattr(handle, "_context", None), getattr(handle, "_callback", None)
     owner = context.get(CURRENT) if type(context) is Context else None

@@ -201,7 +201,10 @@ static int begin_handle(PyObject *self, const kind_t *kind, running_t *run)
         ns_t due = when > 0 && when * 1e9 < (double)now ? (ns_t)(when * 1e9) : now;
         stamp = (stamp_t){due, due, WAKE_LOOP, 1};
     }
-    if (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0)
+    if (steps->owner != Py_None) { /* a request began in a step that we did not see end */
+        if (steps_close(steps, now, 0) < 0)
+            return -1;
+    } else if (now - steps->now >= RING_NS && steps_stretch(steps, now) < 0)
         return -1;
     /* Not before: that ran Python, and another thread may have cancelled the handle. */
     PyObject *context = slot_at(self, kind->context), *callback = slot_at(self, kind->callback),

@@ -29,6 +29,8 @@ SHARES = 8
 """Files in the limit. At least seven of the eight are full, once the first has been."""
 
 LEAST_BYTES = 1_000_000
+_LAST_LINE_BYTES = len(encode(Part(10**6, 10**15, 10**15, 10**18, ends=True)))
+"""What a file's last line takes at most, which says that the next one goes on."""
 _PART = re.compile(r"(.+)\.part-(\d{5,})", re.DOTALL)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -89,8 +91,9 @@ class RecordingFile:
             return self._put(lines)
         first = 0
         size = 0
+        most = self._limit // SHARES - _LAST_LINE_BYTES
         for at, line in enumerate(lines):
-            if self._written + size + len(line) > self._limit // SHARES and self._written + size > self._head:
+            if self._written + size + len(line) > most and self._written + size > self._head:
                 self._put(lines[first:at])
                 self._turn()
                 first, size = at, 0

@@ -32,6 +32,7 @@ HOW = sys.argv[1]
 LOOP = sys.argv[2] if len(sys.argv) > 2 else "asyncio"
 server = MCPServer("attached")
 locks: dict[str, Any] = {}
+POOL = anyio.CapacityLimiter(2)
 
 
 @server.tool()
@@ -76,6 +77,27 @@ async def compute(seconds: float) -> str:
     while time.monotonic() < end:
         re.match("(a+)+b", "a" * 22)  # the line that computes
     return "computed"
+
+
+@server.tool()
+async def locked(name: str, seconds: float) -> str:
+    async with lock(name):  # the line that waits for the lock
+        await anyio.sleep(seconds)
+    return "unlocked"
+
+
+@server.tool()
+async def held(name: str, until: str) -> str:
+    async with lock(name):
+        while not os.path.exists(until):
+            await anyio.sleep(0.02)
+    return "let go"
+
+
+@server.tool()
+async def pooled(seconds: float) -> str:
+    await anyio.to_thread.run_sync(time.sleep, seconds, limiter=POOL)
+    return "worked"
 
 
 @server.tool()

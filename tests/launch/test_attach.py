@@ -13,8 +13,6 @@ import pytest
 
 from mcp_probe.model import RequestRecord, Timeline
 from mcp_probe.record.file import read_recording
-from mcp_probe.record.parts import read_parts
-from tests.export.otlp_backend import HttpBackend
 from tests.launch.attach_cells import python_of
 from tests.launch.attaching import LIMIT_S, Command, Served, attach, attaching, serving
 from tools.interpreters import ROOT
@@ -236,53 +234,6 @@ async def test_a_second_probe_is_refused_and_says_whose_the_first_is(tmp_path: P
     assert second[0] == third[0] == 2
     assert "has a probe already: another `mcp-probe attach` is in it" in second[2]
     assert "has a probe already: its own code has attached one" in third[2]
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "exit_code"), [("block", {"seconds": 0.2}, 1), ("add", {"a": 1, "b": 1}, 0)]
-)
-async def test_a_finding_that_was_asked_for_fails_the_command(
-    tool: str, arguments: dict[str, float], exit_code: int, tmp_path: Path
-) -> None:
-    junit = tmp_path / "findings.xml"
-    async with (
-        serving(python_of("3.14"), tmp_path) as server,
-        attaching(server.pid, "--fail-on", "blocking-call>150ms", "--junit", str(junit)) as command,
-    ):
-        await inside(command, server)
-        await server.ask(tool, **arguments)
-        code, out = await command.end(signal.SIGINT)
-    assert code == exit_code, command.told
-    assert ("blocking-call" in command.told) == ("<failure" in junit.read_text()) == bool(exit_code)
-    assert "mcp_probe" not in server.errors.read_text() and tool in out
-
-
-COUNT = 200
-"""Calls whose full records are more than an eighth of 1 MB."""
-
-
-async def test_spans_of_a_visit_are_sent_and_what_is_recorded_has_its_limit(tmp_path: Path) -> None:
-    calls = tmp_path / "calls"
-    async with serving(python_of("3.14"), tmp_path) as server:
-        await visit(server, tmp_path, 1)
-        before = await settled(server)
-        with HttpBackend() as backend:
-            options = ("--otlp", backend.url, "--record", str(calls), "--record-limit", "1MB", "--full")
-            async with attaching(server.pid, *options, "--json", "-") as command:
-                await inside(command, server)
-                for number in range(COUNT):
-                    assert await server.ask("add", a=number, b=1) == str(number + 1)
-                code, out = await command.end(signal.SIGINT)
-        assert await same_as(server, before) == {}
-    assert code == 0, command.told
-    recorded = list(read_parts(calls))
-    ids = {frame.span_id for frame in recorded if isinstance(frame, RequestRecord) and frame.name == "add"}
-    spans = [span for span in backend.kept.spans() if span.name == "tools/call add"]
-    assert {span.span_id.hex() for span in spans} == ids and len(spans) == len(ids) == COUNT
-    told = {row["signal"]: row for row in json.loads(out)["probe"]["telemetry"]}
-    assert told["spans"]["delivered"] >= COUNT and told["spans"]["undelivered"] == 0
-    parts = sorted(tmp_path.glob("calls.part-*"))
-    assert parts and all(part.stat().st_size <= 1_000_000 / 8 for part in parts)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import logging
 import re
 import sys
 import threading
+import time
 import traceback
 import weakref
 from asyncio import events
@@ -782,6 +783,28 @@ def test_a_loop_that_is_not_followed_leaves_the_monitor_of_another_alone(twin: s
         assert (monitor.steps, monitor.now) == (counted, now)
         assert raw.mark_count == 0
         assert a_request_of_three_steps(loop, hub).mark_count >= 4
+
+
+def test_a_request_that_begins_as_its_loop_comes_to_be_followed_has_that_step_whatever_runs_next(twin: str) -> None:
+    """As where a probe is attached to a server that runs: nothing sees the end of that step."""
+    hub = Hub()
+    with loop_of() as loop, hooked(hub) as hooks:
+        raw = open_request(hub)
+
+        def handler() -> None:
+            monitor = hooks.follow(loop)
+            assert monitor is not None
+            monitor.enter(raw)
+            time.sleep(0.002)
+
+        loop.call_soon(handler)
+        loop.call_soon(nothing)
+        run_ready(loop)
+        monitor = hooks.follow(loop)
+        assert monitor is not None
+        [(start, end)] = [(start, end) for _, start, end, owner, *_ in monitor.slow if owner is raw]
+        assert end - start >= 2_000_000
+        assert [mark[4:6] for mark in raw.marks] == [(start, end)]
 
 
 def test_what_a_callback_schedules_became_ready_with_it(twin: str) -> None:

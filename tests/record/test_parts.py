@@ -19,7 +19,7 @@ from mcp_probe.histogram import bucket_of
 from mcp_probe.model import Frame, Part, RequestGroup, RequestRecord
 from mcp_probe.record import parts
 from mcp_probe.record.file import encode, preamble, read_recording
-from mcp_probe.record.parts import RecordingFile, RecordingWriter, bytes_of, files_of, read_parts
+from mcp_probe.record.parts import SHARES, RecordingFile, RecordingWriter, bytes_of, files_of, read_parts
 from mcp_probe.record.private_file import create
 from tests.frames import MS, make_end, make_group, make_header, make_request
 
@@ -71,6 +71,7 @@ def test_the_newest_frames_are_kept_within_the_limit_and_all_others_are_counted(
     frames = calls(count)
     written(path, [*frames, make_end()], limit, batch)
     assert size_of(path) <= limit
+    assert all(file.stat().st_size <= limit // SHARES for file in files_of(path))
     kept = [frame for frame in read_parts(path) if not isinstance(frame, (Part, type(HEADER)))]
     assert kept == [*frames, make_end()][len(frames) + 1 - len(kept) :]
     fold = Fold()

@@ -122,8 +122,9 @@ def visit(
         if peer is None:
             raise AttachError(_never_ran(target, wish))
         served = listening.served()
-        failures = tuple(_incomplete(process) for process in served if process.ends_early)
-        return Visited(tuple(map(_report, served)), (*sentences, *map(_incomplete, served)), failures)
+        late = [_late(process) for process in served if process.connected and not process.ended]
+        failures = (*(_incomplete(process) for process in served if process.ends_early), *late)
+        return Visited(tuple(map(_report, served)), (*sentences, *map(_incomplete, served), *late), failures)
 
 
 def _is_wanted(relay: TelemetrySettings) -> bool:
@@ -309,6 +310,14 @@ def _report(served: Served) -> Report:
 
 def _incomplete(served: Served) -> str:
     return "" if served.problem is None else f"The server: {served.problem}."
+
+
+def _late(served: Served) -> str:
+    """The server runs on, but has not said that this was all: it, or this command, was too busy."""
+    return (
+        f"Process {served.pid} did not send its last frames in time, so the report may lack the last second. Expected "
+        "them when the probe left; visit it again."
+    )
 
 
 # ---- what wakes us ----
