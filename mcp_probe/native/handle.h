@@ -196,8 +196,7 @@ static int begin_handle(PyObject *self, const kind_t *kind, running_t *run)
     if (kind->when) {
         PyObject *given = slot_at(self, kind->when);
         double when = given == NULL || !PyFloat_Check(given) ? -1.0 : PyFloat_AS_DOUBLE(given);
-        /* A timer runs up to a clock tick before its deadline, and anything may stand there: no
-         * number, or none that is. */
+        /* A timer runs up to a tick before its deadline, and anything may stand there. */
         ns_t due = when > 0 && when * 1e9 < (double)now ? (ns_t)(when * 1e9) : now;
         stamp = (stamp_t){due, due, WAKE_LOOP, 1};
     }
