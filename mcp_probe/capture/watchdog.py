@@ -145,10 +145,12 @@ class Watch:
         if since == 0 or now - since < limit_ns:
             return None
         case = self._case
-        end = Reading(now, self.cpu_now(), self.run_queue_now(), None, 0)
-        cpu, queued = self._used(self._baseline(since), end, since)
+        queue, slices = self._schedule()
+        start, end = self._baseline(since), Reading(now, self.cpu_now(), queue, slices, 0)
+        cpu, queued = self._used(start, end, since)
         case = case if case is not None and case.since == since else None
-        if cpu is not None and self._is_host(case, since, now - since - cpu - (queued or 0)):
+        off = now - since - (cpu or 0) - (queued or 0)
+        if cpu is not None and self._is_host(case, since, off, _sleeps(start, end)):
             queued = now - since - cpu
         return since, now, cpu, queued, None if case is None else case.place()
 
@@ -163,8 +165,8 @@ class Watch:
             queued = wall - (cpu or 0)  # it never gave its CPU up, and did not run: the hypervisor took it
         asleep = 0 if case is None else case.asleep_ns
         cause = self._cause(wall, cpu, queued, monitor.gc_ns_of(since), asleep, start, end)
-        off = wall - (cpu or 0) - (queued or 0)
-        if cause in ("blocking-call", "unknown") and cpu is not None and self._is_host(case, since, off):
+        off, sleeps = wall - (cpu or 0) - (queued or 0), _sleeps(start, end)
+        if cause in ("blocking-call", "unknown") and cpu is not None and self._is_host(case, since, off, sleeps):
             cause, queued = "run-queue", wall - (cpu or 0)
         place = None if case is None else case.place()
         if case is None or place is None:
@@ -206,12 +208,19 @@ class Watch:
             return True
         return call.isdigit() and call != _FUTEX
 
-    def _is_host(self, case: _Case | None, since: int, off_ns: int) -> bool:
+    def _is_host(self, case: _Case | None, since: int, off_ns: int, sleeps: int | None) -> bool:
         """The loop slept for ``off_ns`` for a lock, it seems, and another thread waited half of that for a CPU.
 
-        So who was to give it the GIL, or the lock, could not run.
+        So who was to give it the GIL, or the lock, could not run. If nobody could look at the step, as many sleeps as
+        a wait for the GIL has tell it from a call that waits. Without that the thread that waited may be ours.
         """
-        if self._starvation is None or self._syscall is None or (case is not None and case.in_call):
+        if self._starvation is None or self._syscall is None:
+            return False
+        if case is None:
+            longest = LONG_SLEEP_INTERVALS * sys.getswitchinterval() * 1e9
+            if sleeps is None or sleeps < GIL_SLEEPS or off_ns > sleeps * longest:
+                return False
+        elif case.in_call:
             return False
         return self._starvation.longest_ns(since, self._monitor.thread_native_id) * 2 >= off_ns
 
@@ -263,16 +272,21 @@ class Watch:
 
     def _off_cpu_cause(self, off: int, wall: int, cpu: int, start: Reading, end: Reading) -> Cause:
         """The GIL, if the thread slept often and briefly while other threads used the CPU; else a blocking call."""
-        if start.slices is None or end.slices is None:
-            return "blocking-call"
-        sleeps = end.slices - start.slices
-        if sleeps < GIL_SLEEPS:
+        sleeps = _sleeps(start, end)
+        if sleeps is None or sleeps < GIL_SLEEPS:
             return "blocking-call"
         burned = end.process_ns - start.process_ns - cpu
         intervals = off / sleeps / (sys.getswitchinterval() * 1e9)
         if burned < off * IDLE_SHARE or intervals >= DOUBTFUL_SLEEP_INTERVALS:
             return "blocking-call"
         return "gil" if burned * 2 >= off and intervals < GIL_SLEEP_INTERVALS else "unknown"
+
+
+def _sleeps(start: Reading | None, end: Reading) -> int | None:
+    """How often the loop's thread gave its CPU up between the two; ``None`` where that is not known."""
+    if start is None or start.slices is None or end.slices is None:
+        return None
+    return end.slices - start.slices
 
 
 class Starvation:

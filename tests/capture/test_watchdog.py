@@ -431,6 +431,35 @@ def test_what_the_host_left_of_a_step_is_judged_by_itself() -> None:
         watch.close()
 
 
+@pytest.mark.skipif(watchdog._FUTEX is None, reason="which system call waits for a lock is known on Linux only")
+@pytest.mark.parametrize(
+    ("seen", "sleeps", "host"),
+    [
+        (None, 1, False),  # 200 ms at a stretch: a call that waits, and our own thread may be who had no CPU
+        (None, 2, False),
+        (None, None, False),
+        (None, 10, False),  # 20 ms each
+        (None, 60, True),  # 3.3 ms each, as one waits for the GIL
+        ("lock", 1, True),
+        ("call", 60, False),
+    ],
+)
+def test_a_thread_without_a_cpu_explains_only_waits_for_a_lock(
+    seen: str | None, sleeps: int | None, host: bool
+) -> None:
+    class Starved(watchdog.Starvation):
+        def longest_ns(self, since: int, beside: int) -> int:
+            return 150 * MS
+
+    monitor = LoopMonitor(StepSink(1, deque(), 10 * MS, lambda raw, now: None), "test", EVERYTHING)
+    watch = watchdog.Watch(monitor, Starved())
+    case = None if seen is None else watchdog._Case(1, Counter(), False, in_call=seen == "call")
+    try:
+        assert watch._is_host(case, 1, 200 * MS, sleeps) == host
+    finally:
+        watch.close()
+
+
 def test_a_long_sleep_is_seen_while_the_thread_is_not_put_on_a_cpu() -> None:
     case = watchdog._Case(1, Counter(), False)
     for slices, at in ((5, 0), (5, 5), (6, 10), (6, 20), (6, 40), (7, 45), (7, 50), (8, 55), (8, 75)):
