@@ -97,7 +97,12 @@ def check_circle_and_backend(client: RawClient, connection: Connection) -> None:
     client.wait_for("port")
     port = client.answers["port"][1]["result"]["content"][0]["text"]
     names = ("first", "second", "asks")
-    seen = until(connection, lambda now: all(waits_of(now, name) for name in names) and len(circles(now)) == 1)
+
+    def hang(now: Snapshot) -> bool:
+        asked = "http" in [wait.kind for wait in waits_of(now, "asks")]  # before that it connects
+        return asked and all(waits_of(now, name) for name in names) and len(circles(now)) == 1
+
+    seen = until(connection, hang)
     first, second = of(seen, "first"), of(seen, "second")
     for waiter, holder, line, taken in (
         (first, second, "# first waits for B", "# second takes B"),
