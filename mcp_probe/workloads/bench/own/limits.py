@@ -21,6 +21,7 @@ LEAST_MS = 0.2
 """Calls that took no more than this longer waited for nothing."""
 
 _LOOP_PARTS = frozenset({"loop", "queue", "ready", "busy", "queue_transport", "queue_dispatch", "ready_wait"})
+_TRANSPORT_PARTS = frozenset({"queue", "queue_transport", "write", "pipe"})
 _PIPE: Leaf = ("pipe", None, None)
 
 
@@ -29,22 +30,24 @@ def limit_of(quick: Seen, slow: Seen, operation: str) -> str:
     few, many = quick.only(operation), slow.only(operation)
     if not few.requests or not many.requests:
         return ""
-    growth = _growth(few, many)
-    whole = sum(ms for ms in growth.values() if ms > 0)
+    growth, starved = _growth(few, many), _starved(many)
+    named = {leaf: "pool" if starved and leaf[0] in _TRANSPORT_PARTS else _group(leaf) for leaf in growth}
     groups: dict[str, float] = {}
     for leaf, ms in growth.items():
-        groups[_group(leaf)] = groups.get(_group(leaf), 0.0) + ms
+        groups[named[leaf]] = groups.get(named[leaf], 0.0) + ms
+    whole = sum(ms for ms in groups.values() if ms > 0)  # a wait that got its name in one arm only is no growth
     group, most_ms = max(groups.items(), key=lambda row: row[1], default=("", 0.0))
     if most_ms < LEAST_MS or most_ms < WORTH * whole:
         return ""
-    leaf = max((leaf for leaf in growth if _group(leaf) == group), key=lambda leaf: growth[leaf])
+    leaf = max((leaf for leaf in growth if named[leaf] == group), key=lambda leaf: growth[leaf])
     more = f"a call waited {duration(most_ms)} longer for it than alone"
     if group == "loop":
         if machine := _no_cpu(many):
             return machine
         return f"The event loop limits the server: {more}{_held_by(many)}."
     if group == "pool":
-        return f"{_pool(many)} limits the server: {more}."
+        shared = " The transport reads and writes on its threads, too." if starved else ""
+        return f"{_pool(many, starved)} limits the server: {more}.{shared}"
     if group == "threads":
         more = f"a call took {duration(most_ms)} longer in them"
         return f"The threads that run its calls limit the server: {more}{_at(many)}."
@@ -108,8 +111,15 @@ def _held_by(seen: Seen) -> str:
     return f"; `{slow.tool}` holds the loop for up to {duration(slow.ms)} at a time{where}"
 
 
-def _pool(seen: Seen) -> str:
-    waits: dict[str, int] = {}
+def _starved(seen: Seen) -> str:
+    """The full pool whose threads the transport waited for, for much of the time; empty if there is none."""
+    most = WORTH * seen.summary.window.seconds * 1e3
+    full = (pool for pool in seen.summary.executors if pool.max is not None and pool.borrowed_peak >= pool.max)
+    return next((pool.name for pool in full if pool.transport_wait_ms > most), "")
+
+
+def _pool(seen: Seen, starved: str = "") -> str:
+    waits: dict[str, int] = {starved: 0} if starved else {}
     for request in seen.requests:
         for job in request.jobs:
             if job.start_ns is not None:

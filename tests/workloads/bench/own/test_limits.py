@@ -49,6 +49,31 @@ def test_a_pool_is_named_with_its_threads() -> None:
     )
 
 
+@pytest.mark.parametrize(("peak", "named"), [(40, True), (39, False)])
+def test_a_pool_that_keeps_the_transport_from_its_threads_is_named_for_the_transports_waits(
+    peak: int, named: bool
+) -> None:
+    """Over stdio calls beyond its threads lie unread or unwritten, and never come to wait in the pool."""
+    pool = make_pool(borrowed_peak=peak, transport_jobs=80, transport_wait_ns=900 * MS, transport_wait_max_ns=60 * MS)
+    slow = seen(calls(queue_transport=40 * MS, executor_run=50 * MS, write_wait=60 * MS), pool)
+    said = limit_of(seen(calls(executor_run=50 * MS)), slow, "work")
+    assert (
+        said
+        == (
+            "Pool `anyio default` of 40 threads limits the server: a call waited 100 ms longer for it than alone. The "
+            "transport reads and writes on its threads, too."
+        )
+    ) == named
+
+
+def test_a_wait_that_got_its_name_in_one_arm_only_hides_no_limit() -> None:
+    """Looks tell what a job waits for; few of them see a quick arm, or the other way round."""
+    slept = awaits("sleep", "sleep", "server.py:9", 400)
+    quick = seen(calls(awaiting=400 * MS, awaits=slept))
+    slow = seen(calls(queue_dispatch=150 * MS, awaiting=400 * MS))
+    assert "The event loop limits the server" in limit_of(quick, slow, "work")
+
+
 def test_the_loop_is_named_with_the_step_that_holds_it() -> None:
     step = make_step(0, 50 * MS, operation="work", cause="io", file="/home/me/server.py", line=12)
     slow = seen(calls(queue_dispatch=150 * MS, busy=50 * MS), step)
