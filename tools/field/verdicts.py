@@ -308,8 +308,8 @@ CASES = [
         pattern="h",
         calls=100,
     ),
-    Case(row("mcp-server-time", "time", servers.clock), "none", HEALTHY, calls=400),
-    Case(row("mcp-server-time", "time-mcp1", servers.clock), "none", HEALTHY, calls=400),
+    Case(row("mcp-server-time", "time", servers.clock), "none", HEALTHY, calls=1500),
+    Case(row("mcp-server-time", "time-mcp1", servers.clock), "none", HEALTHY, calls=1500),
     Case(
         row("awslabs.openapi-mcp-server", "openapi", servers.openapi),
         "none: one client (utils/http_client.py:138), awaited",
@@ -337,7 +337,7 @@ CASES = [
         "none: as many quick queries at once as the pool has connections",
         HEALTHY,
         pattern="q",
-        calls=200,
+        calls=1000,
         in_flight=3,
     ),
 ]

@@ -113,9 +113,13 @@ def _held_by(seen: Seen) -> str:
 
 def _starved(seen: Seen) -> str:
     """The full pool whose threads the transport waited for, for much of the time; empty if there is none."""
-    most = WORTH * seen.summary.window.seconds * 1e3
-    full = (pool for pool in seen.summary.executors if pool.max is not None and pool.borrowed_peak >= pool.max)
-    return next((pool.name for pool in full if pool.transport_wait_ms > most), "")
+    spans: dict[str, int] = {}
+    waits: dict[str, int] = {}
+    for pool in seen.pools:
+        if pool.max is not None and pool.borrowed_peak >= pool.max:
+            spans[pool.name] = spans.get(pool.name, 0) + pool.span_ns
+            waits[pool.name] = waits.get(pool.name, 0) + pool.transport_wait_ns
+    return next((name for name, waited in waits.items() if waited > WORTH * spans[name]), "")
 
 
 def _pool(seen: Seen, starved: str = "") -> str:
