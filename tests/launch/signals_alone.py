@@ -98,12 +98,8 @@ def test_what_the_terminal_sent_to_all_is_not_sent_again() -> None:
     assert await_command(sleeper(), script, lambda: None) == -signal.SIGKILL
 
 
-def test_a_child_that_lingers_after_a_goodbye_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter(range(0, 1000, 1))  # every look at the clock is a second later
-    monkeypatch.setattr("mcp_probe.launch.signals.time.monotonic", lambda: float(next(now)))
-    monkeypatch.setattr("mcp_probe.launch.signals.heeded", lambda: list(FORWARDED))  # under nohup, too
-    told: list[None] = []
-    hup, winch, kill = (Arrived(number, pass_on=True) for number in (signal.SIGHUP, signal.SIGWINCH, signal.SIGKILL))
+def lingering() -> subprocess.Popen[bytes]:
+    """A child that ignores SIGHUP. Others wait for it."""
     child = subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.signal(1, signal.SIG_IGN); print(flush=True); signal.pause()"],
         stdout=subprocess.PIPE,
@@ -112,6 +108,16 @@ def test_a_child_that_lingers_after_a_goodbye_is_reported_once(monkeypatch: pyte
     child.stdout.readline()
     child.stdout.close()
     child.returncode = 0
+    return child
+
+
+def test_a_child_that_lingers_after_a_goodbye_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 1000, 1))  # every look at the clock is a second later
+    monkeypatch.setattr("mcp_probe.launch.signals.time.monotonic", lambda: float(next(now)))
+    monkeypatch.setattr("mcp_probe.launch.signals.heeded", lambda: list(FORWARDED))  # under nohup, too
+    told: list[None] = []
+    hup, winch, kill = (Arrived(number, pass_on=True) for number in (signal.SIGHUP, signal.SIGWINCH, signal.SIGKILL))
+    child = lingering()
     code = await_command(child.pid, Scripted(hup, winch, winch, hup, winch, winch, kill), lambda: told.append(None))
     assert (code, len(told)) == (-signal.SIGKILL, 1)
 
@@ -134,14 +140,7 @@ def test_a_child_that_lingers_is_reported_as_soon_as_everything_to_report_has_co
     answers = iter(ready)
     hup, kill = (Arrived(number, pass_on=True) for number in (signal.SIGHUP, signal.SIGKILL))
     winches = [Arrived(signal.SIGWINCH, pass_on=True)] * 8
-    child = subprocess.Popen(
-        [sys.executable, "-c", "import signal; signal.signal(1, signal.SIG_IGN); print(flush=True); signal.pause()"],
-        stdout=subprocess.PIPE,
-    )
-    assert child.stdout is not None
-    child.stdout.readline()
-    child.stdout.close()
-    child.returncode = 0
+    child = lingering()
     script = Scripted(hup, *winches, kill)
     code = await_command(child.pid, script, lambda: told.append(len(at)), lambda: next(answers, ready[-1]))
     assert (code, len(told)) == (-signal.SIGKILL, 1)
