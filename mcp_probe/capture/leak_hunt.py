@@ -134,8 +134,8 @@ class Kept:
         self.holders = still
         return list(zip(counts, held, strict=True))
 
-    def to_look_at(self) -> tuple[Wanted, list[tuple[Any, int, int]]]:
-        """What a look for lines is to see: (request, share of the calls, stage), calls of the sample first.
+    def to_look_at(self, most: int) -> tuple[Wanted, list[tuple[Any, int, int]]]:
+        """What a look for lines is to see: at most so many (request, share of the calls, stage), the sample first.
 
         The first group is left out, as its growth is: a first call's imports hold more than a thousand calls leak.
         """
@@ -146,7 +146,7 @@ class Kept:
         for number, _, raw, errand in sorted(later, key=lambda holder: holder[0] not in numbers):
             owners = [owner for owner in (raw, errand and errand.owner()) if owner]
             room += sum(map(blocks_held_by, owners))
-            if room > MAX_BLOCKS and rows:
+            if (room > MAX_BLOCKS or len(rows) + len(owners) > most) and rows:
                 break
             share = (number - first) * SHARES // (self.calls - first)
             rows += [(owner, share, FIRST if number in numbers else REST) for owner in owners]
@@ -383,9 +383,8 @@ def _blocks_of(suspects: Sequence[Kept]) -> tuple[dict[str, Wanted], dict[int, B
     wanted: dict[str, Wanted] = {}
     owners: list[tuple[Any, tuple[int, str, int]]] = []
     for kept in suspects:
-        wanted[kept.name], rows = kept.to_look_at()
+        wanted[kept.name], rows = kept.to_look_at(MAX_REQUESTS // len(suspects))
         owners += [(raw, (stage, kept.name, share)) for raw, share, stage in rows]
-    del owners[MAX_REQUESTS:]
     requests = [raw for raw, _ in owners]
     held: dict[tuple[int, str, int], list[tuple[int, int]]] = {key: [] for _, key in owners}
     for address, size, index in blocks_of(requests, sum(map(blocks_held_by, requests))):

@@ -142,7 +142,7 @@ def test_lines_are_looked_for_in_older_and_newer_calls_apart_and_not_in_the_firs
     for size in range(1, 161):
         kept.add(Holding(size))
     kept.groups()
-    wanted, rows = kept.to_look_at()
+    wanted, rows = kept.to_look_at(1_000)
     assert wanted == Wanted(calls=160, sampled=30, whole=150)
     sampled = range(11, 161, 5)
     others = [size for size in range(11, 161) if size not in sampled]
@@ -157,11 +157,13 @@ def test_no_more_calls_are_looked_at_than_hold_so_many_blocks(monkeypatch: pytes
     for size in range(1, 161):
         kept.add(Holding(size))
     monkeypatch.setattr(leak_hunt, "MAX_BLOCKS", 75)  # each call holds one
-    wanted, rows = kept.to_look_at()
+    wanted, rows = kept.to_look_at(1_000)
     assert (wanted, len(rows)) == (Wanted(calls=160, sampled=30, whole=75), 75)
     monkeypatch.setattr(leak_hunt, "MAX_BLOCKS", 10)
-    wanted, rows = kept.to_look_at()
+    wanted, rows = kept.to_look_at(1_000)
     assert (wanted, len(rows)) == (Wanted(calls=160, sampled=10, whole=10), 10)
+    wanted, rows = kept.to_look_at(7)  # requests that the accelerator is asked about at once
+    assert (wanted, len(rows)) == (Wanted(calls=160, sampled=7, whole=7), 7)
 
 
 def test_a_look_for_lines_that_is_cut_short_has_seen_large_and_small_blocks_of_some_calls_of_each_operation(
