@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
-from types import CellType, CodeType, FrameType
+from types import AsyncGeneratorType, CellType, CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 from mcp_probe.capture.await_kinds import (
@@ -391,12 +391,15 @@ Link = tuple[FrameType, Any]
 def chain_of(coroutine: Any) -> tuple[list[Link], Any]:
     """(frames of a suspended coroutine and of all it awaits, innermost first; what the innermost one awaits).
 
+    ([], None) if any of them runs: nothing of it stands still.
     ``async for`` and ``anext`` hide what they run, and a future its iterator: the collector's references show them.
     """
     frames: list[Link] = []
     at: Any = coroutine
     while at is not None and len(frames) < MOST_DEEP:
-        frame, inner = _suspended(at)
+        frame, inner = suspended(at, coroutine)
+        if inner is RUNS:
+            return [], None
         if frame is not None:
             if not is_own(frame.f_code.co_filename):
                 frames.append((frame, at))
@@ -412,18 +415,49 @@ def chain_of(coroutine: Any) -> tuple[list[Link], Any]:
     return frames, at
 
 
-def _suspended(at: Any) -> tuple[FrameType | None, Any]:
-    for frame, inner in (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await")):
-        if hasattr(at, inner):
-            return getattr(at, frame), getattr(at, inner)
+class Runs:
+    """The type of :data:`RUNS`."""
+
+
+RUNS = Runs()
+"""What a coroutine or generator awaits that runs now."""
+
+
+def suspended(at: Any, root: Any) -> tuple[FrameType | None, Any]:
+    """(frame of ``at``, what it awaits), (None, None) if it is nothing that has a frame.
+
+    ``root``: the coroutine whose await chain ``at`` is part of.
+
+    Until CPython 3.13 whoever asks a coroutine *that runs* what it awaits may get what is no object, and the process
+    ends. Its thread may go on whenever we call anything. So the question and whether it runs stand in one expression
+    without a call. The frame comes first: making it may run the collector, and so other threads (3.11).
+    """
+    kind = type(at)
+    if kind is CoroutineType:
+        frame = at.cr_frame
+        return frame, RUNS if at.cr_running or at.cr_frame is not frame else at.cr_await
+    if kind is GeneratorType:
+        frame = at.gi_frame
+        return frame, RUNS if at.gi_running or at.gi_frame is not frame else at.gi_yieldfrom
+    if kind is AsyncGeneratorType:  # ``ag_running`` is also true of one that is suspended
+        frame = at.ag_frame
+        if type(root) is CoroutineType:
+            return frame, RUNS if root.cr_running or at.ag_frame is not frame else at.ag_await
+        return frame, RUNS
+    for name, inner in _DUCKS:  # as Cython compiles them: they can be asked at any time
+        if hasattr(kind, inner):
+            return getattr(at, name), getattr(at, inner)
     return None, None
+
+
+_DUCKS = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
 
 
 def _hidden_in(at: Any) -> Any:
     if is_future(at):
         return None
     for one in gc.get_referents(at):
-        if is_future(one) or any(hasattr(one, name) for name in ("cr_await", "gi_yieldfrom", "ag_await")):
+        if is_future(one) or any(hasattr(type(one), inner) for _, inner in _DUCKS):
             return one
     return None
 
@@ -440,8 +474,8 @@ def _is_task(at: Any) -> bool:
 
 def _has_begun(task: Any) -> bool:
     coroutine = coroutine_of(task)
-    frame = getattr(coroutine, "cr_frame", None)
-    return frame is None or (frame.f_lasti >= 0 and getattr(coroutine, "cr_await", None) is not None)
+    frame, inner = suspended(coroutine, coroutine)
+    return frame is None or (frame.f_lasti >= 0 and inner is not None)
 
 
 def _is_gathered(at: Any) -> bool:
