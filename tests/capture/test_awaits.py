@@ -239,15 +239,16 @@ def test_objects_made_before_the_probe_are_named_by_their_variable() -> None:
 @on_each_loop
 def test_a_call_that_gives_up_waiting_holds_nothing(backend: Backend) -> None:
     async def scenario(scene: Scene) -> None:
-        gate = anyio.Lock()
+        gate, gave_up = anyio.Lock(), anyio.Event()
 
         async def impatient() -> None:
             with anyio.move_on_after(HELD_S / 3):
                 async with gate:
                     raise AssertionError("it was held all the time")
+            gave_up.set()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(holding(scene, "first", gate))
+            tasks.start_soon(holding(scene, "first", gate, once=gave_up))
             await anyio.sleep(0.002)
             tasks.start_soon(scene.call("impatient", impatient))
             await anyio.sleep(0.002)
