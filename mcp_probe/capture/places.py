@@ -112,6 +112,8 @@ def frame_of(thread_id: int) -> Any:
 
     CPython 3.11 makes these frame objects while it holds the lock on its list of threads. If that triggers a collection
     that frees a ``threading.local``, the collection waits for that lock for ever, with the GIL: none may begin.
+    Nor may one begin while the frames of its callers are made: its Python code (``gc.callbacks``, finalizers) lets
+    the thread go on and leave the frame that is just being made, and the process ends. So all of them are made here.
     Source: github.com/python/cpython/issues/106883.
     """
     if native.core is not None:
@@ -122,7 +124,12 @@ def frame_of(thread_id: int) -> Any:
         return sys._current_frames().get(thread_id)
     gc.disable()
     try:
-        return sys._current_frames().get(thread_id)
+        frame = at = sys._current_frames().get(thread_id)
+        depth = 0
+        while at is not None and depth < MAX_DEPTH:
+            at = at.f_back
+            depth += 1
+        return frame
     finally:
         gc.enable()
 

@@ -348,10 +348,8 @@ static PyObject *core_handle_class(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &base, &PyType_Type, &metaclass))
         return NULL;
     if (!PyType_IsSubtype(metaclass, &PyType_Type) ||
-        metaclass->tp_basicsize != PyType_Type.tp_basicsize) {
-        PyErr_SetString(PyExc_TypeError, "a metaclass of handles adds nothing to its classes");
-        return NULL;
-    }
+        metaclass->tp_basicsize != PyType_Type.tp_basicsize)
+        return PyErr_Format(PyExc_TypeError, "a metaclass of handles adds nothing to its classes");
     for (int i = 0; i < kind_count; i++)
         if ((PyObject *)handle_kinds[i].base == base)
             return Py_NewRef(handle_kinds[i].type);
@@ -380,10 +378,8 @@ static PyObject *core_handle_class(PyObject *module, PyObject *args)
 
 static PyObject *core_follow(PyObject *module, PyObject *steps)
 {
-    if (!PyObject_TypeCheck(steps, steps_type)) {
-        PyErr_SetString(PyExc_TypeError, "follow() takes a Steps");
-        return NULL;
-    }
+    if (!PyObject_TypeCheck(steps, steps_type))
+        return PyErr_Format(PyExc_TypeError, "follow() takes a Steps");
     return none_unless(take_place((Steps *)steps) < 0);
 }
 

@@ -1,5 +1,4 @@
-/* ---- park: the watchdog's sleep, over every loop that is watched (twin: capture/readings.py) ----
- */
+/* ---- park: the watchdog's sleep, over every watched loop (twin: capture/readings.py) ---- */
 
 #define MAX_WATCHED 16
 #define MAX_PIPES 8
@@ -7,6 +6,7 @@
 #define LEAST_SLEEP_NS 200000LL
 #define IDLE_TICKS 2
 #define PARK_NS 900000000L
+#define MAX_DEPTH 400
 
 /* One tick over all watched loops, without the GIL: what it reads of Steps are single words that
  * one thread writes. Returns 0 where a step is over the limit or a loop is no longer watched, else
@@ -165,10 +165,8 @@ static void wait_for_loops(Readings **watched, int count)
     while (sem_trywait(&watchdog_woken) == 0)
         ; /* of an earlier wait that had ended by itself */
     __atomic_store_n(&watchdog_parked, 1, __ATOMIC_SEQ_CST);
-    if (all_idle(watched, count) &&
-        !__atomic_load_n(
-            &watchdog_wanted,
-            __ATOMIC_SEQ_CST)) { /* else it began before it could have seen us parked */
+    /* Else it began before it could have seen us parked. */
+    if (all_idle(watched, count) && !__atomic_load_n(&watchdog_wanted, __ATOMIC_SEQ_CST)) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += PARK_NS;
@@ -198,10 +196,8 @@ static PyObject *core_park(PyObject *module, PyObject *args)
     int count = 0;
     for (Py_ssize_t i = 0; i < PyTuple_Size(list) && count < MAX_WATCHED; i++) {
         PyObject *one = PyTuple_GetItem(list, i);
-        if (!PyObject_TypeCheck(one, readings_type)) {
-            PyErr_SetString(PyExc_TypeError, "park() takes a tuple of Readings");
-            return NULL;
-        }
+        if (!PyObject_TypeCheck(one, readings_type))
+            return PyErr_Format(PyExc_TypeError, "park() takes a tuple of Readings");
         watched[count++] = (Readings *)one; /* the tuple holds them */
     }
     park_looker(looker, 1);
@@ -230,9 +226,9 @@ static PyObject *core_park(PyObject *module, PyObject *args)
     Py_END_ALLOW_THREADS return PyBool_FromLong(wait == 0);
 }
 
-/* The innermost frame of a thread of the main interpreter. sys._current_frames() makes frames of
- * every interpreter's threads here, and another interpreter would free them by an allocator that
- * they are not of. */
+/* The innermost frame of a thread of the main interpreter; its callers have frames, too, from then
+ * on. sys._current_frames() makes frames of every interpreter's threads here, and another one would
+ * free them by an allocator that they are not of. No collection: see places.py. */
 static PyObject *core_frame_of(PyObject *module, PyObject *thread)
 {
     unsigned long wanted = PyLong_AsUnsignedLong(thread);
@@ -241,6 +237,13 @@ static PyObject *core_frame_of(PyObject *module, PyObject *thread)
     PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
     while (state != NULL && state->thread_id != wanted)
         state = PyThreadState_Next(state);
-    PyObject *frame = state == NULL ? NULL : (PyObject *)PyThreadState_GetFrame(state);
-    return frame == NULL ? Py_NewRef(Py_None) : frame;
+    int collects = PyGC_Disable();
+    PyFrameObject *frame = state == NULL ? NULL : PyThreadState_GetFrame(state), *at = frame;
+    for (int depth = 0; at != NULL && depth < MAX_DEPTH; depth++) {
+        at = PyFrame_GetBack(at);
+        Py_XDECREF(at); /* who is called keeps it */
+    }
+    if (collects)
+        PyGC_Enable();
+    return frame == NULL ? Py_NewRef(Py_None) : (PyObject *)frame;
 }

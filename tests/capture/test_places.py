@@ -260,12 +260,43 @@ assert not gc.isenabled()
 """
 
 
-def test_looking_at_a_thread_while_a_collection_is_due_does_not_hang_the_process() -> None:
-    """It did on CPython 3.11 where the garbage holds a ``threading.local``."""
+LOOK_AT_CALLERS = """
+import gc, threading, time
+from mcp_probe.capture.places import frame_of, own_frames
+
+def down(depth):
+    for _ in range(200):
+        pass
+    if depth:
+        down(depth - 1)
+
+def run():
+    while True:
+        down(200)
+
+def let_others_run(phase, info):
+    time.sleep(0.0002)
+
+thread = threading.Thread(target=run, daemon=True)
+thread.start()
+gc.callbacks.append(let_others_run)
+gc.set_threshold(5, 1000, 1000)
+until = time.monotonic() + 2
+deepest = 0
+while time.monotonic() < until:
+    deepest = max(deepest, len(own_frames(frame_of(thread.ident))))
+gc.callbacks.clear()
+assert deepest > 100, deepest
+"""
+
+
+@pytest.mark.parametrize("accelerator", ["1", "0"])
+@pytest.mark.parametrize("program", [LOOK, LOOK_AT_CALLERS], ids=["a thread", "its callers"])
+def test_a_look_at_a_thread_while_a_collection_is_due_ends_no_process(program: str, accelerator: str) -> None:
+    """CPython 3.11 hung where the garbage holds a ``threading.local``, and crashed where the thread went on."""
     root = Path(__file__).resolve().parents[2]
-    ended = subprocess.run(
-        [sys.executable, "-c", LOOK], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}
-    )
+    environment = {**os.environ, "PYTHONPATH": str(root), "MCP_PROBE_NATIVE": accelerator}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
