@@ -16,9 +16,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
+from types import CodeType, FrameType
 
+from mcp_probe.capture.await_kinds import callee_of, path_of_callee
 from mcp_probe.capture.guard import Fail, Guard
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.pipe_looks import PipeLooker, PipeLooks
@@ -52,6 +54,8 @@ IDLE_SHARE = 0.1
 CPU, threads that hold it get as little as 0.3 of it: between this and one half the cause is unknown."""
 
 
+MAX_CALLEES = 1_024
+
 _FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine())
 """The system call in which a thread waits for a lock, the GIL among them. Source: Linux, syscall tables."""
 
@@ -81,6 +85,7 @@ class _Case:
     woken_ns: int = 0  # when ``slices`` was seen to change
     asleep_ns: int = 0  # in sleeps that are too long for a wait for the GIL
     in_call: bool = False  # seen in a system call that waits for something other than a lock
+    calls: dict[Place, str] = field(default_factory=dict)  # the function of C that a place called
     _asleep_before: int = 0  # without the sleep in progress
 
     def note_slices(self, slices: int | None, now: int) -> None:
@@ -116,6 +121,7 @@ class Watch:
         # The step in which the loop is first seen is often slow, and there was no tick before it.
         self.first = Reading(*self.readings.read(monitor.started_ns))
         self._case: _Case | None = None
+        self._callees: dict[tuple[CodeType, int], str | None] = {}
         self._last_tick_ns = now_ns()
 
     def look(self, limit_ns: int) -> None:
@@ -134,9 +140,25 @@ class Watch:
             case.gil_gap = True
         case.note_slices(self._schedule()[1], now)
         case.in_call = case.in_call or self._is_in_call()
-        place = place_of(frame_of(monitor.thread_id), of_request=monitor.owner is not None)
+        frame = frame_of(monitor.thread_id)
+        place = place_of(frame, of_request=monitor.owner is not None)
         if place is not None and monitor.since == since:
             case.places[place] += 1
+            if place.library is None and place not in case.calls:
+                called = self._called(frame, place)
+                if called is not None:
+                    case.calls[place] = called
+
+    def _called(self, frame: FrameType, place: Place) -> str | None:
+        """The function of C, which has no frame, that ``place`` calls, if it stands innermost."""
+        if (frame.f_code.co_filename, frame.f_lineno) != (place.file, place.line):
+            return None
+        key = (frame.f_code, frame.f_lasti)
+        if key not in self._callees:
+            if len(self._callees) >= MAX_CALLEES:
+                self._callees.clear()
+            self._callees[key] = callee_of(frame, path_of_callee(frame))
+        return self._callees[key]
 
     def running(self, limit_ns: int) -> tuple[int, int, int | None, int | None, Place | None] | None:
         """(start, now, CPU time, run queue, place) of a step that is over the limit and still running."""
@@ -172,7 +194,9 @@ class Watch:
         if case is None or place is None:
             return Evidence(cpu, queued, cause, None, None, None, None, "unavailable")
         where: Tag = "estimate" if case.gil_gap else "exact"
-        return Evidence(cpu, queued, cause, place.file, place.line, place.function, place.library, where)
+        # A thread that computes lets others run just after a call: only one that blocks was in it for long.
+        library = place.library or (case.calls.get(place) if cause == "blocking-call" else None)
+        return Evidence(cpu, queued, cause, place.file, place.line, place.function, library, where)
 
     def _used(self, start: Reading | None, end: Reading, since: int) -> tuple[int | None, int | None]:
         """CPU time and run-queue wait of a step from ``since`` to ``end``; its baseline is ``start``."""

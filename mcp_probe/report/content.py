@@ -92,7 +92,11 @@ def _header(summary: Summary) -> Iterator[Block]:
 
 def _load(summary: Summary) -> Iterator[Spans]:
     counts = summary.requests
-    yield one(f"{plural(counts.count, 'request')} in {figures.duration(summary.window.seconds * 1000)}", "plain")
+    peak = summary.outstanding.peak
+    at_once = f", up to {quantity(peak)} at once" if peak is not None and peak > 1 else ""
+    yield one(
+        f"{plural(counts.count, 'request')} in {figures.duration(summary.window.seconds * 1000)}{at_once}", "plain"
+    )
     bad: tuple[tuple[int, str, Role], ...] = (
         (counts.errors, plural(counts.errors, "error"), "critical"),
         (counts.cancelled, f"{quantity(counts.cancelled)} cancelled", "warn"),

@@ -34,6 +34,7 @@ from mcp_probe.model import (
     BudgetMeans,
     Ending,
     Finding,
+    JobLine,
     LoadLevel,
     Outstanding,
     PeakLine,
@@ -1418,12 +1419,35 @@ def test_the_collector_follows_from_a_thousand_tasks_at_once() -> None:
     assert verdict_of(summary, findings).code == "unbounded-fan-out"
 
 
+def test_a_full_pool_explains_no_more_than_it_was_full_for_reader_and_writer() -> None:
+    """1,000 jobs of the transport that each wait 0.6 ms for a free thread are no starvation."""
+    pool = make_pool(
+        transport_wait_max_ms=80.0, transport_wait_ms=1_000.0, at_limit_share=0.02, borrowed_peak=40, max=40.0
+    )
+    finding = one(make_summary(make_operation("shop"), executors=(pool,)), "transport-starvation")
+    assert (finding.evidence["starved_ms"], finding.evidence["transport_wait_ms"]) == (400.0, 1_000.0)
+    assert "(at most 400 ms in all)" in finding.sentence
+
+
 def test_a_lock_that_jobs_wait_for_is_told_without_a_holder() -> None:
     finding = one(ALSO_FAULTS["serial-handler", "a lock of threads, of which nobody saw the holder"], "serial-handler")
     assert finding.sentence == (
-        "`status` spent 26% of its time, 1.0 s in all, waiting for the lock `threading.Lock repos.GATE`."
+        "`status` spent 26% of its time, 1.0 s in all, waiting for the lock `threading.Lock repos.GATE` at tools.py:31."
     )
     assert finding.evidence["holder"] is None
+    assert finding.advice == (
+        "Hold the lock only around what it protects: do what takes long before or after it, not inside."
+    )
+
+
+def test_beside_a_lock_of_threads_stands_what_its_jobs_compute() -> None:
+    summary = ALSO_FAULTS["serial-handler", "a lock of threads, of which nobody saw the holder"]
+    lines = (JobLine("/srv/app/repos.py:44", "zlib.crc32", 800.0, 0.8, 0.7, 0.9, 20),)
+    reads = make_operation("log", busy=1.0, executor_run=50.0, job_lines=lines, jobs_cpu_ms=1_000.0)
+    finding = one(replace(summary, operations=(*summary.operations, reads)), "serial-handler")
+    assert finding.advice.endswith(
+        "Of all jobs in threads those of `log` computed most, 1.0 s: about 80% of it at repos.py:44 in `zlib.crc32`."
+    )
 
 
 def test_short_waits_of_jobs_count_with_those_on_the_loop() -> None:

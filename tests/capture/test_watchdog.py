@@ -170,6 +170,8 @@ def test_a_blocking_call_is_named_with_its_line(backend: Backend) -> None:
     assert causes(steps) == "blocking-call"
     assert most_common([(step.file, step.line) for step in steps]) == (__file__, marked_line(sleeps))
     assert most_common([step.function for step in steps]) == "sleeps"
+    # What C function an instruction calls is known from CPython 3.11 on.
+    assert most_common([step.library for step in steps]) == ("time.sleep" if sys.version_info >= (3, 11) else None)
     for step in steps:
         assert step.cpu_ns is not None
         assert step.cpu_ns < (step.end_ns - step.start_ns) / 2
@@ -197,6 +199,7 @@ def test_python_code_that_computes_is_named_as_such() -> None:
     assert most_common([step.function for step in steps]) == "spins"
     assert most_common([step.file for step in steps]) == __file__
     assert all(step.line in lines_of(spins) for step in steps if step.function == "spins")
+    assert all(step.library is None for step in steps)  # it stands behind a call whenever others may run
 
 
 HELD_S = 0.15

@@ -161,12 +161,12 @@ def test_twelve_lines_say_what_is_wrong_who_suffers_where_and_the_mend(width: in
 def test_the_first_line_states_load_and_trouble_and_the_second_what_is_lost() -> None:
     head = shown(killed()).split("╭")[0]
     for fact in (
-        "excel · 96 requests in 184 s · 4 errors · 7 unfinished · clients waited 14 min in all",
+        "excel · 96 requests in 184 s, up to 9 at once · 4 errors · 7 unfinished\nclients waited 14 min in all",
         "3 requests lost · 1,204 measurements lost · 1 hook disabled, see below",
     ):
         assert fact in head
     assert shown(healthy()).startswith(
-        "mcp-time · 2,418 requests in 61.4 s · no errors · clients waited 2.85 s in all\n\n"
+        "mcp-time · 2,418 requests in 61.4 s, up to 4 at once · no errors · clients waited 2.85 s in all\n\n"
     )
     assert "server         http · asyncio · fastmcp 4.1.0 · Python 3.12.1" in shown(killed())
 

@@ -24,6 +24,11 @@ def test_arrival_delay_is_put_into_words() -> None:
     )
 
 
+def test_those_who_wait_not_at_all_are_told_once() -> None:
+    text = loop(LoopSummary(0.1, ArrivalDelay(0.04, 0.0, 0.0, 0.3, 11.0), "exact"))
+    assert text.endswith("on average: nine in ten not at all, one in a hundred 0.30 ms or more, the unluckiest 11 ms.")
+
+
 def test_an_estimated_loop_carries_the_mark_on_every_figure() -> None:
     text = loop(LoopSummary(0.7, ArrivalDelay(44.0, 1.0, None, None, None), "estimate"))
     assert "~70%" in text

@@ -52,7 +52,7 @@ def test_each_figure_has_a_column_with_its_quality() -> None:
         "big 7 MB 7 MB [5–5.25 MB] [5–5.25 MB] ≤250 kB ≤250 kB 120 B 4.5 kB",
         "small 45 kB 45 kB ≤45 kB ≤45 kB ≤45 kB ≤45 kB 120 B 4.5 kB",
         "all Python allocations · the whole process had at most 84 MB",
-        "≤N: under N, in small objects, whose owners are not followed here: `--memory detailed`",
+        "≤N: at most N; whose small objects are is followed only with `--memory detailed`",
     ]
 
 
@@ -77,7 +77,7 @@ def test_the_largest_peak_comes_first_whatever_took_the_time() -> None:
             ("a", exact(9 * MB, 1 * MB, 0)), ("b", exact(9 * MB, 7 * MB, 0)), ("c", hybrid(9 * MB, 0, 0, 8 * MB))
         )
     )
-    assert [line.split()[0] for line in shown[2:5]] == ["b", "a", "c"], "by what is certain"
+    assert [line.split()[0] for line in shown[2:5]] == ["c", "b", "a"], "by what is shown: ≤8 MB of c"
 
 
 def test_unknown_is_a_dash_with_its_reason() -> None:

@@ -118,8 +118,10 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
     sentence = (
         f"`{first.operation.name}` spent {phrasing.percent(first.share)} of its time, "
         f"{phrasing.duration(first.waited_ms)} in all, waiting for the {row.kind} `{row.object}`{slots}"
-        f"{_held_by(first.operation, holder)}{phrasing.waited_too([one.operation.name for one in held])}."
+        f"{_held_by(first.operation, holder) or _waited_at(row)}"
+        f"{phrasing.waited_too([one.operation.name for one in held])}."
     )
+    in_thread = row.kind == "lock" and row.stage == "executor_run"
     root = row.root[0] if row.root else None
     narrow_ms = _narrow_ms(summary, held)
     needed = None if limit is None or row.kind == "lock" else _needed(summary, row, limit)
@@ -129,7 +131,7 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
         confidence=worst(row.quality for one in held for row in one.rows),
         subject=first.operation.name,
         sentence=sentence,
-        advice=_advice(row, root, waited, narrow_ms, limit, needed),
+        advice=_thread_advice(summary) if in_thread else _advice(row, root, waited, narrow_ms, limit, needed),
         evidence={
             "object": row.object,
             "kind": row.kind,
@@ -188,6 +190,26 @@ def _held_by(operation: OperationSummary, holder: AwaitHolder | None) -> str:
         return f" that a background task held{taken}"
     name = "other calls of its own" if holder.operation == operation.name else f"`{holder.operation}`"
     return f" that {name} held{taken}"
+
+
+def _waited_at(row: AwaitSummary) -> str:
+    where = phrasing.place_at(row.where)
+    return f" at {where}" if where else ""
+
+
+def _thread_advice(summary: Summary) -> str:
+    """Nobody sees who holds a lock of threads; what jobs compute is the best that can be said."""
+    advice = "Hold the lock only around what it protects: do what takes long before or after it, not inside."
+    computing = [row for row in summary.operations if row.job_lines and row.jobs_cpu_ms]
+    if not computing:
+        return advice
+    row = max(computing, key=lambda one: (one.jobs_cpu_ms or 0.0, one.name))
+    line = row.job_lines[0]
+    return (
+        f"{advice} Of all jobs in threads those of `{row.name}` computed most, "
+        f"{phrasing.duration(row.jobs_cpu_ms or 0.0)}: about {phrasing.percent(line.share)} of it"
+        f"{f' at {place}' if (place := phrasing.place_at(line.where)) else ''} in `{line.called}`."
+    )
 
 
 _NARROW = "Hold the lock only around what it protects: await backends before or after it, not inside."

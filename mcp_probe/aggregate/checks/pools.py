@@ -147,13 +147,15 @@ _SEVERAL = 1.1
 
 def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> Finding:
     held = f"{phrasing.listed(pool.holders)} held" if pool.holders else "other jobs held"
-    lost_ms = _starved_ms(summary, pool)
-    several = lost_ms > _SEVERAL * pool.transport_wait_ms
+    starved_ms = _starved_ms(summary, pool)
+    lost_ms = _lost_ms(summary, starved_ms)
+    several = lost_ms > _SEVERAL * starved_ms
+    at_most = "at most " if starved_ms < pool.transport_wait_ms else ""
     jobs_ms = 0.0 if _saturated_ms(summary, options, pool) is None else _waited_ms(pool)
     threads = "its threads" if pool.max is None else f"its {pool.max:g} threads"
     sentence = (
         f"The transport's own reader or writer waited up to {phrasing.duration(pool.transport_wait_max_ms)} for a "
-        f"thread of `{pool.name}` ({phrasing.duration(pool.transport_wait_ms)} in all), because {held} {threads}: "
+        f"thread of `{pool.name}` ({at_most}{phrasing.duration(starved_ms)} in all), because {held} {threads}: "
         "meanwhile requests stayed unread, or answers unwritten"
     )
     sentence += f", several at once: about {phrasing.duration(lost_ms)} of their time." if several else "."
@@ -174,6 +176,7 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
         evidence={
             "transport_wait_max_ms": pool.transport_wait_max_ms,
             "transport_wait_ms": pool.transport_wait_ms,
+            "starved_ms": starved_ms,
             "transport_jobs": pool.transport_jobs,
             "limit": pool.max,
             "made_at": pool.made_at,
@@ -185,7 +188,17 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
     )
 
 
+_TRANSPORT_JOBS = 2
+"""The transport's reader and its writer: so many of its jobs wait for a thread at once."""
+
+
 def _starved_ms(summary: Summary, pool: ExecutorSummary) -> float:
+    """How long it waited because the pool was full: a thread that is free takes a moment, too, for each of its jobs."""
+    full_ms = pool.at_limit_share * window_ms(summary)
+    return max(pool.transport_wait_max_ms, min(pool.transport_wait_ms, _TRANSPORT_JOBS * full_ms))
+
+
+def _lost_ms(summary: Summary, starved_ms: float) -> float:
     """What requests lost to it: at least the transport's waits.
 
     Of the time that requests spent at the transport, it is the share of the window in which the transport waited for a
@@ -196,8 +209,8 @@ def _starved_ms(summary: Summary, pool: ExecutorSummary) -> float:
         operation.count * sum(getattr(operation.budget_ms, part) or 0.0 for part in parts)
         for operation in summary.operations
     )
-    share = min(1.0, pool.transport_wait_ms / window_ms(summary)) if summary.window.seconds > 0 else 0.0
-    return max(pool.transport_wait_ms, share * at_transport)
+    share = min(1.0, starved_ms / window_ms(summary)) if summary.window.seconds > 0 else 0.0
+    return max(starved_ms, share * at_transport)
 
 
 # --- work for nobody --------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def _row(row: Row, notation: Notation, cwd: str) -> tuple[Cell, ...]:
     where = one(_place(found.where, cwd), "place")
     return (
         Words(one(operation.name or operation.method, "name"), "middle"),
-        number(f"×{quantity(found.count)}", "dim"),
+        number(f"{'≥' if found.estimated_ms else ''}×{quantity(found.count)}", "dim"),
         number(_waited(found, notation), "strong"),
         number("" if found.p95_ms is None else figures.duration(found.p95_ms)),
         Items((one(described(found), "plain"),), "end", mark),

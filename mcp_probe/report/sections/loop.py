@@ -83,16 +83,26 @@ def _delay_sentence(summary: Summary, notation: Notation, quality: Quality) -> S
         ("the unluckiest", delay.max, ""),
     )
     separator = ": "
+    idle = [who for who, value, _ in tails if value is not None and value <= 0 and quality.tag != "lower"]
     for who, value, more in tails:
-        if value is None:
+        if value is None or (who in idle and who != idle[-1]):
             continue
-        spans.append(Span(f"{separator}{who} "))
+        if who in idle:
+            spans.append(Span(f"{separator}{_MOST_OF[who]} not at all"))
+        else:
+            spans += [
+                Span(f"{separator}{who} "),
+                Span(notation.duration(value, quality), "critical" if value >= CRITICAL_STEP_MS else "strong"),
+                Span(more),
+            ]
         separator = ", "
-        if value <= 0 and quality.tag != "lower":
-            spans.append(Span("not at all"))
-            continue
-        spans += [
-            Span(notation.duration(value, quality), "critical" if value >= CRITICAL_STEP_MS else "strong"),
-            Span(more),
-        ]
     return (*spans, Span("."))
+
+
+_MOST_OF = {
+    "half": "half",
+    "one in ten": "nine in ten",
+    "one in a hundred": "99 in a hundred",
+    "the unluckiest": "everyone",
+}
+"""How many wait no longer than these."""

@@ -102,7 +102,7 @@ def source(method: str | None, scope: str | None) -> str:
 def _more(summary: Summary, shown: Iterable[OperationSummary]) -> Iterator[str]:
     """Which tier tells what this one leaves open."""
     if any(_is_wide(row.quality.get(name, EXACT)) for row in shown for name in _BOUNDED):
-        yield "≤N: under N, in small objects, whose owners are not followed here: `--memory detailed`"
+        yield "≤N: at most N; whose small objects are is followed only with `--memory detailed`"
     elif any(row.memory.method == "native-hybrid" for row in shown):
         yield "ranges, because small blocks are counted without their owner; `--memory detailed` follows each"
     if summary.leaks is None and any(row.memory.retained.max for row in shown):
@@ -120,8 +120,8 @@ def _sampled(shown: Iterable[OperationSummary]) -> Iterator[str]:
 
 
 def _most_first(operation: OperationSummary) -> tuple[float, float]:
-    """By what is certain of the peak. Those whose peak is not known come last, by what they requested."""
+    """By the peak that is shown. Those whose peak is not known come last, by what they requested."""
     found = operation.memory
-    quality = operation.quality.get("peak_max")
-    peak = found.peak.max if quality is None or quality.lo is None else quality.lo
+    quality = operation.quality.get("peak_max", EXACT)
+    peak = quality.hi if _is_wide(quality) else found.peak.max
     return (-(peak if peak is not None else -1), -(found.requested.max or 0))
