@@ -412,7 +412,7 @@ class _Simulation:
         self._pipe.append(live)
         if self._reader_waits:
             self._reader_waits = False
-            self._reading(None, None)
+            self._at(self.now, self._reading, None, None)  # one read takes all that was sent at this instant
 
     def _read(self, _: Any, __: Any) -> None:
         """The reader asks a thread for the next line."""

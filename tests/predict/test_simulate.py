@@ -161,9 +161,15 @@ def test_threads_that_sleep_take_nothing_of_the_gil() -> None:
 
 def test_messages_of_one_pipe_are_read_one_after_the_other() -> None:
     way = Way(in_ns=MS, in_run_ns=MS)
-    outcome = simulate(workload([call(runs(0), way=way) for _ in range(3)], transport="one by one"))
+    outcome = simulate(workload([call(runs(0), at=at, way=way) for at in (0, 1, 1)], transport="one by one"))
     # The second and the third are read from the pipe together, once the reader is back.
     assert outcome.times == ((0, 2 * MS), (2 * MS, 4 * MS), (2 * MS, 6 * MS))
+
+
+def test_messages_that_were_sent_at_once_come_with_one_read() -> None:
+    """A reader that waits has all of them, so the second and the third arrived before the first held the loop."""
+    outcome = simulate(workload([call(runs(80 * MS)) for _ in range(3)], transport="one by one"))
+    assert outcome.times == ((0, 80 * MS), (0, 160 * MS), (0, 240 * MS))
 
 
 def test_answers_leave_one_after_the_other_and_tell_their_handlers() -> None:
