@@ -7,9 +7,11 @@ makes a queue. What a change gives depends on which of the two it is, so it is i
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import log
 from statistics import median
 
 from mcp_probe.model import RequestRecord
@@ -137,7 +139,38 @@ def _looks_closed(order: Sequence[RequestRecord], times: Sequence[int], bursts: 
         return False
     if median(pauses) < _AFTER_ANSWERS * median(gaps):
         return True
-    return _slope(services, pauses) > -0.5
+    return _slope(services, pauses) > -0.5 and _keeps_clear(order, times, bursts)
+
+
+def _keeps_clear(order: Sequence[RequestRecord], times: Sequence[int], bursts: Sequence[Sequence[int]]) -> bool:
+    """Whether fewer sendings come while more are under way, as from so many clients who wait for answers.
+
+    Open clients send alike often, however many are under way: each number of them sees as many sendings as it lasted.
+    Of N clients who wait, those who have an answer send, N - k while k are under way. The likelier of the two is taken.
+    Each is a Poisson process whose only unknown is one rate; its maximum is put in. Source: D. Cox, P. Lewis, The
+    Statistical Analysis of Series of Events (1966), chapter 3.
+    """
+    edges = []
+    for burst in bursts:
+        since = times[burst[0]]
+        edges += [(since, 1), (max(since, *(order[position].end_ns for position in burst)), -1)]
+    edges.sort()
+    lasted: Counter[int] = Counter()
+    sent: Counter[int] = Counter()
+    now = most = 0
+    before = edges[0][0]
+    for at, change in edges:
+        lasted[now] += at - before
+        sent[now] += change > 0
+        now, before = now + change, at
+        most = max(most, now)
+    whole = sum(lasted.values())
+    free = sum(ns * (most - count) for count, ns in lasted.items())
+    if not whole or not free:
+        return True
+    sendings = sum(sent.values())
+    gained = sum(often * log(most - count) for count, often in sent.items() if count < most)
+    return gained >= sendings * log(free / whole)
 
 
 def _slope(xs: Sequence[int], ys: Sequence[int]) -> float:
