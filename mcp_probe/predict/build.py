@@ -132,8 +132,10 @@ class _Building:
         ]
         computing, crowded = Busy(spans), Busy(deeper_than(spans, 1))
         cpu = {one.start_ns: one.cpu_ns for one in recorded.steps.values() if one.cpu_ns is not None and one.request}
+        is_serial = any(record.transport == "stdio" for record in self._order)
+        at_work = recorded.busy if is_serial else recorded.busy_or_on_the_way  # on stdio, threads have most of a way
         around = Surroundings(
-            recorded.busy, resource_of, self._pools, self._limiters(), self._hops(), computing, crowded, cpu
+            recorded.busy, at_work, resource_of, self._pools, self._limiters(), self._hops(), computing, crowded, cpu
         )
         return [tasks_of(record, recorded.timelines[record.id], around) for record in self._order]
 

@@ -156,6 +156,17 @@ class Recorded:
         return Busy(spans)
 
     @cached_property
+    def busy_or_on_the_way(self) -> Busy:
+        """The same, and when a message was on its way in or out."""
+        spans = list(zip(self.busy.starts, self.busy.ends, strict=True))
+        for one in self.records.values():
+            if one.first_step_ns is not None:
+                spans.append((one.arrival_ns, one.first_step_ns))
+            if one.result_ns is not None:
+                spans.append((one.result_ns, one.end_ns))
+        return Busy(spans)
+
+    @cached_property
     def busy_or_full(self) -> Busy:
         """The same, and when the pool from which the transport takes its threads had none for it."""
         spans = list(zip(self.busy.starts, self.busy.ends, strict=True))

@@ -39,6 +39,10 @@ HTTP_TURNS = 3
 """Turns on the loop that an answer takes over HTTP: the session's stream, the task of its response, the server's send.
 Found with 22 recordings: where steps of 60 ms stand in its way, an answer waits for that many."""
 
+HTTP_TURNS_IN = 3
+"""And a message: what reads the connection, the task of its request, the task that reads for the session.
+Source: uvicorn 0.54 ``httptools_impl.py``, mcp 2.3 ``streamable_http.py``."""
+
 _BRIEFLY_NS = 10_000
 
 _Do = Callable[[Any, Any], None]
@@ -453,9 +457,16 @@ class _Simulation:
         self._step(run_ns, self._turns if turns > 1 else self._wrote, live, turns - 1)
 
     def _came(self, live: _Live, _: Any) -> None:
-        if self._is_serial and self._pool is not None:
+        if not self._is_serial:
+            self._turns_in(live, HTTP_TURNS_IN)
+            return
+        if self._pool is not None:
             self._release(self._pool)
         self._step(live.call.way.in_run_ns, self._taken_off, live, None)
+
+    def _turns_in(self, live: _Live, turns: int) -> None:
+        run_ns = live.call.way.in_run_ns // HTTP_TURNS_IN
+        self._step(run_ns, self._turns_in if turns > 1 else self._taken_off, live, turns - 1)
 
     def _taken_off(self, live: _Live, _: Any) -> None:
         self._start(live, 0)

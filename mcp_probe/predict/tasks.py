@@ -85,6 +85,7 @@ class Surroundings:
     """What of the rest of the window the reading of one request needs."""
 
     busy: Busy
+    at_work: Busy  # the same, and when a message was on its way: of most of that work no step is in the file
     resource_of: Callable[[Await], int]  # number of the resource that an await is for; -1: none that is modelled
     pools: Mapping[int, int]  # PoolSample.pool -> number of its resource; without a limit: -1
     limiters: frozenset[int]  # those of anyio: a place is given back as the task goes on
@@ -173,7 +174,7 @@ class _Reading:
         ready = min(ready, step.start_ns)
         draft = Draft(step.start_ns, step.end_ns, ready, run)
         draft.cpu_ns = -1 if cpu is None else cpu
-        draft.late_ns = step.start_ns - ready - self._around.busy.within(ready, step.start_ns)
+        draft.late_ns = step.start_ns - ready - self._around.at_work.within(ready, step.start_ns)
         if callbacks and WAKES[step.wake] == "loop":
             draft.comes_from = "timer"
         elif WAKES[step.wake] == "socket":

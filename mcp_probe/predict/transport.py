@@ -4,7 +4,7 @@ loop, the reader, the writer and a thread is taken away."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,19 +37,60 @@ class _Ways:
 
     def found(self) -> tuple[list[Way], list[tuple[int, int]]]:
         background = self._divide()
+        unseen = self._recorded.unseen_run_ns
+        if not self._is_serial:
+            return self._side_by_side(unseen), background
         ins, outs = self._ins(), self._outs()
         least_in, least_out = _least(ins), _least(outs)
-        # Side by side, what one message cost already has what others took of the loop meanwhile.
-        unseen = self._recorded.unseen_run_ns // max(1, 2 * len(self._order)) if self._is_serial else 0
+        each = unseen // max(1, 2 * len(self._order))
         ways = []
         for record, came, went in zip(self._order, ins, outs, strict=True):
             in_ns, out_ns = came.at_least(least_in), went.at_least(least_out)
-            in_run = min(in_ns, max(unseen, record.decode_ns or 0)) + self._in_runs[record.id]
-            out_run = min(out_ns, max(unseen, record.encode_ns or 0)) + self._out_runs[record.id]
-            if record.transport == "http":  # at least a step each way, however short
-                in_run, out_run = max(in_run, _STEP_NS), max(out_run, _STEP_NS)
+            in_run = min(in_ns, max(each, record.decode_ns or 0)) + self._in_runs[record.id]
+            out_run = min(out_ns, max(each, record.encode_ns or 0)) + self._out_runs[record.id]
             ways.append(Way(max(0, in_ns - in_run), in_run, out_run, max(0, out_ns - out_run)))
         return ways, background
+
+    def _side_by_side(self, unseen: int) -> list[Way]:
+        """No thread has a part in these ways. What the loop did that is not in the file was mostly for them: an
+        instant of no known work is divided among those who were on their way."""
+        ins, outs = self._divided()
+        share = min(1.0, unseen / max(1, sum(ins.values()) + sum(outs.values())))
+        ways = []
+        for record in self._order:
+            came, went = ins[record.id], outs[record.id]
+            in_run, out_run = int(came * share), int(went * share)
+            least = _STEP_NS if record.transport == "http" else 0  # at least a step each way, however short
+            runs = in_run + self._in_runs[record.id], out_run + self._out_runs[record.id]
+            ways.append(Way(came - in_run, max(runs[0], least), max(runs[1], least), went - out_run))
+        return ways
+
+    def _divided(self) -> tuple[Counter[int], Counter[int]]:
+        """Of each message's way in, and out, its part of the time in which no known work was done."""
+        ins: Counter[int] = Counter()
+        outs: Counter[int] = Counter()
+        edges: list[tuple[int, int, Counter[int], int]] = []
+        for record in self._order:
+            for parts, since_ns, until_ns in (
+                (ins, record.arrival_ns, record.first_step_ns),
+                (outs, record.result_ns, record.end_ns),
+            ):
+                if since_ns is not None and until_ns is not None and since_ns < until_ns:
+                    edges += [(since_ns, 1, parts, record.id), (until_ns, -1, parts, record.id)]
+        edges.sort(key=lambda edge: edge[:2])
+        total = last = 0  # what one that is on its way all the time would have had
+        count = 0
+        since: dict[tuple[int, int], int] = {}
+        for at, change, parts, id in edges:
+            if count:
+                total += (at - last - self._busy.within(last, at)) // count
+            last, count = at, count + change
+            key = id, parts is ins
+            if change > 0:
+                since[key] = total
+            else:
+                parts[id] = total - since[key]
+        return ins, outs
 
     # --- steps of no request ---
 
@@ -83,7 +124,7 @@ class _Ways:
                 return id
         return None
 
-    # --- in ---
+    # --- one by one: in ---
 
     def _ins(self) -> list[_Cost]:
         found = []
@@ -93,20 +134,18 @@ class _Ways:
             if first is None:
                 found.append(_Cost(0, 0))
                 continue
-            if self._is_serial:
-                since, last = max(since, min(last, first)), max(last, first)
+            since, last = max(since, min(last, first)), max(last, first)
             found.append(_Cost(first - since, self._busy.within(since, first)))
         return found
 
-    # --- out ---
+    # --- one by one: out ---
 
     def _outs(self) -> list[_Cost]:
         since = {record.id: record.result_ns for record in self._order if record.result_ns is not None}
-        if self._is_serial:
-            timelines, last = self._recorded.timelines, 0
-            for record in sorted(self._order, key=lambda one: timelines[one.id].write_taken_ns or one.end_ns):
-                if record.id in since:
-                    since[record.id], last = max(since[record.id], min(last, record.end_ns)), max(last, record.end_ns)
+        timelines, last = self._recorded.timelines, 0
+        for record in sorted(self._order, key=lambda one: timelines[one.id].write_taken_ns or one.end_ns):
+            if record.id in since:
+                since[record.id], last = max(since[record.id], min(last, record.end_ns)), max(last, record.end_ns)
         found = []
         for record in self._order:
             whole = record.end_ns - since.get(record.id, record.end_ns)
