@@ -113,7 +113,7 @@ class Collector:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._drain = Drain(hub)
+        self._drain = Drain(hub, self._used_cpu_ns)
         self._listeners: tuple[Listener, ...] = ()
         self._timelines = Guard("timelines", hub.fail)  # a fault in one costs timelines, and no record
         self._samplers: dict[Listener, Sampler] = {}
@@ -419,10 +419,15 @@ class Collector:
         drain = self._drain
         shared: list[Frame] = [*drain.loops(now, final=final), *drain.pools(now)]
         self._pace += 1
-        process = drain.process(now, self._cpu_ns)
+        process = drain.process(now)
         self._pace += 1
         for listener in self._listeners:
             listener.emit([*shared, replace(process, dropped=listener.newly_dropped())])
+
+    def _used_cpu_ns(self) -> int:
+        """CPU time of the collector's thread so far; to another thread, as it was after its last drain."""
+        is_own = self._thread is not None and self._thread.is_current()
+        return time.thread_time_ns() if is_own else self._cpu_ns
 
     def _is_late(self) -> bool:
         until = self._records_until

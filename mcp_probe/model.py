@@ -406,7 +406,7 @@ class LoopSample:
     small_steps: tuple[tuple[str, int, int], ...]  # (operation, count, sum_ns) of steps < 0.5 ms
     cpu_ns: int | None  # CPU of the loop's thread
     run_queue_ns: int | None
-    other_threads_cpu_ns: int | None
+    other_threads_cpu_ns: int | None  # of the process, without ours
     quality: Tag
 
 

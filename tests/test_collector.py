@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib import metadata, util
 from pathlib import Path
@@ -36,6 +36,7 @@ from mcp_probe.model import (
     GrowthSample,
     GrowthSites,
     Header,
+    LoopSample,
     OpenRequest,
     RequestGroup,
     RequestRecord,
@@ -406,6 +407,37 @@ def adding_server() -> MCPServer:
         return a + b
 
     return server
+
+
+class Computing(Listening):
+    """A listener that computes for 40 ms of each record: on the collector's thread."""
+
+    used_ns = 0
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        super().take(frames)
+        for frame in frames:
+            until = time.thread_time_ns() + 40_000_000 * isinstance(frame, RequestRecord)
+            while time.thread_time_ns() < until:
+                pass
+            self.used_ns += 40_000_000 * isinstance(frame, RequestRecord)
+
+
+async def test_what_the_collector_computes_is_not_put_down_to_the_servers_threads() -> None:
+    server = adding_server()
+    probe = mcp_probe.attach(server)
+    computing = Computing()
+    probe.add_listener(computing)
+    try:
+        async with Client(InMemoryTransport(server)) as client:
+            for _ in range(6):
+                await client.call_tool("add", {"a": 1, "b": 2})
+                await anyio.sleep(0.05)
+    finally:
+        probe.detach()
+    others = [frame.other_threads_cpu_ns or 0 for frame in computing.heard if isinstance(frame, LoopSample)]
+    assert computing.used_ns >= 240_000_000
+    assert others and sum(others) < computing.used_ns / 3
 
 
 async def test_a_listener_hears_the_record_of_each_request() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -41,8 +41,9 @@ from mcp_probe.record.raw import RawRequest, StepMark
 class LoopDrain:
     """What one monitor has done since the last sample."""
 
-    def __init__(self, monitor: LoopMonitor) -> None:
+    def __init__(self, monitor: LoopMonitor, probe_cpu_ns: Callable[[], int]) -> None:
         self.monitor = monitor
+        self._probe_cpu_ns = probe_cpu_ns
         self._at = monitor.started_ns
         self._poll_ns = 0
         self._credit_ns = 0  # poll time counted ahead, of a poll that is not noted yet
@@ -53,6 +54,7 @@ class LoopDrain:
         self._cpu: int | None = None if first is None else first.cpu_ns
         self._queue: int | None = None if first is None else first.run_queue_ns
         self._process_cpu = time.process_time_ns() if first is None else first.process_ns
+        self._probe_cpu = probe_cpu_ns()
 
     def take_polls(self, until: int | None = None) -> int:
         """Count the polls noted since the last call; returns how many ended."""
@@ -119,19 +121,21 @@ class LoopDrain:
         if watch is None:
             return None, None, None
         cpu, queue = watch.cpu_now(), watch.run_queue_now()
-        process = time.process_time_ns()
+        process, probe = time.process_time_ns(), self._probe_cpu_ns()
         own = None if cpu is None or self._cpu is None else cpu - self._cpu
         waited = None if queue is None or self._queue is None else queue - self._queue
-        others = None if own is None else max(0, process - self._process_cpu - own)
-        self._cpu, self._queue, self._process_cpu = cpu, queue, process
+        # Our own threads are no threads of the server: what they take must not accuse it.
+        others = None if own is None else max(0, process - self._process_cpu - own - (probe - self._probe_cpu))
+        self._cpu, self._queue, self._process_cpu, self._probe_cpu = cpu, queue, process, probe
         return own, waited, others
 
 
 class Drain:
     """Turns the hub's state into frames, in the order a reader needs them: steps before their victims."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, collector_cpu_ns: Callable[[], int]) -> None:
         self._hub = hub
+        self._collector_cpu_ns = collector_cpu_ns
         self._loops: dict[int, LoopDrain] = {}
         self._small: dict[str, list[int]] = {}
         self._at = now_ns()
@@ -197,7 +201,7 @@ class Drain:
         """Count the polls noted so far; their buffer is bounded."""
         for monitor in self._hub.monitors.values():
             if monitor.ordinal not in self._loops:
-                self._loops[monitor.ordinal] = LoopDrain(monitor)
+                self._loops[monitor.ordinal] = LoopDrain(monitor, self._probe_cpu_ns)
             self._polls += self._loops[monitor.ordinal].take_polls()
 
     def note_small_steps(self, picked: Iterable[tuple[RawRequest, int]]) -> None:
@@ -218,7 +222,7 @@ class Drain:
         hub = self._hub
         small = self._small
         for monitor in [*hub.monitors.values(), *hub.retired]:
-            drain = self._loops.setdefault(monitor.ordinal, LoopDrain(monitor))
+            drain = self._loops.setdefault(monitor.ordinal, LoopDrain(monitor, self._probe_cpu_ns))
             yield drain.sample(now, small, final=final)
         for monitor in hub.retired:
             self._loops.pop(monitor.ordinal, None)
@@ -228,7 +232,11 @@ class Drain:
         """One sample per executor."""
         return self._hub.pools.samples(now)
 
-    def process(self, now: int, collector_cpu_ns: int) -> ProcessSample:
+    def _probe_cpu_ns(self) -> int:
+        """CPU time of our own threads so far."""
+        return self._collector_cpu_ns() + self._hub.watchdog.cpu_ns
+
+    def process(self, now: int) -> ProcessSample:
         """The process since the previous sample."""
         hub = self._hub
         cpu = time.process_time_ns()
@@ -241,7 +249,7 @@ class Drain:
             steps * self._cost.step_ns + self._polls * self._cost.poll_ns + self._requests * self._cost.request_ns
         )
         self._polls = self._requests = 0
-        own = collector_cpu_ns + hub.watchdog.cpu_ns
+        own = self._probe_cpu_ns()
         pauses = []
         while hub.pauses:
             pauses.append(hub.pauses.popleft())
