@@ -382,6 +382,12 @@ class RecentSteps:
         self._steps[key] = step
         return True
 
+    def forget(self, step: StepRecord) -> None:
+        """``step`` was none."""
+        key = (step.loop, step.start_ns)
+        self._steps.pop(key, None)
+        self._long.pop(key, None)
+
     def _forget(self) -> None:
         for _ in range(max(1, self._keep // 4)):
             key, step = self._steps.popitem(last=False)

@@ -203,7 +203,12 @@ class Fold:
         if not self._steps.add(step):
             return
         before = self._running.get(step.loop)
-        if before is not None and before.start_ns < step.start_ns:
+        if before is not None and before.start_ns < step.start_ns < before.end_ns:
+            # A loop runs one step at a time. Between two steps a reader in another thread takes the end of one for the
+            # start of the next: both frames are of this step.
+            self._steps.forget(before)
+            before = None
+        elif before is not None and before.start_ns < step.start_ns:
             before = replace(before, running=False)  # its end was lost: the loop is on another step by now
             self._steps.add(before)
             self._count_step(before)

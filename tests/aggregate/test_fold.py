@@ -283,6 +283,15 @@ def test_a_running_step_whose_end_was_lost_is_counted_once_the_loop_has_moved_on
     assert len(summary_of(RUNNING, later, BLOCK).slow_steps) == 1
 
 
+def test_a_step_that_was_seen_to_run_before_it_began_is_that_step() -> None:
+    """The collector took the end of the step before for its start, while the loop waited for the GIL between them."""
+    seen = replace(RUNNING, start_ns=BLOCK.start_ns - MS, operation="the one before")
+    summary = summary_of(seen, BLOCK)
+
+    (row,) = summary.slow_steps
+    assert (row.tool, row.count, row.ms, row.cause) == (BLOCK.operation, 1, 500, "blocking-call")
+
+
 def test_requests_that_came_during_a_running_step_wait_for_it_at_least_so_far() -> None:
     summary = summary_of(
         make_open(1, "block", arrival_ns=0),
