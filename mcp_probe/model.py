@@ -799,6 +799,7 @@ class FirstCalls:
     warm: int  # how many came later
     warm_p50_ms: float | None  # of their whole time
     warm_max_ms: float  # of their own work
+    warm_known: int = 0  # of how many of them that is known
 
 
 @dataclass(frozen=True, slots=True)

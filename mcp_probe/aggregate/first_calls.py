@@ -98,6 +98,7 @@ class _Operation:
     first_end_ns: int = NEVER_NS
     unrecorded_ns: int = NEVER_NS  # the earliest arrival of those without a record
     warm_max_ns: int = 0
+    warm_known: int = 0  # later calls whose work is known
 
     def add(self, record: RequestRecord) -> _Call | None:
         """Returns the call if, so far, it is one of the first."""
@@ -108,15 +109,17 @@ class _Operation:
         insort(self.calls, call)
         self.first_end_ns = min(self.first_end_ns, call.end_ns)
         while self.calls and self.calls[-1].arrival_ns >= self.first_end_ns:
-            self._later(self.calls.pop())
+            later = self.calls.pop()
+            self._worked(later)
         del self.calls[MAX_FIRST:]
         return call
 
     def _warm(self, record: RequestRecord) -> None:
+        self.warm_known += _is_known(record) and (record.jobs_looked or not record.budget.executor_run)
         if record.end_ns - record.arrival_ns > self.warm_max_ns:
-            self._later(_call_of(record))
+            self._worked(_call_of(record))
 
-    def _later(self, call: _Call) -> None:
+    def _worked(self, call: _Call) -> None:
         self.warm_max_ns = max(self.warm_max_ns, (call.loop_ns or 0) + call.shared_ns)
 
 
@@ -201,7 +204,10 @@ class FirstCallsTally:
         for call in calls:
             if call.total_ns is not None:
                 totals.add(call.total_ns)
-        return FirstCalls(tuple(found[:MAX_TOLD]), len(calls), 0, None, operation.warm_max_ns / 1e6), totals
+        kept = FirstCalls(
+            tuple(found[:MAX_TOLD]), len(calls), 0, None, operation.warm_max_ns / 1e6, operation.warm_known
+        )
+        return kept, totals
 
     def summary(self, key: FirstKey, totals: Buckets) -> FirstCalls | None:
         """The dearest first calls of one process; ``totals`` are of all calls of the operation."""
@@ -214,13 +220,24 @@ class FirstCallsTally:
             warm.take_out(first)
         dearest, _ = max(rows, key=lambda row: row[0].calls[0].own_ms)
         p50, most = warm.quantile(0.5), max(row.warm_max_ms for row, _ in rows)
-        return replace(dearest, warm=warm.count, warm_p50_ms=None if p50 is None else p50 / 1e6, warm_max_ms=most)
+        return replace(
+            dearest,
+            warm=warm.count,
+            warm_p50_ms=None if p50 is None else p50 / 1e6,
+            warm_max_ms=most,
+            warm_known=sum(row.warm_known for row, _ in rows),
+        )
+
+
+def _is_known(record: RequestRecord) -> bool:
+    """Whether its time on the loop and its awaits were seen."""
+    seen = record.awaits is not None and record.budget.busy is not None
+    return seen and record.outcome == "ok" and not record.partial
 
 
 def _call_of(record: RequestRecord) -> _Call:
     awaits, budget = record.awaits, record.budget
     finished = record.outcome != "unfinished"
-    known = record.outcome == "ok" and awaits is not None and not record.partial
     shared, longest, what, where = 0, 0, None, None
     for one in awaits or ():
         if one.stage == "awaiting" and one.kind in OUTSIDE:
@@ -235,7 +252,7 @@ def _call_of(record: RequestRecord) -> _Call:
         record.id,
         record.end_ns if finished else NEVER_NS,
         record.end_ns - record.arrival_ns if finished else None,
-        budget.busy if known else None,
+        budget.busy if _is_known(record) else None,
         shared,
         what,
         where,

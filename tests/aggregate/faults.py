@@ -264,10 +264,11 @@ def first_calls_of(
     calls = tuple(FirstCall(ms, ms if alone_ms is None else alone_ms, (), None, None) for ms in own_ms)
     if calls:
         calls = (replace(calls[0], **of), *calls[1:])  # type: ignore[arg-type]
-    return make_operation("search", first_calls=FirstCalls(calls, len(calls), warm, p50, most))
+    return make_operation("search", first_calls=FirstCalls(calls, len(calls), warm, p50, most, known))
 
 
 def _first(*own_ms: float, **of: Any) -> Summary:
+    known: int = 0,
     return make_summary(first_calls_of(*own_ms, **of))
 
 
@@ -511,6 +512,9 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
         ending=Ending(1, None, "OSError", "/srv/app/server.py:9", is_port_in_use=True)
     ),
     ("crashed", "after all was answered"): make_summary(ending=Ending(1)),
+    ("cold-start-stampede", "the later calls mostly wait for each other"): _first(
+        422.0, 415.0, 409.0, alone_ms=109.0, p50=19.4, most=8.0, known=5
+    ),
     ("not-enough-data", "under a second"): make_summary(seconds=0.99),
 }
 
@@ -771,6 +775,9 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("dispatch-backlog", "nine answers"): _growing(ended=9),
     ("dispatch-backlog", "no answers in the last quarter: calls hang"): _growing(last_ms=None),
     ("dispatch-backlog", "it did not grow steadily"): make_summary(),
+    ("cold-start-stampede", "of most later calls it is not known how long they worked"): _first(
+        422.0, 415.0, 409.0, alone_ms=109.0, p50=19.4, most=8.0, known=4
+    ),
     ("dispatch-backlog", "too few requests"): replace(_growing(), requests=make_summary(count=29).requests),
     ("crashed", "a clean end"): make_summary(ending=Ending(0)),
     ("crashed", "somebody asked it to end"): make_summary(ending=Ending(-15, "SIGTERM")),

@@ -53,7 +53,17 @@ def test_a_first_call_that_works_long_is_cold() -> None:
     assert codes(summary) == {"t1": "cold-start"}
     first = first_of(summary)
     assert first is not None and (first.count, first.warm, first.warm_p50_ms, first.warm_max_ms) == (1, 12, 2.0, 2.0)
+    assert first.warm_known == 12
     assert first.calls[0].own_ms == first.calls[0].alone_ms == 300.0
+
+
+def test_what_later_calls_wait_for_each_other_is_not_their_work() -> None:
+    """Three at once over HTTP: a later call takes 19 ms, and works for 3 of them."""
+    cold = [call(id, START + id, queue_dispatch=11 * MS, **awaiting("http", 405, busy=6 * MS)) for id in (1, 2, 3)]
+    later = warm(busy=3 * MS, queue_dispatch=11 * MS, write_wait=5 * MS)
+    assert codes(fold_of(*cold, *later)) == {"t1": "cold-start-stampede"}
+    unknown = warm(busy=3 * MS, queue_dispatch=11 * MS, write_wait=5 * MS, awaits=None)
+    assert codes(fold_of(*cold, *unknown)) == {}
 
 
 @pytest.mark.parametrize("kind", ["connect", "http", "db", "subprocess"])

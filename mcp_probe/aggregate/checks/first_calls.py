@@ -86,10 +86,15 @@ def _paid(
         paid = [
             call
             for call in first.calls
-            if call.own_ms >= least_ms and call.alone_ms >= options.cold_ratio * first.warm_p50_ms
+            if call.own_ms >= least_ms and call.alone_ms >= options.cold_ratio * _typical_ms(first, first.warm_p50_ms)
         ]
         if paid:
             yield row, first, first.warm_p50_ms, paid
+
+
+def _typical_ms(first: FirstCalls, warm_p50_ms: float) -> float:
+    """At least the median of what the later calls worked for; without their waits where most of their work is known."""
+    return min(warm_p50_ms, first.warm_max_ms) if 2 * first.warm_known >= first.warm else warm_p50_ms
 
 
 def are_of_first_calls(summary: Summary, options: FindingOptions, tool: str, longest_ms: float, count: int) -> bool:
