@@ -1491,6 +1491,25 @@ def test_a_holder_that_was_blocked_itself_is_explained_by_what_blocked_it() -> N
     assert verdict_of(summary, findings).code == "blocking-call"
 
 
+@pytest.mark.parametrize(
+    ("gc_ms", "cold_ms", "severity"), [(264.0, 64.0, "info"), (401.0, 64.0, "warn"), (264.0, 110.0, "warn")]
+)
+def test_waiting_for_a_first_call_and_the_collector_is_no_worse_than_these(
+    gc_ms: float, cold_ms: float, severity: str
+) -> None:
+    """A mounted server of fastmcp: the first call makes what later ones use, and the collector looks at the imports."""
+    row = first_calls_of(cold_ms + 6.0, 3.0, 3.0, warm=116, p50=32.0, most=5.0, known=116)
+    row = replace(row, name="resize", waited_for_others_p95_share=0.41)
+    steps = (make_slow("resize", 117.0, "gc"), make_slow("resize", cold_ms, "cpu"))
+    summary = make_summary(
+        replace(row, total_ms=Percentiles(32.0, 105.0, 152.0, 153.0)),
+        blocked_by=(make_blocked("resize", "resize", 867.0, victims=116),),
+        slow_steps=steps,
+        gc_pause_ms=gc_ms,
+    )
+    assert one(summary, "head-of-line").severity == severity
+
+
 def test_a_look_up_is_told_with_its_share() -> None:
     sentence = one(FAULTS["schema-lookup"], "schema-lookup").sentence
     assert sentence.startswith("Before each call of `find` the SDK lists all tools")
