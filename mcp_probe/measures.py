@@ -30,8 +30,8 @@ class Measure:
             hook, whenever something happens.
         fold: How the readings of one request become its number.
         detailed: It takes a system call a step: read only with ``measures="detailed"``.
-        needs: What must be seen of the request's channel: its messages, or when its transport writes each of them.
-            Where that is not seen, the measure is unavailable.
+        needs: What must be seen of the request's channel: its messages, or when its transport writes each of them; or
+            its steps. Where that is not seen, the measure is unavailable.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Measure:
     read: Literal["steps", "marks"]
     fold: Literal["sum", "max"] = "sum"
     detailed: bool = False
-    needs: Literal["messages", "writes"] | None = None
+    needs: Literal["messages", "writes", "steps"] | None = None
 
     @property
     def key(self) -> str:
@@ -69,6 +69,16 @@ MEASURES: tuple[Measure, ...] = (
         meaning="time in which the SDK listed the server's tools itself, to check the headers of an HTTP call",
         reader="mcp_probe.adapters.schema_lookup:SchemaLookups",
         read="marks",
+    ),
+    Measure(
+        name="schema_lookup_busy",
+        unit="ns",
+        quality="exact",
+        label="look-up on loop",
+        meaning="the part of a schema look-up in which the event loop worked for it",
+        reader="mcp_probe.adapters.schema_lookup:SchemaLookups",
+        read="marks",
+        needs="steps",
     ),
     Measure(
         name="error_logging",

@@ -17,9 +17,10 @@ from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.live_requests import MAX_NAME
 from mcp_probe.capture.measuring import Add
 from mcp_probe.clock import now_ns
+from mcp_probe.record.raw import RawRequest
 
 HOOK = "schema look-ups"
-MEASURE = "schema_lookup"
+MEASURE, ON_LOOP = "schema_lookup", "schema_lookup_busy"
 _NAMES = ("_tool_input_schema", "_mcp_param_rejection")
 
 
@@ -51,9 +52,20 @@ class SchemaLookupHook:
 
     def _end(self, begun: tuple[Exchange | None, int], _: Any, error: BaseException | None) -> None:
         exchange, began = begun
-        if exchange is not None:
-            exchange.looked_up = None
-            self._hub.measuring.charge(exchange.raw, MEASURE, now_ns() - began)
+        if exchange is None:
+            return
+        exchange.looked_up = None
+        now, raw = now_ns(), exchange.raw
+        self._hub.measuring.charge(raw, MEASURE, now - began)
+        if raw is not None:
+            self._hub.measuring.charge(raw, ON_LOOP, self._on_loop_ns(raw, began, now))
+
+    def _on_loop_ns(self, raw: RawRequest, began: int, now: int) -> int:
+        """Time in which the loop ran ``raw`` since ``began``: it runs at this moment. The handler has not begun."""
+        monitor = self._hub.monitor()
+        ended = sum(end - max(start, began) for *_, start, end, _ in raw.marks if end > began)
+        runs = 0 if monitor is None or monitor.owner is not raw else now - max(monitor.since, began)
+        return ended + runs
 
     def _judged(self, _: Any, rejection: Any, error: BaseException | None) -> None:
         """If the headers do not fit the schema, the SDK answers the call, and no handler gets it."""
@@ -66,7 +78,7 @@ class SchemaLookupHook:
 
 
 class SchemaLookups:
-    """Reads ``schema_lookup``: the hook adds what it takes."""
+    """Reads ``schema_lookup`` and ``schema_lookup_busy``: the hook adds what it takes."""
 
     def __init__(self, hub: Hub, add: Add) -> None:
         self._hub = hub

@@ -165,9 +165,11 @@ class Measuring(Tiered[MeasureTier]):
 
 
 def _is_shown(raw: RawRequest, measure: Measure) -> bool:
-    """Whether the channel of ``raw`` shows what ``measure`` needs."""
+    """Whether of ``raw`` is seen what ``measure`` needs."""
     if measure.needs is None:
         return True
+    if measure.needs == "steps":
+        return bool(raw.seen & STEPS)
     return raw.channel is not None and (measure.needs == "messages" or raw.channel.times_writes)
 
 

@@ -68,9 +68,9 @@ def app_of(server: Any, *, json: bool) -> Any:
     return server.http_app(json_response=json)
 
 
-def row(record: RequestRecord) -> tuple[int | None, str]:
+def row(record: RequestRecord, measure: str = "schema_lookup") -> tuple[int | None, str]:
     """(ns, how exact) of its schema look-up."""
-    ((value, tag),) = [(value, tag) for name, value, tag in record.measures if name == "schema_lookup"]
+    ((value, tag),) = [(value, tag) for name, value, tag in record.measures if name == measure]
     return value, tag
 
 
@@ -108,6 +108,9 @@ async def test_the_look_up_is_a_part_of_the_call_and_has_a_name(json: bool) -> N
     assert call.budget.busy is not None and call.budget.busy >= 0.9 * LIST_S * 1e9
     assert call.budget.awaiting is not None and call.budget.awaiting >= 0.9 * LIST_S * 1e9
     assert row(kept.only("tools/list")) == (0, "exact")
+    on_loop, tag = row(call, "schema_lookup_busy")
+    assert tag == "exact"
+    assert on_loop is not None and 0.9 * LIST_S * 1e9 <= on_loop <= min(call.budget.busy, value - 0.9 * LIST_S * 1e9)
 
 
 @pytest.mark.parametrize("json", [True, False], ids=["json", "sse"])

@@ -1514,6 +1514,11 @@ def test_a_look_up_is_told_with_its_share() -> None:
     sentence = one(FAULTS["schema-lookup"], "schema-lookup").sentence
     assert sentence.startswith("Before each call of `find` the SDK lists all tools")
     assert sentence.endswith("5.1 ms a call, 25% of its time.")
+    crowded = one(ALSO_FAULTS["schema-lookup", "much of what a busy loop does"], "schema-lookup").sentence
+    assert crowded.endswith(
+        "3.2 ms a call, 5% of its time, and look-ups are 44% of all that the event loop does. "
+        "It is busy 72% of the time, so each call waits for those of the others, too."
+    )
 
 
 def test_what_was_printed_is_told_with_its_first_line_and_is_critical_where_clients_read_it() -> None:
