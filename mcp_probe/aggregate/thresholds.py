@@ -108,7 +108,7 @@ class FindingOptions:
     lookup_ms: float = 5.0  # schema-lookup: mean of a call
     # Workload: mcp-server-motherduck over stateless HTTP, six calls at once. Its loop is busy for 72 % of the window,
     # and for two fifths of that with look-ups of 3 ms: all calls wait longer for the loop.
-    lookup_busy_share: float = 0.20  # schema-lookup: of the loop's busy time
+    lookup_busy_share: float = 0.15  # schema-lookup: of the loop's busy time
     lookup_utilization: float = 0.50  # schema-lookup: the same, how busy the loop must be
     # Workload: a tool that fails, logged as plain text. Its traceback takes 1 ms, and 6 ms on a busy machine.
     error_log_ms: float = 20.0  # slow-error-logging: mean of a traceback

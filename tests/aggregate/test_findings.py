@@ -1516,7 +1516,7 @@ def test_a_look_up_is_told_with_its_share() -> None:
     assert sentence.endswith("5.1 ms a call, 25% of its time.")
     crowded = one(ALSO_FAULTS["schema-lookup", "much of what a busy loop does"], "schema-lookup").sentence
     assert crowded.endswith(
-        "3.2 ms a call, 5% of its time, and look-ups are 44% of all that the event loop does. "
+        "3.2 ms a call, 5% of its time, and look-ups are 25% of all that the event loop does. "
         "It is busy 72% of the time, so each call waits for those of the others, too."
     )
 
