@@ -18,7 +18,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from itertools import pairwise
 from types import CodeType
 from typing import Any
 from weakref import ref
@@ -425,25 +424,53 @@ def note_of(raw: RawRequest, mark: AwaitMark) -> None:
 
 
 def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
-    """Who held it in [began, now): each instant is divided equally among those who held it then."""
+    """Who held it in [began, now): each instant is divided equally among those who held it then.
+
+    A part lasts as long as its holder has it and their number is the same. A place that changes hands ends nobody
+    else's part: a limit of 40 has 40 holders at once, and hundreds in a long wait, on the event loop.
+    """
+    if held.unseen:
+        return (HolderPart(0, UNKNOWN_HOLDER, None, began, now, 1),)
     spans = [(max(began, hold[3]), min(now, until), hold) for hold, until in held.past]
     spans += [(max(began, hold[3]), now, hold) for hold in held.holds]
     spans = [part for span in spans if span[0] < span[1] for part in _in_its_life(*span)]
-    if held.unseen:
-        return (HolderPart(0, UNKNOWN_HOLDER, None, began, now, 1),)
-    cuts = sorted({began, now, *(a for a, _, _ in spans), *(b for _, b, _ in spans)})
+    come: dict[int, list[int]] = {}
+    gone: dict[int, list[int]] = {}
+    for number, (a, b, _) in enumerate(spans):
+        come.setdefault(a, []).append(number)
+        gone.setdefault(b, []).append(number)
     parts: list[HolderPart] = []
-    for a, b in pairwise(cuts):
-        there = [hold for first, last, hold in spans if first <= a and b <= last]
-        if not there:
-            parts.append(HolderPart(0, UNKNOWN_HOLDER, None, a, b, 1))
-        for raw, code, instruction, _, _ in there:
-            line = _line_of(code, instruction)
-            if raw is None:
-                parts.append(HolderPart(0, BACKGROUND_OPERATION, line, a, b, len(there)))
-            else:
-                parts.append(HolderPart(raw.id, raw.operation, line, a, b, len(there), *_span_of(raw)))
-    return tuple(parts)
+    lines: dict[Taken, str | None] = {}
+    since: dict[int, int] = {}  # of those who have it
+    free = began
+    for at in sorted({began, now, *come, *gone}):
+        among, ended, begun = len(since), gone.get(at, ()), come.get(at, ())
+        if not among and free < at:
+            parts.append(HolderPart(0, UNKNOWN_HOLDER, None, free, at, 1))
+        for number in ended if len(ended) == len(begun) else tuple(since):
+            parts.append(_part(spans[number][2], since[number], at, among, lines))
+            since[number] = at
+        for number in ended:
+            del since[number]
+        for number in begun:
+            since[number] = at
+        free = at
+    return tuple(sorted(parts, key=_began))
+
+
+def _began(part: HolderPart) -> int:
+    return part.from_ns
+
+
+def _part(hold: Hold, a: int, b: int, among: int, lines: dict[Taken, str | None]) -> HolderPart:
+    """``lines``: those that are known already, since many take it at the same one."""
+    raw, code, instruction, _, _ = hold
+    taken = code, instruction
+    if taken not in lines:
+        lines[taken] = _line_of(code, instruction)
+    if raw is None:
+        return HolderPart(0, BACKGROUND_OPERATION, lines[taken], a, b, among)
+    return HolderPart(raw.id, raw.operation, lines[taken], a, b, among, *_span_of(raw))
 
 
 def holders_now(held: Held) -> list[tuple[RawRequest | None, str | None, int]]:
