@@ -72,6 +72,7 @@ class Bench:
     ) -> None:
         self.quick = quick
         self.pythons = tuple(pythons)  # interpreters that the user named
+        self.ours: frozenset[int] = frozenset()  # processes of a server that is measured and was not started here
         self._show = show or (lambda what: None)
         self._patience = Patience(patience_s)
         self._rows: list[Row] = []
@@ -177,6 +178,10 @@ class Bench:
 
     # --- timing ---
 
+    def load(self) -> ForeignLoad:
+        """Counts from now on what others use of the machine."""
+        return ForeignLoad(self.ours)
+
     async def timed(self, call: Timed, rounds: int, *, warm_up: int = 0, first_apart: bool = True) -> Stats:
         """Statistics of ``rounds`` rounds, milliseconds, after ``warm_up`` that are thrown away.
 
@@ -204,7 +209,7 @@ class Bench:
             turns[f"{twin} again"] = calls[twin]
         reruns = 0
         while True:
-            began, load = time.monotonic(), ForeignLoad()
+            began, load = time.monotonic(), self.load()
             taken = await _take_turns(turns, rounds, warm_up)
             foreign = load.cores()
             contended, elapsed_s = is_contended(foreign), time.monotonic() - began
@@ -222,7 +227,7 @@ class Bench:
     async def quiet(self, measure: Callable[[], Awaitable[T]]) -> tuple[T, float | None, bool]:
         """Runs ``measure`` once, again where contended and patience lasts: (result, foreign cores, contended)."""
         while True:
-            began, load = time.monotonic(), ForeignLoad()
+            began, load = time.monotonic(), self.load()
             found = await measure()
             foreign = load.cores()
             contended, elapsed_s = is_contended(foreign), time.monotonic() - began

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
 
 FOREIGN_LIMIT = 0.25
 """Cores of others' work above which a measurement is contended."""
@@ -30,12 +32,12 @@ def busy_ns() -> int | None:
     return (user + nice + system + irq + softirq + steal) * _TICK_NS
 
 
-def tree_ns(root: int | None = None) -> int:
-    """CPU time of a process and all below it, ended ones that were waited for included; in clock ticks. Linux only.
+def tree_ns(*more: int) -> int:
+    """CPU time of this process, of ``more`` and of all below them, in clock ticks. Linux only.
 
-    Source: proc_pid_stat(5), fields 4 and 14-17.
+    Ended ones count if they were waited for. Source: proc_pid_stat(5), fields 4 and 14-17.
     """
-    root = os.getpid() if root is None else root
+    roots = {os.getpid(), *more}
     parents: dict[int, int] = {}
     spent: dict[int, int] = {}
     for entry in os.listdir(_PROC):
@@ -47,7 +49,7 @@ def tree_ns(root: int | None = None) -> int:
             fields = text[text.rindex(b")") + 2 :].split()
             parents[int(entry)] = int(fields[1])
             spent[int(entry)] = sum(map(int, fields[11:15]))
-    return _TICK_NS * sum(ticks for pid, ticks in spent.items() if _descends(pid, root, parents))
+    return _TICK_NS * sum(ticks for pid, ticks in spent.items() if _descends(pid, roots, parents))
 
 
 def process_ns(pid: int) -> int | None:
@@ -63,20 +65,65 @@ def process_ns(pid: int) -> int | None:
         return None
 
 
-def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
-    while pid != root:
+def _descends(pid: int, roots: Collection[int], parents: dict[int, int]) -> bool:
+    while pid not in roots:
         if pid not in parents:
             return False
         pid = parents[pid]
     return True
 
 
-class ForeignLoad:
-    """Cores that anything but this process and its descendants used since this was made."""
+def serving(url: str) -> frozenset[int]:
+    """Processes of this machine that listen at the port of ``url``.
 
-    def __init__(self) -> None:
+    Empty without a URL, if its host is another machine, or if they are another user's. Linux only.
+    """
+    address = urlsplit(url)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    if not address.hostname or not _PROC.is_dir() or not _is_here(address.hostname):
+        return frozenset()
+    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
+    return frozenset(pid for pid in map(int, filter(str.isdigit, os.listdir(_PROC))) if _holds(pid, sockets))
+
+
+def _is_here(host: str) -> bool:
+    """Whether one of the host's addresses is this machine's own: others cannot be bound to."""
+    try:
+        for family, kind, _, _, (address, *_) in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as one:
+                one.bind((address, 0))
+                return True
+    except OSError:
+        return False
+    return False
+
+
+def _listening(port: int) -> Iterator[str]:
+    """Inodes of the sockets that listen there. Source: proc_pid_net(5), tcp: local address, state 0A, inode."""
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = (_PROC / "net" / name).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]
+
+
+def _holds(pid: int, sockets: Collection[str]) -> bool:
+    try:
+        return any(os.readlink(each) in sockets for each in list((_PROC / str(pid) / "fd").iterdir()))
+    except OSError:
+        return False  # it ended meanwhile, closed the file, or is not ours to look into
+
+
+class ForeignLoad:
+    """Cores that anything but this process, those of ``ours`` and their descendants used since this was made."""
+
+    def __init__(self, ours: Collection[int] = ()) -> None:
+        self._ours = ours
         self._busy = busy_ns()
-        self._own = 0 if self._busy is None else tree_ns()
+        self._own = 0 if self._busy is None else tree_ns(*ours)
         self._began = time.perf_counter_ns()
 
     def cores(self) -> float | None:
@@ -85,7 +132,7 @@ class ForeignLoad:
         if busy is None or self._busy is None:
             return None
         span = max(1, time.perf_counter_ns() - self._began)
-        return max(0.0, ((busy - self._busy) - (tree_ns() - self._own)) / span)
+        return max(0.0, ((busy - self._busy) - (tree_ns(*self._ours) - self._own)) / span)
 
 
 def is_contended(cores: float | None) -> bool:

@@ -129,6 +129,8 @@ def load_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterator[float]], None
 
     def use(cores: Iterator[float]) -> None:
         class Load:
+            def __init__(self, ours: object) -> None: ...
+
             def cores(self) -> float:
                 return next(cores)
 
@@ -233,6 +235,22 @@ def test_own_work_and_that_of_children_is_not_foreign() -> None:
         pass
     assert child_ns >= 450_000_000
     assert tree_ns() - before - child_ns >= 250_000_000
+
+
+def test_a_server_that_somebody_else_started_here_is_found_by_its_url() -> None:
+    import os
+    import socket
+
+    from mcp_probe.workloads.bench.machine import busy_ns, serving
+
+    if busy_ns() is None:
+        pytest.skip("the kernel tells nothing of other processes here")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert serving(f"http://localhost:{port}/mcp") == {os.getpid()}
+        assert serving(f"http://192.0.2.1:{port}/mcp") == frozenset()
+    assert serving(f"http://127.0.0.1:{port}/mcp") == frozenset()
+    assert serving("") == frozenset()
 
 
 def test_a_process_s_cpu_time_and_memory_are_read_from_outside_as_it_counts_them_itself() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mcp_probe.clock import now_ns
-from mcp_probe.workloads.bench.machine import ForeignLoad
 from mcp_probe.workloads.bench.own.calls import all_well, answer, burst
 from mcp_probe.workloads.bench.own.claims import fanned_out, pipelined
 from mcp_probe.workloads.bench.own.sheet import Sheet
@@ -22,7 +21,7 @@ async def pipelining(sheet: Sheet, peer: Peer) -> None:
     count = max(5, min(sheet.bench.size(quick=40, full=200), round(2_000 / max(sheet.alone[main.label].median, 0.1))))
     one_by_one: list[float] = []
     at_once: list[float] = []
-    load = ForeignLoad()
+    load = sheet.bench.load()
     for number in range(sheet.bench.size(quick=3, full=7)):
         sheet.bench.step(f"{count} calls one by one and at once, round {number + 1}")
         began = now_ns()
@@ -52,7 +51,7 @@ async def fan_out(sheet: Sheet, peer: Peer) -> None:
     busy = False
     for count in FANOUT:
         sheet.bench.step(f"{count} calls at once")
-        taken, load = [], ForeignLoad()
+        taken, load = [], sheet.bench.load()
         for _ in range(rounds + 1):
             with sheet.reasons.phase(f"fan-out {count}"):
                 replies, wall_ms = await burst(peer, main.order, count)

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.machine import serving
 from mcp_probe.workloads.bench.own.at_once import fan_out, pipelining
 from mcp_probe.workloads.bench.own.elsewhere import sessions, transports
 from mcp_probe.workloads.bench.own.latencies import beside, latencies
@@ -36,6 +37,7 @@ async def compare(own: OwnServer, bench: Bench) -> Outcome:
         try:
             bench.step("starting the server" if target.command else "connecting")
             async with connect(target, say=bench.step) as peer:
+                bench.ours = serving(target.url)
                 await _on_one_connection(sheet, peer, own)
             await sessions(sheet, own)
             if own.over_http is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcp_probe.clock import now_ns
-from mcp_probe.workloads.bench.machine import ForeignLoad
+from mcp_probe.workloads.bench.machine import serving
 from mcp_probe.workloads.bench.own.calls import all_well, answer
 from mcp_probe.workloads.bench.own.claims import between_transports
 from mcp_probe.workloads.bench.own.operations import OwnServer
@@ -20,7 +20,7 @@ async def sessions(sheet: Sheet, own: OwnServer) -> None:
         return
     stdio = own.target.transport == "stdio"
     rounds = sheet.bench.size(quick=2, full=5) if stdio else sheet.bench.size(quick=8, full=50)
-    taken, load = [], ForeignLoad()
+    taken, load = [], sheet.bench.load()
     for number in range(rounds):
         sheet.bench.step(f"a {'process' if stdio else 'session'} per call, {number + 1} of {rounds}")
         began = now_ns()
@@ -52,8 +52,9 @@ async def transports(sheet: Sheet, own: OwnServer, over_http: Target) -> None:
     sheet.bench.step("the same over HTTP")
     rounds = sheet.bench.size(quick=20, full=200)
     async with connect(over_http, say=sheet.bench.step) as peer:
+        sheet.bench.ours = serving(over_http.url)
         all_well([await answer(peer, main.order)], main)
-        load = ForeignLoad()
+        load = sheet.bench.load()
         taken = [(await answer(peer, main.order)).service_ms for _ in range(rounds)]
     stats = describe(taken, foreign_cores=load.cores())
     table = "stdio and HTTP"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcp_probe.errors import OptionError
-from mcp_probe.workloads.bench.machine import ForeignLoad
 from mcp_probe.workloads.bench.own.calls import answer, in_time
 from mcp_probe.workloads.bench.own.claims import held_up, not_held_up
 from mcp_probe.workloads.bench.own.operations import Offer, Operation, OwnServer
@@ -85,7 +84,7 @@ async def _turns(sheet: Sheet, peer: Peer, usable: Sequence[Operation]) -> _Take
     """The times of each, in turns; one that takes long gets fewer of them."""
     rounds, patience_ms = sheet.bench.size(quick=20, full=200), sheet.bench.size(quick=4e3, full=4e4)
     taken: dict[str, list[float]] = {operation.label: [] for operation in usable}
-    load = ForeignLoad()
+    load = sheet.bench.load()
     with sheet.reasons.phase("operations"):
         for number in range(rounds):
             sheet.bench.step(f"every operation, {number + 1} of {rounds}")
@@ -106,7 +105,7 @@ async def beside(sheet: Sheet, peer: Peer) -> None:
         sheet.claim(not_held_up(main.label, slow.median, SLOW_MS))
         return
     waits: list[float] = []
-    load = ForeignLoad()
+    load = sheet.bench.load()
     with sheet.reasons.phase("beside"):
         for number in range(sheet.bench.size(quick=5, full=20)):
             sheet.bench.step(f"a quick call beside a slow one, {number + 1}")
