@@ -13,10 +13,6 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.registry import Find, load
 from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, Result, Workload
 
-PATIENCE_QUICK_S = 3.0
-PATIENCE_FULL_S = 40.0
-
-
 Show = Callable[[Workload, str], None]
 
 
@@ -51,7 +47,7 @@ def run_one(
     bench = Bench(
         quick=quick,
         show=None if show is None else (lambda what: show(workload, what)),
-        patience_s=PATIENCE_QUICK_S if quick else PATIENCE_FULL_S,
+        patience_s=workload.patience_quick_s if quick else workload.patience_full_s,
         pythons=pythons,
     )
     limit = workload.limit_quick_s if quick else workload.limit_full_s

@@ -218,6 +218,8 @@ class Workload:
     place: str
     limit_quick_s: float  # bound on a quick run, machine five times slower than quiet: nothing hangs
     limit_full_s: float
+    patience_quick_s: float = 3.0  # for measuring again what others' work on the machine spoilt
+    patience_full_s: float = 40.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,9 +121,9 @@ def between_transports(stdio: Stats, http: Stats) -> Found:
     return Found(CLAIMS["002-5"], said, (figure,))
 
 
-def kneed(knee: Knee, *, contended: bool) -> Found:
+def kneed(knee: Knee) -> Found:
     """That a number is recommended means that the readings agree: :func:`knee_of` recommends none otherwise."""
     if knee.recommended is None:
         return Found(CLAIMS["004-3"], knee.measured or "no curve", untold=sentence(knee.why))
-    agree = counted(len(knee.readings), contended=contended)
+    agree = counted(len(knee.readings), contended=knee.contended)
     return Found(CLAIMS["004-3"], knee.measured, (agree,), value=float(knee.recommended))

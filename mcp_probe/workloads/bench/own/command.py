@@ -18,6 +18,9 @@ from mcp_probe.workloads.load.mix import json_object, tool_call
 
 NAME = OWN
 
+PATIENCE_QUICK_S = 20.0
+"""A third of what a sweep takes: on a machine that is busy now and then, each level has its quiet repeats."""
+
 _CALL = """a tool and an object, such as --call 'search={"query": "tea"}'"""
 
 
@@ -44,6 +47,8 @@ def own_workload(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Fin
         place="mcp_probe.workloads.bench.own.comparison:compare",
         limit_quick_s=600.0,
         limit_full_s=7200.0,
+        patience_quick_s=PATIENCE_QUICK_S,
+        patience_full_s=10 * PATIENCE_QUICK_S,
     )
     return (workload,), lambda _: run
 

@@ -14,9 +14,10 @@ with everything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import fmean, median, stdev
+from typing import TypeVar
 
 from mcp_probe.workloads.bench.own.waves import SHORT_MS, waves_of
 from mcp_probe.workloads.bench.shapes import LITTLE_HIGH, LITTLE_LOW
@@ -40,6 +41,9 @@ STILL = 0.05
 TRIMMED_FROM = 4
 """Repeats of a level from which on the slowest of them is left out."""
 
+QUIET_ENOUGH = 2
+"""Undisturbed repeats of a level that make the others needless: fewer have no interval."""
+
 CLIENT_CORES = 0.85
 """Of one core: a generator that used more was itself what limits."""
 
@@ -58,6 +62,7 @@ class Level:
     cancelled: int = 0
     client_cores: float = 0.0  # CPU that the generator used
     client_late_ms: float = 0.0  # how late the generator's own timers were, at the median
+    contended: bool = False  # others used the machine meanwhile
 
     @property
     def answered(self) -> int:
@@ -114,13 +119,23 @@ class Repeated:
     levels: tuple[Level, ...]
 
     @property
+    def undisturbed(self) -> tuple[Level, ...]:
+        """Repeats during which nobody else used the machine; all of them where those are too few."""
+        return _undisturbed(self.levels)
+
+    @property
+    def contended(self) -> bool:
+        """Whether others used the machine in repeats that count."""
+        return any(level.contended for level in self.undisturbed)
+
+    @property
     def sound(self) -> tuple[Level, ...]:
         """Repeats whose throughput, latency and number in flight agree; of four or more, all but the slowest.
 
         A client that stands still for a while gets answers in heaps, and then more seem to come in a second than the
         server gives. Anything else that happens on a machine takes throughput away.
         """
-        fitting = sorted((level for level in self.levels if level.fits), key=lambda level: level.per_s)
+        fitting = sorted((level for level in self.undisturbed if level.fits), key=lambda level: level.per_s)
         return tuple(fitting[1:] if len(fitting) >= TRIMMED_FROM else fitting)
 
     @property
@@ -136,7 +151,7 @@ class Repeated:
     @property
     def times_ms(self) -> list[float]:
         """Of all calls."""
-        return [time for level in self.levels for time in level.times_ms]
+        return [time for level in self.undisturbed for time in level.times_ms]
 
     @property
     def is_good(self) -> bool:
@@ -149,6 +164,15 @@ class Burst:
     """Calls that were sent at once: when each ended after the first was sent."""
 
     ends_ms: tuple[float, ...]
+    contended: bool = False  # others used the machine meanwhile
+
+
+_Disturbed = TypeVar("_Disturbed", Level, Burst)
+
+
+def _undisturbed(repeats: Sequence[_Disturbed]) -> tuple[_Disturbed, ...]:
+    quiet = tuple(each for each in repeats if not each.contended)
+    return quiet if len(quiet) >= QUIET_ENOUGH else tuple(repeats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +195,17 @@ class Knee:
     advice: str  # the recommendation, or why there is none
     measured: str
     why: str = ""  # there is no recommendation
+    contended: bool = False  # others used the machine meanwhile
 
 
-def knee_of(levels: Sequence[Repeated], bursts: Sequence[Burst], *, contended: bool) -> Knee:
-    """What three readings agree on; ``contended``: others used the machine meanwhile."""
+def knee_of(levels: Sequence[Repeated], bursts: Sequence[Burst]) -> Knee:
+    """What three readings agree on. Repeats that others' work on the machine disturbed count only without others."""
+    bursts = _undisturbed(bursts)
+    contended = any(each.contended for each in levels) or any(each.contended for each in bursts)
+    return replace(_told(levels, bursts, contended), contended=contended)
+
+
+def _told(levels: Sequence[Repeated], bursts: Sequence[Burst], contended: bool) -> Knee:
     known = sorted((level for level in levels if level.is_good), key=lambda level: level.in_flight)
     if len(known) < 3 or known[0].in_flight != 1:
         return _untold((), "too few levels of the sweep were answered without failures", "")

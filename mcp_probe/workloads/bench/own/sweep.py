@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
-from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
 from mcp_probe.workloads.bench.own.calls import DRAIN_S, burst, hold
 from mcp_probe.workloads.bench.own.claims import kneed
-from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, OTHERS_WORK, Burst, Knee, Level, Repeated, knee_of
+from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, OTHERS_WORK, Burst, Level, Repeated, knee_of
 from mcp_probe.workloads.bench.own.operations import Operation
 from mcp_probe.workloads.bench.own.sheet import Sheet
 from mcp_probe.workloads.bench.statistics import describe, little
@@ -39,7 +38,10 @@ class _Sweep:
     async def measure(self, in_flight: int, what: str) -> Level:
         self.sheet.bench.step(f"concurrency sweep, {what}: {in_flight} in flight")
         with self.sheet.reasons.phase(_phase(in_flight)):
-            level = await hold(self.peer, self.main.order, in_flight, self.span_s)
+            level, _, contended = await self.sheet.bench.quiet(
+                lambda: hold(self.peer, self.main.order, in_flight, self.span_s)
+            )
+        level = replace(level, contended=contended)
         self.levels.setdefault(in_flight, []).append(level)
         return level
 
@@ -64,7 +66,7 @@ class _Sweep:
 
     def closer(self, cap: int) -> set[int]:
         """The level that would tell more: above all where throughput still grows, between where the curve is coarse."""
-        curve = next(iter(knee_of(self.repeated(), (), contended=False).readings), None)
+        curve = next(iter(knee_of(self.repeated(), ()).readings), None)
         if curve is None:
             return set()
         if curve.high is None:
@@ -103,17 +105,14 @@ async def sweep(sheet: Sheet, peer: Peer) -> None:
             "Name a quicker tool with --call, or leave out --quick."
         )
         return
-    load = ForeignLoad()
     found = _Sweep(sheet, peer, main, span_s)
     cap = sheet.bench.size(quick=128, full=512)
     await found.up(cap)
     bursts: list[Burst] = []
     if len(found.levels) > 1 and found.levels[1][0].answered:
         bursts = await _around(found, repeats, cap)
-    foreign = load.cores()
-    knee = knee_of(found.repeated(), bursts, contended=is_contended(foreign))
     if found.levels:
-        _publish(sheet, main, found, knee, foreign)
+        _publish(sheet, main, found, bursts)
 
 
 async def _around(found: _Sweep, repeats: int, cap: int) -> list[Burst]:
@@ -132,12 +131,12 @@ async def _around(found: _Sweep, repeats: int, cap: int) -> list[Burst]:
     bursts = []
     for number in range(found.sheet.bench.size(quick=5, full=9)):
         found.sheet.bench.step(f"{count} calls at once, {number + 1}")
-        replies, _ = await burst(found.peer, found.main.order, count)
+        (replies, _), _, contended = await found.sheet.bench.quiet(lambda: burst(found.peer, found.main.order, count))
         if any(reply.kind != "ok" for reply in replies):
             found.sheet.note(f"Of {count} calls sent at once some failed: {replies[-1].failure or 'not all at once'}.")
             break
         began = min(reply.sent_ns for reply in replies)
-        bursts.append(Burst(tuple((reply.answered_ns - began) / 1e6 for reply in replies)))
+        bursts.append(Burst(tuple((reply.answered_ns - began) / 1e6 for reply in replies), contended))
     return bursts
 
 
@@ -154,14 +153,14 @@ def _phase(in_flight: int) -> str:
     return f"sweep {in_flight}"
 
 
-def _publish(sheet: Sheet, main: Operation, found: _Sweep, knee: Knee, foreign: float | None) -> None:
-    busy = is_contended(foreign)
-    for repeated in found.repeated():
-        _rows(sheet, main, repeated, foreign)
+def _publish(sheet: Sheet, main: Operation, found: _Sweep, bursts: Sequence[Burst]) -> None:
+    knee = knee_of(found.repeated(), bursts)
+    for each in found.repeated():
+        _rows(sheet, main, each)
     for reading in knee.readings:
         sheet.row(
             "how many at once: three readings", reading.name, "in flight", reading.best, note=reading.sentence,
-            contended=busy,
+            contended=knee.contended,
         )  # fmt: skip
     levels = sorted(found.levels)
     enough = knee.recommended or next((round(each.best) for each in knee.readings if each.best), levels[-1])
@@ -169,20 +168,20 @@ def _publish(sheet: Sheet, main: Operation, found: _Sweep, knee: Knee, foreign: 
 
     def advise() -> None:
         limit = sheet.reasons.limit(_phase(1), _phase(beyond), main.order.operation) if beyond > 1 else ""
-        again = "" if knee.recommended or not busy or OTHERS_WORK in knee.why else QUIETER
+        again = "" if knee.recommended or not knee.contended or OTHERS_WORK in knee.why else QUIETER
         sheet.bench.advise(" ".join(filter(None, (knee.advice, again, limit))))
 
     sheet.later(advise)
-    sheet.claim(kneed(knee, contended=busy))
+    sheet.claim(kneed(knee))
 
 
-def _rows(sheet: Sheet, main: Operation, repeated: Repeated, foreign: float | None) -> None:
+def _rows(sheet: Sheet, main: Operation, repeated: Repeated) -> None:
     table = f"concurrency sweep of {main.label}"
     times = repeated.times_ms
     cancelled = sum(level.cancelled for level in repeated.levels)
     failed = sum(level.failed for level in repeated.levels)
     excused = f"{cancelled} calls were given up after {DRAIN_S:g} s" if cancelled else ""
-    rates = describe([level.per_s for level in repeated.levels], first_apart=False, foreign_cores=foreign)
+    rates = describe([level.per_s for level in repeated.undisturbed], first_apart=False, contended=repeated.contended)
     flow = little(1, 1 / rates.mean, sum(times) / len(times) / 1e3, repeated.in_flight, excused) if times else None
     number = repeated.in_flight
     note = f"{failed} failed" if failed else ""
@@ -194,7 +193,7 @@ def _rows(sheet: Sheet, main: Operation, repeated: Repeated, foreign: float | No
         little=flow,
         note=note,
     )
-    stats = describe(times, first_apart=False, foreign_cores=foreign) if times else None
+    stats = describe(times, first_apart=False, contended=repeated.contended) if times else None
     sheet.row(
         *(table, f"{number} in flight, latency", "ms", stats, _phase(number)),
         metric="latency",

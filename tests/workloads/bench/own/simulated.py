@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from mcp_probe.workloads.bench.own.knee import Burst, Knee, Level, Repeated, knee_of
@@ -83,7 +83,12 @@ def told(host: Host, seed: int, levels: Sequence[int], *, contended: bool = Fals
     measured = [Repeated(n, tuple(host.level(chance, n, span_ms) for _ in range(repeats))) for n in levels]
     about = host.places or 40
     bursts = [host.burst(chance, max(5, round(2.5 * about))) for _ in range(5)]
-    return knee_of(measured, bursts, contended=contended)
+    return knee_of(disturbed(measured), bursts) if contended else knee_of(measured, bursts)
+
+
+def disturbed(levels: Sequence[Repeated]) -> list[Repeated]:
+    """The same, while others used the machine."""
+    return [replace(each, levels=tuple(replace(level, contended=True) for level in each.levels)) for each in levels]
 
 
 def levels_around(knee: int) -> list[int]:

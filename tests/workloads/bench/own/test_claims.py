@@ -25,7 +25,7 @@ from mcp_probe.workloads.bench.own.knee import Burst, Level, Repeated, knee_of
 from mcp_probe.workloads.bench.own.waves import waves_of
 from mcp_probe.workloads.bench.shapes import Check, Stats, Verdict
 from mcp_probe.workloads.bench.statistics import describe
-from tests.workloads.bench.own.simulated import Host, levels_around, told
+from tests.workloads.bench.own.simulated import Host, disturbed, levels_around, told
 from tests.workloads.bench.test_grader import may_become
 
 ALONE_MS = 50.0
@@ -126,12 +126,12 @@ def test_more_noise_never_turns_a_refusal_into_a_number(
 ) -> None:
     rates, bursts = server
     little = dict(zip(IN_FLIGHT, noise, strict=True))
-    before = knee_of(measured(rates, little), bursts, contended=False)
+    before = knee_of(measured(rates, little), bursts)
     more = {n: factor * each for n, each in little.items()}
-    after = knee_of(measured(rates, more), bursts, contended=contended)
+    after = knee_of(disturbed(measured(rates, more)) if contended else measured(rates, more), bursts)
     if before.recommended is None:
         assert after.recommended is None
-    assert may_become(verdict(kneed(before, contended=False)), verdict(kneed(after, contended=contended)))
+    assert may_become(verdict(kneed(before)), verdict(kneed(after)))
 
 
 @pytest.mark.parametrize("places", [1, 8, None])
@@ -139,7 +139,7 @@ def test_the_knee_is_told_in_the_graders_words(places: int | None) -> None:
     """Without a width the machine must be quiet; with one others can hide it, and cannot make it."""
     for contended in (False, True):
         knee = told(Host(places, wait_ms=20, work_ms=0.8), 1, levels_around(places or 25), contended=contended)
-        check = checked(kneed(knee, contended=contended))
+        check = checked(kneed(knee))
         assert (check.verdict, check.value) == (
             ("holds", knee.recommended) if knee.recommended is not None else (UNTOLD, None)
         )
@@ -148,7 +148,7 @@ def test_the_knee_is_told_in_the_graders_words(places: int | None) -> None:
 
 
 def test_a_knee_of_nothing_says_why() -> None:
-    check = checked(kneed(knee_of((), (), contended=False), contended=False))
+    check = checked(kneed(knee_of((), ())))
     assert (check.verdict, check.why) == (UNTOLD, "Too few levels of the sweep were answered without failures.")
 
 

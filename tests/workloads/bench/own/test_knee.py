@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mcp_probe.workloads.bench.own.knee import Burst, Level, Repeated, knee_of
-from tests.workloads.bench.own.simulated import Host, levels_around, told
+from tests.workloads.bench.own.simulated import Host, disturbed, levels_around, told
 
 
 def level(in_flight: int, *rates: float, alone_ms: float = 100.0, cores: float = 0.0, late_ms: float = 0.0) -> Repeated:
@@ -59,12 +59,12 @@ def test_noise_may_take_the_answer_and_never_moves_it(places: int, jitter: float
 def test_32_is_not_recommended_for_8_because_one_level_was_lucky() -> None:
     """The best level of a noisy sweep stood four times above the knee: the old answer was 32."""
     levels = [*of_width(8, noise=0.1)[:-1], level(32, 84, 88, 90, 86)]
-    found = knee_of(levels, waves(8), contended=True)
+    found = knee_of(disturbed(levels), waves(8))
     assert found.recommended == 8
 
 
 def test_a_burst_that_shows_another_width_than_the_sweep_is_a_contradiction() -> None:
-    found = knee_of(of_width(8), waves(4), contended=False)
+    found = knee_of(of_width(8), waves(4))
     assert found.recommended is None
     assert "two readings do not agree: of 20 calls sent at once 4 ended together" in found.advice
     assert "80/s of calls that take 100.0 ms alone are 8.0 in flight" in found.advice
@@ -73,7 +73,7 @@ def test_a_burst_that_shows_another_width_than_the_sweep_is_a_contradiction() ->
 def test_without_a_width_a_busy_machine_tells_nothing() -> None:
     host = Host(None, wait_ms=20, work_ms=0.8)
     levels = levels_around(25)
-    assert told(host, 1, levels, contended=False).recommended in range(22, 30)
+    assert told(host, 1, levels).recommended in range(22, 30)
     busy = told(host, 1, levels, contended=True)
     assert busy.recommended is None
     assert "others used this machine" in busy.advice
@@ -82,23 +82,23 @@ def test_without_a_width_a_busy_machine_tells_nothing() -> None:
 def test_one_at_a_time_is_told_on_a_busy_machine_even_if_answers_come_in_pairs() -> None:
     """A blocked loop writes two answers at a time: there are no waves of one, but 20 calls take as long as 20."""
     pairs = [Burst(tuple(100.0 * 2 * (number // 2 + 1) for number in range(20)))] * 5
-    found = knee_of(of_width(1), pairs, contended=True)
+    found = knee_of(disturbed(of_width(1)), pairs)
     assert found.recommended == 1, found.advice
 
 
 def test_a_throughput_that_still_grows_has_no_knee_yet() -> None:
-    found = knee_of([level(n, *[10 * n] * 4) for n in (1, 2, 4, 8)], (), contended=False)
+    found = knee_of([level(n, *[10 * n] * 4) for n in (1, 2, 4, 8)], ())
     assert found.recommended is None
     assert "throughput still grows at 8 in flight (80/s)" in found.advice
 
 
 def test_the_generator_is_blamed_for_its_own_limit() -> None:
     levels = [level(n, *[10.0 * min(n, 8)] * 4, cores=0.97) for n in (1, 2, 4, 6, 7, 8, 9, 12, 16, 32)]
-    found = knee_of(levels, waves(8), contended=False)
+    found = knee_of(levels, waves(8))
     assert found.recommended is None
     assert "the client was the limit, not the server: it used 0.97 of one core" in found.advice
     late = [level(n, *[10.0 * min(n, 8)] * 4, late_ms=30.0) for n in (1, 2, 4, 6, 7, 8, 9, 12, 16, 32)]
-    assert "its own timers were 30.0 ms late" in knee_of(late, waves(8), contended=False).advice
+    assert "its own timers were 30.0 ms late" in knee_of(late, waves(8)).advice
 
 
 def test_a_repeat_that_contradicts_itself_counts_for_nothing() -> None:
@@ -107,32 +107,44 @@ def test_a_repeat_that_contradicts_itself_counts_for_nothing() -> None:
     assert not heap.fits
     levels = of_width(8)
     spoilt = [Repeated(each.in_flight, (*each.levels, heap)) if each.in_flight == 8 else each for each in levels]
-    assert knee_of(spoilt, waves(8), contended=True) == knee_of(levels, waves(8), contended=True)
+    assert knee_of(disturbed(spoilt), waves(8)) == knee_of(disturbed(levels), waves(8))
     only = [*levels[:3], *(Repeated(each.in_flight, (replace(heap, in_flight=1),)) for each in levels[3:])]
-    assert knee_of(only, waves(8), contended=True).recommended is None
+    assert knee_of(disturbed(only), waves(8)).recommended is None
 
 
 def test_of_four_repeats_the_slowest_is_left_out() -> None:
     levels = [
         level(n, *(10.0 * min(n, 8) * factor for factor in (0.4, 1.0, 1.0, 0.99))) for n in (1, 2, 4, 6, 7, 8, 16)
     ]
-    assert knee_of(levels, waves(8), contended=True).recommended == 8
+    assert knee_of(disturbed(levels), waves(8)).recommended == 8
 
 
 def test_a_curve_with_a_gap_where_the_knee_is_recommends_no_number_in_it() -> None:
     levels = [level(n, *[10.0 * min(n, 11)] * 4) for n in (1, 2, 4, 32, 64)]
-    found = knee_of(levels, [Burst(tuple(100 + 9.0 * number for number in range(20)))] * 5, contended=False)
+    found = knee_of(levels, [Burst(tuple(100 + 9.0 * number for number in range(20)))] * 5)
     assert found.recommended is None
     assert "throughput grows up to 4 in flight, and no more from 32 on: too coarse" in found.advice
 
 
 def test_failed_calls_recommend_nothing() -> None:
     broken = [Repeated(n, (Level(n, 1.0, (1.0,), failed=2),)) for n in (1, 2, 4)]
-    assert knee_of(broken, (), contended=False).recommended is None
-    assert knee_of([], (), contended=False).recommended is None
+    assert knee_of(broken, ()).recommended is None
+    assert knee_of([], ()).recommended is None
 
 
 def test_throughput_is_not_moved_by_the_last_wave_that_was_cut() -> None:
     """Eight places of 100 ms for 0.69 s: 48 answers, and the next wave is 10 ms away; 48 / 0.69 s are 70/s."""
     ends = tuple(100.0 * (number // 8 + 1) for number in range(48))
     assert Level(8, 0.69, (100.0,) * 48, ends).per_s == pytest.approx(80, rel=0.03)
+
+
+def test_repeats_that_others_disturbed_count_only_without_quiet_ones() -> None:
+    quiet = of_width(8)
+    (spoilt,) = disturbed([level(8, 30.0, 35.0)])
+    mixed = [
+        Repeated(each.in_flight, (*spoilt.levels, *each.levels)) if each.in_flight == 8 else each for each in quiet
+    ]
+    assert knee_of(mixed, waves(8)) == knee_of(quiet, waves(8))
+    only = [spoilt if each.in_flight == 8 else each for each in quiet]
+    assert knee_of(only, waves(8)).contended
+    assert knee_of(quiet, [replace(burst, contended=True) for burst in waves(8)]).contended
