@@ -21,6 +21,8 @@ from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.load.connecting import connect
 from mcp_probe.workloads.load.peer import Peer
 
+FROM_OUTSIDE = "A server at a URL is seen from outside: what limits it is told of one that `--server` starts."
+
 
 async def compare(own: OwnServer, bench: Bench) -> Outcome:
     """Runs it all; rows and claims go to ``bench`` as they are found, the probe's reasons when the server has ended.
@@ -43,7 +45,9 @@ async def compare(own: OwnServer, bench: Bench) -> Outcome:
             if own.over_http is not None:
                 await transports(sheet, own, own.over_http)
         finally:
-            missing = reasons.read(recording) if target is not own.target and sheet.measured else ""
+            missing = FROM_OUTSIDE if target.url else ""
+            if target is not own.target and sheet.measured:
+                missing = reasons.read(recording)
             sheet.publish()
             if missing:
                 bench.note(missing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mcp_probe.clock import now_ns
+from mcp_probe.workloads.bench.figures import number
 from mcp_probe.workloads.bench.machine import serving
 from mcp_probe.workloads.bench.own.calls import all_well, answer
 from mcp_probe.workloads.bench.own.claims import between_transports
@@ -21,8 +22,8 @@ async def sessions(sheet: Sheet, own: OwnServer) -> None:
     stdio = own.target.transport == "stdio"
     rounds = sheet.bench.size(quick=2, full=5) if stdio else sheet.bench.size(quick=8, full=50)
     taken, load = [], sheet.bench.load()
-    for number in range(rounds):
-        sheet.bench.step(f"a {'process' if stdio else 'session'} per call, {number + 1} of {rounds}")
+    for turn in range(rounds):
+        sheet.bench.step(f"a {'process' if stdio else 'session'} per call, {turn + 1} of {rounds}")
         began = now_ns()
         async with connect(own.target, say=sheet.bench.step) as peer:
             reply = await answer(peer, main.order)
@@ -40,7 +41,7 @@ async def sessions(sheet: Sheet, own: OwnServer) -> None:
         stats,
         x="per call",
         series=main.label,
-        note=f"{stats.median / shared.median:,.0f} times as long; start, handshake and one call",
+        note=f"{number(stats.median / shared.median)} times as long; start, handshake and one call",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcp_probe.errors import LaunchError, OptionError
@@ -96,16 +96,25 @@ async def offer_of(peer: Peer, own: OwnServer) -> Offer:
     ]
     named = [tool.operation for tool in tools if tool.is_called and tool.is_named]
     unnamed = [tool.operation for tool in tools if tool.is_called and not tool.is_named]
-    for group in (prompts, resources, unnamed):
+    for group in (prompts, resources):
         found += group[:MOST_READ]
         if len(group) > MOST_READ:
             notes.append(f"Not measured: {', '.join(each.label for each in group[MOST_READ:])}.")
-    found += named
+    found += [*unnamed, *named]
     if not found:
         raise LaunchError("The server offers no tools, prompts or resources, and knows no ping: nothing to compare.")
     first = own.tool or next(iter(own.calls), None)
     main = next((each for each in named if each.label == f"tool {first}"), None)
     return Offer(tuple(found), tools, main, tuple(notes))
+
+
+def _few(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """Of those that nobody named only the first are called."""
+    unnamed = [tool.name for tool in tools if tool.is_called and not tool.is_named]
+    reason = f"Not called: of {len(unnamed)} such tools only the first {MOST_READ} are"
+    return tuple(
+        replace(tool, is_called=False, reason=reason) if tool.name in unnamed[MOST_READ:] else tool for tool in tools
+    )
 
 
 def tools_of(offered: Sequence[Mapping[str, Any]], own: OwnServer) -> tuple[Tool, ...]:
@@ -118,7 +127,7 @@ def tools_of(offered: Sequence[Mapping[str, Any]], own: OwnServer) -> tuple[Tool
         if name not in names:
             has = f"it has {', '.join(names)}" if names else "it has none"
             raise OptionError(f"The server has no tool {name}; {has}.")
-    return tuple(_tool(each, own) for each in offered)
+    return _few([_tool(each, own) for each in offered])
 
 
 def _tool(offered: Mapping[str, Any], own: OwnServer) -> Tool:

@@ -34,11 +34,11 @@ def _page(results: Results) -> Iterator[str]:
     sections = [Section("top", "", "".join(_top(results, result)))]
     told = {name: tables[name] for start in (_READINGS, _SWEEP) for name in tables if name.startswith(start)}
     if told:
-        sections.append(Section("knee", "How many at once", "".join(_tables(told))))
+        sections.append(Section("knee", "How many", "".join(_tables(told))))
     for number, (name, rows) in enumerate((name, rows) for name, rows in tables.items() if name not in told):
         sections.append(Section(f"t{number}", _short(name), "".join(_tables({name: rows}))))
     if result.outcome.checks:
-        sections.append(Section("claims", "Published claims", "".join(_claims(result.outcome.checks))))
+        sections.append(Section("claims", "Claims", "".join(_claims(result.outcome.checks))))
     yield page_of(result.about, sections)
 
 
@@ -89,4 +89,4 @@ def _claims(checks: Sequence[Check]) -> Iterator[str]:
 def _short(name: str) -> str:
     """A table's name for the header: without the operation that it was measured with."""
     short = name.partition(" of ")[0].partition(",")[0].partition(" beside ")[0]
-    return "One by one and at once" if "×" in short else short[:1].upper() + short[1:]
+    return "At once" if "×" in short else short[:1].upper() + short[1:]

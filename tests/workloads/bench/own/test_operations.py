@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_probe.errors import OptionError
-from mcp_probe.workloads.bench.own.operations import OwnServer, Tool, tools_of
+from mcp_probe.workloads.bench.own.operations import MOST_READ, OwnServer, Tool, tools_of
 from mcp_probe.workloads.load.peer import Target
 
 TARGET = Target(command=("server",))
@@ -65,6 +65,15 @@ def test_the_named_tool_is_called_and_no_other() -> None:
     price, order = tools_of(both, OwnServer(TARGET, tool="order", arguments={"item": "tea"}))
     assert (price.is_called, order.is_called) == (False, True)
     assert "only order was asked for" in price.reason
+
+
+def test_of_many_tools_the_first_are_called_and_each_of_the_others_says_so() -> None:
+    many = [offered(f"look{number}", readOnlyHint=True) for number in range(MOST_READ + 2)]
+    *first, ninth, _ = tools_of(many, OwnServer(TARGET))
+    assert all(tool.is_called for tool in first)
+    assert (ninth.is_called, ninth.reason) == (False, "Not called: of 10 such tools only the first 8 are")
+    *_, last = tools_of(many, OwnServer(TARGET, calls={"look9": {}}))
+    assert last.is_called
 
 
 def test_a_tool_that_is_not_there_is_refused_by_name() -> None:
