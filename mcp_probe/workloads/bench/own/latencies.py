@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcp_probe.errors import OptionError
+from mcp_probe.workloads.bench.figures import sentence
 from mcp_probe.workloads.bench.own.calls import answer, in_time
 from mcp_probe.workloads.bench.own.claims import held_up, not_held_up
 from mcp_probe.workloads.bench.own.operations import Offer, Operation, OwnServer
@@ -51,6 +52,7 @@ def _tools(sheet: Sheet, offer: Offer) -> None:
         label = tool.operation.label
         is_main = sheet.main is not None and label == sheet.main.label
         used = " The other comparisons are made with it." if is_main else ""
+        used = " It failed." if tool.is_called and label not in sheet.alone else used
         note = f"{tool.reason}.{used} To call it: `{tool.command}`"
         sheet.row("tools", tool.name, "ms", sheet.alone.get(label), note=note)
 
@@ -69,8 +71,8 @@ async def _usable(sheet: Sheet, peer: Peer, own: OwnServer, offer: Offer) -> lis
             option = "--arguments" if operation.label == f"tool {own.tool}" else "--call"
             raise OptionError(f"{operation.label} fails ({reply.kind}): {reply.failure}. Correct its {option}.")
         else:
-            better = f" Give it better arguments: {commands[operation.label]}" if operation.label in commands else ""
-            sheet.note(f"{operation.label} fails and is left out: {reply.failure}.{better}")
+            better = f" Give it better arguments: `{commands[operation.label]}`" if operation.label in commands else ""
+            sheet.note(sentence(f"{operation.label} fails and is left out: {reply.failure}") + better)
     return usable
 
 
