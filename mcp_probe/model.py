@@ -363,6 +363,10 @@ class OpenRequest:
     seen_ns: int
 
 
+WITHOUT_GIL = " without the GIL"
+"""Ends the library of a step that computed in C code which let other threads run."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """One step of at least 0.5 ms on a loop. ``request`` 0 = work that belongs to no request."""
@@ -384,7 +388,7 @@ class StepRecord:
     within: tuple[int, ...] = ()  # requests that enclose ``request`` (profiled calls): never its victims
     trace_id: str | None = None  # of the request's SERVER span, where one was opened
     span_id: str | None = None
-    library: str | None = None  # foreign function that the line was in, or "import of X"
+    library: str | None = None  # foreign function that the line was in, or "import of X"; may end in WITHOUT_GIL
 
 
 @dataclass(frozen=True, slots=True)

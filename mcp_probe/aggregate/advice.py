@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from mcp_probe.model import LOOP_OPERATION, OperationSummary, ServerInfo, SlowStep, Summary
+from mcp_probe.model import LOOP_OPERATION, WITHOUT_GIL, OperationSummary, ServerInfo, SlowStep, Summary
 
 WRAP = "wrap the call in `await anyio.to_thread.run_sync(...)`"
 START_PROGRAM = (
@@ -91,7 +91,7 @@ def _helper(step: SlowStep) -> str | None:
 
 def _of_library(step: SlowStep) -> str | None:
     """What to do about a call that has a better mend than a thread or another process; ``None`` for any other."""
-    library = step.library or ""
+    library = (step.library or "").removesuffix(WITHOUT_GIL)
     if library.startswith("subprocess."):
         return START_PROGRAM
     if _MAKES_CLIENT.search(library) or _MAKES_CLIENT.search(step.function or ""):
@@ -102,11 +102,13 @@ def _of_library(step: SlowStep) -> str | None:
     return None
 
 
-def compute_elsewhere(step: SlowStep) -> str:
-    """What helps against computing on the event loop, as in ``step``."""
+def compute_elsewhere(summary: Summary, name: str, step: SlowStep) -> str:
+    """What helps against computing on the event loop, as in ``step`` of ``name``."""
     better = _of_library(step)
     if better is not None:
         return better
+    if step.library is not None and step.library.endswith(WITHOUT_GIL):
+        return f"That call gives up the GIL while it computes, so a thread helps. {off_the_loop(summary, name, step)}"
     return (
         "Move the work into a process pool, or cut it into chunks with `await anyio.lowlevel.checkpoint()` between "
         "them. A thread helps only if a C library releases the GIL while it computes (sqlite3, zlib, numpy); "

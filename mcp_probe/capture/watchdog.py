@@ -29,7 +29,7 @@ from mcp_probe.capture.proc_files import open_task
 from mcp_probe.capture.readings import TICK_NS, Reading, Readings, park, wake
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
-from mcp_probe.model import Cause, Tag
+from mcp_probe.model import WITHOUT_GIL, Cause, Tag
 
 HOOK = "watchdog"
 LOOK_AROUND_NS = 100_000_000
@@ -53,6 +53,10 @@ IDLE_SHARE = 0.1
 """Other threads that used less CPU than this share of the step's sleep did not hold the GIL. On a host without a spare
 CPU, threads that hold it get as little as 0.3 of it: between this and one half the cause is unknown."""
 
+
+PROMPT_INTERVALS, PROMPT_SHARE, LEAST_TICKS = 0.2, 0.8, 3
+"""Whoever waits for the GIL of a thread that computes gets it after a switch interval. A host without a free CPU makes
+ticks late, too: then nothing is said of the GIL."""
 
 MAX_CALLEES = 1_024
 
@@ -86,6 +90,8 @@ class _Case:
     asleep_ns: int = 0  # in sleeps that are too long for a wait for the GIL
     in_call: bool = False  # seen in a system call that waits for something other than a lock
     calls: dict[Place, str] = field(default_factory=dict)  # the function of C that a place called
+    ticks: int = 0
+    prompt: int = 0  # of these, for which the GIL was free
     _asleep_before: int = 0  # without the sleep in progress
 
     def note_slices(self, slices: int | None, now: int) -> None:
@@ -95,6 +101,10 @@ class _Case:
             self._asleep_before = self.asleep_ns
         elif now - self.woken_ns > LONG_SLEEP_INTERVALS * sys.getswitchinterval() * 1e9:
             self.asleep_ns = self._asleep_before + now - self.woken_ns
+
+    def lets_others_run(self) -> bool:
+        """Whether the GIL was free at nearly every tick: C code that gives it up, as sqlite3, zlib and numpy do."""
+        return self.ticks >= LEAST_TICKS and self.prompt >= PROMPT_SHARE * self.ticks
 
     def place(self) -> Place | None:
         """The line seen most often, whatever it called, with the callee that was seen there most often."""
@@ -124,8 +134,8 @@ class Watch:
         self._callees: dict[tuple[CodeType, int], str | None] = {}
         self._last_tick_ns = now_ns()
 
-    def look(self, limit_ns: int) -> None:
-        """A step may be over the limit: look at what it does."""
+    def look(self, limit_ns: int, late_ns: int | None) -> None:
+        """A step may be over the limit: look at what it does. ``late_ns``: how late, for want of the GIL, if known."""
         monitor = self._monitor
         since = monitor.since if monitor.is_running() else 0
         now = now_ns()
@@ -138,6 +148,9 @@ class Watch:
             case = self._case = _Case(since, Counter(), now - since > limit_ns + GIL_GAP_NS)
         elif late:
             case.gil_gap = True
+        if late_ns is not None:
+            case.ticks += 1
+            case.prompt += late_ns < PROMPT_INTERVALS * sys.getswitchinterval() * 1e9
         case.note_slices(self._schedule()[1], now)
         case.in_call = case.in_call or self._is_in_call()
         frame = frame_of(monitor.thread_id)
@@ -194,8 +207,13 @@ class Watch:
         if case is None or place is None:
             return Evidence(cpu, queued, cause, None, None, None, None, "unavailable")
         where: Tag = "estimate" if case.gil_gap else "exact"
-        # A thread that computes lets others run just after a call: only one that blocks was in it for long.
-        library = place.library or (case.calls.get(place) if cause == "blocking-call" else None)
+        library, called = place.library, case.calls.get(place)
+        # A thread that computes with the GIL hands it over just after a call: it was not in that for long.
+        if library is None and called is not None:
+            if cause == "blocking-call":
+                library = called
+            elif cause == "cpu" and case.lets_others_run():
+                library = called + WITHOUT_GIL
         return Evidence(cpu, queued, cause, place.file, place.line, place.function, library, where)
 
     def _used(self, start: Reading | None, end: Reading, since: int) -> tuple[int | None, int | None]:
@@ -473,10 +491,13 @@ class Watchdog:
         if pipes and self._looking is None:
             self._looking = Worker("mcp-probe-pipes", self._looker.run)
             self._looking.start()
+        since = now_ns()
         over = park(readings, self._limit_ns, wait_ns, LOOK_AROUND_NS, self._looker)
         if over:
+            # From a first tick on: before it the park may have slept for longer than was asked.
+            late_ns = now_ns() - since - wait_ns if wait_ns == TICK_NS else None
             for watch in running:
-                watch.look(self._limit_ns)
+                watch.look(self._limit_ns, late_ns)
         return over
 
 

@@ -27,6 +27,7 @@ from mcp_probe.model import (
     CROWDING_OPERATION,
     LOOP_OPERATION,
     UNKNOWN_HOLDER,
+    WITHOUT_GIL,
     AwaitHolder,
     AwaitLoad,
     AwaitRoot,
@@ -1417,6 +1418,13 @@ def test_the_collector_follows_from_a_thousand_tasks_at_once() -> None:
     findings = findings_of(summary)
     assert {finding.code for finding in findings if finding.severity == "warn"} >= {"gc-pause", "unbounded-fan-out"}
     assert verdict_of(summary, findings).code == "unbounded-fan-out"
+
+
+def test_computing_without_the_gil_belongs_in_a_thread() -> None:
+    step = make_slow(cause="cpu", library="cursor.execute" + WITHOUT_GIL)
+    finding = one(make_summary(make_operation("resize"), slow_steps=(step,)), "cpu-bound-step")
+    assert " calling `cursor.execute`" in finding.sentence and "without the GIL" not in finding.sentence
+    assert finding.advice.startswith("That call gives up the GIL while it computes, so a thread helps. Make the tool a")
 
 
 def test_a_full_pool_explains_no_more_than_it_was_full_for_reader_and_writer() -> None:

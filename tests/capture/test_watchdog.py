@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import inspect
 import re
 import sys
@@ -29,6 +30,7 @@ from tests.running import Backend, run_on
 
 MS = 1_000_000
 ROUNDS = 3
+HASH_ROUNDS = 100_000  # some 60 ms
 TRIES = 10
 """How many times as many rounds are played where the machine disturbs them."""
 PATIENCE_S = 20
@@ -202,6 +204,17 @@ def test_python_code_that_computes_is_named_as_such() -> None:
     assert all(step.library is None for step in steps)  # it stands behind a call whenever others may run
 
 
+async def hashes() -> None:
+    hashlib.pbkdf2_hmac("sha256", b"secret", b"salt", HASH_ROUNDS)  # here
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="what C function an instruction calls is not known")
+def test_c_code_that_computes_without_the_gil_is_named_as_such() -> None:
+    """On a host without a free CPU ticks come late, and nothing is said of the GIL."""
+    named = "_hashlib.pbkdf2_hmac without the GIL"
+    assert any(step.library == named for _ in range(TRIES) for step in slow_steps("asyncio", hashes))
+
+
 HELD_S = 0.15
 PATTERN = re.compile(r"(a|a)*$")
 
@@ -224,9 +237,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     began: list[int] = []
     look = watchdog.Watch.look
 
-    def noted(watch: watchdog.Watch, limit_ns: int) -> None:
+    def noted(watch: watchdog.Watch, limit_ns: int, late_ns: int | None) -> None:
         at = now_ns()
-        look(watch, limit_ns)
+        look(watch, limit_ns, late_ns)
         began.append(at)
 
     monkeypatch.setattr(watchdog.Watch, "look", noted)

@@ -24,7 +24,7 @@ from mcp_probe.aggregate.checks.loop_calls import loop_calls, many_blocking_call
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import IMPORT
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import LOOP_OPERATION, Cause, Finding, Severity, SlowStep, Summary, Tag
+from mcp_probe.model import LOOP_OPERATION, WITHOUT_GIL, Cause, Finding, Severity, SlowStep, Summary, Tag
 
 _OWN: tuple[Cause, ...] = ("blocking-call", "unknown", "cpu")
 """Causes for which the line itself is to blame."""
@@ -67,7 +67,7 @@ def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Findin
         share = _cpu_share(steps)
         asides = [] if share is None else [f"{phrasing.percent(share)} CPU"]
         finding = _finding("cpu-bound-step", summary, options, tool, steps, "computed on", asides)
-        yield replace(finding, advice=advice.compute_elsewhere(steps[0]))
+        yield replace(finding, advice=advice.compute_elsewhere(summary, tool, steps[0]))
     yield from _imports(summary, options)
 
 
@@ -266,7 +266,7 @@ def _places(steps: Sequence[SlowStep]) -> list[str]:
     if first.function and first.function.rsplit(".", 1)[-1] != first.tool:
         text += f" in `{first.function.rsplit('.', 1)[-1]}`"
     if first.library:
-        text += f" calling `{first.library}`"
+        text += f" calling `{first.library.removesuffix(WITHOUT_GIL)}`"
     if not others:
         return [text]
     most = "most" if all(step.file for step in steps) else "most of those seen"

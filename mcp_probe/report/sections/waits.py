@@ -11,6 +11,7 @@ from mcp_probe.model import (
     BACKGROUND_OPERATION,
     CROWDING_OPERATION,
     LOOP_OPERATION,
+    WITHOUT_GIL,
     BlockedBy,
     Cause,
     Quality,
@@ -220,7 +221,10 @@ def _step_details(step: SlowStep) -> Iterator[Spans]:
     if imported != library:
         yield (Span("first call: import of ", "dim"), Span(imported))
     else:
-        yield (Span("calling ", "dim"), Span(_called(library)))
+        called = library.removesuffix(WITHOUT_GIL)
+        yield (Span("calling ", "dim"), Span(_called(called)))
+        if called != library:
+            yield one("which gives up the GIL", "dim")
 
 
 def _called(function: str) -> str:
