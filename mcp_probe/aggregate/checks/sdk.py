@@ -19,12 +19,20 @@ def schema_lookup(summary: Summary, options: FindingOptions) -> Iterator[Finding
     slow = []
     for row in summary.operations:
         mean, whole = mean_of(row, KEY), total_ms(row)
-        if mean is None or whole <= 0 or mean <= options.lookup_ms:
+        if mean is None or whole <= 0 or _own_ms(summary, row, mean) <= options.lookup_ms:
             continue
         share = min(1.0, mean * row.count / whole)
         if share > options.lookup_share:
             slow.append(_finding(row, mean, share))
     yield from slow or _crowding(summary, options)
+
+
+def _own_ms(summary: Summary, row: OperationSummary, mean_ms: float) -> float:
+    """The least of a look-up that is left without the host: it may have taken its share of what ran or could run."""
+    signals = summary.signals
+    queued = min(1.0, (signals.run_queue_ms or 0.0) / signals.busy_ms) if signals.busy_ms > 0 else 0.0
+    on_loop_ms, ready_ms = mean_of(row, ON_LOOP) or 0.0, row.budget_ms.ready_wait or 0.0
+    return mean_ms - queued * min(mean_ms, on_loop_ms + ready_ms)
 
 
 def _crowding(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
