@@ -168,7 +168,7 @@ def test_a_fastmcp_server_over_http(tmp_path: Path) -> None:
 @pytest.mark.knees
 @needs(CLICKHOUSE)
 def test_the_ten_threads_that_a_fastmcp_server_has_for_queries(tmp_path: Path) -> None:
-    """By its source (executors.py:9). It declares no tool read-only, so the call is the one that its page gives."""
+    """By its source (executors.py:9). It declares no tool read-only, so the call must be named."""
     port = free_port()
     with (
         clickhouse("HTTP", port, tmp_path) as setting,
