@@ -16,7 +16,7 @@ EXTENSIONS = [
         f"mcp_probe.native._{Path(source).stem}",
         [source],
         depends=sorted(glob("mcp_probe/native/*.h")),
-        extra_compile_args=["-std=c11", "-O2", "-g0"],
+        extra_compile_args=["-std=c11", "-O2", "-g0", "-Werror=implicit-function-declaration"],
         optional=True,
     )
     for source in sorted(glob("mcp_probe/native/*.c"))

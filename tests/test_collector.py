@@ -433,10 +433,12 @@ async def test_what_the_collector_computes_is_not_put_down_to_the_servers_thread
             for _ in range(6):
                 await client.call_tool("add", {"a": 1, "b": 2})
                 await anyio.sleep(0.05)
+        with anyio.fail_after(60):
+            while computing.used_ns < 240_000_000:
+                await anyio.sleep(0.05)
     finally:
         probe.detach()
     others = [frame.other_threads_cpu_ns or 0 for frame in computing.heard if isinstance(frame, LoopSample)]
-    assert computing.used_ns >= 240_000_000
     assert others and sum(others) < computing.used_ns / 3
 
 

@@ -6,7 +6,8 @@ Names that people import (``from asyncio import sleep``) escape a hook on a modu
 from __future__ import annotations
 
 import threading
-from types import FrameType, ModuleType
+from dataclasses import dataclass
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from mcp_probe.model import AwaitKind
@@ -152,7 +153,30 @@ def waits_for_tasks(module: str, function: str) -> bool:
     return (module, function.rpartition(".")[2]) in _WAITS_FOR_TASKS
 
 
-def callee_of(frame: FrameType, path: tuple[str, ...]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """What of a frame says which function its instruction calls; the names are those of a frame."""
+
+    f_code: CodeType
+    f_lasti: int
+    f_globals: dict[str, Any]
+    f_builtins: dict[str, Any]
+
+    def name(self) -> str | None:
+        """As :func:`callee_of` has it."""
+        key = self.f_code, self.f_lasti
+        if key not in _callees:
+            if len(_callees) >= MAX_CALLEES:
+                _callees.clear()
+            _callees[key] = callee_of(self, path_of_callee(self))
+        return _callees[key]
+
+
+MAX_CALLEES = 1_024
+_callees: dict[tuple[CodeType, int], str | None] = {}
+
+
+def callee_of(frame: FrameType | CallSite, path: tuple[str, ...]) -> str | None:
     """``time.sleep`` where the instruction of ``frame`` calls a function that no frame is of; ``None``: not known.
 
     ``path`` is that of :func:`path_of_callee`. Only globals and attributes of modules are looked at.
@@ -195,7 +219,7 @@ _ENTER = "__enter__"
 _LOCKS: dict[type, str] = {type(threading.Lock()): "threading.Lock", type(threading.RLock()): "threading.RLock"}
 
 
-def path_of_callee(frame: FrameType) -> tuple[str, ...]:
+def path_of_callee(frame: FrameType | CallSite) -> tuple[str, ...]:
     """The names that the callee of a call is written with: those that begin where the call's own text begins.
 
     Where a ``with`` enters something, its names and ``__enter__``. Empty where they are not known, as in CPython 3.10.

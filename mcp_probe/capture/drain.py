@@ -362,7 +362,7 @@ def step_record(
         file=None if evidence is None else evidence.file,
         line=None if evidence is None else evidence.line,
         function=None if evidence is None else evidence.function,
-        library=None if evidence is None else evidence.library,
+        library=None if evidence is None else evidence.library_called(),
         where="unavailable" if evidence is None else evidence.where,
     )
 

@@ -18,9 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
-from types import CodeType, FrameType
 
-from mcp_probe.capture.await_kinds import callee_of, path_of_callee
+from mcp_probe.capture.await_kinds import CallSite
 from mcp_probe.capture.guard import Fail, Guard
 from mcp_probe.capture.loop_monitor import LoopMonitor
 from mcp_probe.capture.pipe_looks import PipeLooker, PipeLooks
@@ -58,8 +57,6 @@ PROMPT_INTERVALS, PROMPT_SHARE, LEAST_TICKS = 0.2, 0.8, 3
 """Whoever waits for the GIL of a thread that computes gets it after a switch interval. A host without a free CPU makes
 ticks late, too: then nothing is said of the GIL."""
 
-MAX_CALLEES = 1_024
-
 _FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine())
 """The system call in which a thread waits for a lock, the GIL among them. Source: Linux, syscall tables."""
 
@@ -76,6 +73,14 @@ class Evidence:
     function: str | None
     library: str | None
     where: Tag
+    called: CallSite | None = None  # instead of ``library``: the function of C that the line called
+
+    def library_called(self) -> str | None:
+        """What the line called. To name a function of C takes some 50 kB of memory for a moment: not within a step."""
+        if self.library is not None or self.called is None:
+            return self.library
+        name = self.called.name()
+        return name if name is None or self.cause != "cpu" else name + WITHOUT_GIL
 
 
 @dataclass(slots=True)
@@ -89,7 +94,7 @@ class _Case:
     woken_ns: int = 0  # when ``slices`` was seen to change
     asleep_ns: int = 0  # in sleeps that are too long for a wait for the GIL
     in_call: bool = False  # seen in a system call that waits for something other than a lock
-    calls: dict[Place, str] = field(default_factory=dict)  # the function of C that a place called
+    calls: dict[Place, CallSite] = field(default_factory=dict)  # where a place called a function of C
     ticks: int = 0
     prompt: int = 0  # of these, for which the GIL was free
     _asleep_before: int = 0  # without the sleep in progress
@@ -131,7 +136,6 @@ class Watch:
         # The step in which the loop is first seen is often slow, and there was no tick before it.
         self.first = Reading(*self.readings.read(monitor.started_ns))
         self._case: _Case | None = None
-        self._callees: dict[tuple[CodeType, int], str | None] = {}
         self._last_tick_ns = now_ns()
 
     def look(self, limit_ns: int, late_ns: int | None) -> None:
@@ -157,21 +161,9 @@ class Watch:
         place = place_of(frame, of_request=monitor.owner is not None)
         if place is not None and monitor.since == since:
             case.places[place] += 1
-            if place.library is None and place not in case.calls:
-                called = self._called(frame, place)
-                if called is not None:
-                    case.calls[place] = called
-
-    def _called(self, frame: FrameType, place: Place) -> str | None:
-        """The function of C, which has no frame, that ``place`` calls, if it stands innermost."""
-        if (frame.f_code.co_filename, frame.f_lineno) != (place.file, place.line):
-            return None
-        key = (frame.f_code, frame.f_lasti)
-        if key not in self._callees:
-            if len(self._callees) >= MAX_CALLEES:
-                self._callees.clear()
-            self._callees[key] = callee_of(frame, path_of_callee(frame))
-        return self._callees[key]
+            # What it calls has no frame if it stands innermost itself.
+            if place.library is None and (frame.f_code.co_filename, frame.f_lineno) == (place.file, place.line):
+                case.calls[place] = CallSite(frame.f_code, frame.f_lasti, frame.f_globals, frame.f_builtins)
 
     def running(self, limit_ns: int) -> tuple[int, int, int | None, int | None, Place | None] | None:
         """(start, now, CPU time, run queue, place) of a step that is over the limit and still running."""
@@ -207,14 +199,10 @@ class Watch:
         if case is None or place is None:
             return Evidence(cpu, queued, cause, None, None, None, None, "unavailable")
         where: Tag = "estimate" if case.gil_gap else "exact"
-        library, called = place.library, case.calls.get(place)
         # A thread that computes with the GIL hands it over just after a call: it was not in that for long.
-        if library is None and called is not None:
-            if cause == "blocking-call":
-                library = called
-            elif cause == "cpu" and case.lets_others_run():
-                library = called + WITHOUT_GIL
-        return Evidence(cpu, queued, cause, place.file, place.line, place.function, library, where)
+        is_in_call = cause == "blocking-call" or (cause == "cpu" and case.lets_others_run())
+        called = case.calls.get(place) if is_in_call else None
+        return Evidence(cpu, queued, cause, place.file, place.line, place.function, place.library, where, called)
 
     def _used(self, start: Reading | None, end: Reading, since: int) -> tuple[int | None, int | None]:
         """CPU time and run-queue wait of a step from ``since`` to ``end``; its baseline is ``start``."""

@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <errno.h>
+#include <frameobject.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
