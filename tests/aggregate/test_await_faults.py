@@ -111,7 +111,9 @@ def test_a_client_per_request_counts_connections_and_their_handshakes(summary: d
 def test_requests_in_a_row_say_what_a_task_group_would_give(summary: dict[str, Any]) -> None:
     evidence = findings(summary, "serial-awaits")["serial_fault"]["evidence"]
     assert (evidence["awaits"], evidence["calls"], evidence["kind"]) == (6, 16, "http")
-    assert evidence["waited_ms"] >= 0.9 * 16 * 6 * 20  # once an answer is there, what is left is the loop's
+    (row,) = [each for each in summary["operations"] if each["name"] == "serial_fault"]
+    late_ms = row["budget_ms"]["ready_wait"] * row["count"]  # once an answer is there, what is left is the loop's
+    assert evidence["waited_ms"] + late_ms >= 0.9 * 16 * 6 * 20
     assert evidence["saved_ms"] == pytest.approx(5 / 6 * evidence["waited_ms"], rel=0.2)
 
 
