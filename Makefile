@@ -27,8 +27,8 @@ tests/adapters/test_probe_resources.py tests/adapters/test_tracing_1x.py tests/s
 tests/safety/test_broken_parts.py tests/safety/test_on_each_path.py tests/safety/test_peers.py tests/export/test_providers.py \
 tests/export/test_metrics.py tests/export/test_metrics_sent.py tests/export/test_telemetry.py tests/export/test_agreement.py
 BESIDE_ARGS := -n 2 --dist loadfile
-# What judges how busy a loop, a thread or the GIL was: after the others, alone.
-CLOCKS := tests/adapters/test_loop_conformance.py tests/adapters/test_loop_health.py tests/capture/test_watchdog.py tests/capture/test_stdin_reads.py
+# What judges how busy a loop, a thread or the GIL was, or a live server by its verdicts: after the others, alone.
+CLOCKS := tests/aggregate/test_await_faults.py tests/aggregate/test_unexplained_live.py tests/adapters/test_loop_conformance.py tests/adapters/test_loop_health.py tests/capture/test_watchdog.py tests/capture/test_stdin_reads.py
 # Coverage more than doubles what the tests compute (tests/record and the console's: 45 s of processor time, then 103).
 COVER = $(if $(COVERAGE),--cov --cov-report=)
 
@@ -84,7 +84,7 @@ demo: env  ## profile the bundled server under the bundled load and print the re
 	@.venv/bin/mcp-probe demo
 
 test: env envs .tools/backends/collector lint format-check types  ## everything CI checks: lint, format, types, tests
-	@{ export COVERAGE_FILE=.beside.coverage; $(PY) -m pytest $(BESIDE_ARGS) $(COVER) $(BESIDE) $(PYTEST_ARGS) && \
+	@{ export COVERAGE_FILE=.beside.coverage; $(PY) -m pytest $(BESIDE_ARGS) $(COVER) $(BESIDE) $(CLOCKS:%=--ignore=%) $(PYTEST_ARGS) && \
 	MCP_PROBE_NATIVE=0 $(PY) -m pytest $(COVER) $(if $(COVERAGE),--cov-append) $(TWINS) $(PYTEST_ARGS); \
 	} > .beside.log 2>&1 & beside=$$!; \
 	$(PY) -m pytest $(COVER) $(BESIDE:%=--ignore=%) $(CLOCKS:%=--ignore=%) $(PYTEST_ARGS) 2> .beside.crash; main=$$?; \
