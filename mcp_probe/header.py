@@ -32,7 +32,7 @@ class Known:
 def changes_with(known: Known, hub: Hub) -> tuple[object, ...]:
     """A value that changes whenever :func:`header_of` may."""
     facts = (hub.behind_proxy, hub.awaits.active)
-    return known, len(hub.loop_names), len(hub.transports), facts, tuple(hub.hooks.items()), len(sys.modules)
+    return known, len(hub.loop_names), len(hub.transports), facts, tuple(hub.hooks.copy().items()), len(sys.modules)
 
 
 def header_of(known: Known, hub: Hub) -> Header:
@@ -52,7 +52,7 @@ def header_of(known: Known, hub: Hub) -> Header:
         start_unix=known.start_unix,
         start_ns=known.start_ns,
         timer_resolution_ns=resolution_ns(),
-        hooks=tuple(sorted(hub.hooks.items())),
+        hooks=tuple(sorted(hub.hooks.copy().items())),
         accelerator=native.state(),
         memory=hub.memory.state,
         memory_limit_bytes=memory_limit_bytes(),

@@ -55,7 +55,7 @@ class TrioMonitor(LoopMonitor):
 
     def tasks(self) -> dict[int, Any]:
         """Those that have taken a step since it is followed."""
-        found = {unit: reference() for unit, reference in list(self._tasks.items())}
+        found = {unit: reference() for unit, reference in self._tasks.copy().items()}
         return {unit: task for unit, task in found.items() if task is not None}
 
     def know(self, task: Any) -> None:

@@ -195,7 +195,7 @@ class Pools:
                 batch.append(transition)
         for pool, batch in batches.items():
             pool.take(batch)
-        for key, pool in list(self._by_key.items()):
+        for key, pool in self._by_key.copy().items():
             yield pool.sample(now)
             if pool.owner() is None and pool.idle:
                 del self._by_key[key]

@@ -149,7 +149,7 @@ class Outbound:
         call.library = library
         OPEN.set(call)
         if len(self._open) >= MAX_OPEN:
-            self._open = {key: known for key, known in list(self._open.items()) if known() is not None}
+            self._open = {key: known for key, known in self._open.copy().items() if known() is not None}
         if len(self._open) < MAX_OPEN:
             self._open[id(call)] = ref(call)
         return call

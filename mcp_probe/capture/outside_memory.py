@@ -39,7 +39,7 @@ class OutsideMemory:
     def _own_module(self) -> str:
         if not any(way in sys.modules for way in WAYS):
             return ""
-        for name, module in list(sys.modules.items()):
+        for name, module in sys.modules.copy().items():
             if name in self._read:
                 continue
             self._read.add(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -64,3 +65,25 @@ def test_a_module_that_is_loaded_later_is_found_then(tools: Tools) -> None:
     assert outside.found() == ""
     tools.load("import ctypes\n", "ctypes")
     assert outside.found() == "ctypes (in its_tools)"
+
+
+def test_a_module_that_is_loaded_during_the_look_does_not_end_it(tools: Tools) -> None:
+    """Before CPython 3.12 a collection may begin at any allocation, and whoever is in its callbacks loads modules."""
+
+    def load_another(phase: str, info: dict[str, int]) -> None:
+        name = f"loaded_{len(tools.modules)}"
+        tools.modules[name] = ModuleType(name)
+
+    tools.load("import mmap\n", *WAYS)
+    # More than the pairs that CPython keeps for reuse, so that pairs are allocated.
+    tools.modules.update({name: ModuleType(name) for name in map(str, range(4_000))})
+    outside, before = OutsideMemory(), gc.get_threshold()
+    gc.callbacks.append(load_another)
+    gc.set_threshold(100)
+    try:
+        found = outside.found()
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(load_another)
+    assert found == "mmap (in its_tools)"
+    assert any(name.startswith("loaded_") for name in tools.modules)
