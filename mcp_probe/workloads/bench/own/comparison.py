@@ -1,12 +1,14 @@
 """The documents' comparisons on a user's own server: operations, fan-out, a quick call beside a slow one, the knee.
 
 A tool is called only if the server declares it read-only or the user says so. A command is started under the probe,
-which says why.
+which says why; how many calls to have in flight is measured without it, since that is how the server will run.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mcp_probe.workloads.bench.context import Bench
@@ -16,7 +18,7 @@ from mcp_probe.workloads.bench.own.elsewhere import sessions, transports
 from mcp_probe.workloads.bench.own.latencies import beside, latencies
 from mcp_probe.workloads.bench.own.operations import OwnServer, offer_of
 from mcp_probe.workloads.bench.own.sheet import Reasons, Sheet
-from mcp_probe.workloads.bench.own.sweep import sweep
+from mcp_probe.workloads.bench.own.sweep import sweep, under_the_probe
 from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.load.connecting import connect
 from mcp_probe.workloads.load.peer import Peer
@@ -33,25 +35,53 @@ async def compare(own: OwnServer, bench: Bench) -> Outcome:
     """
     reasons = Reasons()
     sheet = Sheet(bench, reasons)
+    try:
+        async with _served(own, bench, reasons) as peer:
+            bench.ours = serving(own.target.url)
+            await _on_one_connection(sheet, peer, own)
+            if not own.is_probed:
+                await sweep(sheet, peer)
+        if own.is_probed:
+            await _swept_bare(sheet, own)
+        await sessions(sheet, own)
+        if own.over_http is not None:
+            await transports(sheet, own, own.over_http)
+    finally:
+        missing = FROM_OUTSIDE if own.target.url else reasons.missing if sheet.measured else ""
+        sheet.publish()
+        if missing:
+            bench.note(missing)
+    return bench.outcome()
+
+
+@asynccontextmanager
+async def _served(own: OwnServer, bench: Bench, reasons: Reasons) -> AsyncIterator[Peer]:
+    """The server, under the probe where it can be; afterwards ``reasons`` are there, however it ended."""
     with tempfile.TemporaryDirectory(prefix="mcp-probe-own-") as folder:
         recording = Path(folder, "recording.jsonl")
-        target = own.target.under_probe(recording) if own.probe and own.target.command else own.target
+        target = own.target.under_probe(recording) if own.is_probed else own.target
+        bench.step("starting the server" if target.command else "connecting")
         try:
-            bench.step("starting the server" if target.command else "connecting")
             async with connect(target, say=bench.step) as peer:
-                bench.ours = serving(target.url)
-                await _on_one_connection(sheet, peer, own)
-            await sessions(sheet, own)
-            if own.over_http is not None:
-                await transports(sheet, own, own.over_http)
+                yield peer
         finally:
-            missing = FROM_OUTSIDE if target.url else ""
-            if target is not own.target and sheet.measured:
-                missing = reasons.read(recording)
-            sheet.publish()
-            if missing:
-                bench.note(missing)
-    return bench.outcome()
+            if own.is_probed:
+                reasons.read(recording)
+
+
+async def _swept_bare(sheet: Sheet, own: OwnServer) -> None:
+    """The sweep of a server without the probe, then each of its levels once more under it, for the reasons.
+
+    One after the other: two of a server may not be able to open the same file or port.
+    """
+    if sheet.main is None:
+        return
+    sheet.bench.step("starting the server without the probe")
+    async with connect(own.target, say=sheet.bench.step) as peer:
+        swept = await sweep(sheet, peer)
+    if swept is not None:
+        async with _served(own, sheet.bench, swept.reasons) as peer:
+            await under_the_probe(swept, peer)
 
 
 async def _on_one_connection(sheet: Sheet, peer: Peer, own: OwnServer) -> None:
@@ -62,4 +92,3 @@ async def _on_one_connection(sheet: Sheet, peer: Peer, own: OwnServer) -> None:
     await pipelining(sheet, peer)
     await fan_out(sheet, peer)
     await beside(sheet, peer)
-    await sweep(sheet, peer)

@@ -14,7 +14,7 @@ from mcp_probe.workloads.load.peer import Peer, Target, listed
 from mcp_probe.workloads.load.wire import Order
 
 MOST_READ = 8
-"""Prompts, resources and unnamed tools whose latency is taken, of each kind; the rest is named."""
+"""Prompts, resources and tools whose latency is taken unasked, of each kind; the rest is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,11 @@ class OwnServer:
     yes: bool = False  # call every tool for which arguments can be proposed
     probe: bool = True
     again: str = "mcp-probe bench"  # the command line so far, for commands that the page gives
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether it can be started under the probe, and is to be."""
+        return self.probe and bool(self.target.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +113,12 @@ async def offer_of(peer: Peer, own: OwnServer) -> Offer:
     return Offer(tuple(found), tools, main, tuple(notes))
 
 
-def _few(tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """Of those that nobody named only the first are called."""
+def _few(tools: Sequence[Tool], own: OwnServer) -> tuple[Tool, ...]:
+    """Of those that nobody asked for only the first are called."""
+    if own.yes:
+        return tuple(tools)
     unnamed = [tool.name for tool in tools if tool.is_called and not tool.is_named]
-    reason = f"Not called: of {len(unnamed)} such tools only the first {MOST_READ} are"
+    reason = f"Not called: of {len(unnamed)} read-only tools only the first {MOST_READ} are, without --yes"
     return tuple(
         replace(tool, is_called=False, reason=reason) if tool.name in unnamed[MOST_READ:] else tool for tool in tools
     )
@@ -127,7 +134,7 @@ def tools_of(offered: Sequence[Mapping[str, Any]], own: OwnServer) -> tuple[Tool
         if name not in names:
             has = f"it has {', '.join(names)}" if names else "it has none"
             raise OptionError(f"The server has no tool {name}; {has}.")
-    return _few([_tool(each, own) for each in offered])
+    return _few([_tool(each, own) for each in offered], own)
 
 
 def _tool(offered: Mapping[str, Any], own: OwnServer) -> Tool:

@@ -19,15 +19,21 @@ UNSEEN = "The probe saw nothing of this server, so no reasons are given: is it o
 
 
 class Reasons(Phases):
-    """What a user's server says of itself, in sentences; nobody may be there to say it."""
+    """What a user's server says of itself, in sentences; nobody may be there to say it.
 
-    def read(self, recording: Path) -> str:
-        """Takes the recording in; a sentence where there is none."""
+    ``missing`` says so where a server under the probe left nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing = ""
+
+    def read(self, recording: Path) -> None:
+        """Takes in what a server under the probe has left."""
         try:
             self.take_in(recording)
         except RecordingError:
-            return UNSEEN
-        return ""
+            self.missing = UNSEEN
 
     def why(self, name: str, operation: str | None = None) -> str:
         """One sentence on that phase; empty where nobody can say."""
@@ -70,12 +76,17 @@ class Sheet:
         """A row; its ``phase`` is explained, for one ``operation`` only and against a ``quicker`` phase if given."""
         operation, quicker = more.pop("operation", None), more.pop("quicker", "")
 
-        def hand_over() -> None:
-            why = self.reasons.why(phase, operation) if phase else ""
-            why = " ".join(filter(None, (why, self.reasons.grew(quicker, phase) if quicker else "")))
-            self.bench.row(table, label, unit, measured, why=why, **more)
+        def why() -> str:
+            told = self.reasons.why(phase, operation) if phase else ""
+            return " ".join(filter(None, (told, self.reasons.grew(quicker, phase) if quicker else "")))
 
-        self._later.append(hand_over)
+        self.row_because(why, table, label, unit, measured, **more)
+
+    def row_because(
+        self, why: Callable[[], str], table: str, label: str, unit: str, measured: Stats | float | None, **more: Any
+    ) -> None:
+        """A row whose reason is asked for at the end."""
+        self._later.append(lambda: self.bench.row(table, label, unit, measured, why=why(), **more))
 
     def claim(self, found: Found) -> None:
         """See :meth:`Bench.claim`."""

@@ -1,4 +1,8 @@
-"""How many calls to have in flight: levels in turns, more of them where throughput stops growing, and bursts."""
+"""How many calls to have in flight: levels in turns, more of them where throughput stops growing, and bursts.
+
+They are measured without the probe wherever it can be left out. Reasons come from a second run under it, and only where
+that run was as quick.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from mcp_probe.workloads.bench.own.calls import DRAIN_S, burst, hold
 from mcp_probe.workloads.bench.own.claims import kneed
 from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, OTHERS_WORK, Burst, Level, Repeated, knee_of
 from mcp_probe.workloads.bench.own.operations import Operation
-from mcp_probe.workloads.bench.own.sheet import Sheet
+from mcp_probe.workloads.bench.own.sheet import Reasons, Sheet
 from mcp_probe.workloads.bench.statistics import describe, little
 from mcp_probe.workloads.load.peer import Peer
 
@@ -22,25 +26,29 @@ WAVES = 2.5
 LEAST_BURST, MOST_BURST = 10, 400
 REFINEMENTS = 3
 
+AS_QUICK = 0.75
+"""Of a level's throughput: if it was lower under the probe, what the probe saw there is of another server."""
+
 QUIETER = "Others used this machine meanwhile: run it again when it is quiet."
 
 
 @dataclass
-class _Sweep:
-    """What has been measured of one operation, level by level."""
+class Sweep:
+    """What has been measured of one operation, level by level; and what the probe saw of the same levels."""
 
     sheet: Sheet
     peer: Peer
     main: Operation
     span_s: float
     levels: dict[int, list[Level]] = field(default_factory=dict)
+    reasons: Reasons = field(default_factory=Reasons)
+    probed: dict[int, float] = field(default_factory=dict)  # in flight -> calls a second under the probe
 
     async def measure(self, in_flight: int, what: str) -> Level:
         self.sheet.bench.step(f"concurrency sweep, {what}: {in_flight} in flight")
-        with self.sheet.reasons.phase(_phase(in_flight)):
-            level, _, contended = await self.sheet.bench.quiet(
-                lambda: hold(self.peer, self.main.order, in_flight, self.span_s)
-            )
+        level, _, contended = await self.sheet.bench.quiet(
+            lambda: hold(self.peer, self.main.order, in_flight, self.span_s)
+        )
         level = replace(level, contended=contended)
         self.levels.setdefault(in_flight, []).append(level)
         return level
@@ -80,6 +88,24 @@ class _Sweep:
         """Those that were measured more than once; of the first, upwards, only where nothing else is there."""
         return [Repeated(n, tuple(levels[1:] or levels)) for n, levels in sorted(self.levels.items())]
 
+    def why(self, in_flight: int) -> str:
+        """What calls of this level waited for, and longer than alone; or why nobody can say."""
+        if not self.reasons.has(_phase(in_flight)):
+            return ""
+        grew = self.reasons.grew(_phase(1), _phase(in_flight)) if in_flight > 1 else ""
+        return self.slower(in_flight) or " ".join(filter(None, (self.reasons.why(_phase(in_flight)), grew)))
+
+    def slower(self, in_flight: int) -> str:
+        """That the probe made this level slower, so that its readings say nothing of it; empty where it did not."""
+        bare = sum(level.per_s for level in self.levels[in_flight]) / len(self.levels[in_flight])
+        probed = self.probed.get(in_flight, bare)
+        if probed >= AS_QUICK * bare:
+            return ""
+        return (
+            f"What limits it cannot be told: with {in_flight} in flight it answered {probed:,.0f}/s under the probe, "
+            f"{bare:,.0f}/s without."
+        )
+
     def guess(self) -> tuple[int, int]:
         """About where throughput stops growing: by latency, and by the levels that were tried."""
         rates = {n: sum(level.per_s for level in levels) / len(levels) for n, levels in self.levels.items()}
@@ -89,11 +115,14 @@ class _Sweep:
         return max(1, round(most * alone_s)), min(n for n, rate in rates.items() if rate >= ENOUGH * most)
 
 
-async def sweep(sheet: Sheet, peer: Peer) -> None:
-    """004: throughput and latency by the number of calls in flight, and how many to have at most."""
+async def sweep(sheet: Sheet, peer: Peer) -> Sweep | None:
+    """004: throughput and latency by the number of calls in flight, and how many to have at most.
+
+    ``None`` where nothing was measured.
+    """
     main = sheet.main
     if main is None:
-        return
+        return None
     alone_s = sheet.alone[main.label].median / 1e3
     repeats = sheet.bench.size(quick=4, full=6)
     span_s = max(sheet.bench.size(quick=0.5, full=2.0), 6 * alone_s)
@@ -104,18 +133,31 @@ async def sweep(sheet: Sheet, peer: Peer) -> None:
             f"No sweep: {main.label} takes {alone_s:.1f} s, so it would take {20 * repeats * span_s / 60:.0f} minutes. "
             "Name a quicker tool with --call, or leave out --quick."
         )
-        return
-    found = _Sweep(sheet, peer, main, span_s)
+        return None
+    found = Sweep(sheet, peer, main, span_s)
     cap = sheet.bench.size(quick=128, full=512)
     await found.up(cap)
     bursts: list[Burst] = []
     if len(found.levels) > 1 and found.levels[1][0].answered:
         bursts = await _around(found, repeats, cap)
-    if found.levels:
-        _publish(sheet, main, found, bursts)
+    if not found.levels:
+        return None
+    _publish(sheet, main, found, bursts)
+    return found
 
 
-async def _around(found: _Sweep, repeats: int, cap: int) -> list[Burst]:
+async def under_the_probe(swept: Sweep, peer: Peer) -> None:
+    """Every level once more, on a server under the probe."""
+    for in_flight in sorted(swept.levels):
+        swept.sheet.bench.step(f"reasons: {in_flight} in flight under the probe")
+        if peer.gone():
+            break
+        with swept.reasons.phase(_phase(in_flight)):
+            level = await hold(peer, swept.main.order, in_flight, swept.span_s)
+        swept.probed[in_flight] = level.per_s
+
+
+async def _around(found: Sweep, repeats: int, cap: int) -> list[Burst]:
     """Repeats the levels that matter, looks closer where the curve is coarse, and sends bursts."""
     by_latency, by_curve = found.guess()
     tried = max(found.levels)
@@ -153,10 +195,10 @@ def _phase(in_flight: int) -> str:
     return f"sweep {in_flight}"
 
 
-def _publish(sheet: Sheet, main: Operation, found: _Sweep, bursts: Sequence[Burst]) -> None:
+def _publish(sheet: Sheet, main: Operation, found: Sweep, bursts: Sequence[Burst]) -> None:
     knee = knee_of(found.repeated(), bursts)
     for each in found.repeated():
-        _rows(sheet, main, each)
+        _rows(found, each)
     for reading in knee.readings:
         sheet.row(
             "how many at once: three readings", reading.name, "in flight", reading.best, note=reading.sentence,
@@ -167,16 +209,17 @@ def _publish(sheet: Sheet, main: Operation, found: _Sweep, bursts: Sequence[Burs
     beyond = next((level for level in levels if level >= 1.5 * enough), levels[-1])
 
     def advise() -> None:
-        limit = sheet.reasons.limit(_phase(1), _phase(beyond), main.order.operation) if beyond > 1 else ""
+        limit = found.slower(beyond) or found.reasons.limit(_phase(1), _phase(beyond), main.order.operation)
         again = "" if knee.recommended or not knee.contended or OTHERS_WORK in knee.why else QUIETER
-        sheet.bench.advise(" ".join(filter(None, (knee.advice, again, limit))))
+        sheet.bench.advise(" ".join(filter(None, (knee.advice, again, limit if beyond > 1 else ""))))
 
     sheet.later(advise)
     sheet.claim(kneed(knee))
 
 
-def _rows(sheet: Sheet, main: Operation, repeated: Repeated) -> None:
-    table = f"concurrency sweep of {main.label}"
+def _rows(found: Sweep, repeated: Repeated) -> None:
+    label = found.main.label
+    table = f"concurrency sweep of {label}"
     times = repeated.times_ms
     cancelled = sum(level.cancelled for level in repeated.levels)
     failed = sum(level.failed for level in repeated.levels)
@@ -185,19 +228,19 @@ def _rows(sheet: Sheet, main: Operation, repeated: Repeated) -> None:
     flow = little(1, 1 / rates.mean, sum(times) / len(times) / 1e3, repeated.in_flight, excused) if times else None
     number = repeated.in_flight
     note = f"{failed} failed" if failed else ""
-    sheet.row(
+    found.sheet.row(
         *(table, f"{number} in flight, throughput", "1/s", rates),
         metric="throughput",
         x=number,
-        series=main.label,
+        series=label,
         little=flow,
         note=note,
     )
     stats = describe(times, first_apart=False, contended=repeated.contended) if times else None
-    sheet.row(
-        *(table, f"{number} in flight, latency", "ms", stats, _phase(number)),
+    found.sheet.row_because(
+        lambda: found.why(number),
+        *(table, f"{number} in flight, latency", "ms", stats),
         metric="latency",
-        quicker=_phase(1) if number > 1 else "",
         x=number,
-        series=main.label,
+        series=label,
     )

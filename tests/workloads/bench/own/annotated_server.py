@@ -1,4 +1,7 @@
-"""Tools with and without ``readOnlyHint``; every call is written to the file named on the command line."""
+"""Tools with and without ``readOnlyHint``; every call is written to the file named on the command line.
+
+Beside it, ``.starts`` has a line for each start: whether the probe is there.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from mcp_types import ToolAnnotations
 
 server = MCPServer("annotated", log_level="ERROR")
 log = Path(sys.argv[1])
+with log.with_suffix(".starts").open("a") as starts:
+    starts.write("probed\n" if "mcp_probe" in sys.modules else "bare\n")
 
 
 def note(name: str) -> None:

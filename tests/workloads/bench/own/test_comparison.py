@@ -84,7 +84,10 @@ def test_a_named_tool_is_called_and_everything_is_measured_with_it(tmp_path: Pat
     assert (fan_out[40] or 0) < 40 * 150 / 2  # 40 naps one after the other are 6 s
     assert all((row.figure or 0) >= 150 for row in outcome.rows if row.table.startswith("fan-out"))
     assert any(row.why for row in outcome.rows)  # the probe was in it
+    starts = log.with_suffix(".starts").read_text().split()
+    assert starts[:3] == ["probed", "bare", "probed"]  # the sweep is without it; then come the sweep's reasons
     sweep = [row for row in outcome.rows if row.little is not None]
+    assert all(row.why for row in outcome.rows if row.metric == "latency" and row.table.startswith("concurrency"))
     assert {1, 2, 4} <= {row.x for row in sweep}
     assert outcome.advice
 

@@ -71,9 +71,13 @@ def test_of_many_tools_the_first_are_called_and_each_of_the_others_says_so() -> 
     many = [offered(f"look{number}", readOnlyHint=True) for number in range(MOST_READ + 2)]
     *first, ninth, _ = tools_of(many, OwnServer(TARGET))
     assert all(tool.is_called for tool in first)
-    assert (ninth.is_called, ninth.reason) == (False, "Not called: of 10 such tools only the first 8 are")
+    assert (ninth.is_called, ninth.reason) == (
+        False,
+        "Not called: of 10 read-only tools only the first 8 are, without --yes",
+    )
     *_, last = tools_of(many, OwnServer(TARGET, calls={"look9": {}}))
     assert last.is_called
+    assert all(tool.is_called for tool in tools_of(many, OwnServer(TARGET, yes=True)))
 
 
 def test_a_tool_that_is_not_there_is_refused_by_name() -> None:
