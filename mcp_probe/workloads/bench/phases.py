@@ -23,6 +23,7 @@ class Phases:
     def __init__(self) -> None:
         self._spans: dict[str, tuple[int, int]] = {}
         self._frames: list[list[Frame]] = []  # of each process
+        self._seen: dict[str | None, list[Seen]] = {}
 
     @contextmanager
     def phase(self, label: str) -> Iterator[None]:
@@ -36,6 +37,7 @@ class Phases:
     def mark(self, label: str, span_ns: tuple[int, int]) -> None:
         """As :meth:`phase`, for what has been: from when to when, on the probe's clock."""
         self._spans[label] = span_ns
+        self._seen.pop(label, None)
 
     def take_in(self, recording: Path) -> None:
         """The readings of a server that has ended, and of its further processes.
@@ -44,6 +46,7 @@ class Phases:
         """
         further = sorted(recording.parent.glob(f"{recording.name}.*"), key=lambda path: int(path.suffix[1:]))
         self._frames = [list(read_recording(path)) for path in (recording, *further)]
+        self._seen.clear()
 
     def has(self, *labels: str) -> bool:
         """Whether there are readings of all these phases."""
@@ -62,5 +65,7 @@ class Phases:
             raise LaunchError("There are no readings: the server still runs, or ran without the probe.")
         if phase is not None and phase not in self._spans:
             raise LaunchError(f"There was no phase {phase} of this server.")
-        span = self._spans[phase] if phase is not None else (None, None)
-        return [Seen.of(frames, *span) for frames in self._frames]
+        if phase not in self._seen:
+            span = self._spans[phase] if phase is not None else (None, None)
+            self._seen[phase] = [Seen.of(frames, *span) for frames in self._frames]
+        return self._seen[phase]
