@@ -76,6 +76,8 @@ UNKNOWN_HOLDER = "(unknown)"
 """Operation name of a holder that nobody saw take it."""
 
 CROWDING_OPERATION = "(many small steps)"
+DEFAULT_LIMITER = "anyio default limiter"
+"""Name of the pool from which `anyio.to_thread.run_sync` takes its threads, and with it the SDK."""
 """Pseudo-blocker: time a runnable request waited behind steps shorter than 0.5 ms."""
 
 WAKE_UPS, QUEUE, STEPS, WRITES = 1, 2, 4, 8
@@ -846,6 +848,17 @@ class SlowCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteMeans:
+    """What the writer of an answer waited for meanwhile: mean ms per request, parts of ``write_wait`` and of
+    ``write_flush``."""
+
+    wait_loop: float  # it could go on, but not leave the event loop
+    wait_thread: float  # no thread of a full pool was free
+    flush_loop: float
+    flush_thread: float
+
+
+@dataclass(frozen=True, slots=True)
 class OperationSummary:
     name: str
     method: str
@@ -888,6 +901,8 @@ class OperationSummary:
     jobs_cpu_ms: float = 0.0  # of its thread jobs, over the window
     job_lines: tuple[JobLine, ...] = ()  # where they computed, most first; empty where too few looks saw them
     slow_calls: SlowCalls | None = None  # None: its slow calls take no longer than its quick ones
+    write_ms: WriteMeans = WriteMeans(0.0, 0.0, 0.0, 0.0)
+    all_calls_ms: float | None = None  # time of all its calls together, as far as it could be seen; None: none of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -1130,6 +1145,17 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
+class GuiltyPlace:
+    """One of the places in which a finding happened."""
+
+    where: str | None  # file:line; None: nobody saw it
+    quality: Tag  # of that
+    what: str  # words for what happened there; code in `backticks`
+    ms: float  # over the window
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     code: str
     severity: Severity
@@ -1140,6 +1166,7 @@ class Finding:
     evidence: dict[str, float | int | str | None]
     cost_ms: float = 0.0  # waiting of clients that it explains; at most `Summary.clients_waited_ms`; ranks findings
     gain: Gain | None = None  # None: not predicted
+    places: tuple[GuiltyPlace, ...] = ()  # most time first; empty where its sentence names the only one
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ from mcp_probe.capture.executor import Pool, Pools
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.places import place_of_caller
 from mcp_probe.capture.stdio_jobs import TransportCall
+from mcp_probe.model import DEFAULT_LIMITER
 from mcp_probe.record.raw import Job
 
 ANYIO_HOOK = "executors (anyio)"
 FUTURES_HOOK = "executors (concurrent.futures)"
 THREAD_HOOK = "executors (threading)"
-DEFAULT_LIMITER = "anyio default limiter"
 _RUN_SYNC = "run_sync_in_worker_thread"
 _WORKER_MODULES = (
     "anyio.", "concurrent.futures.", "trio.", "mcp_probe.", "aiosqlite.", "psycopg_pool.", "asyncio.unix_events.",

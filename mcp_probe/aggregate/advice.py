@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import re
 
+from mcp_probe.aggregate.checks.evidence import full_default_limiter
+from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import LOOP_OPERATION, WITHOUT_GIL, OperationSummary, ServerInfo, SlowStep, Summary
 
-WRAP = "wrap the call in `await anyio.to_thread.run_sync(...)`"
+_WRAP = "wrap the call in `await anyio.to_thread.run_sync(...)`"
+_WRAP_PRIVATELY = (
+    "wrap the call in `await anyio.to_thread.run_sync(..., limiter=LIMITER)` with an `anyio.CapacityLimiter` of its own"
+)
 START_PROGRAM = (
     "Start the program without blocking: `await anyio.run_process([...])`, or "
     "`await asyncio.create_subprocess_exec(...)`."
@@ -54,8 +59,20 @@ def makes_client(called: str) -> bool:
     return _MAKES_CLIENT.search(called) is not None
 
 
-def off_the_loop(summary: Summary, name: str, step: SlowStep | None = None) -> str:
+def is_of_client(step: SlowStep) -> bool:
+    """Whether it was slow because it made a client."""
+    return makes_client(step.library or "") or makes_client(step.function or "")
+
+
+def off_the_loop(summary: Summary, options: FindingOptions, name: str, step: SlowStep | None = None) -> str:
     """How to get a blocking call of ``name`` off the event loop; ``step`` is the longest at the line that lost most."""
+    server = summary.server
+    runs, sdk = runs_sync_in_threads(server), f"{server.sdk} {server.sdk_version}"
+    is_full = full_default_limiter(summary, options) is not None
+    wrap = (_WRAP_PRIVATELY if is_full else _WRAP) + "."
+    if is_full:
+        plain = f", in which {sdk} would run a plain `def`," if runs else ""
+        wrap += f" The threads of the default limiter{plain} are all in use at times."
     file = None if step is None else step.file
     own = None if file is None else sdk_of(file)
     if own is not None:
@@ -63,24 +80,25 @@ def off_the_loop(summary: Summary, name: str, step: SlowStep | None = None) -> s
     if step is not None and (better := _of_library(step)) is not None:
         return better
     if name == LOOP_OPERATION:
-        return f"It is a task of the server's own, such as its lifespan or a background job: {WRAP} there."
+        return f"It is a task of the server's own, such as its lifespan or a background job. There, {wrap}"
     operation = operation_of(summary, name)
     what = "tool" if operation is None else _DECORATED.get(operation.method)
     if operation is not None and operation.kind == "function":
         what = None
     if what is None:
-        return f"Find the blocking call inside it and {WRAP}."
+        return f"Find the blocking call inside it and {wrap}"
     helper = None if step is None else _helper(step)
     if helper is not None:  # what calls it may be a plain `def` already, or await something else
-        return f"It blocks in `{helper}`, which `{name}` calls: {WRAP}."
-    server = summary.server
-    runs, sdk = runs_sync_in_threads(server), f"{server.sdk} {server.sdk_version}"
+        return f"It blocks in `{helper}`, which `{name}` calls: {wrap}"
+    if runs and is_full:
+        return f"In the {what}, {wrap}"
     if runs:
         note = "" if server.sdk == "fastmcp" else "; handlers of a low-level `Server` need the latter"
-        return f"Make the {what} a plain `def` ({sdk} runs it in a worker thread), or {WRAP}{note}."
+        return f"Make the {what} a plain `def` ({sdk} runs it in a worker thread), or {_WRAP}{note}."
     if runs is None:
-        return f"Make it an `async def` and {WRAP} (mcp 2 and fastmcp 3 also run a plain `def` in a thread)."
-    return f"{sdk} runs a plain `def` {what} on the event loop: make it an `async def` and {WRAP}."
+        plain = "" if is_full else " mcp 2 and fastmcp 3 also run a plain `def` in a thread."
+        return f"Make it an `async def` and {wrap}{plain}"
+    return f"{sdk} runs a plain `def` {what} on the event loop: make it an `async def` and {wrap}"
 
 
 def _helper(step: SlowStep) -> str | None:
@@ -94,7 +112,7 @@ def _of_library(step: SlowStep) -> str | None:
     library = (step.library or "").removesuffix(WITHOUT_GIL)
     if library.startswith("subprocess."):
         return START_PROGRAM
-    if _MAKES_CLIENT.search(library) or _MAKES_CLIENT.search(step.function or ""):
+    if is_of_client(step):
         return (
             "Making a client costs that much each time (it loads the certificates anew): make one when the server "
             "starts, in its lifespan, and share it among calls."
@@ -102,13 +120,14 @@ def _of_library(step: SlowStep) -> str | None:
     return None
 
 
-def compute_elsewhere(summary: Summary, name: str, step: SlowStep) -> str:
+def compute_elsewhere(summary: Summary, options: FindingOptions, name: str, step: SlowStep) -> str:
     """What helps against computing on the event loop, as in ``step`` of ``name``."""
     better = _of_library(step)
     if better is not None:
         return better
     if step.library is not None and step.library.endswith(WITHOUT_GIL):
-        return f"That call gives up the GIL while it computes, so a thread helps. {off_the_loop(summary, name, step)}"
+        mend = off_the_loop(summary, options, name, step)
+        return f"That call gives up the GIL while it computes, so a thread helps. {mend}"
     return (
         "Move the work into a process pool, or cut it into chunks with `await anyio.lowlevel.checkpoint()` between "
         "them. A thread helps only if a C library releases the GIL while it computes (sqlite3, zlib, numpy); "

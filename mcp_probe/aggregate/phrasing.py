@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from mcp_probe.aggregate.quality import total_quality
-from mcp_probe.model import LOOP_OPERATION, OperationSummary, RequestCounts, Tag
+from mcp_probe.model import LOOP_OPERATION, GuiltyPlace, OperationSummary, RequestCounts, Tag
 
 _LIBRARY = re.compile(r"(?<![^/])(?:site-packages|dist-packages|lib/python3(?:\.\d+)?t?)/")
 
@@ -154,6 +154,32 @@ def waited_too(names: Sequence[str]) -> str:
 
 def _others(names: Sequence[str]) -> list[str]:
     return sorted(set(names[1:]) - {names[0]})
+
+
+def place_rows(places: Sequence[GuiltyPlace], told: Callable[[str, Tag], str]) -> list[tuple[str, str]]:
+    """For each its share of their time, with how long and how often, in columns; and where it was, in words.
+
+    ``told`` words a ``file:line`` and how exact it is.
+    """
+    whole = sum(one.ms for one in places)
+    columns = [(_brief_share(one.ms, whole), duration(one.ms), times(one.count)) for one in places]
+    widths = [max(map(len, column)) for column in zip(*columns, strict=True)]
+    figures = ["  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)) for cells in columns]
+    at = ["line not seen" if one.where is None else told(one.where, one.quality) for one in places]
+    return [
+        (row, " ".join(filter(None, (where, one.what)))) for row, where, one in zip(figures, at, places, strict=True)
+    ]
+
+
+def _brief_share(part: float, whole: float) -> str:
+    if whole <= 0:
+        return ""
+    return "<1%" if 0 < part < 0.005 * whole else percent(part / whole)
+
+
+def probably_at(where: str, quality: Tag) -> str:
+    """``at server.py:41``, or ``probably at`` it."""
+    return f"{'at' if quality == 'exact' else 'probably at'} {place_at(where) or where}"
 
 
 def file_and_line(where: str | None) -> tuple[str, int] | None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from mcp_probe import __version__
-from mcp_probe.adapters.threads import DEFAULT_LIMITER
 from mcp_probe.capture.drain import memory_limit_bytes, unread_lines
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.in_flight import InFlight
@@ -18,7 +17,7 @@ from mcp_probe.capture.proc_files import rss_bytes
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LiveError
 from mcp_probe.live.recent import Recent
-from mcp_probe.model import Header
+from mcp_probe.model import DEFAULT_LIMITER, Header
 from mcp_probe.now import Detail, LoopNow, PoolNow, ServerNow, Snapshot
 
 MAX_OPERATIONS = 50

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from mcp_probe.model import Await, PoolSample, RequestRecord
+from mcp_probe.model import DEFAULT_LIMITER, Await, PoolSample, RequestRecord
 from mcp_probe.predict.arrivals import arrivals_of, sent_ns
 from mcp_probe.predict.locks import Shared, hold, shared_of
 from mcp_probe.predict.recorded import Busy, Recorded, deeper_than
@@ -15,7 +15,7 @@ from mcp_probe.predict.tasks import NEAR_NS, Surroundings, Tasks, is_cpu_bound, 
 from mcp_probe.predict.transport import ways_of
 from mcp_probe.predict.workload import Call, Resource, Workload
 
-_LIMITERS = ("anyio default limiter", "CapacityLimiter(")
+_LIMITERS = (DEFAULT_LIMITER, "CapacityLimiter(")
 _SHORT_STEP_NS = 1_000_000
 
 

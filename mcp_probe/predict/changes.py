@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from mcp_probe.errors import OptionError
+from mcp_probe.model import DEFAULT_LIMITER
 from mcp_probe.predict.change import Change, Kind
 from mcp_probe.predict.gather import gathered
 from mcp_probe.predict.workload import (
@@ -27,7 +28,7 @@ from mcp_probe.predict.workload import (
 BLOCKING_NS = 1_000_000
 """A step this long is worth a thread: the hop there and back costs a tenth of it."""
 
-_DEFAULT_POOL, _DEFAULT_THREADS = "anyio default limiter", 40
+_DEFAULT_THREADS = 40
 """Of ``anyio.to_thread.run_sync``. Source: anyio 4, ``current_default_thread_limiter``."""
 
 
@@ -104,9 +105,9 @@ def _offload(workload: Workload, change: Change) -> Workload:
 
 def _default_pool(workload: Workload) -> tuple[Workload, int]:
     for number, one in enumerate(workload.resources):
-        if one.name == _DEFAULT_POOL:
+        if one.name == DEFAULT_LIMITER:
             return workload, number
-    more = (*workload.resources, Resource(_DEFAULT_POOL, "threads", _DEFAULT_THREADS))
+    more = (*workload.resources, Resource(DEFAULT_LIMITER, "threads", _DEFAULT_THREADS))
     return replace(workload, resources=more), len(more) - 1
 
 

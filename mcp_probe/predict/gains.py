@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+from mcp_probe.aggregate.checks.evidence import full_default_limiter
+from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.errors import OptionError, RecordingError
 from mcp_probe.model import Finding, Frame, Gain, Header, Summary
 from mcp_probe.predict.change import Change
@@ -75,7 +77,7 @@ def changes_for(finding: Finding, summary: Summary, window: Window) -> tuple[Cha
     evidence, subject = finding.evidence, finding.subject
     known = operations(window.workload)
     if finding.code == "blocking-call" and subject in known:
-        return (Change("offload", subject),)
+        return _off_the_loop(subject, summary)
     if finding.code == "cpu-bound-step" and subject in known and _makes_client(finding):
         return (Change("share-client", subject),)
     if finding.code == "client-per-request" and subject in known:
@@ -93,6 +95,13 @@ def changes_for(finding: Finding, summary: Summary, window: Window) -> tuple[Cha
     if finding.code == "executor-saturated":
         return _more_threads(finding, summary, window, known)
     return ()
+
+
+def _off_the_loop(tool: str, summary: Summary) -> tuple[Change, ...]:
+    """On threads of its own where the default limiter has none to spare, as the advice says."""
+    full = full_default_limiter(summary, FindingOptions())
+    own = () if full is None or full.max is None else (Change("private-pool", tool, full.max),)
+    return (Change("offload", tool), *own)
 
 
 def _makes_client(finding: Finding) -> bool:

@@ -64,7 +64,9 @@ def _case(server: Server, case: Case) -> ElementTree.Element:
 
 def _told(finding: Finding) -> str:
     place = phrasing.place_of(*place_of(finding))
-    lines = [f"{finding.severity}: {finding.sentence}", f"at {place}" if place else "", finding.advice]
+    rows = phrasing.place_rows(finding.places, phrasing.probably_at)
+    at = [f"{figures}  {told}" for figures, told in rows] or [f"at {place}" if place else ""]
+    lines = [f"{finding.severity}: {finding.sentence}", *at, finding.advice]
     return _clean("\n".join(line for line in lines if line))
 
 

@@ -350,6 +350,12 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
         slow_steps=(make_slow(ms=10.0),), blocked_by=(make_blocked("add", "resize", 7.0, victims=1),)
     ),
     ("blocking-call", "certain, in five calls"): make_summary(slow_steps=(make_slow(ms=400.0),), count=5, seconds=0.5),
+    ("blocking-call", "a twentieth of what clients waited"): make_summary(
+        make_operation(busy=10.0), slow_steps=(make_slow(ms=50.0),)
+    ),
+    ("blocking-call", "less than that of what clients waited"): make_summary(
+        make_operation(busy=10.2), slow_steps=(make_slow(ms=50.0),)
+    ),
     ("blocking-call", "cause unknown"): make_summary(slow_steps=(make_slow(cause="unknown"),)),
     ("blocking-call", "many short calls on the loop, a fifth of the tool's time"): _on_loop(),
     ("blocking-call", "many short calls on the loop, a fifth of the window"): _on_loop(21.0, whole_ms=200.0),
@@ -473,13 +479,25 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("pool-exhausted", "nobody knows its limit, its load, or who holds it"): replace(
         _pooled(limit=None, holders=(), pending_peak=0), await_loads=()
     ),
-    ("client-per-request", "connecting is a twentieth of its time"): _connecting(connect_ms=5.0),
+    ("client-per-request", "connecting is a twentieth of its time"): replace(
+        _connecting(connect_ms=5.0),
+        operations=(*_connecting(connect_ms=5.0).operations, make_operation("add", busy=10.0)),
+    ),
     ("client-per-request", "connecting is less than that"): _connecting(connect_ms=4.9),
     ("client-per-request", "threads make clients"): _connecting(connect_ms=1.0, job_lines=_MAKING),
     ("client-per-request", "threads make clients on a busy machine"): _connecting(
         connect_ms=1.0, job_lines=_HARDLY, executor_run=1.0
     ),
     ("client-per-request", "threads compute something else"): _connecting(connect_ms=1.0, job_lines=_PARSING),
+    ("client-per-request", "clients are made on the loop"): replace(
+        _connecting(connect_ms=1.0, busy=3.0),
+        operations=(*_connecting(connect_ms=1.0, busy=3.0).operations, make_operation("add", busy=10.0)),
+        slow_steps=(
+            make_slow("buy", 20.0, "cpu", total_ms=200.0, count=10, library="httpx._client.AsyncClient.__init__"),
+            make_slow("buy", 100.0, "cpu", line=60),
+        ),
+        blocked_by=(make_blocked("add", "buy", 600.0),),
+    ),
     ("client-per-request", "a database"): make_summary(
         make_operation(
             "ask",

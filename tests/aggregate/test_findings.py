@@ -19,7 +19,7 @@ from mcp_probe.aggregate.findings import (
     verdict_of,
     with_ending,
 )
-from mcp_probe.aggregate.phrasing import duration, listed
+from mcp_probe.aggregate.phrasing import duration, listed, place_rows, probably_at
 from mcp_probe.errors import OptionError
 from mcp_probe.model import (
     BACKGROUND_OPERATION,
@@ -35,6 +35,7 @@ from mcp_probe.model import (
     BudgetMeans,
     Ending,
     Finding,
+    GuiltyPlace,
     JobLine,
     LoadLevel,
     Outstanding,
@@ -70,8 +71,8 @@ def codes_of(summary: Summary, options: FindingOptions | None = None) -> set[str
     return {finding.code for finding in findings_of(summary, options or FindingOptions())}
 
 
-def one(summary: Summary, code: str) -> Finding:
-    (found,) = [finding for finding in findings_of(summary) if finding.code == code]
+def one(summary: Summary, code: str, options: FindingOptions | None = None) -> Finding:
+    (found,) = [finding for finding in findings_of(summary, options or FindingOptions()) if finding.code == code]
     return found
 
 
@@ -244,7 +245,11 @@ def test_places_of_one_tool_are_one_finding_that_shows_where_most_time_went() ->
         make_slow(ms=30.0, total_ms=1_000.0, count=40, file="/x/.venv/lib/python3.13/site-packages/pkg/io.py", line=9),
     )
     finding = one(make_summary(slow_steps=steps), "blocking-call")
-    assert "for up to 90 ms (41 times, most at pkg/io.py:9 and others at 1 more place)" in finding.sentence
+    assert "for up to 90 ms (41 times, most of it at pkg/io.py:9)" in finding.sentence
+    assert [(place.where, place.what, place.ms, place.count) for place in finding.places] == [
+        ("/x/.venv/lib/python3.13/site-packages/pkg/io.py:9", "", 1_000.0, 40),
+        ("/srv/app/server.py:7", "calling `ssl.create_default_context`", 90.0, 1),
+    ]
     assert (finding.evidence["max_ms"], finding.evidence["line"], finding.evidence["places"]) == (90.0, 9, 2)
     assert "ssl" not in finding.advice and "client" not in finding.advice
 
@@ -253,7 +258,42 @@ def test_steps_whose_place_nobody_saw_do_not_hide_the_places_of_others() -> None
     nowhere = make_slow(ms=95.0, total_ms=2_000.0, count=100, file=None, line=None, function=None)
     steps = (nowhere, make_slow(ms=30.0, line=7), make_slow(ms=80.0, line=9))
     finding = one(make_summary(slow_steps=steps), "blocking-call")
-    assert "up to 95 ms (102 times, most of those seen at server.py:9 and others at 1 more place)" in finding.sentence
+    assert "up to 95 ms (102 times, most of what was seen at server.py:9)" in finding.sentence
+    assert [(place.where, place.ms) for place in finding.places] == [
+        (None, 2_000.0),
+        ("/srv/app/server.py:9", 80.0),
+        ("/srv/app/server.py:7", 30.0),
+    ]
+
+
+def test_a_finding_of_one_place_has_no_rows() -> None:
+    assert one(make_summary(slow_steps=(make_slow(),)), "blocking-call").places == ()
+
+
+def test_who_took_a_lock_at_several_lines_has_a_row_for_each() -> None:
+    holders = (
+        AwaitHolder("append", "/srv/notes.py:19", 700.0, 60, "exact"),
+        AwaitHolder(BACKGROUND_OPERATION, "/srv/notes.py:40", 200.0, 5, "exact"),
+        AwaitHolder(UNKNOWN_HOLDER, None, 100.0, 5, "exact"),
+    )
+    (operation,) = FAULTS["serial-handler"].operations
+    row = replace(operation.awaits[0], holders=holders)
+    finding = one(replace(FAULTS["serial-handler"], operations=(replace(operation, awaits=(row,)),)), "serial-handler")
+    assert [(place.where, place.what, place.ms, place.count) for place in finding.places] == [
+        ("/srv/notes.py:19", "taken by `append`", 700.0, 60),
+        ("/srv/notes.py:40", "taken by a background task", 200.0, 5),
+    ]
+
+
+def test_rows_of_places_stand_in_columns() -> None:
+    places = (
+        GuiltyPlace("/srv/app/server.py:9", "estimate", "in `parse`", 1_500.0, 120),
+        GuiltyPlace(None, "unavailable", "", 500.0, 1),
+    )
+    assert place_rows(places, probably_at) == [
+        ("75%   1.5 s  120 times", "probably at server.py:9 in `parse`"),
+        ("25%  500 ms       once", "line not seen"),
+    ]
 
 
 def test_a_place_that_is_an_estimate_is_told_as_probable() -> None:
@@ -296,6 +336,21 @@ def test_a_step_that_still_runs_is_told_as_such() -> None:
 )
 def test_severity_follows_length_and_harm(step: Any, severity: str) -> None:
     assert one(make_summary(slow_steps=(step,)), "blocking-call").severity == severity
+
+
+@pytest.mark.parametrize(("whole", "severity"), [("a twentieth", "critical"), ("less than that", "warn")])
+def test_what_explains_little_of_what_clients_waited_is_not_critical(whole: str, severity: str) -> None:
+    summary = ALSO_FAULTS["blocking-call", f"{whole} of what clients waited"]
+    assert one(summary, "blocking-call").severity == severity
+    few = replace(summary, requests=replace(summary.requests, count=29))
+    assert one(few, "blocking-call").severity == "critical", "shares of few requests say nothing"
+
+
+@pytest.mark.parametrize(("busy", "severity"), [(10.0, "critical"), (200.0, "warn")])
+def test_a_starved_transport_is_critical_where_clients_waited_for_it(busy: float, severity: str) -> None:
+    """It waited 400 ms, of the time of 100 calls."""
+    summary = replace(FAULTS["transport-starvation"], operations=(make_operation(busy=busy),))
+    assert one(summary, "transport-starvation").severity == severity
 
 
 def test_a_tool_with_two_faults_splits_what_its_victims_waited() -> None:
@@ -437,6 +492,25 @@ def test_only_what_a_user_can_decorate_is_told_to_become_a_plain_def() -> None:
         assert "plain `def`" not in advice and "run_sync" in advice
 
 
+@pytest.mark.parametrize(
+    ("sdk", "version", "begins"),
+    [
+        ("mcp", "2.3.0", "In the tool, wrap the call in `await anyio.to_thread.run_sync(..., limiter=LIMITER)`"),
+        ("mcp", "1.30.0", "mcp 1.30.0 runs a plain `def` tool on the event loop: make it an `async def` and wrap"),
+        ("mcp", "unknown", "Make it an `async def` and wrap the call in"),
+    ],
+)
+@pytest.mark.parametrize("code", ["executor-saturated", "transport-starvation"])
+def test_a_default_limiter_that_is_full_gets_no_more_jobs(code: str, sdk: str, version: str, begins: str) -> None:
+    summary = with_server(replace(FAULTS[code], slow_steps=(make_slow(),)), sdk, version)
+    advice = one(summary, "blocking-call").advice
+    assert advice.startswith(begins) and "`anyio.CapacityLimiter` of its own" in advice
+    assert "run_sync(...)`" not in advice and "Make the tool a plain" not in advice
+    (pool,) = summary.executors
+    other = replace(summary, executors=(replace(pool, name="reports"),))
+    assert "limiter=" not in one(other, "blocking-call").advice, "another pool is none of its business"
+
+
 # --- head of line and crowding ----------------------------------------------------------------------
 
 
@@ -566,8 +640,12 @@ def test_modules_imported_in_first_calls_are_told_once_and_not_as_computing() ->
     [imports, computing] = sorted(findings_of(summary), key=lambda finding: -finding.cost_ms)
     assert imports.sentence == (
         "The first call of `plot` held the event loop for 300 ms: import of `matplotlib` (server.py:41); "
-        "the first call of `table` held the event loop for 80 ms: import of `pandas` (server.py:41)."
+        "so did 1 more import."
     )
+    assert [(place.what, place.ms) for place in imports.places] == [
+        ("first call of `plot`: import of `matplotlib`", 300.0),
+        ("first call of `table`: import of `pandas`", 80.0),
+    ]
     assert (imports.code, imports.severity, imports.subject) == ("cpu-bound-step", "warn", "plot")
     assert "process pool" not in imports.advice and "when the server starts" in imports.advice
     assert (computing.code, computing.subject, computing.evidence["max_ms"]) == ("cpu-bound-step", "table", 20.0)
@@ -600,7 +678,7 @@ def test_victims_of_a_tool_with_steps_of_several_causes_are_not_all_put_on_one_o
     steps = (make_slow(ms=400.0), make_slow(ms=60.0, cause="cpu", count=3, line=7))
     summary = make_summary(slow_steps=steps, blocked_by=(make_blocked("add", "resize", 500.0, 9),))
     assert one(summary, "blocking-call").sentence.endswith(
-        "; with 3 slow steps of other causes it made 9 other requests wait 500 ms in all."
+        "; with 3 other slow steps it made 9 other requests wait 500 ms in all."
     )
 
 
@@ -1258,6 +1336,19 @@ def test_a_client_per_request_is_told_with_connections_and_what_one_takes() -> N
     assert (busy.severity, busy.evidence["making_cpu_ms"], busy.evidence["making_ms"]) == ("warn", 3.0, 75.0)
     other = one(ALSO_FAULTS["client-per-request", "threads compute something else"], "client-per-request")
     assert (other.severity, other.evidence["making_cpu_ms"]) == ("info", 0)
+    on_loop = ALSO_FAULTS["client-per-request", "clients are made on the loop"]
+    held = one(on_loop, "client-per-request")
+    assert held.sentence.endswith(
+        "0.1 ms a connection, and making clients at server.py:41 (`httpx._client.AsyncClient.__init__`) held the event "
+        "loop for 20 ms each time, 200 ms in all, 50% of its time."
+    )
+    # 600 ms that others waited for a tool whose slow steps are 300 ms, 200 of them for clients.
+    assert held.severity == "warn"
+    assert held.cost_ms == pytest.approx(1.0 + 200.0 + 400.0)
+    computed = one(on_loop, "cpu-bound-step")
+    assert (computed.evidence["line"], computed.evidence["total_ms"], computed.places) == (60, 100.0, ())
+    alone = one(on_loop, "cpu-bound-step", FindingOptions(disabled=frozenset({"client-per-request"})))
+    assert (alone.evidence["line"], alone.evidence["places"]) == (41, 2)
     database = one(ALSO_FAULTS["client-per-request", "a database"], "client-per-request")
     assert "100 statements" in database.sentence and "one pool or engine" in database.advice
 

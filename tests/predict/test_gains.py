@@ -12,10 +12,12 @@ import pytest
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import Finding, Frame, Header, Summary
 from mcp_probe.predict import gains
-from mcp_probe.predict.gains import Collected, with_gains
+from mcp_probe.predict.gains import Collected, changes_for, with_gains
+from mcp_probe.predict.what_if import window_of
 from mcp_probe.predict.workload import ANSWER, DELAY, HOLD, RELEASE, Resource, Step
 from mcp_probe.report import jsonfile
 from mcp_probe.report.console import render
+from tests.aggregate.faults import FAULTS
 from tests.predict.made import MS, call, workload
 from tests.predict.replayed import recording_of
 
@@ -61,6 +63,15 @@ def test_a_finding_whose_advice_can_be_simulated_has_its_gain() -> None:
     assert found.gain.changes == (f"--narrow '{LOCK}'",)
     assert found.gain.before_ms > 180
     assert 31 <= found.gain.after_ms <= 40
+
+
+def test_a_blocking_call_goes_to_threads_of_its_own_where_the_shared_ones_are_all_in_use() -> None:
+    made = frames()
+    finding = Finding("blocking-call", "warn", "exact", "update", "It blocks.", "Wrap it.", {})
+    free = summary(made)
+    full = replace(free, executors=FAULTS["transport-starvation"].executors)
+    changes = [list(map(str, changes_for(finding, of, window_of(made)))) for of in (free, full)]
+    assert changes == [["--offload update"], ["--offload update", "--private-pool update=40"]]
 
 
 def test_advice_that_is_no_change_has_no_gain() -> None:

@@ -6,11 +6,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.advice import makes_client
-from mcp_probe.aggregate.checks.evidence import is_enough, judged, parts_ms, total_ms, waited_by_clients
+from mcp_probe.aggregate.advice import is_of_client, makes_client
+from mcp_probe.aggregate.checks.evidence import (
+    OWN_CAUSES,
+    is_enough,
+    is_little,
+    judged,
+    parts_ms,
+    slow_steps,
+    step_total_ms,
+    steps_cost_ms,
+    total_ms,
+    waited_by_clients,
+)
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import AwaitKind, AwaitSummary, Finding, JobLine, LoadLevel, OperationSummary, Summary, Tag
+from mcp_probe.model import (
+    AwaitKind,
+    AwaitSummary,
+    Finding,
+    JobLine,
+    LoadLevel,
+    OperationSummary,
+    SlowStep,
+    Summary,
+    Tag,
+)
 
 _CALLS: frozenset[AwaitKind] = frozenset({"http", "db"})
 
@@ -32,6 +53,12 @@ class _Traffic:
     opened: int
     connect_ms: float
     rows: tuple[AwaitSummary, ...]
+    steps: tuple[SlowStep, ...]  # slow ones of the operation that made clients on the loop
+
+    @property
+    def on_loop_ms(self) -> float:
+        """How long making clients held the loop, as far as it was seen: in slow steps."""
+        return step_total_ms(self.steps)
 
     @property
     def making(self) -> list[JobLine]:
@@ -56,26 +83,43 @@ class _Traffic:
 
     @property
     def share(self) -> float:
-        """Of the operation's time: opening connections, and making clients in threads."""
+        """Of the operation's time: opening connections, and making clients."""
         whole = total_ms(self.operation)
-        return min(1.0, (self.connect_ms + self.making_ms) / whole) if whole > 0 else 0.0
+        return min(1.0, (self.connect_ms + self.making_ms + self.on_loop_ms) / whole) if whole > 0 else 0.0
 
 
 def client_per_request(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per host, on the operation that opened most connections to it."""
-    if not is_enough(summary, options):
-        return
+    for found in _by_host(summary, options):
+        yield _client_per_request(summary, found, options)
+
+
+def made_per_request(summary: Summary, options: FindingOptions) -> frozenset[str]:
+    """Operations whose steps that make clients belong to a `client-per-request` that is more than `info`."""
+    if "client-per-request" in options.disabled:
+        return frozenset()
+    return frozenset(
+        one.operation.name
+        for found in _by_host(summary, options)
+        if _client_per_request(summary, found, options).severity != "info"
+        for one in found
+    )
+
+
+def _by_host(summary: Summary, options: FindingOptions) -> list[list[_Traffic]]:
+    """For each host the operations with a connection for each request; who opened most comes first."""
     by_host: dict[str, list[_Traffic]] = {}
-    for operation in summary.operations:
-        for traffic in _traffic_of(operation):
+    steps = [step for step in slow_steps(summary, options, OWN_CAUSES) if is_of_client(step)]
+    for operation in summary.operations if is_enough(summary, options) else ():
+        of_clients = tuple(step for step in steps if step.tool == operation.name)
+        for traffic in _traffic_of(operation, of_clients):
             is_many = traffic.calls >= options.client_calls
             if is_many and traffic.opened >= options.client_opened_share * traffic.calls:
                 by_host.setdefault(traffic.name, []).append(traffic)
-    for found in by_host.values():
-        yield _client_per_request(sorted(found, key=lambda one: -one.opened), options)
+    return [sorted(found, key=lambda one: -one.opened) for found in by_host.values()]
 
 
-def _traffic_of(operation: OperationSummary) -> Iterator[_Traffic]:
+def _traffic_of(operation: OperationSummary, steps: tuple[SlowStep, ...]) -> Iterator[_Traffic]:
     rows: dict[str, list[AwaitSummary]] = {}
     for row in operation.awaits:
         if row.kind in _CALLS or row.kind == "connect":
@@ -85,25 +129,28 @@ def _traffic_of(operation: OperationSummary) -> Iterator[_Traffic]:
         if kind is not None:
             calls, opened = (sum(getattr(row, field) for row in found) for field in ("calls", "opened"))
             connect_ms = sum(row.total_ms for row in found if row.kind == "connect")
-            yield _Traffic(operation, name, kind, calls, opened, connect_ms, tuple(found))
+            yield _Traffic(operation, name, kind, calls, opened, connect_ms, tuple(found), steps)
 
 
-def _client_per_request(found: list[_Traffic], options: FindingOptions) -> Finding:
-    first = found[0]
+def _client_per_request(summary: Summary, found: list[_Traffic], options: FindingOptions) -> Finding:
+    first, cost_ms = found[0], _cost_ms(summary, found)
+    is_cheap = first.share < options.connect_share and is_little(summary, options, cost_ms)
     each_ms = first.connect_ms / first.opened
     where = _place_of(row for row in first.rows if row.opened) or _place_of(first.rows)
     sent = "request" if first.kind == "http" else "statement"
     sentence = (
         f"`{first.operation.name}` opened {phrasing.plural(first.opened, 'connection')} for "
         f"{phrasing.plural(first.calls, sent)} to `{first.name}`{f' at {where}' if where else ''}: "
-        f"{phrasing.duration(each_ms)} a connection{_made(first)}, {phrasing.percent(first.share)} of its time"
+        f"{phrasing.duration(each_ms)} a connection{_made_on_loop(first)}{_made(first)}, "
+        f"{phrasing.percent(first.share)} of its time"
     )
-    tag: Tag = "estimate" if first.making else "exact"
+    tags: list[Tag] = ["estimate"] if first.making else []
+    tags += [step.quality for one in found for step in one.steps]
     shared = "one client" if first.kind == "http" else "one pool or engine"
     return Finding(
         code="client-per-request",
-        severity="warn" if first.share >= options.connect_share else "info",
-        confidence=worst((tag, *(row.quality for one in found for row in one.rows))),
+        severity="info" if is_cheap else "warn",
+        confidence=worst((*tags, *(row.quality for one in found for row in one.rows))),
         subject=first.operation.name,
         sentence=f"{sentence}{phrasing.so_did([one.operation.name for one in found])}.",
         advice=(
@@ -120,11 +167,26 @@ def _client_per_request(found: list[_Traffic], options: FindingOptions) -> Findi
             "making_cpu_ms": first.made_ms,
             "making_ms": first.making_ms,
             "making_share": sum(line.share for line in first.making),
+            "making_loop_ms": first.on_loop_ms,
             "share": first.share,
             "where": where,
             "operations": len({one.operation.name for one in found}),
         },
-        cost_ms=_cost_ms(found),
+        cost_ms=cost_ms,
+    )
+
+
+def _made_on_loop(traffic: _Traffic) -> str:
+    """What the client costs besides, where it is made on the event loop."""
+    if not traffic.steps:
+        return ""
+    step = max(traffic.steps, key=lambda one: max(one.total_ms, one.ms))
+    called = next((name for name in (step.library, step.function) if name and makes_client(name)), None)
+    at = phrasing.place_of(step.file, step.line)
+    return (
+        f", and making clients{f' at {at}' if at else ''}{f' (`{called}`)' if called else ''} held the event loop for "
+        f"{phrasing.duration(traffic.on_loop_ms / sum(one.count for one in traffic.steps))} each time, "
+        f"{phrasing.duration(traffic.on_loop_ms)} in all"
     )
 
 
@@ -140,13 +202,14 @@ def _made(traffic: _Traffic) -> str:
     return told if traffic.making_ms < STRETCHED * traffic.made_ms else f"{told}, {phrasing.duration(longer)} in all"
 
 
-def _cost_ms(found: list[_Traffic]) -> float:
-    """Making clients counts once for each operation, whatever number of hosts it asks."""
+def _cost_ms(summary: Summary, found: list[_Traffic]) -> float:
+    """Making clients counts once for each operation, whatever number of hosts it asks; on the loop, all wait for it."""
+    steps = list(dict.fromkeys(step for one in found for step in one.steps))
     spent = {one.operation.name: (one.operation, one.making_ms) for one in found}
     for one in found:
         operation, ms = spent[one.operation.name]
         spent[one.operation.name] = operation, ms + one.connect_ms
-    return sum(waited_by_clients(*each) for each in spent.values())
+    return sum(waited_by_clients(*each) for each in spent.values()) + steps_cost_ms(summary, steps)
 
 
 # --- one slow host ----------------------------------------------------------------------------------

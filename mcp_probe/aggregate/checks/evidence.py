@@ -11,10 +11,13 @@ from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import (
     BUDGET_PARTS,
     CROWDING_OPERATION,
+    DEFAULT_LIMITER,
     LOOP_OPERATION,
     BlockedBy,
     Cause,
+    ExecutorSummary,
     OperationSummary,
+    Severity,
     SlowStep,
     Summary,
     Tag,
@@ -79,6 +82,15 @@ def is_little(summary: Summary, options: FindingOptions, cost_ms: float) -> bool
     return cost_ms < options.surroundings_share * (clients_waited_ms(summary) or 0.0)
 
 
+def critical_or_warn(summary: Summary, options: FindingOptions, cost_ms: float) -> Severity:
+    """How severe something certain is that costs ``cost_ms``: ``warn`` where that is little of what clients waited.
+
+    Never less: a call that is rare may still be slow because of it. Shares of few requests say nothing.
+    """
+    whole = clients_waited_ms(summary) or 0.0
+    return "warn" if is_enough(summary, options) and cost_ms < options.critical_share * whole else "critical"
+
+
 def waited_by_clients(operation: OperationSummary, ms: float) -> float:
     """``ms`` of the time of its calls, at most all of it: parallel children may have waited for longer together.
 
@@ -91,6 +103,41 @@ def are_victims_seen(summary: Summary) -> bool:
     """Whether a request that waits for others is seen to: from its arrival on, and each step that it waits for."""
     blind = {"queue", "steps", "wake-ups"}
     return not any(blind.intersection(row.unseen) for row in summary.operations if row.kind == "request")
+
+
+# --- thread pools -----------------------------------------------------------------------------------
+
+
+def is_starved(pool: ExecutorSummary, options: FindingOptions) -> bool:
+    """Whether the transport itself waited for a thread of ``pool``.
+
+    In a pool that was never full it waited for the event loop instead, which a job must pass to get its thread.
+    """
+    is_full = pool.max is not None and (pool.borrowed_peak >= pool.max or pool.at_limit_share > 0)
+    return is_full and pool.transport_wait_max_ms > options.transport_wait_ms
+
+
+def saturated_ms(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> float | None:
+    """The longest that its jobs waited for a thread while it was full; ``None`` if that is no finding."""
+    longest = pool.wait_ms.p99 if pool.wait_ms.p99 is not None else pool.wait_max_ms
+    if pool.max is None or longest is None:
+        return None
+    is_full = pool.at_limit_share > options.at_limit_share and longest > options.executor_wait_ms
+    return longest if is_full and (is_enough(summary, options) or longest >= options.critical_step_ms) else None
+
+
+def full_default_limiter(summary: Summary, options: FindingOptions) -> ExecutorSummary | None:
+    """The limiter from which plain ``def`` tools take their threads, if it has none to spare."""
+    for pool in summary.executors:
+        if pool.name == DEFAULT_LIMITER and (
+            is_starved(pool, options) or saturated_ms(summary, options, pool) is not None
+        ):
+            return pool
+    return None
+
+
+OWN_CAUSES: tuple[Cause, ...] = ("blocking-call", "unknown", "cpu")
+"""Causes of slow steps for which the line itself is to blame."""
 
 
 # --- slow steps -------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from mcp_probe.model import (
     AwaitRoot,
     AwaitSummary,
     Finding,
+    GuiltyPlace,
     OperationSummary,
     Summary,
 )
@@ -150,7 +151,27 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
             "operations": len({one.operation.name for one in held}),
         },
         cost_ms=sum(waited_by_clients(one.operation, one.waited_ms) for one in held),
+        places=_holders(held),
     )
+
+
+def _holders(held: list[Held]) -> tuple[GuiltyPlace, ...]:
+    """The lines at which it was taken while others waited, and how long they waited for whom took it there."""
+    seen: dict[tuple[str, str | None], list[AwaitHolder]] = {}
+    for holder in (holder for one in held for row in one.rows for holder in row.holders):
+        if holder.operation != UNKNOWN_HOLDER:
+            seen.setdefault((holder.operation, holder.where), []).append(holder)
+    places = [
+        GuiltyPlace(
+            where=where,
+            quality=worst(one.quality for one in of_line) if where else "unavailable",
+            what="taken by " + ("a background task" if name == BACKGROUND_OPERATION else f"`{name}`"),
+            ms=sum(one.ms for one in of_line),
+            count=sum(one.calls for one in of_line),
+        )
+        for (name, where), of_line in seen.items()
+    ]
+    return tuple(sorted(places, key=lambda place: -place.ms)) if len(places) > 1 else ()
 
 
 def _narrow_ms(summary: Summary, held: list[Held]) -> float:
@@ -298,4 +319,5 @@ def _exhausted(summary: Summary, held: list[Held]) -> Finding:
             "operations": len({one.operation.name for one in held}),
         },
         cost_ms=sum(waited_by_clients(one.operation, one.waited_ms) for one in held),
+        places=_holders(held),
     )

@@ -9,7 +9,7 @@ from mcp_probe.aggregate import advice, phrasing
 from mcp_probe.aggregate.checks.evidence import is_enough, loop_cost_ms, total_ms, window_ms
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import AwaitSummary, Finding, OperationSummary, Summary
+from mcp_probe.model import AwaitSummary, Finding, GuiltyPlace, OperationSummary, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +64,29 @@ def _of(operation: OperationSummary) -> Iterator[LoopCalls]:
         yield LoopCalls(operation, tuple(of_backend))
 
 
-def many_blocking_calls(summary: Summary, found: list[LoopCalls], told: Collection[str]) -> Iterator[Finding]:
+def many_blocking_calls(
+    summary: Summary, options: FindingOptions, found: list[LoopCalls], told: Collection[str]
+) -> Iterator[Finding]:
     """One finding per backend, on the operation that asked it longest; not of operations in ``told``."""
     by_backend: dict[str, list[LoopCalls]] = {}
     for calls in found:
         if calls.operation.name not in told:
             by_backend.setdefault(calls.rows[0].object, []).append(calls)
     for of_backend in by_backend.values():
-        yield _finding(summary, sorted(of_backend, key=lambda calls: (-calls.total_ms, calls.operation.name)))
+        yield _finding(summary, options, sorted(of_backend, key=lambda calls: (-calls.total_ms, calls.operation.name)))
 
 
-def _finding(summary: Summary, found: list[LoopCalls]) -> Finding:
+def _places(found: list[LoopCalls]) -> tuple[GuiltyPlace, ...]:
+    rows = [(calls.operation, row) for calls in found for row in calls.rows]
+    rows.sort(key=lambda one: -one[1].total_ms)
+    places = (
+        GuiltyPlace(row.where, row.quality, f"in `{operation.name}`", row.total_ms, row.calls or row.count)
+        for operation, row in rows
+    )
+    return tuple(places) if len(rows) > 1 else ()
+
+
+def _finding(summary: Summary, options: FindingOptions, found: list[LoopCalls]) -> Finding:
     first, row = found[0], found[0].longest
     name, ms = first.operation.name, first.total_ms
     where = phrasing.place_at(row.where)
@@ -94,7 +106,7 @@ def _finding(summary: Summary, found: list[LoopCalls]) -> Finding:
         ),
         advice=advice.START_PROGRAM
         if row.kind == "subprocess"
-        else f"{advice.off_the_loop(summary, name)} Or use a client that awaits, if `{row.library}` has one.",
+        else f"{advice.off_the_loop(summary, options, name)} Or use a client that awaits, if `{row.library}` has one.",
         evidence={
             "backend": row.object,
             "kind": row.kind,
@@ -108,4 +120,5 @@ def _finding(summary: Summary, found: list[LoopCalls]) -> Finding:
             "operations": len({calls.operation.name for calls in found}),
         },
         cost_ms=sum(loop_cost_ms(summary, calls.operation, calls.total_ms) for calls in found),
+        places=_places(found),
     )

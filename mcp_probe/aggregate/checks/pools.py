@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from math import ceil
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import is_enough, is_little, is_short_of_cpu, window_ms
+from mcp_probe.aggregate.checks.evidence import (
+    critical_or_warn,
+    is_little,
+    is_short_of_cpu,
+    is_starved,
+    saturated_ms,
+    window_ms,
+)
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import ExecutorSummary, Finding, Summary
 
 _TRANSPORT_THREADS = 2  # reader and writer of stdio, mcp 2.3
+_MOST = "the most that came at once"
+_ALL_AT_ONCE = f"{_MOST}, and two for the transport"
 _DEFAULT_LIMITER = "`anyio.to_thread.current_default_thread_limiter().total_tokens = {}`"
-
-
-def is_starved(pool: ExecutorSummary, options: FindingOptions) -> bool:
-    """Whether the transport itself waited for a thread of ``pool``.
-
-    In a pool that was never full it waited for the event loop instead, which a job must pass to get its thread.
-    """
-    is_full = pool.max is not None and (pool.borrowed_peak >= pool.max or pool.at_limit_share > 0)
-    return is_full and pool.transport_wait_max_ms > options.transport_wait_ms
 
 
 # --- saturation -------------------------------------------------------------------------------------
@@ -30,18 +30,9 @@ def is_starved(pool: ExecutorSummary, options: FindingOptions) -> bool:
 def executor_saturated(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding per pool that was full while jobs waited."""
     for pool in summary.executors:
-        longest_ms = _saturated_ms(summary, options, pool)
+        longest_ms = saturated_ms(summary, options, pool)
         if pool.max is not None and longest_ms is not None:
             yield _saturated(summary, options, pool, pool.max, longest_ms)
-
-
-def _saturated_ms(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> float | None:
-    """The longest that its jobs waited for a thread while it was full; ``None`` if that is no finding."""
-    longest = pool.wait_ms.p99 if pool.wait_ms.p99 is not None else pool.wait_max_ms
-    if pool.max is None or longest is None:
-        return None
-    is_full = pool.at_limit_share > options.at_limit_share and longest > options.executor_wait_ms
-    return longest if is_full and (is_enough(summary, options) or longest >= options.critical_step_ms) else None
 
 
 def _saturated(
@@ -107,10 +98,10 @@ def _saturated_advice(summary: Summary, options: FindingOptions, pool: ExecutorS
     wanted = ceil(pool.tokens_needed) if pool.tokens_needed is not None else 0
     first = ""
     if wanted > limit:
-        why = f"the load needs about {phrasing.plural(wanted, 'thread')}"
+        why = f"on average the load uses about {wanted:,}"
     else:
         wanted = max(_most_at_once(summary, pool), ceil(limit) + 1)
-        why = "the most that came at once" + (", and two for the transport" if pool.transport_jobs else "")
+        why = _ALL_AT_ONCE if pool.transport_jobs else _MOST
         first = phrasing.MORE_CPU if is_short_of_cpu(summary, options) else ""  # jobs without one keep threads longer
     advice = f"{first}Raise the limit to {wanted:,} ({why}): {_how_to_raise(pool, wanted)}; or bound the callers."
     run = (pool.run_ms or 0.0) * pool.jobs
@@ -151,7 +142,7 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
     lost_ms = _lost_ms(summary, starved_ms)
     several = lost_ms > _SEVERAL * starved_ms
     at_most = "at most " if starved_ms < pool.transport_wait_ms else ""
-    jobs_ms = 0.0 if _saturated_ms(summary, options, pool) is None else _waited_ms(pool)
+    jobs_ms = 0.0 if saturated_ms(summary, options, pool) is None else _waited_ms(pool)
     threads = "its threads" if pool.max is None else f"its {pool.max:g} threads"
     sentence = (
         f"The transport's own reader or writer waited up to {phrasing.duration(pool.transport_wait_max_ms)} for a "
@@ -164,14 +155,14 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
     tools = phrasing.listed([name for name in pool.holders if not name.startswith("(")]) or "the slow tools"
     return Finding(
         code="transport-starvation",
-        severity="critical",
+        severity=critical_or_warn(summary, options, lost_ms + jobs_ms),
         confidence="estimate",
         subject=pool.name,
         sentence=sentence,
         advice=(
             f"Give {tools} a private limiter: an `async def` that calls "
             "`await anyio.to_thread.run_sync(..., limiter=LIMITER)` with one `anyio.CapacityLimiter` of its own. "
-            f"Or raise the shared limit: {_DEFAULT_LIMITER.format(_most_at_once(summary, pool))}."
+            f"Or raise the shared limit: {_DEFAULT_LIMITER.format(_most_at_once(summary, pool))} ({_ALL_AT_ONCE})."
         ),
         evidence={
             "transport_wait_max_ms": pool.transport_wait_max_ms,

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import get_args
 
 from mcp_probe.aggregate import advice, phrasing
+from mcp_probe.aggregate.checks.backends import made_per_request
 from mcp_probe.aggregate.checks.error_logs import error_logs, is_formatting
 from mcp_probe.aggregate.checks.evidence import (
+    OWN_CAUSES,
     Victims,
     are_victims_seen,
     busy_ms,
+    critical_or_warn,
     is_import,
     is_slow_blocker,
     slow_steps,
@@ -24,10 +27,7 @@ from mcp_probe.aggregate.checks.loop_calls import loop_calls, many_blocking_call
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import IMPORT
 from mcp_probe.aggregate.thresholds import FindingOptions
-from mcp_probe.model import LOOP_OPERATION, WITHOUT_GIL, Cause, Finding, Severity, SlowStep, Summary, Tag
-
-_OWN: tuple[Cause, ...] = ("blocking-call", "unknown", "cpu")
-"""Causes for which the line itself is to blame."""
+from mcp_probe.model import LOOP_OPERATION, WITHOUT_GIL, Cause, Finding, GuiltyPlace, Severity, SlowStep, Summary, Tag
 
 Line = tuple[str | int | None, ...]
 """File and line of a step; its cause, where nobody knows them."""
@@ -51,14 +51,14 @@ def blocking_call(summary: Summary, options: FindingOptions) -> Iterator[Finding
         did = "held" if is_unknown else "blocked"
         asides = ["why is not known"] if is_unknown else []
         finding = _finding("blocking-call", summary, options, tool, steps, did, asides)
-        text = advice.off_the_loop(summary, tool, steps[0])
+        text = advice.off_the_loop(summary, options, tool, steps[0])
         if is_unknown:
             text = f"If it waits there for something: {text[0].lower()}{text[1:]} If it computes: use a process pool."
         if finding.severity == "info" and any(calls.operation.name == tool for calls in found):
             continue
         told.add(tool)
         yield replace(finding, advice=text)
-    yield from many_blocking_calls(summary, found, told)
+    yield from many_blocking_calls(summary, options, found, told)
 
 
 def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Findin
         share = _cpu_share(steps)
         asides = [] if share is None else [f"{phrasing.percent(share)} CPU"]
         finding = _finding("cpu-bound-step", summary, options, tool, steps, "computed on", asides)
-        yield replace(finding, advice=advice.compute_elsewhere(summary, tool, steps[0]))
+        yield replace(finding, advice=advice.compute_elsewhere(summary, options, tool, steps[0]))
     yield from _imports(summary, options)
 
 
@@ -79,15 +79,13 @@ def _imports(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
         return
     steps.sort(key=lambda step: -step.ms)
     first, victims = steps[0], victims_of(summary, steps[0].tool)
-    told = [f"the first call of {phrasing.object_of(step.tool)} {_import_of(step)}" for step in steps[:3]]
-    more = f", and {phrasing.plural(len(steps) - 3, 'more import')}" if len(steps) > 3 else ""
-    sentence = "; ".join(told) + more
+    others = f"; so did {phrasing.plural(len(steps) - 1, 'more import')}" if len(steps) > 1 else ""
     yield Finding(
         code="cpu-bound-step",
         severity="warn" if first.ms >= options.cold_ms else "info",
         confidence=_confidence(steps, victims),
         subject=first.tool,
-        sentence=f"{sentence[0].upper()}{sentence[1:]}.",
+        sentence=f"The first call of {phrasing.object_of(first.tool)} {_import_of(first)}{others}.",
         advice="No later call pays for it: import it when the server starts, or call the tool once in its lifespan.",
         evidence={
             "max_ms": first.ms,
@@ -100,7 +98,14 @@ def _imports(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
             "library": first.library,
         },
         cost_ms=steps_cost_ms(summary, steps),
+        places=tuple(map(_imported_at, steps)) if len(steps) > 1 else (),
     )
+
+
+def _imported_at(step: SlowStep) -> GuiltyPlace:
+    where = f"{step.file}:{step.line}" if step.file and step.line is not None else step.file
+    what = f"first call of {phrasing.object_of(step.tool)}: import of `{(step.library or '').removeprefix(IMPORT)}`"
+    return GuiltyPlace(where, step.quality if where else "unavailable", what, step_total_ms([step]), step.count)
 
 
 def _import_of(step: SlowStep) -> str:
@@ -117,12 +122,15 @@ def _by_tool(
 
     Of a line the longest step is first. Steps whose line nobody saw come last. A line belongs to one finding, whatever
     else its other steps did. Work of no request counts only where it did harm: every server has long steps before its
-    first request. What formats the tracebacks of a tool has a finding of its own where that is slow. Steps of unknown
-    cause in a tool that waited longer for the GIL are most likely the same.
+    first request. What formats the tracebacks of a tool has a finding of its own where that is slow, and so has what
+    makes its clients, where they are made for each request. Steps of unknown cause in a tool that waited longer for the
+    GIL are most likely the same.
     """
     logging = {logs.operation.name for logs in error_logs(summary, options)}
-    steps = [step for step in slow_steps(summary, options, _OWN) if not is_import(step)]
+    steps = [step for step in slow_steps(summary, options, OWN_CAUSES) if not is_import(step)]
+    clients = made_per_request(summary, options)
     steps = [step for step in steps if step.tool not in logging or not is_formatting(step)]
+    steps = [step for step in steps if step.tool not in clients or not advice.is_of_client(step)]
     for_gil = slow_steps(summary, options, ("gil",))
     for tool in dict.fromkeys(step.tool for step in steps):
         if tool == LOOP_OPERATION and not _is_harmful(summary, options, tool):
@@ -175,12 +183,13 @@ def _finding(
     asides: list[str],
 ) -> Finding:
     first, longest_ms, victims = steps[0], max(step.ms for step in steps), victims_of(summary, tool)
-    is_harmful = _is_harmful(summary, options, tool)
+    is_harmful, cost_ms = _is_harmful(summary, options, tool), steps_cost_ms(summary, steps)
     count = sum(step.count for step in steps)
     is_running = any(step.running for step in steps)
     shares = _shares(steps)
     told = [f"{phrasing.percent(share)} {_DID[cause]}" for cause, share in shares.items() if share >= 0.01]
-    asides = [phrasing.times(count), *(asides if len(told) < 2 else told), *_places(steps)]
+    places = _places(steps)
+    asides = [phrasing.times(count), *(asides if len(told) < 2 else told), *_where(steps, places)]
     queued_ms = sum(step.run_queue_ms or 0.0 for step in steps)
     if queued_ms >= options.run_queue_share * step_total_ms(steps):
         asides.append(f"without {phrasing.duration(queued_ms)} in which it had no CPU")
@@ -193,7 +202,7 @@ def _finding(
     sentence += f" ({', '.join(asides)})"
     return Finding(
         code=code,
-        severity=_severity(summary, options, tool, steps, is_harmful),
+        severity=_severity(summary, options, tool, steps, is_harmful, cost_ms),
         confidence=_confidence(steps, victims),
         subject=tool,
         sentence=f"{sentence}{_victims(summary, options, tool, steps, victims, is_harmful)}.",
@@ -217,20 +226,29 @@ def _finding(
             "victim_ms": victims.lo_ms,
             "victim_hi_ms": victims.hi_ms,
         },
-        cost_ms=steps_cost_ms(summary, steps),
+        cost_ms=cost_ms,
+        places=places,
     )
 
 
 def _severity(
-    summary: Summary, options: FindingOptions, tool: str, steps: Sequence[SlowStep], is_harmful: bool
+    summary: Summary,
+    options: FindingOptions,
+    tool: str,
+    steps: Sequence[SlowStep],
+    is_harmful: bool,
+    cost_ms: float,
 ) -> Severity:
-    """By length. ``info`` below the critical length for one step, a few among many short ones, or steps of unknown
-    cause, if nobody waited for them; and for what only first calls do, if it is no cold start."""
+    """By length, and by what clients waited.
+
+    ``info`` below the critical length for one step, a few among many short ones, or steps of unknown cause, if nobody
+    waited for them; and for what only first calls do, if it is no cold start.
+    """
     longest_ms, count = max(step.ms for step in steps), sum(step.count for step in steps)
     if longest_ms < options.cold_ms and are_of_first_calls(summary, options, tool, longest_ms, count):
         return "info"
     if longest_ms >= options.critical_step_ms:
-        return "critical"
+        return critical_or_warn(summary, options, cost_ms)
     few = count == 1 or step_total_ms(steps) < options.surroundings_share * busy_ms(summary, tool)
     is_unknown = all(step.cause == "unknown" for step in steps)
     return "info" if (few or is_unknown) and not is_harmful else "warn"
@@ -256,21 +274,46 @@ def _cpu_share(steps: Sequence[SlowStep]) -> float | None:
     return min(1.0, sum(step_total_ms([step]) * share for step, share in known) / wall) if wall > 0 else None
 
 
-def _places(steps: Sequence[SlowStep]) -> list[str]:
+def _where(steps: Sequence[SlowStep], places: Sequence[GuiltyPlace]) -> list[str]:
+    """The place of most of the time. If there are several, the rest of what is known of it stands in their rows."""
     first = steps[0]
     place = phrasing.place_of(first.file, first.line)
-    others = len({(step.file, step.line) for step in steps if step.file} - {(first.file, first.line)})
     if place is None:
         return []
     text = f"{'at' if first.quality == 'exact' else 'probably at'} {place}"
-    if first.function and first.function.rsplit(".", 1)[-1] != first.tool:
-        text += f" in `{first.function.rsplit('.', 1)[-1]}`"
-    if first.library:
-        text += f" calling `{first.library.removesuffix(WITHOUT_GIL)}`"
-    if not others:
-        return [text]
-    most = "most" if all(step.file for step in steps) else "most of those seen"
-    return [f"{most} {text} and others at {phrasing.plural(others, 'more place')}"]
+    if places:
+        most = "most of it" if places[0].where else "most of what was seen"
+        return [f"{most} {text}"]
+    return [" ".join(filter(None, (text, _doing(first))))]
+
+
+def _doing(step: SlowStep) -> str:
+    """``in `f` calling `g` ``, as far as that is not the tool itself, and known."""
+    function = (step.function or "").rsplit(".", 1)[-1]
+    inside = f"in `{function}`" if function and function != step.tool else ""
+    calling = f"calling `{step.library.removesuffix(WITHOUT_GIL)}`" if step.library else ""
+    return " ".join(filter(None, (inside, calling)))
+
+
+def _places(steps: Sequence[SlowStep]) -> tuple[GuiltyPlace, ...]:
+    """One for each line, and one for all whose line nobody saw; none where all were at one."""
+    lines: dict[str | None, list[SlowStep]] = {}
+    for step in steps:
+        where = None if step.file is None else step.file if step.line is None else f"{step.file}:{step.line}"
+        lines.setdefault(where, []).append(step)
+    found = [_place(where, of_line) for where, of_line in lines.items()]
+    return tuple(sorted(found, key=lambda place: -place.ms)) if len(found) > 1 else ()
+
+
+def _place(where: str | None, steps: Sequence[SlowStep]) -> GuiltyPlace:
+    longest = max(steps, key=lambda step: step.ms)
+    return GuiltyPlace(
+        where=where,
+        quality=worst(step.quality for step in steps) if where else "unavailable",
+        what=_doing(longest) if where else "",
+        ms=step_total_ms(steps),
+        count=sum(step.count for step in steps),
+    )
 
 
 def _victims(
@@ -288,5 +331,5 @@ def _victims(
     of_tool = slow_steps(summary, options, get_args(Cause))
     others = sum(step.count for step in of_tool if step.tool == tool and step not in steps)
     if others:
-        return f"; with {phrasing.plural(others, 'slow step')} of other causes it made {requests} wait {waited}"
+        return f"; with {phrasing.plural(others, 'other slow step')} it made {requests} wait {waited}"
     return f" and made {requests} wait {waited}"
