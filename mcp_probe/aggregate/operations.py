@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import add, attrgetter
 
 from mcp_probe.aggregate.awaiting import AwaitsTally, Traces, Waiter
@@ -45,6 +45,7 @@ from mcp_probe.model import (
     SlowCalls,
     StepStats,
     Tag,
+    WriteMeans,
 )
 
 MAX_OPERATIONS = 200
@@ -223,6 +224,7 @@ class OperationTally:
     awaits: AwaitsTally = field(default_factory=AwaitsTally)
     grown: GrownTally = field(default_factory=GrownTally)
     job_lines: JobLinesTally = field(default_factory=JobLinesTally)
+    write_ns: list[int] = field(default_factory=lambda: [0] * len(fields(WriteMeans)))
 
     def add(self, record: RequestRecord) -> None:
         """Take one record in; its blame follows through :meth:`add_blame` once its blockers are known."""
@@ -241,6 +243,8 @@ class OperationTally:
         self._add_budget(record, weight)
         if record.sent_ns is not None:
             self._add_pipe_wait(record.sent_ns, record)
+        if record.result_ns is not None and (record.waits or record.starved):
+            self._add_write(record.result_ns, record)
         self.steps += record.steps * weight
         self.immediate += record.immediate_resumes * weight
         self.detached_ns += record.detached_ns * weight
@@ -294,6 +298,17 @@ class OperationTally:
         self.pipe_wait_max_ns = max(self.pipe_wait_max_ns, waited)
         if record.budget.queue_transport is None:
             self.pipe_wait_tag = "upper"
+
+    def _add_write(self, result_ns: int, record: RequestRecord) -> None:
+        """What its writer waited for until it took the answer, and from then on."""
+        taken = result_ns + (record.budget.write_wait or 0)
+        waits = [(wait.start_ns, wait.end_ns, 0) for wait in record.waits if wait.stage == "write"]
+        waits += [(start, end, 1) for stage, start, end, _, _ in record.starved if stage == "write"]
+        for start, end, which in waits:
+            start, end = max(start, result_ns), min(end, record.end_ns)
+            before = max(0, min(end, taken) - start)
+            self.write_ns[which] += before * record.weight
+            self.write_ns[2 + which] += (max(0, end - start) - before) * record.weight
 
     def _count(self, record: RequestRecord) -> None:
         total = max(0, record.end_ns - record.arrival_ns)
@@ -387,6 +402,7 @@ class OperationTally:
         self.awaits.merge(other.awaits)
         self.grown.merge(other.grown)
         self.job_lines.merge(other.job_lines)
+        self.write_ns = list(map(add, self.write_ns, other.write_ns))
 
     def _merge_sums(self, other: OperationTally) -> None:
         self.count += other.count
@@ -542,6 +558,8 @@ class OperationTally:
             jobs_cpu_ms=self.job_lines.cpu_ns / 1e6,
             job_lines=self.job_lines.summary(),
             slow_calls=self.slow_calls(),
+            all_calls_ms=sum(known) * self.count if (known := [mean for mean in means if mean is not None]) else None,
+            write_ms=WriteMeans(*(ns / max(1, self.records) / 1e6 for ns in self.write_ns)),
             unseen=tuple(name for name, bit in CAPABILITIES.items() if not self.seen & bit),
         )
 

@@ -27,6 +27,7 @@ def render(
     color: bool | None = None,
     ascii_only: bool | None = None,
     stream: TextIO | None = None,
+    whole: bool = False,
 ) -> str:
     """The report as text, every line at most ``width`` columns and ended by a newline.
 
@@ -35,9 +36,11 @@ def render(
         color: ``None`` decides by ``stream`` and the environment.
         ascii_only: ``None`` decides by ``stream`` and the environment.
         stream: where the text will be written; by default stderr. Nothing is written here.
+        whole: also the tables in which nothing is wrong and nobody waited.
     """
     target = sys.stderr if stream is None else stream
-    return draw(build(summary, cwd=working_directory()), target, width=width, color=color, ascii_only=ascii_only)
+    blocks = build(summary, cwd=working_directory(), whole=whole)
+    return draw(blocks, target, width=width, color=color, ascii_only=ascii_only)
 
 
 def draw(

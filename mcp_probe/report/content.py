@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.codes import SEVERITIES
@@ -16,7 +17,9 @@ from mcp_probe.model import Finding, Gain, Summary, Tag
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Box, Flow, Heading, Paragraph, Role, Span, Spans
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
+from mcp_probe.report.fine import told_instead
 from mcp_probe.report.phrases import first, one, prose, rank
+from mcp_probe.report.places import place
 from mcp_probe.report.sections.awaits import awaits
 from mcp_probe.report.sections.executors import executors
 from mcp_probe.report.sections.leaks import leaks
@@ -27,6 +30,7 @@ from mcp_probe.report.sections.operations import operations
 from mcp_probe.report.sections.waits import blocked_by, slow_steps
 
 FINDING_ROWS = 12
+PLACE_ROWS = 6
 SEVERITY_NOUNS = {"critical": ("critical", "critical"), "warn": ("warning", "warnings"), "info": ("info", "info")}
 SURE: dict[Tag, str] = {"lower": "at least ", "bounded": "at least ", "upper": "at most ", "estimate": "about "}
 """How a cost is told whose finding is not exact; bounds count by their lower end."""
@@ -42,17 +46,26 @@ MARK_MEANINGS = (
 )
 
 
-def build(summary: Summary, *, cwd: str) -> tuple[Block, ...]:
-    """The report's blocks from top to bottom. Paths below ``cwd`` are shown relative to it."""
-    return tuple(chain.from_iterable(sections(summary, cwd=cwd).values()))
+def build(summary: Summary, *, cwd: str, whole: bool = False) -> tuple[Block, ...]:
+    """The report's blocks from top to bottom. Paths below ``cwd`` are shown relative to it.
+
+    ``whole``: also the tables that are no news.
+    """
+    found = sections(summary, cwd=cwd, without={} if whole else told_instead(summary))
+    return tuple(chain.from_iterable(found.values()))
 
 
-def sections(summary: Summary, *, cwd: str) -> dict[str, tuple[Block, ...]]:
-    """The same blocks by the section that they stand in, in the console's order; empty where it has nothing to say."""
+def sections(
+    summary: Summary, *, cwd: str, without: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, tuple[Block, ...]]:
+    """The blocks by the section that they stand in, in the console's order; empty where it has nothing to say.
+
+    ``without``: sections to leave out, and what is said instead.
+    """
     notation = Notation()
     found: dict[str, Iterable[Block]] = {
         "header": _header(summary),
-        "verdict": _verdict(summary),
+        "verdict": _verdict(summary, notation, cwd),
         "operations": operations(summary, notation),
         "blocked-by": blocked_by(summary, notation, cwd),
         "slow-steps": slow_steps(summary, notation, cwd),
@@ -62,10 +75,12 @@ def sections(summary: Summary, *, cwd: str) -> dict[str, tuple[Block, ...]]:
         "memory": memory(summary, notation),
         "measures": measures(summary, notation),
         "loop": event_loop(summary, notation),
-        "findings": _findings(summary),
+        "findings": _findings(summary, notation, cwd),
+        "fine": _fine(without.values()),
         "notes": _footnotes(summary, notation),  # last: it explains what those above it used
     }
-    return {name: tuple(blocks) for name, blocks in found.items()}
+    # The blocks of a section that is left out are never made, and so need no notes.
+    return {name: () if name in without else tuple(blocks) for name, blocks in found.items()}
 
 
 # --- header ---------------------------------------------------------------------------------------
@@ -132,13 +147,15 @@ def _trouble(summary: Summary) -> Iterator[Spans]:
 # --- verdict --------------------------------------------------------------------------------------
 
 
-def _verdict(summary: Summary) -> Iterator[Block]:
+def _verdict(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
     if not summary.requests.count and not summary.operations and summary.verdict.code in _QUIET:
         yield _nothing_seen(summary)
         return
     verdict, finding = summary.verdict, _verdict_finding(summary)
     role = _verdict_role(summary)
     body: list[Paragraph | Flow] = [Paragraph(prose(verdict.sentence, "strong"), lead=one("● ", role))]
+    if finding is not None:
+        body += _places(finding, notation, cwd, indent=2)
     if finding is not None and (explained := _explained(summary, finding)):
         whole = figures.duration(summary.clients_waited_ms)
         told = (
@@ -266,7 +283,22 @@ def _predicted(gain: Gain) -> str:
     )
 
 
-def _findings(summary: Summary) -> Iterator[Block]:
+def _places(finding: Finding, notation: Notation, cwd: str, indent: int) -> Iterator[Paragraph]:
+    """A row for each place, wrapped where it is too long: the place itself is never cut."""
+    shown, hidden = first(finding.places, PLACE_ROWS)
+
+    def told(where: str, quality: Tag) -> str:
+        file, line = phrasing.file_and_line(where) or (where, None)
+        return notation.mark("exact" if quality == "exact" else "estimate") + (place(file, line, cwd) or "")
+
+    for figured, at in phrasing.place_rows(shown, told):
+        yield Paragraph(prose(at), lead=(Span(f"{figured}  ", "strong"),), indent=indent)
+    if hidden:
+        rest = figures.duration(sum(each.ms for each in hidden))
+        yield Paragraph(one(f"+{len(hidden)} more places: {rest}", "dim"), indent=indent)
+
+
+def _findings(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
     shown, hidden = first(_other_findings(summary), FINDING_ROWS)
     if not shown:
         return
@@ -278,6 +310,7 @@ def _findings(summary: Summary) -> Iterator[Block]:
         lead = (Span(f" {label:<8}  ", finding.severity),)
         code = ", ".join(filter(None, (finding.code, _explained(summary, finding))))
         yield Paragraph((Span(f"{code}: ", "dim"), *prose(finding.sentence)), lead=lead)
+        yield from _places(finding, notation, cwd, indent=11)
         if finding.advice:
             yield Paragraph(prose(finding.advice), lead=(Span("→ ", "dim"),), indent=11)
         if finding.gain is not None:
@@ -293,6 +326,14 @@ def _severity_counts(findings: Sequence[Finding]) -> str:
         if number:
             texts.append(f"{number} {SEVERITY_NOUNS[severity][number > 1]}")
     return ", ".join(texts)
+
+
+def _fine(told: Iterable[str]) -> Iterator[Block]:
+    """What tables would say that are not shown."""
+    sentences = [f"{text[0].upper()}{text[1:]}." for text in told]
+    if sentences:
+        yield Heading("Fine", "no table of its own; the HTML page and the JSON summary have all")
+        yield Paragraph(prose(" ".join(sentences)), indent=1)
 
 
 # --- at the end -----------------------------------------------------------------------------------

@@ -288,7 +288,10 @@ def cut(spans: Spans, width: int, where: str, glyphs: Glyphs) -> Spans:
 
 
 def wrap(spans: Spans, width: int) -> list[Spans]:
-    """Lines of at most ``width`` columns, broken at blanks, but not between a number and its unit or inside `code`."""
+    """Lines of at most ``width`` columns, broken at blanks, but not between a number and its unit or inside `code`.
+
+    What is longer than a line is broken behind a dot or a slash, if there is one after its first third.
+    """
     lines: list[Spans] = []
     line: Spans = ()
     for word in _words(spans, width):
@@ -298,7 +301,7 @@ def wrap(spans: Spans, width: int) -> list[Spans]:
             line, gap = (), 0
         while width_of(word) > width:
             letters = [(character, span.role) for span in word for character in span.text]
-            head = _taken(letters, width)
+            head = _at_a_joint(_taken(letters, width))
             lines.append(_joined(head))
             word = _joined(letters[len(head) :])
         blank = Span(" ", line[-1].role if line[-1].role == word[0].role else "plain") if gap and word else None
@@ -327,6 +330,11 @@ def _taken(letters: Sequence[tuple[str, Role]], width: int) -> list[tuple[str, R
             break
         taken.append((character, role))
     return taken
+
+
+def _at_a_joint(letters: list[tuple[str, Role]]) -> list[tuple[str, Role]]:
+    joints = [at for at, (character, _) in enumerate(letters, 1) if character in "./"]
+    return letters[: joints[-1]] if joints and 3 * joints[-1] > len(letters) else letters
 
 
 def _joined(letters: Sequence[tuple[str, Role]]) -> Spans:

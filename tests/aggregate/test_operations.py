@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from mcp_probe.model import (
     OperationSummary,
     Quality,
     RequestRecord,
+    WriteMeans,
 )
 from tests.frames import MS, make_budget, make_open, make_request, make_wait
 
@@ -46,6 +48,7 @@ def test_the_mean_of_each_part_is_over_the_calls_that_could_see_it() -> None:
     assert row.budget_ms.busy == 3
     assert row.budget_ms.queue_transport == 10
     assert row.count == 2
+    assert row.all_calls_ms == 26, "as the parts of a mean call add up"
 
 
 def test_a_part_that_no_call_could_see_is_unavailable_and_not_0() -> None:
@@ -53,6 +56,24 @@ def test_a_part_that_no_call_could_see_is_unavailable_and_not_0() -> None:
 
     assert row.budget_ms.queue_transport is None
     assert row.quality["queue_transport"] == Quality("unavailable")
+
+
+def test_waits_of_the_writer_are_told_apart_by_cause_and_by_when_it_took_the_answer() -> None:
+    """The answer is there at 100 ms, taken at 160, and written at 200. Waits reach beyond both ends."""
+    waits = (
+        make_wait(0, 5 * MS, "queue"),
+        make_wait(90 * MS, 120 * MS, "write"),
+        make_wait(150 * MS, 170 * MS, "write"),
+        make_wait(190 * MS, 230 * MS, "write"),
+    )
+    starved = (("read", 0, 5 * MS, "pool", "render"), ("write", 120 * MS, 140 * MS, "pool", "render"))
+    known: dict[str, Any] = {"result_ns": 100 * MS, "end_ns": 200 * MS, "write_wait": 60 * MS, "write_flush": 40 * MS}
+    found = make_request(1, waits=waits, starved=starved, weight=3, **known)
+    assert only_row(found).write_ms == WriteMeans(30.0, 20.0, 20.0, 0.0)
+    both = operations_of(found)
+    both.merge(operations_of(make_request(2), make_request(3), make_request(4)))
+    (row,) = summaries(both)
+    assert row.write_ms == WriteMeans(15.0, 10.0, 10.0, 0.0)
 
 
 def test_exact_parts_have_no_quality_entry() -> None:

@@ -8,8 +8,10 @@ from mcp_probe.model import (
     AwaitSummary,
     BlockedBy,
     Delivery,
+    GuiltyPlace,
     OperationSummary,
     ProbeSelf,
+    Quality,
     RequestCounts,
     ServerInfo,
     Summary,
@@ -43,6 +45,33 @@ def section(text: str, heading: str) -> list[str]:
     lines = text.split("\n")
     start = next(index for index, line in enumerate(lines) if line.startswith(heading))
     return lines[start + 1 : lines.index("", start)]
+
+
+def test_a_finding_of_several_places_has_a_row_for_each_and_loses_nothing_of_it() -> None:
+    places = (
+        GuiltyPlace(
+            "/srv/.venv/lib/python3.11/site-packages/mcp_server_fetch/server.py:177",
+            "estimate",
+            "in `extract_content_from_html` calling `readabilipy.simple_json.simple_json_from_html_string`",
+            5_180.0,
+            20,
+        ),
+        GuiltyPlace("/srv/shop/server.py:251", "exact", "", 1_800.0, 80),
+        GuiltyPlace(None, "unavailable", "", 11.0, 1),
+    )
+    told = make_finding("cpu-bound-step", "critical", "fetch", "`fetch` computed.", "Do less.", places=places)
+    verdict = Verdict("cpu-bound-step", "fetch", told.sentence)
+    other = replace(told, code="memory-peak")
+    text = shown(make_summary(findings=(told, other), verdict=verdict), width=80)
+    flat = " ".join(text.replace("│", " ").split())
+    for row in (
+        "74% 5.2 s 20 times ~mcp_server_fetch/server.py:177 in `extract_content_from_html` calling "
+        "`readabilipy.simple_json. simple_json_from_html_string`",
+        "26% 1.8 s 80 times /srv/shop/server.py:251",
+        "<1% 11 ms once line not seen",
+    ):
+        assert flat.count(row) == 2, text
+    assert "~ estimate" in text.partition("\nNotes")[2]
 
 
 def test_sections_come_in_the_order_a_reader_in_a_hurry_needs() -> None:
@@ -244,9 +273,12 @@ def test_marks_are_explained_only_where_they_are_used() -> None:
     assert "marks " in notes
     assert "≥ at least" in notes
     assert "[a–b] lies between" in notes
-    assert "≤ at most" not in notes
     plain = make_operation("add", 40, 1.0, 1.0, 1.0, make_budget(busy=1.0))
-    assert "\n marks " not in shown(make_summary(requests=RequestCounts(40, 0, 0, 0, 0), operations=(plain,)))
+    requests = RequestCounts(40, 0, 0, 0, 0)
+    assert "\n marks " not in shown(make_summary(requests=requests, operations=(plain,)))
+    vague = replace(plain, quality={"busy": Quality("lower")})
+    notes = "\n".join(section(shown(make_summary(requests=requests, operations=(vague,))) + "\n", "Notes"))
+    assert "≥ at least" in notes and "≤ at most" not in notes
 
 
 def test_the_report_of_one_process_of_several_says_which_it_is() -> None:

@@ -8,7 +8,9 @@ from tests.report.summaries import healthy, make_executor
 
 
 def rows(*pools: ExecutorSummary) -> list[str]:
-    lines = render(replace(healthy(), executors=pools), width=120, color=False, ascii_only=False).split("\n")
+    lines = render(replace(healthy(), executors=pools), width=120, color=False, ascii_only=False, whole=True).split(
+        "\n"
+    )
     start = next((index for index, line in enumerate(lines) if line.startswith("Thread pools")), None)
     return [] if start is None else [" ".join(line.split()) for line in lines[start + 2 : lines.index("", start)]]
 
@@ -28,9 +30,9 @@ FULL = make_executor(
 )
 
 
-def test_a_pool_shows_its_peaks_waits_time_at_limit_and_need() -> None:
+def test_a_pool_shows_its_peaks_waits_time_at_limit_and_mean_use() -> None:
     row = rows(FULL)[0]
-    assert row == "anyio default ██████████ 40/40 38 22 402 ms 1.31 s 61% 53"
+    assert row == "anyio default ██████████ 40/40 38 22 402 ms 1.31 s 61% 52.3"
 
 
 def test_holders_and_the_transports_own_wait_are_said_below_the_row() -> None:
@@ -65,9 +67,9 @@ def test_a_pool_without_jobs_shows_blanks_instead_of_waits() -> None:
 def test_waits_nobody_saw_are_unknown_and_explained() -> None:
     blind = make_executor("blind", wait_ms=WaitPercentiles(None, None), tokens_needed=None)
     assert rows(blind)[0].endswith("– – 0% –")
-    text = " ".join(render(replace(healthy(), executors=(blind,)), color=False, ascii_only=False).split())
+    text = " ".join(render(replace(healthy(), executors=(blind,)), color=False, ascii_only=False, whole=True).split())
     assert "waits of blind (none of its jobs was seen getting a thread)" in text
-    assert "threads needed of blind (none of its jobs was seen ending)" in text
+    assert "mean use of blind (none of its jobs was seen ending)" in text
 
 
 def test_the_place_a_pool_was_made_at_is_shortened() -> None:

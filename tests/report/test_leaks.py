@@ -11,7 +11,7 @@ from tests.report.summaries import healthy
 
 
 def lines_of(hunt: LeakHunt | None, width: int = 100) -> list[str]:
-    lines = render(replace(healthy(), leaks=hunt), width=width, color=False, ascii_only=False).split("\n")
+    lines = render(replace(healthy(), leaks=hunt), width=width, color=False, ascii_only=False, whole=True).split("\n")
     start = next((index for index, line in enumerate(lines) if line.startswith("Leaks")), None)
     return [] if start is None else [" ".join(line.split()) for line in lines[start + 2 : lines.index("", start)]]
 
@@ -67,10 +67,10 @@ def test_a_look_that_was_cut_short_says_how_many_calls_its_lines_are_of(seen: in
 
 def test_it_says_how_much_the_hunt_slows_the_server_and_the_header_that_it_does() -> None:
     hunt = replace(make_hunt(steady()), tracing_factor=22.5)
-    text = " ".join(render(replace(healthy(), leaks=hunt), color=False).split())
+    text = " ".join(render(replace(healthy(), leaks=hunt), color=False, whole=True).split())
     assert "slowed down by the leak hunt, see below" in text
     assert "Do not judge the server's times by this run: allocating an object took 22 times as long" in text
-    assert "leak hunt" not in render(healthy(), color=False)
+    assert "leak hunt" not in render(healthy(), color=False, whole=True)
     assert "collections and looks slow it down" in " ".join(lines_of(replace(hunt, are_lines_known=False)))
 
 
@@ -84,7 +84,7 @@ def test_lines_of_little_weight_are_left_to_the_json() -> None:
 def test_a_tool_of_which_nothing_is_known_says_so_and_a_footnote_why() -> None:
     hunt = make_hunt(make_growth(verdict="unknown", bytes_per_call=None, held_bytes=0, calls=3, lines=(), types=()))
     assert lines_of(hunt)[0] == "remember not known – 3"
-    text = " ".join(render(replace(healthy(), leaks=hunt), color=False).split())
+    text = " ".join(render(replace(healthy(), leaks=hunt), color=False, whole=True).split())
     assert "growth of remember (fewer than 50 calls, or too few looks at them)" in text
 
 
@@ -104,7 +104,7 @@ def test_what_grew_in_the_process_and_what_the_hunt_could_not_do_stand_below() -
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_it_fits(width: int) -> None:
     hunt = make_hunt(make_growth("a_tool_with_a_name_that_is_much_longer_than_it_ought_to_be"), steady())
-    text = render(replace(healthy(), leaks=hunt), width=width, color=False, ascii_only=False)
+    text = render(replace(healthy(), leaks=hunt), width=width, color=False, ascii_only=False, whole=True)
     assert max(map(len, text.split("\n"))) <= width
 
 

@@ -11,7 +11,7 @@ UNKNOWN = ArrivalDelay(None, None, None, None, None)
 
 def loop(summary: LoopSummary, signals: Signals | None = None) -> str:
     whole = replace(healthy(), loop=summary, signals=signals or make_signals())
-    lines = render(whole, width=120, color=False, ascii_only=False).split("\n")
+    lines = render(whole, width=120, color=False, ascii_only=False, whole=True).split("\n")
     start = next(index for index, line in enumerate(lines) if line.startswith("Event loop"))
     return " ".join(" ".join(lines[start + 1 : lines.index("", start)]).split())
 
@@ -55,7 +55,9 @@ def test_what_an_idle_loop_waited_for_a_cpu_is_no_more_than_it_was_busy() -> Non
 
 def test_a_loop_nobody_could_watch_is_unavailable() -> None:
     assert loop(LoopSummary(None, UNKNOWN, "unavailable")) == "busy – arrival delay –"
-    text = " ".join(render(replace(healthy(), loop=LoopSummary(None, UNKNOWN, "unavailable")), color=False).split())
+    text = " ".join(
+        render(replace(healthy(), loop=LoopSummary(None, UNKNOWN, "unavailable")), color=False, whole=True).split()
+    )
     assert "event-loop health (not visible on uvloop)" in text
 
 

@@ -20,7 +20,7 @@ def shown(*calls: tuple[str, tuple[Row, ...]], width: int = 110) -> str:
     for number, (name, rows) in enumerate(calls, 1):
         fold.add(make_request(number, name, measures=rows))
     fold.add(make_end())
-    return render(fold.summary(), width=width, color=False, ascii_only=False)
+    return render(fold.summary(), width=width, color=False, ascii_only=False, whole=True)
 
 
 def section(text: str) -> str:

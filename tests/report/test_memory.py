@@ -34,7 +34,7 @@ def exact(requested: int, peak: int, retained: int) -> MemoryUse:
 
 
 def lines(summary: Summary, width: int = 100) -> list[str]:
-    text = render(summary, width=width, color=False, ascii_only=False)
+    text = render(summary, width=width, color=False, ascii_only=False, whole=True)
     assert all(len(line) <= width for line in text.splitlines())
     return text.splitlines()
 

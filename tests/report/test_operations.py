@@ -3,7 +3,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mcp_probe.model import AwaitSummary, GrownPart, OperationSummary, Quality, RequestCounts, ServerInfo, SlowCalls
+import pytest
+
+from mcp_probe.model import (
+    BUDGET_PARTS,
+    AwaitSummary,
+    GrownPart,
+    OperationSummary,
+    Quality,
+    RequestCounts,
+    ServerInfo,
+    SlowCalls,
+    WriteMeans,
+)
 from mcp_probe.report.console import render
 from tests.report.summaries import make_budget, make_operation, make_summary
 
@@ -35,6 +47,43 @@ def test_rows_are_sorted_by_their_total_time() -> None:
     often = make_operation("often", 1_000, 1.0, 1.0, 1.0, make_budget(busy=1.0))
     middle = make_operation("middle", 10, 60.0, 60.0, 60.0, make_budget(busy=60.0))
     assert [row.split()[0] for row in table(rare, often, middle)[:3]] == ["often", "middle", "rare"]
+
+
+def test_a_row_has_the_time_of_all_its_calls_together() -> None:
+    late = {"queue_transport": Quality("bounded", 10.0, 60.0)}
+    came_earlier = make_operation("late", 40, 50.0, 50.0, 50.0, make_budget(queue_transport=50.0), quality=late)
+    rows = table(one(busy=20.0, awaiting=5.0), came_earlier, one(busy=None), width=140)
+    assert [row.split("|")[0].split()[2:4] for row in rows[:2]] == [["≥2.00", "s"], ["1.00", "s"]]
+
+
+def test_the_time_of_an_operation_without_any_part_is_unknown() -> None:
+    row = table(make_operation("search", 40, 10.0, 20.0, 30.0, make_budget(**dict.fromkeys(BUDGET_PARTS))))[0]
+    assert row.split()[:3] == ["search", "40", "–"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "seen", "words"),
+    [
+        (
+            {"write_wait": 60.0, "write_flush": 20.0},
+            WriteMeans(50.0, 0.0, 15.0, 0.0),
+            "loop held ≥65%  write: in line ≤10%",
+        ),
+        ({"write_wait": 80.0}, WriteMeans(10.0, 70.0, 0.0, 0.0), "no thread ≥70%  write: loop held ≥10%"),
+        ({"write_wait": 80.0}, WriteMeans(0.0, 0.0, 0.0, 0.0), "in line ≤80%"),
+        ({"write_flush": 80.0}, WriteMeans(0.0, 0.0, 0.0, 0.0), "slow client ≤80%"),
+    ],
+)
+def test_a_write_is_named_by_what_the_answer_waited_for(budget: dict[str, float], seen: WriteMeans, words: str) -> None:
+    rest = 100.0 - sum(budget.values())
+    operation = replace(one(busy=rest, **budget), write_ms=seen, write_flush_p95_ms=90.0)
+    assert f"write: {words}" in table(operation, width=160)[0]
+
+
+def test_a_write_that_nothing_explains_has_its_own_name() -> None:
+    operation = replace(one(busy=20.0, write_flush=80.0), write_flush_p95_ms=49.0)
+    assert table(operation, width=160)[0].endswith("write 80%  busy 20%")
+    assert "write: encoding 50%  write 30%" in table(replace(operation, encode_ms=50.0), width=160)[0]
 
 
 def test_bar_shows_parts_in_the_order_of_time_and_in_proportion() -> None:

@@ -15,7 +15,7 @@ RESIZE = SlowStep(
 
 
 def section(heading: str, width: int = 140, **overrides: Any) -> list[str]:
-    text = render(replace(healthy(), **overrides), width=width, color=False, ascii_only=False)
+    text = render(replace(healthy(), **overrides), width=width, color=False, ascii_only=False, whole=True)
     lines = text.split("\n")
     start = next((index for index, line in enumerate(lines) if line.startswith(heading)), None)
     return [] if start is None else lines[start + 1 : lines.index("", start)]
@@ -112,7 +112,9 @@ def test_what_the_collector_or_the_machine_made_slow_is_no_lines_fault() -> None
     assert steps(paused)[1:] == ["resize 212 ms 141 ms 48 gc pause /app/tools/resize.py:41"]
     nowhere = replace(paused, file=None, line=None, library=None, function=None)
     assert steps(nowhere)[1:] == ["resize 212 ms 141 ms 48 gc pause"]
-    assert "nobody could look" not in render(replace(healthy(), slow_steps=(nowhere,)), color=False, ascii_only=False)
+    assert "nobody could look" not in render(
+        replace(healthy(), slow_steps=(nowhere,)), color=False, ascii_only=False, whole=True
+    )
 
 
 HELD = BlockedBy(
@@ -131,9 +133,9 @@ def test_a_holder_is_a_row_with_what_it_held_and_where_it_took_it() -> None:
 def test_holders_and_blockers_are_ranked_together() -> None:
     blocked = BlockedBy("search", "resize", 57, 99_000.0, 99_000.0, "exact")
     assert [line.split()[0] for line in waits(HELD, blocked, steps=(RESIZE,))] == ["search", "append_note"]
-    text = render(replace(healthy(), blocked_by=(HELD, blocked)), width=140, color=False, ascii_only=False)
+    text = render(replace(healthy(), blocked_by=(HELD, blocked)), width=140, color=False, ascii_only=False, whole=True)
     assert "all calls together; longest step or what it held" in text
-    alone = render(replace(healthy(), blocked_by=(HELD,)), width=140, color=False, ascii_only=False)
+    alone = render(replace(healthy(), blocked_by=(HELD,)), width=140, color=False, ascii_only=False, whole=True)
     assert "all calls together; what it held" in alone
 
 
@@ -173,7 +175,7 @@ def test_an_estimated_place_keeps_its_mark_when_the_path_is_shortened() -> None:
 def test_a_step_without_a_place_says_so() -> None:
     unseen = replace(RESIZE, file=None, line=None, function=None, quality="unavailable")
     assert steps(unseen)[1].endswith("blocking call –")
-    text = " ".join(render(replace(healthy(), slow_steps=(unseen,)), color=False, ascii_only=False).split())
+    text = " ".join(render(replace(healthy(), slow_steps=(unseen,)), color=False, ascii_only=False, whole=True).split())
     assert "place of slow steps of resize (nobody could look while they ran)" in text
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, isfinite
 
 from mcp_probe.aggregate.phrasing import holder_name
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import ExecutorSummary, Summary
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Cell, Column, Flow, Gauge, Grid, Heading, Paragraph, Role, Span, Spans, Words
-from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
+from mcp_probe.report.figures import Notation, plural, quantity
 from mcp_probe.report.phrases import first, number, one, prose, rank
 from mcp_probe.report.places import place
 
@@ -45,7 +44,7 @@ def executors(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]
             Column("wait p50", right=True, most=14),
             Column("p99", right=True, most=14),
             Column("time full", right=True),
-            Column("needed", right=True),
+            Column("mean use", right=True),
         ),
         rows=tuple(rows),
         squeeze=((1, 6), (0, 24), (1, 0), (0, 20), (0, 14), (3, 0), (5, 0), (0, 8), (8, 0), (7, 0)),
@@ -55,8 +54,8 @@ def executors(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]
 def _executor_row(pool: ExecutorSummary, notation: Notation) -> tuple[Cell, ...]:
     if pool.wait_ms.p50 is None and pool.jobs:
         notation.missing("waits", "none of its jobs was seen getting a thread", pool.name)
-    if pool.tokens_needed is None and pool.jobs and pool.max is not None:
-        notation.missing("threads needed", "none of its jobs was seen ending", pool.name)
+    if pool.tokens_needed is None and pool.jobs:
+        notation.missing("mean use", "none of its jobs was seen ending", pool.name)
     full = pool.max is not None and pool.borrowed_peak >= pool.max
     role: Role = "critical" if pool.at_limit_share > 0.05 else "warn" if full else "part-run"
     short = pool.tokens_needed is not None and pool.max is not None and pool.tokens_needed > pool.max
@@ -70,7 +69,7 @@ def _executor_row(pool: ExecutorSummary, notation: Notation) -> tuple[Cell, ...]
         number(notation.duration(pool.wait_ms.p50) if pool.jobs else ""),
         number(notation.duration(pool.wait_ms.p99) if pool.jobs else ""),
         number(figures.share(pool.at_limit_share), "critical" if pool.at_limit_share > 0.05 else "plain"),
-        number(_needed(pool) if pool.jobs and pool.max is not None else "", "critical" if short else "plain"),
+        number(figures.decimal(pool.tokens_needed) if pool.jobs else "", "critical" if short else "plain"),
     )
 
 
@@ -92,12 +91,6 @@ def _lines(summary: Summary, cwd: str) -> Iterator[Paragraph]:
 def _file_and_line(where: str) -> tuple[str, int | None]:
     file, colon, line = where.rpartition(":")
     return (file, int(line)) if colon and line.isdigit() else (where, None)
-
-
-def _needed(pool: ExecutorSummary) -> str:
-    """Nobody can have 43.9 threads."""
-    needed = pool.tokens_needed
-    return UNKNOWN if needed is None or not isfinite(needed) else quantity(ceil(needed))
 
 
 def _executor_details(pool: ExecutorSummary, cwd: str) -> Iterator[Spans]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from mcp_probe.aggregate.backends import backend_of
 from mcp_probe.aggregate.grown import told
 from mcp_probe.aggregate.quality import total_quality
-from mcp_probe.model import AwaitSummary, OperationSummary, Quality, Summary
+from mcp_probe.aggregate.thresholds import FindingOptions
+from mcp_probe.model import AwaitSummary, OperationSummary, Quality, Summary, Tag
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import (
     Block,
@@ -32,6 +34,7 @@ from mcp_probe.report.sections.awaits import LABELS as AWAITED
 
 OPERATION_ROWS = 15
 SLOW_ROWS = 3
+LATE_FLUSH_MS = FindingOptions().flush_ms  # p95, from which a client is said not to read
 NAMES_IN_A_LINE = 8
 VISIBLE = 0.01  # share of a request's time from which a part is named
 WORTH_SAYING = 0.1  # share of an operation's time from which a sub-figure gets a line of its own
@@ -51,7 +54,7 @@ def operations(summary: Summary, notation: Notation) -> Iterator[Block]:
     budgets = {id(operation): slices_of(operation) for operation in shown}
     _note_missing(summary, shown, notation)
     nowhere = _nowhere(budgets.values())
-    yield Heading("Where the time goes", "per call, most total time first")
+    yield Heading("Where the time goes", "most total time first; all calls together, then per call")
     rows: list[tuple[Cell, ...] | Paragraph | Flow] = [
         _operation_row(operation, budgets[id(operation)], notation, nowhere) for operation in shown
     ]
@@ -65,6 +68,7 @@ def operations(summary: Summary, notation: Notation) -> Iterator[Block]:
             Column("operation", gap=1, most=36),
             Column("calls", right=True),
             Column("err" if any(operation.errors for operation in shown) else "", right=True, gap=1),
+            Column("in all", right=True, most=16),
             Column("p50", right=True, most=16),
             Column("p95", right=True, most=16),
             Column("p99", right=True, most=16),
@@ -72,11 +76,11 @@ def operations(summary: Summary, notation: Notation) -> Iterator[Block]:
             Column(most=64),
         ),
         rows=tuple(rows),
-        # Keep two parts in words beside the bar, then shorten names, and give up p99 before anything else: findings
-        # speak of p95.
+        # Keep two parts in words beside the bar, then shorten names, and give up p99 before the parts: findings speak
+        # of p95.
         squeeze=(
-            *((7, 40), (6, 16), (0, 24), (7, 28), (6, 12), (0, 18)),
-            *((7, 18), (0, 16), (7, 15), (5, 0), (6, 10), (7, 11), (2, 0), (0, 12), (7, 0), (0, 8), (6, 6)),
+            *((8, 40), (7, 16), (0, 24), (8, 28), (7, 12), (0, 18)),
+            *((6, 0), (8, 18), (0, 16), (7, 10), (8, 15), (0, 12), (0, 8), (7, 6), (8, 11), (8, 0), (2, 0)),
         ),
     )
 
@@ -104,10 +108,28 @@ def _operation_row(
         Items(_operation_name(operation), "middle"),
         number(quantity(operation.count)),
         number(quantity(operation.errors) if operation.errors else "", "critical"),
+        number(_in_all(operation, whole, notation), "strong"),
         *(number(notation.duration(value, _quality_of(operation, name))) for name, value in latencies.items()),
         Stack(parts) if parts else Words(one(UNKNOWN, "dim")),
-        Items(tuple(items), "middle" if operation.awaits else "end"),  # a host's name is long; the share is its end
+        Items(tuple(items), _shorten(visible, operation)),
     )
+
+
+def _shorten(visible: Sequence[Slice], operation: OperationSummary) -> Literal["start", "middle", "end"]:
+    """Where the largest part's words may be cut: a host's name is long, and the share its end."""
+    if visible and visible[0].part.name == "write":
+        return "start"
+    return "middle" if operation.awaits else "end"
+
+
+def _in_all(operation: OperationSummary, whole: float, notation: Notation) -> str:
+    """What clients waited for all its calls together, as far as its parts are known."""
+    if not whole:
+        return UNKNOWN
+    most = whole + _earlier(operation)
+    least_ms, most_ms = whole * operation.count, most * operation.count
+    is_more = figures.duration(least_ms) != figures.duration(most_ms)
+    return notation.duration(least_ms, Quality("lower") if is_more else EXACT)
 
 
 def _quality_of(operation: OperationSummary, percentile: str) -> Quality:
@@ -122,6 +144,9 @@ def _operation_name(operation: OperationSummary) -> tuple[Spans, ...]:
 
 def _items(piece: Slice, operation: OperationSummary, whole: float, notation: Notation) -> Iterator[Spans]:
     """One part in words; awaiting and the run of jobs by what they waited for, as far as that is known."""
+    if piece.part.name == "write" and piece.quality.tag in ("exact", "estimate"):
+        yield from _write_items(piece, operation, whole, notation)
+        return
     awaits = [found for found in operation.awaits if piece.part.fields == (found.stage,)]
     if not awaits or not operation.count:
         yield _part_item(piece, whole, _earlier(operation), notation)
@@ -138,6 +163,33 @@ def _items(piece: Slice, operation: OperationSummary, whole: float, notation: No
     rest = (piece.ms or 0.0) - sum(shown.values())
     if rest >= VISIBLE * whole:
         yield _part_item(replace(piece, ms=rest, quality=EXACT), whole, _earlier(operation), notation)
+
+
+def _write_items(piece: Slice, operation: OperationSummary, whole: float, notation: Notation) -> Iterator[Spans]:
+    """What the answer waited for on its way out; what nobody can name has the part's own name.
+
+    Only longer waits of the writer are known, so what is left of its time is an upper bound.
+    """
+    seen = operation.write_ms
+    wait, flush = known_ms(operation, "write_wait") or 0.0, known_ms(operation, "write_flush") or 0.0
+    encoding = min(flush, operation.encode_ms or 0.0)
+    sending = max(0.0, flush - encoding - seen.flush_loop - seen.flush_thread)
+    is_late = (operation.write_flush_p95_ms or 0.0) > LATE_FLUSH_MS and sending > flush / 2
+    causes: tuple[tuple[str, float, Tag], ...] = (
+        ("loop held", seen.wait_loop + seen.flush_loop, "lower"),
+        ("no thread", seen.wait_thread + seen.flush_thread, "lower"),
+        ("encoding", encoding, "exact"),
+        ("in line", max(0.0, wait - seen.wait_loop - seen.wait_thread), "upper"),
+        ("slow client", sending if is_late else 0.0, "upper"),
+    )
+    shown = [cause for cause in causes if cause[1] >= VISIBLE * whole]
+    rest = (piece.ms or 0.0) - sum(ms for _, ms, _ in shown)
+    if not shown or rest >= VISIBLE * whole:
+        shown.append(("", rest, "exact"))
+    for name, ms, tag in sorted(shown, key=lambda cause: -cause[1]):
+        quality = Quality(tag) if piece.quality.tag == "exact" else piece.quality
+        named = replace(piece, ms=ms, quality=quality, name=f"{piece.name}: {name}" if name else piece.name)
+        yield _part_item(named, whole, _earlier(operation), notation)
 
 
 def _awaited(found: AwaitSummary) -> str:
