@@ -87,7 +87,7 @@ _UNEXPLAINED = ("long-wait", "unexplained-wait")
 
 
 def findings_of(summary: Summary, options: FindingOptions = DEFAULTS) -> tuple[Finding, ...]:
-    """All findings: the most severe first, and within a severity those that explain most of what clients waited.
+    """All findings: those that explain most of what clients waited first, and those of severity ``info`` last.
 
     None explains more than all of that. ``summary.findings`` and ``summary.verdict`` are ignored. Where no single thing
     costs much, what many cost together is told.
@@ -130,8 +130,13 @@ def with_ending(summary: Summary, ending: Ending) -> Summary:
 
 
 def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The most severe first, and within a severity those that explain most."""
-    return tuple(sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.cost_ms)))
+    """Those that explain most first; where that is as much, the most severe. Those of ``info`` accuse nobody: last."""
+    return tuple(
+        sorted(
+            findings,
+            key=lambda found: (found.severity == "info", -found.cost_ms, SEVERITIES.index(found.severity)),
+        )
+    )
 
 
 def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:

@@ -272,8 +272,7 @@ def _nothing_seen(summary: Summary) -> Box:
 
 def _other_findings(summary: Summary) -> list[Finding]:
     told = _verdict_finding(summary)
-    others = [finding for finding in summary.findings if finding is not told]
-    return sorted(others, key=lambda finding: (SEVERITIES.index(finding.severity), -rank(finding.cost_ms)))
+    return [finding for finding in summary.findings if finding is not told]
 
 
 def _predicted(gain: Gain) -> str:

@@ -350,12 +350,6 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
         slow_steps=(make_slow(ms=10.0),), blocked_by=(make_blocked("add", "resize", 7.0, victims=1),)
     ),
     ("blocking-call", "certain, in five calls"): make_summary(slow_steps=(make_slow(ms=400.0),), count=5, seconds=0.5),
-    ("blocking-call", "a twentieth of what clients waited"): make_summary(
-        make_operation(busy=10.0), slow_steps=(make_slow(ms=50.0),)
-    ),
-    ("blocking-call", "less than that of what clients waited"): make_summary(
-        make_operation(busy=10.2), slow_steps=(make_slow(ms=50.0),)
-    ),
     ("blocking-call", "cause unknown"): make_summary(slow_steps=(make_slow(cause="unknown"),)),
     ("blocking-call", "many short calls on the loop, a fifth of the tool's time"): _on_loop(),
     ("blocking-call", "many short calls on the loop, a fifth of the window"): _on_loop(21.0, whole_ms=200.0),

@@ -114,10 +114,11 @@ def test_verdict_is_not_repeated_among_the_other_findings() -> None:
     assert "blocking-call" not in found
 
 
-def test_other_findings_stand_in_order_of_severity_and_then_of_cost() -> None:
+def test_other_findings_stand_in_the_order_in_which_they_are_found() -> None:
+    """That is by what they explain: see tests/aggregate/test_findings.py."""
     findings = tuple(
         make_finding(code, severity, code, f"About {code}.", "", cost_ms=cost)
-        for code, severity, cost in [("a", "info", 9.0), ("b", "warn", 1.0), ("c", "critical", 0.5), ("d", "warn", 2.0)]
+        for code, severity, cost in [("c", "warn", 2.0), ("d", "warn", 1.0), ("b", "critical", 0.5), ("a", "info", 9.0)]
     )
     found = "\n".join(section(shown(replace(healthy(), findings=findings)), "Findings"))
     assert [found.index(f"About {code}.") for code in "cdba"] == sorted(

@@ -17,7 +17,6 @@ from mcp_probe.model import (
     Cause,
     ExecutorSummary,
     OperationSummary,
-    Severity,
     SlowStep,
     Summary,
     Tag,
@@ -80,15 +79,6 @@ def clients_waited_ms(summary: Summary) -> float | None:
 def is_little(summary: Summary, options: FindingOptions, cost_ms: float) -> bool:
     """True, but too small a part of what clients waited to be why."""
     return cost_ms < options.surroundings_share * (clients_waited_ms(summary) or 0.0)
-
-
-def critical_or_warn(summary: Summary, options: FindingOptions, cost_ms: float) -> Severity:
-    """How severe something certain is that costs ``cost_ms``: ``warn`` where that is little of what clients waited.
-
-    Never less: a call that is rare may still be slow because of it. Shares of few requests say nothing.
-    """
-    whole = clients_waited_ms(summary) or 0.0
-    return "warn" if is_enough(summary, options) and cost_ms < options.critical_share * whole else "critical"
 
 
 def waited_by_clients(operation: OperationSummary, ms: float) -> float:

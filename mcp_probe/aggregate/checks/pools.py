@@ -8,7 +8,6 @@ from math import ceil
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import (
-    critical_or_warn,
     is_little,
     is_short_of_cpu,
     is_starved,
@@ -155,7 +154,7 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
     tools = phrasing.listed([name for name in pool.holders if not name.startswith("(")]) or "the slow tools"
     return Finding(
         code="transport-starvation",
-        severity=critical_or_warn(summary, options, lost_ms + jobs_ms),
+        severity="critical",
         confidence="estimate",
         subject=pool.name,
         sentence=sentence,

@@ -14,7 +14,6 @@ from mcp_probe.aggregate.checks.evidence import (
     Victims,
     are_victims_seen,
     busy_ms,
-    critical_or_warn,
     is_import,
     is_slow_blocker,
     slow_steps,
@@ -202,7 +201,7 @@ def _finding(
     sentence += f" ({', '.join(asides)})"
     return Finding(
         code=code,
-        severity=_severity(summary, options, tool, steps, is_harmful, cost_ms),
+        severity=_severity(summary, options, tool, steps, is_harmful),
         confidence=_confidence(steps, victims),
         subject=tool,
         sentence=f"{sentence}{_victims(summary, options, tool, steps, victims, is_harmful)}.",
@@ -237,7 +236,6 @@ def _severity(
     tool: str,
     steps: Sequence[SlowStep],
     is_harmful: bool,
-    cost_ms: float,
 ) -> Severity:
     """By length, and by what clients waited.
 
@@ -248,7 +246,7 @@ def _severity(
     if longest_ms < options.cold_ms and are_of_first_calls(summary, options, tool, longest_ms, count):
         return "info"
     if longest_ms >= options.critical_step_ms:
-        return critical_or_warn(summary, options, cost_ms)
+        return "critical"
     few = count == 1 or step_total_ms(steps) < options.surroundings_share * busy_ms(summary, tool)
     is_unknown = all(step.cause == "unknown" for step in steps)
     return "info" if (few or is_unknown) and not is_harmful else "warn"
