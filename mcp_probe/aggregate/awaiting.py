@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from mcp_probe.aggregate.blocking import OTHER, PollIndex, StepIndex, Victim, blame
 from mcp_probe.aggregate.buckets import Buckets
@@ -377,7 +378,7 @@ class _Trace:
     operation: str
     method: str
     loop: int | None
-    waits: tuple[Wait, ...]
+    waits: Sequence[Wait]  # by their beginning
     awaits: tuple[Await, ...]
 
 
@@ -392,7 +393,8 @@ class Traces:
         if not record.waits and not record.awaits:
             return
         name = record.name or record.method
-        trace = _Trace(record.end_ns, record.id, name, record.method, record.loop, record.waits, record.awaits or ())
+        waits = sorted(record.waits, key=_earliest)
+        trace = _Trace(record.end_ns, record.id, name, record.method, record.loop, waits, record.awaits or ())
         self._by_id[record.id] = trace
         while len(self._by_id) > MAX_TRACES or next(iter(self._by_id.values())).at_ns < record.end_ns - TRACE_NS:
             self._by_id.popitem(last=False)
@@ -404,7 +406,8 @@ class Traces:
             return {}
         a, b = part.from_ns, part.to_ns
         found: dict[AwaitKey, float] = {}
-        waits = tuple(_clipped(wait, a, b) for wait in trace.waits if wait.earliest_ns < b and wait.end_ns > a)
+        before = takewhile(lambda wait: wait.earliest_ns < b, trace.waits)
+        waits = tuple(_clipped(wait, a, b) for wait in before if wait.end_ns > a)
         if waits:
             victim = Victim(trace.request, trace.operation, trace.method, b - a, waits, trace.loop, None, True, True)
             for blocker, (lo, _) in blame(victim, steps, polls).rows.items():
@@ -448,6 +451,10 @@ def _most_at_once(one: Await) -> int:
 
 def _share(part: HolderPart) -> float:
     return (part.to_ns - part.from_ns) / part.among
+
+
+def _earliest(wait: Wait) -> int:
+    return wait.earliest_ns
 
 
 def _clipped(wait: Wait, a: int, b: int) -> Wait:

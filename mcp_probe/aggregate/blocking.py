@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -49,6 +49,10 @@ _FEW = 24
 
 _OUTSIDE = ("queue", "write")
 """Stages in which no unit of the request runs."""
+
+MAX_SPANS = 65_536
+"""Stretches of which is remembered what was going on in them. Answers that wait for the same writer share its waits, so
+that dozens of requests ask for the same ones."""
 
 Span = tuple[int, int]
 
@@ -161,10 +165,17 @@ class _LoopSteps:
                     self._own[request].append((start, end, operation))
         self._all = _Lane([(start, end) for start, end, _ in self._steps])
         self._by_operation = {operation: _Lane(spans) for operation, spans in by_operation.items()}
+        self._covered: dict[Span, int] = {}
+        self._few: dict[Span, Sequence[tuple[str, int, StepRecord]] | None] = {}
 
-    def covered(self, a: int, b: int) -> int:
-        """Nanoseconds of [a, b) inside any slow step."""
-        return self._all.covered(a, b)
+    def covered(self, span: Span) -> int:
+        """Nanoseconds of ``span`` inside any slow step."""
+        found = self._covered.get(span)
+        if found is None:
+            if len(self._covered) >= MAX_SPANS:
+                self._covered.clear()
+            found = self._covered[span] = self._all.covered(*span)
+        return found
 
     def own_ns(self, request: int) -> int:
         """Total of the slow steps of ``request``."""
@@ -182,18 +193,33 @@ class _LoopSteps:
         """Nanoseconds of ``spans`` per operation, steps of ``request`` itself left out."""
         found: defaultdict[str, int] = defaultdict(int)
         own = self._own.get(request, [])
-        for a, b in spans:
-            first, stop = self._all.slice(a, b)
-            if stop - first <= _FEW:
-                for start, end, step in self._steps[first:stop]:
+        for span in spans:
+            few = self._few[span] if span in self._few else self._visit(span)
+            if few is not None:
+                for operation, ns, step in few:
                     if request != step.request and request not in step.within:
-                        found[blocker_of(step)] += min(end, b) - max(start, a)
+                        found[operation] += ns
                 continue
+            a, b = span
             for operation, lane in self._by_operation.items():
                 found[operation] += lane.covered(a, b)
             for start, end, operation in own:
                 found[operation] -= max(0, min(end, b) - max(start, a))
         return {operation: ns for operation, ns in found.items() if ns > 0}
+
+    def _visit(self, span: Span) -> Sequence[tuple[str, int, StepRecord]] | None:
+        """(blocker, nanoseconds, step) of each step in ``span``; ``None`` if there are more than a few."""
+        a, b = span
+        first, stop = self._all.slice(a, b)
+        few = None
+        if stop - first <= _FEW:
+            few = [
+                (blocker_of(step), min(end, b) - max(start, a), step) for start, end, step in self._steps[first:stop]
+            ]
+        if len(self._few) >= MAX_SPANS:
+            self._few.clear()
+        self._few[span] = few
+        return few
 
 
 class StepIndex:
@@ -222,16 +248,25 @@ class StepIndex:
 class _Polls:
     """The samples of one loop, which do not overlap, and sums of the time in its poll and outside."""
 
-    __slots__ = ("ends", "polls", "starts", "turns")
+    __slots__ = ("_idle", "ends", "polls", "starts", "turns")
 
     def __init__(self, samples: Sequence[LoopSample]) -> None:
+        self._idle: dict[Span, Span] = {}
         self.starts = [sample.at_ns - sample.span_ns for sample in samples]
         self.ends = [sample.at_ns for sample in samples]
         self.polls = [0, *accumulate(sample.poll_ns for sample in samples)]
         self.turns = [0, *accumulate(sample.span_ns - sample.poll_ns for sample in samples)]
 
-    def idle(self, a: int, b: int) -> Span:
-        """(at least, at most) nanoseconds of [a, b) in the poll."""
+    def idle(self, span: Span) -> Span:
+        """(at least, at most) nanoseconds of ``span`` in the poll."""
+        found = self._idle.get(span)
+        if found is None:
+            if len(self._idle) >= MAX_SPANS:
+                self._idle.clear()
+            found = self._idle[span] = self._idle_in(*span)
+        return found
+
+    def _idle_in(self, a: int, b: int) -> Span:
         first, stop = bisect_right(self.ends, a), bisect_left(self.starts, b)
         at_least, at_most = 0, b - a
         if stop - first > 2:  # those between the first and the last are inside as a whole
@@ -254,12 +289,16 @@ class PollIndex:
                 by_loop[sample.loop].append(sample)
         self._loops = {loop: _Polls(sorted(found, key=lambda one: one.at_ns)) for loop, found in by_loop.items()}
 
-    def idle(self, loop: int | None, a: int, b: int) -> Span:
-        """(at least, at most) nanoseconds of [a, b) in the poll; without any sample, 0 and all of it."""
+    def idle(self, loop: int | None) -> Callable[[Span], Span]:
+        """What says (at least, at most) how much of a span ``loop`` was in its poll; without any sample 0 and all."""
         if loop is None and len(self._loops) == 1:
             loop = next(iter(self._loops))
         known = self._loops.get(loop) if loop is not None else None
-        return (0, b - a) if known is None else known.idle(a, b)
+        return _not_sampled if known is None else known.idle
+
+
+def _not_sampled(span: Span) -> Span:
+    return 0, span[1] - span[0]
 
 
 # --- one victim --------------------------------------------------------------------------------------
@@ -288,8 +327,10 @@ def blame(victim: Victim, steps: StepIndex, polls: PollIndex | None = None) -> B
 
     If its loop is not known and several loops have slow steps, any of these may be its loop: ``lo`` is then 0.
     """
-    certain = union((wait.start_ns, wait.end_ns) for wait in victim.waits)
-    possible = union((wait.earliest_ns, wait.end_ns) for wait in victim.waits)
+    certain = union([(wait.start_ns, wait.end_ns) for wait in victim.waits])
+    possible = certain
+    if any(wait.earliest_ns != wait.start_ns for wait in victim.waits):
+        possible = union((wait.earliest_ns, wait.end_ns) for wait in victim.waits)
     loops = steps.loops_of(victim)
     rows: dict[str, tuple[int, int]] = {}
     for loop in loops:
@@ -297,7 +338,7 @@ def blame(victim: Victim, steps: StepIndex, polls: PollIndex | None = None) -> B
         if len(loops) > 1:
             los: dict[str, int] = {}
         else:
-            los = his if certain == possible else loop.blockers(certain, victim.request)
+            los = his if certain is possible or certain == possible else loop.blockers(certain, victim.request)
         for operation, hi in his.items():
             before = rows.get(operation, (0, 0))
             rows[operation] = (before[0] + los.get(operation, 0), before[1] + hi)
@@ -322,24 +363,27 @@ def _crowding(
     its own: they are subtracted from ``lo``. A request still in a queue, or its answer, may wait for a thread or
     a pipe instead. So only the time that the loop cannot have spent in the poll counts as certain.
     """
-    queued = union((wait.earliest_ns, wait.end_ns) for wait in victim.waits if wait.stage in _OUTSIDE)
-    hi = sum(_gap(span, loops) for span in possible) - sum(polls.idle(victim.loop, *span)[0] for span in queued)
+    idle = polls.idle(victim.loop)
+    outside = [wait for wait in victim.waits if wait.stage in _OUTSIDE]
+    queued = union([(wait.earliest_ns, wait.end_ns) for wait in outside])
+    gaps = sum([_gap(span, loops) for span in possible])
+    hi = gaps - sum([idle(span)[0] for span in queued])
     if victim.on_loop_ns is None or len(loops) > 1:
         return 0, max(0, hi)
-    lo = 0
-    for span in _after(certain, since_ns):
-        lo += _gap(span, loops)
-    for wait in victim.waits:
-        if wait.stage in _OUTSIDE:
-            for span in _after([(wait.start_ns, wait.end_ns)], since_ns):
-                lo -= min(_gap(span, loops), polls.idle(victim.loop, *span)[1])
+    is_same = possible is certain and (since_ns is None or not certain or certain[0][0] >= since_ns)
+    lo = gaps if is_same else sum([_gap(span, loops) for span in _after(certain, since_ns)])
+    for span in _after([(wait.start_ns, wait.end_ns) for wait in outside], since_ns):
+        lo -= min(_gap(span, loops), idle(span)[1])
     lo -= max(0, victim.on_loop_ns - sum(loop.own_ns(victim.request) for loop in loops))
     return max(0, min(lo, hi)), max(0, hi)
 
 
 def _gap(span: Span, loops: list[_LoopSteps]) -> int:
     """At most this much of ``span`` lies outside slow steps, whichever of ``loops`` the victim ran on."""
-    return span[1] - span[0] - min((loop.covered(*span) for loop in loops), default=0)
+    if not loops:
+        return span[1] - span[0]
+    covered = loops[0].covered(span) if len(loops) == 1 else min(loop.covered(span) for loop in loops)
+    return span[1] - span[0] - covered
 
 
 def _after(spans: Iterable[Span], since_ns: int | None) -> Iterator[Span]:

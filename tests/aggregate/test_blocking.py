@@ -178,7 +178,7 @@ def test_the_time_in_the_poll_lies_between_its_bounds(turns: list[list[bool]], e
         in_poll += sample
         samples.append(make_loop_sample(at_ns=len(in_poll) * MS, span_ns=len(sample) * MS, poll_ns=sum(sample) * MS))
 
-    at_least, at_most = PollIndex(samples).idle(0, a * MS, b * MS)
+    at_least, at_most = PollIndex(samples).idle(0)((a * MS, b * MS))
 
     seen = sum(in_poll[max(0, a) : max(0, b)])
     unseen = b - a - len(in_poll[max(0, a) : max(0, b)])
@@ -404,6 +404,20 @@ def test_running_sums_and_walking_step_by_step_agree(plan: Schedule, few: int) -
         if step.request != 1:
             want[name_of(step.request)] += sum(max(0, min(b, step.end_ns) - max(a, step.start_ns)) for a, b in spans)
     assert got == {name: ns for name, ns in want.items() if ns}
+
+
+@given(schedules(), st.sampled_from([0, 3, 1000]))
+def test_requests_that_share_their_waits_are_blamed_as_if_each_were_alone(plan: Schedule, few: int) -> None:
+    """Answers that are behind each other share the waits of their writer: each is looked at once."""
+    index, polls = StepIndex(plan.steps), PollIndex(plan.samples)
+    shared = tuple(wait for request in plan.requests() for wait in plan.victim(request).waits)
+    before, blocking._FEW = blocking._FEW, few
+    try:
+        for request in plan.requests():
+            one = replace(plan.victim(request), waits=shared)
+            assert blame(one, index, polls) == blame(one, StepIndex(plan.steps), PollIndex(plan.samples))
+    finally:
+        blocking._FEW = before
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50))))
