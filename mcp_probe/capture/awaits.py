@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from types import CodeType
@@ -25,7 +26,7 @@ from weakref import ref
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.places import is_own, is_plumbing, users_frame
 from mcp_probe.clock import now_ns
-from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, LockHold, Tag
+from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, LockHold, Tag, draft_of
 from mcp_probe.record.awaits import SHORT_AWAIT_NS
 from mcp_probe.record.raw import MAX_AWAITS, AwaitMark, RawRequest
 
@@ -49,6 +50,8 @@ MAX_SEARCHES = 64
 
 MOST_MISSES = 4
 _misses: dict[tuple[str, str | None], int] = {}
+
+_DraftPart = draft_of(HolderPart)
 
 _DEEPEST = 64
 _CALLER = 2
@@ -166,7 +169,7 @@ class Awaits:
         self._references: dict[int, _Reference] = {}
         self._gone = self._forget  # one for all: an object of a library may live for long, and there are many
         self._nameless: dict[str, set[str]] = {}
-        self._nameless_code: dict[str, set[CodeType]] = {}
+        self._nameless_code: dict[str, dict[int, CodeType]] = {}
         self._nameless_held: deque[Held] = deque(maxlen=MAX_SEARCHES)
         self.active = False  # hooks are there
         self.short_ns = SHORT_AWAIT_NS  # shorter waits are summed, without holders
@@ -179,7 +182,7 @@ class Awaits:
         between = (library, "typing") if kind not in _HELD else (library, "typing", "anyio")
         maker = sys._getframe(_CALLER)
         if maker.f_code.co_name in _BACKEND and _root_of(maker) == "anyio":
-            self.nameless_code(label).add(maker.f_code)
+            self._needs_no_name(label, maker.f_code)
             return
         made = user_line(maker, between)
         if made is not None:
@@ -187,7 +190,7 @@ class Awaits:
         elif _root_of(maker) not in between:
             self.nameless_files(label).add(maker.f_code.co_filename)
         elif not _passes_on(maker.f_code, maker, between):
-            self.nameless_code(label).add(maker.f_code)
+            self._needs_no_name(label, maker.f_code)
 
     def keep_holds(self, wanted: bool) -> None:
         """Whether to keep each lock that a request held and gave back, for :meth:`holds_of`."""
@@ -210,9 +213,17 @@ class Awaits:
         """Files of other libraries whose objects of class ``label`` have no line: nobody needs to look."""
         return self._nameless.setdefault(label, set())
 
-    def nameless_code(self, label: str) -> set[CodeType]:
-        """The same of the library's own functions, which make some for themselves in each call."""
-        return self._nameless_code.setdefault(label, set())
+    def nameless_code(self, label: str) -> dict[int, CodeType]:
+        """The same of the library's own functions, which make some for themselves in each call; by ``id``.
+
+        CPython hashes a code object anew each time, with all of its constants: 0.2 to 0.8 us.
+        """
+        return self._nameless_code.setdefault(label, {})
+
+    def _needs_no_name(self, label: str, code: CodeType) -> None:
+        known = self.nameless_code(label)
+        if len(known) < MAX_OBJECTS:
+            known[id(code)] = code
 
     def of(self, thing: Any, kind: AwaitKind, label: str, made: str | None = None) -> Held | None:
         """What is known of ``thing``, from now on if nothing was; ``None`` if there are too many."""
@@ -424,23 +435,77 @@ def note_of(raw: RawRequest, mark: AwaitMark) -> None:
 
 
 def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
-    """Who held it in [began, now): each instant is divided equally among those who held it then.
+    """Who held it in [began, now), which is worked out where somebody asks.
 
-    A part lasts as long as its holder has it and their number is the same. A place that changes hands ends nobody
-    else's part: a limit of 40 has 40 holders at once, and hundreds in a long wait, on the event loop.
+    That takes 5 us for each holder, and a limit of 40 has 40 holders at once and hundreds in a long wait. What is
+    copied here is on the event loop, for each wait.
     """
     if held.unseen:
         return (HolderPart(0, UNKNOWN_HOLDER, None, began, now, 1),)
-    spans = [(max(began, hold[3]), min(now, until), hold) for hold, until in held.past]
-    spans += [(max(began, hold[3]), now, hold) for hold in held.holds]
+    past = held.past
+    return _HeldBy(began, now, past[bisect_right(past, began, key=_until) :], held.holds.copy())
+
+
+class _HeldBy(Sequence[HolderPart]):
+    """Who held something in one wait. Any thread may ask."""
+
+    __slots__ = ("_began", "_holds", "_now", "_parts", "_past")
+
+    def __init__(self, began: int, now: int, past: Sequence[tuple[Hold, int]], holds: Sequence[Hold]) -> None:
+        self._began = began
+        self._now = now
+        self._past = past
+        self._holds = holds
+        self._parts: Sequence[HolderPart] | None = None
+
+    def _known(self) -> Sequence[HolderPart]:
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = _parts_of(self._began, self._now, self._past, self._holds)
+            self._past = self._holds = ()
+        return parts
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._known()[index]
+
+    def __iter__(self) -> Iterator[HolderPart]:
+        return iter(self._known())
+
+
+def _until(one: tuple[Hold, int]) -> int:
+    return one[1]
+
+
+def _parts_of(began: int, now: int, past: Sequence[tuple[Hold, int]], holds: Sequence[Hold]) -> Sequence[HolderPart]:
+    """Each instant is divided equally among those who held it then.
+
+    A part lasts as long as its holder has it and their number is the same. A place that changes hands ends nobody
+    else's part.
+    """
+    spans = [(max(began, hold[3]), min(now, until), hold) for hold, until in past]
+    spans += [(max(began, hold[3]), now, hold) for hold in holds]
     spans = [part for span in spans if span[0] < span[1] for part in _in_its_life(*span)]
+    lines: dict[tuple[int, int], str | None] = {}
+    begun = sorted([a for a, _, _ in spans if a > began])
+    if spans and begun == sorted([b for _, b, _ in spans if b < now]):  # each place went from hand to hand
+        among = len(spans) - len(begun)
+        return tuple(sorted([_part(hold, a, b, among, lines) for a, b, hold in spans], key=_began))
+    return tuple(sorted(_divided(spans, began, now, lines), key=_began))
+
+
+def _divided(
+    spans: Sequence[tuple[int, int, Hold]], began: int, now: int, lines: dict[tuple[int, int], str | None]
+) -> list[HolderPart]:
+    """The same where the number of those who hold it changes."""
     come: dict[int, list[int]] = {}
     gone: dict[int, list[int]] = {}
     for number, (a, b, _) in enumerate(spans):
         come.setdefault(a, []).append(number)
         gone.setdefault(b, []).append(number)
     parts: list[HolderPart] = []
-    lines: dict[Taken, str | None] = {}
     since: dict[int, int] = {}  # of those who have it
     free = began
     for at in sorted({began, now, *come, *gone}):
@@ -455,22 +520,26 @@ def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
         for number in begun:
             since[number] = at
         free = at
-    return tuple(sorted(parts, key=_began))
+    return parts
 
 
 def _began(part: HolderPart) -> int:
     return part.from_ns
 
 
-def _part(hold: Hold, a: int, b: int, among: int, lines: dict[Taken, str | None]) -> HolderPart:
+def _part(hold: Hold, a: int, b: int, among: int, lines: dict[tuple[int, int], str | None]) -> HolderPart:
     """``lines``: those that are known already, since many take it at the same one."""
     raw, code, instruction, _, _ = hold
-    taken = code, instruction
-    if taken not in lines:
-        lines[taken] = _line_of(code, instruction)
+    taken = id(code), instruction
+    where = lines.get(taken)
+    if where is None:
+        where = lines[taken] = _line_of(code, instruction)
     if raw is None:
-        return HolderPart(0, BACKGROUND_OPERATION, lines[taken], a, b, among)
-    return HolderPart(raw.id, raw.operation, lines[taken], a, b, among, *_span_of(raw))
+        part = _DraftPart(0, BACKGROUND_OPERATION, where, a, b, among, None, None)
+    else:
+        part = _DraftPart(raw.id, raw.operation, where, a, b, among, *_span_of(raw))
+    part.__class__ = HolderPart
+    return part
 
 
 def holders_now(held: Held) -> list[tuple[RawRequest | None, str | None, int]]:
@@ -586,17 +655,19 @@ def where_now() -> str | None:
     frame = users_frame()
     if frame is None:
         return None
-    key = (frame.f_code, frame.f_lasti)
-    where = _lines.get(key)
-    if where is None:
+    code = frame.f_code
+    key = (id(code), frame.f_lasti)
+    known = _lines.get(key)
+    if known is None:
         if len(_lines) >= MAX_OBJECTS:
             _lines.clear()
-        where = _lines[key] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    return where
+        known = _lines[key] = f"{code.co_filename}:{frame.f_lineno}", code
+    return known[0]
 
 
-_lines: dict[tuple[CodeType, int], str] = {}
-"""To ask a frame for its line takes longer than to find it."""
+_lines: dict[tuple[int, int], tuple[str, CodeType]] = {}
+"""(``id`` of a code object, instruction) -> (line, that object): to ask a frame for its line takes longer than to find
+it."""
 
 
 def taken_here() -> Taken:

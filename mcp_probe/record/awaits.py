@@ -235,8 +235,10 @@ class _Found:
             if not ns and not mark.calls and not mark.opened:
                 continue
             span = (taken[0][0], taken[-1][1]) if taken else (mark.from_ns, mark.from_ns)
-            one = await_of(mark, stage, span, ns, _held(mark.holders, taken), mark.library if stage == "busy" else None)
-            if ns >= self._short_ns:
+            is_single = ns >= self._short_ns
+            holders = _held(mark.holders, taken) if is_single else ()
+            one = await_of(mark, stage, span, ns, holders, mark.library if stage == "busy" else None)
+            if is_single:
                 self._single.append(one)
             else:
                 self._sum_up(one)
@@ -294,9 +296,15 @@ def _take(free: list[_Span], since: int, until: int) -> list[_Span]:
 
 def _held(holders: Sequence[HolderPart], taken: Sequence[_Span]) -> tuple[HolderPart, ...]:
     """The parts of ``holders`` that lie in ``taken``."""
-    return tuple(
-        replace(part, from_ns=max(part.from_ns, a), to_ns=min(part.to_ns, b))
-        for part in holders
-        for a, b in taken
-        if max(part.from_ns, a) < min(part.to_ns, b)
-    )
+    if len(taken) == 1 and holders:
+        a, b = taken[0]
+        if a <= holders[0].from_ns and all([part.to_ns <= b for part in holders]):
+            return tuple(holders)
+    found = []
+    for part in holders:
+        for a, b in taken:
+            since, until = max(part.from_ns, a), min(part.to_ns, b)
+            if since < until:
+                is_whole = since == part.from_ns and until == part.to_ns
+                found.append(part if is_whole else replace(part, from_ns=since, to_ns=until))
+    return tuple(found)

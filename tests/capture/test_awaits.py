@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 import time
 import types
 import weakref
@@ -20,8 +21,10 @@ from typing import Any
 import anyio
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mcp_probe.capture import await_looks
+from mcp_probe.capture import await_looks, awaits
 from mcp_probe.capture.await_kinds import kind_of as kind_of_function
 from mcp_probe.capture.awaits import Held, holders_of, variable_of
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, RequestRecord
@@ -684,3 +687,41 @@ def test_a_long_wait_for_one_of_many_places_has_one_part_for_each_holder() -> No
     assert {part.among for part in parts} == {places}
     assert sum(part.to_ns - part.from_ns for part in parts) == places * turns
     assert [part.from_ns for part in parts] == sorted(part.from_ns for part in parts)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), max_size=12), st.integers(0, 10), st.integers(11, 20)
+)
+def test_each_instant_of_a_wait_is_divided_equally_among_those_who_held_it(
+    spans: list[tuple[int, int]], began: int, now: int
+) -> None:
+    held = Held("semaphore", "semaphore", None, asyncio.Semaphore(1))
+    held.past = sorted([((None, None, 0, a, None), a + ns) for a, ns in spans if a + ns < now], key=lambda one: one[1])
+    held.holds = [(None, None, 0, a, None) for a, ns in spans if a + ns >= now]
+    parts = holders_of(held, began, now)
+    held.past, held.holds = [], []  # what comes later changes nothing
+    for instant in range(began, now):
+        among = sum(a <= instant < a + ns or (a + ns >= now and a <= instant) for a, ns in spans)
+        here = [part for part in parts if part.from_ns <= instant < part.to_ns]
+        assert [part.among for part in here] == [among or 1] * (among or 1)
+        assert {part.operation for part in here} == {BACKGROUND_OPERATION if among else UNKNOWN_HOLDER}
+
+
+def test_the_event_loop_does_not_work_out_who_held_what_a_call_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_out: list[int] = []
+    monkeypatch.setattr(awaits, "_parts_of", lambda *args: worked_out.append(threading.get_ident()) or ())
+
+    async def scenario(scene: Scene) -> None:
+        gate = asyncio.Semaphore(2)
+
+        async def call() -> None:
+            async with gate:
+                await asyncio.sleep(HELD_S)
+
+        async with anyio.create_task_group() as group:
+            for name in ("first", "second", "third"):
+                group.start_soon(scene.call(name, call))
+        assert not worked_out
+
+    play("asyncio", scenario)
+    assert worked_out

@@ -110,7 +110,7 @@ class _Wrappers:
         @wraps(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             code = sys._getframe(1).f_code
-            if guard.active and code.co_filename not in nameless and code not in functions:
+            if guard.active and code.co_filename not in nameless and id(code) not in functions:
                 try:
                     awaits.made(self, kind, label)
                 except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
