@@ -55,7 +55,7 @@ MAX_TEXT = 128
 
 _QualityRow = tuple[str, Tag, int | None, int | None]
 
-_DraftRecord, _DraftBudget, _DraftWait = draft_of(RequestRecord), draft_of(Budget), draft_of(Wait)
+_DraftRecord, _DraftBudget = draft_of(RequestRecord), draft_of(Budget)
 
 
 def assemble(
@@ -545,14 +545,24 @@ def _write_waits(raw: RawRequest, end_ns: int) -> Iterable[Wait]:
         if taken is not None and taken - result > LATE_NS:
             yield Wait(result, taken, taken, "write")
         return
-    for start, end in raw.write_waits:
-        if taken is not None and start < taken < end:
-            end = taken
-        start, end = max(start, result), min(end, end_ns)
+    for span in raw.write_waits:
+        start, end = span
+        if start < result or end > end_ns or (taken is not None and start < taken < end):
+            until = taken if taken is not None and start < taken < end else end
+            span = start, end = max(start, result), min(until, end_ns)
         if end - start > LATE_NS:
-            wait = _DraftWait(start, start, end, "write")  # an answer behind many others has dozens
-            wait.__class__ = Wait
-            yield wait
+            yield _known_waits.get(span) or _writers_wait(span)
+
+
+_known_waits: dict[tuple[int, int], Wait] = {}
+"""Answers that are behind each other share the waits of their writer, and an answer behind many has dozens."""
+
+
+def _writers_wait(span: tuple[int, int]) -> Wait:
+    if len(_known_waits) >= MAX_WAITS:
+        _known_waits.clear()
+    wait = _known_waits[span] = Wait(span[0], *span, "write")
+    return wait
 
 
 def _quality(raw: RawRequest, total: Spilled, first: int, *, runs: bool, wakes: bool) -> tuple[_QualityRow, ...]:

@@ -90,23 +90,24 @@ _HOLDER_VALUES = attrgetter(*_HOLDER_FIELDS)
 Check = Callable[[Frame], str]
 """Of a frame: which of its values is none, and why; empty where all may be."""
 
-_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=True, default=lambda o: _plain(o))
+_PLAIN: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    Budget: _BUDGET_VALUES,
+    Wait: attrgetter(*(f.name for f in fields(Wait))),
+    JobTimes: attrgetter(*(f.name for f in fields(JobTimes))),
+    MemoryUse: _MEMORY_VALUES,
+    Await: _AWAIT_VALUES,
+    HolderPart: _HOLDER_VALUES,
+}
 
 
 def _plain(value: object) -> object:
-    if type(value) is Budget:
-        return _BUDGET_VALUES(value)
-    if type(value) is Wait:
-        return (value.earliest_ns, value.start_ns, value.end_ns, value.stage)
-    if type(value) is JobTimes:
-        return (value.executor, value.submit_ns, value.start_ns, value.finish_ns, value.resumed_ns)
-    if type(value) is MemoryUse:
-        return _MEMORY_VALUES(value)
-    if type(value) is Await:
-        return _AWAIT_VALUES(value)
-    if type(value) is HolderPart:
-        return _HOLDER_VALUES(value)
-    raise TypeError(f"a frame holds a {type(value).__name__}, which the recording format does not know")
+    values_of = _PLAIN.get(type(value))
+    if values_of is None:
+        raise TypeError(f"a frame holds a {type(value).__name__}, which the recording format does not know")
+    return values_of(value)
+
+
+_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=True, default=_plain)
 
 
 class FrameSink(Protocol):
@@ -136,7 +137,9 @@ def encode(frame: Frame) -> bytes:
 
 
 def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+    if type(value) is not list:
+        return value
+    return tuple([_tuples(one) if type(one) is list else one for one in value])  # a record has dozens of short ones
 
 
 class LineDecoder:
@@ -237,7 +240,7 @@ class LineDecoder:
         if cls is None:
             return None
         if kind in self._as_ours and len(value) == len(_FIELDS[kind]) + 1:
-            return _make(cls, [_tuples(item) if type(item) is list else item for item in value[1:]])
+            return _make(cls, [_tuples(item) for item in value[1:]])
         values = dict(zip(self._fields[kind], value[1:], strict=True))
         known = {}
         for f in fields(cls):
