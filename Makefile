@@ -75,7 +75,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-in-flight bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -168,6 +168,9 @@ bench-overhead: env  ## what the probe costs: A/A, then A/B interleaved
 
 bench-awaits: env  ## what naming awaits costs: on, off, and off again
 	@$(PY) benchmarks/awaits.py
+
+bench-in-flight: env  ## what the probe costs with many requests in flight: bare, bare again, attached, run, recording
+	@$(PY) benchmarks/in_flight.py
 
 bench-flight: env  ## what the flight recorder costs: on, off, and off again
 	@$(PY) benchmarks/flight.py
