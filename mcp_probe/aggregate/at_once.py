@@ -124,4 +124,8 @@ def _tally(spans: deque[_Span], tally: ThingTally) -> None:
 
     for since, until, ns, weight, operation in spans:
         level = max(1, round((area(until) - area(since)) / (until - since)))
-        tally.levels.setdefault((operation, (level - 1).bit_length()), Buckets()).add(ns, weight)
+        key = (operation, (level - 1).bit_length())
+        lengths = tally.levels.get(key)
+        if lengths is None:
+            lengths = tally.levels[key] = Buckets()
+        lengths.add(ns, weight)

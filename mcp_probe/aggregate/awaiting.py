@@ -97,12 +97,18 @@ class AwaitTally:
         self._widen(one.limit or held or None, one.pending, held)
         if one.count == 1 and one.ns:
             self.lengths.add(one.ns, weight)
-        seen = set()
-        for part in one.holders:
-            row = self._row((part.operation, part.where))
-            row[0] += _share(part) * weight
-            row[1] += 0 if (part.operation, part.where) in seen else weight
-            seen.add((part.operation, part.where))
+        if one.holders:
+            self._add_holders(one.holders, weight)
+
+    def _add_holders(self, holders: Iterable[HolderPart], weight: int) -> None:
+        held: dict[tuple[str, str | None], float] = {}
+        for part in holders:
+            key = (part.operation, part.where)
+            held[key] = held.get(key, 0.0) + _share(part)
+        for key, ns in held.items():
+            row = self._row(key)
+            row[0] += ns * weight
+            row[1] += weight
 
     def _widen(self, limit: int | None, pending: int, held: int) -> None:
         if limit is not None:
@@ -260,7 +266,10 @@ class AwaitsTally:
     def _row(self, key: RowKey) -> AwaitTally:
         if key not in self.rows and len(self.rows) >= MAX_ROWS:
             key = ("other", OTHER, None, key[3], None)
-        return self.rows.setdefault(key, AwaitTally(*key))
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = AwaitTally(*key)
+        return row
 
     def merge(self, other: AwaitsTally) -> None:
         """Add ``other``."""

@@ -157,7 +157,9 @@ class GrownTally:
 
     def add_blame(self, bucket: int, rows: Mapping[str, tuple[int, int]], weight: int) -> None:
         """Whose steps a call of this bucket waited for."""
-        found = self.blockers.setdefault(bucket, Counter())
+        found = self.blockers.get(bucket)
+        if found is None:
+            found = self.blockers[bucket] = Counter()
         for blocker, (lo, _) in rows.items():
             if lo > 0:
                 found[blocker] += lo * weight

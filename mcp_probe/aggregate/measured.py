@@ -28,7 +28,10 @@ class MeasuresTally:
                 self.unknown.add(name)
 
     def _of(self, name: str) -> FigureTally:
-        return self.tallies.setdefault(name, FigureTally())
+        tally = self.tallies.get(name)
+        if tally is None:  # no ``setdefault``: this is asked for each measure of each call
+            tally = self.tallies[name] = FigureTally()
+        return tally
 
     def merge(self, other: MeasuresTally) -> None:
         """Add ``other``, which stays as it is."""

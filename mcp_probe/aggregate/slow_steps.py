@@ -104,7 +104,10 @@ class SlowSteps:
             key = (key[0], None, None, "unknown", None)
             if key not in self.groups and len(self.groups) >= 2 * MAX_GROUPS:
                 key = (OTHER, None, None, "unknown", None)
-        return self.groups.setdefault(key, StepGroup())
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = StepGroup()
+        return group
 
     def of_operation(self, operation: str) -> StepGroup:
         """All slow steps of ``operation``, wherever they were."""

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from heapq import nlargest
-from itertools import takewhile
 from typing import Any, Literal
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
@@ -245,11 +244,15 @@ class Channel:
     def _waits_since(self, raw: RawRequest) -> tuple[tuple[int, int], ...]:
         """The writer's waits for the loop since ``raw`` had its result; if there are too many, the longest."""
         since = raw.result_ns or 0
-        found = list(takewhile(lambda wait: wait[1] > since, reversed(self._writer_waits)))
+        found = []
+        for wait in reversed(self._writer_waits):
+            if wait[1] <= since:
+                break
+            found.append(wait)
         if len(found) > MAX_WRITE_WAITS or len(found) == MAX_WRITER_WAITS:
             raw.partial = True
-            found = nlargest(MAX_WRITE_WAITS, found, key=lambda wait: wait[1] - wait[0])
-        return tuple(sorted(found))
+            return tuple(sorted(nlargest(MAX_WRITE_WAITS, found, key=lambda wait: wait[1] - wait[0])))
+        return tuple(reversed(found))
 
     def _starved_since(self, raw: RawRequest) -> tuple[Starved, ...]:
         """Waits of the transport for a thread since ``raw`` may have come. Loop's or worker's thread."""
