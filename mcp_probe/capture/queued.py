@@ -39,7 +39,7 @@ MAX_ERRANDS = 8_192
 NEAR = 64
 """Threads that put, or take, at the same time may overtake each other by so many items."""
 
-_DEEPEST = 10
+_DEEPEST = 12
 """Frames of a queue's own module between the call that puts an item and who calls it, and some more."""
 
 
@@ -220,12 +220,28 @@ class Queued:
         if line is not None:
             line.add(id(item), None if errand is None else Ticket(errand))
 
-    def _errand_for(self, library: Sequence[str]) -> Errand | None:
-        raw = CURRENT.get()
+    def handed_over(self, queue: Any, older: int, library: Sequence[str]) -> None:
+        """An item went to somebody who had begun to wait for it before ``queue`` was followed.
+
+        Those that follow are known, if this one was a request's. Every answer goes through a stream of the SDK's.
+        """
         ticket = TICKET.get()
-        if ticket is not None and raw is ticket.owner:
+        hands_on = ticket is not None and CURRENT.get() is ticket.owner
+        if hands_on or self._request_for(library) is not None:
+            self.follow(queue, older, races=True)
+
+    @staticmethod
+    def _request_for(library: Sequence[str]) -> RawRequest | None:
+        """Whose own code puts an item; ``None``: nobody's, or other means follow it."""
+        raw = CURRENT.get()
+        return None if raw is None or raw.ended or _is_machinery(library) else raw
+
+    def _errand_for(self, library: Sequence[str]) -> Errand | None:
+        ticket = TICKET.get()
+        if ticket is not None and CURRENT.get() is ticket.owner:
             return ticket.errand  # it hands the item on
-        if raw is None or raw.ended or _is_machinery(library):
+        raw = self._request_for(library)
+        if raw is None:
             return None
         while raw.kind == "function" and raw.parent is not None:
             raw = raw.parent

@@ -231,7 +231,7 @@ class _Streams:
     def _sent(self, state: Any, item: Any, before: int, handed_over: bool) -> None:
         try:
             if handed_over and id(state) not in self._queued.lines:  # nobody sees that receiver take it
-                self._queued.follow(state, before, races=True)
+                self._queued.handed_over(state, before, self._library)
             else:
                 self._queued.put(state, item, before + 1, self._library, races=True)
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server

@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from mcp.server.mcpserver import MCPServer
 
 from mcp_probe import native
 from mcp_probe.capture.current import CURRENT
@@ -24,7 +25,8 @@ from mcp_probe.capture.queued import MAX_ERRANDS, NEAR, TICKET, Errand, Line, Qu
 from mcp_probe.model import ProcessSample
 from mcp_probe.process import PROCESS
 from mcp_probe.record.raw import RawRequest
-from mcp_probe.session import Probe
+from mcp_probe.session import Probe, attach
+from tests.adapters.serving import over_memory_streams
 from tests.kept import keep
 from tests.loops import ASYNCIO, LOOPS, UVLOOP
 from tests.running import Backend, kind_of, run_on
@@ -328,6 +330,25 @@ def test_what_python_and_the_sdk_hand_over_among_themselves_is_not_looked_at() -
 
     plain = queue.SimpleQueue
     run("asyncio", body)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_streams_that_answers_go_through_are_not_looked_at(backend: Backend) -> None:
+    """The writer waits for the next answer already: this cost each later one a dozen calls of ours."""
+    server = MCPServer("notes", log_level="WARNING")
+    server.add_tool(lambda: 1, name="write", description="Writes.")
+
+    async def body() -> None:
+        async with over_memory_streams(server) as session:
+            for _ in range(3):
+                await session.call_tool("write", {})
+            assert PROCESS.hub is not None and not PROCESS.hub.queued.lines
+
+    probe = attach(server, telemetry="off")
+    try:
+        run_on(backend, body)
+    finally:
+        probe.detach()
 
 
 def test_after_detach_the_queues_are_as_they_were() -> None:
