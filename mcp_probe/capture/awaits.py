@@ -168,8 +168,10 @@ class Awaits:
         self._objects: dict[int, Held] = {}
         self._references: dict[int, _Reference] = {}
         self._gone = self._forget  # one for all: an object of a library may live for long, and there are many
-        self._nameless: dict[str, set[str]] = {}
+        self._nameless_files: dict[str, set[str]] = {}  # of libraries: all that they make has no line
         self._nameless_code: dict[str, dict[int, CodeType]] = {}
+        # (function, who called it), by ``id``, of those that only pass on that something is made
+        self._nameless_pairs: dict[str, dict[tuple[int, int], tuple[CodeType, CodeType]]] = {}
         self._nameless_held: deque[Held] = deque(maxlen=MAX_SEARCHES)
         self.active = False  # hooks are there
         self.short_ns = SHORT_AWAIT_NS  # shorter waits are summed, without holders
@@ -178,19 +180,29 @@ class Awaits:
 
     def made(self, thing: Any, kind: AwaitKind, label: str) -> None:
         """``thing`` is being made by the caller's caller."""
+        maker = sys._getframe(_CALLER)
+        code, outer = maker.f_code, maker.f_back
+        files, pairs = self._nameless_files.setdefault(label, set()), self._nameless_pairs.setdefault(label, {})
+        pair = id(code), id(None if outer is None else outer.f_code)
+        if code.co_filename in files:
+            self._needs_no_name(label, code)
+            return
+        if pair in pairs:
+            return
         library = label.partition(".")[0]
         between = (library, "typing") if kind not in _HELD else (library, "typing", "anyio")
-        maker = sys._getframe(_CALLER)
-        if maker.f_code.co_name in _BACKEND and _root_of(maker) == "anyio":
-            self._needs_no_name(label, maker.f_code)
+        if code.co_name in _BACKEND and _root_of(maker) == "anyio":
+            self._needs_no_name(label, code)
             return
         made = user_line(maker, between)
         if made is not None:
             self._remember(thing, Held(kind, label, made, thing))
         elif _root_of(maker) not in between:
-            self.nameless_files(label).add(maker.f_code.co_filename)
-        elif not _passes_on(maker.f_code, maker, between):
-            self._needs_no_name(label, maker.f_code)
+            files.add(code.co_filename)
+        elif not _passes_on(code, maker, between):
+            self._needs_no_name(label, code)
+        elif outer is not None and not _passes_on(outer.f_code, outer, between) and len(pairs) < MAX_OBJECTS:
+            pairs[pair] = code, outer.f_code
 
     def keep_holds(self, wanted: bool) -> None:
         """Whether to keep each lock that a request held and gave back, for :meth:`holds_of`."""
@@ -209,12 +221,8 @@ class Awaits:
             holds.append(LockHold(held.kind, held.name, _line_of(hold[1], hold[2]), since, until))
         return holds
 
-    def nameless_files(self, label: str) -> set[str]:
-        """Files of other libraries whose objects of class ``label`` have no line: nobody needs to look."""
-        return self._nameless.setdefault(label, set())
-
     def nameless_code(self, label: str) -> dict[int, CodeType]:
-        """The same of the library's own functions, which make some for themselves in each call; by ``id``.
+        """Functions of libraries, by ``id``, whose objects of class ``label`` have no line: nobody needs to look.
 
         CPython hashes a code object anew each time, with all of its constants: 0.2 to 0.8 us.
         """

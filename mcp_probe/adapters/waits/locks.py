@@ -105,12 +105,11 @@ class _Wrappers:
 
     def making(self, original: Any) -> Any:
         awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
-        nameless, functions = awaits.nameless_files(label), awaits.nameless_code(label)
+        functions, frame_at = awaits.nameless_code(label), sys._getframe
 
         @wraps(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            code = sys._getframe(1).f_code
-            if guard.active and code.co_filename not in nameless and id(code) not in functions:
+            if id(frame_at(1).f_code) not in functions and guard.active:
                 try:
                     awaits.made(self, kind, label)
                 except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
