@@ -24,7 +24,7 @@ from typing import Any
 from weakref import ref
 
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.places import is_own, is_plumbing, users_frame
+from mcp_probe.capture.places import is_own, is_plumbing, may_run_steps, runs_steps, users_frame
 from mcp_probe.clock import now_ns
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, LockHold, Tag, draft_of
 from mcp_probe.record.awaits import SHORT_AWAIT_NS
@@ -641,20 +641,27 @@ def _instruction_of(frame: Any) -> Taken:
         if frame is None:
             break
         code = frame.f_code
-        file = code.co_filename
-        if _theirs[file] if file in _theirs else _is_theirs(file):
+        part = _parts.get(code.co_filename)
+        if part is None:
+            part = _part_of(code.co_filename)
+        if part == _THEIRS:
             return code, frame.f_lasti
+        if part == _MAY_RUN_STEPS and runs_steps(code):
+            break
         frame = frame.f_back
     return None, 0
 
 
-_theirs: dict[str, bool] = {}  # a free lock may cost 1 us more, and this is asked twice for each
+_OTHERS, _THEIRS, _MAY_RUN_STEPS = range(3)
+_parts: dict[str, int] = {}  # a free lock may cost 1 us more, and this is asked twice for each
 
 
-def _is_theirs(file: str) -> bool:
-    found = not is_plumbing(file) and not is_own(file)
-    if len(_theirs) < MAX_OBJECTS:
-        _theirs[file] = found
+def _part_of(file: str) -> int:
+    found = _OTHERS if is_plumbing(file) or is_own(file) else _THEIRS
+    if may_run_steps(file):
+        found = _MAY_RUN_STEPS
+    if len(_parts) < MAX_OBJECTS:
+        _parts[file] = found
     return found
 
 

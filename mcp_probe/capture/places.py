@@ -206,7 +206,7 @@ def users_frame() -> Any:
             part = _parts[code.co_filename] = _part_of(code.co_filename)
         if part == _OF_USER:
             return frame
-        if (part == _MAY_RUN_STEPS or code.co_name == "_run_once") and _runs_steps(code):
+        if (part == _MAY_RUN_STEPS or code.co_name == "_run_once") and runs_steps(code):
             break
         if part == _OF_OTHERS:
             frames.append(frame)
@@ -225,7 +225,7 @@ _parts: dict[str, int] = {}
 
 
 def _part_of(file: str) -> int:
-    if file.endswith(_LOOP_FILES):
+    if may_run_steps(file):
         return _MAY_RUN_STEPS
     kind, package = _kind(file)
     if is_own(file) or package in _BACKENDS or kind == _HIDDEN:
@@ -253,8 +253,13 @@ def is_plumbing(file: str) -> bool:
     return _kind(file)[0] not in (_USER, _PACKAGE)
 
 
-def _runs_steps(code: CodeType) -> bool:
-    """Whether a frame of ``code`` is the loop's: what it calls is a step."""
+def may_run_steps(file: str) -> bool:
+    """Whether frames of ``file`` may be those for which :func:`runs_steps` holds."""
+    return file.endswith(_LOOP_FILES)
+
+
+def runs_steps(code: CodeType) -> bool:
+    """Whether a frame of ``code`` is the loop's: what it calls is a step, and what is further out is none of its."""
     return code.co_name == "_run_once" or (code.co_name in _LOOP_FUNCTIONS and code.co_filename.endswith(_LOOP_FILES))
 
 
@@ -264,7 +269,7 @@ def own_frames(frame: Any) -> list[Any]:
     depth = 0
     while frame is not None and depth < MAX_DEPTH:
         code = frame.f_code
-        if _runs_steps(code):
+        if runs_steps(code):
             break
         if not code.co_filename.startswith(_OWN_PATHS) or code.co_filename.startswith(_WORKLOADS):
             frames.append(frame)

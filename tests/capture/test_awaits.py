@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,21 @@ def test_a_holder_that_is_no_request_is_named_by_its_line(backend: Backend) -> N
         assert (part.request, part.operation) == (0, BACKGROUND_OPERATION)
         assert (part.where or "").startswith(f"{__file__}:")
         assert part.where != wait.where
+
+
+@on_each_loop
+def test_a_librarys_own_task_that_holds_it_is_not_at_the_line_that_runs_the_loop(backend: Backend) -> None:
+    """The outermost line of the user's own code is the one that runs the loop, in every task."""
+
+    async def scenario(scene: Scene) -> None:
+        limiter = anyio.CapacityLimiter(1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(anyio.to_thread.run_sync, time.sleep, 2 * HELD_S, limiter=limiter))
+            await anyio.sleep(0.002)
+            tasks.start_soon(holding(scene, "call", limiter))
+
+    (wait,) = play(backend, scenario).awaits("call", "limiter")
+    assert [(part.operation, part.where) for part in wait.holders] == [(BACKGROUND_OPERATION, None)]
 
 
 @on_each_loop
