@@ -133,8 +133,7 @@ class Budget:
     unaccounted: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """A stretch in which one unit of a request could run and did not (> 1 ms), or it was queued, or its answer was.
 
     It certainly waited in [start_ns, end_ns); it may have waited since earliest_ns (<= start_ns).
@@ -157,8 +156,7 @@ class JobTimes:
     resumed_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class HolderPart:
+class HolderPart(NamedTuple):
     """Who held what a request awaited, in [from_ns, to_ns)."""
 
     request: int  # RequestRecord.id; 0: no request

@@ -306,5 +306,5 @@ def _held(holders: Sequence[HolderPart], taken: Sequence[_Span]) -> tuple[Holder
             since, until = max(part.from_ns, a), min(part.to_ns, b)
             if since < until:
                 is_whole = since == part.from_ns and until == part.to_ns
-                found.append(part if is_whole else replace(part, from_ns=since, to_ns=until))
+                found.append(part if is_whole else part._replace(from_ns=since, to_ns=until))
     return tuple(found)

@@ -85,18 +85,15 @@ _MEMORY_FIELDS = tuple(f.name for f in fields(MemoryUse))
 _MEMORY_VALUES = attrgetter(*_MEMORY_FIELDS)
 _AWAIT_FIELDS = tuple(f.name for f in fields(Await))
 _AWAIT_VALUES = attrgetter(*_AWAIT_FIELDS)
-_HOLDER_FIELDS = tuple(f.name for f in fields(HolderPart))
-_HOLDER_VALUES = attrgetter(*_HOLDER_FIELDS)
+_HOLDER_FIELDS = len(HolderPart._fields)
 Check = Callable[[Frame], str]
 """Of a frame: which of its values is none, and why; empty where all may be."""
 
 _PLAIN: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Budget: _BUDGET_VALUES,
-    Wait: attrgetter(*(f.name for f in fields(Wait))),
     JobTimes: attrgetter(*(f.name for f in fields(JobTimes))),
     MemoryUse: _MEMORY_VALUES,
     Await: _AWAIT_VALUES,
-    HolderPart: _HOLDER_VALUES,
 }
 
 
@@ -277,7 +274,7 @@ def _make(cls: type, values: list[Any]) -> Frame:
     """A frame from the values of all its fields, in order."""
     if cls is RequestRecord:
         values[_BUDGET_AT] = Budget(*values[_BUDGET_AT])
-        values[_WAITS_AT] = tuple(Wait(*wait) for wait in values[_WAITS_AT])
+        values[_WAITS_AT] = tuple(map(Wait._make, values[_WAITS_AT]))
         values[_JOBS_AT] = tuple(JobTimes(*job) for job in values[_JOBS_AT])
         values[_MEMORY_AT] = _memory_use(values[_MEMORY_AT])
         values[_AWAITS_AT] = _awaits(values[_AWAITS_AT])
@@ -303,7 +300,7 @@ def _awaits(rows: tuple[Any, ...] | None) -> tuple[Await, ...] | None:
     awaits = []
     for row in rows:
         values = list(row[: len(_AWAIT_FIELDS)])
-        values[at] = tuple(HolderPart(*part[: len(_HOLDER_FIELDS)]) for part in values[at])
+        values[at] = tuple([HolderPart(*part[:_HOLDER_FIELDS]) for part in values[at]])
         awaits.append(Await(*values))
     return tuple(awaits)
 
