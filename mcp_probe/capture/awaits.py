@@ -63,6 +63,13 @@ Hold = tuple["RawRequest | None", "CodeType | None", int, int, object]
 """(request, code that took it, its instruction, since_ns, which one of a pool's: ``None`` for what has no parts)"""
 
 
+Told = tuple["_Who | None", "CodeType | None", int, int]
+"""A hold as a wait remembers it: without the request, whose own waits remember others, and so on without an end."""
+
+_Who = tuple[int, str, "int | None", "str | None", "str | None"]
+"""(number of the request, its operation, when it had ended, trace id, span id)"""
+
+
 class Awaited:
     """One object, or one function of a library, that requests await. ``name`` is for reports; any thread may ask."""
 
@@ -121,7 +128,7 @@ class Held(Awaited):
     def __init__(self, kind: AwaitKind, label: str, made: str | None, thing: Any) -> None:
         super().__init__(kind, label, made, thing)
         self.holds: list[Hold] = []
-        self.past: list[tuple[Hold, int]] = []  # (holder, until)
+        self.past: list[tuple[Told, int]] = []  # (holder, until)
         self.opens: set[Open] = set()  # calls that have begun to wait and have not returned; of any thread
         self.unasked = 0  # the same of one that found it free, and is not remembered
         self.freed: deque[int] = deque(maxlen=MAX_PAST)  # when places became free that waiters have not yet taken
@@ -357,7 +364,7 @@ class Awaits:
             held.freed.append(now)
             if len(held.past) >= MAX_PAST:
                 self._forget_past(held)
-            held.past.append((mine, now))
+            held.past.append((_told(mine), now))
 
     def _keep(self, held: Held, hold: Hold, now: int) -> None:
         raw, got = hold[0], self._got
@@ -445,12 +452,12 @@ def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
     """Who held it in [began, now), which is worked out where somebody asks.
 
     That takes 5 us for each holder, and a limit of 40 has 40 holders at once and hundreds in a long wait. What is
-    copied here is on the event loop, for each wait.
+    noted here is on the event loop, for each wait.
     """
     if held.unseen:
         return (HolderPart(0, UNKNOWN_HOLDER, None, began, now, 1),)
     past = held.past
-    return _HeldBy(began, now, past[bisect_right(past, began, key=_until) :], held.holds.copy())
+    return _HeldBy(began, now, past[bisect_right(past, began, key=_until) :], [_told(hold) for hold in held.holds])
 
 
 class _HeldBy(Sequence[HolderPart]):
@@ -458,7 +465,7 @@ class _HeldBy(Sequence[HolderPart]):
 
     __slots__ = ("_began", "_holds", "_now", "_parts", "_past")
 
-    def __init__(self, began: int, now: int, past: Sequence[tuple[Hold, int]], holds: Sequence[Hold]) -> None:
+    def __init__(self, began: int, now: int, past: Sequence[tuple[Told, int]], holds: Sequence[Told]) -> None:
         self._began = began
         self._now = now
         self._past = past
@@ -482,25 +489,32 @@ class _HeldBy(Sequence[HolderPart]):
         return iter(self._known())
 
 
-def _until(one: tuple[Hold, int]) -> int:
+def _told(hold: Hold) -> Told:
+    raw, code, instruction, since, _ = hold
+    if raw is None:
+        return None, code, instruction, since
+    return (raw.id, raw.operation, raw.end_ns if raw.ended else None, *_span_of(raw)), code, instruction, since
+
+
+def _until(one: tuple[Told, int]) -> int:
     return one[1]
 
 
-def _parts_of(began: int, now: int, past: Sequence[tuple[Hold, int]], holds: Sequence[Hold]) -> Sequence[HolderPart]:
+def _parts_of(began: int, now: int, past: Sequence[tuple[Told, int]], holds: Sequence[Told]) -> Sequence[HolderPart]:
     """Each instant is divided equally among those who held it then.
 
     A part lasts as long as its holder has it and their number is the same. A place that changes hands ends nobody
     else's part.
     """
-    spans: list[tuple[int, int, Hold]] = []
+    spans: list[tuple[int, int, Told]] = []
     for hold, until in (*past, *[(hold, now) for hold in holds]):
-        raw, since = hold[0], hold[3]
+        who, since = hold[0], hold[3]
         if since < began:
             since = began
         if until > now:
             until = now
         if since < until:
-            end = None if raw is None or not raw.ended else raw.end_ns
+            end = None if who is None else who[2]
             if end is None or end >= until:
                 spans.append((since, until, hold))
             else:
@@ -515,7 +529,7 @@ def _parts_of(began: int, now: int, past: Sequence[tuple[Hold, int]], holds: Seq
 
 
 def _divided(
-    spans: Sequence[tuple[int, int, Hold]], began: int, now: int, lines: dict[tuple[int, int], str | None]
+    spans: Sequence[tuple[int, int, Told]], began: int, now: int, lines: dict[tuple[int, int], str | None]
 ) -> list[HolderPart]:
     """The same where the number of those who hold it changes."""
     come: dict[int, list[int]] = {}
@@ -541,18 +555,16 @@ def _divided(
     return parts
 
 
-def _part(hold: Hold, a: int, b: int, among: int, lines: dict[tuple[int, int], str | None]) -> HolderPart:
+def _part(hold: Told, a: int, b: int, among: int, lines: dict[tuple[int, int], str | None]) -> HolderPart:
     """``lines``: those that are known already, since many take it at the same one."""
-    raw, code, instruction, _, _ = hold
+    who, code, instruction, _ = hold
     taken = id(code), instruction
     where = lines.get(taken)
     if where is None:
         where = lines[taken] = _line_of(code, instruction)
-    if raw is None:
+    if who is None:
         return HolderPart(0, BACKGROUND_OPERATION, where, a, b, among)
-    if raw.span_id is None:
-        return _new_part(HolderPart, (raw.id, raw.operation, where, a, b, among, None, None))
-    return HolderPart(raw.id, raw.operation, where, a, b, among, *_span_of(raw))
+    return _new_part(HolderPart, (who[0], who[1], where, a, b, among, who[3], who[4]))
 
 
 _new_part = tuple.__new__  # a third of the time of the class's own
@@ -576,9 +588,9 @@ def _span_of(raw: RawRequest) -> tuple[str | None, str | None]:
     return f"{raw.trace_id:032x}", f"{raw.span_id:016x}"
 
 
-def _beyond_its_life(a: int, b: int, hold: Hold, end: int) -> Iterable[tuple[int, int, Hold]]:
+def _beyond_its_life(a: int, b: int, hold: Told, end: int) -> Iterable[tuple[int, int, Told]]:
     """What a request holds on to after its end, a task holds that it has left behind, and no request."""
-    left = (None, *hold[1:])
+    left: Told = (None, *hold[1:])
     return ((a, b, left),) if end <= a else ((a, end, hold), (end, b, left))
 
 

@@ -29,6 +29,7 @@ from mcp_probe.capture import await_looks, awaits
 from mcp_probe.capture.await_kinds import kind_of as kind_of_function
 from mcp_probe.capture.awaits import Held, holders_of, variable_of
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, RequestRecord
+from mcp_probe.record.raw import RawRequest
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep
 from tests.loops import LOOPS
@@ -696,7 +697,7 @@ def test_a_long_wait_for_one_of_many_places_has_one_part_for_each_holder() -> No
     """One for each holder and hand-over were 12 ms of the event loop for a call that 88 others waited beside."""
     places, turns = 40, 200
     held = Held("semaphore", "semaphore", None, asyncio.Semaphore(1))
-    held.past = [((None, None, turn, turn - places, None), turn) for turn in range(1, turns)]
+    held.past = [((None, None, turn, turn - places), turn) for turn in range(1, turns)]
     held.holds = [(None, None, turn, turn - places, None) for turn in range(turns, turns + places)]
     parts = holders_of(held, 0, turns)
     assert len(parts) == len(held.past) + places
@@ -712,7 +713,7 @@ def test_each_instant_of_a_wait_is_divided_equally_among_those_who_held_it(
     spans: list[tuple[int, int]], began: int, now: int
 ) -> None:
     held = Held("semaphore", "semaphore", None, asyncio.Semaphore(1))
-    held.past = sorted([((None, None, 0, a, None), a + ns) for a, ns in spans if a + ns < now], key=lambda one: one[1])
+    held.past = sorted([((None, None, 0, a), a + ns) for a, ns in spans if a + ns < now], key=lambda one: one[1])
     held.holds = [(None, None, 0, a, None) for a, ns in spans if a + ns >= now]
     parts = holders_of(held, began, now)
     held.past, held.holds = [], []  # what comes later changes nothing
@@ -721,6 +722,19 @@ def test_each_instant_of_a_wait_is_divided_equally_among_those_who_held_it(
         here = [part for part in parts if part.from_ns <= instant < part.to_ns]
         assert [part.among for part in here] == [among or 1] * (among or 1)
         assert {part.operation for part in here} == {BACKGROUND_OPERATION if among else UNKNOWN_HOLDER}
+
+
+def test_a_wait_keeps_no_request_alive_that_held_it() -> None:
+    """Each of them may have waited for others before: a busy semaphore would keep every request there ever was."""
+    held = Held("semaphore", "semaphore", None, asyncio.Semaphore(1))
+    part = object()
+    held.holds = [(RawRequest(1, "request", "tools/call", "work", "stdio"), None, 0, 5, part)]
+    parts = holders_of(held, 0, 9)
+    found: list[Any] = [parts]
+    for one in found:
+        found += [other for other in gc.get_referents(one) if not isinstance(other, type) and other not in found]
+        assert one is not part and not isinstance(one, RawRequest)
+    assert [(part.request, part.operation, part.from_ns) for part in parts] == [(0, UNKNOWN_HOLDER, 0), (1, "work", 5)]
 
 
 def test_the_event_loop_does_not_work_out_who_held_what_a_call_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
