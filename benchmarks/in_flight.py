@@ -103,7 +103,8 @@ class Served:
         return found
 
     async def _calls(self, in_flight: int, seconds: float) -> list[float]:
-        until, taken = time.perf_counter() + seconds, []
+        until = time.perf_counter() + seconds
+        taken: list[float] = []
 
         async def calls() -> None:
             while (began := time.perf_counter()) < until:

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from mcp_probe.capture import await_looks, awaits
 from mcp_probe.capture.await_kinds import kind_of as kind_of_function
 from mcp_probe.capture.awaits import Held, holders_of, variable_of
-from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, RequestRecord
+from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, HolderPart, RequestRecord
 from mcp_probe.record.raw import RawRequest
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep
@@ -739,7 +739,12 @@ def test_a_wait_keeps_no_request_alive_that_held_it() -> None:
 
 def test_the_event_loop_does_not_work_out_who_held_what_a_call_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     worked_out: list[int] = []
-    monkeypatch.setattr(awaits, "_parts_of", lambda *args: worked_out.append(threading.get_ident()) or ())
+
+    def parts_of(*_: object) -> tuple[HolderPart, ...]:
+        worked_out.append(threading.get_ident())
+        return ()
+
+    monkeypatch.setattr(awaits, "_parts_of", parts_of)
 
     async def scenario(scene: Scene) -> None:
         gate = asyncio.Semaphore(2)
