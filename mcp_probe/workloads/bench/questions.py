@@ -12,95 +12,51 @@ PYTHONS = "pythons"
 
 TITLE = "Questions of today: comparisons that no document makes"
 
-_SCENARIOS = "mcp_probe.workloads.scenarios"
+
+def scenario(name: str, about: str, *documents: str, limits_s: tuple[float, float]) -> Workload:
+    """An entry for the module of this name in ``workloads/scenarios``; ``limits_s`` bound a quick and a full run."""
+    place = f"mcp_probe.workloads.scenarios.{name.replace('-', '_')}:run"
+    return Workload(name, documents, about, place, *limits_s)
+
 
 QUESTIONS: tuple[Workload, ...] = (
-    Workload(
+    scenario(
         "result-size",
-        (TODAY,),
         "results of 1 kB to 100 MB: bytes, memory, encoding, and who waits for it",
-        f"{_SCENARIOS}.result_size:run",
-        300,
-        900,
+        TODAY,
+        limits_s=(300, 900),
     ),
-    Workload(
-        "event-loops",
-        (TODAY,),
-        "asyncio and uvloop under the same server, over stdio and HTTP",
-        f"{_SCENARIOS}.event_loops:run",
-        300,
-        600,
+    scenario(
+        "event-loops", "asyncio and uvloop under the same server, over stdio and HTTP", TODAY, limits_s=(300, 600)
     ),
-    Workload(
-        "stateless",
-        (TODAY,),
-        "streamable HTTP with a session, without, and with one for every call",
-        f"{_SCENARIOS}.stateless:run",
-        300,
-        600,
+    scenario(
+        "stateless", "streamable HTTP with a session, without, and with one for every call", TODAY, limits_s=(300, 600)
     ),
-    Workload(
-        "many-clients",
-        (TODAY,),
-        "many clients at once, with a session each and with one for all",
-        f"{_SCENARIOS}.many_clients:run",
-        300,
-        600,
+    scenario(
+        "many-clients", "many clients at once, with a session each and with one for all", TODAY, limits_s=(300, 600)
     ),
-    Workload(
-        "notifications",
-        (TODAY,),
-        "progress and log notifications of a call, none to a thousand",
-        f"{_SCENARIOS}.notifications:run",
-        300,
-        600,
+    scenario(
+        "notifications", "progress and log notifications of a call, none to a thousand", TODAY, limits_s=(300, 600)
     ),
-    Workload(
+    scenario(
         "round-trips",
-        (TODAY,),
         "questions to the client within a call: sampling, elicitation, a second request",
-        f"{_SCENARIOS}.round_trips:run",
-        300,
-        600,
+        TODAY,
+        limits_s=(300, 600),
     ),
-    Workload(
+    scenario(
         "workers",
-        (TODAY,),
         "uvicorn with 1, 2 and 4 workers: computing, and what becomes of sessions",
-        f"{_SCENARIOS}.workers:run",
-        400,
-        600,
+        TODAY,
+        limits_s=(400, 600),
     ),
-    Workload(
-        "sdks",
-        (TODAY,),
-        "the same tools with mcp 1 and 2 and fastmcp 2, 3 and 4",
-        f"{_SCENARIOS}.sdks:run",
-        400,
-        600,
-    ),
-    Workload(
-        PYTHONS,
-        (TODAY,),
-        "the same tools with CPython 3.11, 3.12, 3.13 and 3.14",
-        f"{_SCENARIOS}.pythons:run",
-        500,
-        1200,
-    ),
-    Workload(
+    scenario("sdks", "the same tools with mcp 1 and 2 and fastmcp 2, 3 and 4", TODAY, limits_s=(400, 600)),
+    scenario(PYTHONS, "the same tools with CPython 3.11, 3.12, 3.13 and 3.14", TODAY, limits_s=(500, 1200)),
+    scenario(
         "resumption",
-        (TODAY,),
         "a call whose connection breaks, read on from another; what keeping events costs",
-        f"{_SCENARIOS}.resumption:run",
-        300,
-        600,
+        TODAY,
+        limits_s=(300, 600),
     ),
-    Workload(
-        "tls",
-        (TODAY,),
-        "plain HTTP/1.1, TLS with HTTP/1.1, and TLS with real HTTP/2",
-        f"{_SCENARIOS}.tls:run",
-        300,
-        600,
-    ),
+    scenario("tls", "plain HTTP/1.1, TLS with HTTP/1.1, and TLS with real HTTP/2", TODAY, limits_s=(300, 600)),
 )

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mcp_probe.errors import OptionError
-from mcp_probe.workloads.bench.questions import QUESTIONS, TITLE, TODAY
+from mcp_probe.workloads.bench.questions import QUESTIONS, TITLE, TODAY, scenario
 from mcp_probe.workloads.bench.shapes import Outcome, Workload
 
 if TYPE_CHECKING:
@@ -29,126 +29,46 @@ DOCUMENTS: dict[str, str] = {
 GROUPS = {**DOCUMENTS, TODAY: TITLE}
 """What `--document` takes: the documents, and the comparisons of none."""
 
-_SCENARIOS = "mcp_probe.workloads.scenarios"
-
 WORKLOADS: tuple[Workload, ...] = (
-    Workload(
-        "dispatch-micro",
-        ("000",),
-        "a task per message against one by one: time and memory",
-        f"{_SCENARIOS}.dispatch_micro:run",
-        180,
-        900,
-    ),
-    Workload(
+    scenario("dispatch-micro", "a task per message against one by one: time and memory", "000", limits_s=(180, 900)),
+    scenario(
         "dispatch-stdio",
-        ("000", "002"),
         "a CPU-bound tool on a real stdio server, one by one and pipelined",
-        f"{_SCENARIOS}.dispatch_stdio:run",
-        180,
-        600,
+        "000",
+        "002",
+        limits_s=(180, 600),
     ),
-    Workload(
-        "dispatch-wait",
-        ("000",),
-        "waiting handlers, in memory: where concurrency pays",
-        f"{_SCENARIOS}.dispatch_wait:run",
-        90,
-        300,
-    ),
-    Workload(
-        "fanout", ("001",), "N calls at once over one stdio session: flat in N?", f"{_SCENARIOS}.fanout:run", 180, 1200
-    ),
-    Workload("waves", ("001",), "ceil(N / width) waves at pools of 4, 20 and 40", f"{_SCENARIOS}.waves:run", 180, 900),
-    Workload(
-        "overhead", ("001",), "what a wrapper, here the probe, adds to a call", f"{_SCENARIOS}.overhead:run", 240, 1800
-    ),
-    Workload(
+    scenario("dispatch-wait", "waiting handlers, in memory: where concurrency pays", "000", limits_s=(90, 300)),
+    scenario("fanout", "N calls at once over one stdio session: flat in N?", "001", limits_s=(180, 1200)),
+    scenario("waves", "ceil(N / width) waves at pools of 4, 20 and 40", "001", limits_s=(180, 900)),
+    scenario("overhead", "what a wrapper, here the probe, adds to a call", "001", limits_s=(240, 1800)),
+    scenario(
         "cold-start",
-        ("001",),
         "N callers of a server that is not running: single-flight, naive, warm",
-        f"{_SCENARIOS}.cold_start:run",
-        240,
-        900,
+        "001",
+        limits_s=(240, 900),
     ),
-    Workload(
-        "multi-server",
-        ("001",),
-        "one call to each of several servers: max, not sum",
-        f"{_SCENARIOS}.multi_server:run",
-        120,
-        600,
+    scenario("multi-server", "one call to each of several servers: max, not sum", "001", limits_s=(120, 600)),
+    scenario(
+        "mixed-latency", "quick calls beside slow ones: order, caps, a tool that blocks", "001", limits_s=(120, 600)
     ),
-    Workload(
-        "mixed-latency",
-        ("001",),
-        "quick calls beside slow ones: order, caps, a tool that blocks",
-        f"{_SCENARIOS}.mixed_latency:run",
-        120,
-        600,
+    scenario("pipeline", "three stages of parallel calls: the critical path", "001", limits_s=(90, 300)),
+    scenario(
+        "op-latency", "every operation of a stdio server, and in memory: what is transport", "002", limits_s=(300, 600)
     ),
-    Workload(
-        "pipeline", ("001",), "three stages of parallel calls: the critical path", f"{_SCENARIOS}.pipeline:run", 90, 300
+    scenario(
+        "op-latency-http", "the same operations over streamable HTTP, SSE and JSON answers", "002", limits_s=(400, 900)
     ),
-    Workload(
-        "op-latency",
-        ("002",),
-        "every operation of a stdio server, and in memory: what is transport",
-        f"{_SCENARIOS}.op_latency:run",
-        300,
-        600,
+    scenario("session-reuse", "a session, or a process, per call against one that is kept", "004", limits_s=(300, 600)),
+    scenario(
+        "cpu-models", "CPU-bound work: sync, await, gather, threads; a fresh process each", "003", limits_s=(300, 1200)
     ),
-    Workload(
-        "op-latency-http",
-        ("002",),
-        "the same operations over streamable HTTP, SSE and JSON answers",
-        f"{_SCENARIOS}.op_latency_http:run",
-        400,
-        900,
+    scenario("cpu-tools", "CPU-bound MCP tools, async and in threads", "000", "003", limits_s=(200, 600)),
+    scenario(
+        "io-models", "HTTP fetches: sync, asyncio, threads, hybrids; at equal concurrency", "003", limits_s=(500, 1800)
     ),
-    Workload(
-        "session-reuse",
-        ("004",),
-        "a session, or a process, per call against one that is kept",
-        f"{_SCENARIOS}.session_reuse:run",
-        300,
-        600,
-    ),
-    Workload(
-        "cpu-models",
-        ("003",),
-        "CPU-bound work: sync, await, gather, threads; a fresh process each",
-        f"{_SCENARIOS}.cpu_models:run",
-        300,
-        1200,
-    ),
-    Workload(
-        "cpu-tools",
-        ("000", "003"),
-        "CPU-bound MCP tools, async and in threads",
-        f"{_SCENARIOS}.cpu_tools:run",
-        200,
-        600,
-    ),
-    Workload(
-        "io-models",
-        ("003",),
-        "HTTP fetches: sync, asyncio, threads, hybrids; at equal concurrency",
-        f"{_SCENARIOS}.io_models:run",
-        500,
-        1800,
-    ),
-    Workload(
-        "http-client",
-        ("004",),
-        "client patterns: a client per request, shared, limits",
-        f"{_SCENARIOS}.http_client:run",
-        400,
-        1200,
-    ),
-    Workload(
-        "http-sweep", ("004",), "concurrency against pool limits: the knee", f"{_SCENARIOS}.http_sweep:run", 600, 1800
-    ),
+    scenario("http-client", "client patterns: a client per request, shared, limits", "004", limits_s=(400, 1200)),
+    scenario("http-sweep", "concurrency against pool limits: the knee", "004", limits_s=(600, 1800)),
     *QUESTIONS,
 )
 
