@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError
@@ -62,6 +62,24 @@ def through_facade(facade: Facade) -> One:
     return one
 
 
+class Round(Protocol):
+    """What takes a turn: calls that are made together. Keeps every round's wall time, and when the last one was."""
+
+    @property
+    def wall_ms(self) -> Sequence[float]:
+        """Of all rounds."""
+
+    @property
+    def last_ns(self) -> tuple[int, int]:
+        """When the last round began and ended, on the probe's clock."""
+
+    def __call__(self) -> Awaitable[Ms]:
+        """One round."""
+
+    def little(self, excused: str = "") -> Little | None:
+        """Mean number of calls in flight over all rounds, beside the number that was asked for."""
+
+
 class Burst:
     """One round of calls, all at once, at most ``in_flight`` of them, or one by one; for :meth:`Bench.timed`.
 
@@ -103,7 +121,7 @@ class Burst:
         return Ms(wall_ms)
 
     def little(self, excused: str = "") -> Little:
-        """Mean number of calls in flight over all rounds, beside the number that was asked for."""
+        """As :meth:`Round.little`."""
         return Little(sum(self.latency_ms) / sum(self.wall_ms), self._asked, excused)
 
 
