@@ -9,33 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.aggregate.phrasing import plural
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Little, Outcome, Stats, Why
-from mcp_probe.workloads.bench.statistics import counted, floor_of, quickest, scaled
+from mcp_probe.workloads.bench.shapes import Outcome
+from mcp_probe.workloads.bench.statistics import counted, floor_of, scaled
 from mcp_probe.workloads.facade import Facade, ThreadedClient
+from mcp_probe.workloads.scenarios.arms import Arm, put_arm, take_turns
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.providers import followed, threaded_provider
 from mcp_probe.workloads.scenarios.readings import longest_wait_ms, most_in_flight
-from mcp_probe.workloads.scenarios.tables import (
-    Burst,
-    Table,
-    burst,
-    calls_of,
-    through_facade,
-    through_session,
-)
+from mcp_probe.workloads.scenarios.tables import Table, burst, calls_of, through_facade, through_session
 
 SERVER = "mcp_probe.workloads.servers.delays"
 POOL = 4
 WIDE = 20
 STDIO_WIDTH = 39
 """anyio's 40 tokens, one of which the reader of stdin always holds. The writer needs one for each answer."""
-UNITS = {"pool 4": POOL, "pool 20": WIDE}
 
 
 async def run(bench: Bench) -> Outcome:
@@ -48,19 +42,25 @@ async def run(bench: Bench) -> Outcome:
     return bench.outcome()
 
 
+@dataclass(frozen=True, slots=True)
+class Width:
+    """One that hides in a server: the tool that shows it, and the numbers of calls at once."""
+
+    tool: str
+    name: str
+    width: int
+    counts: tuple[int, ...]
+
+
 class Waves:
     """What was measured, by label and number of calls."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.delay_ms = bench.size(quick=50.0, full=doc.DELAY_MS)
-        self.scale = self.delay_ms / doc.DELAY_MS
-        self.note = "" if bench.quick is False else f"calls of {self.delay_ms:g} ms instead of {doc.DELAY_MS:g}"
-        self.rounds = bench.size(quick=3, full=8)
-        self.stats: dict[tuple[str, int], Stats] = {}
-        self.walls: dict[tuple[str, int], list[float]] = {}
-        self.floor: dict[tuple[str, int], float | None] = {}
-        self.bursts: dict[tuple[str, int], Burst] = {}
+        note = f"calls of {self.delay_ms:g} ms instead of {doc.DELAY_MS:g}" if bench.quick else ""
+        self.size = {"scale": self.delay_ms / doc.DELAY_MS, "note": note}
+        self.arms: dict[tuple[str, int], Arm] = {}
         self.at_client: dict[int, Seen] = {}
         self.at_server: dict[tuple[str, int], Seen] = {}
 
@@ -71,32 +71,24 @@ class Waves:
         async with threaded_provider(SERVER) as provider, self.bench.server(SERVER, probe=False) as server:
             direct = through_session(server.session)
             narrow, wide = Facade(provider.client, POOL), Facade(provider.client, WIDE)
+            ones = {"pool 4": through_facade(narrow), "pool 20": through_facade(wide), "direct": direct}
             try:
                 for count in (POOL, 5, 10, 20):
                     self.bench.step(f"{count} calls through pools of {POOL} and of {WIDE} threads")
-                    turns = {
-                        "pool 4": self._through(narrow, count),
-                        "pool 20": self._through(wide, count),
-                        "direct": burst(direct, calls_of("wait", count, self.delay_ms)),
-                    }
-                    found = await self.bench.interleaved(turns, self.rounds, twin="pool 20")
-                    for label, stats in found.stats.items():
-                        self.stats[label, count] = stats
-                        self.bursts[label, count] = turns[label]
-                        self.floor[label, count] = found.floor
-                        provider.mark(f"{label} {count}", turns[label].last_ns)
+                    calls = calls_of("wait", count, self.delay_ms)
+                    ways = {f"{label} {count}": burst(one, calls) for label, one in ones.items()}
+                    rounds = self.bench.size(quick=3, full=8)
+                    found = await take_turns(self.bench, ways, rounds, provider, twin=f"pool 20 {count}")
+                    self.arms |= {(label, count): found[f"{label} {count}"] for label in ones}
                     if count != POOL:
                         self.at_client[count] = await self._seen_at_client(provider.client, count)
-                        self.client_rows(count, provider.later(f"pool 20 {count}"))
+                        self.client_rows(count)
             finally:
                 narrow.close()
                 wide.close()
-        for label in UNITS:
+        for label in ("pool 4", "pool 20"):
             for count in (5, 10, 20):
                 self.at_server[label, count] = provider.seen(f"{label} {count}")
-
-    def _through(self, facade: Facade, count: int) -> Burst:
-        return burst(through_facade(facade), calls_of("wait", count, self.delay_ms))
 
     async def _seen_at_client(self, client: ThreadedClient, count: int) -> Seen:
         """What a probe in this process says of the facade's pool, in a round that is not timed."""
@@ -109,78 +101,45 @@ class Waves:
             facade.close()
         return calls.seen
 
-    def client_rows(self, count: int, why_wide: Why) -> None:
+    def client_rows(self, count: int) -> None:
         """A line of each of section 4's tables."""
-        before = Table(self.bench, "001 §4 before", scale=self.scale, note=self.note, series=f"pool of {POOL}")
-        after = Table(self.bench, "001 §4 after", scale=self.scale, note=self.note, series=f"pool of {WIDE}")
+        narrow, wide, direct = (self.arms[label, count] for label in ("pool 4", "pool 20", "direct"))
         why = explain(self.at_client[count])
-        stats, wide, direct = (self.stats[label, count] for label in ("pool 4", "pool 20", "direct"))
-        little = self.bursts["pool 4", count].little()
-        before.put(f"{count} calls", "ms", stats, doc.POOL_OF_4[count], x=count, why=why, little=little)
-        before.put(
-            f"{count} calls, waves",
-            "waves",
-            self._waves(count),
-            ceil(count / POOL),
-            metric="waves",
-            x=count,
-            scale=1.0,
-            floor=floor_of(stats, self.stats["pool 4", POOL]),
-            contended=stats.contended,
-            why=why,
-        )
-        little = self.bursts["pool 20", count].little()
-        after.put(f"{count} calls", "ms", wide, doc.POOL_OF_20[count], x=count, why=why_wide, little=little)
-        after.put(
-            f"{count} calls, over direct",
-            "%",
-            100 * (wide.median / direct.median - 1),
-            doc.POOL_OF_20_PERCENT[count],
-            metric="overhead",
-            x=count,
-            scale=1.0,
-            floor=self.floor["pool 20", count],
-            contended=wide.contended,
-            why=why_wide,
-            note=f"the direct client took {direct.median:.1f} ms",
-        )
-
-    def _waves(self, count: int) -> float:
-        """Multiples of the time of one full wave, quickest rounds: what the client and the pipe add is in both."""
-        return min(self.bursts["pool 4", count].wall_ms) / min(self.bursts["pool 4", POOL].wall_ms)
+        before = Table(self.bench, "001 §4 before", series=f"pool of {POOL}", x=count, why=why, **self.size)
+        put_arm(before, f"{count} calls", narrow, doc.POOL_OF_4[count], why=why, floor=None)
+        # Of quickest rounds, over one full wave: what the client and the pipe add is in both.
+        waves = narrow.quickest_ms / self.arms["pool 4", POOL].quickest_ms
+        floor, contended = floor_of(narrow.stats, self.arms["pool 4", POOL].stats), narrow.stats.contended
+        more: dict[str, Any] = {"metric": "waves", "scale": 1.0, "floor": floor, "contended": contended}
+        before.put(f"{count} calls, waves", "waves", waves, ceil(count / POOL), **more)
+        after = Table(self.bench, "001 §4 after", series=f"pool of {WIDE}", x=count, why=wide.why, **self.size)
+        put_arm(after, f"{count} calls", wide, doc.POOL_OF_20[count], floor=None)
+        percent, note = 100 * (wide.ratio(direct) - 1), f"the direct client took {direct.stats.median:.1f} ms"
+        more = {"metric": "overhead", "scale": 1.0, "floor": wide.floor, "contended": wide.stats.contended}
+        after.put(f"{count} calls, over direct", "%", percent, doc.POOL_OF_20_PERCENT[count], note=note, **more)
 
     def client_checks(self) -> None:
         """001-3 and 001-4."""
         expected = {count: ceil(count / POOL) for count in doc.POOL_OF_4}
-        contended = any(stats.contended for stats in self.stats.values())
-        most = max(most_in_flight(self.at_server["pool 4", count].requests) for count in expected)
-        waits = {count: longest_wait_ms(self.at_client[count].requests) or 0.0 for count in expected}
-        steps = all(abs(waits[n] / (self.delay_ms * (expected[n] - 1)) - 1) < 0.15 for n in expected)
-        walls = {count: self.bursts["pool 4", count].wall_ms for count in (POOL, *expected)}
-        found = {
-            n: quickest(walls[n], walls[POOL], floor=self.floor["pool 4", n], contended=contended) for n in expected
-        }
+        narrow, wide = ([self.arms[label, n] for n in expected] for label in ("pool 4", "pool 20"))
+        most = max(most_in_flight(self.at_server["pool 4", n].requests) for n in expected)
+        waits = {n: longest_wait_ms(self.at_client[n].requests) or 0.0 for n in expected}
+        steps = all(abs(waits[n] / (self.delay_ms * (waves - 1)) - 1) < 0.15 for n, waves in expected.items())
+        found = [arm.quickest_over(self.arms["pool 4", POOL]) for arm in narrow]
+        walls = " / ".join(f"{arm.quickest_ms:.0f}" for arm in narrow)
         self.bench.claim(
             doc.CLAIMS["001-3"],
-            [scaled(each, 1 / expected[count]) for count, each in found.items()],
+            [scaled(each, 1 / waves) for each, waves in zip(found, expected.values(), strict=True)],
             counted(most),
-            said=" / ".join(f"{min(walls[n]):.0f}" for n in expected)
-            + " ms: "
-            + ", ".join(f"{each.value:.2f}" for each in found.values())
-            + " waves",
-            why="the longest wait for a thread of the pool was "
-            + ", ".join(f"{waits[n]:.0f}" for n in expected)
-            + f" ms, {'in steps' if steps else 'not quite in steps'} of {self.delay_ms:g}; the server never had more "
-            f"than {most} requests",
+            said=f"{walls} ms: {', '.join(f'{each.value:.2f}' for each in found)} waves",
+            why=f"the longest wait for a thread of the pool was {', '.join(f'{ms:.0f}' for ms in waits.values())} ms, "
+            f"{'in steps' if steps else 'not quite in steps'} of {self.delay_ms:g}; the server never had more than "
+            f"{most} requests",
         )
-        wide = {count: self.bursts["pool 20", count].wall_ms for count in expected}
         self.bench.claim(
             doc.CLAIMS["001-4"],
-            [
-                scaled(quickest(wide[n], floor=self.floor["pool 20", n], contended=contended), 1 / self.delay_ms)
-                for n in expected
-            ],
-            said=" / ".join(f"{min(walls):.0f}" for walls in wide.values()) + f" ms, of {self.delay_ms:g}",
+            [arm.quickest_over(self.delay_ms) for arm in wide],
+            said=" / ".join(f"{arm.quickest_ms:.0f}" for arm in wide) + f" ms, of {self.delay_ms:g}",
             why=explain(self.at_server["pool 20", 20]),
         )
 
@@ -189,56 +148,45 @@ class Waves:
     async def measure_server(self) -> None:
         """One session that puts no limit on anything; the tools do."""
         async with self.bench.server(SERVER, "--pool", str(POOL)) as server:
-            for tool, counts in self.tools.items():
-                for count in counts:
-                    self.bench.step(f"{count} calls of {tool} at once")
-                    calls = burst(through_session(server.session), calls_of(tool, count, self.delay_ms))
-                    self.stats[tool, count] = await self.bench.timed(calls, self.bench.size(quick=2, full=8))
-                    self.walls[tool, count] = calls.wall_ms
-                    server.mark(f"{tool} {count}", calls.last_ns)
-                    self._server_row(tool, count, calls.little(), server.later(f"{tool} {count}"))
-        count = STDIO_WIDTH + 1
-        self.at_server["threaded", count] = server.seen(f"threaded {count}")
+            for width in widths(self.bench):
+                for count in width.counts:
+                    self.bench.step(f"{count} calls of {width.tool} at once")
+                    label = f"{width.tool} {count}"
+                    ways = {label: burst(through_session(server.session), calls_of(width.tool, count, self.delay_ms))}
+                    arms = await take_turns(self.bench, ways, self.bench.size(quick=2, full=8), server)
+                    self.arms[width.tool, count] = arms[label]
+                    self._server_row(width, count)
+        self.at_server["threaded", STDIO_WIDTH + 1] = server.seen(f"threaded {STDIO_WIDTH + 1}")
 
-    @property
-    def tools(self) -> dict[str, Sequence[int]]:
-        """Which numbers of calls show what of each tool."""
-        return {
-            "pooled": self.bench.size(quick=(4, 5, 20), full=(4, 5, 10, 20)),
-            "threaded": self.bench.size(quick=(20, 39, 40, 80), full=(10, 20, 39, 40, 41, 80)),
-            "to_thread": (default_threads(), 2 * default_threads()),
-            "blocking": self.bench.size(quick=(1, 5), full=(1, 5, 10)),
-        }
-
-    def _server_row(self, tool: str, count: int, little: Little, why: Why) -> None:
+    def _server_row(self, width: Width, count: int) -> None:
         """A condition: the document's hard-coded number has relatives in every server."""
-        name, width = {
-            "pooled": (f"a pool of {POOL} in the server", POOL),
-            "threaded": ("plain def tools", STDIO_WIDTH),
-            "to_thread": ("asyncio.to_thread", default_threads()),
-            "blocking": ("tools that block the loop", 1),
-        }[tool]
-        Table(self.bench, "001 conditions").put(
-            f"{name}: {plural(count, 'call')}",
-            "ms",
-            self.stats[tool, count],
-            series=name,
-            x=count,
-            why=why,
-            little=little,
-            note=f"calls of {self.delay_ms:g} ms; width {width}, so {plural(ceil(count / width), 'wave')}",
-        )
+        waves = plural(ceil(count / width.width), "wave")
+        note = f"calls of {self.delay_ms:g} ms; width {width.width}, so {waves}"
+        table = Table(self.bench, "001 conditions", series=width.name, x=count, note=note)
+        put_arm(table, f"{width.name}: {plural(count, 'call')}", self.arms[width.tool, count])
 
     def limiter_check(self) -> None:
         """The modern SDK's own hidden number, which the document did not know."""
-        one, more = (self.walls["threaded", count] for count in (STDIO_WIDTH, STDIO_WIDTH + 1))
-        stats = [self.stats["threaded", count] for count in (STDIO_WIDTH, STDIO_WIDTH + 1)]
-        self.bench.claim(
-            doc.CLAIMS["001-3a"],
-            quickest(more, one, floor=floor_of(*stats), contended=any(each.contended for each in stats)),
-            said=f"{STDIO_WIDTH} calls {min(one):.0f} ms, {STDIO_WIDTH + 1} calls {min(more):.0f} ms",
-            why=explain(self.at_server["threaded", STDIO_WIDTH + 1]),
-        )
+        one, more = (self.arms["threaded", count] for count in (STDIO_WIDTH, STDIO_WIDTH + 1))
+        said = f"{STDIO_WIDTH} calls {one.quickest_ms:.0f} ms, {STDIO_WIDTH + 1} calls {more.quickest_ms:.0f} ms"
+        why = explain(self.at_server["threaded", STDIO_WIDTH + 1])
+        self.bench.claim(doc.CLAIMS["001-3a"], more.quickest_over(one), said=said, why=why)
+
+
+def widths(bench: Bench) -> tuple[Width, ...]:
+    """Which numbers of calls show what of each tool."""
+    threads = default_threads()
+    return (
+        Width("pooled", f"a pool of {POOL} in the server", POOL, bench.size(quick=(4, 5, 20), full=(4, 5, 10, 20))),
+        Width(
+            "threaded",
+            "plain def tools",
+            STDIO_WIDTH,
+            bench.size(quick=(20, 39, 40, 80), full=(10, 20, 39, 40, 41, 80)),
+        ),
+        Width("to_thread", "asyncio.to_thread", threads, (threads, 2 * threads)),
+        Width("blocking", "tools that block the loop", 1, bench.size(quick=(1, 5), full=(1, 5, 10))),
+    )
 
 
 def default_threads() -> int:

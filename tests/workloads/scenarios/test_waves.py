@@ -9,10 +9,10 @@ import pytest
 from mcp_probe.aggregate.explain import Seen
 from mcp_probe.model import JobTimes
 from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.shapes import Little
 from mcp_probe.workloads.bench.statistics import describe
-from mcp_probe.workloads.client import Call
+from mcp_probe.workloads.scenarios.arms import Arm
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
-from mcp_probe.workloads.scenarios.tables import Burst
 from mcp_probe.workloads.scenarios.waves import POOL, Waves, default_threads
 from tests.frames import MS, make_header, make_request
 
@@ -39,16 +39,12 @@ def at_server(count: int, width: int) -> Seen:
 def measured(walls_ms: dict[int, float], width: int = POOL, wide_ms: float = 55.0) -> Waves:
     """``walls_ms`` of 4, 5, 10 and 20 calls through the pool of 4, which let ``width`` through."""
 
-    async def nobody(call: Call) -> float:
-        raise AssertionError
-
     waves = Waves(Bench(quick=True))
     for label, walls in (("pool 4", walls_ms), ("pool 20", dict.fromkeys(walls_ms, wide_ms))):
         for count, wall_ms in walls.items():
-            calls = waves.bursts[label, count] = Burst([(nobody, Call("wait", {}))] * count)
-            calls.wall_ms, calls.latency_ms = [3 * wall_ms, wall_ms, wall_ms], [wall_ms] * count
-            waves.stats[label, count] = waves.stats["direct", count] = describe([wall_ms] * 3)
-            waves.floor[label, count] = 1.01
+            law = Little(count, count)
+            arm = Arm(describe([wall_ms] * 3), 1.01, [3 * wall_ms, wall_ms, wall_ms], law, "the server's sentence")
+            waves.arms[label, count] = waves.arms["direct", count] = arm
             waves.at_server[label, count] = at_server(count, width if label == "pool 4" else 20)
     for count in doc.POOL_OF_4:
         waves.at_client[count] = in_waves(count, width)
@@ -85,7 +81,7 @@ def test_the_waves_are_explained_by_the_pool_s_waits() -> None:
 def test_both_tables_of_section_4_have_every_line() -> None:
     waves = measured(FULL)
     for count in doc.POOL_OF_4:
-        waves.client_rows(count, lambda: "the server's sentence")
+        waves.client_rows(count)
     rows = {(row.table, row.label): row for row in waves.bench.outcome().rows}
     assert [row.documented for (table, _), row in rows.items() if row.unit == "ms" and table.endswith("before")] == [
         *doc.POOL_OF_4.values()
