@@ -7,14 +7,15 @@ round's: that is where a slow call at the head shows. Last, a slow call that blo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
+from mcp_probe.workloads.bench.context import Bench, Ms
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
 from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.bench.statistics import describe, quickest, scaled
+from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.client import Call
+from mcp_probe.workloads.scenarios.arms import Arm, put_arm, put_ratio, take_turns
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.tables import Burst, One, Table, through_session
 
@@ -25,19 +26,20 @@ BESIDE = {"wait": "awaiting", "threaded": "on a thread", "blocking": "blocking"}
 """How the slow call waits, by its tool."""
 
 
-@dataclass
-class Mixed:
-    """One way to make the nine calls. ``quick_ms``: when the last of the shortest ones was answered, round by round."""
+class Mixed(Burst):
+    """The nine calls, made in one way. ``quick_ms``: when the last of the shortest was answered, round by round."""
 
-    name: str
-    burst: Burst
-    quick: Sequence[int]  # the places of the shortest calls
-    quick_ms: list[float]
+    def __init__(self, name: str, plan: Sequence[tuple[One, Call]], **how: Any) -> None:
+        super().__init__(plan, **how)
+        shortest = min(call.arguments["delay_ms"] for _, call in plan)
+        self._quick = [place for place, (_, call) in enumerate(plan) if call.arguments["delay_ms"] == shortest]
+        self.name = name
+        self.quick_ms: list[float] = []
 
     async def __call__(self) -> Ms:
         """One round."""
-        wall_ms = await self.burst()
-        self.quick_ms.append(max(self.burst.last_ms[place] for place in self.quick))
+        wall_ms = await super().__call__()
+        self.quick_ms.append(max(self.last_ms[place] for place in self._quick))
         return wall_ms
 
 
@@ -50,36 +52,29 @@ async def run(bench: Bench) -> Outcome:
         mixes = _mixes(ways, scale)
         bench.step("nine calls, quick and slow")
         rounds = bench.size(quick=2, full=8)
-        found = await bench.interleaved(mixes, rounds, twin="parallel")
-        for label, mix in mixes.items():
-            servers[0].mark(label, mix.burst.last_ns)
-        _rows(bench, servers[0], mixes, found, scale)
+        arms = await take_turns(bench, mixes, rounds, servers[0], twin="parallel", excused=UNEQUAL)
+        _rows(bench, mixes, arms, scale)
         bench.step("a quick call beside a slow one")
         for tool in BESIDE:
             await _beside(bench, servers[0], ways[0], tool, scale)
-    _check(bench, mixes, found, scale, servers[0].why("parallel"))
+    _check(bench, mixes, arms, scale, servers[0].why("parallel"))
     return bench.outcome()
 
 
 def _mixes(ways: Sequence[One], scale: float) -> dict[str, Mixed]:
     """The nine calls, quickest first; and the same with the slowest first."""
-    calls = [
-        (place, Call("wait", {"delay_ms": scale * delay_ms}))
-        for place, (count, delay_ms) in enumerate(doc.MIXED)
+    spread = [
+        (way, Call("wait", {"delay_ms": scale * delay_ms}))
+        for way, (count, delay_ms) in zip(ways, doc.MIXED, strict=True)
         for _ in range(count)
     ]
-    quick_count = doc.MIXED[0][0]
-    slow_first = calls[::-1]
-    one = [(ways[0], call) for _, call in calls]
-    turned = [(ways[0], call) for _, call in slow_first]
-    spread = [(ways[place], call) for place, call in calls]
-    head, tail = range(quick_count), range(len(calls) - quick_count, len(calls))
+    one = [(ways[0], call) for _, call in spread]
     return {
-        "parallel": Mixed("one session, parallel", Burst(one), head, []),
-        "providers": Mixed("three providers, parallel", Burst(spread), head, []),
-        "fast first": Mixed("one by one, quickest first", Burst(one, one_by_one=True), head, []),
-        "slow first": Mixed("one by one, slowest first", Burst(turned, one_by_one=True), tail, []),
-        "capped": Mixed(f"{CAP} at once, slowest first", Burst(turned, in_flight=CAP), tail, []),
+        "parallel": Mixed("one session, parallel", one),
+        "providers": Mixed("three providers, parallel", spread),
+        "fast first": Mixed("one by one, quickest first", one, one_by_one=True),
+        "slow first": Mixed("one by one, slowest first", one[::-1], one_by_one=True),
+        "capped": Mixed(f"{CAP} at once, slowest first", one[::-1], in_flight=CAP),
     }
 
 
@@ -103,31 +98,25 @@ def _quick_beside(one: One, tool: str, slow_ms: float) -> Burst:
     return Burst([(one, Call(tool, {"delay_ms": slow_ms})), (one, Call("wait", {"delay_ms": 0}))])
 
 
-def _rows(bench: Bench, server: ProfiledServer, mixes: dict[str, Mixed], found: Interleaved, scale: float) -> None:
+def _rows(bench: Bench, mixes: Mapping[str, Mixed], arms: Mapping[str, Arm], scale: float) -> None:
     note = "5 × 10, 3 × 100 and 1 × 500 ms" + ("" if scale == 1 else f", at {scale:g} of it")
     table = Table(bench, "001 S5", scale=scale, note=note)
     for label, mix in mixes.items():
         documented = doc.OVERHEAD["S5"].direct_ms if label == "providers" else None
-        both = table.sub(x=mix.name, why=server.later(label))
-        little, name = mix.burst.little(UNEQUAL), f"{mix.name}: all"
-        both.put(name, "ms", found.stats[label], documented, series="all", floor=found.floor, little=little)
-        quick = describe(mix.quick_ms)
-        both.put(f"{mix.name}: quick ones", "ms", quick, series="quick", metric="quick calls")
-    ratio, name = found.ratio("fast first", "parallel"), "ratio, one by one over parallel"
-    table.put(name, "×", ratio, metric="ratio", series="ratio", scale=1.0, floor=found.floor)
+        put_arm(table, f"{mix.name}: all", arms[label], documented, series="all", x=mix.name)
+        quick = table.sub(series="quick", metric="quick calls", x=mix.name, why=arms[label].why)
+        quick.put(f"{mix.name}: quick ones", "ms", describe(mix.quick_ms))
+    put_ratio(table, "ratio, one by one over parallel", arms["fast first"], arms["parallel"], series="ratio")
 
 
-def _check(bench: Bench, mixes: dict[str, Mixed], found: Interleaved, scale: float, why: str) -> None:
-    walls = {label: mix.burst.wall_ms for label, mix in mixes.items()}
-    contended = any(found.stats[label].contended for label in ("parallel", "fast first"))
-    longest_ms = scale * max(delay_ms for _, delay_ms in doc.MIXED)
+def _check(bench: Bench, mixes: Mapping[str, Mixed], arms: Mapping[str, Arm], scale: float, why: str) -> None:
+    parallel, serial = arms["parallel"], arms["fast first"]
     quick = {label: min(mix.quick_ms) for label, mix in mixes.items()}
     bench.claim(
         doc.CLAIMS["001-8"],
-        scaled(quickest(walls["parallel"], floor=found.floor, contended=contended), 1 / longest_ms),
-        said=f"{min(walls['parallel']):.0f} ms parallel, {min(walls['fast first']):.0f} ms one by one: "
-        f"{min(walls['fast first']) / min(walls['parallel']):.2f}×; the quick calls are done after "
-        f"{quick['parallel']:.0f} ms, with the slowest first after {quick['slow first']:.0f} ms, "
-        f"capped at {CAP} after {quick['capped']:.0f} ms",
+        parallel.quickest_over(scale * max(delay_ms for _, delay_ms in doc.MIXED)),
+        said=f"{parallel.quickest_ms:.0f} ms parallel, {serial.quickest_ms:.0f} ms one by one: "
+        f"{serial.quickest_over(parallel).value:.2f}×; the quick calls are done after {quick['parallel']:.0f} ms, "
+        f"with the slowest first after {quick['slow first']:.0f} ms, capped at {CAP} after {quick['capped']:.0f} ms",
         why=why,
     )

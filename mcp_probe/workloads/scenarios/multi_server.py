@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import side_by_side
 from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.bench.statistics import quickest, scaled
 from mcp_probe.workloads.client import Call
+from mcp_probe.workloads.scenarios.arms import put_arm, put_ratio, take_turns
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.tables import Burst, Table, through_session
 
@@ -39,30 +39,27 @@ async def _providers(bench: Bench, delays_ms: Sequence[float], scale: float) -> 
         }
         for server in servers:
             await server.session.call("wait", delay_ms=0)
-        found = await bench.interleaved(turns, bench.size(quick=3, full=12 if equal else 8), twin="at once")
-        for label, burst in turns.items():
-            for server in servers:
-                server.mark(label, burst.last_ns)
+        # The slowest says where the time went.
         slowest = servers[max(range(count), key=lambda place: delays_ms[place])]
+        rounds, excused = (
+            bench.size(quick=3, full=12 if equal else 8),
+            "" if equal else "its calls are of unequal length",
+        )
+        arms = await take_turns(bench, turns, rounds, slowest, *servers, twin="at once", excused=excused)
         documented = doc.OVERHEAD["S3"].direct_ms if equal else None
         sizes = f"{count} × {delays_ms[0]:g}" if equal else " + ".join(f"{delay_ms:g}" for delay_ms in delays_ms)
         note = f"{sizes} ms" + ("" if scale == 1 else f", at {scale:g} of it")
-        table = Table(bench, "001 S3", scale=scale, x=f"{count} providers", note=note, floor=found.floor)
-        for label, name, known, server in (
-            ("at once", f"{count} providers, parallel", documented, slowest),
-            ("one by one", f"{count} providers, one by one", None, slowest),
-            ("one server", f"{count} calls to one provider, parallel", None, servers[0]),
-        ):
-            little = turns[label].little("" if equal else "its calls are of unequal length")
-            table.put(name, "ms", found.stats[label], known, series=label, why=server.later(label), little=little)
-        at_once, serial = found.stats["at once"], found.stats["one by one"]
-        ratio, contended = serial.median / at_once.median, at_once.contended or serial.contended
-        table.put(f"{count} providers, ratio", "×", ratio, metric="ratio", series="ratio", contended=contended)
-    quick = {label: burst.wall_ms for label, burst in turns.items()}
+        table = Table(bench, "001 S3", scale=scale, x=f"{count} providers", note=note)
+        at_once, serial, one_server = arms.values()
+        put_arm(table, f"{count} providers, parallel", at_once, documented, series="at once")
+        put_arm(table, f"{count} providers, one by one", serial, series="one by one")
+        why = servers[0].later("one server")
+        put_arm(table, f"{count} calls to one provider, parallel", one_server, series="one server", why=why)
+        put_ratio(table, f"{count} providers, ratio", serial, at_once, series="ratio")
     bench.claim(
         doc.CLAIMS["001-7" if equal else "001-7a"],
-        scaled(quickest(quick["at once"], floor=found.floor, contended=at_once.contended), 1 / longest),
-        said=f"{min(quick['at once']):.0f} ms at once, {min(quick['one by one']):.0f} ms one by one; "
+        at_once.quickest_over(longest),
+        said=f"{at_once.quickest_ms:.0f} ms at once, {serial.quickest_ms:.0f} ms one by one; "
         f"longest {longest:g} ms, sum {total:g} ms",
         why=slowest.why("at once"),
     )
