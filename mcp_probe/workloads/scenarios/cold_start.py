@@ -12,9 +12,8 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 import anyio
 
@@ -26,6 +25,7 @@ from mcp_probe.workloads.bench.serving import ProfiledServer, hold
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.bench.statistics import counted, describe, floor_of, measured, ratio_of
 from mcp_probe.workloads.client import Call, LoadSession
+from mcp_probe.workloads.scenarios.arms import Arm, put_ratio, take_turns
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.providers import followed
 from mcp_probe.workloads.scenarios.tables import Table, burst, calls_of, through_session
@@ -107,18 +107,12 @@ async def starting(bench: Bench, start_ms: float, *, probe: bool = False) -> Asy
                 await servers.end()
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Cold:
-    """Rounds of N callers of a server that has to start."""
+    """Rounds of N callers of a server that has to start, and how many processes each round started at most."""
 
-    wall_ms: list[float] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    foreign: float | None = None
-    contended: bool = False
-
-    def stats(self) -> Stats:
-        """Of all rounds: each has a server of its own, so none is the first."""
-        return describe(self.wall_ms, first_apart=False, foreign_cores=self.foreign, contended=self.contended)
+    stats: Stats
+    starts: int
 
 
 async def run(bench: Bench) -> Outcome:
@@ -136,134 +130,92 @@ class ColdStart:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.start_ms = bench.size(quick=150.0, full=doc.START_MS)
-        self.one_by_one: dict[int, Stats] = {}
-        self.at_once: dict[int, Stats] = {}
-        self.warm_floor: dict[int, float | None] = {}
+        self.one_by_one: dict[int, Arm] = {}
+        self.at_once: dict[int, Arm] = {}
         self.gated: dict[int, Cold] = {}
         self.naive: dict[int, Cold] = {}
         self.at_gate: Seen | None = None
-        self.at_server: Seen | None = None
 
     # --- warm: what the document measured ---
 
     async def measure_warm(self) -> None:
-        """Callers of a server that has started, one by one and at once."""
+        """Callers of a server that has started, one by one and at once: the lines of section 3.3."""
+        note = "a server that runs already, as in the document's suite"
         async with self.bench.server(SERVER) as server:
             one = through_session(server.session)
-            for count in doc.COLD_START:
-                self.bench.step(f"{plural(count, 'call')} of a running server")
+            for count, known in doc.COLD_START.items():
+                name = plural(count, "call")
+                serial, at_once = f"{name}, one by one", f"{name}, at once"
+                self.bench.step(f"{name} of a running server")
                 calls = calls_of("wait", count, doc.COLD_CALL_MS)
-                ways = {"one by one": burst(one, calls, one_by_one=True), "at once": burst(one, calls)}
-                self.one_by_one[count] = await self.bench.timed(ways["one by one"], self.bench.size(quick=1, full=6))
-                found = await self.bench.interleaved(
-                    {"at once": ways["at once"]}, self.bench.size(quick=2, full=20), twin="at once"
-                )
-                self.at_once[count], self.warm_floor[count] = found.stats["at once"], found.floor
-                for label, way in ways.items():
-                    server.mark(f"{count} {label}", way.last_ns)
-                self._warm_rows(server, count, found.floor)
-
-    def _warm_rows(self, server: ProfiledServer, count: int, floor: float | None) -> None:
-        """A line of section 3.3."""
-        note = "a server that runs already, as in the document's suite"
-        table = Table(self.bench, "001 §3.3", note=note, x=count, floor=floor)
-        known, serial, together = doc.COLD_START[count], self.one_by_one[count], self.at_once[count]
-        for way, stats, documented, series in (
-            ("one by one", serial, known.one_by_one_ms, "sequential"),
-            ("at once", together, known.single_flight_ms, "single-flight"),
-        ):
-            why = server.later(f"{count} {way}")
-            table.put(f"{plural(count, 'call')}, {way}", "ms", stats, documented, series=series, why=why)
-        ratio = table.sub(contended=serial.contended or together.contended, metric="ratio", series="speed-up")
-        why = server.grown(f"{count} one by one", f"{count} at once")
-        ratio.put(f"{plural(count, 'call')}, speed-up", "×", serial.median / together.median, known.speed_up, why=why)
+                rounds, ways = self.bench.size(quick=1, full=6), {serial: burst(one, calls, one_by_one=True)}
+                slow = self.one_by_one[count] = (await take_turns(self.bench, ways, rounds, server))[serial]
+                rounds, ways = self.bench.size(quick=2, full=20), {at_once: burst(one, calls)}
+                arms = await take_turns(self.bench, ways, rounds, server, twin=at_once)
+                quick = self.at_once[count] = arms[at_once]
+                table = Table(self.bench, "001 §3.3", note=note, x=count, floor=quick.floor)
+                table.put(serial, "ms", slow.stats, known.one_by_one_ms, series="sequential", why=slow.why)
+                table.put(at_once, "ms", quick.stats, known.single_flight_ms, series="single-flight", why=quick.why)
+                speed_up = table.sub(series="speed-up", why=server.grown(serial, at_once))
+                put_ratio(speed_up, f"{name}, speed-up", slow, quick, known.speed_up)
 
     # --- cold: what it said it measured ---
 
     async def measure_cold(self) -> None:
         """A new server for every round; then one round that is not timed, under the probe."""
         for count in self.bench.size(quick=(1, 20), full=tuple(doc.COLD_START)):
-            self.gated[count] = await self._rounds(count, self.bench.size(quick=2, full=4), gated=True)
-            self._gated_rows(count)
+            self.gated[count] = cold = await self._rounds(count, self.bench.size(quick=2, full=4), gated=True)
+            label, known = f"cold, single-flight: {plural(count, 'caller')}", doc.COLD_START[count].single_flight_ms
+            table = self._conditions.sub(series="single-flight", x=count, why=self._why)
+            table.put(label, "ms", cold.stats, known)
+            table.put(f"{label}, starts", "", float(cold.starts), 1, metric="starts")
         for count in self.bench.size(quick=(5,), full=(1, 5, 10)):
-            self.naive[count] = await self._rounds(count, self.bench.size(quick=1, full=2), gated=False)
-            self._naive_rows(count)
+            self.naive[count] = cold = await self._rounds(count, self.bench.size(quick=1, full=2), gated=False)
+            label = f"cold, a start for each: {plural(count, 'caller')}"
+            table = self._conditions.sub(series="naive", x=count)
+            table.put(label, "ms", cold.stats)
+            table.put(f"{label}, starts", "", float(cold.starts), metric="starts")
         self._speed_up_row()
         self.bench.step("20 callers of one start, under the probe")
         async with starting(self.bench, self.start_ms, probe=True) as servers:
             with followed() as gate:
                 await _callers(servers, 20, gated=True, follow=gate.follow)
         self.at_gate = gate.seen
-        self.at_server = servers.servers[0].seen()
-        self._gate_rows()
+        self._gate_row("at the gate", gate.seen)
+        self._gate_row("in the server", servers.servers[0].seen())
 
     async def _rounds(self, count: int, repeats: int, *, gated: bool) -> Cold:
-        cold = Cold()
+        """Each round has a server of its own, so none is the first."""
         self.bench.step(f"{plural(count, 'caller')}, {'one start' if gated else 'a start each'}")
-        foreign = []
-        for _ in range(repeats):
+        starts = []
 
-            async def once() -> tuple[float, int]:
-                async with starting(self.bench, self.start_ms) as servers:
-                    return await _callers(servers, count, gated=gated), servers.count()
+        async def once() -> Ms:
+            async with starting(self.bench, self.start_ms) as servers:
+                wall_ms = await _callers(servers, count, gated=gated)
+                starts.append(servers.count())
+            return wall_ms
 
-            (wall_ms, starts), cores, contended = await self.bench.quiet(once)
-            cold.wall_ms.append(wall_ms)
-            cold.starts.append(starts)
-            cold.contended |= contended
-            if cores is not None:
-                foreign.append(cores)
-        cold.foreign = median(foreign) if foreign else None
-        return cold
+        stats = await self.bench.timed(once, repeats, first_apart=False)
+        return Cold(stats, max(starts))
 
     @property
     def _conditions(self) -> Table:
         said = f"start of {self.start_ms:g} ms and the import of the SDK, then calls of {doc.COLD_CALL_MS:g} ms"
         return Table(self.bench, "001 conditions", note=said, metric="cold start")
 
-    def _gated_rows(self, count: int) -> None:
-        """N callers of one start."""
-        cold, table = self.gated[count], self._conditions.sub(series="single-flight", x=count)
-        label, known = f"cold, single-flight: {plural(count, 'caller')}", doc.COLD_START[count].single_flight_ms
-        table.put(label, "ms", cold.stats(), known, why=self._why)
-        table.put(f"{label}, starts", "", float(max(cold.starts)), 1, metric="starts", why=self._why)
-
-    def _naive_rows(self, count: int) -> None:
-        """N callers, each with a start of its own."""
-        cold, table = self.naive[count], self._conditions.sub(series="naive", x=count)
-        label = f"cold, a start for each: {plural(count, 'caller')}"
-        table.put(label, "ms", cold.stats())
-        table.put(f"{label}, starts", "", float(max(cold.starts)), metric="starts")
-
     def _speed_up_row(self) -> None:
         """The document's 18.5 times, of servers that do start."""
-        first, most = self.gated[1], self.gated[20]
-        self._conditions.put(
-            "cold: 20 one by one over 20 at once",
-            "×",
-            self._cold_speed_up(),
-            doc.COLD_START[20].speed_up,
-            metric="ratio",
-            floor=floor_of(first.stats(), most.stats()),
-            contended=most.contended or first.contended,
-            why=self._why,
-            note="one by one: one cold call, and 19 as the warm rows have them",
-        )
+        first, most = self.gated[1].stats, self.gated[20].stats
+        known, note = doc.COLD_START[20].speed_up, "one by one: one cold call, and 19 as the warm rows have them"
+        floor, contended = floor_of(first, most), first.contended or most.contended
+        ratio = self._conditions.sub(metric="ratio", floor=floor, contended=contended, why=self._why, note=note)
+        ratio.put("cold: 20 one by one over 20 at once", "×", self._cold_speed_up(), known)
 
-    def _gate_rows(self) -> None:
-        """What the callers waited for, by the probe on both sides."""
-        for seen, label in ((self.at_gate, "at the gate"), (self.at_server, "in the server")):
-            if seen is not None:
-                totals = [(request.end_ns - request.arrival_ns) / 1e6 for request in seen.requests if _is_call(request)]
-                self._conditions.put(
-                    f"cold, single-flight: 20 callers, {label}",
-                    "ms",
-                    describe(totals, first_apart=False),
-                    series=label,
-                    metric="gate",
-                    why=explain(seen),
-                    note="one round, under the probe",
-                )
+    def _gate_row(self, label: str, seen: Seen) -> None:
+        """What the callers waited for, by a probe on one side."""
+        totals = [(request.end_ns - request.arrival_ns) / 1e6 for request in seen.requests if _is_call(request)]
+        gate = self._conditions.sub(metric="gate", series=label, why=explain(seen), note="one round, under the probe")
+        gate.put(f"cold, single-flight: 20 callers, {label}", "ms", describe(totals, first_apart=False))
 
     def _why(self) -> str:
         """What the callers waited for; empty where nobody has looked yet."""
@@ -273,14 +225,14 @@ class ColdStart:
 
     def checks(self) -> None:
         """001-6 and its parts: what the document says of starts, and what its table is of."""
-        starts = {count: max(cold.starts) for count, cold in self.gated.items()}
-        walls = {count: cold.stats() for count, cold in self.gated.items()}
+        starts = [cold.starts for cold in self.gated.values()]
+        walls = {count: cold.stats for count, cold in self.gated.items()}
         self.bench.claim(
             doc.CLAIMS["001-6"],
-            [counted(each) for each in starts.values()],
+            [counted(each) for each in starts],
             ratio_of(walls[20], walls[1]),
             said=f"{' / '.join(f'{stats.median:,.0f}' for stats in walls.values())} ms for "
-            f"{' / '.join(map(str, walls))} callers; {max(starts.values())} start",
+            f"{' / '.join(map(str, walls))} callers; {max(starts)} start",
             why=self._why(),
         )
         self.bench.claim(
@@ -290,37 +242,29 @@ class ColdStart:
             f"behind one start are {self._cold_speed_up():.1f}× as fast as one by one",
             why=self._why(),
         )
-        alone = self.naive[5].stats()
-        one_start = walls.get(5, walls[1])
-        self.bench.claim(
-            doc.CLAIMS["001-6b"],
-            counted(max(self.naive[5].starts)),
-            ratio_of(alone, one_start),
-            said=f"5 callers: {max(self.naive[5].starts)} starts, {alone.median / one_start.median:.1f}× the time of "
-            "one start",
-        )
-        warm = " / ".join(f"{stats.median:.0f}" for stats in self.at_once.values())
+        alone = ratio_of(self.naive[5].stats, walls.get(5, walls[1]))
+        said = f"5 callers: {self.naive[5].starts} starts, {alone.value:.1f}× the time of one start"
+        self.bench.claim(doc.CLAIMS["001-6b"], counted(self.naive[5].starts), alone, said=said)
+        warm = " / ".join(f"{arm.stats.median:.0f}" for arm in self.at_once.values())
         serial, together = self.one_by_one[20], self.at_once[20]
         self.bench.claim(
             doc.CLAIMS["001-6c"],
-            ratio_of(serial, together, self.warm_floor.get(20)),
-            said=f"{serial.median:,.0f} and {together.median:.0f} ms: {serial.median / together.median:.1f}×; "
+            serial.over(together),
+            said=f"{serial.stats.median:,.0f} and {together.stats.median:.0f} ms: {serial.ratio(together):.1f}×; "
             f"{warm} ms for 1 / 5 / 10 / 20 callers, the document's 54 / 56 / 56 / 58",
         )
 
     def _cold_speed_up(self) -> float:
         """Of servers that do start: one cold call and 19 warm ones, over 20 callers of one start."""
-        serial = median(self.gated[1].wall_ms) + 19 * (self.one_by_one[20].median / 20)
-        return serial / median(self.gated[20].wall_ms)
+        serial = self.gated[1].stats.median + 19 * (self.one_by_one[20].stats.median / 20)
+        return serial / self.gated[20].stats.median
 
 
 def _is_call(request: RequestRecord) -> bool:
     return request.kind == "function" or request.method == "tools/call"
 
 
-async def _callers(
-    servers: Starting, count: int, *, gated: bool, follow: Callable[[Start], Start] | None = None
-) -> float:
+async def _callers(servers: Starting, count: int, *, gated: bool, follow: Callable[[Start], Start] | None = None) -> Ms:
     """Milliseconds until all callers have their answer; ``follow`` wraps what each of them waits for first."""
     start: Start = Gate(servers).session if gated else servers.start
     if follow is not None:

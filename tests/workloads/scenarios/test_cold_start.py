@@ -11,6 +11,7 @@ from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.client import LoadSession
+from mcp_probe.workloads.scenarios.arms import Arm
 from mcp_probe.workloads.scenarios.cold_start import Cold, ColdStart, Gate, Starting, _callers, starting
 
 
@@ -62,13 +63,21 @@ async def test_servers_count_their_own_starts(gated: bool, starts: int) -> None:
     assert wall_ms > 20 + 50
 
 
+def warm(wall_ms: float) -> Arm:
+    return Arm(describe([wall_ms] * 3), None, [wall_ms] * 3, None, "")
+
+
+def cold(wall_ms: float, starts: int) -> Cold:
+    return Cold(describe([wall_ms] * 2, first_apart=False), starts)
+
+
 def measured(gated_ms: float, warm_ms: float, naive_ms: float, starts: int = 1) -> ColdStart:
     work = ColdStart(Bench(quick=True))
     for count in (1, 5, 10, 20):
-        work.one_by_one[count] = describe([54.0 * count] * 3)
-        work.at_once[count] = describe([warm_ms] * 3)
-        work.gated[count] = Cold([gated_ms] * 2, [starts] * 2)
-    work.naive[5] = Cold([naive_ms] * 2, [5] * 2)
+        work.one_by_one[count] = warm(54.0 * count)
+        work.at_once[count] = warm(warm_ms)
+        work.gated[count] = cold(gated_ms, starts)
+    work.naive[5] = cold(naive_ms, 5)
     return work
 
 
