@@ -7,6 +7,7 @@ overlap with the client's own work; and what piles up is finished answers at the
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -15,10 +16,10 @@ from mcp_probe.aggregate.explain import Seen, explain, what_grew
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench, Ms
 from mcp_probe.workloads.bench.serving import ProfiledServer
-from mcp_probe.workloads.bench.shapes import Measured, Outcome, Stats
-from mcp_probe.workloads.bench.statistics import quickest
+from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.client import Call, LoadSession
 from mcp_probe.workloads.models.dispatch import LIMIT
+from mcp_probe.workloads.scenarios.arms import Arm, put_arm, take_turns
 from mcp_probe.workloads.scenarios.documents.doc000 import CLAIMS
 from mcp_probe.workloads.scenarios.readings import most_in_flight, most_outstanding
 from mcp_probe.workloads.scenarios.tables import Burst, Table, burst, through_session
@@ -26,24 +27,22 @@ from mcp_probe.workloads.scenarios.tables import Burst, Table, burst, through_se
 SERVER = "mcp_probe.workloads.servers.compute"
 TOOLS = {"compute": "async tool", "compute_in_thread": "plain def tool"}
 SHORT = {"compute": "async", "compute_in_thread": "def"}
-WAYS = ("one by one", "pipelined", f"{LIMIT} at once")
+WAYS: Mapping[str, dict[str, Any]] = {
+    "one by one": {"one_by_one": True},
+    "pipelined": {},
+    f"{LIMIT} at once": {"in_flight": LIMIT},
+}
 SETTLING = 30
 MANY = 3000
 KIB, MIB = 1024.0, 1024.0**2
 
 
-class PerCall:
+class PerCall(Burst):
     """A round that counts microseconds a call; Bench calls every unit of a round's own time milliseconds."""
-
-    def __init__(self, burst: Burst, calls: int) -> None:
-        self.burst = burst
-        self._calls = calls
-        self.us: list[float] = []
 
     async def __call__(self) -> Ms:
         """One round."""
-        self.us.append(1e3 * await self.burst() / self._calls)
-        return Ms(self.us[-1])
+        return Ms(1e3 * await super().__call__() / len(self.last_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +51,25 @@ class Group:
 
     tool: str
     count: int
-    turns: dict[str, PerCall]
-    stats: dict[str, Stats]
-    floor: float | None
+    arms: dict[str, Arm]
 
     @property
     def gain(self) -> float:
         """Throughput of pipelined calls over that of calls one by one, quickest rounds."""
-        return min(self.turns["one by one"].us) / min(self.turns["pipelined"].us)
+        return self.arm("one by one").quickest_ms / self.arm("pipelined").quickest_ms
 
-    @property
-    def against_pipelined(self) -> Measured:
-        """Throughput one by one over pipelined, quickest rounds."""
-        pipelined, single = self.turns["pipelined"].us, self.turns["one by one"].us
-        return quickest(pipelined, single, floor=self.floor, contended=self.stats["pipelined"].contended)
+    def arm(self, way: str) -> Arm:
+        """What came of this way."""
+        return self.arms[phase(self.tool, self.count, way)]
 
     def label(self, way: str) -> str:
         """What its rows are called."""
         return f"{self.count:,} × {SHORT[self.tool]}, {way}"
 
-    def phase(self, way: str) -> str:
-        """The label of its readings."""
-        return f"{self.tool} {self.count} {way}"
+
+def phase(tool: str, count: int, way: str) -> str:
+    """The label of its readings."""
+    return f"{tool} {count} {way}"
 
 
 async def run(bench: Bench) -> Outcome:
@@ -82,17 +78,17 @@ async def run(bench: Bench) -> Outcome:
     async with bench.server(SERVER) as server:
         for tool, count, rounds in _plan(bench):
             bench.step(f"{count} calls of a {TOOLS[tool]}")
-            group = await _measure(bench, server.session, tool, count, rounds)
-            groups.append(group)
-            for way, turn in group.turns.items():
-                server.mark(group.phase(way), turn.burst.last_ns)
-            _rows(bench, server, group)
-    seen = {group.phase(way): server.seen(group.phase(way)) for group in groups for way in WAYS}
+            one = through_session(server.session)
+            plan = [(one, Call(tool, {"item": item})) for item in range(count)]
+            ways = {phase(tool, count, way): PerCall(plan, **how) for way, how in WAYS.items()}
+            arms = await take_turns(bench, ways, rounds, server, twin=phase(tool, count, "pipelined"))
+            groups.append(Group(tool, count, arms))
+            _rows(bench, server, groups[-1])
     for group in groups:
         for way in WAYS:
-            _stage_rows(bench, group, way, seen[group.phase(way)])
+            _stage_rows(bench, group, way, server.seen(phase(group.tool, group.count, way)))
     await _memory(bench)
-    _check(bench, groups, seen)
+    _check(bench, groups, server)
     return bench.outcome()
 
 
@@ -103,35 +99,17 @@ def _plan(bench: Bench) -> list[tuple[str, int, int]]:
     return [("compute", 1000, 4), ("compute", 3000, 2), ("compute_in_thread", 1000, 2)]
 
 
-async def _measure(bench: Bench, session: LoadSession, tool: str, count: int, rounds: int) -> Group:
-    calls = [Call(tool, {"item": item}) for item in range(count)]
-    one = through_session(session)
-    turns = {
-        "one by one": PerCall(burst(one, calls, one_by_one=True), count),
-        "pipelined": PerCall(burst(one, calls), count),
-        WAYS[2]: PerCall(burst(one, calls, in_flight=LIMIT), count),
-    }
-    found = await bench.interleaved(turns, rounds, twin="pipelined")
-    return Group(tool, count, turns, found.stats, found.floor)
-
-
 def _rows(bench: Bench, server: ProfiledServer, group: Group) -> None:
     name = TOOLS[group.tool]
     note = f"CPU-bound {name}, one session, wall time of a call"
-    table = Table(bench, "000 on stdio", x=group.count, note=note, floor=group.floor)
-    for way, turn in group.turns.items():
-        little, why = turn.burst.little(), server.later(group.phase(way))
-        table.put(group.label(way), "µs", group.stats[way], series=f"{name}, {way}", little=little, why=why)
-    table.put(
-        f"{group.count:,} × {SHORT[group.tool]}, gain of pipelining",
-        "×",
-        group.gain,
-        metric="ratio",
-        series=name,
-        contended=group.stats["pipelined"].contended,
-        why=server.grown(group.phase("one by one"), group.phase("pipelined")),
-        note="throughput of pipelined over one by one, quickest rounds",
-    )
+    table = Table(bench, "000 on stdio", x=group.count, note=note)
+    for way in WAYS:
+        put_arm(table, group.label(way), group.arm(way), unit="µs", series=f"{name}, {way}")
+    pipelined = group.arm("pipelined")
+    contended, note = pipelined.stats.contended, "throughput of pipelined over one by one, quickest rounds"
+    why = server.grown(*(phase(group.tool, group.count, way) for way in ("one by one", "pipelined")))
+    ratio = table.sub(metric="ratio", floor=pipelined.floor, contended=contended, why=why, note=note)
+    ratio.put(group.label("gain of pipelining"), "×", group.gain, series=name)
 
 
 def _stage_rows(bench: Bench, group: Group, way: str, seen: Seen) -> None:
@@ -160,54 +138,32 @@ def _between(since_ns: int | None, until_ns: int | None) -> int | None:
 
 async def _memory(bench: Bench) -> None:
     """Traced in one server, resident in another; both without the probe, whose records would count."""
-    table = Table(bench, "000 conditions", metric="memory on stdio")
     for count in bench.size(quick=(300,), full=(1000, 3000)):
         calls = [Call("compute", {"item": item}) for item in range(count)]
+        table = Table(bench, "000 conditions", x=count)
         bench.step(f"memory of {count} calls")
         async with bench.server(SERVER, probe=False) as server:
             one = through_session(server.session)
-            ways = {
-                "one by one": burst(one, calls, one_by_one=True),
-                "pipelined": burst(one, calls),
-                WAYS[2]: burst(one, calls, in_flight=LIMIT),
-            }
-            for way, round_of in ways.items():
+            for way, how in WAYS.items():
                 if count >= MANY and way != "pipelined":
                     continue  # what does not grow with the calls is known from fewer
                 await burst(one, calls[:SETTLING], one_by_one=True)()
                 base = (await _ask(server.session, "trace_memory"))["base_bytes"]
-                await round_of()
+                await burst(one, calls, **how)()
                 peak = (await _ask(server.session, "traced_memory"))["peak_bytes"] - base
-                table.put(
-                    f"{count:,} calls, {way}: peak over base",
-                    "KiB",
-                    peak / KIB,
-                    series=way,
-                    x=count,
-                    note="tracemalloc in the server, in a round that is not timed",
-                )
+                traced = table.sub(series=way, note="tracemalloc in the server, in a round that is not timed")
+                traced.put(f"{count:,} calls, {way}: peak over base", "KiB", peak / KIB, metric="memory on stdio")
                 if way == "pipelined":
-                    table.put(
-                        f"{count:,} calls, pipelined: of each",
-                        "KiB",
-                        peak / count / KIB,
-                        x=count,
-                        metric="memory of a call on stdio",
-                    )
+                    label, metric = f"{count:,} calls, pipelined: of each", "memory of a call on stdio"
+                    table.put(label, "KiB", peak / count / KIB, metric=metric)
         if count < MANY:
             continue  # it fits into what the process had before
         async with bench.server(SERVER, probe=False) as server:
             before = (await _ask(server.session, "resident_memory"))["peak_bytes"]
             await burst(through_session(server.session), calls)()
             grown = (await _ask(server.session, "resident_memory"))["peak_bytes"] - before
-            table.put(
-                f"{count:,} calls, pipelined: growth of the peak in RAM",
-                "MB",
-                grown / MIB,
-                x=count,
-                metric="RAM",
-                note="nothing traced",
-            )
+            label = f"{count:,} calls, pipelined: growth of the peak in RAM"
+            table.put(label, "MB", grown / MIB, metric="RAM", note="nothing traced")
 
 
 async def _ask(session: LoadSession, tool: str) -> dict[str, Any]:
@@ -221,13 +177,13 @@ async def _ask(session: LoadSession, tool: str) -> dict[str, Any]:
 # --- the claim ---
 
 
-def _check(bench: Bench, groups: list[Group], seen: dict[str, Seen]) -> None:
+def _check(bench: Bench, groups: list[Group], server: ProfiledServer) -> None:
     on_loop = [group for group in groups if group.tool == "compute"]
-    pipelined = seen[max(on_loop, key=lambda group: group.count).phase("pipelined")]
-    single = seen[max(on_loop, key=lambda group: group.count).phase("one by one")]
+    count = max(group.count for group in on_loop)
+    single, pipelined = (server.seen(phase("compute", count, way)) for way in ("one by one", "pipelined"))
     bench.claim(
         CLAIMS["000-7"],
-        [group.against_pipelined for group in on_loop],
+        [group.arm("pipelined").quickest_over(group.arm("one by one")) for group in on_loop],
         said="; ".join(f"pipelined {group.gain:.2f}× the throughput, {group.count:,} calls" for group in on_loop),
         why=f"{explain(pipelined)} {what_grew(single, pipelined)}",
     )
