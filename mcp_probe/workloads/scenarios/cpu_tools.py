@@ -7,12 +7,14 @@ from collections.abc import Mapping
 import anyio
 
 from mcp_probe.aggregate.explain import explain
-from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms, Timed
+from mcp_probe.workloads.bench.context import Bench, Ms, Timed
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Stats
 from mcp_probe.workloads.bench.statistics import ratio_of
 from mcp_probe.workloads.client import Call
+from mcp_probe.workloads.scenarios.arms import Arm, put_arm, take_turns
 from mcp_probe.workloads.scenarios.documents.doc003 import CLAIMS
+from mcp_probe.workloads.scenarios.tables import Table, burst, through_session
 
 MODULE = "mcp_probe.workloads.servers.cpu_tools"
 TABLE = "003 conditions"
@@ -26,32 +28,31 @@ LONG_MS = 60.0
 async def run(bench: Bench) -> Outcome:
     """N computing calls at once, and a quick call behind one that computes."""
     rounds = bench.size(4, 11)
-    together: dict[tuple[str, int], Stats] = {}
+    together: dict[str, Arm] = {}
     quick: dict[str, Stats] = {}
     async with bench.server(MODULE) as server:
+        one = through_session(server.session)
         await server.session.pipelined([Call(tool, {"cpu_ms": 1}) for tool in KINDS])
         for count in COUNTS:
             bench.step(f"{count} computing calls at once")
-            with server.phase(f"{count} at once"):
-                ways = {tool: _burst(server, tool, count) for tool in KINDS}
-                found = await bench.interleaved(ways, rounds, twin="on_the_loop")
-            for tool in KINDS:
-                together[tool, count] = found.stats[tool]
-                _together_row(bench, server, tool, count, found)
-        for tool in KINDS:
-            bench.step(f"a quick call behind {KINDS[tool]}")
-            with server.phase(f"quick behind {tool}"):
+            ways = {f"{tool} {count}": burst(one, [Call(tool, {"cpu_ms": CPU_MS})] * count) for tool in KINDS}
+            together |= await take_turns(bench, ways, rounds, server, twin=f"on_the_loop {count}")
+            note = f"{count * CPU_MS:g} ms of computation in one process"
+            table = Table(bench, TABLE, metric="CPU tools", x=count, note=note)
+            for tool, kind in KINDS.items():
+                label = f"{kind}: {count} of {CPU_MS:g} ms at once"
+                put_arm(table, label, together[f"{tool} {count}"], series=kind, little=None)
+        note = "sent 20 ms after the other; where the loop is held it lies in the pipe, unread"
+        table = Table(bench, TABLE, metric="quick call", note=note)
+        for tool, kind in KINDS.items():
+            bench.step(f"a quick call behind {kind}")
+            phase = f"quick behind {tool}"
+            with server.phase(phase):
                 quick[tool] = await bench.timed(_quick_behind(server, tool), rounds)
-            _quick_row(bench, server, tool, quick[tool])
+            why = server.later(phase, "quick")
+            table.put(f"quick call behind {LONG_MS:g} ms: {kind}", "ms", quick[tool], series=kind, x=kind, why=why)
     _claims(bench, together, quick, server)
     return bench.outcome()
-
-
-def _burst(server: ProfiledServer, tool: str, count: int) -> Timed:
-    async def burst() -> None:
-        await server.session.pipelined([Call(tool, {"cpu_ms": CPU_MS})] * count)
-
-    return burst
 
 
 def _quick_behind(server: ProfiledServer, tool: str) -> Timed:
@@ -72,45 +73,16 @@ def _quick_behind(server: ProfiledServer, tool: str) -> Timed:
     return behind
 
 
-def _together_row(bench: Bench, server: ProfiledServer, tool: str, count: int, found: Interleaved) -> None:
-    bench.row(
-        TABLE,
-        f"{KINDS[tool]}: {count} of {CPU_MS:g} ms at once",
-        "ms",
-        found.stats[tool],
-        metric="CPU tools",
-        series=KINDS[tool],
-        x=count,
-        floor=found.floor,
-        why=server.later(f"{count} at once", tool),
-        note=f"{count * CPU_MS:g} ms of computation in one process",
-    )
-
-
-def _quick_row(bench: Bench, server: ProfiledServer, tool: str, stats: Stats) -> None:
-    bench.row(
-        TABLE,
-        f"quick call behind {LONG_MS:g} ms: {KINDS[tool]}",
-        "ms",
-        stats,
-        metric="quick call",
-        series=KINDS[tool],
-        x=KINDS[tool],
-        why=server.later(f"quick behind {tool}", "quick"),
-        note="sent 20 ms after the other; where the loop is held it lies in the pipe, unread",
-    )
-
-
-def _claims(
-    bench: Bench, together: Mapping[tuple[str, int], Stats], quick: Mapping[str, Stats], server: ProfiledServer
-) -> None:
-    grows = {tool: together[tool, 8].median - together[tool, 1].median for tool in KINDS}
+def _claims(bench: Bench, together: Mapping[str, Arm], quick: Mapping[str, Stats], server: ProfiledServer) -> None:
+    grows = {
+        kind: together[f"{tool} 8"].stats.median - together[f"{tool} 1"].stats.median for tool, kind in KINDS.items()
+    }
     bench.claim(
         CLAIMS["003-tools"],
-        ratio_of(together["in_a_thread", 8], together["on_the_loop", 8]),
-        said=", ".join(f"{KINDS[tool]}: {ms:.0f} ms more for 8 calls than for 1" for tool, ms in grows.items())
+        ratio_of(together["in_a_thread 8"].stats, together["on_the_loop 8"].stats),
+        said=", ".join(f"{kind}: {ms:.0f} ms more for 8 calls than for 1" for kind, ms in grows.items())
         + f", of {7 * CPU_MS:g} ms of computation",
-        why=explain(server.seen("8 at once"), "in_a_thread"),
+        why=server.why("in_a_thread 8"),
     )
     held, free = quick["on_the_loop"], quick["in_a_thread"]
     bench.claim(
