@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from mcp_probe.workloads.models.urls import encoded_bytes, urls
+from mcp_probe.workloads.servers.resident import kernel_bytes, resident_bytes
 
 
 def sync(count: int, threads: int) -> int:
@@ -122,12 +122,11 @@ class Costs:
     """What this process used since this was made."""
 
     def __init__(self) -> None:
-        self._rss_kib = rss_kib()
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._cpu_ns, self._wall_ns = time.process_time_ns(), time.perf_counter_ns()
 
     def until_now(self) -> dict[str, Any]:
-        """Seconds, CPU seconds, context switches; memory now, at most (ever), and at the beginning."""
+        """Seconds, CPU seconds, context switches; memory now, and at most (ever)."""
         wall_ns, cpu_ns = time.perf_counter_ns() - self._wall_ns, time.process_time_ns() - self._cpu_ns
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
@@ -137,28 +136,9 @@ class Costs:
             "cpu_seconds": cpu_ns / 1e9,
             "switches_voluntary": usage.ru_nvcsw - self._usage.ru_nvcsw,
             "switches_involuntary": usage.ru_nivcsw - self._usage.ru_nivcsw,
-            "rss_before_kib": self._rss_kib,
-            "rss_kib": rss_kib(),
-            "rss_peak_kib": rss_peak_kib(),
+            "rss_bytes": resident_bytes(),
+            "rss_peak_bytes": kernel_bytes("VmHWM"),  # not ``ru_maxrss``, which a child begins with its parent's of
         }
-
-
-def rss_kib() -> int | None:
-    """Resident memory of this process; ``None`` where there is no /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return None
-    return pages * resource.getpagesize() // 1024
-
-
-def rss_peak_kib() -> int | None:
-    """The most that was resident at once. Not ``ru_maxrss``, which a child process begins with its parent's of."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
 
 
 def gil_enabled() -> bool:
@@ -186,15 +166,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def import_costs() -> dict[str, Any]:
     """Resident memory before and after ``import asyncio``, and with its loop running."""
-    before = rss_kib()
+    before = resident_bytes()
     import asyncio
 
-    imported = rss_kib()
+    imported = resident_bytes()
 
     async def inside() -> int | None:
-        return rss_kib()
+        return resident_bytes()
 
-    return {"before_kib": before, "imported_kib": imported, "running_kib": asyncio.run(inside())}
+    return {"before_bytes": before, "imported_bytes": imported, "running_bytes": asyncio.run(inside())}
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,8 @@ from anyio.abc import Process
 from mcp_probe.aggregate.explain import Seen, explain
 from mcp_probe.errors import LaunchError
 from mcp_probe.record.file import read_recording
-from mcp_probe.workloads.bench.machine import busy_ns
+from mcp_probe.workloads.bench.machine import busy_ns, process_ns
+from mcp_probe.workloads.servers.resident import resident_bytes
 
 SAMPLE_S = 0.05
 WINDOW_NS = 200_000_000
@@ -61,7 +61,7 @@ class ModelRun:
         cores = os.cpu_count() or 1
         own, all_of_it = _shares(inside, "cpu_ns"), _shares(inside, "machine_ns")
         held = [one.rss_bytes for one in inside if one.rss_bytes]
-        peak_bytes = 1024 * max(said["rss_peak_kib"] or 0, said["rss_kib"] or 0)
+        peak_bytes = max(said["rss_peak_bytes"] or 0, said["rss_bytes"] or 0)
         return cls(
             said=said,
             seconds=said["seconds"],
@@ -70,7 +70,7 @@ class ModelRun:
             cpu_percent_max=_percent(max(own, default=None)),
             system_percent=_percent(_share(inside, "machine_ns"), cores),
             system_percent_max=_percent(max(all_of_it, default=None), cores),
-            rss_mb=sum(held) / len(held) / 1e6 if held else (said["rss_kib"] or 0) * 1024 / 1e6 or None,
+            rss_mb=sum(held) / len(held) / 1e6 if held else (said["rss_bytes"] or 0) / 1e6 or None,
             rss_max_mb=max([peak_bytes, *held]) / 1e6 or None,
             switches=said["switches_voluntary"] + said["switches_involuntary"],
         )
@@ -173,27 +173,7 @@ async def _watch(process: Process, samples: list[Sample]) -> None:
 
 
 def _look(pid: int) -> Sample:
-    return Sample(time.perf_counter_ns(), _cpu_ns(pid), busy_ns(), _rss_bytes(pid))
-
-
-def _cpu_ns(pid: int) -> int | None:
-    """CPU time of a process of ours, all its threads; ``None`` off Linux and when it has ended.
-
-    Source: clock_getcpuclockid(3); include/linux/posix-timers.h, MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED).
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        return time.clock_gettime_ns((~pid << 3) | 2)
-    except OSError:
-        return None
-
-
-def _rss_bytes(pid: int) -> int | None:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return None
+    return Sample(time.perf_counter_ns(), process_ns(pid), busy_ns(), resident_bytes(pid))
 
 
 def environment_without_proxies() -> dict[str, str]:

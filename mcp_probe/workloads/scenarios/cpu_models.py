@@ -13,10 +13,8 @@ from mcp_probe.workloads.bench.shapes import Measured, Outcome, Stats
 from mcp_probe.workloads.bench.statistics import counted, describe, measured, ratio_floor, ratio_of
 from mcp_probe.workloads.models.model_process import ModelRun, ask_model, explain_models, run_model
 from mcp_probe.workloads.models.urls import expected_bytes
-from mcp_probe.workloads.scenarios.documents.doc003 import CHARTS, CLAIMS
-from mcp_probe.workloads.scenarios.documents.doc003 import CORES as DOCUMENTED_CORES
-from mcp_probe.workloads.scenarios.documents.doc003 import CPU_BOUND as DOCUMENTED
-from mcp_probe.workloads.scenarios.documents.doc003 import CPU_URLS as DOCUMENTED_URLS
+from mcp_probe.workloads.scenarios.documents import doc003 as doc
+from mcp_probe.workloads.scenarios.tables import Table
 
 MODULE = "mcp_probe.workloads.models.cpu"
 TABLE = "003 CPU-bound"
@@ -70,7 +68,7 @@ class Runs:
 
 async def run(bench: Bench) -> Outcome:
     """003's CPU-bound section: three tables, three plots, and what they leave out."""
-    urls, rounds = bench.size(16_000, DOCUMENTED_URLS), bench.size(3, 4)
+    urls, rounds = bench.size(16_000, doc.CPU_URLS), bench.size(3, 4)
     documented = (SYNC, AWAIT, TEN)
     bench.step("what the probe says of each")
     whys = await explain_models(MODULE, {model.x: _arguments(model, EXPLAINED_URLS) for model in documented})
@@ -82,7 +80,7 @@ async def run(bench: Bench) -> Outcome:
     for model in [GATHER] if bench.quick else [GATHER, *MORE]:
         taken |= await _rounds(bench, [model], urls, bench.size(1, 2))
         for metric in ("time", "memory"):
-            _row(bench, taken[model.x], urls, HIDDEN, metric, None, "", model.conditions)
+            _figure_row(Table(bench, HIDDEN, x=model.x), taken[model.x], urls, metric)
     if not bench.quick:
         bench.note("Threads own a share of the URLs each, so the sum over 6 or 8 threads is of a few URLs fewer.")
     _switches(bench, taken)
@@ -123,145 +121,73 @@ FIGURES = {
 
 
 def _documented_rows(bench: Bench, runs: Runs, urls: int, floor: float, why: str) -> None:
-    documented = DOCUMENTED[runs.model.x]
+    x, threads, documented = runs.model.x, runs.model.threads, doc.CPU_BOUND[runs.model.x]
+    table = Table(bench, TABLE, x=x, why=why)
     for metric in FIGURES:
-        _row(bench, runs, urls, TABLE, metric, documented[metric], why, floor=floor)
-    counted = runs.runs[0].said["bytes"]
-    scale = expected_bytes(urls, runs.model.threads) / expected_bytes(DOCUMENTED_URLS, runs.model.threads)
-    bench.row(
-        TABLE,
-        f"{runs.model.x}: bytes processed",
-        "bytes",
-        counted,
-        documented=documented["bytes"],
-        scale=scale,
-        metric="bytes",
-        series="bytes processed",
-        x=runs.model.x,
-        why=why,
-        note="exact to the byte" if runs.model.x == "sync" else "",
-    )
-    cores = os.cpu_count() or 1
-    bench.row(
-        TABLE,
-        f"{runs.model.x}: CPU cores",
-        "",
-        cores,
-        documented=DOCUMENTED_CORES,
-        metric="cores",
-        x=runs.model.x,
-        why=why,
-    )
-    if runs.model.threads > 1:
-        bench.row(
-            TABLE,
-            "10 threads: threads",
-            "",
-            runs.model.threads,
-            documented=10,
-            metric="threads",
-            x="10 threads",
-            why=why,
-        )
+        _figure_row(table, runs, urls, metric, documented[metric], floor=floor if metric == "time" else None)
+    scale, note = expected_bytes(urls, threads) / expected_bytes(doc.CPU_URLS, threads), "exact to the byte"
+    sums = table.sub(scale=scale, metric="bytes", series="bytes processed", note=note if x == "sync" else "")
+    sums.put(f"{x}: bytes processed", "bytes", runs.runs[0].said["bytes"], documented["bytes"])
+    table.put(f"{x}: CPU cores", "", os.cpu_count() or 1, doc.CORES, metric="cores")
+    if threads > 1:
+        table.put("10 threads: threads", "", threads, 10, metric="threads")
 
 
-def _row(
-    bench: Bench,
-    runs: Runs,
-    urls: int,
-    table: str,
-    metric: str,
-    documented: float | None,
-    why: str,
-    note: str = "",
-    floor: float | None = None,
+def _figure_row(
+    table: Table, runs: Runs, urls: int, metric: str, documented: float | None = None, floor: float | None = None
 ) -> None:
     figure, unit, what = FIGURES[metric]
-    chart, series = CHARTS.get(metric, (metric, what))
-    scale = {"time": urls / DOCUMENTED_URLS, "system CPU": DOCUMENTED_CORES / (os.cpu_count() or 1)}
-    found = runs.known(figure)
-    if metric == "time" and urls != DOCUMENTED_URLS:
-        note = "; ".join(filter(None, (note, f"{urls:,} URLs instead of {DOCUMENTED_URLS:,}")))
+    found, notes = runs.known(figure), [runs.model.conditions]
+    if metric == "time" and urls != doc.CPU_URLS:
+        notes.append(f"{urls:,} URLs instead of {doc.CPU_URLS:,}")
     if found is None:
-        note = "the run is shorter than a window of 0.2 s" if metric.endswith("max") else "not told on this system"
-    bench.row(
-        table,
-        f"{runs.model.x}: {what}",
-        unit,
-        found,
-        documented=documented,
-        scale=scale.get(metric.removesuffix(" max"), 1.0),
-        metric=chart,
-        series=series,
-        x=runs.model.x,
-        why=why,
-        note=note,
-        floor=floor if metric == "time" else None,
-    )
+        notes = ["the run is shorter than a window of 0.2 s" if metric.endswith("max") else "not told on this system"]
+    scales = {"time": urls / doc.CPU_URLS, "system CPU": doc.CORES / (os.cpu_count() or 1)}
+    scale, note = scales.get(metric.removesuffix(" max"), 1.0), "; ".join(filter(None, notes))
+    place = doc.charted(metric, what)
+    table.put(f"{runs.model.x}: {what}", unit, found, documented, scale=scale, floor=floor, note=note, **place)
 
 
 def _ratios(bench: Bench, taken: Mapping[str, Runs], floor: float, whys: Mapping[str, str]) -> None:
-    base = taken["sync"].median("seconds")
-    for x, documented in (("asyncio", 9.78 / 9.77), ("10 threads", 12.35 / 9.77)):
-        bench.row(
-            TABLE,
-            f"{x} over sync, execution time",
-            "×",
-            taken[x].median("seconds") / base,
-            documented=documented,
-            metric="ratio",
-            series="over sync",
-            x=x,
-            floor=floor,
-            why=whys[x],
-            contended=taken[x].contended or taken["sync"].contended,
-        )
+    table, sync = Table(bench, TABLE, metric="ratio", series="over sync", floor=floor), taken["sync"]
+    for x in ("asyncio", "10 threads"):
+        documented = doc.CPU_BOUND[x]["time"] / doc.CPU_BOUND["sync"]["time"]
+        ratio = taken[x].median("seconds") / sync.median("seconds")
+        contended = taken[x].contended or sync.contended
+        table.put(f"{x} over sync, execution time", "×", ratio, documented, x=x, why=whys[x], contended=contended)
 
 
 def _switches(bench: Bench, taken: Mapping[str, Runs]) -> None:
+    note = "voluntary and involuntary; the document names them as the cause and did not count them"
+    table = Table(bench, HIDDEN, metric="switches", note=note)
     for x, runs in taken.items():
-        bench.row(
-            HIDDEN,
-            f"{x}: context switches",
-            "",
-            runs.median("switches"),
-            metric="switches",
-            x=x,
-            note="voluntary and involuntary; the document names them as the cause and did not count them",
-        )
+        table.put(f"{x}: context switches", "", runs.median("switches"), x=x)
 
 
 async def _memory(bench: Bench, taken: Mapping[str, Runs]) -> None:
     """Where asyncio's additional memory comes from."""
     said = await ask_model(MODULE, "--model", "import")
-    if said["before_kib"] is None:
+    if said["before_bytes"] is None:
         why = "this system does not tell a process's resident memory through /proc"
         for claim in ("003-4", "003-4a"):
-            bench.claim(CLAIMS[claim], said="-", untold=why)
+            bench.claim(doc.CLAIMS[claim], said="-", untold=why)
         return
-    imported = 1024 * (said["imported_kib"] - said["before_kib"]) / 1e6
-    running = 1024 * (said["running_kib"] - said["imported_kib"]) / 1e6
+    imported = (said["imported_bytes"] - said["before_bytes"]) / 1e6
+    running = (said["running_bytes"] - said["imported_bytes"]) / 1e6
     more = taken["asyncio"].median("rss_max_mb") - taken["sync"].median("rss_max_mb")
     told = f"+{more:.1f} MB: the import {imported:+.1f}, the running loop {running:+.1f}"
     note = "a fresh interpreter, before and after the statement"
     bench.row(HIDDEN, "memory of `import asyncio` alone", "MB", imported, metric="memory", x="import", note=note)
     bench.row(HIDDEN, "memory of a running event loop on top", "MB", running, metric="memory", x="running loop")
-    bench.row(
-        TABLE,
-        "asyncio over sync, memory",
-        "MB",
-        more,
-        documented=22.72 - 15.79,
-        metric="memory",
-        x="difference",
-        why=told,
-    )
+    documented = doc.CPU_BOUND["asyncio"]["memory"] - doc.CPU_BOUND["sync"]["memory"]
+    table = Table(bench, TABLE, metric="memory", x="difference", why=told)
+    table.put("asyncio over sync, memory", "MB", more, documented)
     grown = ratio_of(taken["asyncio"].stats("rss_max_mb"), taken["sync"].stats("rss_max_mb"))
     why = f"importing asyncio alone takes {imported:.1f} MB, in a process of its own"
-    bench.claim(CLAIMS["003-4"], Measured(more, floor=grown.floor), said=told, why=why)
+    bench.claim(doc.CLAIMS["003-4"], Measured(more, floor=grown.floor), said=told, why=why)
     fits = 0 <= running <= running + imported
     bench.claim(
-        CLAIMS["003-4a"],
+        doc.CLAIMS["003-4a"],
         *([Measured(running / (running + imported), floor=grown.floor)] if fits and imported > 0 else []),
         said=told,
         untold="the parts, which are of a process of their own, do not fit their sum",
@@ -279,9 +205,9 @@ def _claims(bench: Bench, taken: Mapping[str, Runs], floor: float, whys: Mapping
     said = " / ".join(f"{each.value:.0f} %" for each in busy)
     why = whys.get("10 threads", "")
     if all(run.said["gil"] for run in taken["10 threads"].runs):
-        bench.claim(CLAIMS["003-3"], busy, said=said, why=why)
+        bench.claim(doc.CLAIMS["003-3"], busy, said=said, why=why)
     else:
-        bench.claim(CLAIMS["003-3"], said=said, untold=WITHOUT_GIL, why=why)
+        bench.claim(doc.CLAIMS["003-3"], said=said, untold=WITHOUT_GIL, why=why)
 
 
 WITHOUT_GIL = "this interpreter has no global interpreter lock, so threads share the work among the cores"
@@ -297,7 +223,7 @@ def _ratio_claim(bench: Bench, taken: Mapping[str, Runs], claim: str, x: str, fl
     if not all(run.said["gil"] for run in taken[x].runs):
         whys.append(as_sentence(WITHOUT_GIL))
     found = Measured(cpu, floor=floor) if by_cpu else wall
-    bench.claim(CLAIMS[claim], found, said=said, why=" ".join(filter(None, whys)))
+    bench.claim(doc.CLAIMS[claim], found, said=said, why=" ".join(filter(None, whys)))
 
 
 def _byte_check(bench: Bench, every: list[Runs], urls: int) -> None:
@@ -309,6 +235,6 @@ def _byte_check(bench: Bench, every: list[Runs], urls: int) -> None:
         if run.said["bytes"] != expected_bytes(urls, runs.model.threads)
     ]
     total = sum(len(runs.runs) for runs in every)
-    full = f"{expected_bytes(DOCUMENTED_URLS):,} and {expected_bytes(DOCUMENTED_URLS, 10):,}"
+    full = f"{expected_bytes(doc.CPU_URLS):,} and {expected_bytes(doc.CPU_URLS, 10):,}"
     said = wrong[0] if wrong else f"{total} of {total} runs exact; at 100,000 URLs it is {full}"
-    bench.claim(CLAIMS["003-bytes"], counted(len(wrong)), said=said)
+    bench.claim(doc.CLAIMS["003-bytes"], counted(len(wrong)), said=said)

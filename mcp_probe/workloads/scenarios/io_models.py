@@ -14,22 +14,7 @@ from mcp_probe.workloads.bench.statistics import counted, ratio_floor
 from mcp_probe.workloads.models.clients import ASYNC_LIBRARIES, SYNC_LIBRARIES, installed
 from mcp_probe.workloads.models.model_process import explain_models
 from mcp_probe.workloads.models.urls import paths
-from mcp_probe.workloads.scenarios.documents.doc003 import (
-    CHARTS,
-    CLAIMS,
-)
-from mcp_probe.workloads.scenarios.documents.doc003 import (
-    CORES as DOCUMENTED_CORES,
-)
-from mcp_probe.workloads.scenarios.documents.doc003 import (
-    IO_BOUND as DOCUMENTED,
-)
-from mcp_probe.workloads.scenarios.documents.doc003 import (
-    IO_METRICS as METRICS,
-)
-from mcp_probe.workloads.scenarios.documents.doc003 import (
-    IoTable as Documented,
-)
+from mcp_probe.workloads.scenarios.documents import doc003 as doc
 from mcp_probe.workloads.scenarios.io_claims import Claims
 from mcp_probe.workloads.scenarios.io_runs import MODULE, Found, Plan, arguments, measure, plans
 from mcp_probe.workloads.scenarios.tables import Table
@@ -60,11 +45,11 @@ async def run(bench: Bench) -> Outcome:
                 continue
             found[plan.x] = one
             if plan.documented:
-                _documented_rows(bench, one, DOCUMENTED[plan.documented], whys.get(plan.documented, ""), libraries)
+                _documented_rows(bench, one, doc.IO_BOUND[plan.documented], whys.get(plan.documented, ""), libraries)
             _condition_rows(bench, one)
         again = await _ratio_rows(bench, found, servers, libraries) if EQUAL in found else None
-    bench.row(TABLE, "CPU cores", "", os.cpu_count(), documented=DOCUMENTED_CORES, metric="cores")
-    for key, documented in DOCUMENTED.items():
+    bench.row(TABLE, "CPU cores", "", os.cpu_count(), documented=doc.CORES, metric="cores")
+    for key, documented in doc.IO_BOUND.items():
         if key not in found:
             _not_run(bench, documented, "full runs only" if bench.quick else "failed")
     if again is not None and found.keys() >= {plan.x for plan in every} - {"asyncio 100000"}:
@@ -119,7 +104,7 @@ def _figures(one: Found) -> dict[str, float | None]:
     }
 
 
-def _scales(plan: Plan, documented: Documented) -> dict[str, float]:
+def _scales(plan: Plan, documented: doc.IoTable) -> dict[str, float]:
     """What of the documented figure to expect at this run's size: by count for sums, by waiting alone for times."""
     share = plan.urls / documented.urls
     ideal = documented.urls / documented.concurrency * DOCUMENTED_DELAY_MS / 1000
@@ -128,7 +113,7 @@ def _scales(plan: Plan, documented: Documented) -> dict[str, float]:
     return {**sums, "time": time, "download speed": share / time, "upload speed": share / time}
 
 
-def _size_note(plan: Plan, documented: Documented) -> str:
+def _size_note(plan: Plan, documented: doc.IoTable) -> str:
     parts = [plan.note] if plan.note else []
     if plan.urls != documented.urls:
         parts.append(f"{plan.urls:,} URLs instead of {documented.urls:,}")
@@ -137,75 +122,53 @@ def _size_note(plan: Plan, documented: Documented) -> str:
     return "; ".join(parts)
 
 
-def _documented_rows(bench: Bench, one: Found, documented: Documented, why: str, libraries: tuple[str, str]) -> None:
-    plan, figures = one.plan, _figures(one)
-    scales, note = _scales(plan, documented), _size_note(plan, documented)
+def _documented_rows(bench: Bench, one: Found, documented: doc.IoTable, why: str, libraries: tuple[str, str]) -> None:
+    plan, figures, scales = one.plan, _figures(one), _scales(one.plan, documented)
     library = libraries[0] if plan.model in ("sync", "threads") else libraries[1]
-    for metric, value in documented.figures.items():
-        unit, what = METRICS[metric]
-        chart, series = CHARTS.get(metric, (metric, what))
-        measured = figures[metric]
-        said = note if metric == "time" else ""
-        if metric == "downloaded":
-            said = "the document counts all traffic of its host, both ways"
-        if measured is None:
-            said = "the run is shorter than a window of 0.2 s, or this system does not tell"
-        bench.row(
-            TABLE,
-            f"{documented.label}: {what}",
-            unit,
-            measured,
-            documented=value,
-            scale=scales.get(metric, 1.0),
-            metric=chart,
-            series=series,
-            x=documented.x,
-            contended=one.contended,
-            why=why or one.reading,
-            protocol=library if metric == "time" else "",
-            note=said,
+    notes = {
+        "time": _size_note(plan, documented),
+        "downloaded": "the document counts all traffic of its host, both ways",
+    }
+    table = Table(bench, TABLE, why=why or one.reading)
+    for metric, known in documented.figures.items():
+        unit, what = doc.IO_METRICS[metric]
+        note = notes.get(metric, "")
+        if figures[metric] is None:
+            note = "the run is shorter than a window of 0.2 s, or this system does not tell"
+        own = table.sub(
+            x=documented.x, contended=one.contended, scale=scales.get(metric, 1.0), **doc.charted(metric, what)
         )
-
+        protocol = library if metric == "time" else ""
+        own.put(f"{documented.label}: {what}", unit, figures[metric], known, protocol=protocol, note=note)
     if plan.threads > 1:
         printed = next(int(word) for word in plan.documented.split() if word.isdigit())
-        bench.row(
-            TABLE,
-            f"{documented.label}: threads",
-            "",
-            plan.threads,
-            documented=printed,
-            metric="threads",
-            why=why or one.reading,
-        )
+        table.put(f"{documented.label}: threads", "", plan.threads, printed, metric="threads")
 
 
-def _not_run(bench: Bench, documented: Documented, why: str) -> None:
-    for metric, value in documented.figures.items():
-        unit, what = METRICS[metric]
-        label = f"{documented.label}: {what}"
-        chart, series = CHARTS.get(metric, (metric, what))
-        more = {"documented": value, "metric": chart, "series": series, "x": documented.x}
-        bench.row(TABLE, label, unit, None, note=why, **more)
+def _not_run(bench: Bench, documented: doc.IoTable, note: str) -> None:
+    table = Table(bench, TABLE, x=documented.x, note=note)
+    for metric, known in documented.figures.items():
+        unit, what = doc.IO_METRICS[metric]
+        table.put(f"{documented.label}: {what}", unit, None, known, **doc.charted(metric, what))
 
 
 def _condition_rows(bench: Bench, one: Found) -> None:
     plan = one.plan
-    where = {"x": plan.x, "contended": one.contended, "note": plan.note, "why": one.reading}
-
-    def row(what: str, unit: str, measured: float | None, metric: str) -> None:
-        bench.row(HIDDEN, f"{plan.x}: {what}", unit, measured, metric=metric, series=what, **where)
-
+    rows: list[tuple[str, str, float | None, str]] = []
     if not plan.documented:
-        row("execution time", "s", one.run.seconds, "time")
-        row("memory, resident, maximum", "MB", one.run.rss_max_mb, "memory")
+        rows.append(("execution time", "s", one.run.seconds, "time"))
+        rows.append(("memory, resident, maximum", "MB", one.run.rss_max_mb, "memory"))
     if plan.descriptors or plan.together:
-        row("failed requests", "", one.failures, "failures")
-        row("threads that got no event loop", "", one.run.said["without_loop"], "without loop")
-        row("open files allowed", "", one.run.said["descriptors"], "files")
-        return
-    row("CPU per request, client", "ms", one.cpu_ms, "CPU per request")
-    row("requests in flight at the server, at most", "", one.server.in_flight_peak, "in flight")
-    row("connections opened", "", one.server.connections, "connections")
+        rows.append(("failed requests", "", one.failures, "failures"))
+        rows.append(("threads that got no event loop", "", one.run.said["without_loop"], "without loop"))
+        rows.append(("open files allowed", "", one.run.said["descriptors"], "files"))
+    else:
+        rows.append(("CPU per request, client", "ms", one.cpu_ms, "CPU per request"))
+        rows.append(("requests in flight at the server, at most", "", one.server.in_flight_peak, "in flight"))
+        rows.append(("connections opened", "", one.server.connections, "connections"))
+    table = Table(bench, HIDDEN, x=plan.x, contended=one.contended, note=plan.note, why=one.reading)
+    for what, unit, measured, metric in rows:
+        table.put(f"{plan.x}: {what}", unit, measured, metric=metric, series=what)
 
 
 async def _ratio_rows(
@@ -218,24 +181,20 @@ async def _ratio_rows(
     floor = ratio_floor([equal.run.seconds], [again.run.seconds])
     cpu_floor = ratio_floor([equal.cpu_ms], [again.cpu_ms])
     reading = " ".join(f"{name}: {found[name].reading}" for name in ("100 threads", EQUAL, "asyncio") if name in found)
-    table = Table(bench, TABLE, metric="ratio", why=reading)
-    hidden = Table(bench, HIDDEN, metric="ratio", why=reading)
     if "100 threads" not in found:
         return again
     threads = found["100 threads"]
-    cost, label = threads.cpu_ms / equal.cpu_ms, "CPU of a request, 100 threads over asyncio"
-    hidden.put(
-        label, "×", cost, 5.6 / 0.95, x=label, floor=cpu_floor, note="documented: its CPU time over its requests"
-    )
-    label = "100 threads over asyncio, as many connections"
-    contended = threads.contended or equal.contended
+    hidden, table = (Table(bench, name, metric="ratio", why=reading) for name in (HIDDEN, TABLE))
+    label, note = "CPU of a request, 100 threads over asyncio", "documented: its CPU time over its requests"
+    hidden.put(label, "×", threads.cpu_ms / equal.cpu_ms, doc.CPU_OF_A_REQUEST, x=label, floor=cpu_floor, note=note)
+    label, contended = "100 threads over asyncio, as many connections", threads.contended or equal.contended
     hidden.put(label, "×", threads.run.seconds / equal.run.seconds, x=label, floor=floor, contended=contended)
     if "asyncio" in found:
         most, label = found["asyncio"], "100 threads over asyncio, execution time"
-        contended = threads.contended or most.contended
+        own = table.sub(x=label, floor=floor, contended=threads.contended or most.contended)
         note = f"{most.plan.limit} connections against 100, as in the document"
-        ratio = threads.run.seconds / most.run.seconds
-        table.put(label, "×", ratio, 50.01 / 14.08, x=label, floor=floor, contended=contended, note=note)
+        known = doc.IO_BOUND["100 threads"].figures["time"] / doc.IO_BOUND["asyncio"].figures["time"]
+        own.put(label, "×", threads.run.seconds / most.run.seconds, known, note=note)
     return again
 
 
@@ -249,4 +208,4 @@ def _same_bytes(bench: Bench, every: list[Found]) -> None:
         if one.run.said["written_bytes"] != expected or one.server.requests != share:
             wrong.append(f"{one.plan.x}: {one.run.said['written_bytes']:,} bytes instead of {expected:,}")
     said = wrong[0] if wrong else f"{len(sound)} of {len(sound)} runs without failures exact"
-    bench.claim(CLAIMS["003-io-bytes"], counted(len(wrong)), said=said)
+    bench.claim(doc.CLAIMS["003-io-bytes"], counted(len(wrong)), said=said)

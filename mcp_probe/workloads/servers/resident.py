@@ -15,7 +15,7 @@ _PEAK_ONLY = "5"
 
 def peak_bytes() -> int:
     """The most since :func:`restart_peak`; since the process began where that cannot be done."""
-    return _kernel("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RU_MAXRSS_BYTES
+    return kernel_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RU_MAXRSS_BYTES
 
 
 def restart_peak() -> int | None:
@@ -28,10 +28,11 @@ def restart_peak() -> int | None:
 
 def resident_bytes(pid: int | None = None) -> int | None:
     """How much there is now, of another process with ``pid``; ``None`` where the kernel does not offer it."""
-    return _kernel("VmRSS", _STATUS if pid is None else Path(f"/proc/{pid}/status"))
+    return kernel_bytes("VmRSS", _STATUS if pid is None else Path(f"/proc/{pid}/status"))
 
 
-def _kernel(name: str, status: Path = _STATUS) -> int | None:
+def kernel_bytes(name: str, status: Path = _STATUS) -> int | None:
+    """A line of proc_pid_status(5), such as ``VmHWM``; ``None`` where the kernel does not offer it."""
     with suppress(OSError):
         for line in status.read_text().splitlines():
             if line.startswith(f"{name}:"):

@@ -42,8 +42,8 @@ def test_every_cpu_model_counts_to_the_byte(model: str, threads: int) -> None:
 
 def test_asyncio_takes_its_memory_when_it_is_imported() -> None:
     said = anyio.run(ask_model, CPU, "--model", "import")
-    assert said["before_kib"] + 1000 < said["imported_kib"]
-    assert said["running_kib"] - said["imported_kib"] < said["imported_kib"] - said["before_kib"]
+    assert said["before_bytes"] + 1_000_000 < said["imported_bytes"]
+    assert said["running_bytes"] - said["imported_bytes"] < said["imported_bytes"] - said["before_bytes"]
 
 
 @pytest.mark.parametrize("model", ["sync", "gather", "threads"])
@@ -154,7 +154,7 @@ def test_a_cause_is_looked_for_below_what_a_library_raises() -> None:
 def said(**more: object) -> dict[str, Any]:
     """As a program prints it: two seconds, from 1 s on."""
     usual = {"began_ns": 1000 * MS, "ended_ns": 3000 * MS, "seconds": 2.0, "cpu_seconds": 1.0}
-    memory = {"rss_before_kib": 10_000, "rss_kib": 20_000, "rss_peak_kib": 30_000}
+    memory = {"rss_bytes": 20_000 * 1024, "rss_peak_bytes": 30_000 * 1024}
     return {**usual, **memory, "switches_voluntary": 3, "switches_involuntary": 4, **more}
 
 
@@ -189,7 +189,7 @@ def test_a_maximum_is_of_the_busiest_window() -> None:
 
 
 def test_a_system_that_tells_no_memory_gives_none_and_not_0() -> None:
-    run = ModelRun.of(said(rss_kib=None, rss_peak_kib=None, rss_before_kib=None), [])
+    run = ModelRun.of(said(rss_bytes=None, rss_peak_bytes=None), [])
     assert run.rss_mb is None
     assert run.rss_max_mb is None
 
