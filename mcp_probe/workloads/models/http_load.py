@@ -29,16 +29,6 @@ from mcp_probe.workloads.models.io import limit_descriptors
 from mcp_probe.workloads.servers.delay_http import counts
 
 Pattern = Literal["per_request", "unverified", "one_context", "no_keepalive", "default", "limits", "http2", "raw"]
-PATTERNS: tuple[Pattern, ...] = (
-    "per_request",
-    "unverified",
-    "one_context",
-    "no_keepalive",
-    "default",
-    "limits",
-    "http2",
-    "raw",
-)
 OWN_CLIENT: frozenset[Pattern] = frozenset({"per_request", "unverified", "one_context"})
 TIMEOUTS = {"connect": 10.0, "read": 30.0, "write": 30.0, "pool": 30.0}
 KEEPALIVE_EXPIRY_S = 30.0
