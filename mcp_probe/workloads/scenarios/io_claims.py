@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Measured
-from mcp_probe.workloads.bench.statistics import counted
+from mcp_probe.workloads.bench.statistics import counted, ratio_floor
 from mcp_probe.workloads.scenarios.documents.doc003 import CLAIMS, IO_BOUND
 from mcp_probe.workloads.scenarios.io_runs import Found
 
@@ -25,9 +25,9 @@ class Claims:
         self.libraries = libraries
         self.whys = whys
         equal = found["asyncio, limit 100"]
-        self.floor = _floor(equal.run.seconds, again.run.seconds)
-        self.cpu_floor = _floor(equal.cpu_ms, again.cpu_ms)
-        self.memory_floor = _floor(equal.run.rss_max_mb or 1.0, again.run.rss_max_mb or 1.0)
+        self.floor = ratio_floor([equal.run.seconds], [again.run.seconds])
+        self.cpu_floor = ratio_floor([equal.cpu_ms], [again.cpu_ms])
+        self.memory_floor = ratio_floor([equal.run.rss_max_mb or 1.0], [again.run.rss_max_mb or 1.0])
 
     def judge(self) -> None:
         """Adds a check for each claim."""
@@ -175,10 +175,6 @@ class Claims:
             f"{ratio:.1f}×",
             untold="only with the document's own libraries, requests and aiohttp; others cost another amount",
         )
-
-
-def _floor(one: float, again: float) -> float:
-    return max(one, again) / min(one, again)
 
 
 def _per_url_ms(one: Found) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from mcp_probe.workloads.bench.shapes import Measured, Stats
-from mcp_probe.workloads.bench.statistics import halves_floor
+from mcp_probe.workloads.bench.statistics import halves_floor, ratio_floor
 from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios.tables import Burst, One
 
@@ -47,8 +47,7 @@ class Found:
     @property
     def floor(self) -> float:
         """A/A: the direct client against itself."""
-        low, high = sorted((self.level("direct"), self.level("direct again")))
-        return high / low
+        return ratio_floor([self.level("direct")], [self.level("direct again")])
 
     @property
     def contended(self) -> bool:

@@ -27,7 +27,7 @@ from mcp_probe.workloads.bench.context import Bench, Ms
 from mcp_probe.workloads.bench.machine import process_ns
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
 from mcp_probe.workloads.bench.shapes import Outcome, Stats, Why
-from mcp_probe.workloads.bench.statistics import describe
+from mcp_probe.workloads.bench.statistics import describe, ratio_floor
 from mcp_probe.workloads.facade import ThreadedClient
 from mcp_probe.workloads.scenarios.interpreters import Interpreter, interpreters
 from mcp_probe.workloads.scenarios.providers import threaded_provider
@@ -249,7 +249,7 @@ def _floor(one: Stats | None, again: Stats | None) -> float | None:
     """A/A: two times the same version, each turn a process of its own."""
     if one is None or again is None:
         return None
-    return max(one.median, again.median) / min(one.median, again.median)
+    return ratio_floor([one.median], [again.median])
 
 
 # --- rows -----------------------------------------------------------------------------------------
