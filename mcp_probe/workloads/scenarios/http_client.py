@@ -12,25 +12,13 @@ from mcp_probe.workloads.bench.shapes import Measured, Outcome, Why
 from mcp_probe.workloads.bench.statistics import counted
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import OWN_CLIENT, Level, Pattern
-from mcp_probe.workloads.scenarios.http_runs import (
-    DELAY_MS,
-    DOCUMENTED_LIBRARY,
-    SDK_LIBRARY,
-    Found,
-    Told,
-    libraries,
-    measure,
-    profile,
-    rate_row,
-    repeat_floor,
-    twin,
-    whys,
-)
+from mcp_probe.workloads.scenarios import http_runs as runs
+from mcp_probe.workloads.scenarios.documents import doc004 as doc
+from mcp_probe.workloads.scenarios.tables import Table
 from mcp_probe.workloads.servers.delay_http import delay_server
 
 TABLE = "004 patterns"
 HIDDEN = "004 conditions"
-DOCUMENTED_RATIO = 20.0
 CONCURRENCY = 50
 
 # The document's four, by its own names.
@@ -59,21 +47,21 @@ async def run(bench: Bench) -> Outcome:
     if not installed(["h2"]):
         bench.lacks("h2", "document 004's pattern http2 cannot even be constructed without it")
         patterns.remove("http2")
-    with delay_server(DELAY_MS) as server:
-        for library in libraries(bench):
+    with delay_server(runs.DELAY_MS) as server:
+        for library in runs.libraries(bench):
             bench.step(f"{library}: {len(patterns)} patterns")
-            wanted: list[Pattern] = [*patterns, "default", *(["raw"] if library == SDK_LIBRARY else [])]  # type: ignore[list-item]
+            wanted: list[Pattern] = [*patterns, "default", *(["raw"] if library == runs.SDK_LIBRARY else [])]  # type: ignore[list-item]
             levels = [
                 Level(pattern=pattern, concurrency=CONCURRENCY, seconds=seconds, drain_s=drain_s) for pattern in wanted
             ]
-            measured = await measure(bench, library, levels, server.url, rounds=rounds)
+            measured = await runs.measure(bench, library, levels, server.url, rounds=rounds)
             found = dict(zip([*patterns, "again", "raw"], measured, strict=False))
-            told = Told()
+            told = runs.Told()
             _rows(bench, library, found, told)
             bench.step(f"{library}: what the probe and the profiler say")
             short = [_few("per_request"), _few("default")]
-            told |= await whys(library, short, server.url)
-            made = await profile(library, short[0], server.url, construct=bench.size(5, 30))
+            told |= await runs.whys(library, short, server.url)
+            made = await runs.profile(library, short[0], server.url, construct=bench.size(5, 30))
             _construction(bench, library, made)
             _claims(bench, library, found, made)
     return bench.outcome()
@@ -84,9 +72,9 @@ def _few(pattern: Pattern) -> Level:
     return Level(pattern=pattern, concurrency=10, seconds=0.3, drain_s=0.5)
 
 
-def _rows(bench: Bench, library: str, found: dict[str, Found], told: Told) -> None:
-    floor = repeat_floor(found["default"], found["again"])
-    documented = library == DOCUMENTED_LIBRARY
+def _rows(bench: Bench, library: str, found: dict[str, runs.Found], told: runs.Told) -> None:
+    floor = runs.repeat_floor(found["default"], found["again"])
+    documented = library == runs.DOCUMENTED_LIBRARY
     table = TABLE if documented else HIDDEN
     for pattern, label in DOCUMENTED_PATTERNS:
         if pattern not in found:
@@ -95,82 +83,60 @@ def _rows(bench: Bench, library: str, found: dict[str, Found], told: Told) -> No
         _row(bench, table, found[pattern], label, floor, told.later(_few(pattern)))
     for pattern, label in STEPS:
         _row(bench, HIDDEN, found[pattern], label, floor)
-    ratio = found["default"].rps / found["per_request"].rps if found["per_request"].rps else None
-    bench.row(
+    own, shared = found["per_request"], found["default"]
+    ratio = runs.table_of(
+        bench,
         table,
+        shared,
+        metric="ratio",
+        floor=floor,
+        contended=own.contended or shared.contended,
+        x="shared / per request",
+    )
+    ratio.put(
         f"{library}: shared client over a client per request, throughput",
         "×",
-        ratio,
-        documented=DOCUMENTED_RATIO if documented else None,
-        metric="ratio",
-        series=library,
-        x="shared / per request",
-        floor=floor,
-        contended=found["default"].contended or found["per_request"].contended,
-        protocol=found["default"].protocol,
-        why=lambda: " ".join(f"{LABELS[name]}: {found[name].cost}" for name in ("per_request", "default")),
+        shared.rps / own.rps if own.rps else None,
+        doc.PER_REQUEST if documented else None,
+        why=f"{LABELS['per_request']}: {own.cost} {LABELS['default']}: {shared.cost}",
     )
     if "raw" in found:
         place = {"series": "raw", "protocol": found["raw"].version}
-        rate_row(bench, HIDDEN, f"{LABELS['raw']}, throughput", found["raw"], x=LABELS["raw"], **place)
+        runs.rate_row(bench, HIDDEN, f"{LABELS['raw']}, throughput", found["raw"], x=LABELS["raw"], **place)
 
 
-def _row(bench: Bench, table: str, one: Found, label: str, floor: float | None, why: Why | str = "") -> None:
-    rate_row(bench, table, f"{one.library}: {label}, throughput", one, x=label, floor=floor, why=why)
-    bench.row(
-        table,
-        f"{one.library}: {label}, median latency",
-        "ms",
-        one.said.get("p50_ms"),
-        metric="latency",
-        series=one.library,
-        x=label,
-        contended=one.contended,
-        protocol=one.protocol,
-        why=one.because(why),
-        note="of the request alone, as the document takes it: making the client is left out"
-        if one.level.pattern in OWN_CLIENT
-        else ""
-        if one.said["answered"]
-        else "nothing was answered",
-    )
+def _row(bench: Bench, table: str, one: runs.Found, label: str, floor: float | None, why: Why | str = "") -> None:
+    runs.rate_row(bench, table, f"{one.library}: {label}, throughput", one, x=label, floor=floor, why=why)
+    note = "" if one.said["answered"] else "nothing was answered"
+    if one.level.pattern in OWN_CLIENT:
+        note = "of the request alone, as the document takes it: making the client is left out"
+    latency = runs.table_of(bench, table, one, metric="latency", x=label, why=one.because(why), note=note)
+    latency.put(f"{one.library}: {label}, median latency", "ms", one.said.get("p50_ms"))
+
+
+CONSTRUCTIONS = {
+    "per_request": "as it comes",
+    "unverified": "TLS verification off",
+    "one_context": "with a TLS context that exists",
+}
 
 
 def _construction(bench: Bench, library: str, made: dict[str, Any]) -> None:
-    names = {
-        "per_request": "as it comes",
-        "unverified": "TLS verification off",
-        "one_context": "with a TLS context that exists",
-    }
-    for pattern, name in names.items():
-        bench.row(
-            HIDDEN,
-            f"{library}: making a client, {name}",
-            "ms",
-            made["construction_ms"][pattern],
-            metric="construction",
-            series=library,
-            x=name,
-            note="the event loop is held meanwhile",
-        )
-    bench.row(
-        HIDDEN,
-        f"{library}: share of the client's time loading certificates, a client per request",
-        "%",
-        100 * made["shares"][0].get("load_verify_locations", 0.0),
-        metric="profile",
-        series=library,
-        x="load_verify_locations",
-        note="by the interpreter's own profiler",
-    )
+    table = Table(bench, HIDDEN, series=library)
+    for pattern, name in CONSTRUCTIONS.items():
+        own = table.sub(metric="construction", x=name, note="the event loop is held meanwhile")
+        own.put(f"{library}: making a client, {name}", "ms", made["construction_ms"][pattern])
+    share = 100 * made["shares"][0].get("load_verify_locations", 0.0)
+    profiled = table.sub(metric="profile", x="load_verify_locations", note="by the interpreter's own profiler")
+    profiled.put(f"{library}: share of the client's time loading certificates, a client per request", "%", share)
     for name, value in made["default_limits"].items():
-        bench.row(HIDDEN, f"{library}: default limits, {name}", "", value, metric="limits", series=library, x=name)
+        table.put(f"{library}: default limits, {name}", "", value, metric="limits", x=name)
 
 
 # --- claims ---
 
 
-def _claims(bench: Bench, library: str, found: dict[str, Found], made: dict[str, Any]) -> None:
+def _claims(bench: Bench, library: str, found: dict[str, runs.Found], made: dict[str, Any]) -> None:
     silent = [LABELS.get(name, name) for name, one in found.items() if not one.said["answered"]]
     if silent:
         bench.note(f"{library}: nothing was answered in time with {', '.join(silent)}; claims on it are not judged.")
@@ -183,11 +149,11 @@ def _claims(bench: Bench, library: str, found: dict[str, Found], made: dict[str,
     _default_limits(bench, library, made["default_limits"])
 
 
-def _per_request(bench: Bench, library: str, found: dict[str, Found]) -> None:
+def _per_request(bench: Bench, library: str, found: dict[str, runs.Found]) -> None:
     own, shared = found["per_request"], found["default"]
     ratio = _over(found, shared, own)
     bench.claim(
-        twin("1", library),
+        runs.twin("1", library),
         ratio,
         said=f"{own.rps:.0f} and {shared.rps:.0f} requests/s: {ratio.value:.1f}×; "
         f"{found['limits'].rps / own.rps:.1f}× with limits",
@@ -196,22 +162,22 @@ def _per_request(bench: Bench, library: str, found: dict[str, Found]) -> None:
     )
 
 
-def _over(found: dict[str, Found], over: Found, under: Found) -> Measured:
+def _over(found: dict[str, runs.Found], over: runs.Found, under: runs.Found) -> Measured:
     """Throughput over throughput; A/A: the pattern that ran twice."""
-    floor = repeat_floor(found["default"], found["again"])
+    floor = runs.repeat_floor(found["default"], found["again"])
     return Measured(over.rps / under.rps, floor=floor, contended=over.contended or under.contended)
 
 
-def _because_of(bench: Bench, library: str, found: dict[str, Found], made: dict[str, Any]) -> None:
+def _because_of(bench: Bench, library: str, found: dict[str, runs.Found], made: dict[str, Any]) -> None:
     """Of the additional time per request, what is left when only the TLS context is shared: the connection's part."""
     own, context, shared = (1000 / found[name].rps for name in ("per_request", "one_context", "default"))
-    floor = repeat_floor(found["default"], found["again"]) or 1.0
+    floor = runs.repeat_floor(found["default"], found["again"]) or 1.0
     fits = own > shared and floor * context >= shared and context <= floor * own
     share = (context - shared) / (own - shared) if fits else 0.0
     ends = [(context * turn - shared) / (own - shared) for turn in (1 / floor, floor)] if fits else []
     ms = made["construction_ms"]
     bench.claim(
-        twin("1a", library),
+        runs.twin("1a", library),
         *([Measured(share, min(ends), max(ends), contended=found["per_request"].contended)] if fits else []),
         said=f"{own:.1f} ms a request; {context:.1f} with one TLS context for all, {shared:.1f} with one client",
         why=f"Making a client takes {ms['per_request']:.1f} ms of the event loop, {ms['one_context']:.2f} ms with a "
@@ -220,11 +186,11 @@ def _because_of(bench: Bench, library: str, found: dict[str, Found], made: dict[
     )
 
 
-def _recommended(bench: Bench, library: str, found: dict[str, Found]) -> None:
+def _recommended(bench: Bench, library: str, found: dict[str, runs.Found]) -> None:
     default, limits = found["default"], found["limits"]
     ratio = _over(found, default, limits)
     bench.claim(
-        twin("2", library),
+        runs.twin("2", library),
         ratio,
         said=f"{default.rps:.0f} requests/s with default limits, {limits.rps:.0f} with 100 connections and 50 kept: "
         f"{ratio.value:.2f}×; A/A {ratio.floor or 1:.2f}×",
@@ -233,10 +199,10 @@ def _recommended(bench: Bench, library: str, found: dict[str, Found]) -> None:
     )
 
 
-def _http2(bench: Bench, library: str, one: Found) -> None:
+def _http2(bench: Bench, library: str, one: runs.Found) -> None:
     void = one.said["versions"] == ["HTTP/1.1"]
     bench.claim(
-        twin("5", library),
+        runs.twin("5", library),
         said=f"every response says {one.version}; {one.rps:.0f} requests/s",
         untold="void: without TLS nothing negotiates HTTP/2, so the option changes nothing at all"
         if void
@@ -247,7 +213,7 @@ def _http2(bench: Bench, library: str, one: Found) -> None:
 def _default_limits(bench: Bench, library: str, limits: dict[str, Any]) -> None:
     said = (limits["max_connections"], limits["max_keepalive_connections"], limits["keepalive_expiry"])
     bench.claim(
-        twin("6", library),
+        runs.twin("6", library),
         counted(sum(limit is not None for limit in said)),
         said=f"{said[0]} connections, {said[1]} kept, for {said[2]} s",
     )

@@ -9,11 +9,12 @@ from typing import Any
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Claim, Little, Stats, Why
-from mcp_probe.workloads.bench.statistics import describe, little
+from mcp_probe.workloads.bench.statistics import describe, little, ratio_floor
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import Level, Pattern
 from mcp_probe.workloads.models.model_process import ask_model, explain_model
 from mcp_probe.workloads.scenarios.documents.doc004 import CLAIMS
+from mcp_probe.workloads.scenarios.tables import Table
 from mcp_probe.workloads.servers.delay_http import Seen
 
 MODULE = "mcp_probe.workloads.models.http_load"
@@ -132,28 +133,22 @@ def twin(number: str, library: str) -> Claim:
     return claim if library == DOCUMENTED_LIBRARY else claim.of(library)
 
 
+def table_of(bench: Bench, table: str, one: Found, **shared: Any) -> Table:
+    """Rows of one level."""
+    fields = {"series": one.library, "contended": one.contended, "protocol": one.protocol, **shared}
+    return Table(bench, table, **fields)
+
+
 def rate_row(bench: Bench, table: str, label: str, one: Found, *, note: str = "", **more: Any) -> None:
-    """Throughput of a level, with what it cost and with Little's law."""
-    little = one.little  # carries the excuse, where there is one
-    parts = (note, one.excuse if little is None else "")
-    fields: dict[str, Any] = {"metric": "throughput", "series": one.library, "protocol": one.protocol, **more}
-    fields["why"] = one.because(fields.get("why", ""))
-    bench.row(
-        table,
-        label,
-        "1/s",
-        one.rate,
-        little=little,
-        contended=one.contended,
-        note="; ".join(part for part in parts if part),
-        **fields,
-    )
+    """Throughput of a level, with what it cost and with Little's law, which carries the excuse where there is one."""
+    note = "; ".join(filter(None, (note, one.excuse if one.little is None else "")))
+    fields = {"metric": "throughput", **more, "why": one.because(more.get("why", ""))}
+    table_of(bench, table, one).put(label, "1/s", one.rate, little=one.little, note=note, **fields)
 
 
 def repeat_floor(one: Found, again: Found) -> float | None:
     """A/A: the same level twice in one process; ``None`` where one of them was not answered at all."""
-    slower, quicker = sorted((one.rps, again.rps))
-    return quicker / slower if slower else None
+    return ratio_floor([one.rps], [again.rps]) if one.rps and again.rps else None
 
 
 async def measure(bench: Bench, library: str, levels: Sequence[Level], url: str, *, rounds: int = 1) -> list[Found]:

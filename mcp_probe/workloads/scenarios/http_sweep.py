@@ -10,22 +10,8 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Measured, Outcome
 from mcp_probe.workloads.bench.statistics import counted
 from mcp_probe.workloads.models.http_load import Level
-from mcp_probe.workloads.scenarios.documents.doc004 import CLAIMS, LEVELS, NOTES, TUNED
-from mcp_probe.workloads.scenarios.documents.doc004 import SWEEP as DOCUMENTED
-from mcp_probe.workloads.scenarios.http_runs import (
-    DELAY_MS,
-    DOCUMENTED_LIBRARY,
-    SDK_LIBRARY,
-    Found,
-    Told,
-    libraries,
-    measure,
-    profile,
-    rate_row,
-    repeat_floor,
-    twin,
-    whys,
-)
+from mcp_probe.workloads.scenarios import http_runs as runs
+from mcp_probe.workloads.scenarios.documents import doc004 as doc
 from mcp_probe.workloads.scenarios.tables import Table
 from mcp_probe.workloads.servers.delay_http import delay_server
 
@@ -57,9 +43,9 @@ def swept(concurrency: int, connections: int) -> Level:
 
 async def run(bench: Bench) -> Outcome:
     """The sweep with every library there is, the tuning table, the pool's own wait, and what bounds it all."""
-    levels = [_sized(bench, swept(*level)) for level in bench.size(QUICK_LEVELS, LEVELS)]
-    with delay_server(DELAY_MS) as server:
-        names = libraries(bench)
+    levels = [_sized(bench, swept(*level)) for level in bench.size(QUICK_LEVELS, doc.LEVELS)]
+    with delay_server(runs.DELAY_MS) as server:
+        names = runs.libraries(bench)
         for library in names:
             sweep = await _sweep(bench, library, levels, server.url)
             if library == names[0]:
@@ -76,27 +62,27 @@ def _sized(bench: Bench, level: Level) -> Level:
     return replace(level, seconds=bench.size(0.4, 1.5), drain_s=bench.size(0.8, 3.0))
 
 
-async def _sweep(bench: Bench, library: str, levels: Sequence[Level], url: str) -> list[Found]:
+async def _sweep(bench: Bench, library: str, levels: Sequence[Level], url: str) -> list[runs.Found]:
     """Every level, one of the first again at the end, and the probe's sentences. A full run has a process for each."""
-    told = Told()
+    told = runs.Told()
     repeated = next(level for level in levels if level.concurrency == REPEATED)
-    found: list[Found] = []
+    found: list[runs.Found] = []
     groups = [[*levels, repeated]] if bench.quick else [[level] for level in (*levels, repeated)]
     for group in groups:
         bench.step(f"{library}: {', '.join(_label(level) for level in group)}")
-        measured = await measure(bench, library, group, url)
+        measured = await runs.measure(bench, library, group, url)
         for one in measured[: len(levels) - len(found)]:
             _level_rows(bench, one, told)
         found += measured
     *sweep, again = found
-    floor = repeat_floor(sweep[levels.index(repeated)], again)
+    floor = runs.repeat_floor(sweep[levels.index(repeated)], again)
     _fall_row(bench, library, sweep, floor)
     bench.step(f"{library}: what the probe says at 100 and at 500")
-    told |= await whys(library, [replace(swept(*level), seconds=0.3, drain_s=0.3) for level in EXPLAINED], url)
-    if library == DOCUMENTED_LIBRARY:
+    told |= await runs.whys(library, [replace(swept(*level), seconds=0.3, drain_s=0.3) for level in EXPLAINED], url)
+    if library == runs.DOCUMENTED_LIBRARY:
         _levels_not_run(bench, sweep)
         _documented_little(bench)
-        for note in NOTES:
+        for note in doc.NOTES:
             bench.note(note)
     _sweep_claims(bench, library, sweep, floor)
     return sweep
@@ -105,36 +91,42 @@ async def _sweep(bench: Bench, library: str, levels: Sequence[Level], url: str) 
 # --- rows ---
 
 
-def _figures(one: Found) -> dict[str, float | None]:
+def _figures(one: runs.Found) -> dict[str, float | None]:
     said = one.said
-    return {
-        "requests": said["answered"],
-        "throughput": one.rps,
-        "mean": said["mean_ms"],
-        "p50": said.get("p50_ms"),
-        "p95": said.get("p95_ms"),
-        "p99": said.get("p99_ms"),
-        "max": said["max_ms"],
-        "success": one.success_percent,
-    }
+    latencies = {name: said.get(f"{name}_ms") for name in ("mean", "p50", "p95", "p99", "max")}
+    return {"requests": said["answered"], "throughput": one.rps, **latencies, "success": one.success_percent}
 
 
-def _level_rows(bench: Bench, one: Found, told: Told) -> None:
+def _level_rows(bench: Bench, one: runs.Found, told: runs.Told) -> None:
     """Every figure of the sweep's table for one level; P95 is printed of one only."""
-    printed = DOCUMENTED.get((one.level.concurrency, one.level.connections), {})
-    printed = printed if one.library == DOCUMENTED_LIBRARY else {}
+    documented = one.library == runs.DOCUMENTED_LIBRARY
+    printed = doc.SWEEP.get((one.level.concurrency, one.level.connections), {}) if documented else {}
+    name, level, why = TABLE if documented else f"{TABLE}, {one.library}", _label(one.level), told.later(one.level)
+    table = runs.table_of(bench, name, one, x=level, why=one.because(why))
     figures = _figures(one)
-    for metric in [name for name in METRICS if name in printed or name != "p95"]:
-        _metric_row(bench, one, metric, figures[metric], printed.get(metric), told)
+    for metric in [metric for metric in METRICS if metric in printed or metric != "p95"]:
+        unit, what = METRICS[metric]
+        if metric == "throughput":
+            runs.rate_row(bench, name, f"{level}: {what}", one, documented=printed.get(metric), x=level, why=why)
+            continue
+        note, scale = "" if figures[metric] is not None else "nothing was answered", 1.0
+        if metric == "requests" and printed:
+            lasted = printed["requests"] / printed["throughput"]
+            scale = one.said["seconds"] / lasted
+            note = f"in {one.said['seconds']:.1f} s; in the document, by its own throughput, in {lasted:.0f} s"
+        elif metric == "success" and one.errors:
+            note = ", ".join(f"{count} {name}" for name, count in one.said["errors"].items())
+        more = {"metric": metric, "scale": scale, "note": note}
+        table.put(f"{level}: {what}", unit, figures[metric], printed.get(metric), **more)
 
 
-def _levels_not_run(bench: Bench, sweep: Sequence[Found]) -> None:
+def _levels_not_run(bench: Bench, sweep: Sequence[runs.Found]) -> None:
     """Documented levels that a quick run leaves out."""
     measured = {(one.level.concurrency, one.level.connections) for one in sweep}
-    for (concurrency, connections), printed in DOCUMENTED.items():
+    for (concurrency, connections), printed in doc.SWEEP.items():
         if (concurrency, connections) not in measured:
             label = _label(swept(concurrency, connections))
-            table = Table(bench, TABLE, series=DOCUMENTED_LIBRARY, x=label, note="full runs only")
+            table = Table(bench, TABLE, series=runs.DOCUMENTED_LIBRARY, x=label, note="full runs only")
             for metric, value in printed.items():
                 unit, what = METRICS[metric]
                 table.put(f"{label}: {what}", unit, None, value, metric=metric)
@@ -144,100 +136,56 @@ def _label(level: Level) -> str:
     return f"c{level.concurrency}/l{level.connections}"
 
 
-def _fall_row(bench: Bench, library: str, sweep: Sequence[Found], floor: float | None) -> None:
+def _fall_row(bench: Bench, library: str, sweep: Sequence[runs.Found], floor: float | None) -> None:
     """The sweep's headline: how much of the best throughput is left at the last level."""
     best, last = max(sweep, key=lambda one: one.rps), sweep[-1]
-    documented = library == DOCUMENTED_LIBRARY
-    bench.row(
-        TABLE if documented else f"{TABLE}, {library}",
-        f"throughput, best over last: {_label(best.level)} over {_label(last.level)}",
-        "×",
-        best.rps / last.rps if last.rps else None,
-        documented=DOCUMENTED[100, 100]["throughput"] / DOCUMENTED[3000, 1000]["throughput"] if documented else None,
+    documented = doc.SWEEP[100, 100]["throughput"] / doc.SWEEP[3000, 1000]["throughput"]
+    table = Table(
+        bench,
+        TABLE if library == runs.DOCUMENTED_LIBRARY else f"{TABLE}, {library}",
         metric="ratio",
         series=library,
         floor=floor,
         contended=best.contended or last.contended,
-        why=_bound(best, last),
         note=f"A/A: c{REPEATED} again at the end" if last.rps else "nothing was answered at the last level",
     )
-
-
-def _metric_row(
-    bench: Bench,
-    one: Found,
-    metric: str,
-    measured: float | None,
-    printed: float | None,
-    told: Told,
-) -> None:
-    unit, what = METRICS[metric]
-    level, label = one.level, f"{_label(one.level)}: {what}"
-    table = TABLE if one.library == DOCUMENTED_LIBRARY else f"{TABLE}, {one.library}"
-    if metric == "throughput":
-        rate_row(bench, table, label, one, documented=printed, x=_label(level), why=told.later(level))
-        return
-    note, scale = "", 1.0
-    if metric == "requests" and printed is not None:
-        lasted = printed / DOCUMENTED[level.concurrency, level.connections]["throughput"]
-        scale = one.said["seconds"] / lasted
-        note = f"in {one.said['seconds']:.1f} s; in the document, by its own throughput, in {lasted:.0f} s"
-    elif metric == "success" and one.errors:
-        note = ", ".join(f"{count} {name}" for name, count in one.said["errors"].items())
-    elif measured is None:
-        note = "nothing was answered"
-    bench.row(
-        table,
-        label,
-        unit,
-        measured,
-        documented=printed,
-        scale=scale,
-        metric=metric,
-        series=one.library,
-        x=_label(level),
-        contended=one.contended,
-        protocol=one.protocol,
-        why=one.because(told.later(level)),
-        note=note,
+    table.put(
+        f"throughput, best over last: {_label(best.level)} over {_label(last.level)}",
+        "×",
+        best.rps / last.rps if last.rps else None,
+        documented if library == runs.DOCUMENTED_LIBRARY else None,
+        why=_bound(best, last),
     )
 
 
 def _documented_little(bench: Bench) -> None:
     """What the document's own rows say of their concurrency."""
-    for (concurrency, connections), printed in DOCUMENTED.items():
-        label, in_flight = _label(swept(concurrency, connections)), printed["throughput"] * printed["mean"] / 1000
-        bench.row(
-            HIDDEN,
-            f"{label}: throughput × mean latency, of the document's own row",
-            "",
-            in_flight,
-            documented=concurrency,
-            metric="Little's law",
-            series="document",
-            x=label,
-            note="arithmetic on the document: a closed loop of so many workers must give their number"
-            + ("; this row cannot be of 100 workers" if in_flight < 0.5 * concurrency else ""),
-        )
+    rule = "arithmetic on the document: a closed loop of so many workers must give their number"
+    table = Table(bench, HIDDEN, metric="Little's law", series="document")
+    for (concurrency, connections), printed in doc.SWEEP.items():
+        level, in_flight = _label(swept(concurrency, connections)), printed["throughput"] * printed["mean"] / 1000
+        note = rule if in_flight >= 0.5 * concurrency else f"{rule}; this row cannot be of 100 workers"
+        label = f"{level}: throughput × mean latency, of the document's own row"
+        table.put(label, "", in_flight, concurrency, x=level, note=note)
 
 
-async def _tuning(bench: Bench, library: str, sweep: Sequence[Found], url: str) -> None:
+async def _tuning(bench: Bench, library: str, sweep: Sequence[runs.Found], url: str) -> None:
     """The tuning table; some of its lines are levels of the sweep. A quick run leaves out what drains slowly."""
     most_workers = bench.size(200, 1000)
     found = {one.level: one for one in sweep}
     wanted = [
         _sized(bench, Level(concurrency=workers, connections=most, keepalive=kept))
-        for _, workers, most, kept, _, _ in TUNED
+        for _, workers, most, kept, _, _ in doc.TUNED
     ]
     missing = [level for level in wanted if level not in found and level.concurrency <= most_workers]
     bench.step(f"{library}: the tuning table")
-    found |= dict(zip(missing, await measure(bench, library, missing, url), strict=True))
-    for level, (load, workers, connections, keepalive, lowest, printed) in zip(wanted, TUNED, strict=True):
+    found |= dict(zip(missing, await runs.measure(bench, library, missing, url), strict=True))
+    for level, (load, workers, connections, keepalive, lowest, printed) in zip(wanted, doc.TUNED, strict=True):
         label = f"{load}: {connections} connections, {keepalive} kept"
         more: dict[str, Any] = {"documented": lowest, "series": "expected throughput", "x": load}
         note = f"the document expects {printed}; {workers} workers"
         if level in found:
-            rate_row(bench, TUNING, label, found[level], note=note, **more)
+            runs.rate_row(bench, TUNING, label, found[level], note=note, **more)
         else:
             bench.row(TUNING, label, "1/s", None, metric="throughput", note=f"full runs only; {note}", **more)
 
@@ -245,33 +193,31 @@ async def _tuning(bench: Bench, library: str, sweep: Sequence[Found], url: str) 
 # --- claims ---
 
 
-def _sweep_claims(bench: Bench, library: str, sweep: Sequence[Found], floor: float | None) -> None:
+def _sweep_claims(bench: Bench, library: str, sweep: Sequence[runs.Found], floor: float | None) -> None:
     best, last = max(sweep, key=lambda one: one.rps), sweep[-1]
-    contended = any(one.contended for one in sweep)
-    said = ", ".join(f"{_label(one.level)} {one.rps:.0f}" for one in sweep)
-    fall = best.rps / last.rps if last.rps else None
-    bench.claim(
-        twin("3", library),
-        *([Measured(fall, floor=floor, contended=contended)] if fall is not None else []),
-        said=f"{said} requests/s: "
-        + (f"best over last {fall:.1f}×" if fall is not None else "nothing at the last level"),
-        why=_bound(best, last),
-        untold="nothing was answered at the last level",
-    )
+    contended, bound = any(one.contended for one in sweep), _bound(best, last)
+    rates = ", ".join(f"{_label(one.level)} {one.rps:.0f}" for one in sweep)
+    if last.rps:
+        fall = Measured(best.rps / last.rps, floor=floor, contended=contended)
+        bench.claim(
+            runs.twin("3", library), fall, said=f"{rates} requests/s: best over last {fall.value:.1f}×", why=bound
+        )
+    else:
+        said, untold = f"{rates} requests/s: nothing at the last level", "nothing was answered at the last level"
+        bench.claim(runs.twin("3", library), said=said, untold=untold, why=bound)
     tails = [tail for one in sweep if (tail := one.said.get("p99_ms")) is not None]
     cancelled = sum(one.said["cancelled"] for one in sweep)
-    grows = max(tails) / min(tails) if tails else None
-    bench.claim(
-        twin("4", library),
-        *([Measured(grows, floor=floor, contended=contended)] if grows is not None else []),
-        said=(f"{min(tails):.0f} to {max(tails):.0f} ms: {grows:.0f}×" if grows is not None else "no latency at all")
-        + (f", and {cancelled} requests unanswered when the drain was cut off" if cancelled else ""),
-        why=_bound(best, last),
-        untold="nothing was answered",
-    )
+    cut = f", and {cancelled} requests unanswered when the drain was cut off" if cancelled else ""
+    if tails:
+        grows = Measured(max(tails) / min(tails), floor=floor, contended=contended)
+        said = f"{min(tails):.0f} to {max(tails):.0f} ms: {grows.value:.0f}×{cut}"
+        bench.claim(runs.twin("4", library), grows, said=said, why=bound)
+    else:
+        said = f"no latency at all{cut}"
+        bench.claim(runs.twin("4", library), said=said, untold="nothing was answered", why=bound)
 
 
-def _bound(best: Found, last: Found) -> str:
+def _bound(best: runs.Found, last: runs.Found) -> str:
     """What it was that fell: the client's work per request, while the server had nothing to do."""
     if best.cpu_ms is None or last.cpu_ms is None:
         return "Nothing was answered at one end, so there is no CPU per request to compare."
@@ -284,18 +230,12 @@ def _bound(best: Found, last: Found) -> str:
 
 async def _scan_share(bench: Bench, library: str, url: str) -> None:
     """How much of the client's time its pool takes to look through its own connections and requests."""
-    said = await profile(library, replace(swept(100, 100), seconds=0.3, drain_s=0.3), url)
+    said = await runs.profile(library, replace(swept(100, 100), seconds=0.3, drain_s=0.3), url)
     share = said["shares"][0].get("_assign_requests_to_connections", 0.0)
-    bench.row(
-        HIDDEN,
-        f"{library}: share of the client's time in the pool's search for a connection, c100/l100",
-        "%",
-        100 * share,
-        metric="profile",
-        series=library,
-        x="_assign_requests_to_connections",
-        note="by the interpreter's own profiler, which makes small functions dearer than they are",
-    )
+    note = "by the interpreter's own profiler, which makes small functions dearer than they are"
+    table = Table(bench, HIDDEN, metric="profile", series=library, note=note)
+    label = f"{library}: share of the client's time in the pool's search for a connection, c100/l100"
+    table.put(label, "%", 100 * share, x="_assign_requests_to_connections")
 
 
 async def _knee(bench: Bench, library: str, url: str) -> None:
@@ -303,10 +243,10 @@ async def _knee(bench: Bench, library: str, url: str) -> None:
     sizes = (10, 20, 50, 100, 200)
     bench.step(f"{library}: the knee")
     levels = [Level(concurrency=n, connections=n, keepalive=n, seconds=1.5, drain_s=2.0) for n in sizes]
-    for one in await measure(bench, library, levels, url):
+    for one in await runs.measure(bench, library, levels, url):
         workers = one.level.concurrency
         label = f"{library}: {workers} workers, as many connections, all kept"
-        rate_row(bench, HIDDEN, label, one, metric="knee", x=workers)
+        runs.rate_row(bench, HIDDEN, label, one, metric="knee", x=workers)
 
 
 async def _pool_wait(bench: Bench, url: str) -> None:
@@ -318,36 +258,29 @@ async def _pool_wait(bench: Bench, url: str) -> None:
     base = Level(concurrency=POOL, connections=POOL, keepalive=POOL, seconds=bench.size(0.4, 2.0))
     many = [replace(base, concurrency=c, seconds=bench.size(0.8, 3.0), drain_s=3.0) for c in crowds]
     levels = [base, *many, base, Level(pattern="raw", concurrency=400, seconds=bench.size(0.4, 2.0))]
-    first, *crowded, again, raw = await measure(bench, SDK_LIBRARY, levels, url)
+    first, *crowded, again, raw = await runs.measure(bench, runs.SDK_LIBRARY, levels, url)
     alone_ms = first.said["p50_ms"]
     ratios = []
     for one in crowded:
-        expected = one.level.concurrency / POOL * alone_ms
+        workers = one.level.concurrency
+        expected = workers / POOL * alone_ms
         ratios.append(one.said["p50_ms"] / expected)
-        bench.row(
-            HIDDEN,
-            f"{SDK_LIBRARY}: {one.level.concurrency} workers for {POOL} connections, median latency",
-            "ms",
-            one.said["p50_ms"],
-            metric="pool wait",
-            series=SDK_LIBRARY,
-            x=one.level.concurrency,
-            little=one.little,
-            contended=one.contended,
-            protocol=one.protocol,
-            why=one.because(""),
-            note=f"expected {expected:.0f} ms: {one.level.concurrency}/{POOL} × {alone_ms:.1f} ms; client at "
-            f"{one.cpu_percent:.0f} %; never more than {one.server.in_flight_peak} in flight at the server",
+        note = (
+            f"expected {expected:.0f} ms: {workers}/{POOL} × {alone_ms:.1f} ms; client at {one.cpu_percent:.0f} %; "
+            f"never more than {one.server.in_flight_peak} in flight at the server"
         )
+        table = runs.table_of(bench, HIDDEN, one, metric="pool wait", x=workers, little=one.little, why=one.because(""))
+        label = f"{runs.SDK_LIBRARY}: {workers} workers for {POOL} connections, median latency"
+        table.put(label, "ms", one.said["p50_ms"], note=note)
     label = "no client library, 400 workers with a connection each, throughput"
-    rate_row(bench, HIDDEN, label, raw, series="raw", x="c400", protocol=raw.version)
+    runs.rate_row(bench, HIDDEN, label, raw, series="raw", x="c400", protocol=raw.version)
     found = [
-        Measured(ratio, floor=repeat_floor(first, again), contended=one.contended or first.contended)
+        Measured(ratio, floor=runs.repeat_floor(first, again), contended=one.contended or first.contended)
         for ratio, one in zip(ratios, crowded, strict=True)
     ]
     peak = max(one.server.in_flight_peak for one in crowded)
     bench.claim(
-        CLAIMS["004-pool"],
+        doc.CLAIMS["004-pool"],
         found,
         counted(peak),
         said=", ".join(f"{ratio:.2f} of the expected" for ratio in ratios)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,18 +20,15 @@ from mcp_probe.workloads.bench.serving import Mode, ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Why
 from mcp_probe.workloads.bench.statistics import floor_of, ratio_of
 from mcp_probe.workloads.client import stdio_client_session
-from mcp_probe.workloads.scenarios.documents.doc004 import CLAIMS
+from mcp_probe.workloads.scenarios.documents import doc004 as doc
 from mcp_probe.workloads.scenarios.providers import Followed, followed
 from mcp_probe.workloads.scenarios.tables import Table
 
 MODULE = "mcp_probe.workloads.servers.twin"
 TABLE = "004 sessions"
-DOCUMENTED_RATIO = 20.0
 ARGUMENTS = {"a": 1, "b": 2}
 OWN, OWN_CONTEXT, SHARED = "a session per call", "a session per call, TLS context shared", "one session"
 PROTOCOLS: tuple[tuple[Mode, str], ...] = (("legacy", "legacy handshake"), ("auto", "2026-07-28"))
-
-Once = Callable[[], Awaitable[object]]
 
 
 @dataclass(slots=True)
@@ -72,18 +69,10 @@ async def run(bench: Bench) -> Outcome:
             await _one_alone(server, mode, protocol)
     for _, protocol in PROTOCOLS:
         _http_claim(bench, protocol, found[protocol])
+        note = "besides the tool call: what a session begins with, and the tools listed to check the result"
+        table = Table(bench, TABLE, metric="requests", series=OWN, x=protocol, protocol=protocol, note=note)
         count = len(server.seen(_counted(protocol)).requests)
-        bench.row(
-            TABLE,
-            f"{protocol}: requests at the server, a session a call",
-            "",
-            count,
-            metric="requests",
-            series=OWN,
-            x=protocol,
-            protocol=protocol,
-            note="besides the tool call: what a session begins with, and the tools listed to check the result",
-        )
+        table.put(f"{protocol}: requests at the server, a session a call", "", count)
     await _stdio(bench)
     return bench.outcome()
 
@@ -180,7 +169,7 @@ def _http_rows(
         f"{protocol}: session per call over one",
         "×",
         taken.ratio(OWN, SHARED),
-        DOCUMENTED_RATIO,
+        doc.PER_REQUEST,
         metric="ratio",
         series="session per call",
         contended=taken.stats[OWN].contended,
@@ -197,7 +186,7 @@ def _http_claim(bench: Bench, protocol: str, taken: Interleaved) -> None:
     of_context = share(own - context, own - shared)
     ratio = ratio_of(taken.stats[OWN], taken.stats[SHARED], taken.floor)
     bench.claim(
-        CLAIMS["004-1m"].of(protocol),
+        doc.CLAIMS["004-1m"].of(protocol),
         ratio,
         said=f"{own:.1f} and {shared:.2f} ms: {ratio.value:.1f}×; {context:.1f} ms with one TLS context for all",
         why=f"{of_context} of the difference is the TLS context that a new client builds, for a URL without TLS"
@@ -250,7 +239,7 @@ async def _stdio(bench: Bench) -> None:
         label = f"stdio: a process per call, {name}, mean"
         table.put(label, "ms", spans.mean(part), metric="spans", series=name, why=_startup(spans))
     bench.claim(
-        CLAIMS["004-1p"],
+        doc.CLAIMS["004-1p"],
         ratio_of(own, shared),
         said=f"{own.median:.0f} and {shared.median:.2f} ms: {ratio:.0f}×",
         why=_startup(spans),

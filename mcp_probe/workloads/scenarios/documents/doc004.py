@@ -40,12 +40,15 @@ TUNED: tuple[tuple[str, int, int, int, float, str], ...] = (
     ("very high (500+)", 1000, 500, 250, 300, "~300-500"),
 )
 
+PER_REQUEST = 20.0
+"""How many times slower a client per request is."""
+
 CLAIMS = Claim.by_id(
     Claim(
         "004-1",
         "a client per request is about 20 times slower than a shared one",
         "~20×, without a table",
-        (Asked("times", (20.0,)),),
+        (Asked("times", (PER_REQUEST,)),),
         "throughput",
     ),
     Claim(
@@ -60,7 +63,7 @@ CLAIMS = Claim.by_id(
         "004-1m",
         "a session per call is many times slower than one that is kept",
         "~20× (a client per plain HTTP request)",
-        (Asked("times", (20.0,)),),
+        (Asked("times", (PER_REQUEST,)),),
         "medians",
     ),
     Claim(
