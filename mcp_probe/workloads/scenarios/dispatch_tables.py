@@ -83,16 +83,9 @@ def _both(rounds: Rounds, messages: int) -> float | None:
 
 def throughput(bench: Bench, rounds: Rounds) -> None:
     """Operations per second, which are rounds; and messages per second, which are operations."""
-    counted = Table(
-        bench,
-        "000 OPS",
-        metric="throughput",
-        note="rounds per second, of the mean, as there",
-        contended=rounds.contended,
-    )
-    honest = Table(
-        bench, "000 conditions", metric="messages", note="its OPS × its messages", contended=rounds.contended
-    )
+    rule, contended = "rounds per second, of the mean, as there", rounds.contended
+    counted = Table(bench, "000 OPS", metric="throughput", note=rule, contended=contended)
+    honest = Table(bench, "000 conditions", metric="messages", note="its OPS × its messages", contended=contended)
     for messages, known in doc.TIMING.items():
         rates = {form: 1e3 / rounds.mean_ms(form, messages) for form in NAMES}
         for form, documented in ((ONE, known.one_ops), (TASKS, known.tasks_ops)):
@@ -156,11 +149,8 @@ def _memory_profile(bench: Bench, rounds: Rounds) -> None:
     one, tasks = rounds.peak(ONE, DIRECT), rounds.peak(TASKS, DIRECT)
     direct.put(f"{doc.LARGE:,} messages, sequential", "MB", one / MIB, 0.01, why=alive(rounds, ONE, DIRECT))
     direct.put(f"{doc.LARGE:,} messages, concurrent", "MB", tasks / MIB, doc.DIRECT_TASKS_MB)
-    label, floor = (
-        f"{doc.LARGE:,} messages, ratio",
-        floor_of(rounds.memory_floor(DIRECT), rounds.memory_floor(doc.LARGE)),
-    )
-    direct.put(label, "×", tasks / one, doc.DIRECT_RATIO, floor=floor)
+    floor = floor_of(rounds.memory_floor(DIRECT), rounds.memory_floor(doc.LARGE))
+    direct.put(f"{doc.LARGE:,} messages, ratio", "×", tasks / one, doc.DIRECT_RATIO, floor=floor)
 
 
 def raw(bench: Bench, rounds: Rounds) -> None:

@@ -17,9 +17,7 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Measured, Outcome
 from mcp_probe.workloads.bench.statistics import floor_of, ratio_of
-from mcp_probe.workloads.scenarios.documents.doc002 import CLAIMS
-from mcp_probe.workloads.scenarios.documents.doc002 import COUNT as DOCUMENTED_COUNT
-from mcp_probe.workloads.scenarios.documents.doc002 import OPERATIONS as DOCUMENTED
+from mcp_probe.workloads.scenarios.documents import doc002 as doc
 from mcp_probe.workloads.scenarios.operations import (
     LISTS,
     OPERATIONS,
@@ -46,7 +44,7 @@ Found = Mapping[tuple[str, str], Timed]
 
 async def run(bench: Bench) -> Outcome:
     """Every operation one call after another; then in memory, in the newer protocol, raw and pipelined."""
-    count = bench.size(200, DOCUMENTED_COUNT)
+    count = bench.size(200, doc.COUNT)
     found: dict[tuple[str, str], Timed] = {}
     bench.note("The stdio servers run under the probe; what that adds to a call is what `overhead` shows.")
     async with bench.server(MODULE, mode="legacy") as server:
@@ -83,12 +81,12 @@ async def run(bench: Bench) -> Outcome:
 
 
 def _tables(bench: Bench, found: Found, server: ProfiledServer, count: int) -> None:
-    for name, documented in DOCUMENTED.items():
+    for name, documented in doc.OPERATIONS.items():
         timed = found[LEGACY, name]
         stats, first = timed.stats, timed.with_warm_up
-        scale, shared = count / DOCUMENTED_COUNT, {"contended": timed.contended, "protocol": LEGACY, "arm": name}
+        scale, shared = count / doc.COUNT, {"contended": timed.contended, "protocol": LEGACY, "arm": name}
         table = Table(bench, documented.section, series=name, floor=stats.halves, **shared)
-        table.put("requests", "", stats.n, DOCUMENTED_COUNT, scale=scale, metric="count", x="count", floor=None)
+        table.put("requests", "", stats.n, doc.COUNT, scale=scale, metric="count", x="count", floor=None)
         note = "sum of the latencies, as the document takes it"
         total = stats.mean * stats.n
         table.put("total", "ms", total, documented.total, scale=scale, metric="total", x="total", note=note)
@@ -109,7 +107,7 @@ def _tables(bench: Bench, found: Found, server: ProfiledServer, count: int) -> N
 
 
 def _bars(bench: Bench, found: Found) -> None:
-    for name, documented in DOCUMENTED.items():
+    for name, documented in doc.OPERATIONS.items():
         timed = found[LEGACY, name]
         mean, floor = timed.stats.mean, timed.stats.halves
         table = Table(bench, BARS, x=name, contended=timed.contended, protocol=LEGACY, floor=floor, arm=name)
@@ -216,7 +214,7 @@ def _claims(bench: Bench, found: Found, rates: Mapping[tuple[str, int], Rate], w
     slowest = max(stats, key=lambda name: stats[name].mean)
     mean = stats[slowest]
     bench.claim(
-        CLAIMS["002-1"],
+        doc.CLAIMS["002-1"],
         Measured(mean.mean, mean.ci_low, mean.ci_high, mean.halves, mean.contended),
         said=f"{min(one.mean for one in stats.values()):.3f} to {mean.mean:.3f} ms",
         why=whys.get(slowest, ""),
@@ -228,23 +226,23 @@ def _claims(bench: Bench, found: Found, rates: Mapping[tuple[str, int], Rate], w
     next_cheapest = next(name for name in ranked if name != "ping")
     next_dearest = next(name for name in reversed(ranked) if name != "tool call")
     why = whys.get("tool call", "")
-    bench.claim(CLAIMS["002-2"], over(next_cheapest, "ping"), over("tool call", next_dearest), said=said, why=why)
+    bench.claim(doc.CLAIMS["002-2"], over(next_cheapest, "ping"), over("tool call", next_dearest), said=said, why=why)
     lists = [name for name in ranked if name in LISTS]
-    bench.claim(CLAIMS["002-2a"], over("resource read", lists[-1]), said=said, why=whys.get(lists[-1], ""))
+    bench.claim(doc.CLAIMS["002-2a"], over("resource read", lists[-1]), said=said, why=whys.get(lists[-1], ""))
     memory = found["in memory", "tool call"].stats.median / found["in memory", "ping"].stats.median
     ratio = over("tool call", "ping")
     said = f"{ratio.value:.2f}× over stdio, {memory:.2f}× in memory"
-    bench.claim(CLAIMS["002-3"], ratio, said=said, why=why)
+    bench.claim(doc.CLAIMS["002-3"], ratio, said=said, why=why)
     alike = over(lists[-1], lists[0])
     said = f"{medians[lists[0]]:.3f} to {medians[lists[-1]]:.3f} ms: {alike.value:.2f}×"
-    bench.claim(CLAIMS["002-4"], alike, said=said, why=whys.get(lists[-1], ""))
+    bench.claim(doc.CLAIMS["002-4"], alike, said=said, why=whys.get(lists[-1], ""))
     _concurrency(bench, rates, whys)
     tails = {
         name: Measured(one.p99 / one.mean, floor=one.halves, contended=one.contended) for name, one in stats.items()
     }
     worst = max(tails, key=lambda name: tails[name].value)
     said = ", ".join(f"{name} {each.value:.1f}" for name, each in tails.items())
-    bench.claim(CLAIMS["002-8"], list(tails.values()), said=said, why=whys.get(worst, ""))
+    bench.claim(doc.CLAIMS["002-8"], list(tails.values()), said=said, why=whys.get(worst, ""))
 
 
 def _concurrency(bench: Bench, rates: Mapping[tuple[str, int], Rate], whys: Mapping[str, str]) -> None:
@@ -252,7 +250,7 @@ def _concurrency(bench: Bench, rates: Mapping[tuple[str, int], Rate], whys: Mapp
     many = [rate for (_, workers), rate in rates.items() if workers == CONCURRENCY]
     least = min(many, key=lambda rate: rate.little.mean_in_flight)
     bench.claim(
-        CLAIMS["002-6"],
+        doc.CLAIMS["002-6"],
         Measured(least.little.mean_in_flight, floor=least.floor),
         said=f"{CONCURRENCY} at a time: {least.little.mean_in_flight:.0f} in flight on average; ping "
         f"{gains['ping']:.2f}×, tool call {gains['tool call']:.2f}× the throughput of one at a time",

@@ -11,8 +11,7 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer, Transport, side_by_side
 from mcp_probe.workloads.bench.shapes import Measured, Outcome
 from mcp_probe.workloads.bench.statistics import floor_of, ratio_of
-from mcp_probe.workloads.scenarios.documents.doc002 import CLAIMS, THROUGHPUT
-from mcp_probe.workloads.scenarios.documents.doc002 import HTTP as DOCUMENTED
+from mcp_probe.workloads.scenarios.documents import doc002 as doc
 from mcp_probe.workloads.scenarios.operations import PROBE_NAMES, Rate, Timed, closed_loop, stages_ms, take_turns
 from mcp_probe.workloads.scenarios.tables import Table
 
@@ -80,51 +79,34 @@ async def _modern(bench: Bench, servers: Mapping[Transport, ProfiledServer], cou
 
 
 def _latency_rows(bench: Bench, found: Found, servers: Mapping[Transport, ProfiledServer]) -> None:
+    echo = "the document's HTTP tool is echo, its stdio tool add; here both are add"
     for name in COMPARED:
-        documented, stdio = DOCUMENTED[name], found["stdio", name].stats
+        documented, stdio = doc.HTTP[name], found["stdio", name].stats
         for kind, label in LABELS.items():
-            timed = found[kind, name]
-            table = Table(bench, TABLE, series=label, x=name, contended=timed.contended)
-            table.put(
-                f"{name}: {label}",
-                "ms",
-                timed.stats,
-                documented.stdio if kind == "stdio" else documented.http,
-                metric="latency",
-                protocol=PROTOCOLS[kind],
-                why=servers[kind].later(ONE_BY_ONE, PROBE_NAMES[name]),
-                note="the document's HTTP tool is echo, its stdio tool add; here both are add"
-                if name == "tool call" and kind != "stdio"
-                else "",
-            )
-            if kind != "stdio":
-                ratio, floor = timed.stats.median / stdio.median, floor_of(timed.stats, stdio)
-                label = f"{name}: {label} over stdio"
-                why = servers[kind].grew(servers["stdio"], ONE_BY_ONE, PROBE_NAMES[name])
-                table.put(label, "×", ratio, documented.ratio, metric="ratio", floor=floor, why=why)
+            stats, server = found[kind, name].stats, servers[kind]
+            table = Table(bench, TABLE, series=label, x=name, contended=stats.contended)
+            why = server.later(ONE_BY_ONE, PROBE_NAMES[name])
+            latency = table.sub(metric="latency", protocol=PROTOCOLS[kind], why=why)
+            if kind == "stdio":
+                latency.put(f"{name}: {label}", "ms", stats, documented.stdio)
+                continue
+            latency.put(f"{name}: {label}", "ms", stats, documented.http, note=echo if name == "tool call" else "")
+            why = server.grew(servers["stdio"], ONE_BY_ONE, PROBE_NAMES[name])
+            ratio = table.sub(metric="ratio", floor=floor_of(stats, stdio), why=why)
+            ratio.put(f"{name}: {label} over stdio", "×", stats.median / stdio.median, documented.ratio)
 
 
 def _rate_rows(bench: Bench, rates: Rates, kind: Transport, servers: Mapping[Transport, ProfiledServer]) -> None:
-    server = servers[kind]
     label, rate, stdio = LABELS[kind], rates[kind], rates["stdio"]
     table = Table(bench, TABLE, series=label, x="maximum throughput")
-    table.put(
-        f"maximum throughput: {label}",
-        "1/s",
-        rate.per_s,
-        THROUGHPUT.stdio if kind == "stdio" else THROUGHPUT.http,
-        metric="throughput",
-        little=rate.little,
-        floor=rate.floor,
-        protocol=PROTOCOLS[kind],
-        why=server.later(MANY),
-        note=f"{CONCURRENCY} pings at a time; the document's stdio figure is of one at a time",
-    )
+    note = f"{CONCURRENCY} pings at a time; the document's stdio figure is of one at a time"
+    own = table.sub(metric="throughput", protocol=PROTOCOLS[kind], floor=rate.floor, little=rate.little, note=note)
+    documented = doc.THROUGHPUT.stdio if kind == "stdio" else doc.THROUGHPUT.http
+    own.put(f"maximum throughput: {label}", "1/s", rate.per_s, documented, why=servers[kind].later(MANY))
     if kind != "stdio":
-        ratio, floor = stdio.per_s / rate.per_s, floor_of(stdio.floor, rate.floor)
-        label = f"maximum throughput: stdio over {label}"
-        why = server.grew(servers["stdio"], MANY)
-        table.put(label, "×", ratio, THROUGHPUT.ratio, metric="ratio", floor=floor, why=why)
+        why = servers[kind].grew(servers["stdio"], MANY)
+        ratio = table.sub(metric="ratio", floor=floor_of(stdio.floor, rate.floor), why=why)
+        ratio.put(f"maximum throughput: stdio over {label}", "×", stdio.per_s / rate.per_s, doc.THROUGHPUT.ratio)
 
 
 def _modern_rows(bench: Bench, modern: Found) -> None:
@@ -144,19 +126,10 @@ def _stage_rows(bench: Bench, kind: Transport, server: ProfiledServer) -> None:
 def _serial_row(bench: Bench, found: Found, server: ProfiledServer) -> None:
     """The figure that the document left out: HTTP, one at a time."""
     ping = found["sse", "ping"].stats
-    bench.row(
-        HIDDEN,
-        "ping: HTTP, one at a time",
-        "1/s",
-        1000 / ping.mean,
-        documented=402,
-        why=server.later(ONE_BY_ONE, PROBE_NAMES["ping"]),
-        metric="serial throughput",
-        series=LABELS["sse"],
-        x="ping",
-        floor=ping.halves,
-        note="documented: 1000 / 2.488 ms, the serial figure that belongs beside 4 077; it is 10.1×, not 4.8×",
-    )
+    note = "documented: 1000 / 2.488 ms, the serial figure that belongs beside 4 077; it is 10.1×, not 4.8×"
+    table = Table(bench, HIDDEN, metric="serial throughput", series=LABELS["sse"], x="ping", note=note)
+    why = server.later(ONE_BY_ONE, PROBE_NAMES["ping"])
+    table.put("ping: HTTP, one at a time", "1/s", 1000 / ping.mean, doc.HTTP_SERIAL_PER_S, floor=ping.halves, why=why)
 
 
 # --- claims ---
@@ -168,7 +141,7 @@ def _claims(bench: Bench, found: Found, rates: Rates, whys: Mapping[str, str]) -
         kind: [ratio_of(found[kind, name].stats, found["stdio", name].stats) for name in COMPARED] for kind in kinds
     }
     bench.claim(
-        CLAIMS["002-5"],
+        doc.CLAIMS["002-5"],
         [each for every in ratios.values() for each in every],
         said="; ".join(
             f"{' / '.join(f'{each.value:.1f}' for each in ratios[kind])}× with {kind.upper()} answers"
@@ -186,7 +159,7 @@ def _claims(bench: Bench, found: Found, rates: Rates, whys: Mapping[str, str]) -
         for kind in kinds
     ]
     bench.claim(
-        CLAIMS["002-7"],
+        doc.CLAIMS["002-7"],
         gains,
         said=f"{CONCURRENCY} pings at a time: {rates['stdio'].per_s:.0f} against {rates['sse'].per_s:.0f} (SSE) "
         f"and {rates['json'].per_s:.0f} (JSON): {gains[0].value:.1f}× and {gains[1].value:.1f}×",

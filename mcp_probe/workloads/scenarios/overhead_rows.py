@@ -51,28 +51,13 @@ def _documented_rows(bench: Bench, case: Case, found: Found) -> None:
     excused = UNEQUAL if case.key == "S5" else ""
     for series, label, documented in (("direct", "direct", known.direct_ms), ("Hangar", "facade", known.hangar_ms)):
         little = found.bursts[label].little(excused)
-        table.put(
-            f"{known.label}: {label}",
-            "ms",
-            found.stats[label],
-            documented,
-            series=series,
-            little=little,
-        )
+        table.put(f"{known.label}: {label}", "ms", found.stats[label], documented, series=series, little=little)
     share = 100 * INJECTED_US / 1e3 * case.count / found.stats["direct"].median
-    table.put(
-        f"{known.label}: overhead",
-        "%",
-        found.percent("facade"),
-        known.percent,
-        metric="overhead",
-        series="overhead",
-        scale=1.0,
-        contended=found.contended,
-        note=f"0.2 ms a call would read +{share:.2f} %"
-        if case.one_by_one
-        else f"0.2 ms of work a call would read +{share:.1f} %",
-    )
+    note = f"0.2 ms a call would read +{share:.2f} %"
+    if not case.one_by_one:
+        note = f"0.2 ms of work a call would read +{share:.1f} %"
+    overhead = table.sub(metric="overhead", series="overhead", scale=1.0, contended=found.contended, note=note)
+    overhead.put(f"{known.label}: overhead", "%", found.percent("facade"), known.percent)
 
 
 def _added_rows(bench: Bench, case: Case, found: Found) -> None:
@@ -102,30 +87,19 @@ def _documented_rest(delay_ms: float) -> float | None:
 def _per_call_row(bench: Bench, case: Case, found: Found) -> None:
     """S1: what is left of a call after its sleep; the document's 5 ms follow from its two printed rows."""
     delay_ms = delay_of(case)
-    table = Table(bench, "001 S1", series="direct", metric="over the sleep")
-    table.put(
-        f"a call of {delay_ms:g} ms, beyond its sleep",
-        "ms",
-        over_the_sleep(case, found),
-        _documented_rest(delay_ms),
-        x=delay_ms,
-        floor=found.floor,
-        contended=found.contended,
-        why=found.why,
-    )
+    table = Table(bench, "001 S1", series="direct", metric="over the sleep", x=delay_ms, why=found.why)
+    noise = {"floor": found.floor, "contended": found.contended}
+    label = f"a call of {delay_ms:g} ms, beyond its sleep"
+    table.put(label, "ms", over_the_sleep(case, found), _documented_rest(delay_ms), **noise)
 
 
 def injected_row(bench: Bench, key: str, found: Found) -> None:
     """What work of a known length adds in a row of the document's."""
-    Table(bench, "001 conditions", metric="overhead", series="injected").put(
-        f"{INJECTED_US / 1e3:g} ms put into each call, in {key}",
-        "%",
-        found.percent("loaded", over="plain"),
-        x=key,
-        floor=floor_of(found.halves("plain"), found.halves("loaded")),
-        contended=found.contended,
-        note=f"of {found.level('plain'):.2f} ms",
-    )
+    floor = floor_of(found.halves("plain"), found.halves("loaded"))
+    table = Table(bench, "001 conditions", metric="overhead", series="injected", x=key)
+    label, note = f"{INJECTED_US / 1e3:g} ms put into each call, in {key}", f"of {found.level('plain'):.2f} ms"
+    percent = found.percent("loaded", over="plain")
+    table.put(label, "%", percent, floor=floor, contended=found.contended, note=note)
 
 
 # --- claims ---
@@ -160,23 +134,15 @@ def check_per_call(bench: Bench, cases: Sequence[Case], found: dict[str, Found])
     serial = sorted((case for case in cases if case.one_by_one), key=delay_of)
     beyond = {delay_of(case): over_the_sleep(case, found[case.key]) for case in serial}
     ends = [_ends_beyond(case, found[case.key]) for case in serial]
-    least, most = min(beyond.values()), max(beyond.values())
-    known = least > 0 and min(low for low, _ in ends) > 0
+    lows, highs = zip(*ends, strict=True)
     contended = any(found[case.key].contended for case in serial)
+    figures = []
+    if min(beyond.values()) > 0 and min(lows) > 0:
+        ratio = max(beyond.values()) / min(beyond.values())
+        figures.append(Measured(ratio, max(lows) / min(highs), max(highs) / min(lows), contended=contended))
     bench.claim(
         doc.CLAIMS["001-10"],
-        *(
-            [
-                Measured(
-                    most / least,
-                    max(low for low, _ in ends) / min(high for _, high in ends),
-                    max(high for _, high in ends) / min(low for low, _ in ends),
-                    contended=contended,
-                )
-            ]
-            if known
-            else []
-        ),
+        *figures,
         said=", ".join(f"{ms:.2f} ms at {delay_ms:g} ms" for delay_ms, ms in beyond.items()),
         why=found["S1 0"].why,
         untold="what is left of a call after its sleep is less than two runs of it differ by",

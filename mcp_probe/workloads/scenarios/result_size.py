@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Any
@@ -39,11 +39,8 @@ ENVELOPE_BYTES = 8
 """What the envelope of an answer may differ by: the digits of its id."""
 
 
-@dataclass(slots=True)
-class Grown:
-    """What the server itself counted, call by call."""
-
-    memory_bytes: list[int] = field(default_factory=list)
+Grown = list[int]
+"""Bytes that the process grew by while a result was sent, as the server itself counted, call by call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +59,11 @@ async def run(bench: Bench) -> Outcome:
     sizes = bench.size([KB, 100 * KB, MB, 10 * MB], [KB, 100 * KB, MB, 10 * MB, 100 * MB])
     bench.step("results over stdio")
     grown: dict[int, Grown] = {}
-    taken: dict[int, Interleaved] = {}
     async with threaded_provider(SERVER) as provider:
         for size in sizes:
             bench.step(f"results of {_told(size)}")
-            grown[size] = Grown()
-            taken[size] = await _one_size(bench, provider, size, grown[size])
-            _time_rows(bench, provider, size, taken[size])
+            grown[size] = []
+            _time_rows(bench, provider, size, await _one_size(bench, provider, size, grown[size]))
     _stdio_rows(bench, provider, sizes, grown)
     beside, server = await _quick_beside(bench, [size for size in sizes if size >= MB])
     _bytes_claim(bench, provider, sizes)
@@ -95,7 +90,7 @@ async def _one_size(bench: Bench, provider: ThreadedProvider, size: int, grown: 
                 await _asked(provider, tool, size)
                 after = await _watched(provider)
                 if label == BLOCK and before["resident_bytes"] is not None:
-                    grown.memory_bytes.append(max(0, after["peak_bytes"] - before["resident_bytes"]))
+                    grown.append(max(0, after["peak_bytes"] - before["resident_bytes"]))
     if size > PIECE_BYTES:
         with provider.phase(f"{PIECES} {size}"):
             await _in_pieces(provider, size)
@@ -128,39 +123,22 @@ def _time_rows(bench: Bench, provider: ProfiledServer, size: int, taken: Interle
 
 def _stdio_rows(bench: Bench, provider: ProfiledServer, sizes: list[int], grown: dict[int, Grown]) -> None:
     """What only the ended server says."""
-    table = Table(bench, TABLE)
     for size in sizes:
+        table = Table(bench, TABLE, x=size / MB)
         for label in (BLOCK, STRUCTURED):
             seen = provider.seen(f"{label} {size}").only("text" if label == BLOCK else "structured")
             encoded = [each.encode_ns / 1e6 for each in seen.requests if each.encode_ns is not None]
-            table.put(
-                f"{_told(size)}, {label}: encoding",
-                "ms",
-                min(encoded) if encoded else None,
-                metric="encoding",
-                series=label,
-                x=size / MB,
-                note="the quickest of its answers, as the probe timed it" if encoded else "the probe did not see it",
-            )
-        if grown[size].memory_bytes and size >= 10 * MB:  # below that it is noise of the allocator
-            table.put(
-                f"{_told(size)}: the process grew",
-                "MB",
-                max(grown[size].memory_bytes) / MB,
-                metric="memory",
-                series="the process, as the kernel counts",
-                x=size / MB,
-                note="from before a call to its peak, by the kernel; the most of all rounds",
-            )
-            table.put(
-                f"{_told(size)}: its request allocated",
-                "MB",
-                _requested(provider.seen(f"{BLOCK} {size}")) / MB,
-                metric="memory",
-                series="the request, as the probe counts",
-                x=size / MB,
-                note="the tool's own; the copies made on the way out are the transport's, and nobody's request",
-            )
+            note = "the quickest of its answers, as the probe timed it" if encoded else "the probe did not see it"
+            own = table.sub(metric="encoding", series=label, note=note)
+            own.put(f"{_told(size)}, {label}: encoding", "ms", min(encoded, default=None))
+        if grown[size] and size >= 10 * MB:  # below that it is noise of the allocator
+            note = "from before a call to its peak, by the kernel; the most of all rounds"
+            own = table.sub(metric="memory", series="the process, as the kernel counts", note=note)
+            own.put(f"{_told(size)}: the process grew", "MB", max(grown[size]) / MB)
+            note = "the tool's own; the copies made on the way out are the transport's, and nobody's request"
+            own = table.sub(metric="memory", series="the request, as the probe counts", note=note)
+            requested = _requested(provider.seen(f"{BLOCK} {size}")) / MB
+            own.put(f"{_told(size)}: its request allocated", "MB", requested)
 
 
 def _requested(seen: Seen) -> float:
@@ -190,7 +168,7 @@ def _bytes_claim(bench: Bench, provider: ProfiledServer, sizes: list[int]) -> No
 
 def _memory_claim(bench: Bench, provider: ProfiledServer, size: int, grown: Grown) -> None:
     handler = _requested(provider.seen(f"{BLOCK} {size}")) / size
-    times = max(grown.memory_bytes, default=0) / size
+    times = max(grown, default=0) / size
     bench.claim(
         Claim(
             "now-2",
@@ -288,19 +266,10 @@ def _round(large: RawSession, quick: RawSession, call: Callable[[], None]) -> tu
 
 
 def _beside_rows(table: Table, server: ProfiledServer, label: str, found: Beside) -> None:
-    own = table.sub(x=found.size / MB, contended=found.contended)
+    own = table.sub(x=found.size / MB, series=label, arm=found.label, contended=found.contended)
     why = server.later(f"{label} {found.size}", "quick")
-    own.put(
-        f"beside {found.label}: quick",
-        "ms",
-        describe(found.quick_ms),
-        series=label,
-        arm=found.label,
-        why=why,
-        note=LONGEST,
-    )
-    held = describe(found.held_ms)
-    own.put(f"{found.label}: loop's pause", "ms", held, metric="pause", series=label, arm=found.label, note=PAUSE)
+    own.put(f"beside {found.label}: quick", "ms", describe(found.quick_ms), why=why, note=LONGEST)
+    own.put(f"{found.label}: loop's pause", "ms", describe(found.held_ms), metric="pause", note=PAUSE)
 
 
 def _held_claims(bench: Bench, beside: list[Beside], server: ProfiledServer) -> None:
