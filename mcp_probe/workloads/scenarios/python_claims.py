@@ -47,6 +47,26 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """What is measured of each version. ``phase`` and ``operation``: of the calls whose readings explain it."""
+
+    metric: str
+    unit: str
+    phase: str = ""
+    operation: str = ""
+
+
+MEASURES = {
+    "cpu_us": Measure("CPU of a call", "µs", "alone", "add"),
+    "alone_ms": Measure("a call alone", "ms", "alone", "add"),
+    "per_s": Measure("calls a second", "1/s", "at once", "add"),
+    "compute_ms": Measure("a call that computes", "ms", "computing", "compute"),
+    "start_ms": Measure("start to the first answer", "ms"),
+    "resident_mb": Measure("memory after the start", "MB"),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """A claim about two versions. ``is_newer_over``: the figure of the newer one over that of the older."""
 
@@ -54,14 +74,11 @@ class Said:
     sentence: str
     asked: Asked
     measure: str
-    unit: str
     what: str
     documented: str = ""
     old: tuple[int, int] | None = None
     new: tuple[int, int] | None = None
     is_newer_over: bool = False
-    phase: str = ""
-    operation: str = ""
 
 
 SAID = (
@@ -70,54 +87,41 @@ SAID = (
         "what asyncio gained in 3.12 makes a call 1.75 times cheaper: {new} and {old}",
         Asked("times", SPEED_UP_12),
         "cpu_us",
-        "µs",
         "the server's CPU time of a call",
         "75 % in some benchmarks of asyncio (What's New In Python 3.12)",
         (3, 11),
         (3, 12),
-        phase="alone",
-        operation="add",
     ),
     Said(
         "now-34",
         "what asyncio gained in 3.14 makes a call 1.1 to 1.2 times cheaper: {new} and {old}",
         Asked("times", SPEED_UP_14),
         "cpu_us",
-        "µs",
         "the server's CPU time of a call",
         "10-20 % in standard benchmarks of asyncio (What's New In Python 3.14)",
         (3, 13),
         (3, 14),
-        phase="alone",
-        operation="add",
     ),
     Said(
         "now-35",
         "a newer CPython answers more calls a second: {new} and {old}",
         Asked("more"),
         "per_s",
-        "/s",
         "calls a second, 16 in flight",
         is_newer_over=True,
-        phase="at once",
-        operation="add",
     ),
     Said(
         "now-36",
         "a newer CPython computes faster: {new} and {old}",
         Asked("more"),
         "compute_ms",
-        "ms",
         "a call that runs the same Python",
-        phase="computing",
-        operation="compute",
     ),
     Said(
         "now-37",
         "a newer CPython starts no slower: {new} and {old}",
         Asked("at most"),
         "start_ms",
-        "ms",
         "from the start to the first answer",
         is_newer_over=True,
     ),
@@ -126,7 +130,6 @@ SAID = (
         "a newer CPython needs no more memory: {new} and {old}",
         Asked("free", load="not"),
         "resident_mb",
-        "MB",
         "resident after the first answer, by the kernel",
         is_newer_over=True,
     ),
@@ -192,7 +195,7 @@ def _compared(bench: Bench, said: Said, old: Arm, new: Arm, floor: float | None)
         return
     over, under = (new, old) if said.is_newer_over else (old, new)
     ratio = ratio_of(over.found[said.measure], under.found[said.measure], floor)
-    figures = " and ".join(with_unit(arm.found[said.measure].median, said.unit) for arm in (new, old))
+    figures = " and ".join(with_unit(arm.found[said.measure].median, MEASURES[said.measure].unit) for arm in (new, old))
     sentence = said.sentence.format(new=new.one.label, old=old.one.label)
     claim = Claim(said.claim, sentence, said.documented, (said.asked,), f"{said.what}, {_order(said)}")
     names = " and ".join(f"{arm.one.version} ({arm.one.build})" for arm in (new, old))
@@ -222,9 +225,10 @@ def _order(said: Said) -> str:
 
 
 def _why(said: Said, old: Arm, new: Arm) -> str:
-    if said.phase:
+    measure = MEASURES[said.measure]
+    if measure.phase:
         names = old.one.label, new.one.label
-        return what_differs(old.server.seen(said.phase), new.server.seen(said.phase), names, said.operation)
+        return what_differs(old.server.seen(measure.phase), new.server.seen(measure.phase), names, measure.operation)
     if said.measure == "start_ms":
         return f"{new.one.label} imports {new.said['modules']:,} modules, {old.one.label} {old.said['modules']:,}."
     return (

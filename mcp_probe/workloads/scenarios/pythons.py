@@ -31,7 +31,7 @@ from mcp_probe.workloads.bench.statistics import describe, ratio_floor
 from mcp_probe.workloads.facade import ThreadedClient
 from mcp_probe.workloads.scenarios.interpreters import Interpreter, interpreters
 from mcp_probe.workloads.scenarios.providers import threaded_provider
-from mcp_probe.workloads.scenarios.python_claims import Arm, claims
+from mcp_probe.workloads.scenarios.python_claims import MEASURES, Arm, claims
 from mcp_probe.workloads.scenarios.tables import Table
 from mcp_probe.workloads.servers.any_sdk import worked
 from mcp_probe.workloads.servers.resident import resident_bytes
@@ -41,14 +41,6 @@ SERVER = str(Path(__file__).resolve().parents[1] / "servers" / "any_sdk.py")
 PURE = {"MCP_PROBE_NATIVE": "0"}
 IN_FLIGHT = 16
 MEMORY_NOTE = "resident after the first answer, by the kernel"
-MEASURES = {
-    "cpu_us": ("CPU of a call", "µs"),
-    "alone_ms": ("a call alone", "ms"),
-    "per_s": ("calls a second", "1/s"),
-    "compute_ms": ("a call that computes", "ms"),
-    "start_ms": ("start to the first answer", "ms"),
-    "resident_mb": ("memory after the start", "MB"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +249,15 @@ def _floor(one: Stats | None, again: Stats | None) -> float | None:
 
 def _rows(bench: Bench, arms: Sequence[Arm], taken: Mapping[str, Taken], floors: Mapping[str, float | None]) -> None:
     first = arms[0]
-    for name, (metric, unit) in MEASURES.items():
-        table = Table(bench, TABLE, metric=metric, floor=floors[name])
+    for name, measure in MEASURES.items():
+        table = Table(bench, TABLE, metric=measure.metric, floor=floors[name])
         for arm in arms:
             label, stats = arm.one.label, arm.found.get(name)
             why, note = _reason(name, arm, first, taken[label])
             note = note if stats is not None else "the kernel does not offer it here"
-            table.put(f"{label}: {metric}", unit, stats, x=label.removeprefix("CPython "), why=why, note=note)
+            table.put(
+                f"{label}: {measure.metric}", measure.unit, stats, x=label.removeprefix("CPython "), why=why, note=note
+            )
     conditions = Table(bench, f"{TABLE}, conditions")
     for arm in arms:
         packages = arm.said["packages"]
@@ -273,26 +267,21 @@ def _rows(bench: Bench, arms: Sequence[Arm], taken: Mapping[str, Taken], floors:
 
 def _reason(name: str, arm: Arm, first: Arm, taken: Taken) -> tuple[Why | str, str]:
     """Why a row's figure is what it is, and its condition."""
-    match name:
-        case "cpu_us" | "alone_ms":
-            return _told(
-                arm, first, "alone", "add"
-            ), "of calls one after another, by the kernel" if name == "cpu_us" else ""
-        case "per_s":
-            limit = "" if arm.is_saturated else ", so something else was the limit"
-            return _told(arm, first, "at once", "add"), (
-                f"{IN_FLIGHT} calls in flight; the server used {arm.cores:.2f} cores meanwhile, by the kernel{limit}"
-            )
-        case "compute_ms":
-            return _told(arm, first, "computing", "compute"), ""
-        case "start_ms":
-            began, ready, answered = (median(each) for each in zip(*taken.stages_ms, strict=True))
-            return (
-                f"{began:.0f} ms until the server's file ran, {ready:.0f} ms to import the SDK and make the server, "
-                f"{answered:.0f} ms to shake hands and answer."
-            ), f"of its {taken.said['modules']:,} modules it compiled {taken.said['uncompiled']:,} anew at each start"
-    said = taken.said
-    return f"It held {said['modules']:,} modules and {said['blocks']:,} blocks of Python's allocator.", MEMORY_NOTE
+    said, measure = taken.said, MEASURES[name]
+    if name == "resident_mb":
+        return f"It held {said['modules']:,} modules and {said['blocks']:,} blocks of Python's allocator.", MEMORY_NOTE
+    if name == "start_ms":
+        began, ready, answered = (median(each) for each in zip(*taken.stages_ms, strict=True))
+        why = (
+            f"{began:.0f} ms until the server's file ran, {ready:.0f} ms to import the SDK and make the server, "
+            f"{answered:.0f} ms to shake hands and answer."
+        )
+        return why, f"of its {said['modules']:,} modules it compiled {said['uncompiled']:,} anew at each start"
+    note = "of calls one after another, by the kernel" if name == "cpu_us" else ""
+    if name == "per_s":
+        limit = "" if arm.is_saturated else ", so something else was the limit"
+        note = f"{IN_FLIGHT} calls in flight; the server used {arm.cores:.2f} cores meanwhile, by the kernel{limit}"
+    return _told(arm, first, measure.phase, measure.operation), note
 
 
 def _told(arm: Arm, first: Arm, phase: str, operation: str) -> Why:

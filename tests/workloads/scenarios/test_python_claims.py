@@ -12,8 +12,7 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Check
 from mcp_probe.workloads.scenarios.interpreters import Interpreter
-from mcp_probe.workloads.scenarios.python_claims import Arm, claims
-from mcp_probe.workloads.scenarios.pythons import MEASURES
+from mcp_probe.workloads.scenarios.python_claims import MEASURES, Arm, claims
 from tests.frames import MS, SECOND, make_header, make_request
 from tests.workloads.bench.made import stats
 
