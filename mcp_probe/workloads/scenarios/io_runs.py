@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.models.model_process import ModelRun, run_model
@@ -10,6 +11,7 @@ from mcp_probe.workloads.servers.delay_http import DelayServer, Seen
 
 MODULE = "mcp_probe.workloads.models.io"
 FD_LIMIT_DOCUMENTED = 2048
+WORKERS_NOTE = "100 coroutines instead of one for each of the URLs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +76,30 @@ def plans(*, quick: bool) -> list[Plan]:
     few, many, many_ms = (20, 60, 20.0) if quick else (100, 1_000, 20.0)
     few_ms = 20.0 if quick else 180.0
     note = f"{most} connections" if quick else ""
+    many_threads = f"{most} threads" if quick else ""
+    both = f"{most} threads and {note}" if quick else ""
     found = [
-        Plan("sync 100", "sync", few, delay_ms=few_ms, documented="sync 100"),
-        Plan("sync", "sync", many, delay_ms=many_ms, documented="sync"),
-        Plan("asyncio", "gather", count, limit=most, documented="asyncio", note=note),
-        Plan("100 threads", "threads", count, 100, documented="100 threads"),
-        Plan(
-            "1000 threads", "threads", count, most, documented="1000 threads", note=f"{most} threads" if quick else ""
-        ),
-        Plan("hybrid 10", "hybrid", count, 10, limit=most, documented="hybrid 10", note=note),
-        Plan("hybrid 100", "hybrid", count, 100, limit=most, documented="hybrid 100", note=note),
-        Plan(
-            "hybrid 1000",
-            "hybrid",
-            count,
-            most,
-            limit=most,
-            documented="hybrid 1000",
-            note=f"{most} threads and {note}" if quick else "",
-        ),
+        _documented("sync 100", "sync", few, delay_ms=few_ms),
+        _documented("sync", "sync", many, delay_ms=many_ms),
+        _documented("asyncio", "gather", count, limit=most, note=note),
+        _documented("100 threads", "threads", count, threads=100),
+        _documented("1000 threads", "threads", count, threads=most, note=many_threads),
+        _documented("hybrid 10", "hybrid", count, threads=10, limit=most, note=note),
+        _documented("hybrid 100", "hybrid", count, threads=100, limit=most, note=note),
+        _documented("hybrid 1000", "hybrid", count, threads=most, limit=most, note=both),
         Plan("asyncio, limit 100", "gather", count, limit=100, note="as many connections as the document's threads"),
-        Plan(
-            "asyncio, 100 workers",
-            "workers",
-            count,
-            limit=100,
-            note="100 coroutines instead of one for each of the URLs",
-        ),
+        Plan("asyncio, 100 workers", "workers", count, limit=100, note=WORKERS_NOTE),
         *_descriptor_plans(most),
     ]
     if not quick:
-        found.insert(3, Plan("asyncio 100000", "gather", 100_000, documented="asyncio 100000"))
+        found.insert(3, _documented("asyncio 100000", "gather", 100_000))
         found.append(Plan("10 threads", "threads", 200, 10, note="run, but not shown"))
     return found
+
+
+def _documented(x: str, model: str, urls: int, **more: Any) -> Plan:
+    """A run whose table in the document has this name."""
+    return Plan(x, model, urls, documented=x, **more)
 
 
 def _descriptor_plans(threads: int) -> list[Plan]:

@@ -10,34 +10,17 @@ from mcp_probe.workloads.bench.shapes import Asked, Claim
 CORES = 4
 CPU_URLS = 100_000
 
+CPU_METRICS = ("time", "bytes", "CPU", "CPU max", "system CPU", "system CPU max", "memory")
+
+
+def _cpu_table(*values: float) -> Mapping[str, float]:
+    return dict(zip(CPU_METRICS, values, strict=True))
+
+
 CPU_BOUND: Mapping[str, Mapping[str, float]] = {
-    "sync": {
-        "time": 9.77,
-        "bytes": 51_258_766,
-        "CPU": 95.01,
-        "CPU max": 104.2,
-        "system CPU": 24.67,
-        "system CPU max": 28.5,
-        "memory": 15.79,
-    },
-    "asyncio": {
-        "time": 9.78,
-        "bytes": 51_258_766,
-        "CPU": 95.89,
-        "CPU max": 102.6,
-        "system CPU": 24.47,
-        "system CPU max": 26.8,
-        "memory": 22.72,
-    },
-    "10 threads": {
-        "time": 12.35,
-        "bytes": 51_145_360,
-        "CPU": 109.59,
-        "CPU max": 172.1,
-        "system CPU": 27.03,
-        "system CPU max": 27.9,
-        "memory": 16.01,
-    },
+    "sync": _cpu_table(9.77, 51_258_766, 95.01, 104.2, 24.67, 28.5, 15.79),
+    "asyncio": _cpu_table(9.78, 51_258_766, 95.89, 102.6, 24.47, 26.8, 22.72),
+    "10 threads": _cpu_table(12.35, 51_145_360, 109.59, 172.1, 27.03, 27.9, 16.01),
 }
 
 IO_METRICS: Mapping[str, tuple[str, str]] = {
