@@ -23,37 +23,13 @@ Key = TypeVar("Key", bound=str)
 Operation = Callable[[Client, int], Awaitable[object]]
 
 
-async def _ping(client: Client, number: int) -> object:
-    return await client.session.send_ping()
-
-
-async def _tool(client: Client, number: int) -> object:
-    return await client.call_tool("add", {"a": number, "b": number + 1})
-
-
-async def _read(client: Client, number: int) -> object:
-    return await client.read_resource(twin.RESOURCE)
-
-
-async def _tools(client: Client, number: int) -> object:
-    return await client.list_tools()
-
-
-async def _resources(client: Client, number: int) -> object:
-    return await client.list_resources()
-
-
-async def _prompts(client: Client, number: int) -> object:
-    return await client.list_prompts()
-
-
 OPERATIONS: Mapping[str, Operation] = {
-    "ping": _ping,
-    "tool call": _tool,
-    "resource read": _read,
-    "list tools": _tools,
-    "list resources": _resources,
-    "list prompts": _prompts,
+    "ping": lambda client, number: client.session.send_ping(),
+    "tool call": lambda client, number: client.call_tool("add", {"a": number, "b": number + 1}),
+    "resource read": lambda client, number: client.read_resource(twin.RESOURCE),
+    "list tools": lambda client, number: client.list_tools(),
+    "list resources": lambda client, number: client.list_resources(),
+    "list prompts": lambda client, number: client.list_prompts(),
 }
 LISTS = ("list tools", "list resources", "list prompts")
 PROBE_NAMES: Mapping[str, str] = {
