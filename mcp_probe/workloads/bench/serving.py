@@ -167,10 +167,14 @@ async def side_by_side(contexts: Sequence[AbstractAsyncContextManager[T]]) -> As
 
 
 async def hold(context: AbstractAsyncContextManager[T], entered: asyncio.Future[T], over: asyncio.Event) -> None:
-    """Stays in ``context`` until ``over``; ``entered`` gets its value, or what entering it raised."""
+    """Stays in ``context`` until ``over``; ``entered`` gets its value, or what entering it raised.
+
+    Nobody may be waiting for ``entered`` any more: who did was cancelled, and will set ``over``.
+    """
     try:
         async with context as value:
-            entered.set_result(value)
+            if not entered.cancelled():
+                entered.set_result(value)
             await over.wait()
     except BaseException as exc:
         if entered.done():

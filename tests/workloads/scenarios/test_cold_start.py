@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
 
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.serving import hold
 from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.client import LoadSession
 from mcp_probe.workloads.scenarios.arms import Arm
@@ -51,6 +54,24 @@ async def test_all_callers_of_a_gate_hear_why_the_start_failed() -> None:
     heard = await asyncio.gather(*callers, return_exceptions=True)
     assert [str(one) for one in heard] == ["it broke"] * 3
     assert slow.starts == 1
+
+
+async def test_a_server_that_starts_for_a_caller_who_has_gone_ends_in_good_order() -> None:
+    let_go, over, ended = asyncio.Event(), asyncio.Event(), []
+
+    @asynccontextmanager
+    async def started() -> AsyncIterator[str]:
+        await let_go.wait()
+        yield "a session"
+        ended.append(True)
+
+    running: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    life = asyncio.create_task(hold(started(), running, over))
+    running.cancel()
+    let_go.set()
+    over.set()
+    await life
+    assert ended == [True]
 
 
 @pytest.mark.workloads
