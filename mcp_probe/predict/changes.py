@@ -123,7 +123,10 @@ def _work_of(step: Step, pool: int, workload: Workload) -> Work:
     # Where CPU time was not read, the step is taken to compute: a thread does not help then, which promises nothing.
     cpu = moved if step.cpu_ns < 0 else min(moved, step.cpu_ns)
     cpu = cpu if cpu >= 0.05 * moved else 0
-    return Work(pool, workload.hop_ns // 2, moved - cpu, cpu, workload.hop_ns // 2, claims=True)
+    hop = workload.hop_ns // 2
+    if step.is_free:
+        return Work(pool, hop, moved - cpu, 0, hop, claims=True, free_ns=cpu)
+    return Work(pool, hop, moved - cpu, cpu, hop, claims=True)
 
 
 def _private_pool(workload: Workload, change: Change) -> Workload:
@@ -193,7 +196,12 @@ def _speed_up(workload: Workload, change: Change) -> Workload:
 
     def moved(call: Call) -> Call:
         jobs = tuple(
-            job._replace(outside_ns=int(job.outside_ns * keep), cpu_ns=int(job.cpu_ns * keep)) for job in call.jobs
+            job._replace(
+                outside_ns=int(job.outside_ns * keep),
+                cpu_ns=int(job.cpu_ns * keep),
+                free_ns=int(job.free_ns * keep),
+            )
+            for job in call.jobs
         )
         return replace(call, jobs=jobs, units=tuple(tuple(map(faster, unit)) for unit in call.units))
 

@@ -56,7 +56,7 @@ def _places(unit: Unit, call: Call) -> list[int]:
         name = kind if kind == "sleep" else name  # which line sleeps is known of the long ones only
         if step.after == JOB:
             job = call.jobs[step.arg]
-            took = job.outside_ns + job.cpu_ns
+            took = job.outside_ns + job.free_ns + job.cpu_ns
         elif step.after == DELAY and kind in _ALIKE and (kind != "http" or " first-byte " in name):
             took = step.arg
         else:

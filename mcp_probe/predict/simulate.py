@@ -9,6 +9,7 @@ CPython's ``ceval_gil.h``: who wants it asks for it after the switch interval of
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -131,6 +132,8 @@ class _Simulation:
         self._gil: deque[list[Any]] = deque()
         self._holder: list[Any] | None = None
         self._turn = 0
+        # the processors: who computes without the GIL
+        self._processors = _Place("processors for C code without the GIL", workload.processors or sys.maxsize)
         # the transport
         self._pipe: deque[_Live] = deque()
         self._lines: deque[_Live] = deque()
@@ -162,6 +165,8 @@ class _Simulation:
         ends = [one.ended for one in self._live]
         span = max([*ends, 1]) - min([one.arrived for one in self._live if one.arrived >= 0], default=0)
         places = [*self._places, *([self._writer] if self._is_serial else [])]
+        if self._workload.processors:
+            places.append(self._processors)
         for place in places:
             place.count(self.now)
         return Outcome(
@@ -388,7 +393,24 @@ class _Simulation:
 
     def _on_thread(self, live: _Live, number: int) -> None:
         work = live.call.jobs[number]
-        self._at(self.now + work.hop_ns + work.outside_ns, self._compute, live, number)
+        self._at(self.now + work.hop_ns + work.outside_ns, self._computing, live, (number, work.free_ns))
+
+    # Those that compute without the GIL share the processors by turns. The loop's own use of one is not counted.
+
+    def _computing(self, live: _Live, at: tuple[int, int]) -> None:
+        if not at[1]:
+            self._compute(live, at[0])
+        elif self._acquire(self._processors, self._on_processor, live, at):
+            self._on_processor(live, at)
+
+    def _on_processor(self, live: _Live, at: tuple[int, int]) -> None:
+        number, left_ns = at
+        turn_ns = min(left_ns, SWITCH_NS)
+        self._at(self.now + turn_ns, self._off_processor, live, (number, left_ns - turn_ns))
+
+    def _off_processor(self, live: _Live, at: tuple[int, int]) -> None:
+        self._release(self._processors)
+        self._computing(live, at)
 
     def _compute(self, live: _Live, number: int) -> None:
         work = live.call.jobs[number]

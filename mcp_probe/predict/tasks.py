@@ -62,10 +62,11 @@ class Draft:
     range_ns: tuple[int, int] | None = None  # the wait before it lies between these two
     late_ns: int = 0
     cpu_ns: int = -1
+    is_free: bool = False
 
     def made(self) -> Step:
         acts = tuple(self.begins), tuple(self.ends)
-        return Step(self.after, self.arg, self.run_ns, *acts, self.about, self.late_ns, self.cpu_ns)
+        return Step(self.after, self.arg, self.run_ns, *acts, self.about, self.late_ns, self.cpu_ns, self.is_free)
 
 
 @dataclass(slots=True)
@@ -93,6 +94,7 @@ class Surroundings:
     computing: Busy  # when jobs on threads computed
     crowded: Busy  # when several did, and shared the GIL
     cpu: Mapping[int, int]  # start of a step of which it was read -> its CPU time
+    free: frozenset[int]  # starts of steps that computed without the GIL
 
 
 def is_cpu_bound(cpu_ns: int, run_ns: int) -> bool:
@@ -174,6 +176,7 @@ class _Reading:
         ready = min(ready, step.start_ns)
         draft = Draft(step.start_ns, step.end_ns, ready, run)
         draft.cpu_ns = -1 if cpu is None else cpu
+        draft.is_free = step.start_ns in self._around.free
         draft.late_ns = step.start_ns - ready - self._around.at_work.within(ready, step.start_ns)
         if callbacks and WAKES[step.wake] == "loop":
             draft.comes_from = "timer"

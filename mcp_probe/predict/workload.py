@@ -40,6 +40,7 @@ class Step(NamedTuple):
     about: str = ""  # what it awaited before; steps with the same one are alike
     late_ns: int = 0  # it came later than all that was at work in the process explains: the host
     cpu_ns: int = -1  # of ``run_ns``; -1: not known
+    is_free: bool = False  # what it computed was C code that let other threads have the GIL
 
 
 class Work(NamedTuple):
@@ -51,6 +52,7 @@ class Work(NamedTuple):
     cpu_ns: int  # holds the GIL
     back_ns: int  # from the thread to the event loop
     claims: bool
+    free_ns: int = 0  # computes without the GIL: takes a processor
 
 
 Unit = tuple[Step, ...]
@@ -111,3 +113,4 @@ class Workload:
     hop_ns: int = 100_000  # what a hop to a thread and back takes where no job was seen
     step_ns: int = 200_000  # a step that does not block, where one is needed
     notes: tuple[str, ...] = ()
+    processors: int = 0  # that the process may use; 0: not known

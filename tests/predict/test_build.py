@@ -17,7 +17,7 @@ from mcp_probe.predict.check import check
 from mcp_probe.predict.recorded import CannotPredictError, Recorded
 from mcp_probe.predict.simulate import simulate
 from mcp_probe.predict.workload import ANSWER, DELAY, HOLD, JOB, RELEASE, SUBMIT, Resource, Step, Workload
-from tests.frames import make_group, make_open, make_process
+from tests.frames import make_group, make_open, make_process, make_step
 from tests.predict.made import MS, call, durations, job, threads, workload
 from tests.predict.replayed import recording_of, without_waits_written
 
@@ -116,6 +116,21 @@ def test_who_held_a_lock_while_nobody_waited_holds_it_all_the_same_under_more_lo
     found = read(recording_of(made))
     assert all(sum(step.after == HOLD for step in one.units[0]) == 1 for one in found.calls)
     assert all(sum((RELEASE, 0) in step.ends for step in one.units[0]) == 1 for one in found.calls)
+
+
+def test_a_step_that_computed_without_the_gil_is_one_that_a_thread_helps() -> None:
+    made = workload([call((Step(DELAY, 0, 60 * MS, ends=((ANSWER, 0),)),)) for _ in range(4)])
+    frames = []
+    for frame in recording_of(made):
+        frames.append(replace(frame, cpus=2.0) if isinstance(frame, Header) else frame)
+        if isinstance(frame, Timeline):
+            [run] = frame.steps
+            library = None if frame.request % 2 else "sqlite3.Cursor.execute without the GIL"
+            at = {"file": "server.py", "line": 7, "library": library}
+            frames.append(make_step(run.start_ns, run.end_ns, frame.request, cpu_ns=60 * MS, **at))
+    found = read(frames)
+    assert [step.is_free for one in found.calls for step in one.units[0] if step.run_ns] == [True] * 4  # one line
+    assert max(by_operation(changed(found, [Change("offload", "work")]))) < 125 * MS < max(by_operation(found))
 
 
 def test_clients_that_wait_are_told_from_those_that_do_not() -> None:

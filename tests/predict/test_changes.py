@@ -33,6 +33,25 @@ def test_offloaded_calls_that_compute_gain_nothing_together() -> None:
     assert max(ms(changed(made, [Change("offload", "work")]))) >= 180
 
 
+def test_offloaded_calls_that_compute_without_the_gil_share_the_processors() -> None:
+    free = (blocking(60 * MS, 60 * MS)[0]._replace(is_free=True),)
+    one, two, unknown = (workload([call(free) for _ in range(4)], processors=count) for count in (1, 2, 0))
+    gone = [Change("offload", "work")]
+    assert max(ms(one)) == max(ms(changed(one, gone))) == 240
+    assert max(ms(changed(two, gone))) == 120
+    assert ms(changed(unknown, gone)) == [60] * 4
+
+
+def test_who_waits_beside_an_offloaded_call_that_computes_without_the_gil_does_not_wait_for_it() -> None:
+    for is_free in (True, False):
+        heavy = call((blocking(90 * MS, 90 * MS)[0]._replace(is_free=is_free),))
+        quick = call(
+            *[tuple(Step(DELAY, 0, MS, ends=((ANSWER, 0),) if n == 9 else ()) for n in range(10))], operation="q"
+        )
+        after = changed(workload([heavy, quick], processors=2), [Change("offload", "work")])
+        assert (ms(after)[1] <= 11) == is_free
+
+
 def test_a_step_whose_cpu_time_nobody_read_is_taken_to_compute() -> None:
     made = workload([call(blocking(60 * MS, -1)) for _ in range(3)])
     assert max(ms(changed(made, [Change("offload", "work")]))) >= 180
