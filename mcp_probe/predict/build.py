@@ -55,7 +55,7 @@ class _Building:
         every = self._tasks(shared)
         settle(every, recorded.busy)
         self._resources += hold(shared, len(self._resources), every)
-        ways, background = ways_of(recorded, order, is_serial)
+        ways, background = ways_of(recorded, order, is_serial, sum(tasks.turns_ns for tasks in every))
         start = sent_ns(order[0])
         calls = [
             Call(
@@ -138,6 +138,7 @@ class _Building:
         at_work = recorded.busy if is_serial else recorded.busy_or_on_the_way  # on stdio, threads have most of a way
         around = Surroundings(
             recorded.busy,
+            recorded.busy_or_on_the_way,
             at_work,
             resource_of,
             self._pools,

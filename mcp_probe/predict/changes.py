@@ -167,10 +167,10 @@ def _share_client(workload: Workload, change: Change) -> Workload:
         opens = [index for index, step in enumerate(unit) if step.about.startswith("connect ")]
         if not opens:
             return unit
-        made = next((index for index in range(opens[0] - 1, -1, -1) if unit[index].run_ns >= BLOCKING_NS), -1)
+        made = max(range(opens[0]), key=lambda index: unit[index].run_ns, default=-1)
         steps = []
         for index, step in enumerate(unit):
-            if index == made:
+            if index == made and step.run_ns >= BLOCKING_NS:
                 step = step._replace(run_ns=workload.step_ns)
             if index in opens:
                 step = step._replace(after=DELAY, arg=0, late_ns=0)

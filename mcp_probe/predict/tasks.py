@@ -76,6 +76,7 @@ class Tasks:
     record: RequestRecord
     units: list[list[Draft]] = field(default_factory=list)
     jobs: list[Work] = field(default_factory=list)
+    turns_ns: int = 0  # of the runs: what the loop took from one step to the next
 
     def made(self) -> tuple[Unit, ...]:
         return tuple(tuple(step.made() for step in unit) for unit in self.units)
@@ -86,7 +87,8 @@ class Surroundings:
     """What of the rest of the window the reading of one request needs."""
 
     busy: Busy
-    at_work: Busy  # the same, and when a message was on its way: of most of that work no step is in the file
+    on_the_way: Busy  # the same, and when a message was on its way: of most of that work no step is in the file
+    at_work: Busy  # the one of them that counts where a thread or a timer made a step ready
     resource_of: Callable[[Await], int]  # number of the resource that an await is for; -1: none that is modelled
     pools: Mapping[int, int]  # PoolSample.pool -> number of its resource; without a limit: -1
     limiters: frozenset[int]  # those of anyio: a place is given back as the task goes on
@@ -177,7 +179,12 @@ class _Reading:
         draft = Draft(step.start_ns, step.end_ns, ready, run)
         draft.cpu_ns = -1 if cpu is None else cpu
         draft.is_free = step.start_ns in self._around.free
-        draft.late_ns = step.start_ns - ready - self._around.at_work.within(ready, step.start_ns)
+        if WAKES[step.wake] in ("loop", "socket") and not callbacks:  # the loop had it, and came to it: its own work
+            turn_ns = step.start_ns - ready - self._around.on_the_way.within(ready, step.start_ns)
+            draft.run_ns += turn_ns
+            self._found.turns_ns += turn_ns
+        else:
+            draft.late_ns = step.start_ns - ready - self._around.at_work.within(ready, step.start_ns)
         if callbacks and WAKES[step.wake] == "loop":
             draft.comes_from = "timer"
         elif WAKES[step.wake] == "socket":

@@ -20,24 +20,28 @@ _STEP_NS = 10_000
 
 
 def ways_of(
-    recorded: Recorded, order: Sequence[RequestRecord], is_serial: bool
+    recorded: Recorded, order: Sequence[RequestRecord], is_serial: bool, turns_ns: int = 0
 ) -> tuple[list[Way], list[tuple[int, int]]]:
-    """The way of each of ``order``, and those steps of no request that are no message's: (at_ns, run_ns)."""
-    return _Ways(recorded, order, is_serial).found()
+    """The way of each of ``order``, and those steps of no request that are no message's: (at_ns, run_ns).
+
+    ``turns_ns`` is what of the loop's time is known to be for other things, though it is in no step.
+    """
+    return _Ways(recorded, order, is_serial, turns_ns).found()
 
 
 class _Ways:
-    def __init__(self, recorded: Recorded, order: Sequence[RequestRecord], is_serial: bool) -> None:
+    def __init__(self, recorded: Recorded, order: Sequence[RequestRecord], is_serial: bool, turns_ns: int) -> None:
         self._recorded = recorded
         self._order = order
         self._is_serial = is_serial
+        self._turns_ns = turns_ns
         self._busy = recorded.busy_or_full if is_serial else recorded.busy
         self._in_runs: dict[int, int] = defaultdict(int)
         self._out_runs: dict[int, int] = defaultdict(int)
 
     def found(self) -> tuple[list[Way], list[tuple[int, int]]]:
         background = self._divide()
-        unseen = self._recorded.unseen_run_ns
+        unseen = max(0, self._recorded.unseen_run_ns - self._turns_ns)
         if not self._is_serial:
             return self._side_by_side(unseen), background
         ins, outs = self._ins(), self._outs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -126,7 +127,7 @@ def test_a_step_that_computed_without_the_gil_is_one_that_a_thread_helps() -> No
         if isinstance(frame, Timeline):
             [run] = frame.steps
             library = None if frame.request % 2 else "sqlite3.Cursor.execute without the GIL"
-            at = {"file": "server.py", "line": 7, "library": library}
+            at: dict[str, Any] = {"file": "server.py", "line": 7, "library": library}
             frames.append(make_step(run.start_ns, run.end_ns, frame.request, cpu_ns=60 * MS, **at))
     found = read(frames)
     assert [step.is_free for one in found.calls for step in one.units[0] if step.run_ns] == [True] * 4  # one line

@@ -134,6 +134,15 @@ def test_a_client_sends_again_once_all_that_it_waits_for_is_answered() -> None:
     assert outcome.times[2] == (35 * MS, 36 * MS)
 
 
+def test_what_a_socket_woke_has_its_turn_after_the_poll_that_found_it() -> None:
+    """While a step of 10 ms runs, the socket of another call is ready: that call's callback is found once the step has
+    ended, behind the next step of the first call, and its task has the turn after that."""
+    waits = (Step(DELAY, 0, 0), Step(DELAY, 5 * MS, 4 * MS, ends=((ANSWER, 0),)))
+    steps = (Step(DELAY, 0, 10 * MS), Step(DELAY, 0, 2 * MS), Step(DELAY, 0, 0, ends=((ANSWER, 0),)))
+    outcome = simulate(workload([call(waits), call(steps, at=MS)]))
+    assert outcome.times == ((0, 17 * MS), (MS, 13 * MS))
+
+
 # --- the GIL ------------------------------------------------------------------------------------------
 
 
@@ -149,6 +158,16 @@ def test_the_loop_gets_the_gil_from_a_computing_thread_after_one_switch_interval
     quick = call(runs(MS), at=20 * MS)
     took = durations(workload([computes, quick], threads(2)))
     assert took[1] == SWITCH_NS + MS
+
+
+def test_a_write_to_a_socket_loses_the_gil_to_a_thread_that_computes() -> None:
+    computes = call(on_thread(), jobs=(job(cpu_ns=100 * MS),))
+    way = Way(in_run_ns=3, out_run_ns=3)
+    quick = call(runs(MS), at=20 * MS, way=way)
+    alone = durations(workload([quick, quick]))[0]
+    # It takes the GIL as it wakes, at its first poll and every other, and after the head and the body of the response.
+    took = durations(workload([computes, quick], threads(2)))[1]
+    assert (took - alone) // SWITCH_NS in (5, 6)
 
 
 def test_threads_that_sleep_take_nothing_of_the_gil() -> None:
@@ -169,7 +188,8 @@ def test_messages_of_one_pipe_are_read_one_after_the_other() -> None:
 def test_messages_that_were_sent_at_once_come_with_one_read() -> None:
     """A reader that waits has all of them, so the second and the third arrived before the first held the loop."""
     outcome = simulate(workload([call(runs(80 * MS)) for _ in range(3)], transport="one by one"))
-    assert outcome.times == ((0, 80 * MS), (0, 160 * MS), (0, 240 * MS))
+    # Its writer goes on behind the step of the third, so the second answer leaves with the last.
+    assert outcome.times == ((0, 80 * MS), (0, 240 * MS), (0, 240 * MS))
 
 
 def test_answers_leave_one_after_the_other_and_tell_their_handlers() -> None:

@@ -11,7 +11,9 @@ from mcp_probe.predict.build import workload_of
 from mcp_probe.predict.check import check
 from mcp_probe.predict.recorded import Recorded
 from mcp_probe.predict.simulate import simulate
+from mcp_probe.record.timeline import WAKES
 from tests.frames import make_header, make_loop_sample, make_pool, make_request
+from tests.predict.made import durations
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -73,3 +75,24 @@ def test_requests_that_came_with_one_read_wait_for_each_other_when_the_window_is
     made = workload_of(Recorded.of(frames))
     assert made.is_closed
     assert len(check(made, simulate(made))) == 2
+
+
+@pytest.mark.parametrize(("wake", "is_the_loops"), [("loop", True), ("socket", True), ("thread", False)])
+def test_what_the_loop_takes_between_two_steps_is_its_work_and_no_messages(wake: str, is_the_loops: bool) -> None:
+    """Two steps of 10 ms, and 4 ms between them in which the second could have run; the loop was at work for 24 ms."""
+    first, ready, start, over = (SECOND + at * MS for at in (0, 10, 14, 24))
+    record = make_request(
+        id=1, arrival_ns=SECOND, first_step_ns=SECOND, result_ns=over, end_ns=over, transport="stdio", loop=1
+    )
+    one = StepRun(1, first, first, first, first, ready, 0)
+    two = StepRun(1, ready, ready, ready, start, over, WAKES.index(wake))
+    timeline = Timeline(1, SECOND, over, (one, two), (), (), (), ())
+    frames: list[Frame] = [make_header(full=True, start_ns=SECOND), make_loop_sample([24 * MS]), record, timeline]
+    made = workload_of(Recorded.of(frames))
+    [unit] = made.calls[0].units
+    assert [(step.run_ns, step.late_ns) for step in unit] == [
+        (10 * MS, 0),
+        (14 * MS, 0) if is_the_loops else (10 * MS, 4 * MS),
+    ]
+    assert made.calls[0].way.in_run_ns + made.calls[0].way.out_run_ns == 0
+    assert durations(made) == [24 * MS]
