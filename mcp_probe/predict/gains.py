@@ -9,7 +9,7 @@ from dataclasses import replace
 from mcp_probe.aggregate.checks.evidence import full_default_limiter
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.errors import OptionError, RecordingError
-from mcp_probe.model import Finding, Frame, Gain, Header, Summary
+from mcp_probe.model import WITHOUT_GIL, Finding, Frame, Gain, Header, Summary
 from mcp_probe.predict.change import Change
 from mcp_probe.predict.changes import operations
 from mcp_probe.predict.check import LEAST_CALLS_P95
@@ -80,6 +80,8 @@ def changes_for(finding: Finding, summary: Summary, window: Window) -> tuple[Cha
         return _off_the_loop(subject, summary)
     if finding.code == "cpu-bound-step" and subject in known and _makes_client(finding):
         return (Change("share-client", subject),)
+    if finding.code == "cpu-bound-step" and subject in known and _lets_others_run(finding):
+        return _off_the_loop(subject, summary)
     if finding.code == "client-per-request" and subject in known:
         return (Change("share-client", subject),)
     if finding.code == "serial-awaits" and subject in known:
@@ -106,6 +108,11 @@ def _off_the_loop(tool: str, summary: Summary) -> tuple[Change, ...]:
 
 def _makes_client(finding: Finding) -> bool:
     return finding.advice.startswith("Making a client")
+
+
+def _lets_others_run(finding: Finding) -> bool:
+    """It computes in C code that gives up the GIL, so it is told to go to a thread."""
+    return str(finding.evidence.get("library")).endswith(WITHOUT_GIL)
 
 
 def _of_blocker(blocker: str, summary: Summary, window: Window) -> tuple[Change, ...]:

@@ -12,6 +12,7 @@ import pytest
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import Finding, Frame, Header, Summary
 from mcp_probe.predict import gains
+from mcp_probe.predict.change import Change
 from mcp_probe.predict.gains import Collected, changes_for, with_gains
 from mcp_probe.predict.what_if import window_of
 from mcp_probe.predict.workload import ANSWER, DELAY, HOLD, RELEASE, Resource, Step
@@ -72,6 +73,18 @@ def test_a_blocking_call_goes_to_threads_of_its_own_where_the_shared_ones_are_al
     full = replace(free, executors=FAULTS["transport-starvation"].executors)
     changes = [list(map(str, changes_for(finding, of, window_of(made)))) for of in (free, full)]
     assert changes == [["--offload update"], ["--offload update", "--private-pool update=40"]]
+
+
+@pytest.mark.parametrize(
+    ("library", "changes"),
+    [("sqlite3.Cursor.execute without the GIL", (Change("offload", "update"),)), ("re.match", ()), (None, ())],
+)
+def test_only_c_code_that_lets_others_run_is_predicted_on_a_thread(
+    library: str | None, changes: tuple[Change, ...]
+) -> None:
+    made = frames()
+    finding = Finding("cpu-bound-step", "warn", "exact", "update", "It computes.", "Move it.", {"library": library})
+    assert changes_for(finding, summary(made), window_of(made)) == changes
 
 
 def test_advice_that_is_no_change_has_no_gain() -> None:
