@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from mcp_probe.model import DEFAULT_LIMITER, WITHOUT_GIL, Await, PoolSample, RequestRecord, StepRecord
+from mcp_probe.aggregate.slow_steps import is_without_gil, lets_others_run
+from mcp_probe.model import DEFAULT_LIMITER, Await, PoolSample, RequestRecord, StepRecord
 from mcp_probe.predict.arrivals import arrivals_of, sent_ns
 from mcp_probe.predict.locks import Shared, hold, shared_of
 from mcp_probe.predict.recorded import Busy, Recorded, deeper_than
@@ -17,7 +18,6 @@ from mcp_probe.predict.workload import Call, Resource, Workload
 
 _LIMITERS = (DEFAULT_LIMITER, "CapacityLimiter(")
 _SHORT_STEP_NS = 1_000_000
-_SEEN_SHARE = 0.2
 
 
 def workload_of(recorded: Recorded, assumed: str | None = None) -> Workload:
@@ -153,19 +153,14 @@ class _Building:
 
 
 def _without_gil(steps: Iterable[StepRecord]) -> frozenset[int]:
-    """Starts of the steps that computed without the GIL: where that was seen at a line, all that were long there.
-
-    The watchdog sees it if most of its looks come while the step is in C. Of eight queries of 60 ms in sqlite3, on two
-    busy processors, it saw three.
-    """
+    """Starts of the steps that computed without the GIL: where that was seen at a line, all that were long there."""
     at_line: dict[tuple[str, str, int], list[StepRecord]] = defaultdict(list)
     for one in steps:
         if one.request and one.file is not None and one.line is not None:
             at_line[one.operation, one.file, one.line].append(one)
     found = set()
     for some in at_line.values():
-        seen = sum((one.library or "").endswith(WITHOUT_GIL) for one in some)
-        if seen >= _SEEN_SHARE * len(some):
+        if lets_others_run(sum(map(is_without_gil, some)), len(some)):
             found |= {one.start_ns for one in some}
     return frozenset(found)
 

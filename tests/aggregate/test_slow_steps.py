@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mcp_probe.aggregate.blocking import Blame, Matrix
 from mcp_probe.aggregate.slow_steps import MAX_GROUPS, SHOWN, SlowSteps, judged
 from mcp_probe.model import LOOP_OPERATION, StepRecord
@@ -53,6 +55,17 @@ def test_places_and_causes_stay_apart_largest_sum_first() -> None:
         (10, "cpu", 30),
         (10, "blocking-call", 20),
     ]
+
+
+@pytest.mark.parametrize(("seen", "called"), [(2, "sqlite3.execute without the GIL"), (1, "sqlite3.execute")])
+def test_whether_a_line_computes_without_the_gil_is_told_by_all_its_steps(seen: int, called: str) -> None:
+    """The longest of ten was not seen to; of the others some were."""
+    steps = [blocking_call(20, cause="cpu", library="sqlite3.execute without the GIL")] * seen
+    steps += [blocking_call(30, cause="cpu", library="sqlite3.execute")] * (10 - seen)
+    one, other = slow_steps_of(*steps[:1]), slow_steps_of(*steps[1:])
+    one.merge(other)
+    (row,) = one.rows(Matrix())
+    assert row.library == called
 
 
 def test_a_first_call_that_imports_is_a_row_of_its_own() -> None:
