@@ -28,7 +28,7 @@ tests/safety/test_broken_parts.py tests/safety/test_on_each_path.py tests/safety
 tests/export/test_metrics.py tests/export/test_metrics_sent.py tests/export/test_telemetry.py tests/export/test_agreement.py
 BESIDE_ARGS := -n 2 --dist loadfile
 # What judges how busy a loop, a thread or the GIL was, or a live server by its verdicts: after the others, alone.
-CLOCKS := tests/aggregate/test_await_faults.py tests/aggregate/test_unexplained_live.py tests/adapters/test_loop_conformance.py tests/adapters/test_loop_health.py tests/capture/test_watchdog.py tests/capture/test_stdin_reads.py
+CLOCKS := tests/export/test_starved.py tests/aggregate/test_await_faults.py tests/aggregate/test_unexplained_live.py tests/adapters/test_loop_conformance.py tests/adapters/test_loop_health.py tests/capture/test_watchdog.py tests/capture/test_stdin_reads.py
 # Coverage more than doubles what the tests compute (tests/record and the console's: 45 s of processor time, then 103).
 COVER = $(if $(COVERAGE),--cov --cov-report=)
 

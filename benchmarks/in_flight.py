@@ -38,7 +38,7 @@ SHOWN = {
     "bare again": "bare again (the floor)",
     "attached": "`mcp_probe.attach`",
     "run": "`mcp-probe run`",
-    "record": "**`mcp-probe run --record`**",
+    "record": "**`mcp-probe run`, recording**",
 }
 
 

@@ -13,7 +13,7 @@ def test_a_row_has_the_median_burst_and_the_range_of_its_rate() -> None:
     lines = text_of({64: {Variant("bare"): bursts, other: bursts[:1]}}).splitlines()
     assert lines[0] == "| in flight | answers/s | p50 ms | CPU µs: loop | CPU µs: the probe's threads |"
     assert lines[2] == "| 64: bare | 200 (100 … 300) | 400 | 1,234 | 0 |"
-    assert lines[3].startswith("| 64: **`mcp-probe run --record`**, the other tree | 100 (100 … 100) |")
+    assert lines[3].startswith("| 64: **`mcp-probe run`, recording**, the other tree | 100 (100 … 100) |")
 
 
 def test_the_probe_comes_from_the_tree_that_is_measured() -> None:

@@ -129,10 +129,9 @@ def test_the_phases_of_each_request_add_up_to_its_duration_and_to_its_budget(rec
 def test_what_a_handler_read_off_its_clock_is_where_its_phases_are(
     recorded: Recorded, tool: str, part: str, what: str, least_ms: int
 ) -> None:
-    # The collector may run in the stretch, and the end of the step that submits a job beside the job.
-    found = sum(
-        recorded.shared(tool, each, what) for each in {part, "gc", *({"busy"} if part == "executor_run" else ())}
-    )
+    # The collector may run in the stretch; so does the end of the step that submits a job or begins to wait, which is
+    # short where the host has a CPU for it.
+    found = sum(recorded.shared(tool, each, what) for each in {part, "gc", "busy"})
     assert found >= least_ms * MS - CLOCK_NS
     assert recorded.shared(tool, "unaccounted", what) == 0
     assert recorded.shared(tool, part, what) > found / 2
