@@ -215,7 +215,8 @@ def lines_are_bounded_closely(
     wide = sum(hi - lo > max(WIDTH_MS, WIDTH_SHARE * hi) for lo, hi in bounds)
     waited = found = 0.0
     for number in during:
-        truth, least = ((block.end_ns - at[number]) / MS for at in (client.sent_ns, client.written_ns))
+        sent = (max(at[number], block.start_ns) for at in (client.sent_ns, client.written_ns))  # it may begin late
+        truth, least = ((block.end_ns - at) / MS for at in sent)
         lo, hi = blame_of(by_arrival[number], [block])[how]
         assert lo <= truth + 1 and least <= hi + 5, (number, lo, truth, least, hi)
         waited, found = waited + truth, found + lo
