@@ -76,9 +76,10 @@ UNKNOWN_HOLDER = "(unknown)"
 """Operation name of a holder that nobody saw take it."""
 
 CROWDING_OPERATION = "(many small steps)"
+"""Pseudo-blocker: time a runnable request waited behind steps shorter than 0.5 ms."""
+
 DEFAULT_LIMITER = "anyio default limiter"
 """Name of the pool from which `anyio.to_thread.run_sync` takes its threads, and with it the SDK."""
-"""Pseudo-blocker: time a runnable request waited behind steps shorter than 0.5 ms."""
 
 WAKE_UPS, QUEUE, STEPS, WRITES = 1, 2, 4, 8
 """What could be seen of a request, as bits: when its tasks became ready, when its message came, each run on the loop,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from mcp_probe.aggregate.checks.evidence import full_default_limiter
+from mcp_probe.aggregate.slow_steps import is_without_gil
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import LOOP_OPERATION, WITHOUT_GIL, OperationSummary, ServerInfo, SlowStep, Summary
 
@@ -125,7 +126,7 @@ def compute_elsewhere(summary: Summary, options: FindingOptions, name: str, step
     better = _of_library(step)
     if better is not None:
         return better
-    if step.library is not None and step.library.endswith(WITHOUT_GIL):
+    if is_without_gil(step.library):
         mend = off_the_loop(summary, options, name, step)
         return f"That call gives up the GIL while it computes, so a thread helps. {mend}"
     return (

@@ -52,7 +52,7 @@ class StepGroup:
         self.critical += length >= critical_ns
         self.lengths.add(length)
         self._keep_longest(length, step.function, step.library)
-        self.without_gil += is_without_gil(step)
+        self.without_gil += is_without_gil(step.library)
         self.where = worst((self.where, step.where))
         if step.cpu_ns is not None:
             self.cpu_ns += min(step.cpu_ns, length)
@@ -143,9 +143,9 @@ class SlowSteps:
         return tuple(_row(key, group, matrix) for key, group in ranked[:SHOWN])
 
 
-def is_without_gil(step: StepRecord) -> bool:
-    """Whether the watchdog saw it compute in C code that had given up the GIL."""
-    return step.library is not None and step.library.endswith(WITHOUT_GIL)
+def is_without_gil(library: str | None) -> bool:
+    """Whether a step that called ``library`` was seen to compute in C code that had given up the GIL."""
+    return library is not None and library.endswith(WITHOUT_GIL)
 
 
 def lets_others_run(seen: int, count: int) -> bool:

@@ -24,8 +24,6 @@ class FindingOptions:
     min_seconds: float = 1.0  # not-enough-data
     slow_step_ms: float = 10.0  # blocking-call, cpu-bound-step; one figure with the option of attach()
     critical_step_ms: float = 50.0  # the same; one event this long is certain, whatever the number of requests
-    # Workload: the demo. Steps of `score` are 55 ms long and 1 % of what clients waited; those of `resize`, which lose
-    # most, are 9 %.
     # Workload: a server whose tools ask a Redis of 1 ms by its synchronous client, on the loop; six calls at once.
     blocking_share: float = 0.20  # blocking-call: of a tool's time, or of the window, in calls that keep the loop
     # A hop to a worker thread and back takes 0.1 ms: moving shorter calls there gains little.

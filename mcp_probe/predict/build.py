@@ -160,7 +160,7 @@ def _without_gil(steps: Iterable[StepRecord]) -> frozenset[int]:
             at_line[one.operation, one.file, one.line].append(one)
     found = set()
     for some in at_line.values():
-        if lets_others_run(sum(map(is_without_gil, some)), len(some)):
+        if lets_others_run(sum(is_without_gil(one.library) for one in some), len(some)):
             found |= {one.start_ns for one in some}
     return frozenset(found)
 

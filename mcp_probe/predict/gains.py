@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mcp_probe.aggregate.checks.evidence import full_default_limiter
+from mcp_probe.aggregate.slow_steps import is_without_gil
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.errors import OptionError, RecordingError
-from mcp_probe.model import WITHOUT_GIL, Finding, Frame, Gain, Header, Summary
+from mcp_probe.model import Finding, Frame, Gain, Header, Summary
 from mcp_probe.predict.change import Change
 from mcp_probe.predict.changes import operations
 from mcp_probe.predict.check import LEAST_CALLS_P95
@@ -112,7 +113,7 @@ def _makes_client(finding: Finding) -> bool:
 
 def _lets_others_run(finding: Finding) -> bool:
     """It computes in C code that gives up the GIL, so it is told to go to a thread."""
-    return str(finding.evidence.get("library")).endswith(WITHOUT_GIL)
+    return is_without_gil(str(finding.evidence.get("library")))
 
 
 def _of_blocker(blocker: str, summary: Summary, window: Window) -> tuple[Change, ...]:

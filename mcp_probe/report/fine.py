@@ -60,8 +60,7 @@ def _pools(summary: Summary) -> str:
     if not pools or any(operation.job_lines for operation in summary.operations):
         return ""
     for pool in pools:
-        waits = (pool.wait_ms.p99, pool.wait_max_ms if pool.wait_ms.p99 is None else None)
-        waited = max((wait for wait in waits if wait is not None), default=0.0)
+        waited = (pool.wait_max_ms if pool.wait_ms.p99 is None else pool.wait_ms.p99) or 0.0
         is_full = pool.max is not None and pool.borrowed_peak >= pool.max
         if is_full or pool.at_limit_share or pool.abandoned or not waited < OPTIONS.executor_wait_ms:
             return ""

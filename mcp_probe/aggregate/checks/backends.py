@@ -101,7 +101,7 @@ def made_per_request(summary: Summary, options: FindingOptions) -> frozenset[str
     return frozenset(
         one.operation.name
         for found in _by_host(summary, options)
-        if _client_per_request(summary, found, options).severity != "info"
+        if not _is_cheap(summary, found, options)
         for one in found
     )
 
@@ -133,8 +133,7 @@ def _traffic_of(operation: OperationSummary, steps: tuple[SlowStep, ...]) -> Ite
 
 
 def _client_per_request(summary: Summary, found: list[_Traffic], options: FindingOptions) -> Finding:
-    first, cost_ms = found[0], _cost_ms(summary, found)
-    is_cheap = first.share < options.connect_share and is_little(summary, options, cost_ms)
+    first = found[0]
     each_ms = first.connect_ms / first.opened
     where = _place_of(row for row in first.rows if row.opened) or _place_of(first.rows)
     sent = "request" if first.kind == "http" else "statement"
@@ -149,7 +148,7 @@ def _client_per_request(summary: Summary, found: list[_Traffic], options: Findin
     shared = "one client" if first.kind == "http" else "one pool or engine"
     return Finding(
         code="client-per-request",
-        severity="info" if is_cheap else "warn",
+        severity="info" if _is_cheap(summary, found, options) else "warn",
         confidence=worst((*tags, *(row.quality for one in found for row in one.rows))),
         subject=first.operation.name,
         sentence=f"{sentence}{phrasing.so_did([one.operation.name for one in found])}.",
@@ -172,8 +171,13 @@ def _client_per_request(summary: Summary, found: list[_Traffic], options: Findin
             "where": where,
             "operations": len({one.operation.name for one in found}),
         },
-        cost_ms=cost_ms,
+        cost_ms=_cost_ms(summary, found),
     )
+
+
+def _is_cheap(summary: Summary, found: list[_Traffic], options: FindingOptions) -> bool:
+    """Whether the connections to one host are little, of the operation's time and of what clients waited."""
+    return found[0].share < options.connect_share and is_little(summary, options, _cost_ms(summary, found))
 
 
 def _made_on_loop(traffic: _Traffic) -> str:

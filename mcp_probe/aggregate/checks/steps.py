@@ -102,7 +102,7 @@ def _imports(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
 
 
 def _imported_at(step: SlowStep) -> GuiltyPlace:
-    where = f"{step.file}:{step.line}" if step.file and step.line is not None else step.file
+    where = _line_of(step)
     what = f"first call of {phrasing.object_of(step.tool)}: import of `{(step.library or '').removeprefix(IMPORT)}`"
     return GuiltyPlace(where, step.quality if where else "unavailable", what, step_total_ms([step]), step.count)
 
@@ -297,10 +297,13 @@ def _places(steps: Sequence[SlowStep]) -> tuple[GuiltyPlace, ...]:
     """One for each line, and one for all whose line nobody saw; none where all were at one."""
     lines: dict[str | None, list[SlowStep]] = {}
     for step in steps:
-        where = None if step.file is None else step.file if step.line is None else f"{step.file}:{step.line}"
-        lines.setdefault(where, []).append(step)
+        lines.setdefault(_line_of(step), []).append(step)
     found = [_place(where, of_line) for where, of_line in lines.items()]
     return tuple(sorted(found, key=lambda place: -place.ms)) if len(found) > 1 else ()
+
+
+def _line_of(step: SlowStep) -> str | None:
+    return step.file if step.file is None or step.line is None else f"{step.file}:{step.line}"
 
 
 def _place(where: str | None, steps: Sequence[SlowStep]) -> GuiltyPlace:

@@ -35,13 +35,11 @@ class Reasons(Phases):
         except RecordingError:
             self.missing = UNSEEN
 
-    def why(self, name: str, operation: str | None = None) -> str:
-        """One sentence on that phase; empty where nobody can say."""
-        return explain(self.seen(name), operation) if self.has(name) else ""
-
-    def grew(self, quick: str, slow: str) -> str:
-        """What the calls of one phase took longer for than those of another; empty where nobody can say."""
-        return what_grew(self.seen(quick), self.seen(slow)) if self.has(quick, slow) else ""
+    def why(self, name: str, operation: str | None = None, quicker: str = "") -> str:
+        """On that phase, and what its calls took longer for than in a ``quicker`` one; empty if nobody can say."""
+        told = explain(self.seen(name), operation) if self.has(name) else ""
+        grew = what_grew(self.seen(quicker), self.seen(name)) if quicker and self.has(quicker, name) else ""
+        return " ".join(filter(None, (told, grew)))
 
     def limit(self, quick: str, slow: str, operation: str) -> str:
         """What in the server calls of the second phase waited for, by name and line; empty where nobody can say."""
@@ -75,12 +73,9 @@ class Sheet:
     ) -> None:
         """A row; its ``phase`` is explained, for one ``operation`` only and against a ``quicker`` phase if given."""
         operation, quicker = more.pop("operation", None), more.pop("quicker", "")
-
-        def why() -> str:
-            told = self.reasons.why(phase, operation) if phase else ""
-            return " ".join(filter(None, (told, self.reasons.grew(quicker, phase) if quicker else "")))
-
-        self.row_because(why, table, label, unit, measured, **more)
+        self.row_because(
+            lambda: self.reasons.why(phase, operation, quicker) if phase else "", table, label, unit, measured, **more
+        )
 
     def row_because(
         self, why: Callable[[], str], table: str, label: str, unit: str, measured: Stats | float | None, **more: Any

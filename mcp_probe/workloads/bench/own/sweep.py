@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from mcp_probe.workloads.bench.own.calls import DRAIN_S, burst, hold
 from mcp_probe.workloads.bench.own.claims import kneed
@@ -92,12 +93,12 @@ class Sweep:
         """What calls of this level waited for, and longer than alone; or why nobody can say."""
         if not self.reasons.has(_phase(in_flight)):
             return ""
-        grew = self.reasons.grew(_phase(1), _phase(in_flight)) if in_flight > 1 else ""
-        return self.slower(in_flight) or " ".join(filter(None, (self.reasons.why(_phase(in_flight)), grew)))
+        quicker = _phase(1) if in_flight > 1 else ""
+        return self.slower(in_flight) or self.reasons.why(_phase(in_flight), quicker=quicker)
 
     def slower(self, in_flight: int) -> str:
         """That the probe made this level slower, so that its readings say nothing of it; empty where it did not."""
-        bare = sum(level.per_s for level in self.levels[in_flight]) / len(self.levels[in_flight])
+        bare = self._per_s(in_flight)
         probed = self.probed.get(in_flight, bare)
         if probed >= AS_QUICK * bare:
             return ""
@@ -106,9 +107,12 @@ class Sweep:
             f"{bare:,.0f}/s without."
         )
 
+    def _per_s(self, in_flight: int) -> float:
+        return fmean(level.per_s for level in self.levels[in_flight])
+
     def guess(self) -> tuple[int, int]:
         """About where throughput stops growing: by latency, and by the levels that were tried."""
-        rates = {n: sum(level.per_s for level in levels) / len(levels) for n, levels in self.levels.items()}
+        rates = {n: self._per_s(n) for n in self.levels}
         most = max(rates.values())
         times = sorted(time for level in self.levels[1] for time in level.times_ms)
         alone_s = times[len(times) // 2] / 1e3 if times else 0.0

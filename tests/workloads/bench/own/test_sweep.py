@@ -16,11 +16,8 @@ class Told:
     def has(self, *labels: str) -> bool:
         return True
 
-    def why(self, name: str) -> str:
-        return f"Calls of {name} waited."
-
-    def grew(self, quick: str, slow: str) -> str:
-        return f"From {quick} to {slow} it was the lock."
+    def why(self, name: str, *, quicker: str) -> str:
+        return f"Calls of {name} waited. From {quicker} to {name} it was the lock."
 
 
 def swept(probed: float | None) -> Sweep:
