@@ -110,6 +110,11 @@ class Interval:
         """As if the repeats did not vary."""
         return Interval(self.best, self.best, self.best)
 
+    @property
+    def narrowest(self) -> Interval:
+        """As if the repeats varied as little as is believed of any."""
+        return Interval.of((self.best, self.best))
+
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
@@ -227,7 +232,9 @@ def _told(levels: Sequence[Repeated], bursts: Sequence[Burst], contended: bool) 
         return _untold(readings, late, measured)
     found = _agreed(readings, is_wave, contended)
     means = _curve({n: rate.without_error for n, rate in rates.items()}, plateau)
-    refused = [each for each in (found, _agreed((means, latency, burst), is_wave, contended)) if isinstance(each, str)]
+    curves = [means, _still_growing(means, rates, plateau)] if is_wave else [means]
+    every = [found, *(_agreed((each, latency, burst), is_wave, contended) for each in curves)]
+    refused = [each for each in every if isinstance(each, str)]
     if refused or isinstance(found, str):
         return _untold(readings, refused[0], measured)
     return Knee(found, readings, _advice(found, known, plateau), measured)
@@ -263,6 +270,18 @@ def _curve(rates: Mapping[int, Interval], plateau: Interval) -> Reading:
         else f"{enough} in flight bring as much as more do"
     )
     return Reading("throughput", grows, min(best, enough), enough, sentence)
+
+
+def _still_growing(means: Reading, rates: Mapping[int, Interval], plateau: Interval) -> Reading:
+    """``means`` with every level below the best one that does not have enough, however little the repeats varied.
+
+    A level in between may seem to have enough only because it varies: that must not hide the ones above it.
+    """
+    top = max(rates, key=lambda n: rates[n].best)
+    grows = max((n for n in rates if n < top and rates[n].narrowest.high < GROWN * plateau.best), default=0)
+    if grows <= means.low:
+        return means
+    return replace(means, low=grows, sentence=f"throughput still grows at {grows} in flight")
 
 
 def _latency(plateau: Interval, alone: Interval) -> Reading:

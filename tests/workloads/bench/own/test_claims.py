@@ -134,6 +134,16 @@ def test_more_noise_never_turns_a_refusal_into_a_number(
     assert may_become(verdict(kneed(before)), verdict(kneed(after)))
 
 
+@pytest.mark.parametrize(("at_8", "at_10"), [(0.0, 0.0156), (0.0312, 0.0078)])
+def test_a_level_that_grows_beyond_a_width_refuses_it_however_much_it_varies(at_8: float, at_10: float) -> None:
+    """Eight end together, and ten in flight bring more than eight: found by the test above, once in 3,000 servers."""
+    rates = dict(zip(IN_FLIGHT, (20.0, 38.1, 54.9, 70.6, 85.5, 99.8, 130.5, 129.7, 137.1, 141.2, 148.2), strict=True))
+    bursts = [Burst(tuple(ALONE_MS * (each // 8 + 1) + 0.1 * (each % 8) for each in range(20)))] * 5
+    for factor in (0, 1, 2, 3):
+        noise = dict.fromkeys(IN_FLIGHT, 0.0) | {8: factor * at_8, 10: factor * at_10}
+        assert knee_of(measured(rates, noise), bursts).recommended is None, factor
+
+
 @pytest.mark.parametrize("places", [1, 8, None])
 def test_the_knee_is_told_in_the_graders_words(places: int | None) -> None:
     """Without a width the machine must be quiet; with one others can hide it, and cannot make it."""
