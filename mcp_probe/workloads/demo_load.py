@@ -41,7 +41,7 @@ async def starving_round(session: LoadSession, number: int) -> None:
     tools; from 39 on they queue behind them, and with them every answer, whatever its tool.
     """
     async with anyio.create_task_group() as group:
-        renders = [Call("render", {"page": n, "dpi": 120 + n % 30}) for n in range(60)]
+        renders = [Call("render", {"page": n, "dpi": 250 + n % 30}) for n in range(60)]
         group.start_soon(session.pipelined, renders)
         await anyio.sleep(0.06)
         group.start_soon(session.pipelined, _lookups(4, start=number))
@@ -65,7 +65,7 @@ def _lookups(count: int, *, start: int) -> list[Call]:
 
 PHASES: tuple[tuple[str, int, Callable[[LoadSession, int], Awaitable[None]]], ...] = (
     ("a mix of calls, six in flight", 5, mixed_round),
-    ("60 calls at once for 40 threads", 4, starving_round),
+    ("60 calls at once for 40 threads", 2, starving_round),
     ("a call that blocks the event loop", 5, blocking_round),
 )
 """What the phase is called, its rounds at scale 1, and one round of it."""
