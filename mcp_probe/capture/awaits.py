@@ -130,7 +130,7 @@ class Held(Awaited):
         self.holds: list[Hold] = []
         self.past: list[tuple[Told, int]] = []  # (holder, until)
         self.opens: set[Open] = set()  # calls that have begun to wait and have not returned; of any thread
-        self.unasked = 0  # the same of one that found it free, and is not remembered
+        self.unasked = 0  # since when one asks that found it free, and is not remembered
         self.freed: deque[int] = deque(maxlen=MAX_PAST)  # when places became free that waiters have not yet taken
         self.limit: int | None = None  # how many can hold it at once; None: not known
         self.unseen = False  # somebody else than its holder has given it back: who holds it is not known
@@ -265,7 +265,7 @@ class Awaits:
         outer = OPEN.get()
         if held is not None and outer is None and not (held.holds or held.opens or held.unasked or held.limit):
             # Nobody has it: this takes a third of the time. Who asks a pool has more to do before it has it.
-            held.unasked = 1
+            held.unasked = now_ns()
             return held
         if outer is not None and not outer.over:
             return None
@@ -290,10 +290,12 @@ class Awaits:
         if state is None:
             return
         if isinstance(state, Held):
-            state.unasked = 0
+            began, state.unasked = state.unasked, 0
             if got:  # it was free: it cannot be one hold too many
                 code, instruction = at or _instruction_of(sys._getframe(_CALLER))
-                state.holds.append((CURRENT.get(), code, instruction, now_ns(), part))
+                past = state.past  # a thread may have been quicker, and have given it back since
+                since = now_ns() if past and past[-1][1] > began else began
+                state.holds.append((CURRENT.get(), code, instruction, since, part))
             return
         opened, outer = state
         opened.over = True

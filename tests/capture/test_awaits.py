@@ -194,6 +194,32 @@ def test_a_holder_that_is_no_request_is_named_by_its_line(backend: Backend) -> N
 
 
 @on_each_loop
+def test_who_finds_it_free_holds_it_from_when_he_asks(backend: Backend) -> None:
+    """He has it before his ``acquire`` returns, which takes another turn on the loop: who asks meanwhile waits."""
+
+    async def scenario(scene: Scene) -> None:
+        gate, asks = anyio.Lock(), anyio.Event()
+
+        async def background() -> None:
+            asks.set()
+            async with gate:
+                await anyio.sleep(HELD_S)
+
+        async def wait() -> None:
+            await asks.wait()
+            async with gate:
+                pass
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scene.call("call", wait))
+            await anyio.sleep(0.002)
+            tasks.start_soon(background)
+
+    (wait,) = play(backend, scenario).awaits("call", "lock")
+    assert [part.operation for part in wait.holders] == [BACKGROUND_OPERATION]
+
+
+@on_each_loop
 def test_a_librarys_own_task_that_holds_it_is_not_at_the_line_that_runs_the_loop(backend: Backend) -> None:
     """The outermost line of the user's own code is the one that runs the loop, in every task."""
 
