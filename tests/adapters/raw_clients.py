@@ -110,9 +110,9 @@ class RawClient:
     def call(self, id: str, tool: str, **arguments: Any) -> str:
         return self.ask(id, "tools/call", name=tool, arguments=arguments)
 
-    def wait_for(self, *ids: str) -> None:
+    def wait_for(self, *ids: str, within_s: float = LIMIT_S) -> None:
         with self._come:
-            if not self._come.wait_for(lambda: all(id in self.answers for id in ids), LIMIT_S):
+            if not self._come.wait_for(lambda: all(id in self.answers for id in ids), within_s):
                 raise AssertionError(f"no answer to {[id for id in ids if id not in self.answers]}")
 
     def wait_until_it_waits(self) -> None:
