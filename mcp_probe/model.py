@@ -390,6 +390,7 @@ class StepRecord:
     trace_id: str | None = None  # of the request's SERVER span, where one was opened
     span_id: str | None = None
     library: str | None = None  # foreign function that the line was in, or "import of X"; may end in WITHOUT_GIL
+    sleeps: int | None = None  # how often its thread gave its CPU up meanwhile
 
 
 @dataclass(frozen=True, slots=True)

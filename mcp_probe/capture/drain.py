@@ -364,6 +364,7 @@ def step_record(
         function=None if evidence is None else evidence.function,
         library=None if evidence is None else evidence.library_called(),
         where="unavailable" if evidence is None else evidence.where,
+        sleeps=None if evidence is None else evidence.sleeps,
     )
 
 

@@ -74,6 +74,7 @@ class Evidence:
     library: str | None
     where: Tag
     called: CallSite | None = None  # instead of ``library``: the function of C that the line called
+    sleeps: int | None = None  # how often its thread gave its CPU up
 
     def library_called(self) -> str | None:
         """What the line called. To name a function of C takes some 50 kB of memory for a moment: not within a step."""
@@ -197,12 +198,13 @@ class Watch:
             cause, queued = "run-queue", wall - (cpu or 0)
         place = None if case is None else case.place()
         if case is None or place is None:
-            return Evidence(cpu, queued, cause, None, None, None, None, "unavailable")
+            return Evidence(cpu, queued, cause, None, None, None, None, "unavailable", sleeps=sleeps)
         where: Tag = "estimate" if case.gil_gap else "exact"
         # A thread that computes with the GIL hands it over just after a call: it was not in that for long.
         is_in_call = cause == "blocking-call" or (cause == "cpu" and case.lets_others_run())
         called = case.calls.get(place) if is_in_call else None
-        return Evidence(cpu, queued, cause, place.file, place.line, place.function, place.library, where, called)
+        place_of = (place.file, place.line, place.function, place.library)
+        return Evidence(cpu, queued, cause, *place_of, where, called, sleeps)
 
     def _used(self, start: Reading | None, end: Reading, since: int) -> tuple[int | None, int | None]:
         """CPU time and run-queue wait of a step from ``since`` to ``end``; its baseline is ``start``."""

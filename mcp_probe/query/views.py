@@ -98,6 +98,7 @@ VIEWS: dict[str, View] = {
             "cpu_ms": _ms("cpu_ns"),
             "run_queue_ms": _ms("run_queue_ns"),
             "gc_ms": _ms("gc_ns"),
+            "sleeps": _number("sleeps"),
         },
     ),
     "awaits": View(

@@ -346,12 +346,23 @@ def test_the_wait_for_a_cpu_is_known_on_linux() -> None:
         assert step.run_queue_ns + step.cpu_ns <= step.end_ns - step.start_ns
 
 
+async def stops_often() -> None:
+    for _ in range(20):
+        time.sleep(0.003)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
+def test_how_often_a_step_stopped_is_counted() -> None:
+    counts = [step.sleeps or 0 for step in undisturbed(lambda: slow_steps("asyncio", stops_often))]
+    assert 20 <= min(counts) <= 30  # a host that takes the CPU away adds to some
+
+
 def test_where_the_thread_clock_is_missing_the_cause_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_thread_clock", lambda thread_id: None)
     monkeypatch.setattr(watchdog, "open_task", lambda native_id, name: None)
     steps = seen_steps("asyncio", sleeps, known=False)
     assert {step.cause for step in steps} == {"unknown"}
-    assert {(step.cpu_ns, step.run_queue_ns) for step in steps} == {(None, None)}
+    assert {(step.cpu_ns, step.run_queue_ns, step.sleeps) for step in steps} == {(None, None, None)}
     assert most_common([step.line for step in steps]) == marked_line(sleeps)
 
 
