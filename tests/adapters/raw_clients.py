@@ -195,6 +195,7 @@ class HttpClient(RawClient):
         self._threads: list[threading.Thread] = []
 
     def connect(self) -> None:
+        threading.Thread(target=self._read_the_access_log, daemon=True).start()
         deadline = time.monotonic() + LIMIT_S
         while True:
             try:
@@ -204,6 +205,13 @@ class HttpClient(RawClient):
                 if time.monotonic() > deadline or self.process.poll() is not None:
                     raise
                 time.sleep(0.05)
+
+    def _read_the_access_log(self) -> None:
+        """A pipe that nobody reads is full after some 900 lines, and holds the server's loop up."""
+        assert self.process.stdout is not None
+        with suppress(ValueError):  # closed
+            while self.process.stdout.read1(65536):  # type: ignore[attr-defined]
+                pass
 
     def post(self, message: Mapping[str, Any]) -> None:
         thread = threading.Thread(target=self._exchange, args=(message,), daemon=True)
