@@ -113,7 +113,7 @@ test-soak: env envs  ## ten thousand requests in flight, a result of a gigabyte,
 test-workloads: env envs  ## every workload of `mcp-probe bench` for real, in its quick size; the benchmarks; some fifteen minutes
 	@$(PY) -m pytest -m workloads tests/workloads tests/benchmarks $(PYTEST_ARGS)
 
-test-knees: env envs .envs/field-git-mcp1/.installed .envs/field-clickhouse/.installed  ## servers of known widths and real ones under `bench --server`, alone and beside a CPU hog; some fifteen quiet minutes
+test-knees: env envs .envs/field-git-mcp1/.installed .envs/field-clickhouse/.installed  ## servers of known widths and real ones under `bench --server`, alone and beside a CPU hog; some fifteen quiet minutes, twenty-seven on two slow cores
 	@$(PY) -m pytest -m knees tests/workloads/bench $(PYTEST_ARGS)
 
 test-comparisons: env envs  ## `mcp-probe bench --document now` in its quick size; some minutes

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from mcp_probe.predict.change import Change
 from tests.adapters.waits.backend import serving
-from tools.field.backends import slow_http
+from tools.field.backends import prometheus, slow_http, slow_redis
 from tools.interpreters import ROOT
 
 FAULTS = ROOT / "tools" / "findings" / "server.py"
@@ -31,6 +31,8 @@ Form = Literal["fault", "mended"]
 Transport = str
 Ask = tuple[str, Mapping[str, Any], int]
 """A tool, its arguments, and how many of it are asked at once."""
+Work = tuple[Sequence[str], tuple[Ask, ...], Mapping[str, str]]
+"""A real server's arguments, what it is asked, and its environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +127,12 @@ def _real(
     environment: str,
     change: Change,
     mends: Sequence[Mend],
-    work: Callable[[Path], AbstractContextManager[tuple[Sequence[str], tuple[Ask, ...], Mapping[str, str]]]],
+    work: Callable[[Path], AbstractContextManager[Work]],
+    package: str = "",
 ) -> Twins:
-    """``work`` makes in a folder what the server works on: its arguments, what it is asked, and its environment."""
-    package = program.replace("-", "_")
+    """``work`` makes in a folder what the server works on. ``package`` has the code, if it is not called as the
+    program is."""
+    package = package or program.replace("-", "_")
 
     @contextmanager
     def set_up(form: Form, transport: Transport, port: int, folder: Path) -> Iterator[Setting]:
@@ -160,7 +164,7 @@ def mended_copy(environment: Path, package: str, mends: Sequence[Mend], into: Pa
 
 
 @contextmanager
-def _database(folder: Path) -> Iterator[tuple[Sequence[str], tuple[Ask, ...], Mapping[str, str]]]:
+def _database(folder: Path) -> Iterator[Work]:
     """1,500 tables, the schema of which each connection reads, and a query that sorts 60,000 rows."""
     connection = sqlite3.connect(folder / "shop.db")
     with connection:
@@ -177,7 +181,7 @@ def _database(folder: Path) -> Iterator[tuple[Sequence[str], tuple[Ask, ...], Ma
 
 
 @contextmanager
-def _repository(folder: Path) -> Iterator[tuple[Sequence[str], tuple[Ask, ...], Mapping[str, str]]]:
+def _repository(folder: Path) -> Iterator[Work]:
     """600 commits of 400 files."""
     path = folder / "repository"
     options = ("-c", "safe.directory=*", "-c", "user.name=A", "-c", "user.email=a@example.org")
@@ -200,7 +204,7 @@ def _repository(folder: Path) -> Iterator[tuple[Sequence[str], tuple[Ask, ...], 
 
 
 @contextmanager
-def _pages(folder: Path) -> Iterator[tuple[Sequence[str], tuple[Ask, ...], Mapping[str, str]]]:
+def _pages(folder: Path) -> Iterator[Work]:
     """Pages of 10 paragraphs, from a site that takes 50 ms."""
     parts = "".join(f"<p>Part {n} of the text, with <a href='/{n}'>a link</a>.</p>" for n in range(10))
     page = f"<html><head><title>page</title></head><body>{parts}</body></html>".encode()
@@ -209,6 +213,29 @@ def _pages(folder: Path) -> Iterator[tuple[Sequence[str], tuple[Ask, ...], Mappi
         # Where it finds node, a library below this server has npm download packages.
         environment = {"PATH": str(folder), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
         yield ("--ignore-robots-txt", "--allow-private-ips"), asks, environment
+
+
+@contextmanager
+def _commands(folder: Path) -> Iterator[Work]:
+    """One command of 60 ms beside three that end at once."""
+    environment = {"ALLOWED_DIR": str(folder), "ALLOWED_COMMANDS": "sleep,echo", "ALLOWED_FLAGS": "all"}
+    asks: tuple[Ask, ...] = (("run_command", {"command": "sleep 0.06"}, 1), ("run_command", {"command": "echo x"}, 3))
+    yield (), asks, environment
+
+
+@contextmanager
+def _metrics(folder: Path) -> Iterator[Work]:
+    """Three queries at once of a Prometheus that takes 150 ms."""
+    with slow_http(prometheus) as address:
+        environment = {"PROMETHEUS_URL": address, "PROMETHEUS_MCP_SERVER_TRANSPORT": "stdio"}
+        yield (), (("execute_query", {"query": "up"}, 3),), environment
+
+
+@contextmanager
+def _keys(folder: Path) -> Iterator[Work]:
+    """Four reads at once from a Redis that takes 50 ms a command."""
+    with slow_redis() as port:
+        yield ("--url", f"redis://127.0.0.1:{port}/0"), (("get", {"key": "greeting"}, 4),), {}
 
 
 REAL = (
@@ -261,5 +288,43 @@ REAL = (
             ),
         ),
         _pages,
+    ),
+    _real(
+        "cli-mcp-server",
+        "mcp 1.30",
+        "field-cli",
+        Change("offload", "run_command"),
+        (
+            Mend("server.py", "import os\nimport re\n", "import asyncio\nimport os\nimport re\n"),
+            Mend("server.py", "result = executor.execute(", "result = await asyncio.to_thread(executor.execute, "),
+        ),
+        _commands,
+    ),
+    _real(
+        "prometheus-mcp-server",
+        "mcp 2.3",
+        "field-prometheus",
+        Change("offload", "execute_query"),
+        (
+            Mend("server.py", "import os\nimport json\n", "import asyncio\nimport os\nimport json\n"),
+            Mend(
+                "server.py",
+                'data = make_prometheus_request("query", params=params)',
+                'data = await asyncio.to_thread(make_prometheus_request, "query", params=params)',
+            ),
+        ),
+        _metrics,
+    ),
+    _real(
+        "redis-mcp-server",
+        "mcp 1.30",
+        "field-redis",
+        Change("offload", "get"),
+        (
+            Mend("tools/string.py", "import json\nfrom typing", "import asyncio\nimport json\nfrom typing"),
+            Mend("tools/string.py", "value = r.get(key)", "value = await asyncio.to_thread(r.get, key)"),
+        ),
+        _keys,
+        package="src",
     ),
 )

@@ -133,7 +133,7 @@ class _Building:
             if job.start_ns and job.finish_ns and is_cpu_bound(job.cpu_ns or 0, job.finish_ns - job.start_ns)
         ]
         computing, crowded = Busy(spans), Busy(deeper_than(spans, 1))
-        cpu = {one.start_ns: one.cpu_ns for one in recorded.steps.values() if one.cpu_ns is not None and one.request}
+        read = {one.start_ns: one for one in recorded.steps.values() if one.cpu_ns is not None and one.request}
         is_serial = any(record.transport == "stdio" for record in self._order)
         at_work = recorded.busy if is_serial else recorded.busy_or_on_the_way  # on stdio, threads have most of a way
         around = Surroundings(
@@ -146,8 +146,9 @@ class _Building:
             self._hops(),
             computing,
             crowded,
-            cpu,
+            read,
             _without_gil(recorded.steps.values()),
+            {one.start_ns: one.gc_ns for one in recorded.steps.values() if one.gc_ns},
         )
         return [tasks_of(record, recorded.timelines[record.id], around) for record in self._order]
 

@@ -31,6 +31,8 @@ BLOCKING_NS = 1_000_000
 _DEFAULT_THREADS = 40
 """Of ``anyio.to_thread.run_sync``. Source: anyio 4, ``current_default_thread_limiter``."""
 
+_MOST_PARTS = 1_000
+
 
 def changed(workload: Workload, changes: Iterable[Change]) -> Workload:
     """``workload`` with all of ``changes``.
@@ -114,7 +116,7 @@ def _default_pool(workload: Workload) -> tuple[Workload, int]:
 def _on_thread(step: Step, job: int, rest_ns: int) -> list[Step]:
     """A short step that submits, and a short one that goes on with what the thread gave."""
     rest = min(rest_ns, step.run_ns // 2) // 2
-    first = step._replace(run_ns=rest, ends=((SUBMIT, job),), cpu_ns=-1)
+    first = step._replace(run_ns=rest, ends=((SUBMIT, job),), cpu_ns=-1, is_free=False, idle_ns=0, gc_ns=0)
     return [first, Step(JOB, job, rest, ends=step.ends)]
 
 
@@ -126,7 +128,8 @@ def _work_of(step: Step, pool: int, workload: Workload) -> Work:
     hop = workload.hop_ns // 2
     if step.is_free:
         return Work(pool, hop, moved - cpu, 0, hop, claims=True, free_ns=cpu)
-    return Work(pool, hop, moved - cpu, cpu, hop, claims=True)
+    parts = max(1, min(step.stops, _MOST_PARTS)) if cpu else 1
+    return Work(pool, hop, moved - cpu, cpu, hop, claims=True, parts=parts)
 
 
 def _private_pool(workload: Workload, change: Change) -> Workload:
@@ -163,27 +166,49 @@ def _gather(workload: Workload, change: Change) -> Workload:
 def _share_client(workload: Workload, change: Change) -> Workload:
     operation = _calls_of(workload, change)
 
-    def shared(unit: Unit) -> Unit:
-        opens = [index for index, step in enumerate(unit) if step.about.startswith("connect ")]
-        if not opens:
-            return unit
-        made = max(range(opens[0]), key=lambda index: unit[index].run_ns, default=-1)
-        steps = []
-        for index, step in enumerate(unit):
-            if index == made and step.run_ns >= BLOCKING_NS:
-                step = step._replace(run_ns=workload.step_ns)
-            if index in opens:
-                step = step._replace(after=DELAY, arg=0, late_ns=0)
-            steps.append(step)
-        return tuple(steps)
-
     def moved(call: Call) -> Call:
-        return replace(call, units=tuple(map(shared, call.units)))
+        return replace(call, units=tuple(_without_client(unit, workload.step_ns) for unit in call.units))
 
     calls = _of_operation(workload, operation, moved)
     if calls == workload.calls:
         raise OptionError(f"{change}: no call of `{operation}` was seen to open a connection.")
-    return replace(workload, calls=calls)
+    before, after = (_run_ns(each, operation) for each in (workload.calls, calls))
+    gone = 1 - after / max(1, before)  # of what its calls ran, and so of the garbage that they made
+
+    def cleaner(call: Call) -> Call:
+        units = (
+            tuple(step._replace(run_ns=max(0, step.run_ns - int(gone * step.gc_ns))) for step in unit)
+            for unit in call.units
+        )
+        return replace(call, units=tuple(units))
+
+    return replace(workload, calls=_of_operation(replace(workload, calls=calls), operation, cleaner))
+
+
+def _without_client(unit: Unit, step_ns: int) -> Unit:
+    opens = [index for index, step in enumerate(unit) if step.about.startswith("connect ")]
+    if not opens:
+        return unit
+    made = max(range(opens[0]), key=lambda index: unit[index].run_ns, default=-1)
+    steps = []
+    for index, step in enumerate(unit):
+        if index == made and step.run_ns >= BLOCKING_NS:
+            step = step._replace(run_ns=step_ns, idle_ns=0, gc_ns=0)
+        if index in opens:
+            step = step._replace(after=DELAY, arg=0, late_ns=0)
+        steps.append(step)
+    return tuple(steps)
+
+
+def _run_ns(calls: Iterable[Call], operation: str) -> int:
+    """What the calls of ``operation`` ran on the loop, without the garbage collector."""
+    return sum(
+        step.run_ns - step.gc_ns
+        for call in calls
+        if call.operation == operation
+        for unit in call.units
+        for step in unit
+    )
 
 
 def _speed_up(workload: Workload, change: Change) -> Workload:
@@ -192,7 +217,8 @@ def _speed_up(workload: Workload, change: Change) -> Workload:
     def faster(step: Step) -> Step:
         arg = int(step.arg * keep) if step.after == DELAY else step.arg
         cpu = step.cpu_ns if step.cpu_ns < 0 else int(step.cpu_ns * keep)
-        return step._replace(run_ns=int(step.run_ns * keep), arg=arg, cpu_ns=cpu)
+        idle = int(step.idle_ns * keep)
+        return step._replace(run_ns=int(step.run_ns * keep), arg=arg, cpu_ns=cpu, idle_ns=idle)
 
     def moved(call: Call) -> Call:
         jobs = tuple(

@@ -46,12 +46,25 @@ HTTP_TURNS_IN = 3
 that reads for the session.
 Source: uvicorn 0.54 ``httptools_impl.py``, mcp 2.3 ``streamable_http.py``."""
 
+STDIO_TURNS_IN = 5
+"""And over stdio: what reads parses the line, and hands it on with a turn between; the session takes it, and starts a
+task. Counted with mcp 1.30 and 2.3: the handler begins five turns after its line came, and the next line is asked for
+after one."""
+
+ASKING_TURNS = 2
+"""From there to the thread that reads it. Source: anyio 4, ``run_sync_in_worker_thread``, which lets others run before
+it takes a place of its limiter, and after that."""
+
 _BRIEFLY_NS = 10_000
+_LEAST_REST_NS = 100_000
 
 _Do = Callable[[Any, Any], None]
-_Callback = tuple[int, int, _Do | None, _Do, Any, Any, bool]
-"""Since when it could run, for how long it runs, what it does as it begins and as it ends, with what, and whether it
-writes to a socket."""
+_Rests = tuple[int, int]
+"""For how long a step lets the GIL go, and in how many pieces."""
+
+_Callback = tuple[int, int, _Do | None, _Do, Any, Any, bool, _Rests | None]
+"""Since when it could run, for how long it runs, what it does as it begins and as it ends, with what, whether it
+writes to a socket, and when others have the GIL meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +204,25 @@ class _Simulation:
 
     # --- the event loop ---
 
-    def _ready(self, run_ns: int, begin: _Do | None, end: _Do, a: Any, b: Any, *, sends: bool = False) -> None:
+    def _ready(
+        self,
+        run_ns: int,
+        begin: _Do | None,
+        end: _Do,
+        a: Any,
+        b: Any,
+        *,
+        sends: bool = False,
+        rests: _Rests | None = None,
+    ) -> None:
         """A callback of ``run_ns`` can run from now on."""
-        self._queue.append((self.now, run_ns, begin, end, a, b, sends))
+        self._queue.append((self.now, run_ns, begin, end, a, b, sends, rests))
         self._wake()
 
     def _from_outside(self, live: _Live, at: tuple[int, int]) -> None:
         """A socket or a timer: the loop finds it at its next poll, runs its callback, and the task has the turn after
         that."""
-        self._found.append((self.now, 0, None, self._queue_up, live, at, False))
+        self._found.append((self.now, 0, None, self._queue_up, live, at, False, None))
         self._wake()
 
     def _wake(self) -> None:
@@ -221,7 +244,7 @@ class _Simulation:
             self._next(None, None)
 
     def _next(self, _: Any, __: Any) -> None:
-        since, run_ns, begin, end, a, b, sends = self._queue.popleft()
+        since, run_ns, begin, end, a, b, sends, rests = self._queue.popleft()
         self._batch -= 1
         self._late_ns += self.now - since
         self._run_ns += run_ns
@@ -229,9 +252,31 @@ class _Simulation:
             begin(a, b)
         if not self._has_cpu_jobs:
             self._at(self.now + run_ns, self._ended, (end, a, b), run_ns)
+            return
+        assert self._holder is not None
+        if rests is not None:
+            idle_ns, parts = rests
+            step = ((end, a, b), run_ns, (run_ns - idle_ns) // parts, idle_ns // parts)
+            self._go_on(self._holder, step[2], self._rest, step, parts)
         else:
-            assert self._holder is not None
             self._go_on(self._holder, run_ns, self._sent if sends else self._ended, (end, a, b), run_ns)
+
+    # A step that sleeps, or runs C code without the GIL, lets others have it, and goes on once it has it again.
+
+    def _rest(self, step: tuple[tuple[_Do, Any, Any], int, int, int], left: int) -> None:
+        self._give_up()
+        self._at(self.now + step[3], self._rested, step, left - 1)
+
+    def _rested(self, step: tuple[tuple[_Do, Any, Any], int, int, int], left: int) -> None:
+        self._want(["loop", 0, self._resume, step, left])
+
+    def _resume(self, step: tuple[tuple[_Do, Any, Any], int, int, int], left: int) -> None:
+        what, run_ns, held_ns, _ = step
+        if left:
+            assert self._holder is not None
+            self._go_on(self._holder, held_ns, self._rest, step, left)
+        else:
+            self._ended(what, run_ns)
 
     def _sent(self, what: tuple[_Do, Any, Any], run_ns: int) -> None:
         self._give_up()
@@ -379,7 +424,9 @@ class _Simulation:
 
     def _queue_up(self, live: _Live, at: tuple[int, int]) -> None:
         step = live.call.units[at[0]][at[1]]
-        self._ready(step.run_ns, self._begun if step.begins else None, self._done, live, at)
+        idle_ns = step.run_ns if step.is_free else min(step.idle_ns, step.run_ns)
+        rests = (idle_ns, max(1, step.stops)) if idle_ns >= _LEAST_REST_NS else None
+        self._ready(step.run_ns, self._begun if step.begins else None, self._done, live, at, rests=rests)
 
     def _begun(self, live: _Live, at: tuple[int, int]) -> None:
         self._act(live, live.call.units[at[0]][at[1]].begins)
@@ -420,13 +467,14 @@ class _Simulation:
 
     def _on_thread(self, live: _Live, number: int) -> None:
         work = live.call.jobs[number]
-        self._at(self.now + work.hop_ns + work.outside_ns, self._computing, live, (number, work.free_ns))
+        first_ns = work.outside_ns // work.parts
+        self._at(self.now + work.hop_ns + first_ns, self._computing, live, (number, work.free_ns))
 
     # Those that compute without the GIL share the processors by turns. The loop's own use of one is not counted.
 
     def _computing(self, live: _Live, at: tuple[int, int]) -> None:
         if not at[1]:
-            self._compute(live, at[0])
+            self._compute(live, (at[0], live.call.jobs[at[0]].parts))
         elif self._acquire(self._processors, self._on_processor, live, at):
             self._on_processor(live, at)
 
@@ -439,14 +487,22 @@ class _Simulation:
         self._release(self._processors)
         self._computing(live, at)
 
-    def _compute(self, live: _Live, number: int) -> None:
-        work = live.call.jobs[number]
+    def _compute(self, live: _Live, at: tuple[int, int]) -> None:
+        work = live.call.jobs[at[0]]
         if work.cpu_ns:
-            self._want(["job", work.cpu_ns, self._computed, live, number])
+            self._want(["job", work.cpu_ns // work.parts, self._computed, live, at])
         else:
-            self._computed(live, number)
+            self._computed(live, at)
 
-    def _computed(self, live: _Live, number: int) -> None:
+    def _computed(self, live: _Live, at: tuple[int, int]) -> None:
+        number, left = at
+        if left > 1:
+            work = live.call.jobs[number]
+            self._at(self.now + work.outside_ns // work.parts, self._compute, live, (number, left - 1))
+        else:
+            self._finished(live, number)
+
+    def _finished(self, live: _Live, number: int) -> None:
         work = live.call.jobs[number]
         if work.claims and work.pool >= 0:
             self._release(self._places[work.pool])
@@ -470,6 +526,12 @@ class _Simulation:
         if self._reader_waits:
             self._reader_waits = False
             self._at(self.now, self._reading, None, None)  # one read takes all that was sent at this instant
+
+    def _ask(self, turns: int, _: Any) -> None:
+        if turns:
+            self._ready(0, None, self._ask, turns - 1, None)
+        else:
+            self._read(None, None)
 
     def _read(self, _: Any, __: Any) -> None:
         """The reader asks a thread for the next line."""
@@ -519,11 +581,13 @@ class _Simulation:
             return
         if self._pool is not None:
             self._release(self._pool)
-        run_ns = live.call.way.in_run_ns // 2
-        self._step(live.call.way.in_run_ns - run_ns, self._passed_on, live, run_ns)  # the task that reads
+        self._step(live.call.way.in_run_ns // STDIO_TURNS_IN, self._passed_on, live, STDIO_TURNS_IN - 1)
 
-    def _passed_on(self, live: _Live, run_ns: int) -> None:
-        self._step(run_ns, self._taken_off, live, None)  # the session's, which starts the handler
+    def _passed_on(self, live: _Live, turns: int) -> None:
+        run_ns = live.call.way.in_run_ns // STDIO_TURNS_IN
+        if turns == STDIO_TURNS_IN - 1:
+            self._ask(run_ns and ASKING_TURNS, None)
+        self._step(run_ns, self._passed_on if turns > 1 else self._taken_off, live, turns - 1)
 
     def _turns_in(self, live: _Live, turns: int) -> None:
         run_ns = live.call.way.in_run_ns // HTTP_TURNS_IN
@@ -531,8 +595,6 @@ class _Simulation:
 
     def _taken_off(self, live: _Live, _: Any) -> None:
         self._start(live, 0)
-        if self._is_serial:
-            self._read(None, None)
 
     def _answer(self, live: _Live) -> None:
         if not self._is_serial:

@@ -41,6 +41,9 @@ class Step(NamedTuple):
     late_ns: int = 0  # it came later than all that was at work in the process explains: the host
     cpu_ns: int = -1  # of ``run_ns``; -1: not known
     is_free: bool = False  # what it computed was C code that let other threads have the GIL
+    idle_ns: int = 0  # of ``run_ns``: it neither computed nor could, so nobody waited for its GIL
+    stops: int = 0  # in so many pieces
+    gc_ns: int = 0  # of ``run_ns``: the garbage collector
 
 
 class Work(NamedTuple):
@@ -53,6 +56,7 @@ class Work(NamedTuple):
     back_ns: int  # from the thread to the event loop
     claims: bool
     free_ns: int = 0  # computes without the GIL: takes a processor
+    parts: int = 1  # outside and computing take turns so often
 
 
 Unit = tuple[Step, ...]
@@ -112,5 +116,4 @@ class Workload:
     is_closed: bool = False
     hop_ns: int = 100_000  # what a hop to a thread and back takes where no job was seen
     step_ns: int = 200_000  # a step that does not block, where one is needed
-    notes: tuple[str, ...] = ()
     processors: int = 0  # that the process may use; 0: not known

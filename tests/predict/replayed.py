@@ -80,9 +80,9 @@ class Replayed(_Simulation):
         self.on_thread[live.position, number] = self.now
         super()._on_thread(live, number)
 
-    def _computed(self, live: _Live, number: int) -> None:
+    def _finished(self, live: _Live, number: int) -> None:
         self.finished[live.position, number] = self.now
-        super()._computed(live, number)
+        super()._finished(live, number)
 
     def _answer(self, live: _Live) -> None:
         self.answered[live.position] = self.now

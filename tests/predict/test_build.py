@@ -134,6 +134,26 @@ def test_a_step_that_computed_without_the_gil_is_one_that_a_thread_helps() -> No
     assert max(by_operation(changed(found, [Change("offload", "work")]))) < 125 * MS < max(by_operation(found))
 
 
+@pytest.mark.parametrize(
+    ("seen", "idle_ms", "stops"),
+    [
+        ({"cpu_ns": 20 * MS, "run_queue_ns": 10 * MS, "sleeps": 100}, 30, 100),
+        ({"cpu_ns": 57 * MS, "sleeps": 40}, 0, 0),  # for the GIL, of threads that look at it
+        ({"cpu_ns": 20 * MS, "run_queue_ns": 40 * MS, "sleeps": 100}, 0, 0),  # it never slept: the host had the CPU
+        ({"cpu_ns": 20 * MS, "sleeps": 100, "cause": "gil"}, 0, 0),
+        ({"cpu_ns": 20 * MS, "sleeps": None}, 40, 0),
+        ({"cpu_ns": None, "sleeps": 100}, 0, 0),
+    ],
+)
+def test_how_long_and_how_often_a_step_stopped_is_read(seen: dict[str, Any], idle_ms: int, stops: int) -> None:
+    frames = recording_of(workload([call((Step(DELAY, 0, 60 * MS, ends=((ANSWER, 0),)),))]))
+    [line] = [frame for frame in frames if isinstance(frame, Timeline)]
+    [run] = line.steps
+    [one] = read([*frames, make_step(run.start_ns, run.end_ns, line.request, **seen)]).calls
+    [step] = [step for step in one.units[0] if step.run_ns]
+    assert (step.idle_ns, step.stops) == (idle_ms * MS, stops)
+
+
 def test_clients_that_wait_are_told_from_those_that_do_not() -> None:
     closed = read(recording_of(mixed(bursts=8, of=3, pool=2, places=1)))
     assert closed.is_closed

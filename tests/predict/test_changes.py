@@ -52,6 +52,12 @@ def test_who_waits_beside_an_offloaded_call_that_computes_without_the_gil_does_n
         assert (ms(after)[1] <= 11) == is_free
 
 
+def test_who_waits_beside_an_offloaded_call_that_stops_often_waits_for_a_stretch_of_it() -> None:
+    heavy = call((blocking(200 * MS, 100 * MS)[0]._replace(idle_ns=100 * MS, stops=200),))
+    quick = call(*[tuple(Step(DELAY, 0, MS, ends=((ANSWER, 0),) if n == 9 else ()) for n in range(10))], operation="q")
+    assert ms(changed(workload([heavy, quick]), [Change("offload", "work")]))[1] <= 20
+
+
 def test_a_step_whose_cpu_time_nobody_read_is_taken_to_compute() -> None:
     made = workload([call(blocking(60 * MS, -1)) for _ in range(3)])
     assert max(ms(changed(made, [Change("offload", "work")]))) >= 180
@@ -107,6 +113,15 @@ def test_a_shared_client_is_neither_made_nor_connected_by_a_call() -> None:
     made = workload([call(unit)], step_ns=MS // 2)
     assert ms(made) == [60]
     assert ms(changed(made, [Change("share-client", "work")])) == [20]
+
+
+def test_a_client_that_is_not_made_leaves_no_garbage() -> None:
+    """Of 100 ms that the call runs without the collector, 80 make the client, so of the collector 80 % go, too."""
+    client = Step(DELAY, 0, 80 * MS)
+    connect = Step(DELAY, MS, 0, about="connect http://example.com")
+    work = Step(DELAY, 0, 70 * MS, ends=((ANSWER, 0),), gc_ns=50 * MS)
+    made = workload([call((client, connect, work))], step_ns=0)
+    assert ms(changed(made, [Change("share-client", "work")])) == [30]
 
 
 def test_a_tool_that_is_sped_up_takes_less_everywhere() -> None:

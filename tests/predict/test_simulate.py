@@ -175,14 +175,40 @@ def test_threads_that_sleep_take_nothing_of_the_gil() -> None:
     assert durations(workload([sleeping, call(runs(MS), at=20 * MS)], threads(2)))[1] == MS
 
 
+def test_a_step_that_sleeps_lets_a_thread_compute_meanwhile() -> None:
+    computes = call(on_thread(), jobs=(job(cpu_ns=60 * MS),))
+    asleep = (Step(DELAY, 0, 100 * MS, ends=((ANSWER, 0),), cpu_ns=20 * MS, idle_ns=80 * MS, stops=1),)
+    took = max(durations(workload([call(asleep, at=1), computes], threads(2))))
+    assert took == 120 * MS + 1, "it shares the GIL while it computes, and then sleeps"
+    held = (asleep[0]._replace(idle_ns=0),)
+    assert max(durations(workload([call(held, at=1), computes], threads(2)))) == 160 * MS
+
+
+def test_the_loop_gets_the_gil_each_time_a_computing_thread_stops() -> None:
+    quick = call(runs(MS), at=20 * MS)
+    stops = job(outside_ns=100 * MS, cpu_ns=100 * MS)._replace(parts=100)
+    took = durations(workload([call(on_thread(), jobs=(stops,)), quick], threads(2)))
+    assert took[1] <= 2 * MS, "its turn comes within one part, not after a switch interval"
+    assert took[0] == 200 * MS, "and takes a part's sleep, so the thread loses nothing"
+
+
 # --- stdio --------------------------------------------------------------------------------------------
 
 
 def test_messages_of_one_pipe_are_read_one_after_the_other() -> None:
     way = Way(in_ns=MS, in_run_ns=MS)
     outcome = simulate(workload([call(runs(0), at=at, way=way) for at in (0, 1, 1)], transport="one by one"))
-    # The second and the third are read from the pipe together, once the reader is back.
-    assert outcome.times == ((0, 2 * MS), (2 * MS, 4 * MS), (2 * MS, 6 * MS))
+    # The second and the third are read from the pipe together, once the reader asks again: two of five turns later.
+    again = [MS + 2 * MS // 5, 2 * (MS + 2 * MS // 5)]
+    assert outcome.times == ((0, 2 * MS), (again[0], again[0] + 2 * MS), (again[0], again[1] + 2 * MS))
+
+
+def test_who_is_on_the_loop_goes_on_while_a_line_that_came_later_is_handed_to_its_handler() -> None:
+    """Each step of the first has its turn between two of the way of the second, which then blocks the loop."""
+    way = Way(in_run_ns=5)
+    steps = call(tuple(Step(DELAY, 0, MS, ends=((ANSWER, 0),) if n == 3 else ()) for n in range(4)), way=way)
+    took = durations(workload([steps, call(runs(50 * MS), way=way)], transport="one by one"))
+    assert 54 * MS <= took[1] < 55 * MS
 
 
 def test_messages_that_were_sent_at_once_come_with_one_read() -> None:
