@@ -130,7 +130,7 @@ class Held(Awaited):
         self.holds: list[Hold] = []
         self.past: list[tuple[Told, int]] = []  # (holder, until)
         self.opens: set[Open] = set()  # calls that have begun to wait and have not returned; of any thread
-        self.unasked = 0  # since when one asks that found it free, and is not remembered
+        self.unasked: int | None = None  # since when one asks that found it free, and is not remembered
         self.freed: deque[int] = deque(maxlen=MAX_PAST)  # when places became free that waiters have not yet taken
         self.limit: int | None = None  # how many can hold it at once; None: not known
         self.unseen = False  # somebody else than its holder has given it back: who holds it is not known
@@ -263,7 +263,8 @@ class Awaits:
         """Somebody asks for ``thing``, and waits until he gets it. ``None`` if a call around it does already."""
         held = self._objects.get(id(thing))
         outer = OPEN.get()
-        if held is not None and outer is None and not (held.holds or held.opens or held.unasked or held.limit):
+        is_free = held is None or not (held.holds or held.opens or held.unasked is not None)
+        if held is not None and outer is None and is_free and not held.limit:
             # Nobody has it: this takes a third of the time. Who asks a pool has more to do before it has it.
             held.unasked = now_ns()
             return held
@@ -273,7 +274,7 @@ class Awaits:
             held = self._remember(thing, Held(kind, label, None, thing))
             if held is None:
                 return None
-        elif not (held.searched or held.wanted) and (held.holds or held.unasked or held.opens):
+        elif not (is_free or held.searched or held.wanted):
             held.wanted = True
             held.first = held.first or where_now()
             self._nameless_held.append(held)
@@ -290,12 +291,15 @@ class Awaits:
         if state is None:
             return
         if isinstance(state, Held):
-            began, state.unasked = state.unasked, 0
+            began, state.unasked = state.unasked, None
             if got:  # it was free: it cannot be one hold too many
                 code, instruction = at or _instruction_of(sys._getframe(_CALLER))
-                past = state.past  # a thread may have been quicker, and have given it back since
-                since = now_ns() if past and past[-1][1] > began else began
-                state.holds.append((CURRENT.get(), code, instruction, since, part))
+                past = state.past  # another thread may have been quicker, and have given it back since
+                since = now_ns() if began is None or (past and past[-1][1] > began) else began
+                raw = CURRENT.get()
+                state.holds.append((raw, code, instruction, since, part))
+                if self._got is not None:
+                    self._note_got(state, raw)
             return
         opened, outer = state
         opened.over = True
@@ -312,20 +316,23 @@ class Awaits:
         if got:
             freed = held.freed.popleft() if held.freed else began  # each place that was given back is taken once
             since = max(began, freed) if waited else began
-            kept_since = self._got
-            if kept_since is not None and raw is not None and held.kind == "lock":
-                kept_since[id(held), raw.id] = now  # it did not have its turn at ``since`` yet
+            self._note_got(held, raw)
             self._hold(held, raw, since, at or _instruction_of(sys._getframe(_CALLER)), part)
         if not held.opens and held.past:
             held.past.clear()
             held.freed.clear()
+
+    def _note_got(self, held: Held, raw: RawRequest | None) -> None:
+        """It has held it for longer, and did not have its turn yet."""
+        if self._got is not None and raw is not None and held.kind == "lock":
+            self._got[id(held), raw.id] = now_ns()
 
     def took(self, thing: Any, kind: AwaitKind, label: str) -> None:
         """Somebody has got ``thing`` without waiting. While a call waits for it, that can only be this call's own."""
         outer = OPEN.get()
         if outer is None or outer.over:
             held = self.of(thing, kind, label)
-            if held is not None and not held.opens and not held.unasked:
+            if held is not None and not held.opens and held.unasked is None:
                 self._hold(held, CURRENT.get(), now_ns(), _instruction_of(sys._getframe(_CALLER)), None)
 
     def gave_back(self, thing: Any, part: object = None) -> None:
@@ -334,7 +341,7 @@ class Awaits:
         If it is not who took it, and has no parts, its holders are not known until it is free.
         """
         held = self._objects.get(id(thing))
-        if held is not None and not held.opens and not held.unasked and len(held.holds) == 1 and part is None:
+        if held is not None and not held.opens and held.unasked is None and len(held.holds) == 1 and part is None:
             if self._got is not None:
                 self._keep(held, held.holds[0], now_ns())
             held.holds.clear()
