@@ -143,7 +143,9 @@ def test_a_read_of_a_pipe_says_whether_it_waited() -> None:
     first, second = stamps.consumed(), stamps.consumed()
     assert first is not None and second is not None
     assert first[1] <= before < first[0] <= between and first[2] == 8
-    assert between + 200_000_000 <= second[0] == second[1] <= after and second[2] == 6
+    assert between + 200_000_000 <= second[0] <= after and second[2] == 6
+    # It waited, so it came then; only a host that kept the reader from its CPU makes that a range.
+    assert between + 100_000_000 <= second[1] <= second[0]
 
 
 @given(chunks=pieces)
