@@ -203,8 +203,8 @@ class Watch:
         # A thread that computes with the GIL hands it over just after a call: it was not in that for long.
         is_in_call = cause == "blocking-call" or (cause == "cpu" and case.lets_others_run())
         called = case.calls.get(place) if is_in_call else None
-        place_of = (place.file, place.line, place.function, place.library)
-        return Evidence(cpu, queued, cause, *place_of, where, called, sleeps)
+        at = (place.file, place.line, place.function, place.library)
+        return Evidence(cpu, queued, cause, *at, where, called, sleeps)
 
     def _used(self, start: Reading | None, end: Reading, since: int) -> tuple[int | None, int | None]:
         """CPU time and run-queue wait of a step from ``since`` to ``end``; its baseline is ``start``."""

@@ -62,6 +62,10 @@ _Do = Callable[[Any, Any], None]
 _Rests = tuple[int, int]
 """For how long a step lets the GIL go, and in how many pieces."""
 
+_Resting = tuple[tuple[_Do, Any, Any], int, int, int]
+"""A step that does so: what it does as it ends, with what; for how long it runs; in each piece, with the GIL and
+without."""
+
 _Callback = tuple[int, int, _Do | None, _Do, Any, Any, bool, _Rests | None]
 """Since when it could run, for how long it runs, what it does as it begins and as it ends, with what, whether it
 writes to a socket, and when others have the GIL meanwhile."""
@@ -263,14 +267,14 @@ class _Simulation:
 
     # A step that sleeps, or runs C code without the GIL, lets others have it, and goes on once it has it again.
 
-    def _rest(self, step: tuple[tuple[_Do, Any, Any], int, int, int], left: int) -> None:
+    def _rest(self, step: _Resting, left: int) -> None:
         self._give_up()
         self._at(self.now + step[3], self._rested, step, left - 1)
 
-    def _rested(self, step: tuple[tuple[_Do, Any, Any], int, int, int], left: int) -> None:
+    def _rested(self, step: _Resting, left: int) -> None:
         self._want(["loop", 0, self._resume, step, left])
 
-    def _resume(self, step: tuple[tuple[_Do, Any, Any], int, int, int], left: int) -> None:
+    def _resume(self, step: _Resting, left: int) -> None:
         what, run_ns, held_ns, _ = step
         if left:
             assert self._holder is not None
@@ -586,7 +590,7 @@ class _Simulation:
     def _passed_on(self, live: _Live, turns: int) -> None:
         run_ns = live.call.way.in_run_ns // STDIO_TURNS_IN
         if turns == STDIO_TURNS_IN - 1:
-            self._ask(run_ns and ASKING_TURNS, None)
+            self._ask(ASKING_TURNS if run_ns else 0, None)
         self._step(run_ns, self._passed_on if turns > 1 else self._taken_off, live, turns - 1)
 
     def _turns_in(self, live: _Live, turns: int) -> None:
