@@ -126,7 +126,7 @@ async def _talk(visit: Visit, url: str, where: Any) -> None:
             "forward": {"url": f"{url}/forward"},
             "forward_from_thread": {"url": f"{url}/forward_from_thread"},
         }
-        for tool in arguments.keys() & offered:
+        for tool in (tool for tool in arguments if tool in offered):
             for _ in range(CALLS[tool]):
                 await _call(visit, client, tool, arguments[tool])
 
